@@ -1,0 +1,217 @@
+//! What a request asks for, as a digest: the same request again has the same fingerprint.
+//!
+//! A JSON body is taken by what it says and not by how it is spelled: the order of members,
+//! whitespace, escapes and the spelling of numbers make no difference, everything else does. Bodies
+//! of other types, and JSON whose meaning readers disagree about, are taken as the bytes they are,
+//! so a doubt ends in a mismatch and never in somebody else's outcome.
+//!
+//! - [`form`]: the bytes that are digested; stored format.
+//! - [`canonical`] and [`number`]: JSON by value. [`fields`]: what rules ignore or select of it.
+//! - [`digests`] and [`difference`]: how a mismatch can name what differs.
+
+mod canonical;
+mod difference;
+mod digests;
+mod fields;
+mod form;
+mod number;
+mod pointer;
+mod secret;
+
+use std::fmt;
+use std::hint::black_box;
+
+use http::{HeaderMap, HeaderName, Method};
+
+use crate::RecordId;
+pub use digests::PartDigests;
+pub use pointer::{Pointer, PointerError};
+pub use secret::{Secret, SecretError};
+
+use digests::PartKey;
+use form::Form;
+
+/// The digest of what a request asks for, and how it was taken.
+///
+/// `==` compares everything that is stored; whether two requests are the same is
+/// [`compare`](Self::compare)'s to say.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Fingerprint {
+    version: u8,
+    form: BodyForm,
+    digest: [u8; 32],
+    parts: PartDigests,
+}
+
+/// In which form a body was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyForm {
+    /// JSON by value. As a rule: where the body is JSON, and raw where it is not.
+    #[default]
+    Canonical,
+    /// The bytes as they came.
+    Raw,
+}
+
+/// What of a request enters its fingerprint, beyond method, authority, path and query.
+///
+/// `select` and `ignore` work on canonical bodies. A body that has no canonical form enters whole,
+/// which is the safe side: it can only match itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FingerprintRules {
+    /// Which form to take bodies in; canonical by default.
+    pub body: BodyForm,
+    /// Headers whose values count, each with all its lines in their order; none by default.
+    pub headers: Vec<HeaderName>,
+    /// The only values of the body that count; empty means all. A value that is missing differs
+    /// from `null`.
+    pub select: Vec<Pointer>,
+    /// Values of the body that do not count. Ignoring goes before selecting; an ignored element
+    /// still counts as an element.
+    pub ignore: Vec<Pointer>,
+}
+
+/// The parts of a request a fingerprint is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// The method, as sent.
+    pub method: &'a Method,
+    /// The host, with the port if one was named; its case does not count.
+    pub authority: &'a str,
+    /// The concrete path, not the pattern it matched.
+    pub path: &'a str,
+    /// The query without its question mark; an empty one is not the same as none.
+    pub query: Option<&'a str>,
+    /// All headers: the content type decides on the body's form.
+    pub headers: &'a HeaderMap,
+    /// The whole body.
+    pub body: &'a [u8],
+}
+
+/// Whether a request is the one a key was first used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// It asks for the same.
+    Same,
+    /// It asks for something else.
+    Different,
+    /// The stored fingerprint was taken another way; only the version that took it can tell.
+    OtherVersion,
+}
+
+impl Fingerprint {
+    /// How fingerprints are taken now. Stored with each, so that a rolling deploy with a newer one
+    /// is not mistaken for a mismatch.
+    pub const VERSION: u8 = 1;
+
+    /// Takes the fingerprint of a request.
+    ///
+    /// The id only keys the part digests: the same request under two keys has the same digest.
+    pub fn of(
+        parts: &Parts<'_>,
+        rules: &FingerprintRules,
+        secret: Option<&Secret>,
+        id: &RecordId,
+    ) -> Self {
+        let form = Form::of(parts, rules);
+        Self {
+            version: Self::VERSION,
+            form: form.body_form(),
+            digest: form.digest(secret),
+            parts: PartDigests::of(&form, rules, &PartKey::of(secret, id)),
+        }
+    }
+
+    /// From what a store kept.
+    pub const fn from_stored(
+        version: u8,
+        form: BodyForm,
+        digest: [u8; 32],
+        parts: PartDigests,
+    ) -> Self {
+        Self { version, form, digest, parts }
+    }
+
+    /// The way it was taken.
+    pub const fn version(&self) -> u8 {
+        self.version
+    }
+
+    /// The form the body was taken in.
+    pub const fn form(&self) -> BodyForm {
+        self.form
+    }
+
+    /// The digest of the whole request.
+    pub const fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    /// The digests of its parts, by which a mismatch is explained.
+    pub const fn parts(&self) -> &PartDigests {
+        &self.parts
+    }
+
+    /// Compares a request's fingerprint with the stored one, in a time that says nothing about
+    /// where they differ.
+    pub fn compare(&self, stored: &Self) -> Comparison {
+        if self.version != stored.version {
+            return Comparison::OtherVersion;
+        }
+        let bits = self.digest.iter().zip(&stored.digest).fold(0, |bits, (a, b)| bits | (a ^ b));
+        if black_box(bits) == 0 { Comparison::Same } else { Comparison::Different }
+    }
+
+    /// Names the parts of a request that the stored one did not have like this: JSON pointers, and
+    /// `method`, `authority`, `path`, `query`, `header:<name>` or `body`.
+    ///
+    /// At most 16 names of at most 128 bytes, then `(removed)` if the stored request must have had
+    /// parts this one lacks. A hint: only the first 64 parts of a request are remembered, and none
+    /// if the store did not keep them, so the list may be empty although the fingerprints differ.
+    pub fn differing_parts(
+        parts: &Parts<'_>,
+        rules: &FingerprintRules,
+        secret: Option<&Secret>,
+        id: &RecordId,
+        stored: &Self,
+    ) -> Vec<String> {
+        if stored.version != Self::VERSION {
+            return Vec::new();
+        }
+        let form = Form::of(parts, rules);
+        difference::differing(&form, rules, &PartKey::of(secret, id), &stored.parts)
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A few bytes tell fingerprints apart; all of them would let a log's reader test guesses.
+        write!(f, "Fingerprint(v{} {:?} ", self.version, self.form)?;
+        self.digest[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, "…, {} parts)", self.parts.count())
+    }
+}
+
+impl BodyForm {
+    /// As it is stored and digested.
+    pub const fn as_byte(self) -> u8 {
+        match self {
+            Self::Canonical => 1,
+            Self::Raw => 2,
+        }
+    }
+
+    /// From the byte a store kept; `None` if no form has it.
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Canonical),
+            2 => Some(Self::Raw),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod spelling;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,452 @@
+//! Tables of requests: which are the same, and what a mismatch names.
+
+use http::header::{CONTENT_TYPE, HeaderValue};
+
+use super::difference::{NAMES_MAX, REMOVED};
+use super::*;
+
+/// A request as a test thinks of it; the default is a small JSON `POST`.
+#[derive(Clone)]
+struct Example {
+    method: Method,
+    authority: &'static str,
+    path: &'static str,
+    query: Option<&'static str>,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    rules: FingerprintRules,
+    secret: Option<Secret>,
+}
+
+type Change = fn(&mut Example);
+
+const ID: RecordId = RecordId::from_bytes([7; 16]);
+
+fn example(body: impl AsRef<[u8]>) -> Example {
+    Example {
+        method: Method::POST,
+        authority: "api.example",
+        path: "/orders",
+        query: None,
+        headers: HeaderMap::from_iter([(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        )]),
+        body: body.as_ref().to_vec(),
+        rules: FingerprintRules::default(),
+        secret: None,
+    }
+}
+
+impl Example {
+    fn header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.append(name, HeaderValue::from_static(value));
+        self
+    }
+
+    fn content_type(mut self, value: &'static str) -> Self {
+        self.headers.insert(CONTENT_TYPE, HeaderValue::from_static(value));
+        self
+    }
+
+    fn count_header(mut self, name: &'static str) -> Self {
+        self.rules.headers.push(HeaderName::from_static(name));
+        self
+    }
+
+    fn select(mut self, pointers: &[&str]) -> Self {
+        self.rules.select.extend(pointers.iter().map(|text| Pointer::parse(text).unwrap()));
+        self
+    }
+
+    fn ignore(mut self, pointers: &[&str]) -> Self {
+        self.rules.ignore.extend(pointers.iter().map(|text| Pointer::parse(text).unwrap()));
+        self
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        Parts {
+            method: &self.method,
+            authority: self.authority,
+            path: self.path,
+            query: self.query,
+            headers: &self.headers,
+            body: &self.body,
+        }
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.parts(), &self.rules, self.secret.as_ref(), &ID)
+    }
+
+    fn form(&self) -> BodyForm {
+        self.fingerprint().form()
+    }
+
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.fingerprint().compare(&other.fingerprint()) == Comparison::Same
+    }
+
+    /// What differs in this request from `first`.
+    fn differing(&self, first: &Self) -> Vec<String> {
+        let stored = first.fingerprint();
+        Fingerprint::differing_parts(&self.parts(), &self.rules, self.secret.as_ref(), &ID, &stored)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+#[test]
+fn a_known_request_keeps_its_fingerprint() {
+    // Stored format: a change of these values needs a new `Fingerprint::VERSION`.
+    let canonical = example(r#"{"amount":12.50,"items":[{"sku":"a"},{}],"note":null}"#)
+        .with(|request| request.query = Some("dry=1"))
+        .header("x-shop", "berlin")
+        .count_header("x-shop");
+    let raw = canonical.clone().content_type("text/plain");
+    let keyed = canonical.clone().with(|request| {
+        request.secret = Some(Secret::new(b"0123456789abcdef").unwrap());
+    });
+    let found = [canonical, raw, keyed].map(|request| {
+        let fingerprint = request.fingerprint();
+        format!("{} {}", hex(fingerprint.digest()), hex(fingerprint.parts().as_bytes()))
+    });
+    assert_eq!(
+        found,
+        [
+            "a6b1dc0151455bc8f0ca93d59c92236c7999917c5cfc6b0a8431a913fe8f1fb8 \
+             198157c80cfc1a85986d48519f37f07b5641fe61e398768123dd1484125d04e31cda123d",
+            "34a7f3df39288d47efd511f4ec2bcbe0c5c47094fb3bce9bce7066c4d9aa3c4c \
+             198157c80cfc1a85986d48519f37f07b5641fe61cf093399",
+            "44205c12d1c43ce756867b491261e63be2957fa922ce248a090d8d47d2f4a1f1 \
+             6610e1494a898ba15e43c9ec0db310907b375b2503c2b3a7c61ba7291cd99c32af5ba2aa",
+        ]
+    );
+}
+
+#[test]
+fn the_spelling_of_json_makes_no_difference() {
+    let first = example(r#"{"amount":1,"name":"Añ","tags":["x",{"b":1,"a":2}]}"#);
+    for body in [
+        r#"{"name":"Añ","tags":["x",{"a":2,"b":1}],"amount":1}"#,
+        " {\n\"amount\" : 1.0, \"name\":\"\\u0041\\u00f1\",\t\"tags\":[\"x\",{\"b\":10e-1,\"a\":2}]}",
+    ] {
+        assert!(example(body).is_same_as(&first), "{body}");
+    }
+    for body in [
+        r#"{"amount":2,"name":"Añ","tags":["x",{"b":1,"a":2}]}"#,
+        r#"{"amount":"1","name":"Añ","tags":["x",{"b":1,"a":2}]}"#,
+        r#"{"amount":1,"name":"An\u0303","tags":["x",{"b":1,"a":2}]}"#,
+        r#"{"amount":1,"name":"Añ","tags":[{"b":1,"a":2},"x"]}"#,
+        r#"{"amount":1,"name":"Añ","tags":["x",{"b":1,"a":2}],"x":null}"#,
+    ] {
+        assert!(!example(body).is_same_as(&first), "{body}");
+    }
+}
+
+#[test]
+fn everything_a_request_asks_for_counts() {
+    let first = example("{}");
+    let changes: [(&str, Change); 9] = [
+        ("method", |request| request.method = Method::PUT),
+        ("authority", |request| request.authority = "api.example:8443"),
+        ("path", |request| request.path = "/orders/"),
+        ("path case", |request| request.path = "/Orders"),
+        ("empty query", |request| request.query = Some("")),
+        ("query", |request| request.query = Some("a=1")),
+        ("path and query", |request| request.path = "/orders?a=1"),
+        ("body", |request| request.body = b"[]".to_vec()),
+        ("no body", |request| request.body.clear()),
+    ];
+    for (what, change) in changes {
+        assert!(!first.clone().with(change).is_same_as(&first), "{what}");
+    }
+    assert!(first.clone().with(|request| request.authority = "API.Example").is_same_as(&first));
+    assert!(first.clone().header("user-agent", "curl").is_same_as(&first));
+}
+
+#[test]
+fn the_borders_between_parts_count() {
+    let one = example("").with(|request| (request.authority, request.path) = ("ab", "c"));
+    let other = example("").with(|request| (request.authority, request.path) = ("a", "bc"));
+    assert!(!one.is_same_as(&other));
+    let base = example("").count_header("x-a").count_header("x-b");
+    assert!(!base.clone().header("x-a", "1").is_same_as(&base.clone().header("x-b", "1")));
+}
+
+#[test]
+fn a_selected_header_counts_with_all_its_lines() {
+    let base = || example("{}").count_header("x-shop");
+    let first = base().header("x-shop", "a").header("x-shop", "b");
+    assert!(base().header("x-shop", "a").header("x-shop", "b").is_same_as(&first));
+    for (what, other) in [
+        ("absent", base()),
+        ("one line fewer", base().header("x-shop", "a")),
+        ("other order", base().header("x-shop", "b").header("x-shop", "a")),
+        ("joined", base().header("x-shop", "a, b")),
+        ("joined tightly", base().header("x-shop", "ab")),
+        ("a third line", first.clone().header("x-shop", "b")),
+    ] {
+        assert!(!other.is_same_as(&first), "{what}");
+    }
+    assert!(!base().is_same_as(&base().header("x-shop", "")), "absent is not empty");
+}
+
+#[test]
+fn the_content_type_decides_on_the_form() {
+    for (content_type, form) in [
+        ("application/json", BodyForm::Canonical),
+        ("Application/JSON", BodyForm::Canonical),
+        ("application/json; charset=utf-8", BodyForm::Canonical),
+        ("application/json ;charset=\"x;y\"", BodyForm::Canonical),
+        ("application/merge-patch+json", BodyForm::Canonical),
+        ("application/vnd.shop.v2+JSON;q=1", BodyForm::Canonical),
+        ("application/jsonp", BodyForm::Raw),
+        ("application/json-seq", BodyForm::Raw),
+        ("application/x+json+xml", BodyForm::Raw),
+        ("application+json", BodyForm::Raw),
+        ("text/json", BodyForm::Raw),
+        ("text/plain", BodyForm::Raw),
+        ("text/plain; x=application/json", BodyForm::Raw),
+        ("", BodyForm::Raw),
+    ] {
+        assert_eq!(example("{}").content_type(content_type).form(), form, "{content_type}");
+    }
+    assert_eq!(example("{}").with(|request| request.headers.clear()).form(), BodyForm::Raw);
+    assert_eq!(example("{}").header("content-type", "application/json").form(), BodyForm::Raw);
+    assert_eq!(
+        example("{}").with(|request| request.rules.body = BodyForm::Raw).form(),
+        BodyForm::Raw
+    );
+}
+
+#[test]
+fn a_body_without_canonical_form_matches_only_itself() {
+    let deep = "[".repeat(65) + &"]".repeat(65);
+    for body in [
+        &br#"{"a":1,"a":1}"#[..],
+        br#"{"a":1,"\u0061":1}"#,
+        br#"{"a":"\ud800"}"#,
+        b"\xef\xbb\xbf{}",
+        b"{\"a\":\"\xff\"}",
+        br#"{"a":1e99999999999999999999}"#,
+        br#"{"a":1} x"#,
+        b"",
+        deep.as_bytes(),
+    ] {
+        let request = example(body);
+        let what = String::from_utf8_lossy(body);
+        assert_eq!(request.form(), BodyForm::Raw, "{what}");
+        assert!(request.is_same_as(&example(body)), "{what}");
+        let spaced = [body, b" "].concat();
+        assert!(!request.is_same_as(&example(spaced)), "{what}");
+    }
+    // The same bytes as text and as JSON are two requests: their forms mean different things.
+    assert!(!example("{}").is_same_as(&example("{}").content_type("text/plain")));
+}
+
+#[test]
+fn only_selected_values_count() {
+    let check = |select: &[&str], one: &str, other: &str, expected: bool| {
+        let is_same = example(one).select(select).is_same_as(&example(other).select(select));
+        assert_eq!(is_same, expected, "{select:?} of {one} and {other}");
+    };
+    let order = r#"{"amount":5,"to":{"iban":"x","name":"n"},"items":[1,2,3]}"#;
+    check(&["/amount"], order, r#"{"amount":5.0}"#, true);
+    check(&["/amount"], order, r#"{"amount":6}"#, false);
+    check(&["/amount"], order, r#"{"amount":null}"#, false);
+    check(&["/amount"], r#"{"amount":null}"#, "{}", false);
+    check(&["/amount"], "{}", "[]", true);
+    check(&["/to/iban", "/amount"], order, r#"{"to":{"iban":"x"},"amount":5}"#, true);
+    check(&["/to/iban", "/amount"], order, r#"{"to":{"iban":5},"amount":"x"}"#, false);
+    check(&["/items/1"], order, r#"{"items":[9,2]}"#, true);
+    check(&["/items/1"], order, r#"{"items":[2]}"#, false);
+    check(&["/items/1"], order, r#"{"items":{"1":2}}"#, true);
+    check(&["/items/-"], order, r#"{"items":[]}"#, true);
+    check(&["/items/3"], order, r#"{"items":[]}"#, true);
+    check(&["/amount/x"], order, "{}", true);
+    check(&["/to"], order, r#"{"to":{"name":"n","iban":"x"}}"#, true);
+    check(&["/to"], order, r#"{"to":{"name":"n"}}"#, false);
+    check(&["/a", "/b"], r#"{"a":1}"#, r#"{"b":1}"#, false);
+    check(&[""], order, order, true);
+    check(&[""], order, "{}", false);
+    check(&["/m~1n", "/~0"], r#"{"m/n":1,"~":2,"x":3}"#, r#"{"m/n":1,"~":2}"#, true);
+    // Without canonical form everything counts.
+    check(&["/a"], r#"{"a":1,"b":1,"b":1}"#, r#"{"a":1,"b":1,"b":2}"#, false);
+}
+
+#[test]
+fn ignored_values_do_not_count() {
+    let check = |ignore: &[&str], one: &str, other: &str, expected: bool| {
+        let is_same = example(one).ignore(ignore).is_same_as(&example(other).ignore(ignore));
+        assert_eq!(is_same, expected, "without {ignore:?}: {one} and {other}");
+    };
+    check(&["/at"], r#"{"at":1,"b":2}"#, r#"{"at":{"x":[]},"b":2}"#, true);
+    check(&["/at"], r#"{"at":1,"b":2}"#, r#"{"b":2}"#, true);
+    check(&["/at"], r#"{"at":1,"b":2}"#, r#"{"at":1,"b":3}"#, false);
+    check(&["/at"], r#"{"x":{"at":1}}"#, r#"{"x":{"at":2}}"#, false);
+    check(&["/x/at"], r#"{"x":{"at":1,"b":1}}"#, r#"{"x":{"b":1}}"#, true);
+    check(&["/x/at"], r#"{"x":{"at":1}}"#, r#"{"x":{}}"#, true);
+    check(&["/x/at"], r#"{"x":{}}"#, "{}", false);
+    check(&["/x/at", "/b"], r#"{"b":1,"x":{"at":1}}"#, r#"{"x":{"at":2}}"#, true);
+    check(&["/1"], "[1,2,3]", "[1,9,3]", true);
+    check(&["/1"], "[1,2,3]", "[1,3]", false);
+    check(&["/1"], "[1,2]", "[1]", false);
+    check(&["/1"], r#"{"1":1}"#, "{}", true);
+    check(&["/items/0/at"], r#"{"items":[{"at":1}]}"#, r#"{"items":[{"at":2}]}"#, true);
+    check(&["/items/0/at"], r#"{"items":[0,{"at":1}]}"#, r#"{"items":[0,{"at":2}]}"#, false);
+    check(&[""], "[1]", r#"{"a":"b"}"#, true);
+    check(&["/\u{61}"], r#"{"\u0061":1}"#, r#"{"a":2}"#, true);
+    // A duplicate of an ignored name is still a duplicate.
+    check(&["/a"], r#"{"a":1,"a":2}"#, r#"{"a":1,"a":3}"#, false);
+
+    let narrowed = |body| example(body).select(&["/to"]).ignore(&["/to/name"]);
+    let first = narrowed(r#"{"to":{"iban":1,"name":2},"x":1}"#);
+    assert!(first.is_same_as(&narrowed(r#"{"to":{"iban":1}}"#)));
+    assert!(!first.is_same_as(&narrowed(r#"{"to":{"iban":2,"name":2}}"#)));
+}
+
+#[test]
+fn a_secret_changes_digest_and_parts() {
+    let secret = |bytes: &[u8]| Secret::new(bytes).unwrap();
+    let plain = example(r#"{"a":1}"#);
+    let one = plain.clone().with(|request| request.secret = Some(secret(&[1; 32])));
+    let other = plain.clone().with(|request| request.secret = Some(secret(&[2; 32])));
+    for (a, b) in [(&plain, &one), (&plain, &other), (&one, &other)] {
+        assert_eq!(a.fingerprint().compare(&b.fingerprint()), Comparison::Different);
+        assert_ne!(a.fingerprint().parts(), b.fingerprint().parts());
+    }
+    assert!(one.is_same_as(&one.clone()));
+    assert_eq!(format!("{one:?}", one = one.secret.unwrap()), "Secret(…)");
+    assert_eq!(Secret::new(&[0; 15]).unwrap_err(), SecretError);
+}
+
+#[test]
+fn parts_of_two_records_cannot_be_compared() {
+    let request = example(r#"{"a":1}"#);
+    let under = |id| Fingerprint::of(&request.parts(), &request.rules, None, &id);
+    let (one, other) = (under(RecordId::from_bytes([1; 16])), under(RecordId::from_bytes([2; 16])));
+    assert_eq!(one.compare(&other), Comparison::Same);
+    let shared = one.parts().iter().filter(|&part| other.parts().iter().any(|it| it == part));
+    assert_eq!(shared.count(), 0);
+}
+
+#[test]
+fn what_was_stored_compares_like_what_was_taken() {
+    let taken = example(r#"{"a":1}"#).fingerprint();
+    let stored = |version| {
+        Fingerprint::from_stored(
+            version,
+            BodyForm::from_byte(taken.form().as_byte()).unwrap(),
+            *taken.digest(),
+            PartDigests::from_bytes(taken.parts().as_bytes()).unwrap(),
+        )
+    };
+    assert_eq!(stored(Fingerprint::VERSION), taken);
+    assert_eq!(taken.compare(&stored(Fingerprint::VERSION)), Comparison::Same);
+    assert_eq!(taken.compare(&stored(2)), Comparison::OtherVersion);
+    assert_eq!(BodyForm::from_byte(0), None);
+    assert_eq!(PartDigests::from_bytes(&[0; 5]), None);
+    assert_eq!(PartDigests::from_bytes(&[0; 260]), None);
+    assert_eq!(PartDigests::from_bytes(&[]), Some(PartDigests::default()));
+    assert_eq!(PartDigests::from_bytes(&[0; 256]).unwrap().count(), 64);
+}
+
+#[test]
+fn a_log_shows_only_the_beginning_of_a_digest() {
+    let fingerprint = example("[1,2]").fingerprint();
+    let start = hex(&fingerprint.digest()[..4]);
+    assert_eq!(format!("{fingerprint:?}"), format!("Fingerprint(v1 Canonical {start}…, 6 parts)"));
+}
+
+#[test]
+fn a_mismatch_names_what_differs() {
+    let check = |first: &str, second: &str, expected: &[&str]| {
+        assert_eq!(example(second).differing(&example(first)), expected, "{first} then {second}");
+    };
+    check(r#"{"a":1,"b":2}"#, r#"{"b":2.0,"a":1}"#, &[]);
+    check(r#"{"a":1,"b":2}"#, r#"{"b":3,"a":1}"#, &["/b"]);
+    check(r#"{"a":1}"#, r#"{"a":1,"b":2}"#, &["/b"]);
+    check(r#"{"a":1,"b":2}"#, r#"{"a":1}"#, &[REMOVED]);
+    check(r#"{"a":1,"b":2,"c":3}"#, r#"{"a":2}"#, &["/a", REMOVED]);
+    check(r#"{"to":{"iban":"x"}}"#, r#"{"to":{"iban":"y"}}"#, &["/to/iban"]);
+    check(r#"{"items":[{"n":1},{"n":2}]}"#, r#"{"items":[{"n":1},{"n":3}]}"#, &["/items/1/n"]);
+    check(r#"{"a":{}}"#, r#"{"a":[]}"#, &["/a"]);
+    check(r#"{"a/b":1,"~":1,"":1}"#, r#"{"a/b":2,"~":2,"":2}"#, &["/", "/a~1b", "/~0"]);
+    check("1", "2", &["body"]);
+    check("[1,2]", "[2,1]", &["/0", "/1"]);
+    check("{x", "{y", &["body"]);
+    check(r#"{"a":1,"b":2}"#, r#"{"a":1,"b":2,"b":2}"#, &["body", REMOVED]);
+
+    let first = example("{}").count_header("x-shop").header("x-shop", "a");
+    let second = example("{}").count_header("x-shop").with(|request| {
+        request.method = Method::PUT;
+        request.authority = "other.example";
+        request.path = "/refunds";
+        request.query = Some("");
+    });
+    assert_eq!(second.differing(&first), ["method", "authority", "path", "query", "header:x-shop"],);
+
+    let selected = |body| example(body).select(&["/to/iban", "/amount"]).ignore(&["/at"]);
+    let first = selected(r#"{"to":{"iban":"x"},"amount":1,"at":1}"#);
+    let second = selected(r#"{"to":{"iban":"y"},"at":2}"#);
+    assert_eq!(second.differing(&first), ["/to/iban", "/amount"]);
+}
+
+/// An object with members `m000` and so on, each with its number as value.
+fn wide(range: std::ops::Range<usize>) -> String {
+    let members: Vec<_> = range.map(|number| format!("\"m{number:03}\":{number}")).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+#[test]
+fn the_end_of_what_is_remembered_is_no_difference() {
+    let first = example(wide(100..300));
+    assert_eq!(first.fingerprint().parts().count(), PartDigests::COUNT_MAX);
+    let second = |body: String| example(body).differing(&first);
+
+    let changed = wide(100..300).replace(":150", ":0");
+    assert_eq!(second(changed), ["/m150"]);
+    // Four parts before the body leave room for sixty of its leaves.
+    let forgotten = wide(100..300).replace(":160", ":0");
+    assert_eq!(second(forgotten), [""; 0]);
+    let last = wide(100..300).replace(":159", ":0");
+    assert_eq!(second(last), ["/m159"]);
+    let longer = wide(100..300).replacen('{', r#"{"a":1,"b":2,"#, 1);
+    assert_eq!(second(longer), ["/a", "/b"]);
+    assert_eq!(second(wide(101..300)), [REMOVED]);
+}
+
+#[test]
+fn names_are_few_and_short() {
+    let names = example(wide(500..900)).differing(&example(wide(100..110)));
+    assert_eq!(names.len(), NAMES_MAX);
+    assert_eq!(names[0], "/m500");
+
+    let long = |value: u8| example(format!(r#"{{"{}":[{value}]}}"#, "é/".repeat(1_000)));
+    let names = long(2).differing(&long(1));
+    assert_eq!(names.len(), 1);
+    assert!(names[0].starts_with("/é~1é~1") && names[0].ends_with('…'), "{}", names[0]);
+    assert!(names[0].len() <= 128 && names[0].len() > 120, "{}", names[0].len());
+}
+
+#[test]
+fn nothing_is_named_when_nothing_was_kept() {
+    let request = example(r#"{"a":1}"#);
+    let taken = request.fingerprint();
+    for stored in [
+        Fingerprint::from_stored(1, taken.form(), [0; 32], PartDigests::default()),
+        Fingerprint::from_stored(2, taken.form(), [0; 32], taken.parts().clone()),
+    ] {
+        let names =
+            Fingerprint::differing_parts(&request.parts(), &request.rules, None, &ID, &stored);
+        assert_eq!(names, [""; 0]);
+    }
+}

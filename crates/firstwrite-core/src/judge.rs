@@ -1,0 +1,123 @@
+//! The protocol: what to do with a request, given what stands under its key.
+//!
+//! 1. Nothing stands there: the request is *fresh*.
+//! 2. The outcome's retention has ended: the key is *taken over* as if it were free, or, where the
+//!    policy remembers spent keys, it is *expired*.
+//! 3. The fingerprint is of a version this build cannot compute: *unreadable*, nothing runs.
+//! 4. The fingerprint differs: *mismatch*, whether or not the first request has ended.
+//! 5. Completed: *replay*.
+//! 6. Uncertain: *uncertain*, until somebody proves what happened.
+//! 7. Reserved, and the lease holds: *in progress*.
+//! 8. Reserved, and the lease ran out: *take over* where running again is safe, else *uncertain*.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fingerprint::Comparison;
+use crate::store::{Change, Found};
+use crate::{
+    AfterRetention, Fence, Fingerprint, Key, OnLostAnswer, Outcome, Policy, Record, RecordId,
+    State, Tenant, Timestamp,
+};
+
+/// A request as the protocol sees it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Digest of tenant and key.
+    pub id: RecordId,
+    /// Whose key it is, from verified credentials.
+    pub tenant: Tenant,
+    /// What the client calls the action.
+    pub key: Key,
+    /// Method and path pattern, for people.
+    pub operation: Arc<str>,
+    /// What the request asks for.
+    pub fingerprint: Fingerprint,
+}
+
+/// What to do with a request.
+///
+/// Not `non_exhaustive`: a forgotten arm must not compile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing stands under the key: reserve it and run.
+    Fresh,
+    /// What stands may be replaced by the next attempt, which then runs.
+    TakeOver {
+        /// The fence of what is taken over; the next one grows from it.
+        from: Fence,
+    },
+    /// Answer with the first outcome.
+    Replay {
+        /// What the first attempt answered.
+        outcome: Outcome,
+        /// Until when it is replayed.
+        retained_until: Timestamp,
+    },
+    /// Another attempt holds the lease.
+    InProgress {
+        /// How long the lease still holds if it is not renewed.
+        remaining: Duration,
+    },
+    /// The key was used for a different request.
+    Mismatch,
+    /// The first attempt ended and nobody knows how.
+    Uncertain,
+    /// The key was spent, and the policy remembers spent keys.
+    Expired,
+    /// The record was written by a newer version, whose fingerprint this build cannot compute.
+    Unreadable,
+}
+
+/// Says what to do with a request, given what stands under its key.
+///
+/// The only place where the protocol is decided. Exhaustive on purpose: a new state must be
+/// answered here or the build fails.
+pub fn judge(found: Option<&Found>, request: &Request, policy: &Policy) -> Verdict {
+    let Some(Found { record, now }) = found else { return Verdict::Fresh };
+    debug_assert_eq!(record.id, request.id, "a store answered for another record");
+    // Past retention and not yet reaped: whatever it stood for no longer answers.
+    if let State::Completed { retained_until, .. } = &record.state
+        && retained_until <= now
+    {
+        return match policy.after_retention {
+            AfterRetention::Fresh => Verdict::TakeOver { from: record.fence },
+            AfterRetention::Refuse(_) => Verdict::Expired,
+        };
+    }
+    match request.fingerprint.compare(&record.fingerprint) {
+        Comparison::OtherVersion => return Verdict::Unreadable,
+        // Before "in progress": a different request is wrong whether or not the first has ended.
+        Comparison::Different => return Verdict::Mismatch,
+        Comparison::Same => {}
+    }
+    match &record.state {
+        State::Completed { outcome, retained_until, .. } => {
+            Verdict::Replay { outcome: outcome.clone(), retained_until: *retained_until }
+        }
+        State::Uncertain => Verdict::Uncertain,
+        State::Reserved(lease) if *now < lease.until => {
+            Verdict::InProgress { remaining: lease.until.since(*now) }
+        }
+        State::Reserved(_) => match record.on_lost_answer {
+            OnLostAnswer::Resend => Verdict::TakeOver { from: record.fence },
+            // The effect may have happened; somebody must find out.
+            OnLostAnswer::Uncertain => Verdict::Uncertain,
+        },
+    }
+}
+
+/// Says what a sweep does with a record, if anything: the same choice as rules 7 and 8, made for
+/// keys that nobody asks about.
+pub fn judge_lapsed(record: &Record, now: Timestamp) -> Option<Change> {
+    match &record.state {
+        State::Reserved(lease) if lease.until <= now => Some(match record.on_lost_answer {
+            OnLostAnswer::Resend => Change::Remove,
+            OnLostAnswer::Uncertain => Change::MarkUncertain,
+        }),
+        State::Reserved(_) | State::Completed { .. } | State::Uncertain => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

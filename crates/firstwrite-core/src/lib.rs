@@ -1,0 +1,45 @@
+//! The words and rules of firstwrite.
+//!
+//! Nothing in this crate opens a socket, reads a clock, the environment or a file, or draws a
+//! random number: time and nonces come in as arguments, so a seed decides a run.
+//!
+//! Start with [`judge()`], the one place where the protocol is decided; [`protocol`] carries its
+//! verdicts out over any [`Store`]; [`MemoryStore`] is the simplest store that is right.
+
+mod fingerprint;
+mod judge;
+mod key;
+mod memory;
+mod message;
+mod outcome;
+mod policy;
+pub mod protocol;
+mod record;
+mod rejection;
+mod store;
+mod tenant;
+mod time;
+
+pub use fingerprint::{
+    BodyForm, Comparison, Fingerprint, FingerprintRules, PartDigests, Parts, Pointer, PointerError,
+    Secret, SecretError,
+};
+pub use judge::{Request, Verdict, judge, judge_lapsed};
+pub use key::{Key, KeyError};
+pub use memory::{MemoryStore, MemoryTx};
+pub use message::{Message, MessageError};
+pub use outcome::{Body, HeaderPolicy, KeptHeaders, Outcome};
+pub use policy::{
+    AfterRetention, KeptStatuses, KeyRequirement, Mode, OnConflict, OnLostAnswer, Policy,
+    PolicyError, RespondAsync,
+};
+pub use record::{
+    AuditEntry, Audited, Draft, DraftState, Fence, Lease, Record, Retention, State, StateKind,
+};
+pub use rejection::{Rejection, RejectionKind};
+pub use store::{
+    BoxError, BoxFuture, Capabilities, Certainty, Change, Conclusion, Found, Guard, Inserted, Page,
+    Query, Seen, Store, StoreError, StoreErrorKind, Swapped, Transacted, TransactionalStore, Write,
+};
+pub use tenant::{RecordId, Tenant, TenantError};
+pub use time::Timestamp;

@@ -1,0 +1,247 @@
+//! The settings of an operation, each with a default and the reason for it.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::record::Retention;
+use crate::{FingerprintRules, HeaderPolicy};
+
+/// The settings of a protected operation.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Whether a request without a key is refused. Default: required.
+    pub key: KeyRequirement,
+    /// How the handler runs. Default: [`Mode::Reserved`], which needs nothing of the handler.
+    pub mode: Mode,
+    /// How long a reservation stands unrenewed; a live owner renews it. Default: 30 s.
+    pub lease: Duration,
+    /// How long an outcome is replayed. Default: 24 h.
+    pub retention: Duration,
+    /// How long after retention a record may still be there before it is reaped. Default: 1 h.
+    pub slack: Duration,
+    /// Bodies of answers above this are passed on and leave a tombstone. Default: 1 MiB.
+    pub response_bytes_max: usize,
+    /// Bodies of requests above this are refused before any work. Default: 1 MiB.
+    pub request_bytes_max: usize,
+    /// Which statuses end a key. Default: 2xx, 3xx and 4xx except 408, 425 and 429.
+    pub kept_statuses: KeptStatuses,
+    /// Which response headers are kept beyond the fixed allow-list. Default: none.
+    pub kept_headers: HeaderPolicy,
+    /// What a duplicate gets while the first attempt runs. Default: a 409 at once.
+    pub on_conflict: OnConflict,
+    /// What it means when an attempt ended and its answer is lost. Default: uncertain.
+    pub on_lost_answer: OnLostAnswer,
+    /// What a key means once retention has ended. Default: it is free again.
+    pub after_retention: AfterRetention,
+    /// What a client is told to wait after a 409. Default: 1 s.
+    pub retry_after: Duration,
+    /// Whether `Prefer: respond-async` is honoured. Default: yes.
+    pub respond_async: RespondAsync,
+    /// What counts as the same request. Default: everything, JSON in exact canonical form.
+    pub fingerprint: FingerprintRules,
+}
+
+/// Whether an operation insists on a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyRequirement {
+    /// A request without a key is refused with `key-missing`.
+    Required,
+    /// A request without a key runs unprotected.
+    Optional,
+}
+
+/// How the handler runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The reservation is committed first, the handler runs, the outcome is committed after.
+    Reserved,
+    /// The handler writes its rows and the outcome in one transaction of the store.
+    Atomic,
+}
+
+/// What a duplicate gets while the first attempt runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnConflict {
+    /// A 409 with `Retry-After`, at once.
+    Reject,
+    /// The first attempt's answer if it comes within this time, else the 409.
+    Wait(Duration),
+}
+
+/// What it means when an attempt ended and its answer is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLostAnswer {
+    /// The effect may have happened: the record becomes uncertain and waits for proof.
+    Uncertain,
+    /// Running again is safe, because effect and outcome share a transaction or because whatever
+    /// is behind the handler honours the same key: the next request takes over.
+    Resend,
+}
+
+/// What a key means once its retention has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterRetention {
+    /// The key is free: the same request runs as new.
+    Fresh,
+    /// The key is spent: it is refused with `key-expired` for this much longer.
+    Refuse(Duration),
+}
+
+/// Whether a client may ask for an early 202.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RespondAsync {
+    /// `Prefer: respond-async` gets a 202 with the status resource in `Location`.
+    Honour,
+    /// The preference is ignored, as RFC 7240 allows.
+    Ignore,
+}
+
+/// Which statuses end a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptStatuses {
+    released: Vec<StatusCode>,
+}
+
+/// A policy whose settings contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyError(&'static str);
+
+impl Policy {
+    /// Longer than nearly every handler, short enough that a crash blocks a key for half a minute.
+    pub const LEASE_DEFAULT: Duration = Duration::from_secs(30);
+    /// What payment clients have come to expect.
+    pub const RETENTION_DEFAULT: Duration = Duration::from_hours(24);
+    /// Reaping early would free a key that a client believes is still protected; an hour late
+    /// costs only space.
+    pub const SLACK_DEFAULT: Duration = Duration::from_hours(1);
+    /// API answers are kilobytes; what is larger is a download.
+    pub const RESPONSE_BYTES_MAX_DEFAULT: usize = 1024 * 1024;
+    /// A body is held in memory while it is fingerprinted.
+    pub const REQUEST_BYTES_MAX_DEFAULT: usize = 1024 * 1024;
+    /// A lease shorter than this cannot be renewed reliably over a slow store.
+    pub const LEASE_MIN: Duration = Duration::from_secs(1);
+
+    /// Says whether the settings can hold together.
+    pub fn check(&self) -> Result<(), PolicyError> {
+        if self.lease < Self::LEASE_MIN {
+            return Err(PolicyError("lease must be at least 1s, or it cannot be renewed in time"));
+        }
+        if self.retention < self.lease {
+            return Err(PolicyError("retention must not be shorter than the lease"));
+        }
+        if self.request_bytes_max == 0 {
+            return Err(PolicyError("request_bytes_max must be at least 1"));
+        }
+        Ok(())
+    }
+
+    /// For how long a record completed under this policy answers and stays.
+    pub fn retention(&self) -> Retention {
+        let linger_for = match self.after_retention {
+            AfterRetention::Fresh => self.slack,
+            AfterRetention::Refuse(remember_for) => remember_for.max(self.slack),
+        };
+        Retention { replay_for: self.retention, linger_for }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            key: KeyRequirement::Required,
+            mode: Mode::Reserved,
+            lease: Self::LEASE_DEFAULT,
+            retention: Self::RETENTION_DEFAULT,
+            slack: Self::SLACK_DEFAULT,
+            response_bytes_max: Self::RESPONSE_BYTES_MAX_DEFAULT,
+            request_bytes_max: Self::REQUEST_BYTES_MAX_DEFAULT,
+            kept_statuses: KeptStatuses::default(),
+            kept_headers: HeaderPolicy::default(),
+            on_conflict: OnConflict::Reject,
+            on_lost_answer: OnLostAnswer::Uncertain,
+            after_retention: AfterRetention::Fresh,
+            retry_after: Duration::from_secs(1),
+            respond_async: RespondAsync::Honour,
+            fingerprint: FingerprintRules::default(),
+        }
+    }
+}
+
+impl KeptStatuses {
+    /// Also releases the key on `status`, so that a retry runs afresh.
+    #[must_use]
+    pub fn release_on(mut self, status: StatusCode) -> Self {
+        self.released.push(status);
+        self
+    }
+
+    /// Whether an answer with this status ends the key.
+    ///
+    /// A 5xx never does: it says that the server does not know, and replaying it would make a
+    /// passing failure permanent.
+    pub fn keeps(&self, status: StatusCode) -> bool {
+        !status.is_server_error() && !status.is_informational() && !self.released.contains(&status)
+    }
+}
+
+impl Default for KeptStatuses {
+    /// 408, 425 and 429 say "not now", not "no".
+    fn default() -> Self {
+        let not_now =
+            [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+        Self { released: not_now.to_vec() }
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_policy_holds_together() {
+        assert_eq!(Policy::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let short = Policy { lease: Duration::from_millis(10), ..Policy::default() };
+        let upside_down = Policy { retention: Duration::from_secs(5), ..Policy::default() };
+        let mute = Policy { request_bytes_max: 0, ..Policy::default() };
+        for policy in [short, upside_down, mute] {
+            assert!(policy.check().is_err());
+        }
+    }
+
+    #[test]
+    fn no_server_error_is_ever_kept() {
+        let kept = KeptStatuses::default();
+        for code in 500..600 {
+            assert!(!kept.keeps(StatusCode::from_u16(code).unwrap()), "{code}");
+        }
+        for (code, expected) in [(200, true), (201, true), (303, true), (404, true), (422, true)]
+            .into_iter()
+            .chain([(408, false), (425, false), (429, false), (100, false)])
+        {
+            assert_eq!(kept.keeps(StatusCode::from_u16(code).unwrap()), expected, "{code}");
+        }
+        assert!(!kept.release_on(StatusCode::CONFLICT).keeps(StatusCode::CONFLICT));
+    }
+
+    #[test]
+    fn a_refusing_policy_remembers_spent_keys() {
+        let month = Duration::from_hours(24 * 30);
+        let policy = Policy { after_retention: AfterRetention::Refuse(month), ..Policy::default() };
+        assert_eq!(policy.retention().linger_for, month);
+        assert_eq!(Policy::default().retention().linger_for, Policy::SLACK_DEFAULT);
+    }
+}

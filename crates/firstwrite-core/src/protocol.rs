@@ -1,0 +1,441 @@
+//! The protocol's moves, written once over any store: reserve, renew, complete, release, mark
+//! uncertain, settle, sweep, and the atomic mode that does it all in one commit.
+//!
+//! Every move carries a fence. A step whose acknowledgement was lost is settled by doing it again
+//! under the same fence and recognising its own write; nothing is guessed.
+
+use std::time::Duration;
+
+use crate::judge::judge_lapsed;
+use crate::record::Retention;
+use crate::store::{Change, Found, Guard, Inserted, Swapped};
+use crate::{
+    AuditEntry, Certainty, Draft, DraftState, Fence, Outcome, Policy, Record, RecordId, Request,
+    State, Store, StoreError, StoreErrorKind, Timestamp, Verdict, judge,
+};
+
+mod atomic;
+
+pub use atomic::{Atomic, atomic};
+
+/// How often a move is tried again after it met a rival or lost an acknowledgement. Each round
+/// means that somebody else moved the same record in between; more than a few in a row is a fault.
+const ROUNDS_MAX: usize = 8;
+
+/// The right to run the handler once.
+///
+/// It is a value that completing takes away, so completing twice does not compile:
+///
+/// ```compile_fail,E0382
+/// use firstwrite_core::{MemoryStore, Outcome, Retention, protocol};
+///
+/// async fn twice(store: &MemoryStore, right: protocol::Reservation, outcome: Outcome, kept: Retention) {
+///     protocol::complete(store, right, outcome.clone(), kept).await.unwrap();
+///     protocol::complete(store, right, outcome, kept).await.unwrap();
+/// }
+/// ```
+#[derive(Debug)]
+#[must_use = "complete or release it; if dropped, it frees only when the lease runs out"]
+pub struct Reservation {
+    id: RecordId,
+    fence: Fence,
+    lease_until: Timestamp,
+    lease_for: Duration,
+}
+
+/// How a request to reserve ended.
+#[derive(Debug)]
+pub enum Reserved {
+    /// The caller owns the key and may run.
+    Granted(Reservation),
+    /// The caller must not run; the verdict says why. Never `Fresh` or `TakeOver`. What was found
+    /// is there to explain a mismatch.
+    Refused(Verdict, Box<Found>),
+}
+
+/// How keeping an answer without a reservation ended.
+#[derive(Debug)]
+pub enum Kept {
+    /// The outcome is kept until then; every retry gets it.
+    Done {
+        /// Until when it is replayed.
+        retained_until: Timestamp,
+    },
+    /// A rival came first; the verdict says how it stands. Never `Fresh` or `TakeOver`.
+    Refused(Verdict, Box<Found>),
+}
+
+/// How a renewal ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// The lease holds again.
+    Held,
+    /// The key belongs to somebody else now, or is settled; the attempt can no longer complete.
+    Lost,
+}
+
+/// How a completion ended.
+#[derive(Debug)]
+pub enum Completed {
+    /// The outcome is kept until then; every retry gets it.
+    Kept {
+        /// Until when it is replayed.
+        retained_until: Timestamp,
+    },
+    /// The attempt came too late. What stands there now, if anything.
+    Late(Option<Box<Found>>),
+}
+
+/// A completion that could not be written. The right to complete is still the caller's.
+#[derive(Debug)]
+pub struct Undone {
+    /// Whose completion it was.
+    pub reservation: Reservation,
+    /// What was to be kept.
+    pub outcome: Outcome,
+    /// Why it was not.
+    pub error: StoreError,
+}
+
+/// What an operator or a reconciler found out.
+#[derive(Debug)]
+pub enum Settlement {
+    /// It happened, and this is its outcome.
+    Happened {
+        /// What every retry will be answered with.
+        outcome: Outcome,
+        /// For how long.
+        retention: Retention,
+    },
+    /// It is proven not to have happened: the key is free.
+    NotHappened,
+}
+
+/// Whether a settlement may end an attempt that is still alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// Only uncertain records, and reserved ones whose lease ran out.
+    No,
+    /// Live attempts too. The live owner is refused by its fence when it comes back, but what it
+    /// does in between is not undone.
+    Yes,
+}
+
+/// How a settlement ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The record was settled.
+    Done,
+    /// Nothing stands under that key.
+    Absent,
+    /// Another attempt owns the key by now; what was found out is not about it.
+    Moved,
+    /// The record is completed: its outcome never changes.
+    AlreadyCompleted,
+    /// An attempt holds the lease for this much longer, and force was not given.
+    StillHeld(Duration),
+}
+
+/// What one turn of the sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Keys that are free again.
+    pub freed: usize,
+    /// Records that now wait for proof.
+    pub uncertain: usize,
+    /// Records that had moved on by themselves.
+    pub moved: usize,
+}
+
+impl Reservation {
+    /// Which record it is.
+    pub fn id(&self) -> RecordId {
+        self.id
+    }
+
+    /// What every later write of this attempt carries.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// How long the lease is; renew well before it has passed.
+    pub fn lease_for(&self) -> Duration {
+        self.lease_for
+    }
+
+    /// Until when the lease holds, by the store's clock.
+    pub fn lease_until(&self) -> Timestamp {
+        self.lease_until
+    }
+}
+
+/// Reserves the request's key, or says why not.
+///
+/// `nonce` must be drawn at random for each call; it makes the attempt's fence its own. Costs one
+/// round trip when fresh or refused, two for a take-over.
+pub async fn reserve(
+    store: &dyn Store,
+    request: &Request,
+    policy: &Policy,
+    nonce: u64,
+) -> Result<Reserved, StoreError> {
+    let state = DraftState::Reserved { lease_for: policy.lease };
+    let (fence, state) = match place(store, request, policy, nonce, &state).await? {
+        Placed::Written(fence, state) => (fence, state),
+        Placed::Refused(verdict, found) => return Ok(Reserved::Refused(verdict, found)),
+    };
+    let lease_until = state.lease_until().unwrap_or_default();
+    let lease_for = policy.lease;
+    Ok(Reserved::Granted(Reservation { id: request.id, fence, lease_until, lease_for }))
+}
+
+/// Keeps an answer that came without a reservation and without an effect, such as a refusal that a
+/// handler in atomic mode gave before it began its transaction.
+pub async fn keep(
+    store: &dyn Store,
+    request: &Request,
+    policy: &Policy,
+    nonce: u64,
+    outcome: Outcome,
+) -> Result<Kept, StoreError> {
+    let state = DraftState::Completed { outcome, retention: policy.retention() };
+    Ok(match place(store, request, policy, nonce, &state).await? {
+        Placed::Written(_, State::Completed { retained_until, .. }) => {
+            Kept::Done { retained_until }
+        }
+        Placed::Written(_, State::Reserved(_) | State::Uncertain) => {
+            return Err(StoreError::definite(StoreErrorKind::Corrupt, "keeping an outcome"));
+        }
+        Placed::Refused(verdict, found) => Kept::Refused(verdict, found),
+    })
+}
+
+/// Renews the lease; call it at about a third of the lease's length.
+pub async fn renew(
+    store: &dyn Store,
+    reservation: &mut Reservation,
+) -> Result<Renewed, StoreError> {
+    let change = Change::Renew { lease_for: reservation.lease_for };
+    match store.swap(reservation.id, Guard::Owner(reservation.fence), change, None).await? {
+        Swapped::Done(now) => {
+            reservation.lease_until = now.plus(reservation.lease_for);
+            Ok(Renewed::Held)
+        }
+        Swapped::Moved(_) => Ok(Renewed::Lost),
+    }
+}
+
+/// Writes the outcome down. Only after this may the answer go to the client.
+pub async fn complete(
+    store: &dyn Store,
+    reservation: Reservation,
+    outcome: Outcome,
+    retention: Retention,
+) -> Result<Completed, Box<Undone>> {
+    let mut lost_acknowledgement = false;
+    loop {
+        let change = Change::Complete { outcome: outcome.clone(), retention };
+        let guard = Guard::Owner(reservation.fence);
+        match store.swap(reservation.id, guard, change, None).await {
+            Ok(Swapped::Done(now)) => {
+                return Ok(Completed::Kept { retained_until: now.plus(retention.replay_for) });
+            }
+            Ok(Swapped::Moved(found)) => {
+                // Our own write, whose acknowledgement was lost. The fence alone does not prove it:
+                // an operator who settles a live attempt leaves its fence and another outcome.
+                if let Some(found) = &found
+                    && found.record.fence == reservation.fence
+                    && let State::Completed { outcome: kept, retained_until, .. } =
+                        &found.record.state
+                    && *kept == outcome
+                {
+                    return Ok(Completed::Kept { retained_until: *retained_until });
+                }
+                return Ok(Completed::Late(found));
+            }
+            Err(error) => {
+                if let Err(error) = once_more(error, &mut lost_acknowledgement) {
+                    return Err(Box::new(Undone { reservation, outcome, error }));
+                }
+            }
+        }
+    }
+}
+
+/// Frees the key: nothing happened, and a retry runs afresh.
+///
+/// Removing twice is harmless, so a lost acknowledgement needs no reading back.
+pub async fn release(store: &dyn Store, reservation: Reservation) -> Result<(), StoreError> {
+    finish(store, &reservation, &Change::Remove).await
+}
+
+/// Says that the attempt ended and nobody knows how; only proof settles the record now.
+pub async fn mark_uncertain(store: &dyn Store, reservation: Reservation) -> Result<(), StoreError> {
+    finish(store, &reservation, &Change::MarkUncertain).await
+}
+
+/// Settles a record on somebody's word, with an audit entry in the same step.
+///
+/// `seen` is the record that was looked into. What was found out is about the attempt whose fence
+/// it wears, and settles no other: a second finding that comes after the key was freed and used
+/// again would otherwise free, or answer for, an attempt that nobody has looked into.
+pub async fn settle(
+    store: &dyn Store,
+    seen: &Record,
+    settlement: Settlement,
+    force: Force,
+    audit: &AuditEntry,
+) -> Result<Settled, StoreError> {
+    let change = match settlement {
+        Settlement::Happened { outcome, retention } => Change::Complete { outcome, retention },
+        Settlement::NotHappened => Change::Remove,
+    };
+    let mut sight = store.get(seen.id).await?.map(Box::new);
+    for _ in 0..ROUNDS_MAX {
+        let Some(found) = sight else { return Ok(Settled::Absent) };
+        if found.record.fence != seen.fence {
+            return Ok(Settled::Moved);
+        }
+        match &found.record.state {
+            State::Completed { .. } => return Ok(Settled::AlreadyCompleted),
+            State::Reserved(lease) if found.now < lease.until && force == Force::No => {
+                return Ok(Settled::StillHeld(lease.until.since(found.now)));
+            }
+            State::Reserved(_) | State::Uncertain => {}
+        }
+        let guard = Guard::Seen(found.record.seen());
+        match store.swap(seen.id, guard, change.clone(), Some(audit)).await? {
+            Swapped::Done(_) => return Ok(Settled::Done),
+            Swapped::Moved(found) => sight = found,
+        }
+    }
+    Err(StoreError::definite(StoreErrorKind::Unavailable, "settling a contended key"))
+}
+
+/// One turn of the sweep: frees keys whose attempt died where running again is safe, and marks the
+/// others uncertain. Looks at no more than `limit` records.
+pub async fn sweep_once(store: &dyn Store, limit: usize) -> Result<Swept, StoreError> {
+    let mut swept = Swept::default();
+    for Found { record, now } in store.lapsed(limit).await? {
+        let Some(change) = judge_lapsed(&record, now) else { continue };
+        let frees = change == Change::Remove;
+        match store.swap(record.id, Guard::Seen(record.seen()), change, None).await? {
+            Swapped::Done(_) if frees => swept.freed += 1,
+            Swapped::Done(_) => swept.uncertain += 1,
+            Swapped::Moved(_) => swept.moved += 1,
+        }
+    }
+    Ok(swept)
+}
+
+/// How a write where nothing of value stands ended.
+enum Placed {
+    Written(Fence, State),
+    Refused(Verdict, Box<Found>),
+}
+
+/// Writes a record in `state` where nothing stands, or in place of what `judge` lets it take over.
+async fn place(
+    store: &dyn Store,
+    request: &Request,
+    policy: &Policy,
+    nonce: u64,
+    state: &DraftState,
+) -> Result<Placed, StoreError> {
+    let mut fence = Fence::first(nonce);
+    let mut take_over = None;
+    let mut lost_acknowledgement = false;
+    for _ in 0..ROUNDS_MAX {
+        let draft = draft(request, policy, fence, state.clone());
+        let stands = match write(store, draft, take_over).await {
+            Ok(Swapped::Done(now)) => {
+                return Ok(Placed::Written(fence, State::from_draft(state, now)));
+            }
+            Ok(Swapped::Moved(stands)) => stands,
+            Err(error) => {
+                once_more(error, &mut lost_acknowledgement)?;
+                continue;
+            }
+        };
+        let Some(found) = stands else {
+            // What stood there was removed in between: the key is free.
+            (fence, take_over) = (Fence::first(nonce), None);
+            continue;
+        };
+        // Our own write, whose acknowledgement was lost.
+        let found_kind = found.record.state.kind();
+        if found.record.fence == fence && found_kind == state.kind() {
+            return Ok(Placed::Written(fence, found.record.state));
+        }
+        match judge(Some(&found), request, policy) {
+            Verdict::TakeOver { from } => {
+                fence = from.next(nonce);
+                take_over = Some(Guard::Seen(found.record.seen()));
+            }
+            Verdict::Fresh => (fence, take_over) = (Fence::first(nonce), None),
+            verdict @ (Verdict::Replay { .. }
+            | Verdict::InProgress { .. }
+            | Verdict::Mismatch
+            | Verdict::Uncertain
+            | Verdict::Expired
+            | Verdict::Unreadable) => return Ok(Placed::Refused(verdict, found)),
+        }
+    }
+    Err(StoreError::definite(StoreErrorKind::Unavailable, "writing under a contended key"))
+}
+
+/// One step of `place`: an insert, or a take-over of what was judged.
+async fn write(
+    store: &dyn Store,
+    draft: Draft,
+    take_over: Option<Guard>,
+) -> Result<Swapped, StoreError> {
+    match take_over {
+        Some(guard) => store.swap(draft.id, guard, Change::TakeOver(Box::new(draft)), None).await,
+        None => Ok(match store.insert(&draft).await? {
+            Inserted::Done(now) => Swapped::Done(now),
+            Inserted::Stands(found) => Swapped::Moved(Some(found)),
+        }),
+    }
+}
+
+fn draft(request: &Request, policy: &Policy, fence: Fence, state: DraftState) -> Draft {
+    Draft {
+        id: request.id,
+        tenant: request.tenant.clone(),
+        key: request.key.clone(),
+        operation: request.operation.clone(),
+        fingerprint: request.fingerprint.clone(),
+        fence,
+        on_lost_answer: policy.on_lost_answer,
+        state,
+    }
+}
+
+/// Lets a step whose acknowledgement was lost be done once more under the same fence, where it
+/// either takes effect or meets its own earlier write.
+fn once_more(error: StoreError, lost_acknowledgement: &mut bool) -> Result<(), StoreError> {
+    if error.certainty() == Certainty::Definite || *lost_acknowledgement {
+        return Err(error);
+    }
+    *lost_acknowledgement = true;
+    Ok(())
+}
+
+async fn finish(
+    store: &dyn Store,
+    reservation: &Reservation,
+    change: &Change,
+) -> Result<(), StoreError> {
+    let mut lost_acknowledgement = false;
+    loop {
+        let guard = Guard::Owner(reservation.fence);
+        match store.swap(reservation.id, guard, change.clone(), None).await {
+            Ok(Swapped::Done(_) | Swapped::Moved(_)) => return Ok(()),
+            Err(error) => once_more(error, &mut lost_acknowledgement)?,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

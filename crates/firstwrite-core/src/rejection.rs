@@ -1,0 +1,408 @@
+//! The refusals we send: one kind per problem code, with what a client may do about it.
+//!
+//! A rejection is not an error: it is the client's doing, or a conflict, or our saying that nothing
+//! was run. Its detail is public; an internal cause goes to the log and never in here.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+
+use crate::{KeyError, Policy, Verdict};
+
+/// A refusal, ready to be sent as `application/problem+json` (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    kind: RejectionKind,
+    status: StatusCode,
+    detail: Cow<'static, str>,
+    retry_after: Option<Duration>,
+    differing: Vec<String>,
+    first_status: Option<StatusCode>,
+}
+
+/// Why a request was refused. Each has a page in `docs/problems`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RejectionKind {
+    /// A protected operation without the header.
+    KeyMissing,
+    /// Syntax, length, or more than one value.
+    KeyInvalid,
+    /// Same key, other fingerprint.
+    KeyReused,
+    /// Another attempt holds the lease.
+    InProgress,
+    /// An attempt ended and nobody knows how.
+    OutcomeUnknown,
+    /// A spent key came back after its retention.
+    KeyExpired,
+    /// The request's own timestamp is past the allowed age.
+    RequestTooOld,
+    /// The request's body is over the cap.
+    BodyTooLarge,
+    /// No tenant could be derived from verified credentials.
+    TenantUnknown,
+    /// This tenant's rate, or number of active keys, is used up.
+    RateLimited,
+    /// The reservation is impossible; nothing was run.
+    StoreUnavailable,
+    /// The action was carried out, and its answer was too large to keep.
+    AnswerNotKept,
+}
+
+impl RejectionKind {
+    /// Every kind, for documentation and tests.
+    pub const ALL: [Self; 12] = [
+        Self::KeyMissing,
+        Self::KeyInvalid,
+        Self::KeyReused,
+        Self::InProgress,
+        Self::OutcomeUnknown,
+        Self::KeyExpired,
+        Self::RequestTooOld,
+        Self::BodyTooLarge,
+        Self::TenantUnknown,
+        Self::RateLimited,
+        Self::StoreUnavailable,
+        Self::AnswerNotKept,
+    ];
+
+    /// The stable code, also the name of the page in `docs/problems`.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::KeyMissing => "key-missing",
+            Self::KeyInvalid => "key-invalid",
+            Self::KeyReused => "key-reused",
+            Self::InProgress => "in-progress",
+            Self::OutcomeUnknown => "outcome-unknown",
+            Self::KeyExpired => "key-expired",
+            Self::RequestTooOld => "request-too-old",
+            Self::BodyTooLarge => "body-too-large",
+            Self::TenantUnknown => "tenant-unknown",
+            Self::RateLimited => "rate-limited",
+            Self::StoreUnavailable => "store-unavailable",
+            Self::AnswerNotKept => "answer-not-kept",
+        }
+    }
+
+    /// One line for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::KeyMissing => "This operation needs an Idempotency-Key",
+            Self::KeyInvalid => "The Idempotency-Key cannot be understood",
+            Self::KeyReused => "This key was used for a different request",
+            Self::InProgress => "The first request with this key is still being worked on",
+            Self::OutcomeUnknown => "It is not known how the first request with this key ended",
+            Self::KeyExpired => "This key was used up and its answer is no longer kept",
+            Self::RequestTooOld => "This request is too old to be carried out",
+            Self::BodyTooLarge => "The request's body is too large",
+            Self::TenantUnknown => "The caller could not be identified",
+            Self::RateLimited => "Too many requests with new keys",
+            Self::StoreUnavailable => "Keys cannot be reserved at the moment; nothing was run",
+            Self::AnswerNotKept => "The request was carried out, but its answer was not kept",
+        }
+    }
+
+    /// Whether the same request under the same key may succeed later.
+    pub fn is_retryable(self) -> bool {
+        match self {
+            Self::InProgress
+            | Self::OutcomeUnknown
+            | Self::RateLimited
+            | Self::StoreUnavailable => true,
+            Self::KeyMissing
+            | Self::KeyInvalid
+            | Self::KeyReused
+            | Self::KeyExpired
+            | Self::RequestTooOld
+            | Self::BodyTooLarge
+            | Self::TenantUnknown
+            | Self::AnswerNotKept => false,
+        }
+    }
+
+    /// Whether sending the action under a new key cannot carry it out twice.
+    ///
+    /// Only where this very request cannot have run before: without a usable key, as a different
+    /// request, or over the cap. A 401, 429 or 503 says nothing about earlier attempts.
+    pub fn is_new_key_safe(self) -> bool {
+        match self {
+            Self::KeyMissing | Self::KeyInvalid | Self::KeyReused | Self::BodyTooLarge => true,
+            Self::InProgress
+            | Self::OutcomeUnknown
+            | Self::KeyExpired
+            | Self::RequestTooOld
+            | Self::TenantUnknown
+            | Self::RateLimited
+            | Self::StoreUnavailable
+            | Self::AnswerNotKept => false,
+        }
+    }
+
+    fn status(self) -> StatusCode {
+        match self {
+            Self::KeyMissing | Self::KeyInvalid | Self::RequestTooOld => StatusCode::BAD_REQUEST,
+            Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::InProgress | Self::OutcomeUnknown | Self::AnswerNotKept => StatusCode::CONFLICT,
+            Self::KeyExpired => StatusCode::GONE,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TenantUnknown => StatusCode::UNAUTHORIZED,
+            Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+            Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    fn detail(self) -> &'static str {
+        match self {
+            Self::KeyMissing => {
+                "Send an Idempotency-Key header with a value of your own choice, unique to this \
+                 action, and send the same value when you retry it."
+            }
+            Self::KeyInvalid => {
+                "Send one Idempotency-Key of 1 to 255 visible ASCII characters, quoted or bare."
+            }
+            Self::KeyReused => {
+                "Use a new key for a new request; to retry the first one, send it unchanged."
+            }
+            Self::OutcomeUnknown => {
+                "The outcome is being settled. Retry later with the same key; a new key could carry \
+                 the action out twice."
+            }
+            Self::KeyExpired => {
+                "The action was carried out some time ago. Look its result up before you send it \
+                 under a new key."
+            }
+            Self::RequestTooOld => {
+                "Look up whether the action was carried out before sending it anew."
+            }
+            Self::BodyTooLarge => "Nothing was run. Send a smaller body.",
+            Self::TenantUnknown => "Send valid credentials; nothing was looked up or run.",
+            Self::InProgress | Self::RateLimited | Self::StoreUnavailable => {
+                "Retry with the same key after the time in Retry-After."
+            }
+            Self::AnswerNotKept => {
+                "Do not send the action again. Look its result up, at the Location if one is given."
+            }
+        }
+    }
+}
+
+impl Rejection {
+    /// What a client is told to wait where nothing better is known.
+    const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+    /// Longer than a conflict: somebody has to find out what happened.
+    const RETRY_AFTER_UNKNOWN: Duration = Duration::from_secs(30);
+
+    /// A refusal of this kind with its usual status and words.
+    pub fn new(kind: RejectionKind) -> Self {
+        let patience = if kind == RejectionKind::OutcomeUnknown {
+            Self::RETRY_AFTER_UNKNOWN
+        } else {
+            Self::RETRY_AFTER_DEFAULT
+        };
+        Self {
+            kind,
+            status: kind.status(),
+            detail: Cow::Borrowed(kind.detail()),
+            retry_after: kind.is_retryable().then_some(patience),
+            differing: Vec::new(),
+            first_status: None,
+        }
+    }
+
+    /// The refusal that a verdict asks for; `None` where the request runs or is replayed.
+    pub fn of_verdict(verdict: &Verdict, policy: &Policy) -> Option<Self> {
+        let kind = match verdict {
+            Verdict::Fresh | Verdict::TakeOver { .. } | Verdict::Replay { .. } => return None,
+            Verdict::InProgress { .. } => {
+                return Some(Self::new(RejectionKind::InProgress).retry_after(policy.retry_after));
+            }
+            Verdict::Mismatch => RejectionKind::KeyReused,
+            Verdict::Uncertain => RejectionKind::OutcomeUnknown,
+            Verdict::Expired => RejectionKind::KeyExpired,
+            // Another instance of a newer version can answer; this one must not guess.
+            Verdict::Unreadable => RejectionKind::StoreUnavailable,
+        };
+        Some(Self::new(kind))
+    }
+
+    /// The answer to the request whose own attempt ended with nobody knowing how: 504 instead of
+    /// the 409 that later requests get.
+    pub fn outcome_unknown_now() -> Self {
+        Self { status: StatusCode::GATEWAY_TIMEOUT, ..Self::new(RejectionKind::OutcomeUnknown) }
+    }
+
+    /// The answer to a retry whose first answer had this status and was not kept.
+    pub fn answer_not_kept(first_status: StatusCode) -> Self {
+        Self { first_status: Some(first_status), ..Self::new(RejectionKind::AnswerNotKept) }
+    }
+
+    /// Names what differs from the first request: JSON pointers, or `method`, `path` and such.
+    #[must_use]
+    pub fn differing(mut self, names: Vec<String>) -> Self {
+        self.differing = names;
+        self
+    }
+
+    /// Replaces the explanation. It goes to the client: nothing internal belongs in it.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<Cow<'static, str>>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
+    /// Says how long to wait before a retry.
+    #[must_use]
+    pub fn retry_after(mut self, retry_after: Duration) -> Self {
+        self.retry_after = Some(retry_after);
+        self
+    }
+
+    /// Why the request is refused.
+    pub fn kind(&self) -> RejectionKind {
+        self.kind
+    }
+
+    /// The status it is sent with.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The problem document.
+    pub fn to_json(&self) -> String {
+        let mut json = String::with_capacity(512);
+        json.push_str("{\"type\":");
+        push_string(&mut json, &format!("https://firstwrite.dev/problems/{}", self.kind.code()));
+        json.push_str(",\"title\":");
+        push_string(&mut json, self.kind.title());
+        write!(json, ",\"status\":{}", self.status.as_u16()).expect("writing to a string");
+        json.push_str(",\"detail\":");
+        push_string(&mut json, &self.detail);
+        json.push_str(",\"code\":");
+        push_string(&mut json, self.kind.code());
+        write!(
+            json,
+            ",\"retryable\":{},\"safe_new_key\":{}",
+            self.kind.is_retryable(),
+            self.kind.is_new_key_safe()
+        )
+        .expect("writing to a string");
+        if let Some(first_status) = self.first_status {
+            write!(json, ",\"first_status\":{}", first_status.as_u16())
+                .expect("writing to a string");
+        }
+        if !self.differing.is_empty() {
+            json.push_str(",\"differing\":[");
+            for (index, name) in self.differing.iter().enumerate() {
+                if index > 0 {
+                    json.push(',');
+                }
+                push_string(&mut json, name);
+            }
+            json.push(']');
+        }
+        json.push('}');
+        json
+    }
+
+    /// The whole response.
+    pub fn to_response(&self) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(self.to_json()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(retry_after) = self.retry_after {
+            // Rounded up: a client that comes back too early only meets the same refusal.
+            let seconds = retry_after.as_millis().div_ceil(1000).max(1);
+            let value = HeaderValue::from_str(&seconds.to_string()).expect("digits are a value");
+            headers.insert(RETRY_AFTER, value);
+        }
+        response
+    }
+}
+
+impl From<KeyError> for Rejection {
+    fn from(error: KeyError) -> Self {
+        Self::new(RejectionKind::KeyInvalid).detail(error.to_string())
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.kind.code(), self.status.as_u16())
+    }
+}
+
+/// Appends `text` as a JSON string.
+fn push_string(json: &mut String, text: &str) {
+    json.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            control if control < ' ' || control == '\u{7f}' => {
+                write!(json, "\\u{:04x}", u32::from(control)).expect("writing to a string");
+            }
+            other => json.push(other),
+        }
+    }
+    json.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_document_that_is_json() {
+        for kind in RejectionKind::ALL {
+            let rejection = Rejection::new(kind).differing(vec!["/a\"b\\\n".to_owned()]);
+            let json: serde_json::Value = serde_json::from_str(&rejection.to_json()).unwrap();
+            assert_eq!(json["code"], kind.code());
+            assert_eq!(json["status"], rejection.status().as_u16());
+            assert_eq!(json["retryable"], kind.is_retryable());
+            assert_eq!(json["safe_new_key"], kind.is_new_key_safe());
+            assert_eq!(json["differing"][0], "/a\"b\\\n");
+        }
+    }
+
+    #[test]
+    fn whoever_may_retry_is_told_when() {
+        for kind in RejectionKind::ALL {
+            let response = Rejection::new(kind).to_response();
+            assert_eq!(
+                response.headers().contains_key(RETRY_AFTER),
+                kind.is_retryable(),
+                "{kind:?}"
+            );
+            assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_rounded_up_to_whole_seconds() {
+        let check = |millis, expected: &str| {
+            let rejection = Rejection::new(RejectionKind::InProgress)
+                .retry_after(Duration::from_millis(millis));
+            assert_eq!(rejection.to_response().headers()[RETRY_AFTER], expected);
+        };
+        check(0, "1");
+        check(1, "1");
+        check(1001, "2");
+    }
+
+    #[test]
+    fn statuses_are_those_of_the_wire_contract() {
+        let expected = [400, 400, 422, 409, 409, 410, 400, 413, 401, 429, 503, 409];
+        for (kind, status) in RejectionKind::ALL.into_iter().zip(expected) {
+            assert_eq!(Rejection::new(kind).status().as_u16(), status, "{kind:?}");
+        }
+        assert_eq!(Rejection::outcome_unknown_now().status().as_u16(), 504);
+        let not_kept = Rejection::answer_not_kept(StatusCode::CREATED);
+        assert!(not_kept.to_json().contains("\"first_status\":201"));
+    }
+}

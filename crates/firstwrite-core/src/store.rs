@@ -1,0 +1,357 @@
+//! Where records live: the trait a store implements, and how its errors are told apart.
+//!
+//! Each method is one atomic step in the backend, and none of them decides anything: the protocol
+//! does. What every implementation must do is defined by the conformance suite in
+//! `firstwrite-testkit`.
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::record::Retention;
+use crate::{
+    AuditEntry, Audited, Draft, Fence, Outcome, Record, RecordId, StateKind, Tenant, Timestamp,
+};
+
+/// A boxed future, so that a store can be used as `dyn Store`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The cause behind a [`StoreError`].
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Where records live.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// What this store can do beyond the minimum.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Puts `draft` where nothing stands, durably, or returns what stands there.
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>>;
+
+    /// Applies `change` if `guard` still holds, together with the audit entry, or returns what
+    /// stands there instead.
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>>;
+
+    /// What stands under `id`.
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>>;
+
+    /// One page of records in a stable order.
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>>;
+
+    /// Up to `limit` reserved records whose lease ran out.
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>>;
+
+    /// Deletes up to `limit` completed records past `kept_until`; returns how many.
+    ///
+    /// A number below `limit` does not mean that none is left: a store may look at a bounded part
+    /// of its records in each call.
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>>;
+
+    /// What operators did to the record under `id`, oldest first.
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>>;
+
+    /// The store's clock.
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>>;
+}
+
+/// A store whose transactions a handler can join: business rows, messages and the record are
+/// written in one commit.
+pub trait TransactionalStore: Store {
+    /// What a handler works with inside the transaction.
+    type Tx<'t>;
+
+    /// Looks `id` up, runs `work`, and commits what it concludes, all in one transaction.
+    ///
+    /// If the draft meets a rival's record, everything `work` did is rolled back and the rival's
+    /// record is in [`Transacted::Rival`]. If `work` panics, everything it did is rolled back, the
+    /// error's kind is [`StoreErrorKind::Panicked`], and the store goes on.
+    fn transact<T, W>(
+        &self,
+        id: RecordId,
+        work: W,
+    ) -> impl Future<Output = Result<Transacted<T>, StoreError>> + Send
+    where
+        T: Send + 'static,
+        W: for<'t> FnOnce(&mut Self::Tx<'t>, Option<Found>) -> Conclusion<T> + Send + 'static;
+}
+
+/// A record as a store found it, and the store's time at that moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What stands.
+    pub record: Record,
+    /// The store's clock when it was read.
+    pub now: Timestamp,
+}
+
+/// How an insert ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// The draft was written at this time of the store's clock.
+    Done(Timestamp),
+    /// Something stands there already; nothing was written.
+    Stands(Box<Found>),
+}
+
+/// How a swap ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swapped {
+    /// The change was applied at this time of the store's clock.
+    Done(Timestamp),
+    /// The guard no longer held; nothing was written. What stands there now, if anything.
+    Moved(Option<Box<Found>>),
+}
+
+/// What must still be so for a swap to be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// An attempt's own write: the record wears this fence and is not completed.
+    ///
+    /// A record that a sweep marked uncertain still wears its owner's fence: the owner is the one
+    /// who knows what happened, and may say so late.
+    Owner(Fence),
+    /// Somebody else's write, after judging the record: it has not moved since it was seen.
+    Seen(Seen),
+}
+
+/// What a record looked like when it was judged, as far as it can move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The fence it wore.
+    pub fence: Fence,
+    /// The state it was in.
+    pub state: StateKind,
+    /// Until when its lease held, if it was reserved: a renewal in between must be noticed.
+    pub lease_until: Option<Timestamp>,
+}
+
+/// What a swap does to a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The lease holds for this much longer, counted from the store's now. Only of a reserved
+    /// record: an uncertain one is not revived by its owner's heartbeat.
+    Renew {
+        /// The new length of the lease.
+        lease_for: Duration,
+    },
+    /// The outcome is known.
+    Complete {
+        /// What every retry will be answered with.
+        outcome: Outcome,
+        /// For how long.
+        retention: Retention,
+    },
+    /// The attempt ended and nobody knows how.
+    MarkUncertain,
+    /// The next attempt begins in the place of what stood there.
+    TakeOver(Box<Draft>),
+    /// The key is free again.
+    Remove,
+}
+
+/// What `work` inside a transaction concludes.
+#[derive(Debug)]
+pub struct Conclusion<T> {
+    /// What to commit.
+    pub write: Write,
+    /// What to hand back to the caller.
+    pub answer: T,
+}
+
+/// What a transaction commits.
+#[derive(Debug)]
+pub enum Write {
+    /// The rows and messages that `work` wrote, and the record.
+    All(Box<Draft>),
+    /// The record alone; the rows and messages are rolled back.
+    RecordOnly(Box<Draft>),
+    /// Nothing: the rows and messages are rolled back.
+    Nothing,
+}
+
+/// How a transaction ended.
+#[derive(Debug)]
+pub enum Transacted<T> {
+    /// As `work` concluded, at this time of the store's clock.
+    Done(T, Timestamp),
+    /// A rival's record stood in the way at the end; everything was rolled back.
+    Rival(Box<Found>),
+}
+
+/// Which records to list.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// Only this tenant's, or everybody's (operators only).
+    pub tenant: Option<Tenant>,
+    /// Only those in this state.
+    pub state: Option<StateKind>,
+    /// Start after this record, as the last page's `next` said.
+    pub after: Option<RecordId>,
+    /// At most this many; stores cap it at [`Query::LIMIT_MAX`].
+    pub limit: usize,
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The records, in the order of their ids.
+    pub records: Vec<Record>,
+    /// Where the next page starts, if there is one.
+    pub next: Option<RecordId>,
+    /// The store's clock when the page was read.
+    pub now: Timestamp,
+}
+
+/// What a store can do beyond the minimum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "a set of independent claims, read by name")]
+pub struct Capabilities {
+    /// A handler's rows, its messages and the record can share one commit.
+    pub transactions: bool,
+    /// Messages can be written and claimed.
+    pub outbox: bool,
+    /// What was acknowledged survives the end of the process.
+    pub durable: bool,
+    /// Time comes from a clock that all users of the store share.
+    pub server_time: bool,
+}
+
+impl Capabilities {
+    /// Whether everything in `needed` is here.
+    pub fn cover(&self, needed: Self) -> bool {
+        (self.transactions || !needed.transactions)
+            && (self.outbox || !needed.outbox)
+            && (self.durable || !needed.durable)
+            && (self.server_time || !needed.server_time)
+    }
+}
+
+impl Query {
+    /// A page that a person can read and a connection can carry.
+    pub const LIMIT_MAX: usize = 1000;
+}
+
+impl Record {
+    /// What this record looks like, as far as it can move: the guard for a write that follows from
+    /// having judged it.
+    pub fn seen(&self) -> Seen {
+        Seen { fence: self.fence, state: self.state.kind(), lease_until: self.state.lease_until() }
+    }
+}
+
+impl Guard {
+    /// Whether `change` may be applied to `record` under this guard.
+    ///
+    /// For stores that hold the record in their hands; others put the same condition into the
+    /// statement that writes.
+    pub fn holds(&self, record: &Record, change: &Change) -> bool {
+        let renewable =
+            !matches!(change, Change::Renew { .. }) || record.state.kind() == StateKind::Reserved;
+        renewable
+            && match self {
+                Self::Owner(fence) => {
+                    record.fence == *fence && record.state.kind() != StateKind::Completed
+                }
+                Self::Seen(seen) => record.seen() == *seen,
+            }
+    }
+}
+
+/// What went wrong in a store, while doing what, and whether it may have happened all the same.
+#[derive(Debug)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    certainty: Certainty,
+    doing: &'static str,
+    source: Option<BoxError>,
+}
+
+/// What kind of trouble a store has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// It cannot be reached, is shutting down, or is too busy to answer in time.
+    Unavailable,
+    /// It has no room left.
+    Full,
+    /// What it holds cannot be understood.
+    Corrupt,
+    /// It cannot do what was asked, or its data belongs to another version.
+    Unsupported,
+    /// The handler that ran inside its transaction panicked; everything was rolled back.
+    Panicked,
+}
+
+/// Whether a failed step can have taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// Nothing was written and nothing will be.
+    Definite,
+    /// The step may have been applied, or may still be: only reading back tells.
+    Indeterminate,
+}
+
+impl StoreError {
+    /// A step that certainly did not take effect.
+    pub fn definite(kind: StoreErrorKind, doing: &'static str) -> Self {
+        Self { kind, certainty: Certainty::Definite, doing, source: None }
+    }
+
+    /// A step of which nobody knows whether it took effect.
+    pub fn indeterminate(kind: StoreErrorKind, doing: &'static str) -> Self {
+        Self { kind, certainty: Certainty::Indeterminate, doing, source: None }
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What kind of trouble it is.
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// Whether the step can have taken effect.
+    pub fn certainty(&self) -> Certainty {
+        self.certainty
+    }
+
+    /// Whether the same step may succeed later without anybody's help.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Unavailable)
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            StoreErrorKind::Unavailable => "store unavailable",
+            StoreErrorKind::Full => "store full",
+            StoreErrorKind::Corrupt => "stored data cannot be understood",
+            StoreErrorKind::Unsupported => "not supported by this store",
+            StoreErrorKind::Panicked => "handler panicked",
+        };
+        write!(f, "{}: {kind}", self.doing)?;
+        if self.certainty == Certainty::Indeterminate {
+            f.write_str(" (it may have been written)")?;
+        }
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
+    }
+}
