@@ -1,0 +1,208 @@
+//! Planted defects: mistakes that stores and their users really make, switched on one at a time.
+//!
+//! A check that no defect turns red proves nothing. [`catch`] says which part of the suite finds a
+//! defect; a defect that nothing finds is a hole in the suite.
+
+use std::fmt;
+use std::sync::Arc;
+
+use firstwrite_core::BoxFuture;
+
+use crate::conformance;
+use crate::history::{HistoryOptions, check_store};
+use crate::sim::{self, Plan};
+use crate::{ManualClock, Subject};
+
+mod store;
+mod subject;
+
+pub use store::DefectiveStore;
+pub(crate) use store::yield_once;
+pub use subject::DefectiveSubject;
+
+/// A mistake that can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// An insert looks first and writes afterwards.
+    CheckThenInsert,
+    /// An owner's write is accepted under any fence.
+    NoFenceCompare,
+    /// An owner's write is accepted in any state.
+    OwnerGuardIgnoresState,
+    /// A judged record is changed although it was renewed in between.
+    SeenGuardIgnoresRenewal,
+    /// A judged record is changed although its state moved in between.
+    SeenGuardIgnoresState,
+    /// A completed record can be completed again by anybody.
+    CompletedCanChange,
+    /// A heartbeat makes an uncertain record reserved again.
+    RenewRevivesUncertain,
+    /// A take-over goes on under the fence of what it took over.
+    TakeOverKeepsOldFence,
+    /// The reaper deletes old records whatever their state.
+    ReaperIgnoresState,
+    /// The reaper deletes completed records as soon as it sees them.
+    ReaperIgnoresKeptUntil,
+    /// The reaper deletes everything that is due, whatever its limit.
+    ReaperIgnoresLimit,
+    /// A sweep is shown live leases too.
+    LapsedIgnoresTime,
+    /// Leases end by a clock that is an hour ahead of the store's.
+    LeaseByCallerClock,
+    /// Leases end by a clock that is a little behind the store's.
+    LeaseByLaggingClock,
+    /// The outcome is kept only as long as a lease.
+    RetentionEqualsLease,
+    /// Records are kept by key alone.
+    ForgetsTenant,
+    /// A tenant's listing shows everybody's records.
+    ListForgetsTenant,
+    /// The last record of every page but the last is left out.
+    ListSkipsLastOfPage,
+    /// Headers are kept in a map, so repetition is lost.
+    HeadersInMap,
+    /// Bodies are kept as text.
+    BodyAsText,
+    /// A tombstone comes back as an empty body.
+    TombstoneAsEmptyBody,
+    /// Fingerprints come back without their parts.
+    PartDigestsDropped,
+    /// An audit entry is written whether or not the change was.
+    AuditWithoutChange,
+    /// The change is written without its audit entry.
+    ChangeWithoutAudit,
+    /// The newest write is acknowledged before it is durable.
+    AckBeforeWrite,
+    /// A panic in the handler commits the rows it wrote so far.
+    PanicCommitsRows,
+    /// A 4xx commits the rows of the handler.
+    ClientErrorCommitsRows,
+    /// The attempt answers its client before the record is written.
+    ReplyBeforeRecord,
+    /// The effect is sent before the key is reserved.
+    EffectBeforeReserve,
+    /// An attempt that came too late answers all the same.
+    ReplyDespiteLate,
+    /// The sweep frees every lapsed key, also where the effect may have happened.
+    SweepFreesAll,
+    /// A failed reservation is taken as granted: the handler runs unprotected.
+    FailOpen,
+    /// A different request under a used key is answered with the stored outcome.
+    MismatchReplays,
+}
+
+/// Which part of the suite caught a defect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Catcher {
+    /// A conformance case, by name.
+    Conformance(&'static str),
+    /// A concurrent history, by seed.
+    History(u64),
+    /// The simulator, by seed.
+    Simulation(u64),
+}
+
+/// Histories tried on a defect before it counts as missed.
+const HISTORIES_MAX: u64 = 50;
+/// Simulated histories tried on a defect before it counts as missed.
+const SIMULATIONS_MAX: u64 = 20_000;
+
+impl Defect {
+    /// Every defect.
+    pub const ALL: [Self; 33] = [
+        Self::CheckThenInsert,
+        Self::NoFenceCompare,
+        Self::OwnerGuardIgnoresState,
+        Self::SeenGuardIgnoresRenewal,
+        Self::SeenGuardIgnoresState,
+        Self::CompletedCanChange,
+        Self::RenewRevivesUncertain,
+        Self::TakeOverKeepsOldFence,
+        Self::ReaperIgnoresState,
+        Self::ReaperIgnoresKeptUntil,
+        Self::ReaperIgnoresLimit,
+        Self::LapsedIgnoresTime,
+        Self::LeaseByCallerClock,
+        Self::LeaseByLaggingClock,
+        Self::RetentionEqualsLease,
+        Self::ForgetsTenant,
+        Self::ListForgetsTenant,
+        Self::ListSkipsLastOfPage,
+        Self::HeadersInMap,
+        Self::BodyAsText,
+        Self::TombstoneAsEmptyBody,
+        Self::PartDigestsDropped,
+        Self::AuditWithoutChange,
+        Self::ChangeWithoutAudit,
+        Self::AckBeforeWrite,
+        Self::PanicCommitsRows,
+        Self::ClientErrorCommitsRows,
+        Self::ReplyBeforeRecord,
+        Self::EffectBeforeReserve,
+        Self::ReplyDespiteLate,
+        Self::SweepFreesAll,
+        Self::FailOpen,
+        Self::MismatchReplays,
+    ];
+
+    /// Whether the mistake is in how a store is used, where only the simulator can see it.
+    pub fn is_of_the_user(self) -> bool {
+        matches!(
+            self,
+            Self::ReplyBeforeRecord
+                | Self::EffectBeforeReserve
+                | Self::ReplyDespiteLate
+                | Self::SweepFreesAll
+                | Self::FailOpen
+                | Self::MismatchReplays
+        )
+    }
+}
+
+/// Runs the suite on a defect until one part of it turns red.
+pub async fn catch(defect: Defect) -> Option<Catcher> {
+    if !defect.is_of_the_user() {
+        let report = conformance::run_all(|| planted(Some(defect)), "").await;
+        if let Some((name, _)) = report.failed.first() {
+            return Some(Catcher::Conformance(name));
+        }
+        if let Some(seed) = red_history(defect).await {
+            return Some(Catcher::History(seed));
+        }
+    }
+    red_simulation(defect).map(Catcher::Simulation)
+}
+
+/// The first seed whose concurrent history shows the defect.
+pub async fn red_history(defect: Defect) -> Option<u64> {
+    for seed in 0..HISTORIES_MAX {
+        let store = Arc::new(DefectiveStore::new(ManualClock::new(), Some(defect)));
+        if check_store(store, seed, HistoryOptions::default()).await.is_err() {
+            return Some(seed);
+        }
+    }
+    None
+}
+
+/// The first seed whose simulated history shows the defect.
+pub fn red_simulation(defect: Defect) -> Option<u64> {
+    (0..SIMULATIONS_MAX).find(|seed| {
+        let plan = Plan { defect: Some(defect), ..Plan::default() };
+        sim::run(*seed, plan).violation.is_some()
+    })
+}
+
+/// A factory of subjects with one defect, or with none: the sound twin passes everything.
+pub fn planted(defect: Option<Defect>) -> BoxFuture<'static, Arc<dyn Subject>> {
+    Box::pin(async move { Arc::new(DefectiveSubject::new(defect)) as Arc<dyn Subject> })
+}
+
+impl fmt::Display for Catcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conformance(name) => write!(f, "conformance {name}"),
+            Self::History(seed) => write!(f, "history of seed {seed}"),
+            Self::Simulation(seed) => write!(f, "simulation of seed {seed}"),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A store between which and its user acknowledgements get lost, by plan.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use firstwrite_core::{
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
+    Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+};
+
+/// What happens to one writing step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing: it goes through.
+    None,
+    /// It is lost on the way there; the caller cannot know.
+    LostBefore,
+    /// It is applied, and the acknowledgement is lost on the way back.
+    LostAfter,
+    /// It is refused, and the caller knows that nothing was written.
+    Refused,
+}
+
+/// A store whose next writing steps meet planned faults; after the plan, everything goes through.
+#[derive(Debug)]
+pub struct FaultyStore {
+    inner: Arc<dyn Store>,
+    plan: Mutex<VecDeque<Fault>>,
+}
+
+impl FaultyStore {
+    /// A store whose next inserts and swaps meet `plan`, in order.
+    pub fn new(inner: Arc<dyn Store>, plan: &[Fault]) -> Self {
+        Self { inner, plan: Mutex::new(plan.iter().copied().collect()) }
+    }
+
+    /// How many planned faults were not met yet.
+    pub fn remaining(&self) -> usize {
+        self.plan().len()
+    }
+
+    fn plan(&self) -> MutexGuard<'_, VecDeque<Fault>> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn through<T>(
+        &self,
+        doing: &'static str,
+        step: BoxFuture<'_, Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let fault = self.plan().pop_front().unwrap_or(Fault::None);
+        let lost = || StoreError::indeterminate(StoreErrorKind::Unavailable, doing);
+        match fault {
+            Fault::None => step.await,
+            Fault::LostBefore => Err(lost()),
+            Fault::LostAfter => {
+                step.await?;
+                Err(lost())
+            }
+            Fault::Refused => Err(StoreError::definite(StoreErrorKind::Unavailable, doing)),
+        }
+    }
+}
+
+impl Store for FaultyStore {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        Box::pin(self.through("inserting a record", self.inner.insert(draft)))
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        Box::pin(self.through("changing a record", self.inner.swap(id, guard, change, audit)))
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        self.inner.get(id)
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        self.inner.list(query)
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        self.inner.lapsed(limit)
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        self.inner.reap(limit)
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        self.inner.audits(id)
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        self.inner.now()
+    }
+}

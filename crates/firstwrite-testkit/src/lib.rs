@@ -1,0 +1,29 @@
+//! The definition of a firstwrite store, and the proof that the rules hold.
+//!
+//! - [`conformance`]: the cases every store must pass, run from a store's own tests through a
+//!   [`Subject`].
+//! - [`history`] and [`linearizability`]: concurrent histories recorded on a real store and checked.
+//! - [`sim`]: a seeded simulator of clients, crashes, lost acknowledgements and clock jumps over
+//!   the production protocol.
+//! - [`defects`]: planted defects, each of which one of the above must catch.
+//! - `model` (feature `model`): the protocol explored exhaustively, and known-bad designs refuted.
+//!
+//! Nothing here is linked into a product: it is a dev-dependency.
+
+mod clock;
+pub mod conformance;
+pub mod defects;
+mod faulty;
+pub mod history;
+pub mod linearizability;
+#[cfg(feature = "model")]
+pub mod model;
+pub mod sample;
+mod script;
+pub mod sim;
+mod subject;
+
+pub use clock::ManualClock;
+pub use faulty::{Fault, FaultyStore};
+pub use script::{Ending, Script, ScriptFailed, ScriptReport, play};
+pub use subject::{MemorySubject, Subject};

@@ -1,0 +1,98 @@
+//! What a handler does in a transaction, as plain data, so that one suite drives every store whose
+//! transactions a handler can join.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use firstwrite_core::protocol::{self, Atomic};
+use firstwrite_core::{BoxError, Message, Policy, Request, StoreError, TransactionalStore};
+use http::{Response, StatusCode};
+
+/// A handler as plain data.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// Under which key it runs.
+    pub request: Arc<Request>,
+    /// By which settings.
+    pub policy: Arc<Policy>,
+    /// The attempt's own number.
+    pub nonce: u64,
+    /// The business rows it writes, by name.
+    pub rows: Vec<(String, String)>,
+    /// The messages it writes.
+    pub messages: Vec<Message>,
+    /// How it ends.
+    pub ending: Ending,
+}
+
+/// How a scripted handler ends, after it wrote its rows and messages.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// With this status and body.
+    Answer(u16, Bytes),
+    /// With an error.
+    Fail,
+    /// With a panic.
+    Panic,
+}
+
+/// How a script's attempt ended.
+#[derive(Debug)]
+pub struct ScriptReport {
+    /// Whether the handler was called.
+    pub ran: bool,
+    /// How the atomic attempt ended.
+    pub ended: Atomic<ScriptFailed>,
+}
+
+/// The error of a script that ends with [`Ending::Fail`].
+#[derive(Debug)]
+pub struct ScriptFailed;
+
+/// Runs `script` through [`protocol::atomic`] on any transactional store.
+///
+/// `put` writes one business row and `enqueue` one message with the store's own transaction.
+pub async fn play<S, P, Q>(
+    store: &S,
+    script: Script,
+    put: P,
+    enqueue: Q,
+) -> Result<ScriptReport, StoreError>
+where
+    S: TransactionalStore,
+    P: for<'t> Fn(&mut S::Tx<'t>, &str, &str) -> Result<(), BoxError> + Send + 'static,
+    Q: for<'t> Fn(&mut S::Tx<'t>, Message) -> Result<(), BoxError> + Send + 'static,
+{
+    let Script { request, policy, nonce, rows, messages, ending } = script;
+    let ran = Arc::new(AtomicBool::new(false));
+    let running = Arc::clone(&ran);
+    let work = move |tx: &mut S::Tx<'_>| {
+        running.store(true, Ordering::SeqCst);
+        for (name, value) in &rows {
+            put(tx, name, value).map_err(give_up)?;
+        }
+        for message in messages {
+            enqueue(tx, message).map_err(give_up)?;
+        }
+        match ending {
+            Ending::Answer(status, body) => {
+                let mut response = Response::new(body);
+                *response.status_mut() =
+                    StatusCode::from_u16(status).expect("scripts answer with valid statuses");
+                Ok(response)
+            }
+            Ending::Fail => Err(ScriptFailed),
+            // Past the panic hook: a planned panic does not print a backtrace.
+            Ending::Panic => resume_unwind(Box::new("planned by the script")),
+        }
+    };
+    let ended = protocol::atomic(store, request, policy, nonce, work).await?;
+    Ok(ScriptReport { ran: ran.load(Ordering::SeqCst), ended })
+}
+
+/// A row that cannot be written fails the handler, as it would in an application.
+fn give_up(_cause: BoxError) -> ScriptFailed {
+    ScriptFailed
+}
