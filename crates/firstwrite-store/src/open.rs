@@ -1,0 +1,93 @@
+//! Opening a store by its address, and what to do when it cannot be opened.
+
+use std::fmt;
+use std::sync::Arc;
+
+use firstwrite_core::{BoxError, Store};
+
+/// What the opener is going to do with a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everything. An embedded store has one such opener at a time.
+    Write,
+    /// Look-ups and listings only, beside whoever writes.
+    ReadOnly,
+}
+
+/// Why a store could not be opened, in one line that ends with the next step.
+#[derive(Debug)]
+pub struct OpenError {
+    text: String,
+    source: Option<BoxError>,
+}
+
+/// Opens the store at `url`, such as `sqlite:payments.db`.
+///
+/// Relative paths are taken from the working directory.
+pub fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    // Only the scheme is ever repeated: what follows may hold a password.
+    let Some((scheme, address)) = url.split_once(':') else {
+        return Err(OpenError::new("the store's address has no scheme; write sqlite:FILE"));
+    };
+    match scheme {
+        "sqlite" => open_sqlite(address, access),
+        _ => Err(OpenError::new(format!(
+            "no store is known by the scheme `{}`; write sqlite:FILE",
+            scheme.escape_debug()
+        ))),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+fn open_sqlite(address: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    use crate::SqliteStore;
+
+    let path = address.strip_prefix("//").unwrap_or(address);
+    if path.is_empty() {
+        return Err(OpenError::new("the SQLite address names no file; write sqlite:FILE"));
+    }
+    if path == ":memory:" {
+        return Err(OpenError::new(
+            "an SQLite store in memory would forget every key when the process ends; \
+             write sqlite:FILE, or use MemoryStore in tests",
+        ));
+    }
+    let store = match access {
+        Access::Write => SqliteStore::open(path)?,
+        Access::ReadOnly => SqliteStore::open_read_only(path)?,
+    };
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn open_sqlite(_address: &str, _access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    Err(OpenError::new("this build has no SQLite; build it again with the feature `sqlite`"))
+}
+
+impl OpenError {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), source: None }
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        if let Some(source) = &self.source {
+            write!(f, " ({source})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
+    }
+}

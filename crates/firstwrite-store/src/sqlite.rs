@@ -1,0 +1,256 @@
+//! The embedded store: one file, one writer, commits shared by everybody who waits.
+//!
+//! WAL with `synchronous=FULL`: what was answered survives a power cut. One thread writes and takes
+//! everything that waits into one commit; others read beside it. One process at a time writes to a
+//! file, guarded by a lock beside it; any number may read.
+
+mod clock;
+mod connect;
+mod dictionary;
+mod encoding;
+mod fault;
+mod listing;
+mod queue;
+mod readers;
+mod reap;
+mod records;
+mod rows;
+mod schema;
+mod session;
+mod threads;
+mod tx;
+mod writer;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use firstwrite_core::{
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Conclusion, Draft, Found, Guard,
+    Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+    Transacted, TransactionalStore,
+};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::OpenError;
+pub use clock::Clock;
+use clock::Steady;
+use connect::Target;
+pub use connect::{ForeignFile, SqliteOptions};
+use fault::{Failure, unavailable, unsupported};
+use queue::{Queue, Refused};
+use readers::{Lookup, View};
+use session::Session;
+use threads::Threads;
+pub use tx::SqliteTx;
+use writer::Command;
+
+/// A store in one `SQLite` file. Clones share it; when the last one is dropped, what waits is
+/// finished and the file is closed.
+///
+/// The application's own tables belong in the same file: [`write`](Self::write) makes and changes
+/// them, a handler joins the store's transaction through
+/// [`transact`](TransactionalStore::transact), and [`read`](Self::read) reads. Closures handed to
+/// the store run on its threads: they must be short, and must not wait for the store itself.
+#[derive(Clone)]
+pub struct SqliteStore {
+    threads: Arc<Threads>,
+    clock: Arc<Steady>,
+}
+
+impl SqliteStore {
+    /// Opens the file at `path` for writing, and makes it if it is not there.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_with(path, SqliteOptions::default())
+    }
+
+    /// Opens the file at `path` for writing, with settings.
+    #[expect(clippy::needless_pass_by_value, reason = "options are made for the one call")]
+    pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
+        let target = Target::for_writing(path.as_ref())?;
+        let lock = target.lock()?;
+        let clock = Arc::new(Steady::new(options.clock.clone().unwrap_or_else(clock::host)));
+        let connection = target.connect_writer(&options)?;
+        let threads = Threads::start(&target, Some((connection, lock)), &options, &clock)?;
+        tracing::info!(file = target.name, "opened for writing");
+        Ok(Self { threads: Arc::new(threads), clock })
+    }
+
+    /// Opens the file at `path` beside whoever writes to it. Moves that would change something
+    /// answer [`StoreErrorKind::Unsupported`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let options = SqliteOptions::default();
+        let target = Target::for_reading(path.as_ref())?;
+        let clock = Arc::new(Steady::new(clock::host()));
+        let threads = Threads::start(&target, None, &options, &clock)?;
+        tracing::info!(file = target.name, "opened for reading");
+        Ok(Self { threads: Arc::new(threads), clock })
+    }
+
+    /// The tables and what their columns mean, in SQL.
+    pub fn schema() -> &'static str {
+        schema::SQL
+    }
+
+    /// Runs the application's own statements on the writer, in a savepoint of the shared commit.
+    ///
+    /// If `work` fails or panics, what it wrote is undone, and nothing else. It may not begin,
+    /// commit or roll back.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.command("running the application's statements", move |session: &Session| {
+            session.run_statements(work)
+        })
+        .await
+    }
+
+    /// Runs the application's own queries on a reader, in one snapshot, beside the writer.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        const DOING: &str = "running the application's queries";
+        ask(&self.threads.application_reads, DOING, readers::application_read(work)).await
+    }
+
+    /// How many commits this store has made: with many callers, far fewer than commands.
+    pub fn commit_count(&self) -> u64 {
+        self.threads.commit_count()
+    }
+
+    /// Finishes what waits, closes the file and frees its lock. Clones answer
+    /// [`StoreErrorKind::Unavailable`] from now on.
+    pub async fn close(self) {
+        let (open, closed) = oneshot::channel::<()>();
+        let threads = Arc::clone(&self.threads);
+        drop(self);
+        let stop = move || {
+            threads.stop();
+            drop((threads, open));
+        };
+        // Waiting for threads blocks, so it is done on one more; where none can be started, the
+        // closure's end does the same.
+        drop(std::thread::Builder::new().name("firstwrite-close".to_owned()).spawn(stop));
+        // Nothing is ever sent: that the other end is gone says that all is done.
+        drop(closed.await);
+    }
+
+    /// Has the writer do `work` and waits for the commit that holds it.
+    async fn command<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&Session) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let Some(commands) = &self.threads.commands else {
+            return Err(unsupported(doing, "the file was opened read-only"));
+        };
+        let (reply, answer) = oneshot::channel();
+        commands
+            .push(Box::new(Command::new(doing, work, reply)))
+            .map_err(|refused| refused_error(doing, refused))?;
+        answer.await.unwrap_or_else(|gone| {
+            Err(StoreError::indeterminate(StoreErrorKind::Unavailable, doing).caused_by(gone))
+        })
+    }
+
+    async fn look<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&View) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        ask(&self.threads.lookups, doing, work).await
+    }
+}
+
+async fn ask<T: Send + 'static>(
+    queue: &Queue<Lookup>,
+    doing: &'static str,
+    work: impl FnOnce(&View) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let (reply, answer) = oneshot::channel();
+    queue.push(readers::lookup(work, reply)).map_err(|refused| refused_error(doing, refused))?;
+    answer.await.unwrap_or_else(|gone| Err(unavailable(doing, gone)))
+}
+
+fn refused_error(doing: &'static str, refused: Refused) -> StoreError {
+    unavailable(
+        doing,
+        match refused {
+            Refused::Full => "too busy: the queue is full",
+            Refused::Closed => "the store is closed",
+        },
+    )
+}
+
+impl Store for SqliteStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { transactions: true, outbox: false, durable: true, server_time: true }
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        let draft = draft.clone();
+        Box::pin(self.command("inserting a record", move |session| session.insert(&draft)))
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        let audit = audit.cloned();
+        Box::pin(self.command("swapping a record", move |session| {
+            session.swap(id, guard, change, audit.as_ref())
+        }))
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        Box::pin(self.look("looking a record up", move |view| view.get(id)))
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        let query = query.clone();
+        Box::pin(self.look("listing records", move |view| view.list(&query)))
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        Box::pin(self.look("looking for lapsed leases", move |view| view.lapsed(limit)))
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(self.command("reaping records", move |session| session.reap(limit)))
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        Box::pin(self.look("reading audit entries", move |view| view.audits(id)))
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        Box::pin(std::future::ready(Ok(self.clock.now())))
+    }
+}
+
+impl TransactionalStore for SqliteStore {
+    type Tx<'t> = SqliteTx<'t>;
+
+    async fn transact<T, W>(&self, id: RecordId, work: W) -> Result<Transacted<T>, StoreError>
+    where
+        T: Send + 'static,
+        W: for<'t> FnOnce(&mut SqliteTx<'t>, Option<Found>) -> Conclusion<T> + Send + 'static,
+    {
+        self.command("running a handler", move |session| session.transact(id, work)).await
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("writes", &self.threads.commands.is_some())
+            .field("commit_count", &self.commit_count())
+            .finish_non_exhaustive()
+    }
+}

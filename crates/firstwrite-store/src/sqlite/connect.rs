@@ -1,0 +1,265 @@
+//! Opening connections: one that writes, some that read, and the lock that keeps the writer alone.
+
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::clock::Clock;
+use super::schema;
+use crate::OpenError;
+
+/// Settings of an `SQLite` store, each with a default.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct SqliteOptions {
+    /// Where time comes from. Default: the host's clock, since the host is the backend.
+    pub clock: Option<Clock>,
+    /// How many commands may wait for the writer, and as many look-ups for the readers; one more
+    /// is refused at once as too busy. Default: 4096, a second's work.
+    pub queue_max: usize,
+    /// How many commands share one commit at most. Default: 512, some milliseconds of work, so that
+    /// the first of a batch does not wait long for the last.
+    pub batch_max: usize,
+    /// How many threads look records up; the application's own reads have as many beside them.
+    /// Default: 2.
+    pub readers: usize,
+    /// How long to wait for a foreign process that has the file locked. Default: 2 s.
+    pub busy_for: Duration,
+    /// What the file may grow to; beyond it the store is full. Default: what the disk holds.
+    pub file_bytes_max: Option<u64>,
+    /// What to do with an `SQLite` database that has no firstwrite tables. Default: refuse it.
+    pub foreign_file: ForeignFile,
+}
+
+/// What to do with an `SQLite` database that firstwrite did not make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForeignFile {
+    /// Leave it alone: it is probably the wrong file.
+    Refuse,
+    /// Add the firstwrite tables: it is the application's own database.
+    Adopt,
+}
+
+/// A file that this process alone writes to.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) path: PathBuf,
+    /// How the file is called in messages.
+    pub(super) name: String,
+}
+
+/// Held as long as the writer lives; the system frees it when the process ends, however it ends.
+#[derive(Debug)]
+pub(super) struct WriterLock {
+    _file: File,
+}
+
+/// Versions before this one can damage a file in WAL mode when a checkpoint meets a reset.
+const SQLITE_VERSION_MIN: i32 = 3_051_003;
+
+/// A completed record is some 400 bytes, and what is left of a page when the next one does not fit is
+/// lost: half a record on average, so half as much of a page twice the usual size.
+const PAGE_BYTES: u32 = 8192;
+
+/// The log is folded into the file after this many pages (32 MiB): seldom enough to cost little,
+/// often enough that a start after a crash takes no time.
+const CHECKPOINT_PAGES: u32 = 4000;
+
+/// After a burst, the log's file shrinks to this again.
+const LOG_BYTES_KEPT: u32 = 64 * 1024 * 1024;
+
+const WRITER_CACHE_KIB: i64 = 64 * 1024;
+const READER_CACHE_KIB: i64 = 16 * 1024;
+
+/// Ours are about thirty; the rest is for the application's.
+const STATEMENTS_KEPT: usize = 128;
+
+impl Target {
+    /// The file to write to, made if it is not there.
+    pub(super) fn for_writing(path: &Path) -> Result<Self, OpenError> {
+        let name = path.display().to_string();
+        check_version(rusqlite::version_number())?;
+        let made = OpenOptions::new().create(true).append(true).open(path);
+        let path = made.and_then(|_file| path.canonicalize()).map_err(|error| {
+            OpenError::new(format!(
+                "{name} cannot be opened for writing; check that its folder exists and is writable"
+            ))
+            .caused_by(error)
+        })?;
+        Ok(Self { path, name })
+    }
+
+    /// The file to read from.
+    pub(super) fn for_reading(path: &Path) -> Result<Self, OpenError> {
+        let name = path.display().to_string();
+        check_version(rusqlite::version_number())?;
+        let path = path.canonicalize().map_err(|error| {
+            OpenError::new(format!("{name} is not there; check the path")).caused_by(error)
+        })?;
+        Ok(Self { path, name })
+    }
+
+    /// Makes this process the file's only writer.
+    pub(super) fn lock(&self) -> Result<WriterLock, OpenError> {
+        let mut lock_path = self.path.clone().into_os_string();
+        lock_path.push("-lock");
+        let file = OpenOptions::new().create(true).append(true).open(&lock_path);
+        let file = file.map_err(|error| {
+            OpenError::new(format!(
+                "the lock beside {} cannot be made; check its folder",
+                self.name
+            ))
+            .caused_by(error)
+        })?;
+        match file.try_lock() {
+            Ok(()) => Ok(WriterLock { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(OpenError::new(format!(
+                "another firstwrite process is writing to {}; stop it, or use a read-only command",
+                self.name
+            ))),
+            Err(TryLockError::Error(error)) => Err(OpenError::new(format!(
+                "{} cannot be locked; put it on a local disk",
+                self.name
+            ))
+            .caused_by(error)),
+        }
+    }
+
+    /// The one connection that writes, with the tables made.
+    pub(super) fn connect_writer(&self, options: &SqliteOptions) -> Result<Connection, OpenError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = self.connect(flags, options.busy_for)?;
+        schema::admit(&connection, &self.name, options.foreign_file)?;
+        self.set_up_writer(&connection, options)?;
+        schema::migrate(&mut connection, &self.name)?;
+        Ok(connection)
+    }
+
+    /// One more connection that reads.
+    pub(super) fn connect_reader(&self, busy_for: Duration) -> Result<Connection, OpenError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = self.connect(flags, busy_for)?;
+        let pragmas = || {
+            connection.pragma_update(None, "query_only", true)?;
+            connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)
+        };
+        pragmas().map_err(|error| self.unusable(error))?;
+        schema::check(&connection, &self.name)?;
+        Ok(connection)
+    }
+
+    fn connect(&self, flags: OpenFlags, busy_for: Duration) -> Result<Connection, OpenError> {
+        let connection =
+            Connection::open_with_flags(&self.path, flags).map_err(|error| self.unusable(error))?;
+        let settings = || {
+            connection.busy_timeout(busy_for)?;
+            // Otherwise a statement whose plan may depend on its parameters is compiled again each
+            // time they change, which costs ten times what running it does.
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        };
+        settings().map_err(|error| self.unusable(error))?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+        Ok(connection)
+    }
+
+    fn set_up_writer(
+        &self,
+        connection: &Connection,
+        options: &SqliteOptions,
+    ) -> Result<(), OpenError> {
+        let pragmas = || {
+            // Only a file that is still empty takes it on.
+            connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+            let mode: String =
+                connection
+                    .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+            connection.pragma_update(None, "synchronous", "full")?;
+            let synchronous: i64 =
+                connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+            connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+            connection.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT)?;
+            connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+            // What a savepoint may have to undo stays in memory.
+            connection.pragma_update(None, "temp_store", "memory")?;
+            if let Some(bytes_max) = options.file_bytes_max {
+                let page: i64 =
+                    connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+                let pages_max = i64::try_from(bytes_max).unwrap_or(i64::MAX) / page;
+                connection.pragma_update(None, "max_page_count", pages_max.max(1))?;
+            }
+            Ok((mode, synchronous))
+        };
+        let (mode, synchronous) = pragmas().map_err(|error| self.unusable(error))?;
+        // 2 is FULL: a commit has reached the disk before it is answered.
+        if mode != "wal" || synchronous != 2 {
+            return Err(OpenError::new(format!(
+                "{} cannot be written durably here (journal {mode}, synchronous {synchronous}); \
+                 put it on a local disk",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+
+    fn unusable(&self, error: rusqlite::Error) -> OpenError {
+        let text = format!(
+            "{} cannot be used as an SQLite database; check the file and the rights on its folder",
+            self.name
+        );
+        OpenError::new(text).caused_by(error)
+    }
+}
+
+fn check_version(version: i32) -> Result<(), OpenError> {
+    if version >= SQLITE_VERSION_MIN {
+        return Ok(());
+    }
+    Err(OpenError::new(format!(
+        "SQLite {version} can damage a file in WAL mode; \
+         build with SQLite {SQLITE_VERSION_MIN} or newer"
+    )))
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            clock: None,
+            queue_max: 4096,
+            batch_max: 512,
+            readers: 2,
+            busy_for: Duration::from_secs(2),
+            file_bytes_max: None,
+            foreign_file: ForeignFile::Refuse,
+        }
+    }
+}
+
+impl fmt::Debug for SqliteOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteOptions")
+            .field("queue_max", &self.queue_max)
+            .field("batch_max", &self.batch_max)
+            .field("readers", &self.readers)
+            .field("busy_for", &self.busy_for)
+            .field("file_bytes_max", &self.file_bytes_max)
+            .field("foreign_file", &self.foreign_file)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_can_damage_files_is_refused() {
+        let error = check_version(3_051_002).unwrap_err();
+        assert!(error.to_string().contains("3051003"), "{error}");
+        assert!(check_version(3_051_003).is_ok());
+        assert!(check_version(rusqlite::version_number()).is_ok());
+    }
+}

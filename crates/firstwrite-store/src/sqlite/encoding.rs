@@ -1,0 +1,234 @@
+//! How keys, fingerprints and outcomes are written in a column. A stored format: what is here may
+//! be added to under a new version and never changed.
+//!
+//! - A **key** that is a UUID in its canonical form (lower case, 8-4-4-4-12) is a blob of its 16
+//!   bytes; any other key is text.
+//! - A **fingerprint** is one blob: the 32-byte digest, then the part digests.
+//! - An **outcome** is one blob: a byte of version and form, the status, the kept headers, the body.
+//!   What nearly every answer says (`content-type: application/json`) is one byte.
+
+use bytes::Bytes;
+use firstwrite_core::{Body, KeptHeaders, Key, Outcome};
+use http::header::{HeaderName, HeaderValue};
+use http::{StatusCode, header};
+use rusqlite::types::{Value, ValueRef};
+
+/// Bytes that are not what this build writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unreadable(pub(super) &'static str);
+
+/// The upper half of an outcome's first byte.
+const VERSION: u8 = 0x10;
+const VERSION_MASK: u8 = 0xf0;
+/// The lower half: whether the body was kept.
+const FORM_WHOLE: u8 = 0;
+const FORM_TOMBSTONE: u8 = 1;
+
+/// Statuses with a code of one byte, counted from 1; 0 announces two bytes. Only ever appended to.
+const STATUSES: [u16; 16] =
+    [200, 201, 202, 204, 301, 302, 303, 307, 400, 401, 402, 403, 404, 409, 410, 422];
+
+/// Header names with a code of one byte, counted from 1; 0 announces a spelt name. Only ever
+/// appended to, up to `PAIRS_FROM`.
+const NAMES: [HeaderName; 5] =
+    [header::CONTENT_TYPE, header::CONTENT_LANGUAGE, header::LOCATION, header::ETAG, header::LINK];
+
+/// Whole header lines with a code of one byte, counted from `PAIRS_FROM`. Only ever appended to.
+const PAIRS: [(HeaderName, &str); 5] = [
+    (header::CONTENT_TYPE, "application/json"),
+    (header::CONTENT_TYPE, "application/json; charset=utf-8"),
+    (header::CONTENT_TYPE, "application/problem+json"),
+    (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+    (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+];
+const PAIRS_FROM: u8 = 64;
+
+pub(super) fn encode_key(key: &Key) -> Value {
+    match pack_uuid(key.as_str()) {
+        Some(bytes) => Value::Blob(bytes.to_vec()),
+        None => Value::Text(key.as_str().to_owned()),
+    }
+}
+
+pub(super) fn decode_key(value: ValueRef<'_>) -> Result<Key, Unreadable> {
+    let unreadable = Unreadable("a key is neither 16 bytes nor visible text");
+    match value {
+        ValueRef::Blob(bytes) => {
+            let bytes: [u8; 16] = bytes.try_into().map_err(|_wrong_length| unreadable)?;
+            Key::new(&unpack_uuid(bytes)).map_err(|_impossible| unreadable)
+        }
+        ValueRef::Text(text) => {
+            let text = std::str::from_utf8(text).map_err(|_not_text| unreadable)?;
+            Key::new(text).map_err(|_not_a_key| unreadable)
+        }
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => Err(unreadable),
+    }
+}
+
+pub(super) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
+    let (form, body) = match &outcome.body {
+        Body::Bytes(bytes) => (FORM_WHOLE, &bytes[..]),
+        Body::Tombstone => (FORM_TOMBSTONE, &[][..]),
+    };
+    let mut out = Vec::with_capacity(body.len() + 32);
+    out.push(VERSION | form);
+    if let Some(code) = code_of(&STATUSES, |status| *status == outcome.status.as_u16()) {
+        out.push(code);
+    } else {
+        out.push(0);
+        out.extend_from_slice(&outcome.status.as_u16().to_be_bytes());
+    }
+    put_length(&mut out, outcome.headers.iter().len());
+    for (name, value) in outcome.headers.iter() {
+        if let Some(code) = code_of(&PAIRS, |pair| pair.0 == name && pair.1 == value) {
+            out.push(PAIRS_FROM + code - 1);
+            continue;
+        }
+        if let Some(code) = code_of(&NAMES, |known| known == name) {
+            out.push(code);
+        } else {
+            out.push(0);
+            put_bytes(&mut out, name.as_str().as_bytes());
+        }
+        put_bytes(&mut out, value.as_bytes());
+    }
+    out.extend_from_slice(body);
+    out
+}
+
+pub(super) fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Unreadable> {
+    let mut rest = Reader(bytes);
+    let first = rest.byte()?;
+    if first & VERSION_MASK != VERSION {
+        return Err(Unreadable("an outcome was written by another version"));
+    }
+    let status = match rest.byte()? {
+        0 => u16::from_be_bytes([rest.byte()?, rest.byte()?]),
+        code => *known(&STATUSES, code)?,
+    };
+    let status = StatusCode::from_u16(status).map_err(|_range| Unreadable("no such status"))?;
+    let count = rest.length()?;
+    let mut headers = Vec::new();
+    for _ in 0..count {
+        headers.push(decode_header(&mut rest)?);
+    }
+    let headers = KeptHeaders::from_pairs(headers);
+    match first & !VERSION_MASK {
+        FORM_WHOLE => Ok(Outcome::new(status, headers, Bytes::copy_from_slice(rest.0))),
+        FORM_TOMBSTONE if rest.0.is_empty() => Ok(Outcome::tombstone(status, headers)),
+        _ => Err(Unreadable("an outcome has an unknown form")),
+    }
+}
+
+fn decode_header(rest: &mut Reader<'_>) -> Result<(HeaderName, HeaderValue), Unreadable> {
+    let code = rest.byte()?;
+    if code >= PAIRS_FROM {
+        let (name, value) = known(&PAIRS, code - PAIRS_FROM + 1)?;
+        return Ok((name.clone(), HeaderValue::from_static(value)));
+    }
+    let name = if code == 0 {
+        let spelt = rest.bytes()?;
+        HeaderName::from_bytes(spelt).map_err(|_not_a_name| Unreadable("no header name"))?
+    } else {
+        known(&NAMES, code)?.clone()
+    };
+    let value = HeaderValue::from_bytes(rest.bytes()?)
+        .map_err(|_not_a_value| Unreadable("no header value"))?;
+    Ok((name, value))
+}
+
+/// The place of an entry, counted from 1.
+fn code_of<T>(table: &[T], is: impl Fn(&T) -> bool) -> Option<u8> {
+    table.iter().position(is).and_then(|place| u8::try_from(place + 1).ok())
+}
+
+fn known<T>(table: &[T], code: u8) -> Result<&T, Unreadable> {
+    let place = usize::from(code).checked_sub(1);
+    place.and_then(|place| table.get(place)).ok_or(Unreadable("an unknown short code"))
+}
+
+/// Seven bits in each byte, lowest first; the eighth says that another follows.
+fn put_length(out: &mut Vec<u8>, mut length: usize) {
+    while length >= 0x80 {
+        out.push(u8::try_from(length & 0x7f).expect("seven bits fit a byte") | 0x80);
+        length >>= 7;
+    }
+    out.push(u8::try_from(length).expect("less than 0x80"));
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_length(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    const SHORT: Unreadable = Unreadable("an outcome ends too early");
+
+    fn byte(&mut self) -> Result<u8, Unreadable> {
+        let (first, rest) = self.0.split_first().ok_or(Self::SHORT)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    fn length(&mut self) -> Result<usize, Unreadable> {
+        let mut length = 0;
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = self.byte()?;
+            length |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(length);
+            }
+        }
+        Err(Unreadable("a length is too long"))
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Unreadable> {
+        let length = self.length()?;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Self::SHORT)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+}
+
+const UUID_LENGTH: usize = 36;
+const UUID_DASHES: [usize; 4] = [8, 13, 18, 23];
+
+fn pack_uuid(text: &str) -> Option<[u8; 16]> {
+    let text: &[u8; UUID_LENGTH] = text.as_bytes().try_into().ok()?;
+    let mut packed = [0; 16];
+    let mut nibbles = 0;
+    for (place, byte) in text.iter().enumerate() {
+        if UUID_DASHES.contains(&place) {
+            if *byte != b'-' {
+                return None;
+            }
+            continue;
+        }
+        let nibble = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        packed[nibbles / 2] |= if nibbles % 2 == 0 { nibble << 4 } else { nibble };
+        nibbles += 1;
+    }
+    Some(packed)
+}
+
+fn unpack_uuid(packed: [u8; 16]) -> String {
+    let mut text = String::with_capacity(UUID_LENGTH);
+    for byte in packed {
+        if UUID_DASHES.contains(&text.len()) {
+            text.push('-');
+        }
+        for nibble in [byte >> 4, byte & 0x0f] {
+            text.push(char::from_digit(u32::from(nibble), 16).expect("four bits"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

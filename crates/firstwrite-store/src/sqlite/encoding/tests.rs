@@ -1,0 +1,150 @@
+//! Everything survives being written, what is common is short, and nothing unreadable panics.
+
+use super::*;
+
+fn headers(lines: &[(&str, &[u8])]) -> KeptHeaders {
+    let line = |(name, value): &(&str, &[u8])| {
+        (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_bytes(value).unwrap())
+    };
+    KeptHeaders::from_pairs(lines.iter().map(line).collect())
+}
+
+fn survives(outcome: &Outcome) -> usize {
+    let written = encode_outcome(outcome);
+    assert_eq!(decode_outcome(&written).as_ref(), Ok(outcome));
+    written.len()
+}
+
+fn status(code: u16) -> StatusCode {
+    StatusCode::from_u16(code).unwrap()
+}
+
+#[test]
+fn every_status_survives() {
+    for code in 100..=999 {
+        survives(&Outcome::new(status(code), KeptHeaders::default(), Bytes::from_static(b"x")));
+    }
+}
+
+#[test]
+fn a_usual_json_answer_costs_four_bytes_over_its_body() {
+    let json = headers(&[("content-type", b"application/json")]);
+    assert_eq!(survives(&Outcome::new(status(201), json, Bytes::from(vec![b'x'; 270]))), 274);
+}
+
+#[test]
+fn headers_keep_order_repetition_and_bytes() {
+    let long = vec![b'v'; 20_000];
+    let lines: Vec<(&str, &[u8])> = vec![
+        ("link", b"<a>; rel=x, <b>"),
+        ("content-type", b"application/json"),
+        ("content-type", b"application/cbor"),
+        ("link", b"<c>"),
+        ("x-payment-id", b"\xff\xfe opaque"),
+        ("etag", b""),
+        ("x-long", &long),
+    ];
+    survives(&Outcome::new(status(200), headers(&lines), Bytes::from_static(&[0, 255, 0])));
+    let many: Vec<(&str, &[u8])> = vec![("x-many", b"1"); 300];
+    survives(&Outcome::new(status(200), headers(&many), Bytes::new()));
+}
+
+#[test]
+fn an_empty_body_and_a_body_that_was_not_kept_stay_apart() {
+    let empty = Outcome::new(status(204), KeptHeaders::default(), Bytes::new());
+    let tombstone = Outcome::tombstone(status(204), KeptHeaders::default());
+    survives(&empty);
+    survives(&tombstone);
+    assert_ne!(encode_outcome(&empty), encode_outcome(&tombstone));
+}
+
+#[test]
+fn random_outcomes_survive() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..2000 {
+        let names = ["content-type", "location", "x-other", "etag", "link", "x-id"];
+        let values: [&[u8]; 4] = [b"application/json", b"/payments/1", b"", b"\xe9t\xe9"];
+        let lines: Vec<(&str, &[u8])> = (0..random.usize(0..6))
+            .map(|_| (names[random.usize(0..6)], values[random.usize(0..4)]))
+            .collect();
+        let body: Vec<u8> = (0..random.usize(0..400)).map(|_| random.u8(..)).collect();
+        survives(&Outcome::new(status(random.u16(100..=999)), headers(&lines), body.into()));
+    }
+}
+
+#[test]
+fn damaged_outcomes_are_refused_and_never_panic() {
+    let other_version = Unreadable("an outcome was written by another version");
+    assert_eq!(decode_outcome(&[0x21, 2, 0]), Err(other_version));
+    assert_eq!(decode_outcome(&[0x00, 2, 0]), Err(other_version));
+    let short = Err(Unreadable("an outcome ends too early"));
+    for bytes in [&[][..], &[0x10], &[0x10, 0, 1], &[0x10, 2], &[0x10, 2, 1], &[0x10, 2, 1, 1, 9]] {
+        assert_eq!(decode_outcome(bytes), short, "{bytes:?}");
+    }
+    for bytes in [
+        &[0x12, 2, 0][..],                        // an unknown form
+        &[0x11, 2, 0, b'x'],                      // a tombstone with a body
+        &[0x10, 17, 0],                           // an unknown status code
+        &[0x10, 0, 0, 42, 0],                     // no status
+        &[0x10, 2, 1, 6, 0],                      // an unknown name
+        &[0x10, 2, 1, 69],                        // an unknown line
+        &[0x10, 2, 1, 0, 1, b' ', 0],             // no header name
+        &[0x10, 2, 1, 1, 1, b'\n'],               // no header value
+        &[0x10, 2, 0xff, 0xff, 0xff, 0xff, 0xff], // an endless length
+    ] {
+        assert!(decode_outcome(bytes).is_err(), "{bytes:?}");
+    }
+    let mut random = fastrand::Rng::with_seed(1);
+    let whole = encode_outcome(&Outcome::new(
+        status(418),
+        headers(&[("location", b"/a"), ("x-b", b"c")]),
+        Bytes::from_static(b"body"),
+    ));
+    for _ in 0..20_000 {
+        let mut damaged = whole.clone();
+        let place = random.usize(0..damaged.len());
+        damaged[place] = random.u8(..);
+        damaged.truncate(random.usize(0..=damaged.len()));
+        if let Ok(outcome) = decode_outcome(&damaged) {
+            survives(&outcome);
+        }
+    }
+}
+
+#[test]
+fn only_canonical_uuids_are_packed_and_every_key_comes_back() {
+    for (text, packed) in [
+        ("8e03978e-40d5-43e8-bc93-6894a57f9324", true),
+        ("00000000-0000-0000-0000-000000000000", true),
+        ("8E03978e-40d5-43e8-bc93-6894a57f9324", false),
+        ("8e03978e-40d5-43e8-bc93-6894a57f932g", false),
+        ("8e03978e040d5-43e8-bc93-6894a57f9324", false),
+        ("8e03978e-40d5-43e8-bc93-6894a57f932-", false),
+        ("8e03978e40d543e8bc936894a57f9324", false),
+        ("order-1", false),
+        ("a-sixteen-byte-k", false),
+    ] {
+        let key = Key::new(text).unwrap();
+        let value = encode_key(&key);
+        assert_eq!(matches!(value, Value::Blob(_)), packed, "{text}");
+        assert_eq!(decode_key((&value).into()), Ok(key));
+    }
+}
+
+#[test]
+fn what_cannot_be_a_key_is_refused() {
+    for value in [
+        Value::Null,
+        Value::Integer(7),
+        Value::Real(0.5),
+        Value::Blob(vec![0; 15]),
+        Value::Blob(vec![0; 17]),
+        Value::Text(String::new()),
+        Value::Text("a b".to_owned()),
+    ] {
+        assert!(decode_key((&value).into()).is_err(), "{value:?}");
+    }
+    assert!(decode_key(ValueRef::Text(b"\xff")).is_err());
+}

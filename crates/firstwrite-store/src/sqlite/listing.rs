@@ -1,0 +1,171 @@
+//! Looking at many records: pages for operators, lapsed leases for the sweep, audit entries.
+
+use firstwrite_core::{
+    AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateKind, StoreError, Tenant,
+    Timestamp,
+};
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension, Rows, params};
+
+use super::fault::definite;
+use super::readers::View;
+use super::rows::{find, integer, select_standing, standing, text};
+
+/// How many ids one page looks at. A page that finds few among many ends early and says where the
+/// next one starts, so that no listing holds a snapshot, and with it the log, for long.
+const LOOKED_AT_MAX: usize = 20_000;
+
+/// Open records are few and found by their state; the ids bring them into order.
+const LIST_OPEN: &str = select_standing!(
+    "FROM firstwrite_reservations r
+     JOIN firstwrite_ids i ON i.id = r.id
+     LEFT JOIN firstwrite_records c ON c.record = i.record
+     WHERE i.record = r.record AND i.id > ?1 AND (r.lease_until IS NULL) = ?2
+       AND (?3 IS NULL OR r.tenant = ?3)
+     ORDER BY r.id LIMIT ?4"
+);
+
+const LIST_ALL: &str = select_standing!(
+    "FROM (SELECT id, record FROM firstwrite_ids WHERE id > ?1 ORDER BY id LIMIT ?2) i
+     LEFT JOIN firstwrite_records c ON c.record = i.record
+     LEFT JOIN firstwrite_reservations r ON r.record = i.record
+     WHERE (?3 IS NULL OR c.tenant IN (?3, ?4) OR r.tenant = ?3)
+       AND (?5 = 0 OR c.record IS NOT NULL)
+     ORDER BY i.id LIMIT ?6"
+);
+
+const LAPSED: &str = "SELECT id FROM firstwrite_reservations
+     WHERE lease_until IS NOT NULL AND lease_until <= ?1 ORDER BY lease_until LIMIT ?2";
+
+impl View {
+    /// See [`firstwrite_core::Store::get`].
+    pub(super) fn get(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
+        let now = self.now();
+        let standing = find(&self.connection, &self.dictionary, id)?;
+        Ok(standing.map(|standing| Found { record: standing.record, now }))
+    }
+
+    /// See [`firstwrite_core::Store::list`].
+    pub(super) fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let failed = definite("listing records");
+        let now = self.now();
+        let limit = query.limit.clamp(1, Query::LIMIT_MAX);
+        // No id is below sixteen zeros but that one itself, which a blob of no bytes is.
+        let after = query.after.map_or(Value::Blob(Vec::new()), |id| id.as_bytes().to_vec().into());
+        let tenant = query.tenant.as_ref().map(Tenant::as_str);
+        // One more than asked for tells whether there is a next page.
+        let row_max = sql_count(limit + 1);
+        let (records, looked_at_end) = match query.state {
+            Some(state @ (StateKind::Reserved | StateKind::Uncertain)) => {
+                let is_uncertain = state == StateKind::Uncertain;
+                let mut select = self.connection.prepare_cached(LIST_OPEN).map_err(&failed)?;
+                let given = params![after, is_uncertain, tenant, row_max];
+                (self.records(select.query(given).map_err(&failed)?)?, None)
+            }
+            Some(StateKind::Completed) | None => {
+                let only_completed = query.state.is_some();
+                let number = self.tenant_number(tenant)?;
+                let looked_at = sql_count(LOOKED_AT_MAX);
+                let mut select = self.connection.prepare_cached(LIST_ALL).map_err(&failed)?;
+                let given = params![after, looked_at, tenant, number, only_completed, row_max];
+                let records = self.records(select.query(given).map_err(&failed)?)?;
+                (records, self.looked_at_end(&after)?)
+            }
+        };
+        Ok(page(records, limit, looked_at_end, now))
+    }
+
+    /// See [`firstwrite_core::Store::lapsed`].
+    pub(super) fn lapsed(&self, limit: usize) -> Result<Vec<Found>, StoreError> {
+        let failed = definite("looking for lapsed leases");
+        let now = self.now();
+        let limit = sql_count(limit.min(Query::LIMIT_MAX));
+        let mut query = self.connection.prepare_cached(LAPSED).map_err(&failed)?;
+        let ids = query
+            .query_map(params![now.as_millis(), limit], |row| row.get::<_, [u8; 16]>(0))
+            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+            .map_err(&failed)?;
+        let mut lapsed = Vec::with_capacity(ids.len());
+        for id in ids {
+            let id = RecordId::from_bytes(id);
+            if let Some(standing) = find(&self.connection, &self.dictionary, id)? {
+                lapsed.push(Found { record: standing.record, now });
+            }
+        }
+        Ok(lapsed)
+    }
+
+    /// See [`firstwrite_core::Store::audits`].
+    pub(super) fn audits(&self, id: RecordId) -> Result<Vec<Audited>, StoreError> {
+        let failed = definite("reading audit entries");
+        let sql = "SELECT at, actor, action, reason FROM firstwrite_audit
+                   WHERE id = ?1 ORDER BY entry";
+        let mut query = self.connection.prepare_cached(sql).map_err(&failed)?;
+        let mut rows = query.query([id.as_bytes()]).map_err(&failed)?;
+        let mut audits = Vec::new();
+        while let Some(row) = rows.next().map_err(&failed)? {
+            audits.push(Audited {
+                at: Timestamp::from_millis(integer(row, 0)?),
+                entry: AuditEntry {
+                    actor: text(row, 1)?.to_owned(),
+                    action: text(row, 2)?.to_owned(),
+                    reason: text(row, 3)?.to_owned(),
+                },
+            });
+        }
+        Ok(audits)
+    }
+
+    fn records(&self, mut rows: Rows<'_>) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::new();
+        while let Some(row) = rows.next().map_err(definite("listing records"))? {
+            records.push(standing(&self.connection, &self.dictionary, row)?.record);
+        }
+        Ok(records)
+    }
+
+    /// The number that stands for a tenant's name in completed records, if one does.
+    fn tenant_number(&self, name: Option<&str>) -> Result<Option<i64>, StoreError> {
+        let Some(name) = name else { return Ok(None) };
+        let sql = "SELECT tenant FROM firstwrite_tenants WHERE name = ?1";
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut query| query.query_row([name], |row| row.get(0)).optional())
+            .map_err(definite("listing records"))
+    }
+
+    /// The last id that a page starting after `after` looks at, if there are more behind it.
+    fn looked_at_end(&self, after: &Value) -> Result<Option<RecordId>, StoreError> {
+        let sql = "SELECT id FROM firstwrite_ids WHERE id > ?1 ORDER BY id LIMIT 2 OFFSET ?2";
+        let last = sql_count(LOOKED_AT_MAX - 1);
+        let ids = self
+            .connection
+            .prepare_cached(sql)
+            .and_then(|mut query| {
+                query
+                    .query_map(params![after, last], |row| row.get::<_, [u8; 16]>(0))?
+                    .collect::<rusqlite::Result<Vec<_>>>()
+            })
+            .map_err(definite("listing records"))?;
+        Ok(match ids[..] {
+            [last, _behind] => Some(RecordId::from_bytes(last)),
+            _ => None,
+        })
+    }
+}
+
+fn page(
+    mut records: Vec<Record>,
+    limit: usize,
+    looked_at_end: Option<RecordId>,
+    now: Timestamp,
+) -> Page {
+    let is_full = records.len() > limit;
+    records.truncate(limit);
+    let next = if is_full { records.last().map(|record| record.id) } else { looked_at_end };
+    Page { records, next, now }
+}
+
+fn sql_count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,110 @@
+//! A bounded queue between tasks that ask and the threads that answer.
+//!
+//! A thread takes everything that waits, up to a limit, in one go: that is what makes commits
+//! shared.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+pub(super) struct Queue<T> {
+    state: Mutex<State<T>>,
+    arrived: Condvar,
+    length_max: usize,
+}
+
+/// Why something was not queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// As much waits as may wait.
+    Full,
+    /// Nobody will take anything any more.
+    Closed,
+}
+
+struct State<T> {
+    waiting: VecDeque<T>,
+    /// Threads asleep in `take`; waking is a system call, so it is spared when nobody sleeps.
+    idle_count: usize,
+    closed: bool,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new(length_max: usize) -> Self {
+        let state = State { waiting: VecDeque::new(), idle_count: 0, closed: false };
+        Self { state: Mutex::new(state), arrived: Condvar::new(), length_max }
+    }
+
+    pub(super) fn push(&self, item: T) -> Result<(), Refused> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(Refused::Closed);
+        }
+        if state.waiting.len() >= self.length_max {
+            return Err(Refused::Full);
+        }
+        state.waiting.push_back(item);
+        if state.idle_count > 0 {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Waits until something is there and takes up to `count_max` of it. Nothing means that the
+    /// queue is closed and empty.
+    pub(super) fn take(&self, count_max: usize) -> VecDeque<T> {
+        let mut state = self.state();
+        while state.waiting.is_empty() && !state.closed {
+            state.idle_count += 1;
+            state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle_count -= 1;
+        }
+        if state.waiting.len() <= count_max {
+            std::mem::take(&mut state.waiting)
+        } else {
+            state.waiting.drain(..count_max).collect()
+        }
+    }
+
+    /// Lets nothing more in. What waits is still taken.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+        self.arrived.notify_all();
+    }
+
+    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_waits_is_taken_at_once_up_to_the_limit() {
+        let queue = Queue::new(10);
+        for number in 0..5 {
+            queue.push(number).unwrap();
+        }
+        assert_eq!(queue.take(3), [0, 1, 2]);
+        assert_eq!(queue.take(3), [3, 4]);
+    }
+
+    #[test]
+    fn a_full_queue_refuses_instead_of_growing() {
+        let queue = Queue::new(1);
+        queue.push('a').unwrap();
+        assert_eq!(queue.push('b'), Err(Refused::Full));
+    }
+
+    #[test]
+    fn a_closed_queue_is_drained_and_then_empty() {
+        let queue = Queue::new(10);
+        queue.push('a').unwrap();
+        queue.close();
+        assert_eq!(queue.push('b'), Err(Refused::Closed));
+        assert_eq!(queue.take(10), ['a']);
+        assert!(queue.take(10).is_empty());
+    }
+}

@@ -1,0 +1,92 @@
+//! Deleting completed records past their time, in small steps.
+//!
+//! There is no index by time: it would cost every record space for the sake of its last moment.
+//! Records are numbered in the order of their creation, so a cursor walks the numbers, takes what is
+//! due, and starts again at the first one that is too young for anything behind it to be due.
+
+use std::sync::Arc;
+
+use firstwrite_core::{RecordId, StoreError};
+use rusqlite::Row;
+use rusqlite::params;
+
+use super::dictionary::Profile;
+use super::fault::{Failure, definite};
+use super::records::Place;
+use super::rows::{column, integer, key};
+use super::session::Session;
+
+/// Deleted in one step: each dirties a page of the ids, and everybody's commits wait for them.
+const REAPED_MAX: usize = 500;
+
+/// Looked at in one step.
+const LOOKED_AT_MAX: i64 = 2000;
+
+const DOING: &str = "reaping records";
+
+/// What reaping needs to know of a record.
+struct Aged {
+    number: i64,
+    created_at: i64,
+    kept_until: i64,
+    id: RecordId,
+}
+
+impl Session {
+    /// See [`firstwrite_core::Store::reap`].
+    pub(super) fn reap(&self, limit: usize) -> Result<usize, Failure> {
+        let now = self.now().as_millis();
+        let shortest = self.dictionary.kept_for_min(&self.connection).map_err(definite(DOING))?;
+        let limit = limit.min(REAPED_MAX);
+        let (mut due, mut cursor, mut looked_at) = (Vec::new(), self.reap_after.get(), 0);
+        {
+            let sql = "SELECT record, tenant, key, profile, created_at, completed_after
+                       FROM firstwrite_records WHERE record > ?1 ORDER BY record LIMIT ?2";
+            let mut query = self.connection.prepare_cached(sql).map_err(definite(DOING))?;
+            let mut rows = query.query(params![cursor, LOOKED_AT_MAX]).map_err(definite(DOING))?;
+            let mut is_at_end = false;
+            while due.len() < limit {
+                let Some(row) = rows.next().map_err(definite(DOING))? else {
+                    is_at_end = looked_at < LOOKED_AT_MAX;
+                    break;
+                };
+                looked_at += 1;
+                let aged = match self.aged(row) {
+                    Ok(aged) => aged,
+                    Err(error) => {
+                        // One damaged row must not keep the others for ever.
+                        cursor = integer(row, 0)?;
+                        tracing::warn!(record = cursor, %error, "a record cannot be reaped");
+                        continue;
+                    }
+                };
+                if aged.created_at.saturating_add(shortest) > now {
+                    is_at_end = true;
+                    break;
+                }
+                cursor = aged.number;
+                if aged.kept_until <= now {
+                    due.push(aged);
+                }
+            }
+            self.reap_after.set(if is_at_end { 0 } else { cursor });
+        }
+        for aged in &due {
+            self.delete_row(Place { number: aged.number, is_completed: true })
+                .and_then(|()| self.delete_id(aged.id))
+                .map_err(Failure::batch(DOING))?;
+        }
+        Ok(due.len())
+    }
+
+    fn aged(&self, row: &Row<'_>) -> Result<Aged, StoreError> {
+        let tenant = self.dictionary.tenant(&self.connection, column(row, 1)?)?;
+        let profile: Arc<Profile> = self.dictionary.profile(&self.connection, column(row, 3)?)?;
+        let created_at = integer(row, 4)?;
+        let completed_at = created_at.saturating_add(integer(row, 5)?);
+        let kept_until =
+            completed_at.saturating_add(profile.replay_for).saturating_add(profile.linger_for);
+        let id = RecordId::of(&tenant, &key(row, 2)?);
+        Ok(Aged { number: integer(row, 0)?, created_at, kept_until, id })
+    }
+}

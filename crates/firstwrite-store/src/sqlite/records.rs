@@ -1,0 +1,324 @@
+//! The moves on records, as statements inside a batch's transaction.
+//!
+//! Nothing else writes to the file, so what was read in this transaction still holds when the same
+//! transaction writes; the unique id arbitrates all the same.
+
+use firstwrite_core::{
+    AuditEntry, Change, Conclusion, Draft, Found, Guard, Inserted, Lease, Outcome, Record,
+    RecordId, Retention, State, StoreError, Swapped, Timestamp, Transacted, Write,
+};
+use rusqlite::{Error, params};
+
+use super::dictionary::{Profile, number_of_form, number_of_lost_answer};
+use super::encoding::{encode_key, encode_outcome};
+use super::fault::{Failure, unavailable, unsupported};
+use super::rows::{Standing, find};
+use super::session::Session;
+use super::tx::SqliteTx;
+
+const TRANSACTING: &str = "running a handler";
+
+impl Session {
+    /// See [`firstwrite_core::Store::insert`].
+    pub(super) fn insert(&self, draft: &Draft) -> Result<Inserted, Failure> {
+        let now = self.now();
+        let number = self.new_number();
+        if self.put_id(draft.id, number).map_err(Failure::batch("inserting a record"))? {
+            self.put_draft(number, None, draft, now)
+                .map_err(Failure::batch("inserting a record"))?;
+            return Ok(Inserted::Done(now));
+        }
+        match self.find(draft.id)? {
+            Some(Standing { record, .. }) => Ok(Inserted::Stands(Box::new(Found { record, now }))),
+            None => Err(unavailable("inserting a record", "a rival came and went").into()),
+        }
+    }
+
+    /// See [`firstwrite_core::Store::swap`].
+    pub(super) fn swap(
+        &self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Swapped, Failure> {
+        let now = self.now();
+        let Some(standing) = self.find(id)? else { return Ok(Swapped::Moved(None)) };
+        if !guard.holds(&standing.record, &change) {
+            let found = Found { record: standing.record, now };
+            return Ok(Swapped::Moved(Some(Box::new(found))));
+        }
+        if let Change::TakeOver(draft) = &change
+            && draft.id != id
+        {
+            return Err(unsupported("swapping a record", "the draft is for another record").into());
+        }
+        self.apply(standing, change, now).map_err(Failure::batch("swapping a record"))?;
+        if let Some(entry) = audit {
+            self.put_audit(id, entry, now).map_err(Failure::batch("writing an audit entry"))?;
+        }
+        Ok(Swapped::Done(now))
+    }
+
+    /// See [`firstwrite_core::TransactionalStore::transact`].
+    ///
+    /// The id is written first, outside the closure's savepoint: writing it and looking it up are one
+    /// step then, and undoing the closure does not have to undo the ids' page. It can only fail
+    /// together with the whole batch.
+    pub(super) fn transact<T>(
+        &self,
+        id: RecordId,
+        work: impl for<'t> FnOnce(&mut SqliteTx<'t>, Option<Found>) -> Conclusion<T>,
+    ) -> Result<Transacted<T>, Failure> {
+        let now = self.now();
+        let number = self.new_number();
+        let is_fresh = self.put_id(id, number).map_err(Failure::batch(TRANSACTING))?;
+        let standing = if is_fresh { None } else { self.find(id)? };
+        let place = standing.as_ref().map(Standing::place);
+        let found = standing.map(|Standing { record, .. }| Found { record, now });
+        match self.conclude(id, now, found, work) {
+            Ok(Concluded { draft: Some(draft), answer }) => {
+                self.put_draft(number, place, &draft, now).map_err(Failure::batch(TRANSACTING))?;
+                Ok(Transacted::Done(answer, now))
+            }
+            Ok(Concluded { draft: None, answer }) => {
+                self.take_back(id, is_fresh)?;
+                Ok(Transacted::Done(answer, now))
+            }
+            Err(Failure::Own(error)) => {
+                self.take_back(id, is_fresh)?;
+                Err(Failure::Own(error))
+            }
+            Err(failure @ Failure::Batch(_)) => Err(failure),
+        }
+    }
+
+    /// Runs `work` and keeps or undoes what it wrote; says what record is to be written.
+    fn conclude<T>(
+        &self,
+        id: RecordId,
+        now: Timestamp,
+        found: Option<Found>,
+        work: impl for<'t> FnOnce(&mut SqliteTx<'t>, Option<Found>) -> Conclusion<T>,
+    ) -> Result<Concluded<T>, Failure> {
+        let Conclusion { write, answer } =
+            self.run_closure(TRANSACTING, || work(&mut SqliteTx::new(self, now), found))?;
+        let (draft, keeps_rows) = match write {
+            Write::All(draft) => (Some(draft), true),
+            Write::RecordOnly(draft) => (Some(draft), false),
+            Write::Nothing => (None, false),
+        };
+        if draft.as_ref().is_some_and(|draft| draft.id != id) {
+            self.undo_closure(TRANSACTING)?;
+            return Err(unsupported(TRANSACTING, "the draft is for another record").into());
+        }
+        if keeps_rows {
+            self.keep_closure(TRANSACTING)?;
+        } else {
+            self.undo_closure(TRANSACTING)?;
+        }
+        Ok(Concluded { draft, answer })
+    }
+
+    /// Takes an id back that was written for a record which then was not.
+    fn take_back(&self, id: RecordId, is_fresh: bool) -> Result<(), Failure> {
+        if is_fresh {
+            self.delete_id(id).map_err(Failure::batch(TRANSACTING))?;
+        }
+        Ok(())
+    }
+
+    fn find(&self, id: RecordId) -> Result<Option<Standing>, StoreError> {
+        find(&self.connection, &self.dictionary, id)
+    }
+
+    /// Writes what `draft` becomes under `number`, whose id is there, in place of what stood at
+    /// `old`. What replaces a record gets a new number, so that numbers grow with the time of
+    /// creation.
+    fn put_draft(
+        &self,
+        number: i64,
+        old: Option<Place>,
+        draft: &Draft,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        if let Some(old) = old {
+            self.delete_row(old)?;
+            self.move_id(draft.id, number)?;
+        }
+        self.put(number, &Record::from_draft(draft, now), retention_of(draft))
+    }
+
+    fn apply(&self, standing: Standing, change: Change, now: Timestamp) -> Result<(), Error> {
+        let place = standing.place();
+        let Standing { number, mut record } = standing;
+        match change {
+            Change::Renew { lease_for } => {
+                record.state = State::Reserved(Lease { until: now.plus(lease_for) });
+                self.put_lease(number, record.state.lease_until())
+            }
+            Change::MarkUncertain if !place.is_completed => self.put_lease(number, None),
+            Change::MarkUncertain => {
+                self.delete_row(place)?;
+                record.state = State::Uncertain;
+                self.put(number, &record, None)
+            }
+            Change::Complete { outcome, retention } => {
+                self.delete_row(place)?;
+                self.put_completed(number, &record, &outcome, (retention, now))
+            }
+            Change::TakeOver(draft) => self.put_draft(self.new_number(), Some(place), &draft, now),
+            Change::Remove => {
+                self.delete_row(place)?;
+                self.delete_id(record.id)
+            }
+        }
+    }
+
+    /// `false` if the id stands there already.
+    fn put_id(&self, id: RecordId, number: i64) -> Result<bool, Error> {
+        let sql = "INSERT INTO firstwrite_ids (id, record) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+        let count = self.connection.prepare_cached(sql)?.execute(params![id.as_bytes(), number])?;
+        Ok(count == 1)
+    }
+
+    fn move_id(&self, id: RecordId, number: i64) -> Result<(), Error> {
+        let sql = "UPDATE firstwrite_ids SET record = ?2 WHERE id = ?1";
+        self.connection.prepare_cached(sql)?.execute(params![id.as_bytes(), number]).map(drop)
+    }
+
+    pub(super) fn delete_id(&self, id: RecordId) -> Result<(), Error> {
+        let sql = "DELETE FROM firstwrite_ids WHERE id = ?1";
+        self.connection.prepare_cached(sql)?.execute([id.as_bytes()]).map(drop)
+    }
+
+    pub(super) fn delete_row(&self, place: Place) -> Result<(), Error> {
+        let sql = if place.is_completed {
+            "DELETE FROM firstwrite_records WHERE record = ?1"
+        } else {
+            "DELETE FROM firstwrite_reservations WHERE record = ?1"
+        };
+        self.connection.prepare_cached(sql)?.execute([place.number]).map(drop)
+    }
+
+    fn put_lease(&self, number: i64, lease_until: Option<Timestamp>) -> Result<(), Error> {
+        let sql = "UPDATE firstwrite_reservations SET lease_until = ?2 WHERE record = ?1";
+        let lease_until = lease_until.map(Timestamp::as_millis);
+        self.connection.prepare_cached(sql)?.execute(params![number, lease_until]).map(drop)
+    }
+
+    fn put(&self, number: i64, record: &Record, retention: Option<Retention>) -> Result<(), Error> {
+        match (&record.state, retention) {
+            (State::Completed { outcome, .. }, retention) => {
+                let retention = retention.expect("a draft that is completed says for how long");
+                self.put_completed(number, record, outcome, (retention, record.created_at))
+            }
+            (State::Reserved(_) | State::Uncertain, _) => self.put_reservation(number, record),
+        }
+    }
+
+    fn put_completed(
+        &self,
+        number: i64,
+        record: &Record,
+        outcome: &Outcome,
+        (retention, completed_at): (Retention, Timestamp),
+    ) -> Result<(), Error> {
+        let profile = Profile {
+            operation: record.operation.clone(),
+            on_lost_answer: number_of_lost_answer(record.on_lost_answer),
+            fingerprint_version: record.fingerprint.version(),
+            fingerprint_form: number_of_form(record.fingerprint.form()),
+            replay_for: Timestamp::EPOCH.plus(retention.replay_for).as_millis(),
+            linger_for: Timestamp::EPOCH.plus(retention.linger_for).as_millis(),
+        };
+        let created_at = record.created_at.as_millis();
+        let sql =
+            "INSERT INTO firstwrite_records (record, tenant, key, profile, fingerprint, fence,
+                       created_at, completed_after, outcome)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![
+                number,
+                self.dictionary.tenant_value(&self.connection, &record.tenant)?,
+                encode_key(&record.key),
+                self.dictionary.profile_value(&self.connection, profile)?,
+                fingerprint_bytes(record),
+                record.fence.as_u64().cast_signed(),
+                created_at,
+                completed_at.as_millis().saturating_sub(created_at),
+                encode_outcome(outcome),
+            ])
+            .map(drop)
+    }
+
+    fn put_reservation(&self, number: i64, record: &Record) -> Result<(), Error> {
+        let sql = "INSERT INTO firstwrite_reservations (record, id, tenant, key, operation,
+                       on_lost_answer, fingerprint_version, fingerprint_form, fingerprint, fence,
+                       created_at, lease_until)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![
+                number,
+                record.id.as_bytes(),
+                record.tenant.as_str(),
+                encode_key(&record.key),
+                record.operation,
+                number_of_lost_answer(record.on_lost_answer),
+                record.fingerprint.version(),
+                number_of_form(record.fingerprint.form()),
+                fingerprint_bytes(record),
+                record.fence.as_u64().cast_signed(),
+                record.created_at.as_millis(),
+                record.state.lease_until().map(Timestamp::as_millis),
+            ])
+            .map(drop)
+    }
+
+    fn put_audit(&self, id: RecordId, entry: &AuditEntry, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO firstwrite_audit (id, at, actor, action, reason)
+                   VALUES (?1, ?2, ?3, ?4, ?5)";
+        let AuditEntry { actor, action, reason } = entry;
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![id.as_bytes(), now.as_millis(), actor, action, reason])
+            .map(drop)
+    }
+}
+
+/// What work inside the transaction leaves to be written and told.
+struct Concluded<T> {
+    draft: Option<Box<Draft>>,
+    answer: T,
+}
+
+/// Which row a record is.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) number: i64,
+    pub(super) is_completed: bool,
+}
+
+impl Standing {
+    fn place(&self) -> Place {
+        let is_completed = matches!(self.record.state, State::Completed { .. });
+        Place { number: self.number, is_completed }
+    }
+}
+
+fn retention_of(draft: &Draft) -> Option<Retention> {
+    match draft.state {
+        firstwrite_core::DraftState::Completed { retention, .. } => Some(retention),
+        firstwrite_core::DraftState::Reserved { .. } => None,
+    }
+}
+
+fn fingerprint_bytes(record: &Record) -> Vec<u8> {
+    let parts = record.fingerprint.parts().as_bytes();
+    let mut bytes = Vec::with_capacity(32 + parts.len());
+    bytes.extend_from_slice(record.fingerprint.digest());
+    bytes.extend_from_slice(parts);
+    bytes
+}

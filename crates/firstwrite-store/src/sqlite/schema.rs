@@ -1,0 +1,128 @@
+//! The tables, their version, and how a file comes to have them.
+//!
+//! `user_version` and `application_id` belong to the application whose tables stand in the same
+//! file, so our version stands in a table of our own.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::connect::ForeignFile;
+use crate::OpenError;
+
+/// The schema this build writes. A migration appends to [`STEPS`]; what was released never changes.
+pub(super) const VERSION: i64 = 1;
+
+/// The tables of version 1.
+pub(super) const SQL: &str = include_str!("schema.sql");
+
+/// `STEPS[n]` leads from version n to version n + 1.
+const STEPS: [&str; 1] = [SQL];
+
+const META: &str = "CREATE TABLE firstwrite_meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+     INSERT INTO firstwrite_meta (name, value) VALUES ('schema_version', 0);";
+
+/// What a file turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    Nothing,
+    Foreign,
+    Version(i64),
+}
+
+/// Says whether a file may be written to, before anything in it is touched.
+pub(super) fn admit(
+    connection: &Connection,
+    file: &str,
+    foreign: ForeignFile,
+) -> Result<(), OpenError> {
+    match content(connection, file)? {
+        Content::Version(version) if version > VERSION => Err(newer(file, version)),
+        Content::Foreign if foreign == ForeignFile::Refuse => Err(OpenError::new(format!(
+            "{file} is an SQLite database that firstwrite did not make; name another file"
+        ))),
+        Content::Version(_) | Content::Foreign | Content::Nothing => Ok(()),
+    }
+}
+
+/// Brings an admitted file to this build's version. One transaction: a crash leaves the old one.
+pub(super) fn migrate(connection: &mut Connection, file: &str) -> Result<(), OpenError> {
+    let failed = |error| {
+        let text = format!("the tables of firstwrite could not be made in {file}; is it writable?");
+        OpenError::new(text).caused_by(error)
+    };
+    let transaction = connection
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(failed)?;
+    let from = match content(&transaction, file)? {
+        Content::Version(version) => version,
+        Content::Foreign | Content::Nothing => {
+            transaction.execute_batch(META).map_err(failed)?;
+            0
+        }
+    };
+    if from == VERSION {
+        return Ok(());
+    }
+    let done = usize::try_from(from).unwrap_or(0);
+    for step in STEPS.iter().skip(done) {
+        transaction.execute_batch(step).map_err(failed)?;
+    }
+    let set = "UPDATE firstwrite_meta SET value = ?1 WHERE name = 'schema_version'";
+    transaction.execute(set, [VERSION]).map_err(failed)?;
+    transaction.commit().map_err(failed)?;
+    tracing::info!(file, from, to = VERSION, "migrated");
+    Ok(())
+}
+
+/// Says whether a file that is only read can be understood.
+pub(super) fn check(connection: &Connection, file: &str) -> Result<(), OpenError> {
+    match content(connection, file)? {
+        Content::Version(version) if version > VERSION => Err(newer(file, version)),
+        Content::Version(VERSION) => Ok(()),
+        Content::Version(version) => Err(OpenError::new(format!(
+            "{file} has schema version {version} and this build reads {VERSION}; \
+             open it for writing once to migrate it"
+        ))),
+        Content::Foreign | Content::Nothing => Err(OpenError::new(format!(
+            "{file} holds no firstwrite records; open it for writing once, or name another file"
+        ))),
+    }
+}
+
+fn content(connection: &Connection, file: &str) -> Result<Content, OpenError> {
+    let unreadable = |error| {
+        let text = format!("{file} is not an SQLite database that can be read; name another file");
+        OpenError::new(text).caused_by(error)
+    };
+    let count = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let ours = "SELECT count(*) FROM sqlite_schema WHERE name = 'firstwrite_meta'";
+    if count(ours).map_err(unreadable)? == 0 {
+        let any = count("SELECT count(*) FROM sqlite_schema").map_err(unreadable)?;
+        return Ok(if any == 0 { Content::Nothing } else { Content::Foreign });
+    }
+    let version = "SELECT value FROM firstwrite_meta WHERE name = 'schema_version'";
+    let version: Option<i64> =
+        connection.query_row(version, [], |row| row.get(0)).optional().map_err(unreadable)?;
+    match version {
+        Some(version) if version >= 0 => Ok(Content::Version(version)),
+        Some(_) | None => Err(OpenError::new(format!(
+            "{file} says nothing sensible of its schema version; restore it from a backup"
+        ))),
+    }
+}
+
+fn newer(file: &str, version: i64) -> OpenError {
+    OpenError::new(format!(
+        "{file} has schema version {version} and this build knows {VERSION}; \
+         use the newer build that wrote it"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_step_to_every_version() {
+        assert_eq!(i64::try_from(STEPS.len()).unwrap(), VERSION);
+    }
+}

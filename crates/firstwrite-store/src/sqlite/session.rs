@@ -1,0 +1,195 @@
+//! The writer's connection, and how other people's closures run on it without harm.
+//!
+//! A closure runs in a savepoint of the batch's transaction. While it runs, an authorizer refuses
+//! every statement that would begin, commit or roll back, and a commit hook turns any commit that
+//! happens all the same (after `INSERT OR ROLLBACK`, say) into a rollback: nothing becomes durable
+//! while somebody else's code is at work.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
+use rusqlite::Connection;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+
+use super::clock::Steady;
+use super::dictionary::{BOUNDS, Dictionary};
+use super::fault::{Failure, definite, unsupported};
+
+/// What the commands of a batch work with.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) connection: Connection,
+    pub(super) dictionary: Dictionary,
+    clock: Arc<Steady>,
+    watch: Arc<Watch>,
+    next_number: Cell<i64>,
+    /// Where the next turn of reaping goes on.
+    pub(super) reap_after: Cell<i64>,
+}
+
+/// What the hooks see and say.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    closure_runs: AtomicBool,
+    denied: AtomicBool,
+    commit_count: AtomicU64,
+}
+
+const SAVEPOINT: &str = "firstwrite_closure";
+
+impl Watch {
+    /// How many transactions were committed.
+    pub(super) fn commit_count(&self) -> u64 {
+        self.commit_count.load(Ordering::Relaxed)
+    }
+
+    fn authorize(&self, context: AuthContext<'_>) -> Authorization {
+        if !self.closure_runs.load(Ordering::Relaxed) {
+            return Authorization::Allow;
+        }
+        let is_transaction = matches!(context.action, AuthAction::Transaction { .. });
+        let is_our_savepoint = matches!(context.action,
+            AuthAction::Savepoint { savepoint_name, .. } if savepoint_name == SAVEPOINT);
+        if is_transaction || is_our_savepoint {
+            self.denied.store(true, Ordering::Relaxed);
+            return Authorization::Deny;
+        }
+        Authorization::Allow
+    }
+
+    /// Called before each commit; `true` turns it into a rollback.
+    fn forbids_commit(&self) -> bool {
+        let closure_runs = self.closure_runs.load(Ordering::Relaxed);
+        if !closure_runs {
+            self.commit_count.fetch_add(1, Ordering::Relaxed);
+        }
+        closure_runs
+    }
+}
+
+impl Session {
+    pub(super) fn new(
+        mut connection: Connection,
+        clock: Arc<Steady>,
+        watch: Arc<Watch>,
+    ) -> rusqlite::Result<Self> {
+        let authorizer = Arc::clone(&watch);
+        connection
+            .authorizer(Some(move |context: AuthContext<'_>| authorizer.authorize(context)))?;
+        let committer = Arc::clone(&watch);
+        connection.commit_hook(Some(move || committer.forbids_commit()))?;
+        let newest = "SELECT max(coalesce((SELECT max(record) FROM firstwrite_records), 0),
+                                 coalesce((SELECT max(record) FROM firstwrite_reservations), 0))";
+        let newest: i64 = connection.query_row(newest, [], |row| row.get(0))?;
+        Ok(Self {
+            connection,
+            dictionary: Dictionary::new(BOUNDS),
+            clock,
+            watch,
+            next_number: Cell::new(newest + 1),
+            reap_after: Cell::new(0),
+        })
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// A number no record wears. One that is rolled back is never used again.
+    pub(super) fn new_number(&self) -> i64 {
+        self.next_number.replace(self.next_number.get() + 1)
+    }
+
+    /// Whether the batch's transaction is still open; `SQLite` ends it by itself on some errors.
+    pub(super) fn is_in_transaction(&self) -> bool {
+        !self.connection.is_autocommit()
+    }
+
+    pub(super) fn begin(&self) -> rusqlite::Result<()> {
+        self.execute("BEGIN IMMEDIATE -- firstwrite")
+    }
+
+    pub(super) fn commit(&self) -> rusqlite::Result<()> {
+        self.execute("COMMIT -- firstwrite")?;
+        self.dictionary.committed();
+        Ok(())
+    }
+
+    pub(super) fn roll_back(&self) -> rusqlite::Result<()> {
+        self.dictionary.rolled_back();
+        if self.is_in_transaction() { self.execute("ROLLBACK -- firstwrite") } else { Ok(()) }
+    }
+
+    /// Runs `work` inside a savepoint, which stands when this returns; keep it or undo it then.
+    ///
+    /// If `work` panics or tries to end the transaction, everything it did is undone here.
+    pub(super) fn run_closure<T>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, Failure> {
+        self.execute("SAVEPOINT firstwrite_closure -- firstwrite")
+            .map_err(Failure::batch(doing))?;
+        self.watch.denied.store(false, Ordering::Relaxed);
+        self.watch.closure_runs.store(true, Ordering::Relaxed);
+        let done = catch_unwind(AssertUnwindSafe(work));
+        self.watch.closure_runs.store(false, Ordering::Relaxed);
+        if !self.is_in_transaction() {
+            let why = "a statement rolled the whole transaction back";
+            return Err(Failure::Batch(unsupported(doing, why)));
+        }
+        let error = match done {
+            Ok(_) if self.watch.denied.load(Ordering::Relaxed) => {
+                let why =
+                    "a closure may not begin, commit or roll back; its own savepoints are fine";
+                unsupported(doing, why)
+            }
+            Ok(answer) => return Ok(answer),
+            Err(_panic) => StoreError::definite(StoreErrorKind::Panicked, doing),
+        };
+        self.undo_closure(doing)?;
+        Err(Failure::Own(error))
+    }
+
+    /// Keeps what the closure wrote.
+    pub(super) fn keep_closure(&self, doing: &'static str) -> Result<(), Failure> {
+        self.execute("RELEASE firstwrite_closure -- firstwrite").map_err(Failure::batch(doing))
+    }
+
+    /// Undoes what the closure wrote.
+    ///
+    /// That the savepoint is still there proves that the transaction is the one it began in.
+    pub(super) fn undo_closure(&self, doing: &'static str) -> Result<(), Failure> {
+        self.dictionary.rolled_back();
+        self.execute("ROLLBACK TO firstwrite_closure -- firstwrite")
+            .map_err(Failure::batch(doing))?;
+        self.keep_closure(doing)
+    }
+
+    /// Runs an application's own statements and keeps them if they succeed.
+    pub(super) fn run_statements<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Failure> {
+        const DOING: &str = "running the application's statements";
+        match self.run_closure(DOING, || work(&self.connection))? {
+            Ok(answer) => {
+                self.keep_closure(DOING)?;
+                Ok(answer)
+            }
+            Err(error) => {
+                self.undo_closure(DOING)?;
+                Err(Failure::Own(definite(DOING)(error)))
+            }
+        }
+    }
+
+    /// Closures share the statement cache, and a cached statement passes no authorizer: the comment
+    /// in each of these texts keeps a closure's own `COMMIT` from finding ours.
+    fn execute(&self, sql: &'static str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.execute([]).map(drop)
+    }
+}

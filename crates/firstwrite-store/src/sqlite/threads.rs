@@ -1,0 +1,128 @@
+//! The threads of a store: started together, and stopped in the order that leaves a clean file.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use rusqlite::Connection;
+
+use super::clock::Steady;
+use super::connect::{SqliteOptions, Target, WriterLock};
+use super::queue::Queue;
+use super::readers::{self, Lookup, View};
+use super::session::{Session, Watch};
+use super::writer::{self, Commands};
+use crate::OpenError;
+
+pub(super) struct Threads {
+    /// Missing where the file is only read.
+    pub(super) commands: Option<Arc<Commands>>,
+    pub(super) lookups: Arc<Queue<Lookup>>,
+    pub(super) application_reads: Arc<Queue<Lookup>>,
+    watch: Arc<Watch>,
+    readers: Mutex<Vec<JoinHandle<()>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Threads {
+    pub(super) fn start(
+        target: &Target,
+        writes: Option<(Connection, WriterLock)>,
+        options: &SqliteOptions,
+        clock: &Arc<Steady>,
+    ) -> Result<Self, OpenError> {
+        let mut threads = Self {
+            commands: None,
+            lookups: Arc::new(Queue::new(options.queue_max)),
+            application_reads: Arc::new(Queue::new(options.queue_max)),
+            watch: Arc::default(),
+            readers: Mutex::default(),
+            writer: Mutex::default(),
+        };
+        if let Some((connection, lock)) = writes {
+            threads.start_writer(target, connection, lock, (options, clock))?;
+        }
+        for number in 0..options.readers.max(1) {
+            for (queue, serve, name) in [
+                (&threads.lookups, readers::serve as fn(&View, &Queue<Lookup>), "lookup"),
+                (&threads.application_reads, readers::serve_application, "read"),
+            ] {
+                let connection = target.connect_reader(options.busy_for)?;
+                let view = View::new(connection, Arc::clone(clock));
+                let queue = Arc::clone(queue);
+                let reader =
+                    spawn(format!("firstwrite-{name}-{number}"), move || serve(&view, &queue))?;
+                threads.readers.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+            }
+        }
+        Ok(threads)
+    }
+
+    pub(super) fn commit_count(&self) -> u64 {
+        self.watch.commit_count()
+    }
+
+    /// Finishes what waits and joins every thread. The readers go first: whoever closes the file
+    /// last folds the log into it, and a reader cannot.
+    pub(super) fn stop(&self) {
+        self.lookups.close();
+        self.application_reads.close();
+        let readers =
+            std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
+        readers.into_iter().for_each(join);
+        if let Some(commands) = &self.commands {
+            commands.close();
+        }
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        writer.into_iter().for_each(join);
+    }
+
+    fn start_writer(
+        &mut self,
+        target: &Target,
+        connection: Connection,
+        lock: WriterLock,
+        (options, clock): (&SqliteOptions, &Arc<Steady>),
+    ) -> Result<(), OpenError> {
+        let session = Session::new(connection, Arc::clone(clock), Arc::clone(&self.watch));
+        let session = session.map_err(|error| {
+            let text = format!("{} cannot be read; restore it from a backup", target.name);
+            OpenError::new(text).caused_by(error)
+        })?;
+        let commands = Arc::new(Queue::new(options.queue_max));
+        self.commands = Some(Arc::clone(&commands));
+        let batch_max = options.batch_max.max(1);
+        let writer = spawn("firstwrite-writer".to_owned(), move || {
+            writer::serve(session, &commands, batch_max, lock);
+        })?;
+        self.writer = Mutex::new(Some(writer));
+        Ok(())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Threads").field("watch", &self.watch).finish_non_exhaustive()
+    }
+}
+
+fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
+    thread::Builder::new()
+        .name(name)
+        .spawn(work)
+        .map_err(|error| OpenError::new("no thread could be started; try again").caused_by(error))
+}
+
+/// A thread that a panic of ours ended has been reported by the panic itself. The last clone of a
+/// store may be dropped inside a closure, on the very thread that would be waited for.
+fn join(thread: JoinHandle<()>) {
+    if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+        tracing::error!("a thread of the store panicked");
+    }
+}

@@ -1,0 +1,255 @@
+//! The writer: one thread, one connection, and one commit for everything that waited.
+//!
+//! A batch forms while the one before it is being committed: no timer, and no added latency when
+//! idle. Nobody is answered before the commit that holds their work has reached the disk.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use firstwrite_core::{StoreError, StoreErrorKind};
+use rusqlite::ErrorCode;
+use tokio::sync::oneshot;
+
+use super::connect::WriterLock;
+use super::fault::{Failure, kind_of};
+use super::queue::Queue;
+use super::session::Session;
+
+/// Something to be done in a batch.
+pub(super) trait Job: Send {
+    /// Does it in the open transaction and keeps the answer. An error ends the whole batch.
+    fn run(&mut self, session: &Session) -> Result<(), Trouble>;
+    /// Hands the answer over, now that the transaction has ended.
+    fn answer(self: Box<Self>, end: Result<(), &Trouble>);
+}
+
+/// Why a batch was not committed, as told to each of its commands.
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    kind: StoreErrorKind,
+    /// Whether it is certain that nothing of the batch was written.
+    is_definite: bool,
+    text: String,
+}
+
+/// A command with the task that waits for its answer.
+pub(super) struct Command<T, W> {
+    doing: &'static str,
+    work: Option<W>,
+    answer: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+/// What waits for the writer.
+pub(super) type Commands = Queue<Box<dyn Job>>;
+
+/// How a batch ended.
+struct Ended {
+    /// What its commands are told.
+    told: Result<(), Trouble>,
+    /// Whether the writer can go on, and what to tell everybody if not.
+    goes_on: Result<(), Trouble>,
+}
+
+/// A batch that takes longer than this is worth a line in the log.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// Serves the queue until it is closed and empty, then folds the log into the file.
+pub(super) fn serve(session: Session, queue: &Commands, batch_max: usize, lock: WriterLock) {
+    let mut stopped = None;
+    loop {
+        let mut jobs = queue.take(batch_max);
+        if jobs.is_empty() {
+            break;
+        }
+        let (count, began_at) = (jobs.len(), read_stopwatch());
+        while !jobs.is_empty() {
+            if let Some(trouble) = &stopped {
+                jobs.drain(..).for_each(|job| job.answer(Err(trouble)));
+                break;
+            }
+            stopped = run_batch(&session, &mut jobs).err();
+        }
+        let took = began_at.elapsed();
+        if took > SLOW {
+            tracing::debug!(count, took_ms = took.as_millis(), "slow batch");
+        }
+    }
+    if stopped.is_none() {
+        let folded =
+            session.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        if let Err(error) = folded {
+            tracing::debug!(%error, "the log stays beside the file");
+        }
+    }
+    if let Err((_connection, error)) = session.connection.close() {
+        tracing::debug!(%error, "the connection did not close cleanly");
+    }
+    drop(lock);
+}
+
+/// Runs one transaction: every job of `jobs`, or those up to one that broke it. An error means that
+/// the writer must stop, and what to tell everybody from now on.
+fn run_batch(session: &Session, jobs: &mut VecDeque<Box<dyn Job>>) -> Result<(), Trouble> {
+    if let Err(error) = session.begin() {
+        let trouble = Trouble::definite(&error);
+        jobs.drain(..).for_each(|job| job.answer(Err(&trouble)));
+        return Ok(());
+    }
+    let mut ran = Vec::with_capacity(jobs.len());
+    let mut broken = None;
+    while let Some(mut job) = jobs.pop_front() {
+        let done = job.run(session);
+        ran.push(job);
+        if let Err(trouble) = done {
+            broken = Some(trouble);
+            break;
+        }
+    }
+    let ended = match broken {
+        Some(trouble) => Ended { told: Err(trouble), goes_on: rolled_back(session) },
+        None => match session.commit() {
+            Ok(()) => Ended { told: Ok(()), goes_on: Ok(()) },
+            Err(error) => commit_failed(session, &error),
+        },
+    };
+    for job in ran {
+        job.answer(ended.told.as_ref().map(|&()| ()));
+    }
+    ended.goes_on
+}
+
+/// A full disk is noticed before the commit mark is written, so rolling back undoes it all. After
+/// any other failure the mark may or may not be on the disk, and trying again would not tell: after
+/// a failed flush the system may drop the data and report success.
+fn commit_failed(session: &Session, error: &rusqlite::Error) -> Ended {
+    tracing::error!(%error, "commit failed");
+    let is_known = matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::ConstraintViolation)
+    );
+    if is_known {
+        return match rolled_back(session) {
+            Ok(()) => Ended { told: Err(Trouble::refused(error)), goes_on: Ok(()) },
+            Err(trouble) => Ended { told: Err(Trouble::indefinite(error)), goes_on: Err(trouble) },
+        };
+    }
+    // The error of this one does not matter any more: nothing is written through this connection.
+    let stopped = rolled_back(session).err().unwrap_or_else(|| Trouble::stopped(error));
+    Ended { told: Err(Trouble::indefinite(error)), goes_on: Err(stopped) }
+}
+
+fn rolled_back(session: &Session) -> Result<(), Trouble> {
+    session.roll_back().map_err(|error| {
+        tracing::error!(%error, "roll-back failed; the store stops");
+        Trouble::stopped(&error)
+    })
+}
+
+impl<T, W> Command<T, W>
+where
+    T: Send + 'static,
+    W: FnOnce(&Session) -> Result<T, Failure> + Send + 'static,
+{
+    pub(super) fn new(
+        doing: &'static str,
+        work: W,
+        reply: oneshot::Sender<Result<T, StoreError>>,
+    ) -> Self {
+        Self { doing, work: Some(work), answer: None, reply }
+    }
+}
+
+impl<T, W> Job for Command<T, W>
+where
+    T: Send + 'static,
+    W: FnOnce(&Session) -> Result<T, Failure> + Send + 'static,
+{
+    fn run(&mut self, session: &Session) -> Result<(), Trouble> {
+        let work = self.work.take().expect("a job runs once");
+        let (answer, broken) = match work(session) {
+            Ok(answer) => (Ok(answer), None),
+            Err(Failure::Own(error)) => (Err(error), None),
+            Err(Failure::Batch(error)) => {
+                let trouble = Trouble::of_neighbour(&error);
+                (Err(error), Some(trouble))
+            }
+        };
+        self.answer = Some(answer);
+        // SQLite ends a transaction by itself on some errors, whoever met them.
+        match broken {
+            Some(trouble) => Err(trouble),
+            None if session.is_in_transaction() => Ok(()),
+            None => Err(Trouble::lost_transaction()),
+        }
+    }
+
+    fn answer(self: Box<Self>, end: Result<(), &Trouble>) {
+        let answer = match (self.answer, end) {
+            (Some(answer @ Err(_)), _) | (Some(answer), Ok(())) => answer,
+            (Some(Ok(_)) | None, Err(trouble)) => Err(trouble.to_error(self.doing)),
+            (None, Ok(())) => unreachable!("a committed job has run"),
+        };
+        // Nobody waits any more: the work was done all the same, as it would be after a crash.
+        drop(self.reply.send(answer));
+    }
+}
+
+impl Trouble {
+    fn definite(error: &rusqlite::Error) -> Self {
+        Self { kind: kind_of(error), is_definite: true, text: error.to_string() }
+    }
+
+    /// What a batch is told whose commit was refused: it is not known who is to blame, so whoever is
+    /// not may try again.
+    fn refused(error: &rusqlite::Error) -> Self {
+        let is_full = kind_of(error) == StoreErrorKind::Full;
+        let kind = if is_full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
+        Self { kind, ..Self::definite(error) }
+    }
+
+    fn indefinite(error: &rusqlite::Error) -> Self {
+        Self { is_definite: false, ..Self::definite(error) }
+    }
+
+    /// What those are told who ask after the writer has stopped.
+    fn stopped(error: &rusqlite::Error) -> Self {
+        Self {
+            kind: StoreErrorKind::Unavailable,
+            is_definite: true,
+            text: format!("the store stopped after a failed write ({error}); restart the process"),
+        }
+    }
+
+    /// What the others in a batch are told when one of them broke it.
+    fn of_neighbour(error: &StoreError) -> Self {
+        let is_full = error.kind() == StoreErrorKind::Full;
+        let kind = if is_full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
+        Self { kind, is_definite: true, text: format!("the batch was rolled back ({error})") }
+    }
+
+    fn lost_transaction() -> Self {
+        Self {
+            kind: StoreErrorKind::Unavailable,
+            is_definite: true,
+            text: "the batch's transaction was rolled back".to_owned(),
+        }
+    }
+
+    fn to_error(&self, doing: &'static str) -> StoreError {
+        let error = if self.is_definite {
+            StoreError::definite(self.kind, doing)
+        } else {
+            StoreError::indeterminate(self.kind, doing)
+        };
+        error.caused_by(self.text.as_str())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a stopwatch for the log; nothing is decided by it")]
+fn read_stopwatch() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests;

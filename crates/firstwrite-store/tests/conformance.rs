@@ -1,0 +1,142 @@
+//! The suite that defines a store, run on `SQLite`.
+#![cfg(feature = "sqlite")]
+#![expect(clippy::unwrap_used, reason = "what prepares a test may fail it")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use firstwrite_core::{BoxFuture, Store, StoreError};
+use firstwrite_store::rusqlite::OptionalExtension;
+use firstwrite_store::{SqliteOptions, SqliteStore, SqliteTx};
+use firstwrite_testkit::history::{HistoryOptions, HistoryReport, check_store};
+use firstwrite_testkit::{ManualClock, Script, ScriptReport, Subject, conformance, play};
+use tempfile::TempDir;
+
+#[derive(Debug)]
+struct SqliteSubject {
+    clock: ManualClock,
+    folder: TempDir,
+    open: Mutex<Open>,
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    store: SqliteStore,
+    life: usize,
+}
+
+impl SqliteSubject {
+    async fn new() -> Self {
+        let (clock, folder) = (ManualClock::new(), tempfile::tempdir().unwrap());
+        let store = open(&clock, folder.path().join("life-0.db"));
+        let table = "CREATE TABLE rows (name TEXT PRIMARY KEY, value TEXT NOT NULL)";
+        store.write(move |connection| connection.execute_batch(table)).await.unwrap();
+        Self { clock, folder, open: Mutex::new(Open { store, life: 0 }) }
+    }
+
+    fn sqlite(&self) -> SqliteStore {
+        self.open.lock().unwrap().store.clone()
+    }
+
+    fn path(&self, life: usize) -> PathBuf {
+        self.folder.path().join(format!("life-{life}.db"))
+    }
+}
+
+fn open(clock: &ManualClock, path: PathBuf) -> SqliteStore {
+    let mut options = SqliteOptions::default();
+    options.clock = Some(Arc::new(clock.reader()));
+    SqliteStore::open_with(path, options).unwrap()
+}
+
+impl Subject for SqliteSubject {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.sqlite())
+    }
+
+    fn advance(&self, by: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(async move { self.clock.advance(by) })
+    }
+
+    fn transact(&self, script: Script) -> BoxFuture<'_, Result<ScriptReport, StoreError>> {
+        Box::pin(async move {
+            let put = |tx: &mut SqliteTx<'_>, name: &str, value: &str| {
+                let sql = "INSERT INTO rows VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = ?2";
+                tx.execute(sql, [name, value]).map(drop).map_err(Into::into)
+            };
+            play(&self.sqlite(), script, put, |tx, message| {
+                tx.enqueue(&message).map_err(Into::into)
+            })
+            .await
+        })
+    }
+
+    fn row<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<String>> {
+        Box::pin(async move {
+            let (store, name) = (self.sqlite(), name.to_owned());
+            let sql = "SELECT value FROM rows WHERE name = ?1";
+            store
+                .read(move |connection| {
+                    connection.query_row(sql, [name], |row| row.get(0)).optional()
+                })
+                .await
+                .unwrap()
+        })
+    }
+
+    fn message_keys(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async move {
+            let sql = "SELECT derived_key FROM firstwrite_messages ORDER BY message";
+            self.sqlite()
+                .read(move |connection| {
+                    connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
+                })
+                .await
+                .unwrap()
+        })
+    }
+
+    /// Goes on with a copy of the files as they are on the disk this moment, which is what a killed
+    /// process leaves: nothing is flushed, folded or closed first.
+    fn reopen(&self) -> Option<BoxFuture<'_, ()>> {
+        Some(Box::pin(async move {
+            let mut open_now = self.open.lock().unwrap();
+            let (old, new) = (self.path(open_now.life), self.path(open_now.life + 1));
+            fs::copy(&old, &new).unwrap();
+            fs::copy(old.with_extension("db-wal"), new.with_extension("db-wal")).unwrap();
+            *open_now = Open { store: open(&self.clock, new), life: open_now.life + 1 };
+        }))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sqlite_conforms() {
+    let report = conformance::assert_conforms(|| {
+        Box::pin(async { Arc::new(SqliteSubject::new().await) as Arc<dyn Subject> })
+    })
+    .await;
+    println!("{report}");
+    assert!(
+        report.skipped.iter().all(|name| name.contains("messages")),
+        "only the outbox is not claimed: {:?}",
+        report.skipped
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_histories_on_sqlite_are_explained() {
+    let fresh = fastrand::u64(..);
+    println!("fresh seed {fresh}");
+    let mut sum = HistoryReport::default();
+    for seed in (0..60).chain([fresh]) {
+        let subject = SqliteSubject::new().await;
+        let report = check_store(subject.store(), seed, HistoryOptions::default()).await;
+        let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+        sum.operations += report.operations;
+        sum.written += report.written;
+    }
+    println!("{sum:?}");
+    assert!(sum.operations > 3_000 && sum.written > 900, "{sum:?}");
+}
