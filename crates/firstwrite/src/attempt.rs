@@ -1,0 +1,271 @@
+//! One attempt. It runs on its caller's task for as long as the caller waits, which saves a
+//! hand-over between threads, and goes on in a task of its own when the caller hangs up or has its
+//! answer.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use firstwrite_core::{
+    BoxFuture, Fence, Key, Message, MessageError, Mode, Outcome, Policy, Rejection, Request, Tenant,
+};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Response, StatusCode, response};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+use tracing::Instrument as _;
+
+#[cfg(feature = "axum")]
+use crate::atomic;
+use crate::body::{Gathered, ResponseBody, gather};
+use crate::coalesce::{Ended, Lead};
+use crate::exchange::{AnswerWhen, Call, Exchange};
+use crate::layer::Shared;
+use crate::{reserved, respond};
+
+/// The attempt a handler runs in: whose it is, under which key and fence.
+///
+/// The layer puts it into the request's extensions; with axum it is also an extractor.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    request: Arc<Request>,
+    fence: Option<Fence>,
+}
+
+/// What came of leading an attempt.
+#[derive(Debug)]
+pub(crate) enum Led {
+    /// The caller's answer.
+    Answered(Response<ResponseBody>),
+    /// Nothing was run; everything needed to run is handed back.
+    Refused(Box<(Ended, Call)>),
+}
+
+/// Where the caller waits, if it still does.
+#[derive(Debug)]
+pub(crate) struct Reply(Option<oneshot::Sender<Led>>);
+
+/// An attempt that its caller waits for. Dropped before its end, it goes on by itself.
+struct Attached {
+    /// What is left of it; none once it has ended.
+    attempt: Option<BoxFuture<'static, ()>>,
+    answer: oneshot::Receiver<Led>,
+    runtime: Handle,
+}
+
+/// How the handler ended.
+#[derive(Debug)]
+pub(crate) enum Ran {
+    /// With an answer that ends the key.
+    Kept(response::Parts, Bytes),
+    /// With an answer that ends the key and is too large, or too long in coming, to be kept.
+    TooLarge(Response<ResponseBody>),
+    /// With an answer that says "not now".
+    NotKept(Response<ResponseBody>),
+    /// Without an answer: what it did is not known here.
+    Lost,
+}
+
+/// Starts an attempt and waits for its answer.
+pub(crate) async fn start(
+    shared: &Arc<Shared>,
+    lead: Lead,
+    exchange: &Arc<Exchange>,
+    call: Call,
+) -> Led {
+    let (sender, answer) = oneshot::channel();
+    let reply = Reply(Some(sender));
+    let (shared, exchange) = (Arc::clone(shared), Arc::clone(exchange));
+    let attempt = async move {
+        match exchange.policy.mode {
+            Mode::Reserved => reserved::attempt(&shared, lead, &exchange, call, reply).await,
+            #[cfg(feature = "axum")]
+            Mode::Atomic => atomic::attempt(&shared, lead, &exchange, call, reply).await,
+            #[cfg(not(feature = "axum"))]
+            Mode::Atomic => misconfigured(&exchange, lead, reply),
+        }
+    };
+    let attempt: BoxFuture<'static, ()> = Box::pin(attempt.in_current_span());
+    Attached { attempt: Some(attempt), answer, runtime: Handle::current() }.await
+}
+
+impl Future for Attached {
+    type Output = Led;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Led> {
+        if let Some(attempt) = &mut self.attempt
+            && attempt.as_mut().poll(context).is_ready()
+        {
+            self.attempt = None;
+        }
+        match self.answer.try_recv() {
+            Ok(led) => Poll::Ready(led),
+            // Only the attempt answers, so whatever wakes it is what we wait for.
+            Err(TryRecvError::Empty) if self.attempt.is_some() => Poll::Pending,
+            Err(TryRecvError::Empty | TryRecvError::Closed) => {
+                let unknown = Rejection::outcome_unknown_now();
+                Poll::Ready(Led::Answered(respond::rejection(&unknown)))
+            }
+        }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.attempt.take() {
+            self.runtime.spawn(attempt);
+        }
+    }
+}
+
+/// The policy is atomic and the layer has no transactions. A layer refuses such a policy when it
+/// is built, unless its resolver makes policies up as requests come.
+pub(crate) fn misconfigured(exchange: &Exchange, lead: Lead, reply: Reply) {
+    let operation = &*exchange.request.operation;
+    tracing::error!(operation, "an atomic policy, but the layer was built without transactions");
+    lead.end(Ended::Open);
+    let detail = "The service is misconfigured; nothing was run.";
+    reply.answered(respond::problem(StatusCode::INTERNAL_SERVER_ERROR, &detail));
+}
+
+/// Runs the handler and gathers its answer as far as it can be kept. Never panics, whatever the
+/// handler does.
+pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
+    let Call { run, parts, body } = call;
+    let work = async {
+        match run(parts, body).await {
+            Ok(response) => keepable(response, policy).await,
+            Err(error) => {
+                tracing::error!(%error, "the handler failed without an answer");
+                Ran::Lost
+            }
+        }
+    };
+    let mut work = Box::pin(work);
+    poll_fn(move |context| {
+        // Nothing of ours is left half-done by a panic: the work is dropped and never polled again.
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(poll) => poll,
+            Err(_panic) => {
+                tracing::error!("the handler panicked");
+                Poll::Ready(Ran::Lost)
+            }
+        }
+    })
+    .await
+}
+
+async fn keepable(response: Response<ResponseBody>, policy: &Policy) -> Ran {
+    let (parts, body) = response.into_parts();
+    if !policy.kept_statuses.keeps(parts.status) {
+        return Ran::NotKept(Response::from_parts(parts, body));
+    }
+    if is_endless(&parts.headers) || body.is_declared_over(policy.response_bytes_max) {
+        return Ran::TooLarge(Response::from_parts(parts, body));
+    }
+    match gather(body, policy.response_bytes_max).await {
+        Ok(Gathered::Whole(bytes)) => Ran::Kept(parts, bytes),
+        Ok(Gathered::Over { prefix, rest }) => {
+            Ran::TooLarge(Response::from_parts(parts, ResponseBody::prefixed(prefix, rest)))
+        }
+        Err(error) => {
+            tracing::error!(%error, "the handler's answer broke off");
+            Ran::Lost
+        }
+    }
+}
+
+/// Whether an answer is of a kind that goes on until somebody hangs up.
+fn is_endless(headers: &HeaderMap) -> bool {
+    const ENDLESS: [&str; 2] = ["text/event-stream", "multipart/x-mixed-replace"];
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = content_type.and_then(|value| value.split(';').next()).unwrap_or("").trim();
+    ENDLESS.iter().any(|endless| essence.eq_ignore_ascii_case(endless))
+}
+
+/// What is remembered of an answer with a whole body.
+pub(crate) fn outcome(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: Bytes,
+    policy: &Policy,
+) -> Outcome {
+    Outcome::new(status, policy.kept_headers.keep(headers), body)
+}
+
+/// What is remembered of an answer that is passed on.
+pub(crate) fn tombstone(status: StatusCode, headers: &HeaderMap, policy: &Policy) -> Outcome {
+    Outcome::tombstone(status, policy.kept_headers.keep(headers))
+}
+
+impl Reply {
+    /// Answers early, if that is what the caller prefers.
+    pub(crate) fn accepted(&mut self, exchange: &Exchange) {
+        match exchange.answer_when {
+            AnswerWhen::Ended => {}
+            AnswerWhen::Accepted => {
+                let early = respond::accepted(&exchange.request.key, &exchange.policy);
+                self.send(Led::Answered(early));
+            }
+        }
+    }
+
+    pub(crate) fn answered(mut self, response: Response<ResponseBody>) {
+        self.send(Led::Answered(response));
+    }
+
+    pub(crate) fn refused(mut self, ended: Ended, call: Call) {
+        self.send(Led::Refused(Box::new((ended, call))));
+    }
+
+    fn send(&mut self, led: Led) {
+        // Answered already, or nobody there: the record stands for whoever asks next.
+        let Some(sender) = self.0.take() else { return };
+        if sender.send(led).is_err() {
+            tracing::debug!("the caller hung up before the answer");
+        }
+    }
+}
+
+impl Attempt {
+    pub(crate) fn new(request: &Arc<Request>, fence: Option<Fence>) -> Self {
+        Self { request: Arc::clone(request), fence }
+    }
+
+    /// Whose request it is.
+    pub fn tenant(&self) -> &Tenant {
+        &self.request.tenant
+    }
+
+    /// What the client calls it.
+    pub fn key(&self) -> &Key {
+        &self.request.key
+    }
+
+    /// The key for one step of the work, to be sent to whoever is asked to do it: constant over
+    /// all attempts, so that a repetition is recognised there.
+    pub fn derived_key(&self, step: &str) -> String {
+        format!("{}:{step}", self.request.key.as_str())
+    }
+
+    /// What every write of this attempt carries, in [`Mode::Reserved`]; an external system that
+    /// refuses smaller numbers refuses late owners. In [`Mode::Atomic`] there is none: the
+    /// transaction keeps rivals out.
+    pub fn fence(&self) -> Option<Fence> {
+        self.fence
+    }
+
+    /// A message of `step` under this attempt's key, to be written with the effect.
+    pub fn message(
+        &self,
+        step: &str,
+        destination: &str,
+        payload: Bytes,
+    ) -> Result<Message, MessageError> {
+        Message::new(self.tenant(), self.key(), step, destination, payload)
+    }
+}

@@ -1,0 +1,59 @@
+//! Leading and following.
+
+use firstwrite_core::{FingerprintRules, Key, Parts, Tenant};
+use http::{HeaderMap, Method};
+
+use super::*;
+
+fn request(key: &str) -> Arc<Request> {
+    let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new(key).unwrap());
+    let id = RecordId::of(&tenant, &key);
+    let (method, headers) = (Method::POST, HeaderMap::new());
+    let (authority, path, query, body) = ("", "/", None, &b""[..]);
+    let asked = Parts { method: &method, authority, path, query, headers: &headers, body };
+    let fingerprint = Fingerprint::of(&asked, &FingerprintRules::default(), None, &id);
+    Arc::new(Request { id, tenant, key, operation: "POST /".into(), fingerprint })
+}
+
+fn lead(running: &Arc<Running>, key: &str) -> Lead {
+    match running.join(&request(key)) {
+        Joined::Lead(lead) => lead,
+        Joined::Follow(_) => panic!("somebody leads already"),
+    }
+}
+
+fn follow(running: &Arc<Running>, key: &str) -> Follow {
+    match running.join(&request(key)) {
+        Joined::Follow(follow) => follow,
+        Joined::Lead(_) => panic!("nobody leads"),
+    }
+}
+
+#[tokio::test]
+async fn the_first_leads_the_next_follows_and_other_keys_are_other_keys() {
+    let running = Arc::default();
+    let first = lead(&running, "a");
+    let other = lead(&running, "b");
+    let mut follower = follow(&running, "a");
+    first.owned();
+    assert!(matches!(follower.decided().await, Phase::Owned));
+    first.end(Ended::StoreFailed);
+    assert!(matches!(follower.ended().await, Ended::StoreFailed));
+    assert_eq!(format!("{running:?}"), "Running { attempt_count: 1 }");
+    drop(other);
+    assert_eq!(format!("{running:?}"), "Running { attempt_count: 0 }");
+}
+
+#[tokio::test]
+async fn a_leader_that_panics_leaves_the_key_open() {
+    let running: Arc<Running> = Arc::default();
+    let first = lead(&running, "a");
+    let mut follower = follow(&running, "a");
+    let broken = tokio::spawn(async move {
+        first.owned();
+        panic!("a bug");
+    });
+    assert!(broken.await.unwrap_err().is_panic());
+    assert!(matches!(follower.ended().await, Ended::Open));
+    drop(lead(&running, "a"));
+}

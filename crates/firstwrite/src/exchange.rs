@@ -1,0 +1,135 @@
+//! One request to a protected operation, as the rest of the crate sees it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use firstwrite_core::{
+    BoxError, BoxFuture, Fingerprint, Key, Policy, RecordId, Request, RespondAsync, Secret, Tenant,
+};
+use http::header::HOST;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, Response};
+
+use crate::body::ResponseBody;
+use crate::policies::Operation;
+
+/// A request that may run: who sent it, under which key, and by which policy.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) request: Arc<Request>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) answer_when: AnswerWhen,
+}
+
+/// When the caller wants an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerWhen {
+    /// When there is an outcome.
+    Ended,
+    /// As soon as the request is accepted: `Prefer: respond-async`.
+    Accepted,
+}
+
+/// Everything that is needed to run the handler once.
+pub(crate) struct Call {
+    pub(crate) run: Run,
+    pub(crate) parts: Parts,
+    pub(crate) body: Bytes,
+}
+
+/// The handler, without its types: whatever is inside the layer.
+pub(crate) type Run = Box<dyn FnOnce(Parts, Bytes) -> Running + Send>;
+/// The handler at work.
+pub(crate) type Running = BoxFuture<'static, Result<Response<ResponseBody>, BoxError>>;
+
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+
+impl Exchange {
+    pub(crate) fn new(
+        tenant: Tenant,
+        key: Key,
+        operation: Operation,
+        secret: Option<&Secret>,
+        call: &Call,
+    ) -> Self {
+        let Operation { name, policy } = operation;
+        let id = RecordId::of(&tenant, &key);
+        let fingerprint = Fingerprint::of(&call.asked(), &policy.fingerprint, secret, &id);
+        let answer_when = match policy.respond_async {
+            RespondAsync::Honour if prefers_async(&call.parts.headers) => AnswerWhen::Accepted,
+            RespondAsync::Honour | RespondAsync::Ignore => AnswerWhen::Ended,
+        };
+        let request = Arc::new(Request { id, tenant, key, operation: name, fingerprint });
+        Self { request, policy, answer_when }
+    }
+
+    /// Names what differs from the request that `stored` was taken of.
+    pub(crate) fn differing(
+        &self,
+        stored: &Fingerprint,
+        secret: Option<&Secret>,
+        call: &Call,
+    ) -> Vec<String> {
+        let (asked, rules) = (call.asked(), &self.policy.fingerprint);
+        Fingerprint::differing_parts(&asked, rules, secret, &self.request.id, stored)
+    }
+}
+
+impl Call {
+    /// What the request asks for.
+    fn asked(&self) -> firstwrite_core::Parts<'_> {
+        let uri = &self.parts.uri;
+        let host = || self.parts.headers.get(HOST).and_then(|host| host.to_str().ok());
+        firstwrite_core::Parts {
+            method: &self.parts.method,
+            authority: uri
+                .authority()
+                .map(http::uri::Authority::as_str)
+                .or_else(host)
+                .unwrap_or(""),
+            path: uri.path(),
+            query: uri.query(),
+            headers: &self.parts.headers,
+            body: &self.body,
+        }
+    }
+}
+
+impl std::fmt::Debug for Call {
+    /// Headers carry credentials, and bodies are other people's data.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call").field("method", &self.parts.method).finish_non_exhaustive()
+    }
+}
+
+/// Whether one of the preferences is `respond-async` (RFC 7240).
+fn prefers_async(headers: &HeaderMap) -> bool {
+    headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok()).any(|line| {
+        line.split(',').any(|preference| {
+            let token = preference.split([';', '=']).next().unwrap_or("");
+            token.trim().eq_ignore_ascii_case("respond-async")
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_preference_is_found_among_others() {
+        let check = |line: &'static str, expected| {
+            let mut headers = HeaderMap::new();
+            headers.append(PREFER, HeaderValue::from_static("return=minimal"));
+            headers.append(PREFER, HeaderValue::from_static(line));
+            assert_eq!(prefers_async(&headers), expected, "{line}");
+        };
+        check("respond-async", true);
+        check("wait=10, Respond-Async; foo=bar", true);
+        check("respond-asynchronously", false);
+        check("handling=respond-async", false);
+        check("", false);
+    }
+}

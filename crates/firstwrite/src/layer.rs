@@ -1,0 +1,185 @@
+//! The layer: what an application configures, and what all its services share.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+#[cfg(feature = "axum")]
+use firstwrite_core::TransactionalStore;
+use firstwrite_core::{KeyRequirement, Mode, Policy, PolicyError, Secret, Store, Tenant};
+use tower::Layer;
+
+use crate::coalesce::Running;
+use crate::policies::{Policies, PolicyResolver};
+use crate::service::Idempotency;
+use crate::tenant::{FromExtensions, Single, TenantResolver};
+
+/// Makes retries safe for every operation it covers.
+///
+/// Put it outside of the routes and inside of authentication, so that the tenant is known when it
+/// looks a key up. One layer is one configuration: its services share the table of running
+/// attempts, so clones of it coalesce duplicates together.
+#[derive(Clone)]
+pub struct IdempotencyLayer {
+    shared: Arc<Shared>,
+}
+
+/// What all services of one layer share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    /// The same store under its own type, for handlers that join its transactions.
+    pub(crate) transactional: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) policies: Arc<dyn PolicyResolver>,
+    pub(crate) tenants: Arc<dyn TenantResolver>,
+    pub(crate) secret: Option<Secret>,
+    pub(crate) running: Arc<Running>,
+}
+
+impl IdempotencyLayer {
+    /// Over any store, for operations in [`Mode::Reserved`].
+    ///
+    /// Protects every POST with [`Policy::default`] and takes the tenant that an authentication
+    /// layer put into the request's extensions; without one, requests are refused with a 401.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self::over(store, None)
+    }
+
+    /// Over a store with transactions, which handlers in [`Mode::Atomic`] can join.
+    #[cfg(feature = "axum")]
+    pub fn transactional<S: TransactionalStore + Clone>(store: S) -> Self {
+        Self::over(Arc::new(store.clone()), Some(Arc::new(store)))
+    }
+
+    /// Says which operations are protected, and how. Default: every POST, by
+    /// [`Policy::default`]; everything else passes through.
+    ///
+    /// # Panics
+    ///
+    /// If a policy contradicts itself or needs transactions that the layer was built without: a
+    /// mistake in the program, best found when it starts.
+    #[must_use]
+    pub fn policies(mut self, policies: impl PolicyResolver) -> Self {
+        for policy in policies.known() {
+            if let Err(problem) = self.check(&policy) {
+                panic!("a policy cannot be used with this layer: {problem}");
+            }
+        }
+        Arc::make_mut(&mut self.shared).policies = Arc::new(policies);
+        self
+    }
+
+    /// One policy for every POST.
+    ///
+    /// # Panics
+    ///
+    /// As [`IdempotencyLayer::policies`].
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        self.policies(Policies::new().default_policy(policy))
+    }
+
+    /// Says whose request it is. Default: the [`Tenant`] in the request's extensions.
+    #[must_use]
+    pub fn tenant_from(mut self, tenants: impl TenantResolver) -> Self {
+        Arc::make_mut(&mut self.shared).tenants = Arc::new(tenants);
+        self
+    }
+
+    /// Every request belongs to this tenant.
+    #[must_use]
+    pub fn single_tenant(self, tenant: Tenant) -> Self {
+        self.tenant_from(Single(tenant))
+    }
+
+    /// Keys the fingerprints, so that a stolen store does not tell what requests asked for.
+    #[must_use]
+    pub fn secret(mut self, secret: Secret) -> Self {
+        Arc::make_mut(&mut self.shared).secret = Some(secret);
+        self
+    }
+
+    /// Waits until no attempt of this layer is running.
+    ///
+    /// An attempt goes on when its caller hangs up or was answered early, so a server that has
+    /// closed its connections may still have some: call this between the end of serving and the
+    /// end of the runtime. What is cut off is left to its lease.
+    pub async fn drained(&self) {
+        while let Some(mut attempt) = self.shared.running.any() {
+            attempt.ended().await;
+        }
+    }
+
+    /// Says whether this layer can carry `policy` out.
+    pub fn check(&self, policy: &Policy) -> Result<(), Unusable> {
+        policy.check().map_err(Unusable::Contradictory)?;
+        match policy.mode {
+            Mode::Atomic if self.shared.transactional.is_none() => Err(Unusable::NoTransactions),
+            Mode::Atomic if policy.key == KeyRequirement::Optional => Err(Unusable::KeylessAtomic),
+            Mode::Atomic | Mode::Reserved => Ok(()),
+        }
+    }
+
+    fn over(store: Arc<dyn Store>, transactional: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                store,
+                transactional,
+                policies: Arc::new(Policies::new()),
+                tenants: Arc::new(FromExtensions),
+                secret: None,
+                running: Arc::default(),
+            }),
+        }
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = Idempotency<S>;
+
+    fn layer(&self, inner: S) -> Idempotency<S> {
+        Idempotency::new(inner, Arc::clone(&self.shared))
+    }
+}
+
+impl fmt::Debug for IdempotencyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyLayer").field("shared", &self.shared).finish()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("store", &self.store)
+            .field("transactional", &self.transactional.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a layer cannot carry a policy out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unusable {
+    /// The policy contradicts itself.
+    Contradictory(PolicyError),
+    /// The policy is atomic, and the layer was not built by [`IdempotencyLayer::transactional`].
+    NoTransactions,
+    /// The policy is atomic and lets requests without a key through: such a request has no
+    /// record, and so no transaction to hand to the handler.
+    KeylessAtomic,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Contradictory(problem) => write!(f, "{problem}"),
+            Self::NoTransactions => {
+                f.write_str("atomic mode needs a layer built by IdempotencyLayer::transactional")
+            }
+            Self::KeylessAtomic => f.write_str("atomic mode needs a key on every request"),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}

@@ -1,0 +1,123 @@
+//! Safe retries for Rust services: the first write under a key wins, and every retry gets the first
+//! answer.
+//!
+//! A client cannot tell whether a request that changes something was carried out when the
+//! connection drops, so it sends it again. With [`IdempotencyLayer`] around a service, it names the
+//! action in an `Idempotency-Key` header and may send it as often as it likes. For a key,
+//!
+//! 1. the first request is *fresh*: its key is reserved, durably, and the handler runs;
+//! 2. once its answer is known, the same request is a *replay*: it gets the first answer, marked
+//!    `Idempotent-Replayed: true`, until the time in `Idempotency-Expires`;
+//! 3. a different request is a *mismatch*: it is refused, whether or not the first has ended;
+//! 4. while the first is *in progress*, the same request is told when to come back, or waits;
+//! 5. if nobody knows how the first ended, the key is *uncertain*, and nothing runs until somebody
+//!    has found out;
+//! 6. a 5xx, 408, 425 or 429 says "not now": it is passed on, and the key is free again.
+//!
+//! A refusal is an `application/problem+json` document with a stable `code`, and says whether a
+//! retry can succeed and whether a new key is safe. Without the store, the answer is a 503 and
+//! nothing runs.
+//!
+//! The tenant decides whose keys meet: put the layer inside of authentication, and see
+//! [`IdempotencyLayer::tenant_from`]. Without a tenant, requests are refused. Behind a proxy, set
+//! the layer's cap on bodies below the proxy's own, so that a refusal is ours to explain.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use axum::{Router, body::Body, routing::post};
+//! use firstwrite::{IdempotencyLayer, Tenant, memory_store};
+//! use http::{Request, StatusCode};
+//! use tower::ServiceExt;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let layer = IdempotencyLayer::new(Arc::new(memory_store()))
+//!     .single_tenant(Tenant::new("acme")?);
+//! let app: Router = Router::new()
+//!     .route("/payments", post(|| async { (StatusCode::CREATED, "paid") }))
+//!     .layer(layer);
+//!
+//! let pay = |amount: u32| {
+//!     Request::post("/payments")
+//!         .header("idempotency-key", "order-1")
+//!         .header("content-type", "application/json")
+//!         .body(Body::from(format!("{{\"amount\":{amount}}}")))
+//! };
+//! let first = app.clone().oneshot(pay(1200)?).await?;
+//! assert_eq!(first.status(), StatusCode::CREATED);
+//! assert!(!first.headers().contains_key("idempotent-replayed"));
+//!
+//! let replay = app.clone().oneshot(pay(1200)?).await?;
+//! assert_eq!(replay.status(), StatusCode::CREATED);
+//! assert_eq!(replay.headers()["idempotent-replayed"], "true");
+//!
+//! let mismatch = app.clone().oneshot(pay(9900)?).await?;
+//! assert_eq!(mismatch.status(), StatusCode::UNPROCESSABLE_ENTITY);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where to go on: [`Atomic`], for handlers whose rows, messages and outcome share one commit;
+//! [`Policies`] and [`Policy`], for the settings of each operation; [`Routes`], which fails at the
+//! start if a route was forgotten; [`worker`], whose loops look after the store. What happens to a
+//! request, in order, is written down in `service.rs`.
+
+pub use firstwrite_core as core;
+pub use firstwrite_core::{
+    AfterRetention, BodyForm, FingerprintRules, HeaderPolicy, KeptStatuses, Key, KeyError,
+    KeyRequirement, MemoryStore, MemoryTx, Message, MessageError, Mode, OnConflict, OnLostAnswer,
+    Outcome, Pointer, Policy, PolicyError, RecordId, Rejection, RejectionKind, RespondAsync,
+    Secret, Store, StoreError, Tenant, TenantError, Timestamp, TransactionalStore,
+};
+pub use firstwrite_store as store;
+
+#[cfg(feature = "axum")]
+mod atomic;
+mod attempt;
+mod body;
+mod coalesce;
+mod exchange;
+#[cfg(feature = "axum")]
+mod extract;
+mod layer;
+mod percent;
+mod policies;
+mod reserved;
+mod respond;
+#[cfg(feature = "axum")]
+mod routes;
+mod service;
+mod status;
+mod tenant;
+pub mod worker;
+
+#[cfg(feature = "axum")]
+pub use atomic::Atomic;
+pub use attempt::Attempt;
+pub use body::ResponseBody;
+#[cfg(feature = "axum")]
+pub use extract::Misconfigured;
+pub use layer::{IdempotencyLayer, Unusable};
+pub use policies::{Operation, Policies, PolicyResolver};
+pub use respond::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};
+#[cfg(feature = "axum")]
+pub use routes::{Routes, Uncovered};
+pub use service::Idempotency;
+pub use tenant::TenantResolver;
+pub use worker::Worker;
+
+/// The README's examples are compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+/// A store in memory on the system's clock, for examples and tests.
+pub fn memory_store() -> MemoryStore {
+    MemoryStore::new(|| {
+        #[expect(clippy::disallowed_methods, reason = "this store's clock is the system's")]
+        let now = std::time::SystemTime::now();
+        let since_epoch = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Timestamp::EPOCH.plus(since_epoch)
+    })
+}

@@ -1,0 +1,182 @@
+//! The reserved mode: the reservation is committed first, the handler runs, the outcome is
+//! committed after, guarded by the fence.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::protocol::{self, Completed, Renewed, Reservation, Reserved};
+use firstwrite_core::{OnLostAnswer, Outcome, Rejection, Store, Verdict, judge};
+use http::{Response, StatusCode};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+
+use crate::attempt::{self, Attempt, Ran, Reply};
+use crate::body::ResponseBody;
+use crate::coalesce::{Ended, Lead};
+use crate::exchange::{Call, Exchange};
+use crate::layer::Shared;
+use crate::respond;
+
+/// A reservation in this process's hands.
+struct Held<'a> {
+    store: &'a dyn Store,
+    exchange: &'a Exchange,
+    reservation: Reservation,
+    /// Until when the lease certainly holds, by our own monotonic clock: counted from before the
+    /// store was asked, so never later than the store's own deadline.
+    safe_until: Instant,
+}
+
+/// What goes to the caller, and what to whoever follows.
+type Concluded = (Response<ResponseBody>, Ended);
+
+/// A store that failed once may be back in a moment…
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// … or is asked once a second for as long as the lease holds.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Reserves the key, runs the handler, writes its outcome down, answers.
+pub(crate) async fn attempt(
+    shared: &Shared,
+    lead: Lead,
+    exchange: &Arc<Exchange>,
+    mut call: Call,
+    mut reply: Reply,
+) {
+    let (store, request, policy) = (&*shared.store, &exchange.request, &exchange.policy);
+    let asked_at = Instant::now();
+    let ended = match protocol::reserve(store, request, policy, fastrand::u64(..)).await {
+        Ok(Reserved::Granted(reservation)) => {
+            lead.owned();
+            reply.accepted(exchange);
+            let attempt = Attempt::new(request, Some(reservation.fence()));
+            call.parts.extensions.insert(attempt);
+            let safe_until = asked_at + policy.lease;
+            let mut held = Held { store, exchange, reservation, safe_until };
+            let ran = held.while_renewing(attempt::run(call, policy)).await;
+            let (response, ended) = held.conclude(ran).await;
+            lead.end(ended);
+            reply.answered(response);
+            return;
+        }
+        Ok(Reserved::Refused(verdict, found)) => Ended::stands(verdict, Some(&found)),
+        Err(error) => {
+            tracing::error!(%error, record_id = %request.id, "a key could not be reserved");
+            Ended::StoreFailed
+        }
+    };
+    lead.end(ended.clone());
+    reply.refused(ended, call);
+}
+
+impl Held<'_> {
+    /// Does `work`, renewing the lease at a third of its length meanwhile.
+    async fn while_renewing<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let renewing = async {
+            let third = self.reservation.lease_for() / 3;
+            let mut renewal = interval_at(Instant::now() + third, third);
+            renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                let asked_at = renewal.tick().await;
+                match protocol::renew(self.store, &mut self.reservation).await {
+                    Ok(Renewed::Held) => self.safe_until = asked_at + self.reservation.lease_for(),
+                    Ok(Renewed::Lost) => {
+                        tracing::warn!(record_id = %self.reservation.id(), "the lease was lost");
+                        return;
+                    }
+                    Err(error) => {
+                        let record_id = self.reservation.id();
+                        tracing::warn!(%error, %record_id, "a lease could not be renewed");
+                    }
+                }
+            }
+        };
+        let mut renewing = std::pin::pin!(renewing);
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => done,
+            // The handler cannot be stopped; whether it was too late, its completion will find out.
+            () = &mut renewing => work.await,
+        }
+    }
+
+    async fn conclude(self, ran: Ran) -> Concluded {
+        let policy = &self.exchange.policy;
+        match ran {
+            Ran::Kept(parts, body) => {
+                let outcome = attempt::outcome(parts.status, &parts.headers, body.clone(), policy);
+                let answer = Response::from_parts(parts, ResponseBody::whole(body));
+                self.complete(outcome, answer).await
+            }
+            Ran::TooLarge(answer) => {
+                let outcome = attempt::tombstone(answer.status(), answer.headers(), policy);
+                self.complete(outcome, answer).await
+            }
+            Ran::NotKept(answer) => {
+                self.release().await;
+                (answer, Ended::Open)
+            }
+            Ran::Lost => match policy.on_lost_answer {
+                OnLostAnswer::Uncertain => self.mark_uncertain().await,
+                OnLostAnswer::Resend => {
+                    self.release().await;
+                    (respond::failed(StatusCode::BAD_GATEWAY), Ended::Open)
+                }
+            },
+        }
+    }
+
+    /// Writes the outcome down; only then is it answered with.
+    async fn complete(self, outcome: Outcome, mut answer: Response<ResponseBody>) -> Concluded {
+        let Self { store, exchange, mut reservation, safe_until } = self;
+        let record_id = reservation.id();
+        let retention = exchange.policy.retention();
+        let mut pause = PAUSE_MIN;
+        loop {
+            let completing = protocol::complete(store, reservation, outcome.clone(), retention);
+            match completing.await {
+                Ok(Completed::Kept { retained_until }) => {
+                    respond::stamp(answer.headers_mut(), retained_until);
+                    let verdict = Verdict::Replay { outcome, retained_until };
+                    return (answer, Ended::Stands { verdict, stored: None });
+                }
+                Ok(Completed::Late(found)) => {
+                    tracing::warn!(%record_id, "an attempt ended after it had lost its key");
+                    let verdict = judge(found.as_deref(), &exchange.request, &exchange.policy);
+                    let response = respond::verdict(&verdict, &exchange.policy, Vec::new());
+                    // Whoever follows asks the store what stands there.
+                    return (response, Ended::Open);
+                }
+                Err(undone) => {
+                    let error = &undone.error;
+                    tracing::error!(%error, %record_id, "an outcome could not be written");
+                    if Instant::now() + pause >= safe_until {
+                        // The record is left to its lease: nobody may claim to know how it ended.
+                        let unknown = Rejection::outcome_unknown_now();
+                        return (respond::rejection(&unknown), Ended::Open);
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                    reservation = undone.reservation;
+                }
+            }
+        }
+    }
+
+    async fn release(self) {
+        let record_id = self.reservation.id();
+        if let Err(error) = protocol::release(self.store, self.reservation).await {
+            tracing::error!(%error, %record_id, "a key could not be released; its lease will end it");
+        }
+    }
+
+    async fn mark_uncertain(self) -> Concluded {
+        let record_id = self.reservation.id();
+        tracing::error!(%record_id, "nobody knows how an attempt ended; its record waits for proof");
+        if let Err(error) = protocol::mark_uncertain(self.store, self.reservation).await {
+            tracing::error!(%error, %record_id, "a record could not be marked; its lease will end it");
+        }
+        let answer = respond::rejection(&Rejection::outcome_unknown_now());
+        (answer, Ended::Stands { verdict: Verdict::Uncertain, stored: None })
+    }
+}

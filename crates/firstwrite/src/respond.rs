@@ -1,0 +1,176 @@
+//! Building the answers that are ours: replays, refusals, early acceptances.
+
+use std::fmt;
+
+use bytes::Bytes;
+use firstwrite_core::{Body, Key, Outcome, Policy, Rejection, Timestamp, Verdict};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+use crate::body::ResponseBody;
+use crate::status;
+
+/// `true` on an answer that was given before.
+pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+/// Until when the outcome is kept, as an HTTP date.
+pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+/// Which preferences were honoured (RFC 7240).
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+
+/// The last second that an HTTP date can name: the year has four digits.
+const HTTP_DATE_MAX: Timestamp = Timestamp::from_millis(253_402_300_799_000);
+
+/// An answer with a JSON body, as atomic handlers give it.
+///
+/// A value that cannot be written as JSON becomes a 500, which keeps nothing.
+pub fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<Bytes> {
+    let (status, content_type, body) = match serde_json::to_vec(value) {
+        Ok(body) => (status, "application/json", body),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written as JSON");
+            (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Vec::new())
+        }
+    };
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// Answers from the first outcome.
+pub(crate) fn replay(outcome: &Outcome, retained_until: Timestamp) -> Response<ResponseBody> {
+    let body = match &outcome.body {
+        Body::Bytes(bytes) => bytes.clone(),
+        Body::Tombstone => return answer_not_kept(outcome, retained_until),
+    };
+    let mut response = Response::new(ResponseBody::whole(body));
+    *response.status_mut() = outcome.status;
+    let headers = response.headers_mut();
+    for (name, value) in outcome.headers.iter() {
+        headers.append(name.clone(), value.clone());
+    }
+    headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    stamp(headers, retained_until);
+    response
+}
+
+/// Answers from a verdict that does not let the request run. `differing` names what is not as in
+/// the first request, where that is the reason.
+pub(crate) fn verdict(
+    verdict: &Verdict,
+    policy: &Policy,
+    differing: Vec<String>,
+) -> Response<ResponseBody> {
+    if let Verdict::Replay { outcome, retained_until } = verdict {
+        return replay(outcome, *retained_until);
+    }
+    match Rejection::of_verdict(verdict, policy) {
+        Some(refusal) => rejection(&refusal.differing(differing)),
+        // The key was freed in the meantime: whether our own attempt counted is not known.
+        None => rejection(&Rejection::outcome_unknown_now()),
+    }
+}
+
+/// A refusal.
+pub(crate) fn rejection(rejection: &Rejection) -> Response<ResponseBody> {
+    rejection.to_response().map(ResponseBody::whole)
+}
+
+/// The 202 of `Prefer: respond-async`.
+pub(crate) fn accepted(key: &Key, policy: &Policy) -> Response<ResponseBody> {
+    let location = status::location(key);
+    let document = serde_json::json!({ "state": "reserved", "location": location });
+    let mut response = whole(StatusCode::ACCEPTED, "application/json", &document);
+    let headers = response.headers_mut();
+    if let Ok(location) = HeaderValue::try_from(location) {
+        headers.insert(LOCATION, location);
+    }
+    headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    headers.insert(RETRY_AFTER, seconds(policy.retry_after));
+    response
+}
+
+/// The attempt failed and nothing it did counts: the same key runs afresh.
+pub(crate) fn failed(status: StatusCode) -> Response<ResponseBody> {
+    let mut response = problem(status, &"The request was not carried out; retry it.");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// A problem of HTTP itself, which has no page of its own (RFC 9457, `about:blank`).
+pub(crate) fn problem(status: StatusCode, detail: &dyn fmt::Display) -> Response<ResponseBody> {
+    let document = serde_json::json!({
+        "type": "about:blank",
+        "title": status.canonical_reason().unwrap_or("Refused"),
+        "status": status.as_u16(),
+        "detail": detail.to_string(),
+    });
+    whole(status, "application/problem+json", &document)
+}
+
+/// A document for one caller only.
+pub(crate) fn document(document: &serde_json::Value) -> Response<ResponseBody> {
+    let mut response = whole(StatusCode::OK, "application/json", document);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Says until when the outcome is kept.
+pub(crate) fn stamp(headers: &mut HeaderMap, retained_until: Timestamp) {
+    let date = httpdate::fmt_http_date(retained_until.min(HTTP_DATE_MAX).to_system_time());
+    if let Ok(value) = HeaderValue::try_from(date) {
+        headers.insert(IDEMPOTENCY_EXPIRES, value);
+    }
+}
+
+/// A duration in whole seconds, rounded up.
+pub(crate) fn seconds(duration: std::time::Duration) -> HeaderValue {
+    let seconds = u64::try_from(duration.as_millis().div_ceil(1000)).unwrap_or(u64::MAX);
+    HeaderValue::from(seconds.max(1))
+}
+
+/// The action was carried out; its answer was passed on once and is gone.
+fn answer_not_kept(outcome: &Outcome, retained_until: Timestamp) -> Response<ResponseBody> {
+    let mut response = rejection(&Rejection::answer_not_kept(outcome.status));
+    let headers = response.headers_mut();
+    if let Some((_, location)) = outcome.headers.iter().find(|(name, _)| **name == LOCATION) {
+        headers.insert(LOCATION, location.clone());
+    }
+    stamp(headers, retained_until);
+    response
+}
+
+fn whole(
+    status: StatusCode,
+    content_type: &'static str,
+    document: &serde_json::Value,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::whole(Bytes::from(document.to_string())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use firstwrite_core::KeptHeaders;
+
+    use super::*;
+
+    #[test]
+    fn a_date_beyond_the_calendar_is_the_last_one() {
+        let outcome =
+            Outcome::new(StatusCode::OK, KeptHeaders::default(), Bytes::from_static(b"x"));
+        let response = replay(&outcome, Timestamp::from_millis(i64::MAX));
+        let expires = response.headers()[IDEMPOTENCY_EXPIRES].to_str().unwrap();
+        assert_eq!(expires, "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+
+    #[test]
+    fn seconds_are_rounded_up_and_never_zero() {
+        assert_eq!(seconds(Duration::ZERO), "1");
+        assert_eq!(seconds(Duration::from_millis(1001)), "2");
+    }
+}

@@ -1,0 +1,315 @@
+//! The path of one request, in order.
+//!
+//! 1. The status resource is answered here.
+//! 2. An operation without a policy passes through untouched.
+//! 3. The tenant, then the key: nothing is read or looked up without them.
+//! 4. The body is read whole, under a cap, before anything is reserved.
+//! 5. The fingerprint says what the request asks for.
+//! 6. Duplicates in this process follow the one that came first.
+//! 7. The leader's attempt asks the store and, if the key is its own, runs the handler.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use firstwrite_core::{
+    BoxError, BoxFuture, Comparison, Key, KeyRequirement, OnConflict, Policy, Rejection,
+    RejectionKind, Tenant, Verdict,
+};
+use http::header::{CONNECTION, EXPECT};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http_body::Body;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tower::Service;
+use tracing::Instrument as _;
+
+use crate::attempt::{self, Led};
+use crate::body::{self, Drained, ResponseBody, Unread};
+use crate::coalesce::{Ended, Follow, Joined, Phase};
+use crate::exchange::{AnswerWhen, Call, Exchange};
+use crate::layer::Shared;
+use crate::policies::Operation;
+use crate::{respond, status};
+
+/// The service of an [`IdempotencyLayer`](crate::IdempotencyLayer).
+#[derive(Clone, Debug)]
+pub struct Idempotency<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+/// What becomes of a request before its body is read.
+enum Admission {
+    Status,
+    PassThrough,
+    Refused(Rejection),
+    Protected(Protected),
+}
+
+/// A request to a protected operation, from a known tenant, under a key.
+struct Protected {
+    operation: Operation,
+    tenant: Tenant,
+    key: Key,
+}
+
+/// What came of following.
+enum Followed {
+    Ended(Ended),
+    InProgress,
+}
+
+/// How often the store is asked while another process holds the key and the policy is to wait.
+const POLL_EVERY: Duration = Duration::from_millis(250);
+
+impl<S> Idempotency<S> {
+    pub(crate) fn new(inner: S, shared: Arc<Shared>) -> Self {
+        Self { inner, shared }
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for Idempotency<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    B: Body<Data = Bytes> + From<Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<ResponseBody>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<ResponseBody>, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The inner service that was polled ready is the one to call; its clone is not.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let shared = Arc::clone(&self.shared);
+        let (parts, body) = request.into_parts();
+        match admit(&shared, &parts) {
+            Admission::Status => Box::pin(async move {
+                let answer = status::answer(&shared, &parts).await;
+                Ok(refuse(answer, &parts, body).await)
+            }),
+            Admission::PassThrough => {
+                let answer = inner.call(Request::from_parts(parts, body));
+                Box::pin(async move { Ok(answer.await?.map(ResponseBody::passed)) })
+            }
+            Admission::Refused(refusal) => {
+                Box::pin(
+                    async move { Ok(refuse(respond::rejection(&refusal), &parts, body).await) },
+                )
+            }
+            Admission::Protected(protected) => Box::pin(async move {
+                let bytes_max = protected.operation.policy.request_bytes_max;
+                let body = match body::read(body, bytes_max).await {
+                    Ok(body) => body,
+                    Err(unread) => return Ok(close(unreadable(unread), &parts)),
+                };
+                let run = Box::new(move |parts, body| -> crate::exchange::Running {
+                    let answer = inner.call(Request::from_parts(parts, B::from(body)));
+                    Box::pin(async move {
+                        Ok(answer.await.map_err(Into::into)?.map(ResponseBody::passed))
+                    })
+                });
+                Ok(protect(shared, protected, Call { run, parts, body }).await)
+            }),
+        }
+    }
+}
+
+/// Decides what becomes of a request, by its head alone.
+fn admit(shared: &Shared, parts: &Parts) -> Admission {
+    if status::is_status(parts) {
+        return Admission::Status;
+    }
+    let Some(operation) = shared.policies.operation(parts) else { return Admission::PassThrough };
+    let tenant = match shared.tenants.resolve(parts) {
+        Ok(tenant) => tenant,
+        Err(refusal) => return Admission::Refused(refusal),
+    };
+    match (Key::from_headers(&parts.headers), operation.policy.key) {
+        (Ok(Some(key)), _) => Admission::Protected(Protected { operation, tenant, key }),
+        (Ok(None), KeyRequirement::Optional) => Admission::PassThrough,
+        (Ok(None), KeyRequirement::Required) => {
+            Admission::Refused(Rejection::new(RejectionKind::KeyMissing))
+        }
+        (Err(error), _) => Admission::Refused(error.into()),
+    }
+}
+
+/// Answers a protected request that was read whole.
+async fn protect(shared: Arc<Shared>, protected: Protected, call: Call) -> Response<ResponseBody> {
+    let Protected { operation, tenant, key } = protected;
+    let exchange = Exchange::new(tenant, key, operation, shared.secret.as_ref(), &call);
+    let exchange = Arc::new(exchange);
+    let record_id = exchange.request.id;
+    let operation = &*exchange.request.operation;
+    let span = tracing::info_span!("idempotency", %record_id, operation);
+    answer(&shared, &exchange, call).instrument(span).await
+}
+
+async fn answer(
+    shared: &Arc<Shared>,
+    exchange: &Arc<Exchange>,
+    mut call: Call,
+) -> Response<ResponseBody> {
+    let patience = match exchange.policy.on_conflict {
+        OnConflict::Reject => None,
+        OnConflict::Wait(up_to) => Some(Instant::now() + up_to),
+    };
+    loop {
+        let ended = match shared.running.join(&exchange.request) {
+            Joined::Lead(lead) => match attempt::start(shared, lead, exchange, call).await {
+                Led::Answered(response) => return response,
+                Led::Refused(refused) => {
+                    let ended;
+                    (ended, call) = *refused;
+                    ended
+                }
+            },
+            Joined::Follow(first) => match behind(exchange, first, patience).await {
+                Followed::Ended(ended) => ended,
+                Followed::InProgress => return in_progress(exchange),
+            },
+        };
+        match (&ended, patience) {
+            (Ended::Open, _) => {}
+            // Another process holds the key: ask again until it has ended or patience has.
+            (Ended::Stands { verdict: Verdict::InProgress { .. }, .. }, Some(until))
+                if exchange.answer_when == AnswerWhen::Ended && Instant::now() < until =>
+            {
+                sleep_until(until.min(Instant::now() + POLL_EVERY)).await;
+            }
+            (Ended::Stands { verdict: Verdict::InProgress { .. }, .. }, _) => {
+                return in_progress(exchange);
+            }
+            (Ended::Stands { .. } | Ended::StoreFailed, _) => {
+                return from_ended(shared, exchange, &call, &ended);
+            }
+        }
+    }
+}
+
+/// Follows the attempt that came first, to its end or to the end of our patience.
+async fn behind(exchange: &Exchange, mut first: Follow, patience: Option<Instant>) -> Followed {
+    let phase = first.decided().await;
+    let asks_the_same = match exchange.request.fingerprint.compare(first.fingerprint()) {
+        Comparison::Same => true,
+        Comparison::Different | Comparison::OtherVersion => false,
+    };
+    match phase {
+        Phase::Ended(ended) if asks_the_same => Followed::Ended(ended),
+        // It ended as another request would: what that means for this one, the store must say.
+        Phase::Ended(_) | Phase::Asking => Followed::Ended(Ended::Open),
+        Phase::Owned if !asks_the_same => {
+            let stored = Some(first.fingerprint().clone());
+            Followed::Ended(Ended::Stands { verdict: Verdict::Mismatch, stored })
+        }
+        Phase::Owned => match (exchange.answer_when, patience) {
+            (AnswerWhen::Ended, Some(until)) => match timeout_at(until, first.ended()).await {
+                Ok(ended) => Followed::Ended(ended),
+                Err(_elapsed) => Followed::InProgress,
+            },
+            (AnswerWhen::Ended, None) | (AnswerWhen::Accepted, _) => Followed::InProgress,
+        },
+    }
+}
+
+fn from_ended(
+    shared: &Shared,
+    exchange: &Exchange,
+    call: &Call,
+    ended: &Ended,
+) -> Response<ResponseBody> {
+    match ended {
+        Ended::Stands { verdict, stored } => {
+            let differing = stored
+                .as_ref()
+                .map(|stored| exchange.differing(stored, shared.secret.as_ref(), call));
+            tracing::debug!(verdict = name(verdict), "answered without running");
+            respond::verdict(verdict, &exchange.policy, differing.unwrap_or_default())
+        }
+        Ended::StoreFailed | Ended::Open => {
+            respond::rejection(&Rejection::new(RejectionKind::StoreUnavailable))
+        }
+    }
+}
+
+/// What a duplicate gets while another attempt runs: the early 202 or the 409, as it prefers.
+fn in_progress(exchange: &Exchange) -> Response<ResponseBody> {
+    let policy: &Policy = &exchange.policy;
+    match exchange.answer_when {
+        AnswerWhen::Accepted => respond::accepted(&exchange.request.key, policy),
+        AnswerWhen::Ended => {
+            let refusal = Rejection::new(RejectionKind::InProgress).retry_after(policy.retry_after);
+            respond::rejection(&refusal)
+        }
+    }
+}
+
+/// Answers a request whose body was not read: what is left of it must not be taken for the next
+/// request on the same connection.
+async fn refuse<B>(
+    response: Response<ResponseBody>,
+    parts: &Parts,
+    body: B,
+) -> Response<ResponseBody>
+where
+    B: Body<Data = Bytes>,
+{
+    // Reading would tell a client that waits for "100 Continue" to go ahead.
+    if !parts.headers.contains_key(EXPECT) && body::drain(body).await == Drained::Yes {
+        return response;
+    }
+    close(response, parts)
+}
+
+/// Says that the connection ends here. HTTP/2 and later end the stream instead.
+fn close(mut response: Response<ResponseBody>, parts: &Parts) -> Response<ResponseBody> {
+    if parts.version <= Version::HTTP_11 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn unreadable(unread: Unread) -> Response<ResponseBody> {
+    match unread {
+        Unread::TooLarge => respond::rejection(&Rejection::new(RejectionKind::BodyTooLarge)),
+        Unread::TooSlow => respond::problem(
+            StatusCode::REQUEST_TIMEOUT,
+            &"The request's body did not arrive in time; nothing was run.",
+        ),
+        Unread::Broken(error) => {
+            tracing::debug!(%error, "a request's body broke off");
+            respond::problem(
+                StatusCode::BAD_REQUEST,
+                &"The request's body could not be read; nothing was run.",
+            )
+        }
+    }
+}
+
+fn name(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fresh => "fresh",
+        Verdict::TakeOver { .. } => "take over",
+        Verdict::Replay { .. } => "replay",
+        Verdict::InProgress { .. } => "in progress",
+        Verdict::Mismatch => "mismatch",
+        Verdict::Uncertain => "uncertain",
+        Verdict::Expired => "expired",
+        Verdict::Unreadable => "unreadable",
+    }
+}
+
+#[cfg(test)]
+mod tests;

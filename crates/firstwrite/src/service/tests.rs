@@ -1,0 +1,11 @@
+//! The layer as a tower service: a mock inner service, a store that is watched, a paused clock.
+
+mod attempts;
+mod bodies;
+mod early;
+mod harness;
+mod keys;
+mod same_key;
+mod same_request;
+mod status;
+mod waiting;

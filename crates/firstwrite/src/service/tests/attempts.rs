@@ -1,0 +1,230 @@
+//! How an attempt can end: hung up on, panicked, failed, late, or with the store gone.
+
+use std::time::Duration;
+
+use firstwrite_core::{
+    AuditEntry, KeptHeaders, OnLostAnswer, Outcome, Policy, StateKind, Store, protocol,
+};
+use http::StatusCode;
+
+use super::harness::{Door, World, advance, answer, id, post};
+
+fn behind(door: &Door, policy: Policy) -> World {
+    let door = door.clone();
+    World::new(policy, move |run, _| {
+        let door = door.clone();
+        async move {
+            door.pass().await;
+            Ok(answer(201, &format!("run {run}")))
+        }
+    })
+}
+
+async fn state(world: &World, key: &str) -> Option<StateKind> {
+    world.store.memory.get(id(key)).await.unwrap().map(|found| found.record.state.kind())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_hangs_up_does_not_end_the_attempt() {
+    let door = Door::new();
+    let world = behind(&door, Policy::default());
+    let caller = world.send_aside(post("k", "{}"));
+    door.entered().await;
+    caller.abort();
+    assert!(caller.await.unwrap_err().is_cancelled());
+    door.open();
+    while state(&world, "k").await != Some(StateKind::Completed) {
+        tokio::task::yield_now().await;
+    }
+    let retry = world.send(post("k", "{}")).await;
+    assert_eq!(retry.summary(), "201 run 1");
+    assert_eq!(world.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopping_server_can_wait_for_attempts_whose_callers_are_gone() {
+    let door = Door::new();
+    let world = behind(&door, Policy::default());
+    world.layer.drained().await;
+    let caller = world.send_aside(post("k", "{}"));
+    door.entered().await;
+    caller.abort();
+    let layer = world.layer.clone();
+    let drained = tokio::spawn(async move { layer.drained().await });
+    advance(Duration::from_mins(5)).await;
+    assert!(!drained.is_finished());
+    door.open();
+    drained.await.unwrap();
+    assert_eq!(state(&world, "k").await, Some(StateKind::Completed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_panic_nobody_knows_and_nobody_runs_again() {
+    let world = World::new(Policy::default(), |_, _| async { panic!("a bug") });
+    let first = world.send(post("k", "{}")).await;
+    assert_eq!(first.summary(), "504 outcome-unknown");
+    assert_eq!(first.json()["safe_new_key"], false);
+    assert_eq!(state(&world, "k").await, Some(StateKind::Uncertain));
+    let retry = world.send(post("k", "{}")).await;
+    assert_eq!(retry.summary(), "409 outcome-unknown");
+    assert!(retry.header("retry-after").is_some());
+    assert_eq!(world.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_handler_is_uncertain_or_runs_again_as_the_policy_says() {
+    let failing = |run, _| async move {
+        if run == 1 { Err("the connection broke".into()) } else { Ok(answer(201, "second")) }
+    };
+    let world = World::new(Policy::default(), failing);
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "504 outcome-unknown");
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "409 outcome-unknown");
+
+    let resend = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+    let world = World::new(resend, failing);
+    let first = world.send(post("k", "{}")).await;
+    assert_eq!(first.status, 502);
+    assert!(first.header("retry-after").is_some());
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "201 second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_live_owner_keeps_its_key_however_slow_it_is() {
+    let door = Door::new();
+    let world = behind(&door, Policy::default());
+    let elsewhere = world.second_process(Policy::default());
+    let first = world.send_aside(post("k", "{}"));
+    door.entered().await;
+    for _ in 0..20 {
+        advance(Policy::LEASE_DEFAULT / 2).await;
+        let other = elsewhere.send(post("k", "{}")).await;
+        assert_eq!(other.summary(), "409 in-progress");
+    }
+    door.open();
+    assert_eq!(first.await.unwrap().summary(), "201 run 1");
+    assert_eq!(world.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewing_stops_when_the_key_is_lost() {
+    let door = Door::new();
+    let world = behind(&door, Policy::default());
+    let first = world.send_aside(post("k", "{}"));
+    door.entered().await;
+    settle(&world, protocol::Settlement::NotHappened).await;
+    advance(Policy::LEASE_DEFAULT).await;
+    tokio::task::yield_now().await;
+    let calls = world.store.calls();
+    for _ in 0..10 {
+        advance(Policy::LEASE_DEFAULT).await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.store.calls(), calls, "a lost lease is not asked about again");
+    door.open();
+    assert_eq!(first.await.unwrap().summary(), "504 outcome-unknown");
+}
+
+/// An operator says that it did not happen, and frees the key under a live owner.
+async fn settle(world: &World, settlement: protocol::Settlement) {
+    let audit =
+        AuditEntry { actor: "ops".into(), action: "settle".into(), reason: "a test".into() };
+    let store = &world.store.memory;
+    let seen = store.get(id("k")).await.unwrap().unwrap().record;
+    let settled = protocol::settle(store, &seen, settlement, protocol::Force::Yes, &audit);
+    assert_eq!(settled.await.unwrap(), protocol::Settled::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_owner_answers_with_what_stands_and_never_with_its_own() {
+    let door = Door::new();
+    let world = behind(&door, Policy::default());
+    let late = world.send_aside(post("k", "{}"));
+    door.entered().await;
+    let outcome = Outcome::new(StatusCode::OK, KeptHeaders::default(), "the operator's".into());
+    let retention = Policy::default().retention();
+    settle(&world, protocol::Settlement::Happened { outcome, retention }).await;
+    door.open();
+    let late = late.await.unwrap();
+    assert_eq!(late.summary(), "200 the operator's");
+    assert!(late.is_replay());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_owner_gets_its_successors_answer() {
+    let resend = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+    let door = Door::new();
+    let world = behind(&door, resend.clone());
+    let elsewhere = world.second_process(resend);
+    let late = world.send_aside(post("k", "{}"));
+    door.entered().await;
+    // The first process is cut off from the store while its lease runs out.
+    world.store.fail("swap");
+    advance(Policy::LEASE_DEFAULT).await;
+    tokio::task::yield_now().await;
+    world.store.recover();
+    let successor = elsewhere.send_aside(post("k", "{}"));
+    door.entered().await;
+    door.open();
+    door.open();
+    // Both handlers leave; whichever completes, the late owner's fence is refused.
+    assert_eq!(successor.await.unwrap().summary(), "201 run 2");
+    let late = late.await.unwrap();
+    assert!(matches!(late.summary().as_str(), "201 run 2" | "409 in-progress"), "{late:?}");
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "201 run 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_store_is_down_nothing_runs() {
+    let world = World::new(Policy::default(), |_, _| async { Ok(answer(201, "paid")) });
+    world.store.fail("insert");
+    let refused = world.send(post("k", "{}")).await;
+    assert_eq!(refused.summary(), "503 store-unavailable");
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(world.runs(), 0);
+    world.store.recover();
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "201 paid");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_cannot_be_written_is_tried_again_while_the_lease_holds() {
+    let world = World::new(Policy::default(), |_, _| async { Ok(answer(201, "paid")) });
+    world.store.fail("swap");
+    let first = world.send_aside(post("k", "{}"));
+    while world.store.calls() < 3 {
+        advance(Duration::from_millis(100)).await;
+        tokio::task::yield_now().await;
+    }
+    world.store.recover();
+    assert_eq!(first.await.unwrap().summary(), "201 paid");
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "201 paid");
+    assert_eq!(world.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_was_never_written_is_never_answered_with() {
+    let world = World::new(Policy::default(), |_, _| async { Ok(answer(201, "paid")) });
+    world.store.fail("swap");
+    let first = world.send(post("k", "{}")).await;
+    assert_eq!(first.summary(), "504 outcome-unknown");
+    world.store.recover();
+    advance(Policy::LEASE_DEFAULT).await;
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "409 outcome-unknown");
+    assert_eq!(world.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handler_knows_its_attempt() {
+    let world = World::new(Policy::default(), |_, request| async move {
+        let attempt = request.extensions().get::<crate::Attempt>().unwrap();
+        let fence = attempt.fence().unwrap();
+        let said = format!(
+            "{} {} {} {}",
+            attempt.tenant(),
+            attempt.key().as_str(),
+            attempt.derived_key("card"),
+            fence.count()
+        );
+        Ok(answer(200, &said))
+    });
+    assert_eq!(world.send(post("k-1", "{}")).await.summary(), "200 acme k-1 k-1:card 1");
+}

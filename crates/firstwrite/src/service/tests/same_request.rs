@@ -1,0 +1,93 @@
+//! What counts as the same request, from outside: a retry spelled differently is replayed or
+//! refused, and never run.
+
+use firstwrite_core::{FingerprintRules, Policy};
+use http::{HeaderName, HeaderValue, Request};
+
+use super::harness::{RequestBody, World, answer, post};
+
+fn world(fingerprint: FingerprintRules) -> World {
+    let policy = Policy { fingerprint, ..Policy::default() };
+    World::new(policy, |run, _| async move { Ok(answer(201, &format!("run {run}"))) })
+}
+
+fn with(name: &'static str, value: &str, body: &str) -> Request<RequestBody> {
+    let mut request = post("k", body);
+    request.headers_mut().insert(name, HeaderValue::from_str(value).unwrap());
+    request
+}
+
+/// Sends `first`, then `second`, under one key.
+async fn check(first: Request<RequestBody>, second: Request<RequestBody>, expected: &str) {
+    check_by(FingerprintRules::default(), first, second, expected).await;
+}
+
+async fn check_by(
+    rules: FingerprintRules,
+    first: Request<RequestBody>,
+    second: Request<RequestBody>,
+    expected: &str,
+) {
+    let what = format!("{second:?}");
+    let world = world(rules);
+    assert_eq!(world.send(first).await.summary(), "201 run 1");
+    assert_eq!(world.send(second).await.summary(), expected, "{what}");
+    assert_eq!(world.runs(), 1, "{what}");
+}
+
+const REPLAYED: &str = "201 run 1";
+const REFUSED: &str = "422 key-reused";
+
+#[tokio::test(start_paused = true)]
+async fn json_is_the_same_by_value_and_never_by_rounding() {
+    let deep =
+        |levels: usize, space: &str| format!("{}{space}{}", "[".repeat(levels), "]".repeat(levels));
+    let (deep_64, deep_65) = (deep(64, ""), deep(65, ""));
+    let (deep_64_spaced, deep_65_spaced) = (deep(64, " "), deep(65, " "));
+    let cases = [
+        (r#"{"a":1,"b":2}"#, "{ \"b\": 2, \"a\": 1 }", REPLAYED),
+        (r#"{"a":1}"#, r#"{"a":1.0}"#, REPLAYED),
+        (r#"{"a":1}"#, r#"{"a":10e-1}"#, REPLAYED),
+        (r#"{"a":0}"#, r#"{"a":-0}"#, REPLAYED),
+        (r#"{"a":"A"}"#, r#"{"a":"\u0041"}"#, REPLAYED),
+        (r#"{"a":9007199254740993}"#, r#"{"a":9007199254740992}"#, REFUSED),
+        (r#"{"a":1}"#, r#"{"a":"1"}"#, REFUSED),
+        (r#"{"a":null}"#, "{}", REFUSED),
+        ("{\"a\":\"e\u{301}\"}", "{\"a\":\"\u{e9}\"}", REFUSED),
+        // Readers disagree about these, so only the same text is the same request.
+        (r#"{"a":1,"a":2}"#, r#"{"a":1,"a":2}"#, REPLAYED),
+        (r#"{"a":1,"a":2}"#, r#"{"a":2}"#, REFUSED),
+        (r#"{"a":1,"a":2}"#, r#"{"a":1, "a":2}"#, REFUSED),
+        (r#"{"a":"\ud800"}"#, r#"{"a":"\ud800"}"#, REPLAYED),
+        (r#"{"a":"\ud800"}"#, r#"{"a": "\ud800"}"#, REFUSED),
+        ("\u{feff}{}", "{}", REFUSED),
+        (&*deep_64, &*deep_64_spaced, REPLAYED),
+        (&*deep_65, &*deep_65_spaced, REFUSED),
+        (&*deep_65, &*deep_65, REPLAYED),
+    ];
+    for (first, second, expected) in cases {
+        let json = |body| with("content-type", "application/json", body);
+        check(json(first), json(second), expected).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_form_with_a_new_boundary_is_another_request() {
+    let form = |boundary: &str| {
+        let body = format!("--{boundary}\r\n\r\n1\r\n--{boundary}--\r\n");
+        with("content-type", &format!("multipart/form-data; boundary={boundary}"), &body)
+    };
+    check(form("a"), form("a"), REPLAYED).await;
+    check(form("a"), form("b"), REFUSED).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_counts_where_the_policy_names_it() {
+    let version = HeaderName::from_static("x-api-version");
+    let named = FingerprintRules { headers: vec![version], ..FingerprintRules::default() };
+    let sent = |version: &str| with("x-api-version", version, "{}");
+    check_by(named.clone(), sent("1"), sent("1"), REPLAYED).await;
+    check_by(named.clone(), sent("1"), sent("2"), REFUSED).await;
+    check_by(named, sent("1"), post("k", "{}"), REFUSED).await;
+    check(sent("1"), sent("2"), REPLAYED).await;
+}

@@ -1,0 +1,210 @@
+//! The status resource, `GET /.firstwrite/operations/{key}`: a tenant's own record.
+//!
+//! `?wait=20s` waits for the outcome. Another tenant's key looks exactly like one that was never
+//! used: the record is looked up under the caller's own tenant.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use firstwrite_core::{
+    Body, Found, Key, Outcome, RecordId, Rejection, RejectionKind, State, Tenant, Timestamp,
+};
+use http::header::{ALLOW, RETRY_AFTER};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, StatusCode};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::body::ResponseBody;
+use crate::layer::Shared;
+use crate::{percent, respond};
+
+const PREFIX: &str = "/.firstwrite/operations/";
+/// Below the idle limit of nearly every proxy on the way.
+const WAIT_MAX: Duration = Duration::from_mins(1);
+/// How often the store is asked while another process runs the attempt.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+/// What a client is told to wait before it asks again.
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+
+/// Where a key's status is found.
+pub(crate) fn location(key: &Key) -> String {
+    format!("{PREFIX}{}", percent::encode(key.as_str()))
+}
+
+/// Whether a request is for a status.
+pub(crate) fn is_status(request: &Parts) -> bool {
+    request.uri.path().starts_with(PREFIX)
+}
+
+/// Answers a request for a status.
+pub(crate) async fn answer(shared: &Shared, request: &Parts) -> Response<ResponseBody> {
+    // Before anything else: a stranger learns nothing, not even which methods there are.
+    let tenant = match shared.tenants.resolve(request) {
+        Ok(tenant) => tenant,
+        Err(refusal) => return respond::rejection(&refusal),
+    };
+    if request.method != Method::GET && request.method != Method::HEAD {
+        let mut response = respond::problem(
+            StatusCode::METHOD_NOT_ALLOWED,
+            &"The status of an operation can only be read.",
+        );
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let response = match record_id(&tenant, request.uri.path()) {
+        Some(id) => look_up(shared, id, wait(request.uri.query())).await,
+        None => unknown(),
+    };
+    if request.method == Method::HEAD {
+        return response.map(|_| ResponseBody::whole(Bytes::new()));
+    }
+    response
+}
+
+async fn look_up(shared: &Shared, id: RecordId, wait: Duration) -> Response<ResponseBody> {
+    let until = Instant::now() + wait;
+    loop {
+        let found = match shared.store.get(id).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(%error, record_id = %id, "a record could not be looked up");
+                let refusal = Rejection::new(RejectionKind::StoreUnavailable)
+                    .detail("The status cannot be looked up at the moment.");
+                return respond::rejection(&refusal);
+            }
+        };
+        let now = Instant::now();
+        // In atomic mode the record appears with its outcome: until then only this process knows.
+        let in_flight = shared.running.watch(id);
+        let undecided = match &found {
+            Some(found) => matches!(found.record.state, State::Reserved(_)),
+            None => in_flight.is_some(),
+        };
+        if !undecided || now >= until {
+            return match found {
+                Some(found) => describe(&found),
+                None if in_flight.is_some() => running_here(),
+                None => unknown(),
+            };
+        }
+        match in_flight {
+            // Ended or out of time: either way the record is read once more.
+            Some(mut in_flight) => drop(timeout_at(until, in_flight.ended()).await),
+            None => sleep_until(until.min(now + POLL_EVERY)).await,
+        }
+    }
+}
+
+fn describe(found: &Found) -> Response<ResponseBody> {
+    let Found { record, now } = found;
+    let mut document = Map::new();
+    document.insert("state".to_owned(), json!(record.state.kind().as_str()));
+    document.insert("operation".to_owned(), json!(&*record.operation));
+    document.insert("created_at".to_owned(), json!(date(record.created_at)));
+    match &record.state {
+        State::Completed { retained_until, .. } if retained_until <= now => unknown(),
+        State::Completed { outcome, retained_until, .. } => {
+            document.insert("expires_at".to_owned(), json!(date(*retained_until)));
+            document.insert("outcome".to_owned(), describe_outcome(outcome));
+            let mut response = respond::document(&Value::Object(document));
+            respond::stamp(response.headers_mut(), *retained_until);
+            response
+        }
+        State::Reserved(_) | State::Uncertain => pending(document),
+    }
+}
+
+/// An attempt of this process whose record is not there yet.
+fn running_here() -> Response<ResponseBody> {
+    let mut document = Map::new();
+    document.insert("state".to_owned(), json!("reserved"));
+    pending(document)
+}
+
+fn pending(mut document: Map<String, Value>) -> Response<ResponseBody> {
+    document.insert("retry_after".to_owned(), json!(RETRY_AFTER_DEFAULT.as_secs()));
+    let mut response = respond::document(&Value::Object(document));
+    response.headers_mut().insert(RETRY_AFTER, respond::seconds(RETRY_AFTER_DEFAULT));
+    response
+}
+
+/// Status, headers and body. `body_form` says how to read `body`: `text` as it is (a JSON body too:
+/// as a value, its big numbers would be rounded), `bytes` as their hexadecimal digits, `not-kept`
+/// as `null`.
+fn describe_outcome(outcome: &Outcome) -> Value {
+    let header = |(name, value): (&http::HeaderName, &HeaderValue)| {
+        json!([name.as_str(), String::from_utf8_lossy(value.as_bytes())])
+    };
+    let headers: Vec<Value> = outcome.headers.iter().map(header).collect();
+    let (form, body) = match &outcome.body {
+        Body::Tombstone => ("not-kept", Value::Null),
+        Body::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => ("text", json!(text)),
+            Err(_) => ("bytes", json!(hexadecimal(bytes))),
+        },
+    };
+    json!({ "status": outcome.status.as_u16(), "headers": headers, "body_form": form, "body": body })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string");
+        text
+    })
+}
+
+fn unknown() -> Response<ResponseBody> {
+    respond::problem(StatusCode::NOT_FOUND, &"Nothing is known under this key.")
+}
+
+fn record_id(tenant: &Tenant, path: &str) -> Option<RecordId> {
+    let decoded = percent::decode(path.strip_prefix(PREFIX)?);
+    let key = Key::new(std::str::from_utf8(&decoded).ok()?).ok()?;
+    Some(RecordId::of(tenant, &key))
+}
+
+/// How long the client wants to wait: `wait=20s`, or plain seconds. What cannot be read is zero.
+fn wait(query: Option<&str>) -> Duration {
+    let mut pairs = query.unwrap_or("").split('&');
+    let Some(text) = pairs.find_map(|pair| pair.strip_prefix("wait=")) else {
+        return Duration::ZERO;
+    };
+    let seconds = text.parse().map(Duration::from_secs).ok();
+    seconds.or_else(|| humantime::parse_duration(text).ok()).unwrap_or_default().min(WAIT_MAX)
+}
+
+fn date(at: Timestamp) -> String {
+    /// The last instant that a four-digit year can name.
+    const LAST: Timestamp = Timestamp::from_millis(253_402_300_799_000);
+    humantime::format_rfc3339_seconds(at.min(LAST).to_system_time()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_read_and_bounded() {
+        let check = |query, seconds| assert_eq!(wait(query), Duration::from_secs(seconds));
+        check(None, 0);
+        check(Some("wait=20s"), 20);
+        check(Some("a=b&wait=7"), 7);
+        check(Some("wait=1m"), 60);
+        check(Some("wait=9999h"), 60);
+        check(Some("wait=18446744073709551615"), 60);
+        check(Some("wait=-1"), 0);
+        check(Some("wait=soon"), 0);
+    }
+
+    #[test]
+    fn the_location_leads_back_to_the_key() {
+        let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new("a/b?c%20\"é").ok());
+        assert!(key.is_none(), "keys are visible ASCII");
+        let key = Key::new("a/b?c%20\"#").unwrap();
+        assert_eq!(record_id(&tenant, &location(&key)), Some(RecordId::of(&tenant, &key)));
+        assert_eq!(record_id(&tenant, "/.firstwrite/operations/"), None);
+        assert_eq!(record_id(&tenant, "/.firstwrite/operations/%ff"), None);
+    }
+}

@@ -1,0 +1,18 @@
+//! Sweep: find leases that ran out, and free their keys or mark their records uncertain.
+
+use std::time::Duration;
+
+use firstwrite_core::protocol::Swept;
+pub use firstwrite_core::protocol::sweep_once;
+
+use super::Load;
+
+/// A lapsed key is also judged when somebody asks for it; the sweep is for those nobody asks about.
+pub const SWEEP_EVERY: Duration = Duration::from_secs(5);
+/// Each record is one small write, and a turn should not hold others up.
+pub const SWEEP_LIMIT: usize = 100;
+
+pub(super) fn load(swept: &Swept) -> Load {
+    // Records that moved on by themselves count: they filled the batch too.
+    if swept.freed + swept.uncertain + swept.moved < SWEEP_LIMIT { Load::Light } else { Load::Full }
+}

@@ -1,0 +1,86 @@
+//! The loops on a paused clock.
+
+use std::time::Duration;
+
+use firstwrite_core::{
+    Draft, DraftState, Fence, Fingerprint, FingerprintRules, Key, MemoryStore, OnLostAnswer, Parts,
+    RecordId, Tenant, Timestamp,
+};
+use http::{HeaderMap, Method};
+
+use super::*;
+
+fn store() -> MemoryStore {
+    let start = tokio::time::Instant::now();
+    MemoryStore::new(move || Timestamp::EPOCH.plus(start.elapsed()))
+}
+
+/// Reserves this many keys for one second.
+async fn reserve(store: &MemoryStore, count: usize, on_lost_answer: OnLostAnswer) {
+    for number in 0..count {
+        let (tenant, key) =
+            (Tenant::new("acme").unwrap(), Key::new(&format!("k{number}")).unwrap());
+        let id = RecordId::of(&tenant, &key);
+        let (method, headers) = (Method::POST, HeaderMap::new());
+        let asked = Parts {
+            method: &method,
+            authority: "",
+            path: "/",
+            query: None,
+            headers: &headers,
+            body: b"",
+        };
+        let draft = Draft {
+            id,
+            tenant,
+            key,
+            operation: "POST /".into(),
+            fingerprint: Fingerprint::of(&asked, &FingerprintRules::default(), None, &id),
+            fence: Fence::first(7),
+            on_lost_answer,
+            state: DraftState::Reserved { lease_for: Duration::from_secs(1) },
+        };
+        store.insert(&draft).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_turn_does_both_and_says_what_it_did() {
+    let store = store();
+    reserve(&store, 3, OnLostAnswer::Uncertain).await;
+    assert_eq!(Worker::run_once(&store).await.unwrap(), Turn::default());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let turn = Worker::run_once(&store).await.unwrap();
+    assert_eq!(turn.swept, Swept { uncertain: 3, ..Swept::default() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_turn_is_followed_by_the_next_at_once() {
+    let store = store();
+    reserve(&store, SWEEP_LIMIT * 2 + 1, OnLostAnswer::Resend).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let every = Duration::from_hours(1);
+    let schedule = Schedule { sweep_every: every, reap_every: every };
+    let worker = Worker::start(Arc::new(store.clone()), schedule);
+    // Half to one and a half hours until the first turn; a second pause would be beyond that.
+    let began = tokio::time::Instant::now();
+    while format!("{store:?}") != "MemoryStore { record_count: 0, .. }" {
+        tokio::task::yield_now().await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(began.elapsed() < Duration::from_secs(5402), "the batches wait for each other");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_worker_takes_no_further_turn() {
+    let store = store();
+    let worker = Worker::start(Arc::new(store.clone()), Schedule::default());
+    worker.stop().await;
+    reserve(&store, 1, OnLostAnswer::Resend).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+        tokio::time::advance(Duration::from_mins(1)).await;
+    }
+    assert_eq!(format!("{store:?}"), "MemoryStore { record_count: 1, .. }");
+}

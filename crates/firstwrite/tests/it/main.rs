@@ -1,0 +1,8 @@
+//! A real axum application behind the layer, over sockets.
+
+#![expect(clippy::unwrap_used, reason = "in a test, what cannot be had ends the test")]
+
+mod app;
+mod connections;
+mod one_effect;
+mod requests;
