@@ -1,0 +1,284 @@
+//! Settings from a file, and the values that flags, environment and file share.
+//!
+//! A flag wins over the environment, and both over the file. An unknown or wrong key is refused
+//! with its line before anything is opened.
+
+use std::fmt;
+use std::fs;
+use std::io::Read as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::telemetry::LogFormat;
+
+/// A settings file is a page; anything larger is the wrong file.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// What may stand in the file given with `--config`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    /// Where records live, such as `sqlite:firstwrite.db`.
+    pub(crate) store: Option<StoreUrl>,
+    /// What to log.
+    pub(crate) log: Option<String>,
+    /// How log lines look.
+    pub(crate) log_format: Option<LogFormat>,
+    /// The settings of `firstwrite demo`.
+    #[serde(default)]
+    pub(crate) demo: DemoSection,
+}
+
+/// The `[demo]` section.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DemoSection {
+    /// Where to listen.
+    pub(crate) listen: Option<Listen>,
+    /// Whether a request may ask for trouble.
+    pub(crate) faults: Option<bool>,
+    /// How long an outcome is replayed, such as `"24h"`.
+    pub(crate) retention: Option<Span>,
+    /// How long requests under way may take to end at shutdown, such as `"10s"`.
+    pub(crate) drain: Option<Span>,
+}
+
+/// Where to listen.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Listen(pub(crate) SocketAddr);
+
+/// Which store: `sqlite:` and the path of a file.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct StoreUrl {
+    path: PathBuf,
+}
+
+/// A length of time with its unit, such as `30s`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Span(pub(crate) Duration);
+
+/// What was asked for makes no sense; one line that says what to do instead.
+#[derive(Debug)]
+pub(crate) struct UsageError(String);
+
+impl File {
+    /// Reads and checks a file.
+    pub(crate) fn read(path: &Path) -> Result<Self, UsageError> {
+        let name = path.display();
+        let mut text = String::new();
+        let file = fs::File::open(path)
+            .map_err(|error| UsageError(format!("cannot open the config file {name}: {error}")))?;
+        file.take(FILE_BYTES_MAX + 1)
+            .read_to_string(&mut text)
+            .map_err(|error| UsageError(format!("cannot read the config file {name}: {error}")))?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            let message = format!("{name} is over {FILE_BYTES_MAX} bytes; is it the config file?");
+            return Err(UsageError(message));
+        }
+        Self::parse(&text).map_err(|Wrong { line, message }| {
+            UsageError(match line {
+                Some(line) => format!("{name}:{line}: {message}"),
+                None => format!("{name}: {message}"),
+            })
+        })
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        toml::from_str(text).map_err(|error| Wrong {
+            line: error.span().map(|span| 1 + line_breaks_before(text, span.start)),
+            // The parser's own message may run over several lines.
+            message: error.message().split_whitespace().collect::<Vec<_>>().join(" "),
+        })
+    }
+}
+
+/// What is wrong with a file, and where.
+#[derive(Debug, PartialEq, Eq)]
+struct Wrong {
+    line: Option<usize>,
+    message: String,
+}
+
+fn line_breaks_before(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+}
+
+impl UsageError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// What was given by flag or environment, or else by the file.
+///
+/// A refusal names the flag and says what is expected, without repeating what was given: it may
+/// hold a password.
+pub(crate) fn given<T>(
+    flag: &'static str,
+    text: Option<&str>,
+    file: Option<T>,
+) -> Result<Option<T>, UsageError>
+where
+    T: FromStr<Err = &'static str>,
+{
+    match text.map(str::parse) {
+        Some(Ok(value)) => Ok(Some(value)),
+        Some(Err(expected)) => Err(UsageError(format!("{flag}: {expected}"))),
+        None => Ok(file),
+    }
+}
+
+impl StoreUrl {
+    /// A store in this file.
+    pub(crate) fn sqlite(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The file the store lives in.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl FromStr for StoreUrl {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // The text is not repeated: other stores' URLs carry passwords.
+        let Some(path) = text.strip_prefix("sqlite:") else {
+            return Err("a store is `sqlite:` and a path, such as sqlite:firstwrite.db");
+        };
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.is_empty() || path.contains(['\0', '?']) {
+            return Err("`sqlite:` is followed by a plain path, such as sqlite:firstwrite.db");
+        }
+        // An in-memory database would forget every key at the end of the process.
+        if path.starts_with(':') {
+            return Err("records must outlive the process; name a file, such as sqlite:demo.db");
+        }
+        Ok(Self::sqlite(path))
+    }
+}
+
+impl FromStr for Listen {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "an address and a port are needed, such as 127.0.0.1:8080";
+        if let Some(port) = text.strip_prefix("localhost:") {
+            let Ok(port) = port.parse() else { return Err(EXPECTED) };
+            return Ok(Self((Ipv4Addr::LOCALHOST, port).into()));
+        }
+        let Ok(address) = text.parse() else { return Err(EXPECTED) };
+        Ok(Self(address))
+    }
+}
+
+impl FromStr for Span {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let Ok(duration) = humantime::parse_duration(text) else {
+            return Err("a length of time needs a unit, such as \"30s\" or \"24h\"");
+        };
+        Ok(Self(duration))
+    }
+}
+
+impl TryFrom<String> for StoreUrl {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sqlite:{}", self.path.display())
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_key_is_read() {
+        let file = File::parse(
+            "store = 'sqlite:a.db'\nlog = 'debug'\nlog_format = 'json'\n\
+             [demo]\nlisten = 'localhost:9'\nfaults = true\nretention = '2h'\ndrain = '3s'\n",
+        )
+        .unwrap();
+        assert_eq!(file.store, Some(StoreUrl::sqlite("a.db")));
+        assert_eq!(file.log.as_deref(), Some("debug"));
+        assert_eq!(file.log_format, Some(LogFormat::Json));
+        assert_eq!(file.demo.listen, Some("127.0.0.1:9".parse().unwrap()));
+        assert_eq!(file.demo.faults, Some(true));
+        assert_eq!(file.demo.retention, Some(Span(Duration::from_hours(2))));
+        assert_eq!(file.demo.drain, Some(Span(Duration::from_secs(3))));
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_with_its_line() {
+        for (text, line, word) in [
+            ("log = 'info'\nstoer = 'sqlite:a.db'\n", 2, "stoer"),
+            ("[demo]\n\nlisten = '8080'\n", 3, "address and a port"),
+            ("[demo]\nretention = '24'\n", 2, "unit"),
+            ("\n\n[dmeo]\n", 3, "dmeo"),
+            ("store = 'postgres://u:p@h/d'\n", 1, "sqlite:"),
+            ("log = \n", 1, ""),
+        ] {
+            let wrong = File::parse(text).unwrap_err();
+            assert_eq!(wrong.line, Some(line), "{text}: {}", wrong.message);
+            assert!(wrong.message.contains(word), "{}", wrong.message);
+            assert!(!wrong.message.contains('\n'), "{}", wrong.message);
+        }
+    }
+
+    #[test]
+    fn a_store_url_names_a_plain_file() {
+        assert_eq!("sqlite:/tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
+        assert_eq!("sqlite:///tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
+        for wrong in ["", "a.db", "sqlite:", "sqlite://", "sqlite::memory:", "sqlite:a?mode=ro"] {
+            assert!(wrong.parse::<StoreUrl>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_refused_store_url_is_not_repeated() {
+        let refusal = "postgres://user:secret@host/".parse::<StoreUrl>().unwrap_err();
+        assert!(!refusal.contains("secret"));
+    }
+}

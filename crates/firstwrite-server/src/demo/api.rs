@@ -1,0 +1,69 @@
+//! The path of one request through the demo, and what each operation promises.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::Request;
+use axum::handler::Handler as _;
+use axum::http::header::{HOST, HeaderValue};
+use axum::http::{Method, Uri};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::get;
+use firstwrite::{IdempotencyLayer, Policies, Routes};
+use firstwrite_core::{Mode, Policy};
+use firstwrite_store::SqliteStore;
+
+use super::faults::{self, Faults};
+use super::problem::Problem;
+use super::{payments, refunds, tenants};
+
+/// The routes, and around them, outermost first: whose request it is, what trouble it asks for,
+/// and the protection of what changes something.
+pub(super) fn router(
+    store: &SqliteStore,
+    faults: Faults,
+    retention: Duration,
+) -> anyhow::Result<Router> {
+    let policies = Policies::new()
+        .operation(Method::POST, "/payments", policy(retention))
+        .operation(Method::POST, "/payments/{id}/refunds", policy(retention))
+        // Every route that changes something is named, or the start fails.
+        .without_default();
+    let idempotency = IdempotencyLayer::transactional(store.clone());
+    let no_route = async || Problem::no_route();
+    let router = Routes::new()
+        .get("/payments", payments::list)
+        .post("/payments", payments::create)
+        .get("/payments/{id}", payments::show)
+        .post("/payments/{id}/refunds", refunds::create)
+        .finish(policies.clone(), idempotency.clone())
+        .context("cannot protect the demo's routes")?
+        // The layer answers for the status of a key, which stands under no route.
+        .fallback(no_route.layer(idempotency.policies(policies)))
+        .method_not_allowed_fallback(async || Problem::no_method())
+        .layer(from_fn(under_one_name))
+        .layer(from_fn_with_state(faults, faults::read))
+        .layer(from_fn(tenants::require))
+        .route("/healthz", get(async || "ok\n"))
+        .with_state(store.clone());
+    Ok(router)
+}
+
+/// What both operations promise: one commit for everything, and an answer that is kept.
+pub(super) fn policy(retention: Duration) -> Policy {
+    Policy { mode: Mode::Atomic, retention, ..Policy::default() }
+}
+
+/// Gives every request the same host, which is part of what a fingerprint covers.
+///
+/// The demo is one service whatever it is called by: a retry after a restart on another port, or
+/// to `localhost` instead of `127.0.0.1`, asks for the same.
+async fn under_one_name(mut request: Request, next: Next) -> Response {
+    request.headers_mut().insert(HOST, HeaderValue::from_static("firstwrite-demo"));
+    if let Some(path) = request.uri().path_and_query().cloned() {
+        *request.uri_mut() = Uri::from(path);
+    }
+    next.run(request).await
+}

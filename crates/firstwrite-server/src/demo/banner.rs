@@ -1,0 +1,99 @@
+//! What the demo says when it is ready: its address, and three commands that show what it is about.
+
+use std::collections::hash_map::RandomState;
+use std::env;
+use std::fmt::Write as _;
+use std::hash::BuildHasher as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::faults::Faults;
+use crate::config::StoreUrl;
+
+/// The text for one start. The key in it is fresh, so that the commands do what is said of them
+/// every time.
+pub(super) fn text(address: SocketAddr, store: &StoreUrl, faults: Faults) -> String {
+    // The standard library seeds its hashers at random; that is all a fresh key needs.
+    let key = format!("demo-{:016x}", RandomState::new().hash_one(address));
+    // Called again as it was called now, the program is found.
+    let program = env::args().next().unwrap_or_else(|| "firstwrite".to_owned());
+    let list = format!("{} keys list --store {}", word(&program), word(&store.to_string()));
+    let payments = format!("http://{}/payments", reachable(address));
+    let faults = match faults {
+        Faults::Ignored => "off (start with --faults to let a request ask for trouble)",
+        Faults::Honoured => "ON: any request may delay, fail or crash this process",
+    };
+    let mut text = format!(
+        "listening on http://{address}\n\
+         store: {store}\n\
+         faults: {faults}\n"
+    );
+    for (heading, amount) in [
+        ("1. First call: 201, the payment is made", 4990),
+        ("2. The same again: 201 with Idempotent-Replayed: true, and no second payment", 4990),
+        ("3. The same key for another amount: 422 key-reused, and nothing runs", 9990),
+    ] {
+        writeln!(
+            text,
+            "\n{heading}\n\
+             curl -i {payments} -H 'Authorization: Bearer demo-acme' \
+             -H 'Content-Type: application/json' -H 'Idempotency-Key: \"{key}\"' \
+             -d '{{\"amount\":{amount},\"currency\":\"EUR\",\"customer\":\"cus_1\"}}'"
+        )
+        .expect("writing to a string");
+    }
+    writeln!(
+        text,
+        "\nThe payments:  curl -s {payments} -H 'Authorization: Bearer demo-acme'\n\
+         The keys:      {list}\n\
+         Stop:          Ctrl-C"
+    )
+    .expect("writing to a string");
+    text
+}
+
+/// The text as one word of a shell's command.
+fn word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:=+,@%".contains(&byte);
+    if text.bytes().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// The address a caller on this machine uses: "everywhere" is no place to send a request to.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_go_to_an_address_that_can_be_called() {
+        let store = StoreUrl::sqlite("a.db");
+        let everywhere = "0.0.0.0:80".parse().unwrap();
+        let text = text(everywhere, &store, Faults::Ignored);
+        assert!(text.starts_with("listening on http://0.0.0.0:80\n"));
+        assert_eq!(text.matches("\ncurl -i http://127.0.0.1:80/payments ").count(), 3);
+    }
+
+    #[test]
+    fn a_path_with_spaces_stays_one_word() {
+        assert_eq!(word("sqlite:/tmp/demo.db"), "sqlite:/tmp/demo.db");
+        assert_eq!(word("sqlite:my demo's.db"), r"'sqlite:my demo'\''s.db'");
+    }
+
+    #[test]
+    fn every_start_has_a_key_of_its_own() {
+        let (store, address) = (StoreUrl::sqlite("a.db"), "127.0.0.1:80".parse().unwrap());
+        let first = text(address, &store, Faults::Ignored);
+        assert_ne!(first, text(address, &store, Faults::Ignored));
+    }
+}

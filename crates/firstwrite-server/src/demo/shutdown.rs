@@ -1,0 +1,86 @@
+//! How the demo runs and ends: on a signal it takes no new requests, lets those under way end, and
+//! goes.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::serve::ListenerExt as _;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// The signals that ask a process to end.
+#[derive(Debug)]
+pub(super) struct Signals {
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+}
+
+/// Serves until a signal comes, then drains for at most `drain`. A second signal ends the wait.
+pub(super) async fn serve_until_told(
+    listener: TcpListener,
+    router: Router,
+    mut signals: Signals,
+    drain: Duration,
+) -> anyhow::Result<()> {
+    let (stop, stopping) = oneshot::channel::<()>();
+    // Answers are small and whole: nothing is gained by waiting for more to send.
+    let listener = listener.tap_io(|connection| {
+        if let Err(error) = connection.set_nodelay(true) {
+            tracing::debug!(%error, "cannot send small answers at once");
+        }
+    });
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
+        // An error means that the sender is gone, which is a reason to stop as well.
+        drop(stopping.await);
+    });
+    let mut server = pin!(server.into_future());
+    tokio::select! {
+        ended = &mut server => return ended.context("cannot go on serving"),
+        () = signals.received() => {}
+    }
+    tracing::info!(?drain, "stopping: no new requests, those under way may end");
+    drop(stop);
+    tokio::select! {
+        ended = tokio::time::timeout(drain, &mut server) => match ended {
+            Ok(ended) => ended.context("cannot end serving"),
+            Err(_elapsed) => {
+                tracing::warn!("requests were still under way at the end of the drain");
+                Ok(())
+            }
+        },
+        () = signals.received() => Ok(()),
+    }
+}
+
+impl Signals {
+    /// From now on the signals are ours: before, they end the process at once.
+    pub(super) fn listen() -> anyhow::Result<Self> {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            let listen = |kind| signal(kind).context("cannot listen for signals");
+            let (interrupt, terminate) =
+                (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+            Ok(Self { interrupt, terminate })
+        }
+        #[cfg(not(unix))]
+        Ok(Self {})
+    }
+
+    /// Waits for Ctrl-C or SIGTERM.
+    async fn received(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+        #[cfg(not(unix))]
+        if let Err(error) = tokio::signal::ctrl_c().await {
+            tracing::error!(%error, "cannot listen for Ctrl-C; stopping");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What a payment leaves in the store, which callers cannot see.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use tower::ServiceExt as _;
+
+use super::*;
+
+const ORDER: &str = r#"{"amount":4990,"currency":"EUR","customer":"cus_1"}"#;
+
+async fn pay(router: &Router, fault: Option<&str>) -> u16 {
+    let mut request = Request::post("/payments")
+        .header("authorization", "Bearer demo-acme")
+        .header("idempotency-key", "order-1");
+    if let Some(fault) = fault {
+        request = request.header("x-demo-fault", fault);
+    }
+    let answer = router.clone().oneshot(request.body(Body::from(ORDER)).unwrap()).await;
+    answer.unwrap().status().as_u16()
+}
+
+/// The derived keys and destinations of all messages in the store.
+async fn messages(store: &SqliteStore) -> Vec<(String, String)> {
+    store
+        .read(|connection| {
+            connection
+                .prepare("SELECT derived_key, destination FROM firstwrite_messages")?
+                .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect()
+        })
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_payment_and_its_receipt_are_written_together_and_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path().join("demo.db")).unwrap();
+    tables::create(&store).await.unwrap();
+    let router = api::router(&store, Faults::Honoured, Policy::RETENTION_DEFAULT).unwrap();
+
+    assert_eq!(pay(&router, Some("status=503")).await, 503);
+    assert_eq!(messages(&store).await, []);
+    assert_eq!(pay(&router, Some("panic")).await, 500);
+    assert_eq!(messages(&store).await, []);
+
+    let receipts = [("order-1:receipt".to_owned(), "mailer".to_owned())];
+    for _retry in 0..2 {
+        assert_eq!(pay(&router, None).await, 201);
+        assert_eq!(messages(&store).await, receipts);
+    }
+}

@@ -1,0 +1,114 @@
+//! How records look to an operator: stable field names for machines, short words for people.
+
+use std::time::Duration;
+
+use firstwrite_core::{Record, State, Timestamp};
+use serde::Serialize;
+
+/// A record without the body of its outcome.
+#[derive(Debug, Serialize)]
+pub(super) struct RecordView {
+    pub(super) record_id: String,
+    pub(super) tenant: String,
+    pub(super) key: String,
+    pub(super) state: &'static str,
+    pub(super) operation: String,
+    /// Which attempt last owned the record, from 1.
+    pub(super) attempt: u64,
+    pub(super) created_at: String,
+    /// The status every retry is answered with, once completed.
+    pub(super) status: Option<u16>,
+    /// Until when the outcome is replayed, once completed.
+    pub(super) retained_until: Option<String>,
+    /// Until when the lease holds, while reserved.
+    pub(super) lease_until: Option<String>,
+}
+
+impl RecordView {
+    pub(super) fn of(record: &Record) -> Self {
+        let (status, retained_until) = match &record.state {
+            State::Completed { outcome, retained_until, .. } => {
+                (Some(outcome.status.as_u16()), Some(instant(*retained_until)))
+            }
+            State::Reserved(_) | State::Uncertain => (None, None),
+        };
+        Self {
+            record_id: record.id.to_string(),
+            tenant: record.tenant.to_string(),
+            key: record.key.as_str().to_owned(),
+            state: record.state.kind().as_str(),
+            operation: record.operation.to_string(),
+            attempt: record.fence.count(),
+            created_at: instant(record.created_at),
+            status,
+            retained_until,
+            lease_until: record.state.lease_until().map(instant),
+        }
+    }
+}
+
+/// When the record's answer or lease ends, in words.
+pub(super) fn expiry(state: &State, now: Timestamp) -> String {
+    match state {
+        State::Completed { retained_until, .. } if *retained_until <= now => "expired".to_owned(),
+        State::Completed { retained_until, .. } => {
+            format!("in {}", brief(retained_until.since(now)))
+        }
+        State::Reserved(lease) if lease.until <= now => "lease ran out".to_owned(),
+        State::Reserved(lease) => format!("lease, {}", brief(lease.until.since(now))),
+        State::Uncertain => "when settled".to_owned(),
+    }
+}
+
+/// An instant in RFC 3339, in UTC.
+pub(super) fn instant(at: Timestamp) -> String {
+    /// The last millisecond that the format can write; a damaged store may hold a later one.
+    const LAST: Timestamp = Timestamp::from_millis(253_402_300_799_999);
+    humantime::format_rfc3339_millis(at.min(LAST).to_system_time()).to_string()
+}
+
+/// A length of time in its two largest units.
+pub(super) fn brief(duration: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
+    let mut rest = duration.as_secs();
+    let mut words = Vec::new();
+    for (seconds, unit) in UNITS {
+        let count = rest / seconds;
+        rest %= seconds;
+        if count > 0 {
+            words.push(format!("{count}{unit}"));
+        }
+        // After the first unit only the very next one matters: "3d 0h" is "3d".
+        if words.len() == 2 || (count == 0 && words.len() == 1) {
+            break;
+        }
+    }
+    if words.is_empty() { "0s".to_owned() } else { words.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_are_short() {
+        for (seconds, expected) in [
+            (0, "0s"),
+            (59, "59s"),
+            (61, "1m 1s"),
+            (3600, "1h"),
+            (3601, "1h"),
+            (86_399, "23h 59m"),
+            (90_061, "1d 1h"),
+        ] {
+            assert_eq!(brief(Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    #[test]
+    fn any_stored_instant_can_be_written() {
+        assert_eq!(instant(Timestamp::from_millis(1500)), "1970-01-01T00:00:01.500Z");
+        assert_eq!(instant(Timestamp::from_millis(i64::MAX)), "9999-12-31T23:59:59.999Z");
+        assert_eq!(instant(Timestamp::from_millis(i64::MIN)), "1970-01-01T00:00:00.000Z");
+    }
+}

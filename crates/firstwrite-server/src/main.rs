@@ -1,0 +1,47 @@
+//! What an operator runs: one binary, `firstwrite`.
+//!
+//! A command is parsed (what was typed), planned (checked and resolved, without side effects) and
+//! run (done, with an exit code).
+
+mod command;
+mod config;
+mod demo;
+mod keys;
+mod output;
+mod telemetry;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::command::{Arguments, Exit};
+
+fn main() -> ExitCode {
+    let plan = match Arguments::parse().plan() {
+        Ok(plan) => plan,
+        Err(usage) => return fail(&usage.to_string(), Exit::Usage),
+    };
+    match plan.run() {
+        Ok(exit) => exit.into(),
+        Err(error) => fail(&one_line(&error), Exit::Failed),
+    }
+}
+
+fn fail(message: &str, exit: Exit) -> ExitCode {
+    output::error(message);
+    exit.into()
+}
+
+/// The error and its causes, each said once: some errors repeat their cause in their own text.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.is_empty() {
+            line = cause;
+        } else if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}

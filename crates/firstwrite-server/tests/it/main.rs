@@ -1,0 +1,15 @@
+//! The real binary, from outside: its command line, its demo over a socket, and what survives when
+//! it is killed.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod command_line;
+mod crashes;
+mod faults;
+mod http;
+mod keys;
+mod logs;
+mod payments;
+mod problems;
+mod process;
+mod refunds;
+mod retries;

@@ -1,0 +1,158 @@
+//! Starts the binary and waits for what it says, never for time to pass.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::http::{Request, Response, get};
+
+const DEMO: [&str; 5] = ["demo", "--listen", "127.0.0.1:0", "--store", "sqlite:demo.db"];
+
+/// A folder of its own for each test.
+pub(crate) struct Folder(TempDir);
+
+/// A running demo; killed when dropped.
+pub(crate) struct Demo {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    pub(crate) address: SocketAddr,
+}
+
+/// The binary, with nothing in its environment or on its terminal that could change what it says.
+pub(crate) fn firstwrite(folder: &Folder) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_firstwrite"));
+    command.current_dir(folder.path()).stdin(Stdio::null());
+    for name in std::env::vars_os().map(|(name, _)| name) {
+        if name.to_string_lossy().starts_with("FIRSTWRITE_") || name == "COLUMNS" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Runs the binary to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        firstwrite(self).args(arguments).output().unwrap()
+    }
+
+    /// Runs what must be refused. If it says anything but a complaint, it may never end: it is
+    /// killed, and the test fails.
+    pub(crate) fn refuse(&self, arguments: &[&str]) -> Output {
+        let command = &mut firstwrite(self);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if !line.is_empty() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{arguments:?} was not refused: {line}");
+        }
+        child.wait_with_output().unwrap()
+    }
+
+    /// Starts a demo on `sqlite:demo.db` in this folder and a free port.
+    pub(crate) fn demo(&self, more: &[&str]) -> Demo {
+        Demo::start(firstwrite(self).args(DEMO).args(more))
+    }
+
+    /// The same, with its log lines in `demo.log`.
+    pub(crate) fn logging_demo(&self, more: &[&str]) -> Demo {
+        let log = File::create(self.path().join("demo.log")).unwrap();
+        Demo::logging_to(firstwrite(self).args(DEMO).args(more), log)
+    }
+}
+
+impl Demo {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self::logging_to(command, Stdio::null())
+    }
+
+    pub(crate) fn logging_to(command: &mut Command, log: impl Into<Stdio>) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let address = line
+            .trim_end()
+            .strip_prefix("listening on http://")
+            .unwrap_or_else(|| panic!("the demo did not start: {line:?}"));
+        Self { child, address: address.parse().unwrap(), stdout }
+    }
+
+    /// The next lines it prints, up to and with the first that `last` holds for.
+    pub(crate) fn lines_until(&mut self, last: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "it ended after {lines:?}");
+            let line = line.trim_end().to_owned();
+            let done = last(&line);
+            lines.push(line);
+            if done {
+                return lines;
+            }
+        }
+    }
+
+    /// Sends a request that must be answered.
+    pub(crate) fn answer(&self, request: &Request) -> Response {
+        request.send(self.address).expect("the connection ended without an answer")
+    }
+
+    /// How many payments a tenant has.
+    pub(crate) fn payment_count(&self) -> u64 {
+        self.answer(&get("/payments").acme()).json()["count"].as_u64().unwrap()
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to end, as a process supervisor does.
+    pub(crate) fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let process = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &process]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is what some tests are about.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
