@@ -1,0 +1,114 @@
+//! What the demo says it did: all payments, read page by page and held against the clients' ledger.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::ledger::{Fault, KeyId, Ledger, Tenant, id_text};
+use super::load::ANSWER_MAX;
+use crate::clock::Deadline;
+use crate::http::{Client, Request};
+
+/// Ids of payments, by the key they were asked for with.
+type Payments = HashMap<String, Vec<String>>;
+
+/// Every key has exactly one payment, the one its answer names, and there are no others.
+pub(super) fn compare(
+    address: SocketAddr,
+    ledger: &Ledger,
+    deadline: Deadline,
+) -> anyhow::Result<()> {
+    let mut books = HashMap::new();
+    for tenant in Tenant::ALL {
+        books.insert(tenant, read(address, tenant, deadline)?);
+    }
+    for (id, answer) in ledger.entries() {
+        let payments = books.get_mut(&id.tenant).and_then(|payments| payments.remove(&id.key));
+        let payments = payments.unwrap_or_default();
+        let told = answer.as_ref().and_then(super::ledger::Answer::payment_id);
+        if payments.len() > 1 {
+            ledger.fault(Fault::Duplicate, format!("{id}: payments {}", payments.join(", ")));
+        }
+        match (&told, answer.is_some()) {
+            (Some(told), _) if !payments.contains(told) => {
+                ledger.fault(
+                    Fault::Lost,
+                    format!("{id}: was told of payment {told}, which is not in the books"),
+                );
+            }
+            (None, true) => {
+                ledger.fault(Fault::Unexpected, format!("{id}: the answer names no payment"));
+            }
+            _ if payments.is_empty() => {
+                ledger.fault(Fault::Missing, format!("{id}: has no payment"));
+            }
+            _ => {}
+        }
+    }
+    for (tenant, left) in books {
+        for (key, payments) in left {
+            let id = KeyId { tenant, key };
+            let line = format!("{id}: {} payments nobody asked for", payments.len());
+            ledger.fault(Fault::Unexpected, line);
+        }
+    }
+    Ok(())
+}
+
+fn read(address: SocketAddr, tenant: Tenant, deadline: Deadline) -> anyhow::Result<Payments> {
+    let mut client = Client::new(address, ANSWER_MAX);
+    let mut payments = Payments::new();
+    let mut after: Option<String> = None;
+    loop {
+        ensure!(!deadline.is_over(), "reading all payments did not end in time");
+        let cursor = after.map(|cursor| format!("&after={}", escaped(&cursor))).unwrap_or_default();
+        let page = read_page(&mut client, tenant, &format!("/payments?limit=1000{cursor}"))?;
+        for payment in page["payments"].as_array().context("a page has no `payments`")? {
+            let id = id_text(&payment["id"]).context("a payment has no `id`")?;
+            let customer = payment["customer"].as_str().context("a payment has no `customer`")?;
+            payments.entry(customer.to_owned()).or_default().push(id);
+        }
+        match id_text(&page["next"]) {
+            Some(cursor) => after = Some(cursor),
+            None => return Ok(payments),
+        }
+    }
+}
+
+fn read_page(client: &mut Client, tenant: Tenant, path: &str) -> anyhow::Result<Value> {
+    let request = Request {
+        method: "GET",
+        path: path.to_owned(),
+        headers: vec![("authorization", tenant.credentials())],
+        body: Vec::new(),
+    };
+    let response = client.send(&request).with_context(|| format!("GET {path}"))?;
+    ensure!(response.status == 200, "GET {path}: expected 200, got {}", response.status);
+    serde_json::from_slice(&response.body).with_context(|| format!("GET {path}"))
+}
+
+/// A cursor is the demo's own matter; whatever it holds must survive in a query.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.extend(format!("%{byte:02X}").chars());
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_survives_in_a_query() {
+        assert_eq!(escaped("pay_1-2.3~4"), "pay_1-2.3~4");
+        assert_eq!(escaped("a=b&c d/é"), "a%3Db%26c%20d%2F%C3%A9");
+    }
+}

@@ -1,0 +1,255 @@
+//! What the clients know: every key ever sent, and the first answer each of them got.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+
+use anyhow::bail;
+use serde_json::Value;
+
+use crate::http::Response;
+
+/// So many findings are spelled out; the rest is counted.
+const SPELLED_OUT_MAX: usize = 20;
+
+/// Whose key it is. The same text under another tenant is another key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Tenant {
+    Acme,
+    Globex,
+}
+
+/// One client action.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct KeyId {
+    pub(super) tenant: Tenant,
+    pub(super) key: String,
+}
+
+/// The parts of an answer that a replay repeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    status: u16,
+    location: Option<String>,
+    body: Vec<u8>,
+}
+
+/// What can be held against the demo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// A key with more than one payment.
+    Duplicate,
+    /// A client saw an answer, and its payment is not in the books.
+    Lost,
+    /// Two answers to one key differ.
+    Changed,
+    /// A key without a payment or without an answer, though it was sent until the end.
+    Missing,
+    /// An answer nobody asked for: a status other than 201, or a payment without a key.
+    Unexpected,
+}
+
+/// Shared by all clients.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) seed: u64,
+    key_count_max: usize,
+    pages: Mutex<Pages>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    keys: HashMap<KeyId, Option<Answer>>,
+    /// Complete answers, refusals not among them.
+    answers: u64,
+    /// Answers that were compared with an earlier one to the same key.
+    replays: u64,
+    /// 409 and other answers that ask to come again.
+    refusals: u64,
+    /// Requests that were sent and whose answer never came, or not to its end.
+    cut_off: u64,
+    /// How many of the answers came while the demo was being killed.
+    under_load: u64,
+    faults: Vec<(Fault, String)>,
+}
+
+/// The end of a run.
+#[derive(Debug)]
+pub(super) struct Report {
+    kills: u64,
+    keys: usize,
+    answers: u64,
+    replays: u64,
+    refusals: u64,
+    cut_off: u64,
+    under_load: u64,
+    pub(super) faults: Vec<(Fault, String)>,
+    seed: u64,
+    seconds: f64,
+}
+
+impl Tenant {
+    pub(super) const ALL: [Self; 2] = [Self::Acme, Self::Globex];
+
+    pub(super) fn credentials(self) -> String {
+        match self {
+            Self::Acme => "Bearer demo-acme".to_owned(),
+            Self::Globex => "Bearer demo-globex".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {:?}", self.key, self.tenant)
+    }
+}
+
+impl Answer {
+    pub(super) fn of(response: Response) -> Self {
+        let location = response.header("location").map(str::to_owned);
+        Self { status: response.status, location, body: response.body }
+    }
+
+    /// The payment's id, as text.
+    pub(super) fn payment_id(&self) -> Option<String> {
+        let body: Value = serde_json::from_slice(&self.body).ok()?;
+        id_text(&body["id"])
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let location = self.location.as_deref().unwrap_or("nowhere");
+        write!(f, "{} {location} {}", self.status, String::from_utf8_lossy(&self.body))
+    }
+}
+
+/// An id is text or a number; both are compared as text.
+pub(super) fn id_text(id: &Value) -> Option<String> {
+    match id {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+impl Ledger {
+    pub(super) fn new(seed: u64, key_count_max: usize) -> Self {
+        Self { seed, key_count_max, pages: Mutex::default() }
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().expect("writing in the ledger does not panic")
+    }
+
+    /// Writes a key down before it is sent for the first time; `false` when there are enough keys.
+    pub(super) fn open(&self, id: &KeyId) -> bool {
+        let mut pages = self.pages();
+        if pages.keys.len() >= self.key_count_max {
+            return false;
+        }
+        pages.keys.insert(id.clone(), None);
+        true
+    }
+
+    /// Writes down an answer that a client has read to its end.
+    pub(super) fn answered(&self, id: &KeyId, answer: Answer) {
+        let mut pages = self.pages();
+        pages.answers += 1;
+        if answer.status != 201 {
+            pages.faults.push((Fault::Unexpected, format!("{id}: answered {answer}")));
+        }
+        match pages.keys.get(id).cloned().flatten() {
+            None => {
+                pages.keys.insert(id.clone(), Some(answer));
+            }
+            Some(first) => {
+                pages.replays += 1;
+                if first != answer {
+                    let line = format!("{id}: first {first}, later {answer}");
+                    pages.faults.push((Fault::Changed, line));
+                }
+            }
+        }
+    }
+
+    pub(super) fn refused(&self) {
+        self.pages().refusals += 1;
+    }
+
+    pub(super) fn cut_off(&self) {
+        self.pages().cut_off += 1;
+    }
+
+    /// The killing is over; what comes now is the last round.
+    pub(super) fn load_is_over(&self) {
+        let mut pages = self.pages();
+        pages.under_load = pages.answers;
+    }
+
+    pub(super) fn fault(&self, fault: Fault, line: String) {
+        self.pages().faults.push((fault, line));
+    }
+
+    /// Every key ever sent, with the first answer to it.
+    pub(super) fn entries(&self) -> Vec<(KeyId, Option<Answer>)> {
+        self.pages().keys.iter().map(|(id, answer)| (id.clone(), answer.clone())).collect()
+    }
+
+    pub(super) fn report(self, kills: u64, seconds: f64) -> Report {
+        let pages = self.pages.into_inner().expect("writing in the ledger does not panic");
+        Report {
+            kills,
+            keys: pages.keys.len(),
+            answers: pages.answers,
+            replays: pages.replays,
+            refusals: pages.refusals,
+            cut_off: pages.cut_off,
+            under_load: pages.under_load,
+            faults: pages.faults,
+            seed: self.seed,
+            seconds,
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn count(&self, fault: Fault) -> usize {
+        self.faults.iter().filter(|(own, _)| *own == fault).count()
+    }
+
+    /// An error if anything was found, or if nothing was compared.
+    pub(super) fn judge(&self) -> anyhow::Result<()> {
+        if !self.faults.is_empty() {
+            bail!("{} findings", self.faults.len());
+        }
+        if self.under_load == 0 || self.replays == 0 {
+            bail!("nothing was compared; the clients never got through");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "kills             {}", self.kills)?;
+        writeln!(f, "keys              {}", self.keys)?;
+        writeln!(f, "answers seen      {}", self.answers)?;
+        writeln!(f, "  between kills   {}", self.under_load)?;
+        writeln!(f, "replays compared  {}", self.replays)?;
+        writeln!(f, "told to wait      {}", self.refusals)?;
+        writeln!(f, "cut off           {}", self.cut_off)?;
+        writeln!(f, "duplicates        {}", self.count(Fault::Duplicate))?;
+        writeln!(f, "lost answers      {}", self.count(Fault::Lost))?;
+        writeln!(f, "changed answers   {}", self.count(Fault::Changed))?;
+        writeln!(f, "missing           {}", self.count(Fault::Missing))?;
+        writeln!(f, "unexpected        {}", self.count(Fault::Unexpected))?;
+        writeln!(f, "seed              {}", self.seed)?;
+        writeln!(f, "seconds           {:.1}", self.seconds)?;
+        for (fault, line) in self.faults.iter().take(SPELLED_OUT_MAX) {
+            writeln!(f, "{fault:?}: {line}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! The demo as a process of ours: built, started on a private port, killed by its pid.
+
+use std::fs::{File, OpenOptions};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::clock::{Stopwatch, wait_until};
+use crate::guard::{Guard, Running};
+use crate::process;
+use crate::workspace::Workspace;
+
+/// How long the demo may take until it answers; a loaded machine is no finding.
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// How a program of the workspace is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Build {
+    Debug,
+    Release,
+}
+
+/// What is needed to start the demo again and again on the same data.
+pub(crate) struct Stage<'a> {
+    binary: PathBuf,
+    folder: PathBuf,
+    guard: &'a Guard,
+}
+
+/// A running demo. Dropping it kills it.
+pub(crate) struct Demo<'a> {
+    child: Child,
+    running: Option<Running>,
+    guard: &'a Guard,
+    log: PathBuf,
+    pub(crate) address: SocketAddr,
+    started: Stopwatch,
+}
+
+impl Build {
+    pub(crate) fn of(is_release: bool) -> Self {
+        if is_release { Self::Release } else { Self::Debug }
+    }
+
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Debug => &[],
+            Self::Release => &["--release"],
+        }
+    }
+
+    /// Builds the `firstwrite` binary; returns where it is.
+    pub(crate) fn binary(self, workspace: &Workspace) -> anyhow::Result<PathBuf> {
+        let mut command = workspace.cargo();
+        command.arg("build").args(self.arguments());
+        command.args(["--package", "firstwrite-server", "--bin", "firstwrite"]);
+        command.arg("--message-format=json-render-diagnostics");
+        println!("$ {}", process::spelled(&command));
+        let messages = process::read(&mut command)?;
+        built_program(&messages).context("cargo built no binary called `firstwrite`")
+    }
+}
+
+impl<'a> Stage<'a> {
+    /// Builds the demo and makes an empty folder for it.
+    pub(crate) fn new(
+        workspace: &Workspace,
+        build: Build,
+        name: &str,
+        guard: &'a Guard,
+    ) -> anyhow::Result<Self> {
+        let binary = build.binary(workspace)?;
+        let folder = workspace.target.join("xtask").join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make the folder {}", workspace.spoken(&folder)))?;
+        Ok(Self { binary, folder, guard })
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Starts the demo on `port`; it may not answer yet.
+    pub(crate) fn start(&self, port: u16) -> anyhow::Result<Demo<'a>> {
+        let log = self.folder.join("demo.log");
+        let output = open_log(&log)?;
+        let mut command = Command::new(&self.binary);
+        command.arg("demo").args(["--listen", &format!("127.0.0.1:{port}")]);
+        command.arg("--store").arg(format!("sqlite:{}", self.folder.join("demo.db").display()));
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let started = Stopwatch::start();
+        let child = command.current_dir(&self.folder).spawn().context("cannot start the demo")?;
+        let running = Running::new(child.id(), "KILL");
+        if let Some(running) = &running {
+            self.guard.watch(running);
+        }
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Ok(Demo { child, running, guard: self.guard, log, address, started })
+    }
+
+    /// Deletes the folder; not called after a failure, when the data is evidence.
+    pub(crate) fn clear(self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            println!("leaving {}: {error}", self.folder.display());
+        }
+    }
+}
+
+impl Demo<'_> {
+    /// Waits until the demo accepts connections; returns how long that took from its start.
+    pub(crate) fn wait_until_ready(&mut self) -> anyhow::Result<Duration> {
+        let mut has_ended = false;
+        let is_ready = wait_until(START_MAX, || {
+            has_ended = self.child.try_wait().is_ok_and(|status| status.is_some());
+            has_ended || TcpStream::connect_timeout(&self.address, START_MAX).is_ok()
+        });
+        let took = self.started.elapsed();
+        if is_ready && !has_ended {
+            return Ok(took);
+        }
+        let last = self.output().lines().next_back().unwrap_or("nothing").to_owned();
+        let what = if has_ended { "ended" } else { "did not listen" };
+        bail!("the demo {what} after {:.1} s; its last words: {last}", took.as_secs_f64());
+    }
+
+    /// All that the demo has printed so far, in this run and earlier ones on the same stage.
+    pub(crate) fn output(&self) -> String {
+        std::fs::read(&self.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// SIGKILL, to this one process; then waits until the kernel has buried it.
+    pub(crate) fn kill(mut self) -> anyhow::Result<()> {
+        self.end().context("cannot kill the demo")
+    }
+
+    fn end(&mut self) -> std::io::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        if let Some(running) = self.running.take() {
+            self.guard.forget(&running);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Demo<'_> {
+    fn drop(&mut self) {
+        if self.running.is_some()
+            && let Err(error) = self.end()
+        {
+            eprintln!("cannot stop the demo: {error}");
+        }
+    }
+}
+
+/// A port nobody listens on just now.
+pub(crate) fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
+    Ok(listener.local_addr().context("no free port")?.port())
+}
+
+fn open_log(path: &Path) -> anyhow::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn built_program(messages: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "firstwrite")
+        .filter(|message| message["target"]["kind"][0] == "bin")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binary_is_found_among_the_messages() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"firstwrite","kind":["lib"]},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"firstwrite","kind":["bin"]},"executable":"/t/debug/firstwrite"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(built_program(messages), Some(PathBuf::from("/t/debug/firstwrite")));
+        assert_eq!(built_program(""), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! Tasks of this repository: `cargo xtask <task>`.
+//!
+//! Everything a contributor or a build machine runs goes through here, so that there is one way to do it.
+//! This crate depends on none of the others: it builds them, runs them and looks at them from outside.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "telling a person at a terminal what happens is what this program is for"
+)]
+
+mod args;
+mod ci;
+mod clock;
+mod crash;
+mod demo;
+mod demo_check;
+mod forward;
+mod guard;
+mod http;
+mod packages;
+mod process;
+mod random;
+mod services;
+mod steps;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use args::{Args, Usage};
+use workspace::Workspace;
+
+/// One thing this program can do.
+struct Task {
+    name: &'static str,
+    /// What may follow the name.
+    usage: &'static str,
+    /// One line for the list of tasks.
+    about: &'static str,
+    /// The rest, shown by `cargo xtask <task> --help`.
+    details: &'static str,
+    run: fn(&Workspace, Args) -> anyhow::Result<()>,
+}
+
+const TASKS: &[Task] = &[
+    Task {
+        name: "test",
+        usage: "[--full]",
+        about: "everything that shows the project works; the one command for a fresh machine",
+        details: test::HELP,
+        run: test::run,
+    },
+    Task {
+        name: "ci",
+        usage: "[--full]",
+        about: "format, lints, docs, tidy, each feature alone, then `test`",
+        details: ci::HELP,
+        run: ci::run,
+    },
+    Task {
+        name: "tidy",
+        usage: "",
+        about: "the habits of this repository, checked",
+        details: tidy::HELP,
+        run: tidy::run,
+    },
+    Task {
+        name: "services",
+        usage: "up|down|status [postgres|mariadb|redis ...]",
+        about: "database servers on loopback, in private folders and on private ports",
+        details: services::HELP,
+        run: services::run,
+    },
+    Task {
+        name: "crash",
+        usage: "[--kills N] [--seconds MAX] [--seed S] [--release]",
+        about: "kill -9 the demo under load; count payments and compare answers",
+        details: crash::HELP,
+        run: crash::run,
+    },
+    Task {
+        name: "demo-check",
+        usage: "[--release]",
+        about: "run the commands the demo prints, exactly as printed",
+        details: demo_check::HELP,
+        run: demo_check::run,
+    },
+    Task {
+        name: "sim",
+        usage: "[--histories N] [--seed N] ...",
+        about: "the seeded simulator, in release mode",
+        details: forward::SIM_HELP,
+        run: forward::sim,
+    },
+    Task {
+        name: "model",
+        usage: "[...]",
+        about: "the exhaustive model, in release mode",
+        details: forward::MODEL_HELP,
+        run: forward::model,
+    },
+    Task {
+        name: "bench",
+        usage: "[layer|sqlite [...]]",
+        about: "measurements; without a name, lists them",
+        details: forward::BENCH_HELP,
+        run: forward::bench,
+    },
+];
+
+/// Something ran and did not succeed.
+const FAILED: u8 = 1;
+/// The command line made no sense; nothing was run.
+const MISUSED: u8 = 2;
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let Some(name) = words.next() else {
+        print!("{}", overview());
+        return ExitCode::from(MISUSED);
+    };
+    if matches!(name.as_str(), "help" | "--help" | "-h") {
+        print!("{}", overview());
+        return ExitCode::SUCCESS;
+    }
+    if name == guard::TASK {
+        guard::stand_watch();
+        return ExitCode::SUCCESS;
+    }
+    let Some(task) = TASKS.iter().find(|task| task.name == name) else {
+        eprintln!("xtask: there is no task `{name}`; `cargo xtask --help` lists them");
+        return ExitCode::from(MISUSED);
+    };
+    let args = Args::new(words.collect());
+    if args.ask_for_help() {
+        println!("cargo xtask {} {}\n\n{}\n\n{}", task.name, task.usage, task.about, task.details);
+        return ExitCode::SUCCESS;
+    }
+    match Workspace::load().and_then(|workspace| (task.run)(&workspace, args)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {name}: {error:#}");
+            if error.is::<Usage>() {
+                eprintln!("usage: cargo xtask {} {}", task.name, task.usage);
+                return ExitCode::from(MISUSED);
+            }
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn overview() -> String {
+    let lines = TASKS.iter().map(|task| format!("  {:<11} {}", task.name, task.about));
+    let tasks = lines.collect::<Vec<_>>().join("\n");
+    format!(
+        "cargo xtask <task>\n\n{tasks}\n\n`cargo xtask <task> --help` says more. \
+         Exit codes: 0 all good, 1 something failed, 2 misused.\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_is_in_the_overview() {
+        let text = overview();
+        for task in TASKS {
+            assert!(text.contains(task.name), "{} is missing from the overview", task.name);
+        }
+    }
+}

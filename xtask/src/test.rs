@@ -1,0 +1,167 @@
+//! `cargo xtask test`: everything that shows the project works, on a machine that has only Rust.
+
+mod suites;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+
+use crate::args::Args;
+use crate::demo::Build;
+use crate::guard::Guard;
+use crate::packages::{self, C_COMPILER, CURL};
+use crate::services::{Recipe, Services};
+use crate::steps::{Counts, Row, Steps};
+use crate::workspace::Workspace;
+use crate::{crash, demo_check, forward, process, tidy};
+use suites::SuiteReader;
+
+pub(crate) const HELP: &str = "\
+Installs what is missing (as root, from Debian packages; otherwise says what to install), starts the
+servers the suites need, and runs: tidy, all tests and doc tests with all features, the simulator, the
+demo's own commands, and a crash run. Nothing is left running, also after Ctrl-C.
+
+  --full   more histories, more kills, release builds; for a release, not for every change
+
+The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,
+nothing was ignored, and something ran.";
+
+/// Servers the suites need. None yet: what they run on so far is a library.
+const SERVERS: &[&Recipe] = &[];
+
+/// How long the longer steps take.
+struct Size {
+    histories: u64,
+    kills: u64,
+    build: Build,
+}
+
+const SHORT: Size = Size { histories: 100_000, kills: 30, build: Build::Debug };
+const FULL: Size = Size { histories: 1_000_000, kills: 200, build: Build::Release };
+
+pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
+    let size = if args.flag("--full") { FULL } else { SHORT };
+    args.finish()?;
+    let mut steps = Steps::default();
+    run_steps(workspace, &size, &mut steps)?;
+    conclude(&steps)
+}
+
+fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::Result<()> {
+    let guard = Guard::start()?;
+    if !steps.check("programs from the system", || packages::ensure(&[C_COMPILER, CURL])) {
+        return Ok(());
+    }
+    let mut services = Services::none();
+    if !SERVERS.is_empty() {
+        let folder = workspace.target.join("services").join(format!("run-{}", std::process::id()));
+        if !steps.check("servers", || {
+            services = Services::start(SERVERS, &folder, &guard)?;
+            Ok(())
+        }) {
+            return Ok(());
+        }
+    }
+    steps.measure("tidy", || Ok(vec![Row::new("tidy", tidy::count(workspace)?)]));
+    let mut names = BTreeMap::new();
+    let is_built = steps.check("build the tests", || {
+        names = build_tests(workspace)?;
+        Ok(())
+    });
+    if is_built {
+        steps.measure("cargo test", || run_tests(workspace, &names, &services));
+    }
+    // The servers have done their part; the machine is small.
+    drop(services);
+    steps.check("simulator", || {
+        forward::run_sim(workspace, size.build, &["--histories", &size.histories.to_string()])
+    });
+    steps.check("demo check", || demo_check::check(workspace, size.build, &guard));
+    steps.check("crash run", || {
+        crash::check(workspace, &crash::Plan::of(size.kills, size.build), &guard)
+    });
+    Ok(())
+}
+
+/// Prints the table and the last line; an error unless all is well.
+fn conclude(steps: &Steps) -> anyhow::Result<()> {
+    let totals = steps.totals();
+    println!("\n{}", steps.table());
+    for problem in &steps.problems {
+        println!("failed: {problem}");
+    }
+    let skipped =
+        if totals.ignored > 0 { format!(", {} skipped", totals.ignored) } else { String::new() };
+    println!("{} passed, {} failed{skipped}", totals.passed, totals.failed);
+    if totals.failed > 0 {
+        bail!("not all is well; look for FAILED above");
+    }
+    if totals.ignored > 0 {
+        bail!("a test was ignored; make it run or delete it");
+    }
+    if totals.passed == 0 {
+        bail!("nothing ran");
+    }
+    Ok(())
+}
+
+/// Builds all tests; returns what each test program is called, by its file name.
+fn build_tests(workspace: &Workspace) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut command = workspace.cargo();
+    command.args(["test", "--workspace", "--all-features", "--no-run"]);
+    command.arg("--message-format=json-render-diagnostics");
+    println!("$ {}", process::spelled(&command));
+    Ok(suites::names_of_programs(&process::read(&mut command)?))
+}
+
+fn run_tests(
+    workspace: &Workspace,
+    names: &BTreeMap<String, String>,
+    services: &Services<'_>,
+) -> anyhow::Result<Vec<Row>> {
+    let mut command = workspace.cargo();
+    command.args(["test", "--workspace", "--all-features", "--no-fail-fast"]);
+    command.envs(services.environment());
+    // A suite that cannot reach its server fails instead of passing without having run.
+    command.env("FIRSTWRITE_TEST_REQUIRE", "all");
+    command.env("CARGO_TERM_COLOR", "never");
+    let mut reader = SuiteReader::new(names);
+    let status = process::read_lines(command, |line| {
+        println!("{line}");
+        reader.line(line);
+    })?;
+    let (suites, noteworthy) = reader.finish();
+    for line in &noteworthy {
+        println!("note: {line}");
+    }
+    let mut counts = Counts::default();
+    for suite in &suites {
+        counts.add(suite.counts);
+    }
+    if counts.passed + counts.failed == 0 {
+        bail!("no test ran ({status})");
+    }
+    if !status.success() && counts.failed == 0 {
+        return Err(anyhow::anyhow!("{status}")).context("cargo test failed outside any test");
+    }
+    Ok(suites)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn concluded(counts: Counts) -> Result<(), String> {
+        let mut steps = Steps::default();
+        steps.measure("suite", || Ok(vec![Row::new("suite", counts)]));
+        conclude(&steps).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_tests_that_ran_and_passed_are_good() {
+        assert!(concluded(Counts { passed: 1, failed: 0, ignored: 0 }).is_ok());
+        assert!(concluded(Counts { passed: 1, failed: 1, ignored: 0 }).is_err());
+        assert!(concluded(Counts { passed: 1, failed: 0, ignored: 1 }).is_err());
+        assert!(concluded(Counts::default()).is_err());
+    }
+}
