@@ -6,6 +6,8 @@
 //! Start with [`judge()`], the one place where the protocol is decided; [`protocol`] carries its
 //! verdicts out over any [`Store`]; [`MemoryStore`] is the simplest store that is right.
 
+#[doc(hidden)]
+pub mod crash_point;
 mod fingerprint;
 mod judge;
 mod key;
@@ -26,7 +28,7 @@ pub use fingerprint::{
 };
 pub use judge::{Request, Verdict, judge, judge_lapsed};
 pub use key::{Key, KeyError};
-pub use memory::{MemoryStore, MemoryTx};
+pub use memory::{HeldMemoryTx, MemoryStore, MemoryTx};
 pub use message::{Message, MessageError};
 pub use outcome::{Body, HeaderPolicy, KeptHeaders, Outcome};
 pub use policy::{
@@ -38,8 +40,9 @@ pub use record::{
 };
 pub use rejection::{Rejection, RejectionKind};
 pub use store::{
-    BoxError, BoxFuture, Capabilities, Certainty, Change, Conclusion, Found, Guard, Inserted, Page,
-    Query, Seen, Store, StoreError, StoreErrorKind, Swapped, Transacted, TransactionalStore, Write,
+    AsyncTransactionalStore, Begun, BoxError, BoxFuture, Capabilities, Certainty, Change,
+    Conclusion, Found, Guard, Inserted, Page, Query, Seen, Store, StoreError, StoreErrorKind,
+    Swapped, Transacted, TransactionalStore, Write,
 };
 pub use tenant::{RecordId, Tenant, TenantError};
 pub use time::Timestamp;

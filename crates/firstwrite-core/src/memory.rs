@@ -3,7 +3,9 @@
 //! For tests, examples and the simulator. It forgets everything when the process ends, and says so
 //! in its capabilities.
 
-use std::collections::{BTreeMap, HashMap};
+mod held;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +17,8 @@ use crate::{
     AuditEntry, Audited, BoxFuture, Capabilities, Draft, Lease, Message, Record, RecordId, State,
     Store, StoreError, StoreErrorKind, Timestamp, TransactionalStore,
 };
+
+pub use held::HeldMemoryTx;
 
 /// A store in memory. Clones share one content.
 #[derive(Clone)]
@@ -39,6 +43,8 @@ struct Content {
     audits: HashMap<RecordId, Vec<Audited>>,
     rows: BTreeMap<String, String>,
     messages: Vec<Message>,
+    /// The ids on which a transaction is open.
+    held: HashSet<RecordId>,
 }
 
 impl MemoryStore {

@@ -16,7 +16,7 @@ use crate::{
 
 mod atomic;
 
-pub use atomic::{Atomic, atomic};
+pub use atomic::{Atomic, Began, Held, abandon, atomic, begin, conclude};
 
 /// How often a move is tried again after it met a rival or lost an acknowledgement. Each round
 /// means that somebody else moved the same record in between; more than a few in a row is a fault.
@@ -180,12 +180,14 @@ pub async fn reserve(
     nonce: u64,
 ) -> Result<Reserved, StoreError> {
     let state = DraftState::Reserved { lease_for: policy.lease };
+    crate::crash_point!("reserve-before");
     let (fence, state) = match place(store, request, policy, nonce, &state).await? {
         Placed::Written(fence, state) => (fence, state),
         Placed::Refused(verdict, found) => return Ok(Reserved::Refused(verdict, found)),
     };
     let lease_until = state.lease_until().unwrap_or_default();
     let lease_for = policy.lease;
+    crate::crash_point!("reserve-after");
     Ok(Reserved::Granted(Reservation { id: request.id, fence, lease_until, lease_for }))
 }
 
@@ -232,12 +234,14 @@ pub async fn complete(
     outcome: Outcome,
     retention: Retention,
 ) -> Result<Completed, Box<Undone>> {
+    crate::crash_point!("complete-before");
     let mut lost_acknowledgement = false;
     loop {
         let change = Change::Complete { outcome: outcome.clone(), retention };
         let guard = Guard::Owner(reservation.fence);
         match store.swap(reservation.id, guard, change, None).await {
             Ok(Swapped::Done(now)) => {
+                crate::crash_point!("complete-after");
                 return Ok(Completed::Kept { retained_until: now.plus(retention.replay_for) });
             }
             Ok(Swapped::Moved(found)) => {
@@ -324,6 +328,7 @@ pub async fn sweep_once(store: &dyn Store, limit: usize) -> Result<Swept, StoreE
             Swapped::Done(_) => swept.uncertain += 1,
             Swapped::Moved(_) => swept.moved += 1,
         }
+        crate::crash_point!("sweep-between");
     }
     Ok(swept)
 }

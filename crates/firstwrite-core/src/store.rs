@@ -80,6 +80,44 @@ pub trait TransactionalStore: Store {
         W: for<'t> FnOnce(&mut Self::Tx<'t>, Option<Found>) -> Conclusion<T> + Send + 'static;
 }
 
+/// A store whose transactions a handler holds open over its own awaits, as drivers over a network
+/// do it.
+///
+/// What begins here ends in [`conclude`](Self::conclude). A transaction that is dropped instead is
+/// rolled back.
+pub trait AsyncTransactionalStore: Store {
+    /// What a handler works with inside the transaction.
+    type Tx: Send + 'static;
+
+    /// Begins a transaction, tries to lock `id` in it without waiting, and looks `id` up.
+    fn begin(
+        &self,
+        id: RecordId,
+    ) -> impl Future<Output = Result<Begun<Self::Tx>, StoreError>> + Send;
+
+    /// Ends the transaction by committing or undoing what `write` says.
+    ///
+    /// The record's uniqueness is the arbiter, whatever the lock said: if the draft meets a rival's
+    /// record, or finds that what it takes over has moved, everything is rolled back and what
+    /// stands is in [`Transacted::Rival`].
+    fn conclude(
+        &self,
+        tx: Self::Tx,
+        write: Write,
+    ) -> impl Future<Output = Result<Transacted<()>, StoreError>> + Send;
+}
+
+/// How the beginning of a transaction ended.
+#[derive(Debug)]
+pub enum Begun<Tx> {
+    /// It is open and holds the lock. What stands under the id, if anything.
+    Open(Tx, Option<Box<Found>>),
+    /// A completed record stands within its retention, so no attempt can run. Nothing is open.
+    Stands(Box<Found>),
+    /// Another transaction holds the lock: its attempt is in progress. Nothing is open.
+    Busy,
+}
+
 /// A record as a store found it, and the store's time at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -285,6 +323,9 @@ pub enum StoreErrorKind {
     Unsupported,
     /// The handler that ran inside its transaction panicked; everything was rolled back.
     Panicked,
+    /// It has lost acknowledged history (a fail-over to a standby that was behind): a key it does
+    /// not know may have been used, so nothing new is run until an operator has looked.
+    InDoubt,
 }
 
 /// Whether a failed step can have taken effect.
@@ -338,6 +379,7 @@ impl fmt::Display for StoreError {
             StoreErrorKind::Corrupt => "stored data cannot be understood",
             StoreErrorKind::Unsupported => "not supported by this store",
             StoreErrorKind::Panicked => "handler panicked",
+            StoreErrorKind::InDoubt => "acknowledged history was lost",
         };
         write!(f, "{}: {kind}", self.doing)?;
         if self.certainty == Certainty::Indeterminate {

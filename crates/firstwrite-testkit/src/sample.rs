@@ -21,7 +21,7 @@ pub fn key(value: &str) -> Key {
 
 /// A fingerprint; two bodies differ if and only if their numbers do.
 pub fn fingerprint(body: u8) -> Fingerprint {
-    let parts = PartDigests::from_bytes(&[body; 64]).expect("16 part digests of 4 bytes");
+    let parts = PartDigests::from_bytes(&[body; 32]).expect("16 part digests of 2 bytes");
     Fingerprint::from_stored(Fingerprint::VERSION, BodyForm::Canonical, [body; 32], parts)
 }
 

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use firstwrite_core::protocol::{self, Atomic};
-use firstwrite_core::{BoxError, Message, Policy, Request, StoreError, TransactionalStore};
+use firstwrite_core::protocol::{self, Atomic, Began};
+use firstwrite_core::{
+    AsyncTransactionalStore, BoxError, BoxFuture, Message, Policy, Request, StoreError,
+    StoreErrorKind, TransactionalStore,
+};
 use http::{Response, StatusCode};
 
 /// A handler as plain data.
@@ -77,12 +80,7 @@ where
             enqueue(tx, message).map_err(give_up)?;
         }
         match ending {
-            Ending::Answer(status, body) => {
-                let mut response = Response::new(body);
-                *response.status_mut() =
-                    StatusCode::from_u16(status).expect("scripts answer with valid statuses");
-                Ok(response)
-            }
+            Ending::Answer(status, body) => Ok(answer(status, body)),
             Ending::Fail => Err(ScriptFailed),
             // Past the panic hook: a planned panic does not print a backtrace.
             Ending::Panic => resume_unwind(Box::new("planned by the script")),
@@ -90,6 +88,65 @@ where
     };
     let ended = protocol::atomic(store, request, policy, nonce, work).await?;
     Ok(ScriptReport { ran: ran.load(Ordering::SeqCst), ended })
+}
+
+/// Runs `script` through [`protocol::begin`] and [`protocol::conclude`] on any store whose
+/// transactions a handler holds.
+///
+/// A planned panic drops the transaction, as unwinding through a handler does.
+pub async fn play_held<S, P, Q>(
+    store: &S,
+    script: Script,
+    put: P,
+    enqueue: Q,
+) -> Result<ScriptReport, StoreError>
+where
+    S: AsyncTransactionalStore,
+    P: for<'t> Fn(&'t mut S::Tx, String, String) -> BoxFuture<'t, Result<(), BoxError>>,
+    Q: for<'t> Fn(&'t mut S::Tx, Message) -> BoxFuture<'t, Result<(), BoxError>>,
+{
+    let Script { request, policy, nonce, rows, messages, ending } = script;
+    let mut held = match protocol::begin(store, request, policy, nonce).await? {
+        Began::Run(held) => held,
+        Began::Refused(verdict, found) => {
+            return Ok(ScriptReport { ran: false, ended: Atomic::Refused(verdict, found) });
+        }
+    };
+    let mut writes = Ok(());
+    for (name, value) in rows {
+        writes = if writes.is_ok() { put(&mut held, name, value).await } else { writes };
+    }
+    for message in messages {
+        writes = if writes.is_ok() { enqueue(&mut held, message).await } else { writes };
+    }
+    let ended = match (writes.map_err(give_up), ending) {
+        (Ok(()), Ending::Answer(status, body)) => {
+            match protocol::conclude(store, held, answer(status, body)).await? {
+                Atomic::Kept { response, retained_until } => {
+                    Atomic::Kept { response, retained_until }
+                }
+                Atomic::RolledBack(response) => Atomic::RolledBack(response),
+                Atomic::Refused(verdict, found) => Atomic::Refused(verdict, found),
+                Atomic::Failed(never) => match never {},
+            }
+        }
+        (Ok(()), Ending::Panic) => {
+            drop(held);
+            return Err(StoreError::definite(StoreErrorKind::Panicked, "running a script"));
+        }
+        (Ok(()), Ending::Fail) | (Err(ScriptFailed), _) => {
+            protocol::abandon(store, held).await?;
+            Atomic::Failed(ScriptFailed)
+        }
+    };
+    Ok(ScriptReport { ran: true, ended })
+}
+
+fn answer(status: u16, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(status).expect("scripts answer with valid statuses");
+    response
 }
 
 /// A row that cannot be written fails the handler, as it would in an application.

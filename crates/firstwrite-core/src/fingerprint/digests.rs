@@ -1,8 +1,9 @@
 //! Short digests of a request's parts, so that a mismatch can say what differs.
 //!
 //! A part is the method, the authority, the path, the query, one selected header, or one leaf of a
-//! JSON body: a scalar or an empty container. Four bytes are kept of each, keyed per record: enough
-//! to find the one that changed, too few to be the old value's digest, and of no use across records.
+//! JSON body: a scalar or an empty container. Two bytes are kept of each, keyed per record: enough
+//! to find the one that changed, nearly always, too few to be the old value's digest, and of no use
+//! across records. Every record carries them, so they are as few as serve.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -17,7 +18,7 @@ use super::form::Form;
 use super::{BodyForm, FingerprintRules, Secret};
 use crate::RecordId;
 
-/// Keyed 4-byte digests of a request's parts, in the order of the request's canonical form.
+/// Keyed 2-byte digests of a request's parts, in the order of the request's canonical form.
 ///
 /// A hint and no proof: requests are compared by the fingerprint's digest alone.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -36,13 +37,13 @@ pub(super) enum PartName<'a> {
 /// The key of all part digests of one record.
 pub(super) struct PartKey([u8; 16]);
 
-const DIGEST_BYTES: usize = 4;
+const DIGEST_BYTES: usize = 2;
 
 /// Begins what part keys are made from, so that none equals a fingerprint.
 const KEY_LABEL: &[u8] = b"firstwrite part key";
 
 impl PartDigests {
-    /// Covers any form a person fills in, and keeps a record within 256 bytes of its size without.
+    /// Covers any form a person fills in, and keeps a record within 128 bytes of its size without.
     pub const COUNT_MAX: usize = 64;
 
     /// From the bytes a store kept; `None` if they cannot be part digests.
@@ -188,6 +189,6 @@ impl<V: FnMut(PartName<'_>, [u8; DIGEST_BYTES]) -> ControlFlow<()>> Leaves<'_, V
 
 fn finish(mut hasher: SipHasher13, rest: &[u8]) -> [u8; DIGEST_BYTES] {
     hasher.write(rest);
-    let [a, b, c, d, ..] = hasher.finish().to_le_bytes();
-    [a, b, c, d]
+    let [a, b, ..] = hasher.finish().to_le_bytes();
+    [a, b]
 }

@@ -1,15 +1,21 @@
 //! The atomic mode: business rows, messages and the outcome in one commit.
+//!
+//! [`atomic`] hands a closure to a store that runs it; [`begin`], [`conclude`] and [`abandon`] are
+//! its twin for stores whose transactions a handler holds over its own awaits. Both decide by the
+//! same `judge` and the same `decide`.
 
+use std::convert::Infallible;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
 
 use super::draft;
-use crate::store::{Conclusion, Found, Transacted, Write};
+use crate::store::{Begun, Conclusion, Found, Transacted, Write};
 use crate::{
-    DraftState, Fence, Outcome, Policy, Request, StoreError, StoreErrorKind, Timestamp,
-    TransactionalStore, Verdict, judge,
+    AsyncTransactionalStore, Certainty, DraftState, Fence, Outcome, Policy, Request, State,
+    StoreError, StoreErrorKind, Timestamp, TransactionalStore, Verdict, judge,
 };
 
 /// How an atomic attempt ended.
@@ -48,20 +54,14 @@ where
 {
     let (id, rival_request, rival_policy) = (request.id, Arc::clone(&request), Arc::clone(&policy));
     let run = move |tx: &mut S::Tx<'_>, found: Option<Found>| {
-        let fence = match judge(found.as_ref(), &request, &policy) {
-            Verdict::Fresh => Fence::first(nonce),
-            Verdict::TakeOver { from } => from.next(nonce),
-            verdict @ (Verdict::Replay { .. }
-            | Verdict::InProgress { .. }
-            | Verdict::Mismatch
-            | Verdict::Uncertain
-            | Verdict::Expired
-            | Verdict::Unreadable) => {
-                return nothing(Attempt::Refused(verdict, found.map(Box::new)));
-            }
+        let fence = match right_to_run(found.as_ref(), &request, &policy, nonce) {
+            Ok(fence) => fence,
+            Err(verdict) => return nothing(Attempt::Refused(verdict, found.map(Box::new))),
         };
-        match work(tx) {
-            Ok(response) => conclude(response, &request, &policy, fence),
+        let worked = work(tx);
+        crate::crash_point!("atomic-worked");
+        match worked {
+            Ok(response) => decide(response, &request, &policy, fence),
             Err(error) => nothing(Attempt::Failed(error)),
         }
     };
@@ -73,22 +73,166 @@ where
         Transacted::Done(Attempt::RolledBack(response), _) => Atomic::RolledBack(response),
         Transacted::Done(Attempt::Failed(error), _) => Atomic::Failed(error),
         Transacted::Done(Attempt::Refused(verdict, found), _) => Atomic::Refused(verdict, found),
-        Transacted::Rival(found) => match judge(Some(&found), &rival_request, &rival_policy) {
-            // The rival is gone again already; the caller's retry will run.
-            Verdict::Fresh | Verdict::TakeOver { .. } => {
-                return Err(StoreError::definite(
-                    StoreErrorKind::Unavailable,
-                    "running a handler on a contended key",
-                ));
-            }
-            verdict @ (Verdict::Replay { .. }
-            | Verdict::InProgress { .. }
-            | Verdict::Mismatch
-            | Verdict::Uncertain
-            | Verdict::Expired
-            | Verdict::Unreadable) => Atomic::Refused(verdict, Some(found)),
-        },
+        Transacted::Rival(found) => {
+            Atomic::Refused(refused_by(&found, &rival_request, &rival_policy)?, Some(found))
+        }
     })
+}
+
+/// How a transaction that a handler will hold began.
+#[derive(Debug)]
+pub enum Began<Tx> {
+    /// The handler may work in it; end it with [`conclude`] or [`abandon`].
+    Run(Held<Tx>),
+    /// The handler must not run; the verdict says why. Nothing is open. What stands is missing where
+    /// a rival is at work that has not committed anything yet.
+    Refused(Verdict, Option<Box<Found>>),
+}
+
+/// An open transaction and the right to run the handler in it, once. Dropped, it is rolled back.
+#[derive(Debug)]
+#[must_use = "conclude or abandon it; if dropped, everything in it is rolled back"]
+pub struct Held<Tx> {
+    tx: Tx,
+    fence: Fence,
+    request: Arc<Request>,
+    policy: Arc<Policy>,
+}
+
+/// Begins a transaction on the record of `request` and judges what stands there.
+pub async fn begin<S: AsyncTransactionalStore>(
+    store: &S,
+    request: Arc<Request>,
+    policy: Arc<Policy>,
+    nonce: u64,
+) -> Result<Began<S::Tx>, StoreError> {
+    let (tx, found) = match store.begin(request.id).await? {
+        Begun::Open(tx, found) => (tx, found),
+        Begun::Stands(found) => {
+            let verdict = refused_by(&found, &request, &policy)?;
+            return Ok(Began::Refused(verdict, Some(found)));
+        }
+        // A rival works on the key and has written nothing that could be compared.
+        Begun::Busy => {
+            let verdict = Verdict::InProgress { remaining: policy.retry_after };
+            return Ok(Began::Refused(verdict, None));
+        }
+    };
+    crate::crash_point!("begin-after");
+    match right_to_run(found.as_deref(), &request, &policy, nonce) {
+        Ok(fence) => Ok(Began::Run(Held { tx, fence, request, policy })),
+        Err(verdict) => {
+            store.conclude(tx, Write::Nothing).await?;
+            Ok(Began::Refused(verdict, found))
+        }
+    }
+}
+
+/// Ends a transaction with the handler's answer: commits everything, the record alone, or nothing,
+/// as its status says.
+///
+/// Where the acknowledgement of the commit is lost, the record is asked for under its lock: if that
+/// can be had, the transaction is over, and what stands says how it ended.
+pub async fn conclude<S: AsyncTransactionalStore>(
+    store: &S,
+    held: Held<S::Tx>,
+    response: Response<Bytes>,
+) -> Result<Atomic<Infallible>, StoreError> {
+    let Held { tx, fence, request, policy } = held;
+    let Conclusion { write, answer } = decide::<Infallible>(response, &request, &policy, fence);
+    let is_written = !matches!(write, Write::Nothing);
+    crate::crash_point!("conclude-before");
+    let ended = match store.conclude(tx, write).await {
+        Err(error) if is_written && error.certainty() == Certainty::Indeterminate => {
+            return how_it_ended(store, error, &request, fence, answer).await;
+        }
+        ended => ended?,
+    };
+    crate::crash_point!("conclude-after");
+    Ok(match (ended, answer) {
+        (Transacted::Done((), now), Attempt::Kept(response)) => {
+            Atomic::Kept { response, retained_until: now.plus(policy.retention) }
+        }
+        (Transacted::Done((), _), Attempt::RolledBack(response)) => Atomic::RolledBack(response),
+        (Transacted::Done((), _), Attempt::Refused(verdict, found)) => {
+            Atomic::Refused(verdict, found)
+        }
+        (Transacted::Done((), _), Attempt::Failed(never)) => match never {},
+        (Transacted::Rival(found), _) => {
+            Atomic::Refused(refused_by(&found, &request, &policy)?, Some(found))
+        }
+    })
+}
+
+/// Ends a transaction in which the handler gave up: nothing of it stays.
+pub async fn abandon<S: AsyncTransactionalStore>(
+    store: &S,
+    held: Held<S::Tx>,
+) -> Result<(), StoreError> {
+    store.conclude(held.tx, Write::Nothing).await.map(drop)
+}
+
+/// Finds out how a transaction ended whose commit was not acknowledged.
+async fn how_it_ended<S: AsyncTransactionalStore>(
+    store: &S,
+    lost: StoreError,
+    request: &Request,
+    fence: Fence,
+    answer: Attempt<Infallible>,
+) -> Result<Atomic<Infallible>, StoreError> {
+    // Whatever fails now, what is not known is still whether the first commit took effect.
+    let found = match store.begin(request.id).await {
+        Ok(Begun::Open(tx, found)) => {
+            if store.conclude(tx, Write::Nothing).await.is_err() {
+                return Err(lost);
+            }
+            found
+        }
+        Ok(Begun::Stands(found)) => Some(found),
+        Ok(Begun::Busy) | Err(_) => return Err(lost),
+    };
+    match (found.map(|found| found.record), answer) {
+        (Some(record), Attempt::Kept(response)) if record.fence == fence => match record.state {
+            State::Completed { retained_until, .. } => {
+                Ok(Atomic::Kept { response, retained_until })
+            }
+            State::Reserved(_) | State::Uncertain => Err(lost),
+        },
+        // The lock was free and our record is not there: nothing of the transaction was kept.
+        _ => Err(StoreError::definite(StoreErrorKind::Unavailable, "committing a handler's work")
+            .caused_by(lost)),
+    }
+}
+
+/// The fence of the attempt that may run now, or why none may.
+fn right_to_run(
+    found: Option<&Found>,
+    request: &Request,
+    policy: &Policy,
+    nonce: u64,
+) -> Result<Fence, Verdict> {
+    match judge(found, request, policy) {
+        Verdict::Fresh => Ok(Fence::first(nonce)),
+        Verdict::TakeOver { from } => Ok(from.next(nonce)),
+        verdict @ (Verdict::Replay { .. }
+        | Verdict::InProgress { .. }
+        | Verdict::Mismatch
+        | Verdict::Uncertain
+        | Verdict::Expired
+        | Verdict::Unreadable) => Err(verdict),
+    }
+}
+
+/// What an attempt is told because a rival came first.
+fn refused_by(rival: &Found, request: &Request, policy: &Policy) -> Result<Verdict, StoreError> {
+    match right_to_run(Some(rival), request, policy, 0) {
+        Err(verdict) => Ok(verdict),
+        // The rival is gone again already; the caller's retry will run.
+        Ok(_) => Err(StoreError::definite(
+            StoreErrorKind::Unavailable,
+            "running a handler on a contended key",
+        )),
+    }
 }
 
 /// What the work inside the transaction hands out of it.
@@ -104,7 +248,7 @@ fn nothing<E>(answer: Attempt<E>) -> Conclusion<Attempt<E>> {
 }
 
 /// Decides what an answer commits.
-fn conclude<E>(
+fn decide<E>(
     response: Response<Bytes>,
     request: &Request,
     policy: &Policy,
@@ -124,4 +268,18 @@ fn conclude<E>(
     let draft = Box::new(draft(request, policy, fence, state));
     let write = if status.is_client_error() { Write::RecordOnly(draft) } else { Write::All(draft) };
     Conclusion { write, answer: Attempt::Kept(response) }
+}
+
+impl<Tx> Deref for Held<Tx> {
+    type Target = Tx;
+
+    fn deref(&self) -> &Tx {
+        &self.tx
+    }
+}
+
+impl<Tx> DerefMut for Held<Tx> {
+    fn deref_mut(&mut self) -> &mut Tx {
+        &mut self.tx
+    }
 }

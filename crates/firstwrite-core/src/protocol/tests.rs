@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::*;
-use crate::store::{Page, Query};
+use crate::store::{Begun, Page, Query, Transacted, Write};
 use crate::{
-    Audited, BoxFuture, Capabilities, Fingerprint, FingerprintRules, KeptHeaders, Key, MemoryStore,
-    OnLostAnswer, Parts, StateKind, Tenant,
+    AsyncTransactionalStore, Audited, BoxFuture, Capabilities, Fingerprint, FingerprintRules,
+    HeldMemoryTx, KeptHeaders, Key, MemoryStore, OnLostAnswer, Parts, StateKind, Tenant,
 };
 
 /// A store in memory with a clock to turn, whose acknowledgements can be lost.
@@ -406,4 +406,154 @@ fn a_server_error_a_failure_and_a_panic_leave_nothing() {
     assert_eq!(error.kind(), StoreErrorKind::Panicked);
     assert_eq!((bench.store.row_count(), bench.state()), (0, None));
     assert!(matches!(run(&bench, 201, || Ok(())).unwrap(), Atomic::Kept { .. }));
+}
+
+/// A store that loses the acknowledgement of a commit, before or after it took effect.
+#[derive(Clone, Debug)]
+struct Forgetful {
+    store: MemoryStore,
+    commits: bool,
+}
+
+impl Store for Forgetful {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        self.store.insert(draft)
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        self.store.swap(id, guard, change, audit)
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        self.store.get(id)
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        self.store.list(query)
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        self.store.lapsed(limit)
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        self.store.reap(limit)
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        self.store.audits(id)
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        self.store.now()
+    }
+}
+
+impl AsyncTransactionalStore for Forgetful {
+    type Tx = HeldMemoryTx;
+
+    async fn begin(&self, id: RecordId) -> Result<Begun<HeldMemoryTx>, StoreError> {
+        self.store.begin(id).await
+    }
+
+    async fn conclude(&self, tx: HeldMemoryTx, write: Write) -> Result<Transacted<()>, StoreError> {
+        if matches!(write, Write::Nothing) {
+            return self.store.conclude(tx, write).await;
+        }
+        let write = if self.commits { write } else { Write::Nothing };
+        self.store.conclude(tx, write).await?;
+        Err(StoreError::indeterminate(StoreErrorKind::Unavailable, "committing"))
+    }
+}
+
+fn begun<S: AsyncTransactionalStore>(store: &S, body: &str, nonce: u64) -> Began<S::Tx> {
+    let (request, policy) = (Arc::new(request(body)), Arc::new(Policy::default()));
+    now(begin(store, request, policy, nonce)).unwrap()
+}
+
+fn held<S: AsyncTransactionalStore>(store: &S, nonce: u64) -> Held<S::Tx> {
+    match begun(store, "first", nonce) {
+        Began::Run(held) => held,
+        Began::Refused(verdict, _) => panic!("expected a transaction, got {verdict:?}"),
+    }
+}
+
+fn answer(status: u16) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(b"answer"));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap();
+    response
+}
+
+#[test]
+fn a_held_transaction_commits_rows_and_outcome_and_refuses_a_duplicate() {
+    let bench = Bench::new();
+    let mut tx = held(&bench.store, 1);
+    tx.put("payment", "4990");
+    let Began::Refused(Verdict::InProgress { .. }, None) = begun(&bench.store, "first", 2) else {
+        panic!("a rival is refused while the transaction is open");
+    };
+    let ended = now(conclude(&bench.store, tx, answer(201))).unwrap();
+    assert!(matches!(ended, Atomic::Kept { .. }));
+    assert_eq!(bench.store.row("payment").as_deref(), Some("4990"));
+    let again = begun(&bench.store, "first", 3);
+    assert!(matches!(again, Began::Refused(Verdict::Replay { .. }, Some(_))), "{again:?}");
+    let other = begun(&bench.store, "other", 4);
+    assert!(matches!(other, Began::Refused(Verdict::Mismatch, Some(_))), "{other:?}");
+}
+
+#[test]
+fn a_held_transaction_keeps_a_client_error_without_its_rows_and_nothing_else() {
+    let bench = Bench::new();
+    let mut failed = held(&bench.store, 1);
+    failed.put("payment", "1");
+    let ended = now(conclude(&bench.store, failed, answer(500))).unwrap();
+    assert!(matches!(ended, Atomic::RolledBack(_)));
+    let mut given_up = held(&bench.store, 2);
+    given_up.put("payment", "2");
+    now(abandon(&bench.store, given_up)).unwrap();
+    let mut dropped = held(&bench.store, 3);
+    dropped.put("payment", "3");
+    drop(dropped);
+    assert_eq!((bench.store.row_count(), bench.state()), (0, None));
+    let mut refused = held(&bench.store, 4);
+    refused.put("payment", "4");
+    let ended = now(conclude(&bench.store, refused, answer(422))).unwrap();
+    assert!(matches!(ended, Atomic::Kept { .. }));
+    assert_eq!((bench.store.row_count(), bench.state()), (0, Some(StateKind::Completed)));
+}
+
+#[test]
+fn a_reservation_that_comes_in_between_rolls_a_held_transaction_back() {
+    let (bench, policy) = (Bench::new(), Policy::default());
+    let mut tx = held(&bench.store, 1);
+    tx.put("payment", "4990");
+    let rival = bench.granted(&policy, 2);
+    let ended = now(conclude(&bench.store, tx, answer(201))).unwrap();
+    assert!(matches!(ended, Atomic::Refused(Verdict::InProgress { .. }, Some(_))), "{ended:?}");
+    assert_eq!(bench.store.row_count(), 0);
+    assert!(matches!(bench.complete(rival, "rival"), Completed::Kept { .. }));
+}
+
+#[test]
+fn a_lost_acknowledgement_of_a_commit_is_settled_by_asking_under_the_lock() {
+    let (bench, commits) = (Bench::new(), true);
+    let store = Forgetful { store: bench.store.clone(), commits };
+    let ended = now(conclude(&store, held(&store, 1), answer(201))).unwrap();
+    assert!(matches!(ended, Atomic::Kept { .. }), "it was committed: {ended:?}");
+
+    let (bench, commits) = (Bench::new(), false);
+    let store = Forgetful { store: bench.store.clone(), commits };
+    let error = now(conclude(&store, held(&store, 1), answer(201))).unwrap_err();
+    assert_eq!(error.certainty(), Certainty::Definite, "it was not committed");
+    assert!(matches!(begun(&store, "first", 2), Began::Run(_)), "a retry runs at once");
 }

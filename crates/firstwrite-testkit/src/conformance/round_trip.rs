@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
 
 async fn every_field_of_a_fingerprint(harness: Harness) -> TestResult {
     let digest: [u8; 32] = std::array::from_fn(|at| u8::try_from(at * 7 + 1).unwrap_or(0));
-    let many: Vec<u8> = (0..=255).collect();
+    let many: Vec<u8> = (0..128).collect();
     for (at, (form, parts)) in [
         (BodyForm::Raw, Vec::new()),
         (BodyForm::Canonical, vec![0, 255, 0, 1]),
