@@ -279,7 +279,7 @@ async fn fill_reserved(store: &SqliteStore, keys: usize) {
 
 fn request() -> Request {
     let (tenant, key) = (tenant(), key());
-    let mut parts = [0; 32];
+    let mut parts = [0; 16];
     let mut digest = [0; 32];
     fastrand::fill(&mut parts);
     fastrand::fill(&mut digest);

@@ -21,18 +21,23 @@ pub struct OpenError {
     source: Option<BoxError>,
 }
 
-/// Opens the store at `url`, such as `sqlite:payments.db`.
+/// The addresses there are.
+const KNOWN: &str = "sqlite:FILE or postgres://USER@HOST/DATABASE";
+
+/// Opens the store at `url`, such as `sqlite:payments.db` or `postgres://shop@db.internal/shop`.
 ///
-/// Relative paths are taken from the working directory.
-pub fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
+/// Relative paths are taken from the working directory. The tables of a PostgreSQL store must be there;
+/// an SQLite file is made if it is not.
+pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
     // Only the scheme is ever repeated: what follows may hold a password.
     let Some((scheme, address)) = url.split_once(':') else {
-        return Err(OpenError::new("the store's address has no scheme; write sqlite:FILE"));
+        return Err(OpenError::new(format!("the store's address has no scheme; write {KNOWN}")));
     };
     match scheme {
         "sqlite" => open_sqlite(address, access),
+        "postgres" | "postgresql" => open_postgres(url, access).await,
         _ => Err(OpenError::new(format!(
-            "no store is known by the scheme `{}`; write sqlite:FILE",
+            "no store is known by the scheme `{}`; write {KNOWN}",
             scheme.escape_debug()
         ))),
     }
@@ -64,12 +69,29 @@ fn open_sqlite(_address: &str, _access: Access) -> Result<Arc<dyn Store>, OpenEr
     Err(OpenError::new("this build has no SQLite; build it again with the feature `sqlite`"))
 }
 
+#[cfg(feature = "postgres")]
+async fn open_postgres(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    use crate::PostgresStore;
+
+    let store = match access {
+        Access::Write => PostgresStore::connect(url).await?,
+        Access::ReadOnly => PostgresStore::connect_read_only(url).await?,
+    };
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "postgres"))]
+#[expect(clippy::unused_async, reason = "as with the feature")]
+async fn open_postgres(_url: &str, _access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    Err(OpenError::new("this build has no PostgreSQL; build it again with the feature `postgres`"))
+}
+
 impl OpenError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), source: None }
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self

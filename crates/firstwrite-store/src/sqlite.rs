@@ -7,8 +7,9 @@
 mod clock;
 mod connect;
 mod dictionary;
-mod encoding;
+pub(crate) mod doctor;
 mod fault;
+mod keys;
 mod listing;
 mod queue;
 mod readers;

@@ -10,11 +10,12 @@ use firstwrite_core::{
 use rusqlite::{Error, params};
 
 use super::dictionary::{Profile, number_of_form, number_of_lost_answer};
-use super::encoding::{encode_key, encode_outcome};
 use super::fault::{Failure, unavailable, unsupported};
+use super::keys::encode_key;
 use super::rows::{Standing, find};
 use super::session::Session;
 use super::tx::SqliteTx;
+use crate::encoding::{encode_fingerprint, encode_outcome};
 
 const TRANSACTING: &str = "running a handler";
 
@@ -244,7 +245,7 @@ impl Session {
                 self.dictionary.tenant_value(&self.connection, &record.tenant)?,
                 encode_key(&record.key),
                 self.dictionary.profile_value(&self.connection, profile)?,
-                fingerprint_bytes(record),
+                encode_fingerprint(&record.fingerprint),
                 record.fence.as_u64().cast_signed(),
                 created_at,
                 completed_at.as_millis().saturating_sub(created_at),
@@ -269,7 +270,7 @@ impl Session {
                 number_of_lost_answer(record.on_lost_answer),
                 record.fingerprint.version(),
                 number_of_form(record.fingerprint.form()),
-                fingerprint_bytes(record),
+                encode_fingerprint(&record.fingerprint),
                 record.fence.as_u64().cast_signed(),
                 record.created_at.as_millis(),
                 record.state.lease_until().map(Timestamp::as_millis),
@@ -313,12 +314,4 @@ fn retention_of(draft: &Draft) -> Option<Retention> {
         firstwrite_core::DraftState::Completed { retention, .. } => Some(retention),
         firstwrite_core::DraftState::Reserved { .. } => None,
     }
-}
-
-fn fingerprint_bytes(record: &Record) -> Vec<u8> {
-    let parts = record.fingerprint.parts().as_bytes();
-    let mut bytes = Vec::with_capacity(32 + parts.len());
-    bytes.extend_from_slice(record.fingerprint.digest());
-    bytes.extend_from_slice(parts);
-    bytes
 }

@@ -2,15 +2,15 @@
 //! and never a panic or a guess.
 
 use firstwrite_core::{
-    Fence, Fingerprint, Key, Lease, PartDigests, Record, RecordId, State, StoreError, Tenant,
-    Timestamp,
+    Fence, Fingerprint, Key, Lease, Record, RecordId, State, StoreError, Tenant, Timestamp,
 };
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
 use super::dictionary::{Dictionary, form_of, lost_answer_of};
-use super::encoding::{Unreadable, decode_key, decode_outcome};
 use super::fault::{corrupt, definite};
+use super::keys::decode_key;
+use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome};
 
 /// A record and where it stands.
 pub(super) struct Standing {
@@ -146,11 +146,7 @@ fn fingerprint(
     form: firstwrite_core::BodyForm,
     bytes: &[u8],
 ) -> Result<Fingerprint, StoreError> {
-    let (digest, parts) =
-        bytes.split_first_chunk().ok_or_else(|| corrupt("a fingerprint has at least 32 bytes"))?;
-    let parts = PartDigests::from_bytes(parts)
-        .ok_or_else(|| corrupt("part digests of an impossible length"))?;
-    Ok(Fingerprint::from_stored(version, form, *digest, parts))
+    decode_fingerprint(version, form, bytes).map_err(|Unreadable(what)| corrupt(what))
 }
 
 pub(super) fn column<'r>(row: &'r Row<'_>, index: usize) -> Result<ValueRef<'r>, StoreError> {

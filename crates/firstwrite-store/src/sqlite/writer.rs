@@ -106,6 +106,7 @@ fn run_batch(session: &Session, jobs: &mut VecDeque<Box<dyn Job>>) -> Result<(),
             break;
         }
     }
+    firstwrite_core::crash_point!("sqlite-before-commit");
     let ended = match broken {
         Some(trouble) => Ended { told: Err(trouble), goes_on: rolled_back(session) },
         None => match session.commit() {
@@ -113,6 +114,7 @@ fn run_batch(session: &Session, jobs: &mut VecDeque<Box<dyn Job>>) -> Result<(),
             Err(error) => commit_failed(session, &error),
         },
     };
+    firstwrite_core::crash_point!("sqlite-after-commit");
     for job in ran {
         job.answer(ended.told.as_ref().map(|&()| ()));
     }

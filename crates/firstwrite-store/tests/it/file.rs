@@ -17,30 +17,30 @@ fn refusal<T: std::fmt::Debug>(opened: Result<T, firstwrite_store::OpenError>) -
     text
 }
 
-#[test]
-fn an_address_says_scheme_and_file() {
+#[tokio::test]
+async fn an_address_says_scheme_and_file() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("a.db").display());
-    let store = open(&url, Access::Write).unwrap();
+    let store = open(&url, Access::Write).await.unwrap();
     assert!(store.capabilities().cover(Capabilities {
         transactions: true,
         durable: true,
         server_time: true,
         outbox: false
     }));
-    open(&url.replace("sqlite:", "sqlite://"), Access::ReadOnly).unwrap();
+    open(&url.replace("sqlite:", "sqlite://"), Access::ReadOnly).await.unwrap();
     for (url, part) in [
         ("payments.db", "no scheme"),
         ("redis://user:secret@host", "`redis`"),
         ("sqlite:", "names no file"),
         ("sqlite::memory:", "MemoryStore"),
     ] {
-        let text = refusal(open(url, Access::Write));
+        let text = refusal(open(url, Access::Write).await);
         assert!(text.contains(part) && !text.contains("secret"), "{text}");
     }
     let nowhere = format!("sqlite:{}", folder.path().join("no/such/folder/a.db").display());
-    assert!(refusal(open(&nowhere, Access::Write)).contains("folder exists"));
-    assert!(refusal(open(&nowhere, Access::ReadOnly)).contains("is not there"));
+    assert!(refusal(open(&nowhere, Access::Write).await).contains("folder exists"));
+    assert!(refusal(open(&nowhere, Access::ReadOnly).await).contains("is not there"));
 }
 
 #[tokio::test]

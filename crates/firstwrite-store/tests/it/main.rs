@@ -8,5 +8,6 @@ mod damage;
 mod file;
 mod full;
 mod group_commit;
+mod postgres_functions;
 mod records;
 mod shop;

@@ -99,7 +99,7 @@ pub(crate) fn completed(key: &str, body: &str) -> Draft {
 
 pub(crate) fn draft_of(tenant: &Tenant, key: &str, state: DraftState) -> Draft {
     let key = Key::new(key).unwrap();
-    let digests = PartDigests::from_bytes(&[7; 32]).unwrap();
+    let digests = PartDigests::from_bytes(&[7; 16]).unwrap();
     Draft {
         id: RecordId::of(tenant, &key),
         tenant: tenant.clone(),

@@ -1,21 +1,20 @@
 //! How keys, fingerprints and outcomes are written in a column. A stored format: what is here may
 //! be added to under a new version and never changed.
 //!
-//! - A **key** that is a UUID in its canonical form (lower case, 8-4-4-4-12) is a blob of its 16
-//!   bytes; any other key is text.
-//! - A **fingerprint** is one blob: the 32-byte digest, then the part digests.
-//! - An **outcome** is one blob: a byte of version and form, the status, the kept headers, the body.
-//!   What nearly every answer says (`content-type: application/json`) is one byte.
+//! - A **key** that is a UUID in its canonical form (lower case, 8-4-4-4-12) is its 16 bytes; how they
+//!   are told apart from a key's text is the store's own affair.
+//! - A **fingerprint** is one run of bytes: the 32-byte digest, then the part digests.
+//! - An **outcome** is one run of bytes: a byte of version and form, the status, the kept headers, the
+//!   body. What nearly every answer says (`content-type: application/json`) is one byte.
 
 use bytes::Bytes;
-use firstwrite_core::{Body, KeptHeaders, Key, Outcome};
+use firstwrite_core::{Body, BodyForm, Fingerprint, KeptHeaders, Outcome, PartDigests};
 use http::header::{HeaderName, HeaderValue};
 use http::{StatusCode, header};
-use rusqlite::types::{Value, ValueRef};
 
 /// Bytes that are not what this build writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unreadable(pub(super) &'static str);
+pub(crate) struct Unreadable(pub(crate) &'static str);
 
 /// The upper half of an outcome's first byte.
 const VERSION: u8 = 0x10;
@@ -43,29 +42,27 @@ const PAIRS: [(HeaderName, &str); 5] = [
 ];
 const PAIRS_FROM: u8 = 64;
 
-pub(super) fn encode_key(key: &Key) -> Value {
-    match pack_uuid(key.as_str()) {
-        Some(bytes) => Value::Blob(bytes.to_vec()),
-        None => Value::Text(key.as_str().to_owned()),
-    }
+pub(crate) fn encode_fingerprint(fingerprint: &Fingerprint) -> Vec<u8> {
+    let parts = fingerprint.parts().as_bytes();
+    let mut bytes = Vec::with_capacity(fingerprint.digest().len() + parts.len());
+    bytes.extend_from_slice(fingerprint.digest());
+    bytes.extend_from_slice(parts);
+    bytes
 }
 
-pub(super) fn decode_key(value: ValueRef<'_>) -> Result<Key, Unreadable> {
-    let unreadable = Unreadable("a key is neither 16 bytes nor visible text");
-    match value {
-        ValueRef::Blob(bytes) => {
-            let bytes: [u8; 16] = bytes.try_into().map_err(|_wrong_length| unreadable)?;
-            Key::new(&unpack_uuid(bytes)).map_err(|_impossible| unreadable)
-        }
-        ValueRef::Text(text) => {
-            let text = std::str::from_utf8(text).map_err(|_not_text| unreadable)?;
-            Key::new(text).map_err(|_not_a_key| unreadable)
-        }
-        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => Err(unreadable),
-    }
+pub(crate) fn decode_fingerprint(
+    version: u8,
+    form: BodyForm,
+    bytes: &[u8],
+) -> Result<Fingerprint, Unreadable> {
+    let (digest, parts) =
+        bytes.split_first_chunk().ok_or(Unreadable("a fingerprint has at least 32 bytes"))?;
+    let parts =
+        PartDigests::from_bytes(parts).ok_or(Unreadable("part digests of an impossible length"))?;
+    Ok(Fingerprint::from_stored(version, form, *digest, parts))
 }
 
-pub(super) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
+pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
     let (form, body) = match &outcome.body {
         Body::Bytes(bytes) => (FORM_WHOLE, &bytes[..]),
         Body::Tombstone => (FORM_TOMBSTONE, &[][..]),
@@ -96,7 +93,7 @@ pub(super) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
     out
 }
 
-pub(super) fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Unreadable> {
+pub(crate) fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Unreadable> {
     let mut rest = Reader(bytes);
     let first = rest.byte()?;
     if first & VERSION_MASK != VERSION {
@@ -195,7 +192,7 @@ impl<'a> Reader<'a> {
 const UUID_LENGTH: usize = 36;
 const UUID_DASHES: [usize; 4] = [8, 13, 18, 23];
 
-fn pack_uuid(text: &str) -> Option<[u8; 16]> {
+pub(crate) fn pack_uuid(text: &str) -> Option<[u8; 16]> {
     let text: &[u8; UUID_LENGTH] = text.as_bytes().try_into().ok()?;
     let mut packed = [0; 16];
     let mut nibbles = 0;
@@ -217,7 +214,7 @@ fn pack_uuid(text: &str) -> Option<[u8; 16]> {
     Some(packed)
 }
 
-fn unpack_uuid(packed: [u8; 16]) -> String {
+pub(crate) fn unpack_uuid(packed: [u8; 16]) -> String {
     let mut text = String::with_capacity(UUID_LENGTH);
     for byte in packed {
         if UUID_DASHES.contains(&text.len()) {

@@ -1,0 +1,85 @@
+//! What is unsafe or troubled about a store, and what to do about it.
+//!
+//! Each look is bounded: a doctor who counts every record makes the patient worse.
+
+use std::fmt;
+
+#[cfg(feature = "postgres")]
+pub use crate::postgres::doctor::{Expected, examine as postgres};
+#[cfg(feature = "sqlite")]
+pub use crate::sqlite::doctor::examine as sqlite;
+
+/// One thing that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// A stable name, for machines.
+    pub code: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was seen.
+    pub what: String,
+    /// What it means for keys and their answers.
+    pub meaning: &'static str,
+    /// What to do next.
+    pub next_step: String,
+}
+
+/// How bad a finding is, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Keys can be lost or used twice.
+    Unsafe,
+    /// Nothing is lost, but something does not go as it should.
+    Trouble,
+    /// Good to know.
+    Note,
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl Finding {
+    /// Something by which keys can be lost or used twice.
+    pub(crate) fn unsafe_(code: &'static str, what: impl Into<String>) -> Self {
+        Self::new(code, Severity::Unsafe, what)
+    }
+
+    /// Something that does not go as it should.
+    pub(crate) fn trouble(code: &'static str, what: impl Into<String>) -> Self {
+        Self::new(code, Severity::Trouble, what)
+    }
+
+    /// Something good to know.
+    pub(crate) fn note(code: &'static str, what: impl Into<String>) -> Self {
+        Self::new(code, Severity::Note, what)
+    }
+
+    fn new(code: &'static str, severity: Severity, what: impl Into<String>) -> Self {
+        Self { code, severity, what: what.into(), meaning: "", next_step: String::new() }
+    }
+
+    pub(crate) fn means(mut self, meaning: &'static str) -> Self {
+        self.meaning = meaning;
+        self
+    }
+
+    pub(crate) fn next(mut self, step: impl Into<String>) -> Self {
+        self.next_step = step.into();
+        self
+    }
+}
+
+impl Severity {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unsafe => "unsafe",
+            Self::Trouble => "trouble",
+            Self::Note => "note",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

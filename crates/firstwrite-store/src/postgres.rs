@@ -1,0 +1,361 @@
+//! The reference store: PostgreSQL, directly or behind a pooler.
+//!
+//! Reservations and completions of everybody who waits share one transaction, sent in one flight by one
+//! dispatcher; look-ups share one statement, sent by another. What is rare takes a pooled connection and
+//! a row lock. Completed records are kept in memory, since they do not change. Time is the server's.
+
+mod batch;
+mod clock;
+mod columns;
+mod connect;
+mod dispatcher;
+pub(crate) mod doctor;
+mod doubt;
+mod fault;
+mod link;
+mod listing;
+mod options;
+mod profiles;
+mod reader;
+mod reap;
+mod replays;
+mod rows;
+mod schema;
+mod sql;
+#[cfg(feature = "sqlx")]
+mod sqlx;
+mod statements;
+mod swap;
+mod sweep;
+mod tls;
+mod tx;
+mod writer;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use deadpool_postgres::{Hook, HookError, Pool};
+use firstwrite_core::{
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, DraftState, Found, Guard,
+    Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+};
+use tokio::sync::oneshot;
+
+use crate::encoding::encode_outcome;
+use crate::{Access, OpenError};
+use batch::{COMPLETING, Command, Completed, Completion, INSERTING};
+use clock::ServerClock;
+use connect::{Role, Server};
+use dispatcher::Dispatcher;
+pub use doubt::{ClearedDoubt, Doubt};
+use doubt::{Witness, greet};
+use fault::{definite, no_connection, unsupported};
+use link::{Held, Link};
+use options::Address;
+pub use options::{Pooler, PostgresOptions, SchemaName};
+use profiles::Profiles;
+use reader::Lookup;
+use reap::Reaping;
+use replays::Replays;
+use rows::NewRow;
+pub use schema::{Migrated, dump, grants, migrate};
+#[cfg(feature = "sqlx")]
+pub use sqlx::{SqlxPostgresStore, SqlxTx};
+use statements::Sql;
+use sweep::Sweep;
+pub use tx::PostgresTx;
+pub use tx::ahead::Ahead;
+use tx::releases::Releases;
+
+/// A store in a PostgreSQL schema. Clones share it; when the last one is dropped, what waits is
+/// finished and the connections are closed.
+#[derive(Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    pool: Pool,
+    /// None if the store only reads.
+    writes: Option<Dispatcher<Command>>,
+    reads: Dispatcher<Lookup>,
+    commit_count: Arc<AtomicU64>,
+}
+
+/// What every connection's user knows.
+struct Shared {
+    server: Server,
+    sql: Sql,
+    profiles: Profiles,
+    clock: ServerClock,
+    replays: Replays,
+    witness: Witness,
+    releases: Releases,
+    sweep: Sweep,
+    reaping: tokio::sync::Mutex<Reaping>,
+}
+
+impl PostgresStore {
+    /// Connects to the server at `url`, whose schema must be there: see [`migrate`].
+    ///
+    /// `url` is `postgres://USER:PASSWORD@HOST:PORT/DATABASE` with the driver's parameters and our own:
+    /// `schema=NAME`, `pooler=transaction`, `fail_over=trusted`, `sslrootcert=FILE`. Several hosts may be named.
+    pub async fn connect(url: &str) -> Result<Self, OpenError> {
+        Self::connect_with(url, PostgresOptions::default()).await
+    }
+
+    /// Connects to the server at `url`, with settings.
+    pub async fn connect_with(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
+        Self::open(url, options, Access::Write).await
+    }
+
+    /// Connects to the server at `url` to look at it. Moves that would change something answer
+    /// [`StoreErrorKind::Unsupported`].
+    pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
+        Self::open(url, PostgresOptions::default(), Access::ReadOnly).await
+    }
+
+    async fn open(url: &str, options: PostgresOptions, access: Access) -> Result<Self, OpenError> {
+        let server = Server::new(Address::parse(url, options)?, access)?;
+        let options = &server.address.options;
+        let shared = Arc::new(Shared {
+            sql: Sql::new(&options.schema),
+            profiles: Profiles::default(),
+            clock: ServerClock::default(),
+            replays: Replays::new(options.cache_bytes_max),
+            witness: Witness::default(),
+            releases: Releases::default(),
+            sweep: Sweep::default(),
+            reaping: tokio::sync::Mutex::default(),
+            server,
+        });
+        let server = &shared.server;
+        let pool = server.pool(greeting(&shared))?;
+        // The first connection tells whether any will do, and goes on to look records up.
+        let client =
+            server.connect(Role::Reader).await.map_err(|error| server.unreachable(&error))?;
+        let found = schema::content(&client, &server.address.options.schema).await;
+        schema::check(server, found.map_err(|error| server.unreachable(&error))?)?;
+        greet(&shared, &client).await.map_err(|trouble| {
+            OpenError::new(format!("{} cannot be asked: {trouble}", server.address))
+        })?;
+        let link = Link { client: &client, shared: &shared };
+        let known = link.alone(&server.begins().read, &shared.sql.all_profiles, &[]).await;
+        known
+            .map_err(definite("reading profiles"))
+            .and_then(|rows| shared.profiles.learn(&rows))
+            .map_err(|error| {
+            let text = format!("{} cannot be read; check the user's rights", server.address);
+            OpenError::new(text).caused_by(error)
+        })?;
+        let commit_count = Arc::new(AtomicU64::new(0));
+        let writes = match access {
+            Access::Write => Some(writer::start(&shared, &pool, &commit_count)),
+            Access::ReadOnly => None,
+        };
+        let reads = reader::start(&shared, client);
+        tracing::info!(server = %server.address, ?access, "connected");
+        let inner = Inner { writes, reads, pool, commit_count, shared: Arc::clone(&shared) };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The pool, which the application's own queries may share. Its connections have the store's
+    /// timeouts, and the database's own defaults in everything else.
+    pub fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    /// The schema that holds the tables.
+    pub fn schema_name(&self) -> &str {
+        self.inner.shared.server.address.options.schema.as_str()
+    }
+
+    /// How many transactions the dispatcher has sent: with many callers, far fewer than commands.
+    pub fn commit_count(&self) -> u64 {
+        self.inner.commit_count.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes of completed records are kept in memory.
+    pub fn cached_bytes(&self) -> u64 {
+        self.inner.shared.replays.bytes()
+    }
+
+    /// Every time that acknowledged history was found to be missing, oldest first.
+    pub async fn doubts(&self) -> Result<Vec<Doubt>, StoreError> {
+        let Inner { shared, pool, .. } = &*self.inner;
+        let rows =
+            listing::read(shared, pool, "reading doubts", |link| (&link.sql().doubts, vec![]))
+                .await?;
+        rows.iter().map(doubt::read).collect()
+    }
+
+    /// Lets unknown keys be written again: somebody has looked at what was lost. Returns how many
+    /// doubts were cleared.
+    pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
+        const DOING: &str = "clearing doubts";
+        self.writes(DOING)?;
+        let Inner { shared, pool, .. } = &*self.inner;
+        let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+        let link = held.link(shared);
+        let begin = &shared.server.begins().rare;
+        let cleared = link.alone(begin, &shared.sql.clear_doubts, &[&actor, &reason]).await;
+        let cleared = cleared.map_err(fault::failed_commit(DOING))?.len();
+        held.settle();
+        tracing::warn!(server = %shared.server.address, actor, cleared, "doubts were cleared");
+        Ok(cleared)
+    }
+
+    /// Finishes what waits and closes the connections. Clones answer
+    /// [`StoreErrorKind::Unavailable`] from now on.
+    pub async fn close(self) {
+        if let Some(writes) = &self.inner.writes {
+            writes.close().await;
+        }
+        self.inner.reads.close().await;
+        self.inner.pool.close();
+    }
+
+    fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
+        let read_only = || unsupported(doing, "the store was opened read-only");
+        self.inner.writes.as_ref().ok_or_else(read_only)
+    }
+
+    /// The number of what `draft` shares with others, which is written first if there is none.
+    async fn profile_of(&self, draft: &Draft) -> Result<i16, StoreError> {
+        let shared = &self.inner.shared;
+        shared.profiles.number_for(shared, draft).await
+    }
+
+    async fn insert_draft(&self, draft: &Draft) -> Result<Inserted, StoreError> {
+        let writes = self.writes(INSERTING)?;
+        let Inner { shared, .. } = &*self.inner;
+        if let Some(found) = shared.replays.get(draft.id, &shared.clock) {
+            return Ok(Inserted::Stands(Box::new(found)));
+        }
+        let mark = shared.replays.mark();
+        let profile = self.profile_of(draft).await?;
+        let until = match &draft.state {
+            DraftState::Reserved { .. } => None,
+            DraftState::Completed { retention, .. } => Some(*retention),
+        };
+        let row = NewRow::new(draft, profile);
+        let (reply, answer) = oneshot::channel();
+        writes.push(INSERTING, Command::Insert { row, until, reply, tries: 0 })?;
+        let inserted = answer.await.unwrap_or_else(|gone| Err(lost(INSERTING, gone)))?;
+        if let Inserted::Stands(found) = &inserted {
+            shared.replays.keep(found, mark);
+        }
+        Ok(inserted)
+    }
+
+    async fn swap_record(
+        &self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Swapped, StoreError> {
+        let writes = self.writes(swap::DOING)?;
+        let Inner { shared, pool, .. } = &*self.inner;
+        if let (Guard::Owner(fence), Change::Complete { outcome, retention }, None) =
+            (&guard, &change, audit)
+        {
+            let (fence, retention) = (*fence, *retention);
+            let completion = Completion { id, fence, retention, outcome: encode_outcome(outcome) };
+            let (reply, answer) = oneshot::channel();
+            writes.push(COMPLETING, Command::Complete { completion, reply })?;
+            match answer.await.unwrap_or_else(|gone| Err(lost(COMPLETING, gone)))? {
+                Completed::Swapped(swapped) => return Ok(swapped),
+                Completed::Undecided => {}
+            }
+        }
+        swap::swap(shared, pool, (id, guard), change, audit).await
+    }
+
+    async fn find(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
+        let Inner { shared, reads, .. } = &*self.inner;
+        if let Some(found) = shared.replays.get(id, &shared.clock) {
+            return Ok(Some(found));
+        }
+        let (reply, answer) = oneshot::channel();
+        reads.push(reader::DOING, Lookup { id, reply })?;
+        answer.await.unwrap_or_else(|gone| Err(fault::unavailable(reader::DOING, gone)))
+    }
+}
+
+/// The dispatcher ended without an answer.
+fn lost(doing: &'static str, gone: oneshot::error::RecvError) -> StoreError {
+    StoreError::indeterminate(StoreErrorKind::Unavailable, doing).caused_by(gone)
+}
+
+/// Every connection of the pool is asked whether acknowledged writes are still there.
+fn greeting(shared: &Arc<Shared>) -> Hook {
+    let shared = Arc::downgrade(shared);
+    Hook::async_fn(move |client, _metrics| {
+        let shared = shared.upgrade();
+        Box::pin(async move {
+            let Some(shared) = shared else { return Ok(()) };
+            let greeted = greet(&shared, client).await;
+            greeted.map_err(|trouble| HookError::message(trouble.to_string()))
+        })
+    })
+}
+
+impl Store for PostgresStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { transactions: true, outbox: false, durable: true, server_time: true }
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        Box::pin(self.insert_draft(draft))
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        Box::pin(self.swap_record(id, guard, change, audit))
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        Box::pin(self.find(id))
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(listing::list(&self.inner.shared, &self.inner.pool, query))
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        Box::pin(sweep::lapsed(&self.inner.shared, &self.inner.pool, limit))
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(async move {
+            self.writes("reaping records")?;
+            reap::reap(&self.inner.shared, &self.inner.pool, limit).await
+        })
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        Box::pin(listing::audits(&self.inner.shared, &self.inner.pool, id))
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        Box::pin(listing::now(&self.inner.shared, &self.inner.pool))
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("server", &self.inner.shared.server.address)
+            .field("writes", &self.inner.writes.is_some())
+            .field("commit_count", &self.commit_count())
+            .finish_non_exhaustive()
+    }
+}

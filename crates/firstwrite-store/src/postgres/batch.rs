@@ -1,0 +1,355 @@
+//! One batch: reservations and completions of many callers in one transaction and one flight.
+//!
+//! `BEGIN`, one statement for each kind, and `COMMIT` are sent together. The statements' own answers
+//! say what was written: `COMMIT` in a transaction that failed is no error of its own.
+
+use std::collections::HashMap;
+
+use firstwrite_core::{
+    Fence, Found, Inserted, RecordId, Retention, StoreError, Swapped, Timestamp,
+};
+use futures_util::future::{OptionFuture, join4};
+use tokio::sync::oneshot;
+use tokio_postgres::Row;
+
+use super::Shared;
+use super::columns::{At, Id};
+use super::connect::ROLLBACK;
+use super::doubt::{self, Acknowledged};
+use super::fault::{Trouble, corrupt};
+use super::link::Link;
+use super::profiles::whole_millis;
+use super::rows::{Looked, NewRow, column};
+
+/// One caller's write, and where the answer goes.
+pub(super) enum Command {
+    Insert { row: NewRow, until: Option<Retention>, reply: Reply<Inserted>, tries: u8 },
+    Complete { completion: Completion, reply: Reply<Completed> },
+}
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// An owner's word on how its attempt ended.
+#[derive(Debug)]
+pub(super) struct Completion {
+    pub(super) id: RecordId,
+    pub(super) fence: Fence,
+    pub(super) retention: Retention,
+    pub(super) outcome: Vec<u8>,
+}
+
+/// How a completion ended.
+#[derive(Debug)]
+pub(super) enum Completed {
+    Swapped(Swapped),
+    /// The record stands as its owner thinks, and yet its ending was not written: an ending of a
+    /// former life is in the way. Only a look under the record's lock can tell.
+    Undecided,
+}
+
+/// What a flight wrote, and when.
+#[derive(Debug, Default)]
+pub(super) struct Landed {
+    inserted: HashMap<RecordId, Timestamp>,
+    completed: HashMap<RecordId, Timestamp>,
+}
+
+/// How a flight failed.
+#[derive(Debug)]
+pub(super) enum Crashed {
+    /// Nothing of it was written.
+    Undone { trouble: Trouble },
+    /// Nobody knows.
+    Unknown { trouble: Trouble },
+}
+
+pub(super) const INSERTING: &str = "inserting a record";
+pub(super) const COMPLETING: &str = "completing a record";
+
+/// A reservation stays for this long at least, and after it what was put in its place.
+const RESERVATION_WITNESSES_FOR: std::time::Duration = std::time::Duration::from_mins(30);
+
+impl Command {
+    pub(super) fn id(&self) -> RecordId {
+        match self {
+            Self::Insert { row, .. } => row.id,
+            Self::Complete { completion, .. } => completion.id,
+        }
+    }
+
+    /// Answers that nothing was written.
+    pub(super) fn refuse(self, error: impl Fn(&'static str) -> StoreError) {
+        match self {
+            Self::Insert { reply, .. } => drop(reply.send(Err(error(INSERTING)))),
+            Self::Complete { reply, .. } => drop(reply.send(Err(error(COMPLETING)))),
+        }
+    }
+}
+
+/// Sends a batch, whose commands are for different records and in the order of their ids.
+pub(super) async fn fly(
+    link: &Link<'_>,
+    begin: &str,
+    commands: &[Command],
+) -> Result<Landed, Crashed> {
+    let (inserts, completes) = (Inserts::new(commands), Completes::new(commands));
+    let sql = link.sql();
+    let unsent = |trouble| Crashed::Undone { trouble };
+    if !inserts.ids.is_empty() {
+        link.prepare(&sql.insert).await.map_err(unsent)?;
+    }
+    if !completes.ids.is_empty() {
+        link.prepare(&sql.complete).await.map_err(unsent)?;
+    }
+    let incarnation = link.shared.witness.incarnation();
+    let (inserts, completes) = (inserts.parameters(&incarnation), completes.parameters());
+    let flight = join4(
+        link.tell(begin),
+        OptionFuture::from(inserts.as_ref().map(|given| link.query(&sql.insert, given))),
+        OptionFuture::from(completes.as_ref().map(|given| link.query(&sql.complete, given))),
+        link.commit(),
+    );
+    firstwrite_core::crash_point!("postgres-batch-before-flight");
+    let (begun, inserted, completed, committed) = flight.await;
+    firstwrite_core::crash_point!("postgres-batch-after-flight");
+    let statements = [inserted, completed];
+    let landed = judge(begun, statements, committed);
+    if matches!(landed, Err(Crashed::Undone { .. })) && !link.client.is_closed() {
+        // Where this fails too, the connection is closed, and found to be so.
+        drop(link.tell(ROLLBACK).await);
+    }
+    landed
+}
+
+type Answer = Option<Result<Vec<Row>, Trouble>>;
+
+/// Says what became of a flight, by the first answer that is not a good one.
+fn judge(
+    begun: Result<(), Trouble>,
+    [inserted, completed]: [Answer; 2],
+    committed: Result<(), Trouble>,
+) -> Result<Landed, Crashed> {
+    let began = begun.is_ok();
+    let mut first = begun.err();
+    let mut landed = Landed::default();
+    let mut some_ran = false;
+    for (answer, place) in [(inserted, &mut landed.inserted), (completed, &mut landed.completed)] {
+        match answer {
+            None => {}
+            Some(Ok(rows)) => {
+                some_ran = true;
+                match stamps(&rows) {
+                    Ok(stamps) => *place = stamps,
+                    Err(error) => first = first.or(Some(error.into())),
+                }
+            }
+            Some(Err(trouble)) => {
+                first = Some(first.filter(|first| !first.is_echo()).unwrap_or(trouble));
+            }
+        }
+    }
+    match (first, committed) {
+        (None, Ok(())) => Ok(landed),
+        (None, Err(trouble)) if trouble.is_undone() => Err(Crashed::Undone { trouble }),
+        // The server refused a statement: what came before it is undone, and so is what follows. Unless
+        // nothing was begun: then each statement was a transaction of its own.
+        (Some(trouble), _) if trouble.is_from_server() && (began || !some_ran) => {
+            Err(Crashed::Undone { trouble })
+        }
+        (Some(trouble), _) | (None, Err(trouble)) => Err(Crashed::Unknown { trouble }),
+    }
+}
+
+fn stamps(rows: &[Row]) -> Result<HashMap<RecordId, Timestamp>, StoreError> {
+    let stamp = |row: &Row| {
+        let Id(id) = column(row, 0)?;
+        let at = column::<At>(row, 1)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
+        Ok((id, at))
+    };
+    rows.iter().map(stamp).collect()
+}
+
+/// Answers everybody whose write stands, and returns who is left.
+pub(super) fn answer_written(
+    shared: &Shared,
+    commands: Vec<Command>,
+    landed: &Landed,
+) -> Vec<Command> {
+    let mut left = Vec::new();
+    for command in commands {
+        match command {
+            Command::Insert { row, until, reply, tries } => match landed.inserted.get(&row.id) {
+                Some(now) => {
+                    let fence = Fence::from_u64(row.fence.cast_unsigned());
+                    let until = now.plus(match until {
+                        Some(retention) => retention.replay_for,
+                        None => RESERVATION_WITNESSES_FOR,
+                    });
+                    acknowledge(shared, Acknowledged { id: row.id, fence, until }, *now);
+                    drop(reply.send(Ok(Inserted::Done(*now))));
+                }
+                None => left.push(Command::Insert { row, until, reply, tries }),
+            },
+            Command::Complete { completion, reply } => match landed.completed.get(&completion.id) {
+                Some(now) => {
+                    let Completion { id, fence, retention, .. } = completion;
+                    let until = now.plus(retention.replay_for);
+                    acknowledge(shared, Acknowledged { id, fence, until }, *now);
+                    drop(reply.send(Ok(Completed::Swapped(Swapped::Done(*now)))));
+                }
+                None => left.push(Command::Complete { completion, reply }),
+            },
+        }
+    }
+    left
+}
+
+fn acknowledge(shared: &Shared, write: Acknowledged, now: Timestamp) {
+    shared.clock.heard(now);
+    shared.witness.acknowledged(write);
+}
+
+/// An insert meets a rival that is gone when looked for at most this often.
+const TRIES_MAX: u8 = 5;
+
+/// Answers those whose write does not stand with what does; returns inserts that may try again.
+pub(super) fn answer_unwritten(
+    shared: &Shared,
+    commands: Vec<Command>,
+    looked: Vec<Looked>,
+) -> Vec<Command> {
+    let mut looked: HashMap<RecordId, Looked> =
+        looked.into_iter().map(|looked| (looked.id, looked)).collect();
+    let mut again = Vec::new();
+    for command in commands {
+        let found = looked.remove(&command.id());
+        let in_doubt = found.as_ref().is_some_and(|looked| looked.in_doubt);
+        let found = found.and_then(Looked::found).map(Box::new);
+        match command {
+            Command::Insert { row, until, reply, tries } => match found {
+                Some(found) => drop(reply.send(Ok(Inserted::Stands(found)))),
+                None if in_doubt => drop(reply.send(Err(doubt::refuse(shared, INSERTING)))),
+                None if tries < TRIES_MAX => {
+                    again.push(Command::Insert { row, until, reply, tries: tries + 1 });
+                }
+                None => {
+                    let why = "rivals came and went";
+                    drop(reply.send(Err(super::fault::unavailable(INSERTING, why))));
+                }
+            },
+            Command::Complete { completion, reply } => {
+                drop(reply.send(Ok(moved(&completion, found))));
+            }
+        }
+    }
+    again
+}
+
+fn moved(completion: &Completion, found: Option<Box<Found>>) -> Completed {
+    let guard = firstwrite_core::Guard::Owner(completion.fence);
+    let still_holds = found
+        .as_ref()
+        .is_some_and(|found| guard.holds(&found.record, &firstwrite_core::Change::MarkUncertain));
+    if still_holds { Completed::Undecided } else { Completed::Swapped(Swapped::Moved(found)) }
+}
+
+/// Answers everybody in a flight of which nobody knows what became.
+pub(super) fn answer_unknown(commands: Vec<Command>, trouble: &Trouble) {
+    let text = trouble.to_string();
+    for command in commands {
+        command.refuse(|doing| {
+            let kind = firstwrite_core::StoreErrorKind::Unavailable;
+            StoreError::indeterminate(kind, doing).caused_by(text.clone())
+        });
+    }
+}
+
+struct Inserts<'a> {
+    ids: Vec<Id>,
+    fences: Vec<i64>,
+    lease_fors: Vec<i64>,
+    profiles: Vec<i16>,
+    tenants: Vec<&'a str>,
+    keys: Vec<&'a [u8]>,
+    fingerprints: Vec<&'a [u8]>,
+    outcomes: Vec<&'a [u8]>,
+}
+
+impl<'a> Inserts<'a> {
+    fn new(commands: &'a [Command]) -> Self {
+        let rows: Vec<&NewRow> = commands
+            .iter()
+            .filter_map(|command| match command {
+                Command::Insert { row, .. } => Some(row),
+                Command::Complete { .. } => None,
+            })
+            .collect();
+        Self {
+            ids: rows.iter().map(|row| Id(row.id)).collect(),
+            fences: rows.iter().map(|row| row.fence).collect(),
+            lease_fors: rows.iter().map(|row| row.lease_for).collect(),
+            profiles: rows.iter().map(|row| row.profile).collect(),
+            tenants: rows.iter().map(|row| row.tenant.as_str()).collect(),
+            keys: rows.iter().map(|row| &row.key[..]).collect(),
+            fingerprints: rows.iter().map(|row| &row.fingerprint[..]).collect(),
+            outcomes: rows.iter().map(|row| &row.outcome[..]).collect(),
+        }
+    }
+
+    fn parameters<'p>(
+        &'p self,
+        incarnation: &'p i64,
+    ) -> Option<[&'p (dyn tokio_postgres::types::ToSql + Sync); 9]> {
+        (!self.ids.is_empty()).then_some([
+            &self.ids,
+            &self.fences,
+            &self.lease_fors,
+            &self.profiles,
+            &self.tenants,
+            &self.keys,
+            &self.fingerprints,
+            &self.outcomes,
+            incarnation,
+        ])
+    }
+}
+
+struct Completes<'a> {
+    ids: Vec<Id>,
+    fences: Vec<i64>,
+    replay_fors: Vec<i64>,
+    keep_fors: Vec<i64>,
+    outcomes: Vec<&'a [u8]>,
+}
+
+impl<'a> Completes<'a> {
+    fn new(commands: &'a [Command]) -> Self {
+        let all: Vec<&Completion> = commands
+            .iter()
+            .filter_map(|command| match command {
+                Command::Insert { .. } => None,
+                Command::Complete { completion, .. } => Some(completion),
+            })
+            .collect();
+        let keep_for = |retention: Retention| {
+            whole_millis(retention.replay_for.saturating_add(retention.linger_for))
+        };
+        Self {
+            ids: all.iter().map(|one| Id(one.id)).collect(),
+            fences: all.iter().map(|one| one.fence.as_u64().cast_signed()).collect(),
+            replay_fors: all.iter().map(|one| whole_millis(one.retention.replay_for)).collect(),
+            keep_fors: all.iter().map(|one| keep_for(one.retention)).collect(),
+            outcomes: all.iter().map(|one| &one.outcome[..]).collect(),
+        }
+    }
+
+    fn parameters(&self) -> Option<[&(dyn tokio_postgres::types::ToSql + Sync); 5]> {
+        (!self.ids.is_empty()).then_some([
+            &self.ids,
+            &self.fences,
+            &self.replay_fors,
+            &self.keep_fors,
+            &self.outcomes,
+        ])
+    }
+}

@@ -1,0 +1,82 @@
+//! What time it is at the server, between two of its answers.
+//!
+//! Only answers out of memory need it. Every deadline that is written or acted on is compared by the
+//! server itself.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use firstwrite_core::Timestamp;
+
+/// The server's clock as last heard.
+#[derive(Debug, Default)]
+pub(super) struct ServerClock {
+    heard: Mutex<Option<Heard>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    server: Timestamp,
+    host: Reading,
+}
+
+/// Two clocks, because one of them stands still while a machine sleeps and the other can be set.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    monotonic: Instant,
+    wall: SystemTime,
+}
+
+impl ServerClock {
+    /// The server said what time it is.
+    pub(super) fn heard(&self, server: Timestamp) {
+        *self.state() = Some(Heard { server, host: Reading::now() });
+    }
+
+    /// What time it is there by now, if it ever said. Rather late than early: what is past its time
+    /// must not be answered out of memory.
+    pub(super) fn estimate(&self) -> Option<Timestamp> {
+        let heard = (*self.state())?;
+        Some(heard.server.plus(Reading::now().since(heard.host)))
+    }
+
+    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
+    fn state(&self) -> MutexGuard<'_, Option<Heard>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reading {
+    #[expect(clippy::disallowed_methods, reason = "the time between two of the server's answers")]
+    fn now() -> Self {
+        Self { monotonic: Instant::now(), wall: SystemTime::now() }
+    }
+
+    fn since(self, earlier: Self) -> Duration {
+        let monotonic = self.monotonic.saturating_duration_since(earlier.monotonic);
+        monotonic.max(self.wall.duration_since(earlier.wall).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_slept_or_was_set_back_is_not_behind_the_server() {
+        let start = Reading::now();
+        let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
+        let slept = Reading { monotonic: start.monotonic + second, wall: start.wall + hour };
+        assert_eq!(slept.since(start), hour);
+        let set_back = Reading { monotonic: start.monotonic + second, wall: start.wall - hour };
+        assert_eq!(set_back.since(start), second);
+    }
+
+    #[test]
+    fn nothing_is_estimated_before_the_server_spoke() {
+        let clock = ServerClock::default();
+        assert_eq!(clock.estimate(), None);
+        clock.heard(Timestamp::from_millis(5000));
+        assert!(clock.estimate() >= Some(Timestamp::from_millis(5000)));
+    }
+}

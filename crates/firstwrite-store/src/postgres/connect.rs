@@ -1,0 +1,233 @@
+//! Connections to the server: the pool, the store's own two, and what each session is told.
+//!
+//! Without a pooler, settings are given once, when a connection is made, and statements are prepared
+//! by name. Behind a transaction pooler nothing outlives a transaction: settings come with each
+//! `BEGIN`, and statements have no names.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use deadpool_postgres::{
+    ClientWrapper, Hook, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime,
+};
+use tokio_postgres::{Config, Error};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::fault::text_of;
+use super::options::{Address, Pooler};
+use super::tls;
+use crate::{Access, OpenError};
+
+/// The server, and how to get a connection to it.
+pub(super) struct Server {
+    pub(super) address: Address,
+    pub(super) access: Access,
+    tls: MakeRustlsConnect,
+    begins: Begins,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// One of the pool's: ours for rare moves, and the application's.
+    Pooled,
+    /// The one that writes batches.
+    Writer,
+    /// The one that looks ids up.
+    Reader,
+}
+
+/// How our own transactions begin. All say their isolation: the server's default may be another.
+pub(super) struct Begins {
+    /// A batch of the writer's.
+    pub(super) batch: String,
+    /// A look-up of the reader's or the writer's.
+    pub(super) look: String,
+    /// A handler's, as the database or its user has set it up.
+    pub(super) handler: String,
+    /// A rare move on a pooled connection.
+    pub(super) rare: String,
+    /// Reading on a pooled connection, each statement seeing what is committed by then.
+    pub(super) read: String,
+    /// Reading on a pooled connection, all statements seeing the same.
+    pub(super) snapshot: String,
+    /// Walking the tables to reap. Nobody is told of what was deleted, so nobody waits for the disk: what
+    /// comes back after a crash is past its time and deleted again.
+    pub(super) walk: String,
+}
+
+/// A batch does not wait for a stranger's transaction longer than this: its neighbours would wait
+/// with it. What is blocked then waits alone, for the whole of `lock_timeout`.
+const BATCH_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// A reaper has time: what somebody is at work with is passed over.
+const WALK_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
+
+/// How long after the server should have given up the store does. Only a server that vanished without
+/// a word is found out this way.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Our statements find rows by their primary keys. Planned on a table that was small then, a cached
+/// plan would go on scanning it whole: so scans are priced out, and then what the planner takes for an
+/// expensive statement must not be compiled.
+const BY_INDEX: [(&str, &str); 4] = [
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("jit", "off"),
+];
+
+pub(super) const COMMIT: &str = "COMMIT";
+
+/// A commit that waits for a standby must not be ended by the timer: the server would then answer that
+/// it committed, though the standby has not got it. Every change of a setting costs the server a walk
+/// through all of them, so this is for servers that have a standby to wait for.
+pub(super) const PATIENT_COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
+
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+
+impl Server {
+    pub(super) fn new(address: Address, access: Access) -> Result<Self, OpenError> {
+        let tls = tls::connector(&address)?;
+        let begins = Begins::new(&address);
+        Ok(Self { address, access, tls, begins })
+    }
+
+    pub(super) fn begins(&self) -> &Begins {
+        &self.begins
+    }
+
+    /// Whether statements may be prepared by name, and settings outlive a transaction.
+    pub(super) fn has_sessions(&self) -> bool {
+        self.address.options.pooler == Pooler::None
+    }
+
+    /// How long a flight of a few statements may take, to the point where the server must be gone.
+    pub(super) fn flight_max(&self) -> Duration {
+        self.address.options.statement_timeout.saturating_mul(3).saturating_add(GRACE)
+    }
+
+    /// A connection outside the pool.
+    pub(super) async fn connect(&self, role: Role) -> Result<ClientWrapper, Error> {
+        let (client, connection) = self.config(role).connect(self.tls.clone()).await?;
+        // Ends with the client, which owns it.
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::warn!(error = text_of(&error), "a connection was lost");
+            }
+        });
+        Ok(ClientWrapper::new(client, task))
+    }
+
+    /// The pool; each connection it makes is shown to `greet` first.
+    pub(super) fn pool(&self, greet: Hook) -> Result<Pool, OpenError> {
+        let options = &self.address.options;
+        let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(self.config(Role::Pooled), self.tls.clone(), manager);
+        Pool::builder(manager)
+            .max_size(options.pool_size_max)
+            .wait_timeout(Some(options.pool_wait_for))
+            .create_timeout(Some(options.connect_for.saturating_mul(2)))
+            .recycle_timeout(Some(options.connect_for))
+            .post_create(greet)
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(|error| OpenError::new("the pool cannot be made").caused_by(error))
+    }
+
+    /// The line for a person whose server cannot be used.
+    pub(super) fn unreachable(&self, error: &Error) -> OpenError {
+        OpenError::new(format!(
+            "{} cannot be used; check that it runs and takes this user",
+            self.address
+        ))
+        .caused_by(text_of(error))
+    }
+
+    fn config(&self, role: Role) -> Config {
+        let mut config = self.address.config.clone();
+        if self.has_sessions() {
+            let mut options = config.get_options().unwrap_or_default().to_owned();
+            for (name, value) in self.settings(role) {
+                let value = value.replace(' ', "\\ ");
+                write!(options, " -c {name}={value}").expect("a string takes everything");
+            }
+            config.options(options);
+        }
+        config
+    }
+
+    /// What a session is told when it begins.
+    fn settings(&self, role: Role) -> Vec<(&'static str, String)> {
+        let options = &self.address.options;
+        let lock_timeout = match role {
+            Role::Pooled | Role::Reader => options.lock_timeout,
+            Role::Writer => BATCH_LOCK_TIMEOUT.min(options.lock_timeout),
+        };
+        let mut settings = timeouts(options.statement_timeout, lock_timeout);
+        let idle_for = millis(options.idle_in_transaction_timeout);
+        settings.push(("idle_in_transaction_session_timeout", idle_for));
+        if self.access == Access::ReadOnly {
+            settings.push(("default_transaction_read_only", "on".to_owned()));
+        }
+        match role {
+            // The application's own statements share these: its defaults stay what they are.
+            Role::Pooled => {}
+            Role::Writer | Role::Reader => {
+                settings.push(("default_transaction_isolation", "read committed".to_owned()));
+                settings.extend(BY_INDEX.map(|(name, value)| (name, value.to_owned())));
+            }
+        }
+        settings
+    }
+}
+
+impl Begins {
+    fn new(address: &Address) -> Self {
+        let options = &address.options;
+        let has_sessions = options.pooler == Pooler::None;
+        let begin = |kind: &str, lock_timeout: Duration, by_index: bool| {
+            let mut sql = format!("BEGIN{kind}");
+            let mut settings = Vec::new();
+            if !has_sessions {
+                settings = timeouts(options.statement_timeout, lock_timeout);
+                let idle_for = millis(options.idle_in_transaction_timeout);
+                settings.push(("idle_in_transaction_session_timeout", idle_for));
+            }
+            if by_index {
+                settings.extend(BY_INDEX.map(|(name, value)| (name, value.to_owned())));
+            }
+            for (name, value) in settings {
+                write!(sql, "; SET LOCAL {name} = {value}").expect("a string takes everything");
+            }
+            sql
+        };
+        let lock_for = options.lock_timeout;
+        Self {
+            batch: begin(
+                " ISOLATION LEVEL READ COMMITTED",
+                BATCH_LOCK_TIMEOUT.min(lock_for),
+                !has_sessions,
+            ),
+            look: begin(" ISOLATION LEVEL READ COMMITTED READ ONLY", lock_for, !has_sessions),
+            handler: begin("", lock_for, false),
+            rare: begin(" ISOLATION LEVEL READ COMMITTED", lock_for, true),
+            read: begin(" ISOLATION LEVEL READ COMMITTED READ ONLY", lock_for, true),
+            snapshot: begin(" ISOLATION LEVEL REPEATABLE READ READ ONLY", lock_for, true),
+            walk: format!(
+                "{}; SET LOCAL lock_timeout = {}; SET LOCAL synchronous_commit = off",
+                begin(" ISOLATION LEVEL READ COMMITTED", lock_for, true),
+                millis(WALK_LOCK_TIMEOUT.min(lock_for))
+            ),
+        }
+    }
+}
+
+fn timeouts(statement: Duration, lock: Duration) -> Vec<(&'static str, String)> {
+    vec![("statement_timeout", millis(statement)), ("lock_timeout", millis(lock))]
+}
+
+/// Nothing is no limit to the server; a limit of nothing is the smallest one here.
+fn millis(duration: Duration) -> String {
+    duration.as_millis().clamp(1, u128::from(u32::MAX >> 1)).to_string()
+}

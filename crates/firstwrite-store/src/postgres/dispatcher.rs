@@ -1,0 +1,164 @@
+//! What the two dispatchers have in common: a bounded queue, a connection that comes back after it is
+//! lost, and an end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::ClientWrapper;
+use firstwrite_core::StoreError;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::Shared;
+use super::connect::Role;
+use super::doubt;
+use super::fault::{Trouble, unavailable};
+
+/// The callers' end of a dispatcher.
+#[derive(Debug)]
+pub(super) struct Dispatcher<T> {
+    queue: mpsc::Sender<T>,
+    closing: Arc<Notify>,
+    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The dispatcher's own end: what waits for it.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    queue: mpsc::Receiver<T>,
+    closing: Arc<Notify>,
+    batch_max: usize,
+}
+
+/// A connection of its own, made when it is needed.
+pub(super) struct OwnClient {
+    shared: Arc<Shared>,
+    role: Role,
+    client: Option<Arc<ClientWrapper>>,
+    away: Option<Away>,
+}
+
+/// The server could not be reached; not tried again before `until`.
+#[derive(Clone, Copy, Debug)]
+struct Away {
+    until: Instant,
+    wait: Duration,
+}
+
+/// Between two attempts to reach a server that is away: soon at first, and never long, since callers
+/// are refused meanwhile.
+const WAIT_MIN: Duration = Duration::from_millis(50);
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// A queue of `queue_max`, of which batches of `batch_max` are taken.
+pub(super) fn queue<T>(queue_max: usize, batch_max: usize) -> (mpsc::Sender<T>, Waiting<T>) {
+    let (sender, receiver) = mpsc::channel(queue_max.max(1));
+    let closing = Arc::new(Notify::new());
+    (sender, Waiting { queue: receiver, closing, batch_max: batch_max.max(1) })
+}
+
+impl<T: Send + 'static> Dispatcher<T> {
+    /// Starts the task that serves `waiting`.
+    pub(super) fn start(
+        queue: mpsc::Sender<T>,
+        closing: Arc<Notify>,
+        serving: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        let task = tokio::sync::Mutex::new(Some(tokio::spawn(serving)));
+        Self { queue, closing, task }
+    }
+
+    /// Queues a command; if it cannot be, nothing will be done about it.
+    pub(super) fn push(&self, doing: &'static str, command: T) -> Result<(), StoreError> {
+        self.queue.try_send(command).map_err(|refused| {
+            let why = match refused {
+                TrySendError::Full(_) => "too busy: the queue is full",
+                TrySendError::Closed(_) => "the store is closed",
+            };
+            unavailable(doing, why)
+        })
+    }
+
+    /// Has what waits finished, and nothing more let in.
+    pub(super) async fn close(&self) {
+        self.closing.notify_one();
+        if let Some(task) = self.task.lock().await.take() {
+            // A task that panicked has ended too.
+            drop(task.await);
+        }
+    }
+}
+
+impl<T> Waiting<T> {
+    pub(super) fn closing(&self) -> Arc<Notify> {
+        Arc::clone(&self.closing)
+    }
+
+    /// Waits until something is there and takes up to a batch of it. `false` means that nothing will
+    /// come any more. May be dropped and called again.
+    pub(super) async fn take(&mut self, into: &mut Vec<T>) -> bool {
+        loop {
+            tokio::select! {
+                biased;
+                count = self.queue.recv_many(into, self.batch_max) => return count > 0,
+                () = self.closing.notified() => self.queue.close(),
+            }
+        }
+    }
+
+    /// Takes what is there, up to a batch with what `into` holds already.
+    pub(super) fn take_more(&mut self, into: &mut Vec<T>) {
+        while into.len() < self.batch_max {
+            let Ok(one) = self.queue.try_recv() else { return };
+            into.push(one);
+        }
+    }
+}
+
+impl OwnClient {
+    pub(super) fn new(shared: Arc<Shared>, role: Role, client: Option<ClientWrapper>) -> Self {
+        Self { shared, role, client: client.map(Arc::new), away: None }
+    }
+
+    /// A connection that was alive a moment ago. If there is none, nothing was sent.
+    pub(super) async fn get(&mut self) -> Result<&Arc<ClientWrapper>, Trouble> {
+        if self.client.as_ref().is_none_or(|client| client.is_closed()) {
+            self.client = None;
+            if self.away.is_some_and(|away| Instant::now() < away.until) {
+                return Err(Trouble::Away);
+            }
+            match self.connect().await {
+                Ok(client) => {
+                    self.away = None;
+                    self.client = Some(Arc::new(client));
+                }
+                Err(trouble) => {
+                    let wait = self.away.map_or(WAIT_MIN, |away| away.wait.saturating_mul(2));
+                    let wait = wait.min(WAIT_MAX);
+                    self.away = Some(Away { until: Instant::now() + wait, wait });
+                    tracing::warn!(server = %self.shared.server.address, %trouble, "cannot connect");
+                    return Err(trouble);
+                }
+            }
+        }
+        Ok(self.client.as_ref().expect("there is one, or this has returned"))
+    }
+
+    /// The connection is of no use any more.
+    pub(super) fn drop_client(&mut self) {
+        self.client = None;
+    }
+
+    async fn connect(&self) -> Result<ClientWrapper, Trouble> {
+        let shared = &self.shared;
+        let limit = shared.server.address.options.connect_for.saturating_mul(2);
+        let connecting = async {
+            let client = shared.server.connect(self.role).await?;
+            doubt::greet(shared, &client).await?;
+            Ok(client)
+        };
+        tokio::time::timeout(limit, connecting).await.unwrap_or(Err(Trouble::Silence))
+    }
+}

@@ -1,0 +1,129 @@
+//! What is unsafe or troubled about a PostgreSQL server, as far as keys are concerned.
+//!
+//! Without the rights of `pg_monitor` the server hides what other roles do; then this says so
+//! instead of saying that all is well.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use firstwrite_core::{StoreError, StoreErrorKind};
+use tokio_postgres::{Client, Row};
+
+use super::PostgresStore;
+use crate::doctor::Finding;
+
+mod activity;
+mod durability;
+mod room;
+
+/// What the operator says there is to be.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// The name of a synchronous standby.
+    pub standby: Option<String>,
+    /// The port that the store was connected to, if there is one: to notice what stands between.
+    pub port: Option<u16>,
+    /// How long a transaction may be open before it is named. Default: 5 minutes, longer than any
+    /// request of ours is open, short enough to notice in time.
+    pub open_for_max: Duration,
+}
+
+/// The server's settings by name.
+type Settings = HashMap<String, String>;
+
+/// Looks at the server behind `store`.
+pub async fn examine(
+    store: &PostgresStore,
+    expected: &Expected,
+) -> Result<Vec<Finding>, StoreError> {
+    let connection = store.pool().get().await.map_err(|error| {
+        StoreError::definite(StoreErrorKind::Unavailable, DOING).caused_by(error)
+    })?;
+    let client: &Client = &connection;
+    let mut findings = Vec::new();
+    let looked = async {
+        let settings = settings(client).await?;
+        findings.extend(version(&settings));
+        findings.extend(durability::look(client, &settings, expected).await?);
+        findings.extend(activity::look(client, expected.open_for_max).await?);
+        findings.extend(room::look(client, &settings, store, expected).await?);
+        Ok(())
+    };
+    looked.await.map_err(|error: tokio_postgres::Error| {
+        StoreError::definite(StoreErrorKind::Unavailable, DOING).caused_by(error)
+    })?;
+    findings.extend(doubts(store).await?);
+    findings.sort_by_key(|finding| finding.severity);
+    Ok(findings)
+}
+
+const DOING: &str = "looking at the server";
+
+async fn settings(client: &Client) -> Result<Settings, tokio_postgres::Error> {
+    let rows = client
+        .query(
+            "SELECT name, setting FROM pg_settings WHERE name = ANY ($1)",
+            &[&vec![
+                "autovacuum",
+                "fsync",
+                "full_page_writes",
+                "max_connections",
+                "reserved_connections",
+                "server_version",
+                "superuser_reserved_connections",
+                "synchronous_commit",
+                "synchronous_standby_names",
+            ]],
+        )
+        .await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+fn version(settings: &Settings) -> Option<Finding> {
+    let version = settings.get("server_version")?;
+    Some(
+        Finding::note("server-version", format!("PostgreSQL {version}"))
+            .means("what this report is about")
+            .next("keep to a release that still gets fixes"),
+    )
+}
+
+async fn doubts(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
+    let doubts = store.doubts().await?;
+    let open: Vec<_> = doubts.iter().filter(|doubt| doubt.cleared.is_none()).collect();
+    let Some(first) = open.first() else { return Ok(None) };
+    let what = format!("{} open doubts, the first: {}", open.len(), first.detail);
+    Ok(Some(
+        Finding::unsafe_("in-doubt", what)
+            .means("acknowledged history is missing; keys that are not known are refused")
+            .next(
+                "compare with the effect's own books, then `firstwrite doctor --clear-doubt \
+                 --reason …`",
+            ),
+    ))
+}
+
+impl Default for Expected {
+    fn default() -> Self {
+        Self { standby: None, port: None, open_for_max: Duration::from_mins(5) }
+    }
+}
+
+/// A number that PostgreSQL gives as a setting.
+fn number(settings: &Settings, name: &str) -> i64 {
+    settings.get(name).and_then(|value| value.parse().ok()).unwrap_or(0)
+}
+
+/// Seconds in words: whole minutes or hours where that is exact enough.
+fn seconds(count: i64) -> String {
+    match count {
+        ..=119 => format!("{count} s"),
+        120..=7199 => format!("{} min", count / 60),
+        _ => format!("{} h", count / 3600),
+    }
+}
+
+/// What a text column holds, or what the server hides.
+fn shown(row: &Row, column: usize) -> Result<String, tokio_postgres::Error> {
+    Ok(row.try_get::<_, Option<String>>(column)?.unwrap_or_else(|| "hidden".to_owned()))
+}

@@ -1,0 +1,202 @@
+//! What the server's and the driver's errors mean to a caller.
+
+use std::error::Error as _;
+use std::fmt;
+
+use deadpool_postgres::PoolError;
+use firstwrite_core::{BoxError, StoreError, StoreErrorKind};
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+/// What went wrong between the store and the server.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The server or the driver said so.
+    Said(Error),
+    /// Nothing came back in time, not even the server's own timeout.
+    Silence,
+    /// It was not to be reached a moment ago, and is not tried again yet.
+    Away,
+    /// What came back was read and is wrong.
+    Read(StoreError),
+}
+
+/// The kind of trouble an error is.
+fn kind_of(trouble: &Trouble) -> StoreErrorKind {
+    let code = match trouble {
+        Trouble::Said(error) => error.code(),
+        Trouble::Silence | Trouble::Away => None,
+        Trouble::Read(error) => return error.kind(),
+    };
+    code.map_or(StoreErrorKind::Unavailable, |code| kind_of_code(code.code()))
+}
+
+/// The kind of trouble a server's code stands for.
+pub(super) fn kind_of_code(code: &str) -> StoreErrorKind {
+    if code == SqlState::DISK_FULL.code() || code == SqlState::OUT_OF_MEMORY.code() {
+        return StoreErrorKind::Full;
+    }
+    // By class: connection, transaction state on a standby, rollback, resources, not in its
+    // prescribed state (locks), operator's intervention, system.
+    match code.get(..2) {
+        Some("08" | "25" | "40" | "53" | "55" | "57" | "58") => StoreErrorKind::Unavailable,
+        Some("XX") => StoreErrorKind::Corrupt,
+        Some(_) | None => StoreErrorKind::Unsupported,
+    }
+}
+
+/// See [`Trouble::may_be_rival`].
+pub(super) fn is_rivals_code(code: &str) -> bool {
+    let codes = [
+        SqlState::UNIQUE_VIOLATION,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::LOCK_NOT_AVAILABLE,
+    ];
+    codes.iter().any(|rival| rival.code() == code)
+}
+
+/// The error in words. A server's message and code; never its detail, which may hold values.
+pub(super) fn text_of(error: &Error) -> String {
+    if let Some(db) = error.as_db_error() {
+        return format!("{} ({})", db.message(), db.code().code());
+    }
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// A failed step of which nothing was committed.
+pub(super) fn definite<E: Into<Trouble>>(doing: &'static str) -> impl Fn(E) -> StoreError {
+    move |error| error.into().definite(doing)
+}
+
+/// A failed step of which nobody knows whether it was committed.
+pub(super) fn indeterminate<E: Into<Trouble>>(doing: &'static str) -> impl Fn(E) -> StoreError {
+    move |error| {
+        let trouble = error.into();
+        StoreError::indeterminate(kind_of(&trouble), doing).caused_by(trouble.to_string())
+    }
+}
+
+/// A failed COMMIT. An error that leaves the session standing undid the transaction. One that ends it
+/// may have come while the commit waited for a standby: then it stands.
+pub(super) fn failed_commit<E: Into<Trouble>>(doing: &'static str) -> impl Fn(E) -> StoreError {
+    move |error| {
+        let trouble = error.into();
+        if trouble.is_undone() { definite(doing)(trouble) } else { indeterminate(doing)(trouble) }
+    }
+}
+
+impl Trouble {
+    /// The error of a step that certainly was not done.
+    pub(super) fn definite(&self, doing: &'static str) -> StoreError {
+        StoreError::definite(kind_of(self), doing).caused_by(self.to_string())
+    }
+
+    /// Whether the server said that it undid what it was told, and is still there.
+    pub(super) fn is_undone(&self) -> bool {
+        match self {
+            Self::Said(error) => error.as_db_error().is_some_and(|db| !ends_session(db)),
+            Self::Silence | Self::Away | Self::Read(_) => false,
+        }
+    }
+
+    /// Whether the server itself said it, whatever became of the session.
+    pub(super) fn is_from_server(&self) -> bool {
+        matches!(self, Self::Said(error) if error.as_db_error().is_some())
+    }
+
+    /// Whether another transaction's lock was waited for too long.
+    pub(super) fn is_blocked(&self) -> bool {
+        matches!(self, Self::Said(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
+    }
+
+    /// Whether somebody else's write may be the reason: a unique key, a serialization failure, a
+    /// deadlock, a lock that was waited for too long, or what stood there has moved.
+    pub(super) fn may_be_rival(&self) -> bool {
+        match self {
+            Self::Said(error) => error.code().is_some_and(|code| is_rivals_code(code.code())),
+            Self::Read(error) => error.is_retryable(),
+            Self::Silence | Self::Away => false,
+        }
+    }
+
+    /// Whether a statement made itself fail.
+    pub(super) fn is_division_by_zero(&self) -> bool {
+        let code = Some(&SqlState::DIVISION_BY_ZERO);
+        matches!(self, Self::Said(error) if error.code() == code)
+    }
+
+    /// Whether it only says that something before it failed.
+    pub(super) fn is_echo(&self) -> bool {
+        let echo = Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
+        matches!(self, Self::Said(error) if error.code() == echo)
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Said(error)
+    }
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Said(error) => f.write_str(&text_of(error)),
+            Self::Silence => f.write_str("the server does not answer"),
+            Self::Away => f.write_str("the server is away"),
+            Self::Read(error) => error.fmt(f),
+        }
+    }
+}
+
+/// No connection was to be had, so nothing was sent.
+pub(super) fn no_connection(doing: &'static str) -> impl Fn(&PoolError) -> StoreError {
+    move |error| {
+        let text = match error {
+            PoolError::Backend(error) => text_of(error),
+            PoolError::Timeout(_) => "too busy: no connection became free in time".to_owned(),
+            PoolError::Closed => "the store is closed".to_owned(),
+            PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => error.to_string(),
+        };
+        unavailable(doing, text)
+    }
+}
+
+/// A row that does not say what a row can say.
+pub(super) fn corrupt(what: &'static str) -> StoreError {
+    StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
+}
+
+/// Something that was asked for and cannot be done.
+pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
+    StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
+}
+
+/// A step that was not begun.
+pub(super) fn unavailable(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
+    StoreError::definite(StoreErrorKind::Unavailable, doing).caused_by(why)
+}
+
+fn ends_session(error: &DbError) -> bool {
+    match error.parsed_severity() {
+        Some(Severity::Panic | Severity::Fatal) | None => true,
+        Some(
+            Severity::Error
+            | Severity::Warning
+            | Severity::Notice
+            | Severity::Debug
+            | Severity::Info
+            | Severity::Log,
+        ) => false,
+    }
+}

@@ -1,0 +1,172 @@
+//! A connection in use: one statement or several, in one flight where nothing is decided in between.
+
+use deadpool_postgres::{ClientWrapper, Object};
+use firstwrite_core::{Found, RecordId, StoreError};
+use futures_util::future::{join, join3};
+use tokio_postgres::Row;
+
+use super::Shared;
+use super::columns::Id;
+use super::connect::{COMMIT, PATIENT_COMMIT, ROLLBACK};
+use super::fault::Trouble;
+use super::rows::{Looked, standing, unknown_profiles};
+use super::sql::{Naming, Parameters, Statement};
+use super::statements::Sql;
+
+/// A connection, and what the store knows.
+#[derive(Clone, Copy)]
+pub(super) struct Link<'a> {
+    pub(super) client: &'a ClientWrapper,
+    pub(super) shared: &'a Shared,
+}
+
+/// A pooled connection in the middle of a transaction. Unless it is settled, it is closed when it is
+/// dropped, and the server rolls back: nobody is ever given somebody else's open transaction.
+pub(super) struct Held {
+    client: Option<Object>,
+}
+
+impl<'a> Link<'a> {
+    pub(super) fn sql(&self) -> &'a Sql {
+        &self.shared.sql
+    }
+
+    fn naming(&self) -> Naming {
+        if self.shared.server.has_sessions() { Naming::Named } else { Naming::Unnamed }
+    }
+
+    /// Waits for what the server owes us, and no longer than it can take.
+    pub(super) async fn in_time<T>(
+        &self,
+        flight: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        let limit = self.shared.server.flight_max();
+        tokio::time::timeout(limit, flight).await.unwrap_or(Err(Trouble::Silence))
+    }
+
+    pub(super) async fn prepare(&self, statement: &Statement) -> Result<(), Trouble> {
+        Ok(statement.prepare(self.client, self.naming()).await?)
+    }
+
+    /// Runs a statement in the transaction that is open, or in one of its own.
+    pub(super) async fn query(
+        &self,
+        statement: &Statement,
+        parameters: &Parameters<'_>,
+    ) -> Result<Vec<Row>, Trouble> {
+        self.in_time(async { Ok(statement.query(self.client, self.naming(), parameters).await?) })
+            .await
+    }
+
+    /// Sends statements that answer nothing.
+    pub(super) async fn tell(&self, sql: &str) -> Result<(), Trouble> {
+        self.in_time(async { Ok(self.client.batch_execute(sql).await?) }).await
+    }
+
+    /// Ends a transaction, however long a standby takes.
+    pub(super) async fn commit(&self) -> Result<(), Trouble> {
+        let may_wait = self.shared.witness.waits_for_standby();
+        self.tell(if may_wait { PATIENT_COMMIT } else { COMMIT }).await
+    }
+
+    /// Begins a transaction and runs its first statement, in one flight.
+    pub(super) async fn begin(
+        &self,
+        begin: &str,
+        statement: &Statement,
+        parameters: &Parameters<'_>,
+    ) -> Result<Vec<Row>, Trouble> {
+        self.prepare(statement).await?;
+        let (begun, rows) = join(self.tell(begin), self.query(statement, parameters)).await;
+        begun?;
+        rows
+    }
+
+    /// One statement in a transaction that begins with `begin`, in one flight.
+    pub(super) async fn alone(
+        &self,
+        begin: &str,
+        statement: &Statement,
+        parameters: &Parameters<'_>,
+    ) -> Result<Vec<Row>, Trouble> {
+        self.prepare(statement).await?;
+        let flight =
+            join3(self.tell(begin), self.query(statement, parameters), self.commit()).await;
+        let (begun, rows, committed) = flight;
+        match begun.and(rows) {
+            Ok(rows) => committed.map(|()| rows),
+            Err(trouble) => {
+                // Where this fails too, the connection is of no use, and closed as such.
+                drop(self.tell(ROLLBACK).await);
+                Err(trouble)
+            }
+        }
+    }
+
+    /// What stands under each of `ids`, in no order; those with nothing are there too.
+    ///
+    /// With sessions, the connections that look up begin in the right isolation by themselves.
+    pub(super) async fn look(&self, ids: &[RecordId]) -> Result<Vec<Looked>, Trouble> {
+        let ids: Vec<Id> = ids.iter().copied().map(Id).collect();
+        let find = &self.sql().find;
+        let rows = match self.naming() {
+            Naming::Named => self.query(find, &[&ids]).await?,
+            Naming::Unnamed => self.alone(&self.shared.server.begins().look, find, &[&ids]).await?,
+        };
+        self.read(&rows).await
+    }
+
+    /// What stands under `id`, seen from the transaction that is open.
+    pub(super) async fn look_inside(&self, id: RecordId) -> Result<Option<Found>, Trouble> {
+        let rows = self.query(&self.sql().find, &[&vec![Id(id)]]).await?;
+        let looked = self.read(&rows).await?.pop();
+        Ok(looked.and_then(Looked::found))
+    }
+
+    /// Reads rows that say what stands.
+    pub(super) async fn read(&self, rows: &[Row]) -> Result<Vec<Looked>, Trouble> {
+        let profiles = &self.shared.profiles;
+        let unknown = unknown_profiles(rows, profiles);
+        if !unknown.is_empty() {
+            profiles.learn(&self.query(&self.sql().some_profiles, &[&unknown]).await?)?;
+        }
+        let looked: Result<Vec<Looked>, StoreError> =
+            rows.iter().map(|row| standing(row, profiles)).collect();
+        let looked = looked?;
+        if let Some(last) = looked.last() {
+            self.shared.clock.heard(last.now);
+        }
+        Ok(looked)
+    }
+}
+
+impl Looked {
+    pub(super) fn found(self) -> Option<Found> {
+        let now = self.now;
+        self.record.map(|record| Found { record, now })
+    }
+}
+
+impl Held {
+    pub(super) fn new(client: Object) -> Self {
+        Self { client: Some(client) }
+    }
+
+    pub(super) fn link<'a>(&'a self, shared: &'a Shared) -> Link<'a> {
+        let client = self.client.as_ref().expect("a connection is there until it is settled");
+        Link { client, shared }
+    }
+
+    /// No transaction is open any more: the pool may have it back.
+    pub(super) fn settle(mut self) {
+        drop(self.client.take());
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            drop(Object::take(client));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Looking at many records: pages for operators, audit entries, and the clock.
+
+use deadpool_postgres::Pool;
+use firstwrite_core::{
+    AuditEntry, Audited, Page, Query, Record, RecordId, StateKind, StoreError, Tenant, Timestamp,
+};
+use tokio_postgres::Row;
+
+use super::Shared;
+use super::columns::{At, Id};
+use super::fault::{Trouble, corrupt, definite, no_connection};
+use super::link::{Held, Link};
+use super::rows::column;
+
+/// How many records one page looks at. A page that finds few among many ends early and says where the
+/// next one starts, so that no listing holds a snapshot, and with it dead rows, for long.
+const LOOKED_AT_MAX: i64 = 20_000;
+
+/// See [`firstwrite_core::Store::list`].
+pub(super) async fn list(shared: &Shared, pool: &Pool, query: &Query) -> Result<Page, StoreError> {
+    const DOING: &str = "listing records";
+    let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let link = held.link(shared);
+    let page = page(&link, query).await.map_err(definite(DOING))?;
+    link.commit().await.map_err(definite(DOING))?;
+    held.settle();
+    Ok(page)
+}
+
+async fn page(link: &Link<'_>, query: &Query) -> Result<Page, Trouble> {
+    let limit = query.limit.clamp(1, Query::LIMIT_MAX);
+    // One more than asked for tells whether there is a next page.
+    let row_max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
+    let (sql, begin) = (link.sql(), &link.shared.server.begins().snapshot);
+    let clock = link.begin(begin, &sql.now, &[]).await?;
+    let now = instant(clock.first())?;
+    let Some(from) = query.after.map_or(Some(RecordId::from_bytes([0; 16])), successor) else {
+        return Ok(Page { records: Vec::new(), next: None, now });
+    };
+    let (from, tenant) = (Id(from), query.tenant.as_ref().map(Tenant::as_str));
+    let (rows, looked_at_end) = if query.state == Some(StateKind::Uncertain) {
+        (link.query(&sql.list_uncertain, &[&from, &tenant, &row_max]).await?, None)
+    } else {
+        let state = query.state.map(StateKind::as_str);
+        let given: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+            [&from, &LOOKED_AT_MAX, &tenant, &state, &row_max];
+        let rows = link.query(&sql.list_all, &given).await?;
+        let last = LOOKED_AT_MAX - 1;
+        let ids = link.query(&sql.looked_at_end, &[&from, &last]).await?;
+        let end = match &ids[..] {
+            [last, _behind] => Some(column::<Id>(last, 0)?.0),
+            _ => None,
+        };
+        (rows, end)
+    };
+    let mut records: Vec<Record> =
+        link.read(&rows).await?.into_iter().filter_map(|looked| looked.record).collect();
+    let is_full = records.len() > limit;
+    records.truncate(limit);
+    let next = if is_full { records.last().map(|record| record.id) } else { looked_at_end };
+    Ok(Page { records, next, now })
+}
+
+/// The id right behind `id`, if there is one.
+fn successor(id: RecordId) -> Option<RecordId> {
+    let next = u128::from_be_bytes(*id.as_bytes()).checked_add(1)?;
+    Some(RecordId::from_bytes(next.to_be_bytes()))
+}
+
+/// See [`firstwrite_core::Store::audits`].
+pub(super) async fn audits(
+    shared: &Shared,
+    pool: &Pool,
+    id: RecordId,
+) -> Result<Vec<Audited>, StoreError> {
+    const DOING: &str = "reading audit entries";
+    let rows = read(shared, pool, DOING, |link| (&link.sql().audits, vec![Id(id)])).await?;
+    rows.iter().map(audited).collect()
+}
+
+/// See [`firstwrite_core::Store::now`].
+pub(super) async fn now(shared: &Shared, pool: &Pool) -> Result<Timestamp, StoreError> {
+    let rows = read(shared, pool, "reading the clock", |link| (&link.sql().now, vec![])).await?;
+    let now = instant(rows.first())?;
+    shared.clock.heard(now);
+    Ok(now)
+}
+
+/// Runs one statement that only reads, on a pooled connection.
+pub(super) async fn read(
+    shared: &Shared,
+    pool: &Pool,
+    doing: &'static str,
+    statement: impl for<'a> Fn(&Link<'a>) -> (&'a super::sql::Statement, Vec<Id>),
+) -> Result<Vec<Row>, StoreError> {
+    let held = Held::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
+    let link = held.link(shared);
+    let (statement, ids) = statement(&link);
+    let given: Vec<&(dyn tokio_postgres::types::ToSql + Sync)> =
+        ids.iter().map(|id| id as &(dyn tokio_postgres::types::ToSql + Sync)).collect();
+    let begin = &shared.server.begins().read;
+    let rows = link.alone(begin, statement, &given).await.map_err(definite(doing))?;
+    held.settle();
+    Ok(rows)
+}
+
+fn audited(row: &Row) -> Result<Audited, StoreError> {
+    Ok(Audited {
+        at: instant(Some(row))?,
+        entry: AuditEntry {
+            actor: column(row, 1)?,
+            action: column(row, 2)?,
+            reason: column(row, 3)?,
+        },
+    })
+}
+
+fn instant(row: Option<&Row>) -> Result<Timestamp, StoreError> {
+    let at = row.map(|row| column::<At>(row, 0)).transpose()?.and_then(At::instant);
+    at.ok_or_else(|| corrupt("an instant is missing"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_id_has_no_successor() {
+        assert_eq!(successor(RecordId::from_bytes([255; 16])), None);
+        let mut next = [0; 16];
+        next[14] = 1;
+        let mut id = [0; 16];
+        id[15] = 255;
+        assert_eq!(successor(RecordId::from_bytes(id)), Some(RecordId::from_bytes(next)));
+    }
+}

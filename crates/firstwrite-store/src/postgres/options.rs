@@ -1,0 +1,311 @@
+//! Settings of a PostgreSQL store, and what its address says.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+
+use crate::OpenError;
+
+/// Settings of a PostgreSQL store, each with a default.
+///
+/// What the address says (`schema=`, `pooler=transaction`) counts over what stands here.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PostgresOptions {
+    /// Where the tables are. Default: `firstwrite`.
+    pub schema: SchemaName,
+    /// What stands between the store and the server. Default: nothing.
+    pub pooler: Pooler,
+    /// How many connections the pool opens at most; the store has two more of its own.
+    /// Default: 32.
+    pub pool_size_max: usize,
+    /// How long a caller waits for a connection of the pool. Default: 5 s.
+    pub pool_wait_for: Duration,
+    /// How long connecting may take, for each host. Default: 5 s.
+    pub connect_for: Duration,
+    /// How long the server works on one statement. Default: 10 s.
+    pub statement_timeout: Duration,
+    /// How long a statement waits for another transaction. Default: 2 s.
+    pub lock_timeout: Duration,
+    /// How long a transaction may sit idle before the server ends its connection. Default: 60 s.
+    pub idle_in_transaction_timeout: Duration,
+    /// What completed records kept in memory may weigh; none are kept at 0. Default: 64 MiB.
+    pub cache_bytes_max: u64,
+    /// Whether every standby that takes over is taken for one that has everything, also where commits do
+    /// not wait for it. Then only a process that misses a write of its own refuses unknown keys.
+    /// Default: no. In the address: `fail_over=trusted`.
+    pub trusts_fail_over: bool,
+    /// How many writes, and as many look-ups, may wait; one more is refused at once as too busy.
+    /// Default: 4096, a second's work.
+    pub queue_max: usize,
+    /// How many commands share one transaction, or one look-up, at most. Default: 256: measured,
+    /// more does not make it faster and makes the first wait for the last.
+    pub batch_max: usize,
+}
+
+/// What stands between a store and the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pooler {
+    /// Nothing, or a pooler that gives each client a server connection of its own.
+    #[default]
+    None,
+    /// One that gives a server connection for the length of a transaction, such as `PgBouncer` with
+    /// `pool_mode=transaction`: nothing is prepared by name and no setting outlives a transaction.
+    Transaction,
+}
+
+/// The name of a schema: lower-case letters, digits and underscores, not beginning with a digit,
+/// at most 63 bytes. So it means the same with and without quotes, everywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaName(String);
+
+/// Where a server is, as the address said, and what the address asked of us.
+#[derive(Clone)]
+pub(super) struct Address {
+    pub(super) config: Config,
+    pub(super) root_certificates: Option<PathBuf>,
+    pub(super) options: PostgresOptions,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            schema: SchemaName::default(),
+            pooler: Pooler::None,
+            pool_size_max: 32,
+            pool_wait_for: Duration::from_secs(5),
+            connect_for: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(10),
+            lock_timeout: Duration::from_secs(2),
+            idle_in_transaction_timeout: Duration::from_mins(1),
+            cache_bytes_max: 64 * 1024 * 1024,
+            trusts_fail_over: false,
+            queue_max: 4096,
+            batch_max: 256,
+        }
+    }
+}
+
+impl SchemaName {
+    /// What an identifier holds in PostgreSQL; more is cut off without an error.
+    const BYTES_MAX: usize = 63;
+
+    /// Checks a name.
+    pub fn new(name: &str) -> Result<Self, OpenError> {
+        let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
+        let begins_well = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+        if begins_well && name.len() <= Self::BYTES_MAX && name.bytes().all(is_plain) {
+            return Ok(Self(name.to_owned()));
+        }
+        Err(OpenError::new(
+            "a schema's name is made of lower-case letters, digits and underscores, at most 63; \
+             write schema=firstwrite",
+        ))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for SchemaName {
+    fn default() -> Self {
+        Self("firstwrite".to_owned())
+    }
+}
+
+impl FromStr for SchemaName {
+    type Err = OpenError;
+
+    fn from_str(name: &str) -> Result<Self, OpenError> {
+        Self::new(name)
+    }
+}
+
+impl fmt::Display for SchemaName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Address {
+    /// Takes our own parameters out of `url` and has the driver parse the rest.
+    pub(super) fn parse(url: &str, mut options: PostgresOptions) -> Result<Self, OpenError> {
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut root_certificates = None;
+        let mut passed_on = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name {
+                "schema" => options.schema = SchemaName::new(&decoded(value)?)?,
+                "pooler" => options.pooler = pooler(value)?,
+                "fail_over" => options.trusts_fail_over = trusts_fail_over(value)?,
+                "sslrootcert" => root_certificates = Some(decoded(value)?.into()),
+                // Ours always verifies in full where it verifies at all.
+                "sslmode" if matches!(value, "verify-full" | "verify-ca") => {
+                    passed_on.push("sslmode=require");
+                }
+                _ => passed_on.push(pair),
+            }
+        }
+        let mut rest = place.to_owned();
+        if !passed_on.is_empty() {
+            rest.push('?');
+            rest.push_str(&passed_on.join("&"));
+        }
+        // The driver's error names a parameter, never a value.
+        let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
+            OpenError::new(
+                "the PostgreSQL address cannot be read; \
+                 write postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+            )
+            .caused_by(super::fault::text_of(&error))
+        })?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(OpenError::new(
+                "the PostgreSQL address names no host; write postgres://USER@HOST:PORT/DATABASE",
+            ));
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(options.connect_for);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("firstwrite");
+        }
+        Ok(Self { config, root_certificates, options })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("postgres://")?;
+        if let Some(user) = self.config.get_user() {
+            write!(f, "{user}@")?;
+        }
+        let ports = self.config.get_ports();
+        for (place, host) in self.config.get_hosts().iter().enumerate() {
+            if place > 0 {
+                f.write_str(",")?;
+            }
+            match host {
+                Host::Tcp(name) => f.write_str(name)?,
+                #[cfg(unix)]
+                Host::Unix(path) => write!(f, "{}", path.display())?,
+            }
+            if let Some(port) = ports.get(place).or(ports.first()) {
+                write!(f, ":{port}")?;
+            }
+        }
+        if let Some(database) = self.config.get_dbname() {
+            write!(f, "/{database}")?;
+        }
+        if self.options.schema != SchemaName::default() {
+            write!(f, "?schema={}", self.options.schema)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+fn pooler(value: &str) -> Result<Pooler, OpenError> {
+    match value {
+        "none" => Ok(Pooler::None),
+        "transaction" => Ok(Pooler::Transaction),
+        _ => Err(OpenError::new("no such pooler; write pooler=transaction or leave it out")),
+    }
+}
+
+fn trusts_fail_over(value: &str) -> Result<bool, OpenError> {
+    match value {
+        "doubted" => Ok(false),
+        "trusted" => Ok(true),
+        _ => {
+            Err(OpenError::new("fail_over is doubted or trusted; leave it out to have it doubted"))
+        }
+    }
+}
+
+/// Undoes percent signs.
+fn decoded(value: &str) -> Result<String, OpenError> {
+    let wrong = || OpenError::new("a percent sign in the PostgreSQL address stands for no byte");
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || {
+            let digit = rest.next().and_then(|byte| char::from(byte).to_digit(16));
+            digit.and_then(|digit| u8::try_from(digit).ok())
+        };
+        let (high, low) = (digit().ok_or_else(wrong)?, digit().ok_or_else(wrong)?);
+        bytes.push(high << 4 | low);
+    }
+    String::from_utf8(bytes).map_err(|_encoding| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Address, OpenError> {
+        Address::parse(url, PostgresOptions::default())
+    }
+
+    #[test]
+    fn our_own_parameters_are_taken_out_and_the_others_kept() {
+        let url = "postgres://pay:secret@one:1,two:2/shop?schema=keys&target_session_attrs=\
+                   read-write&pooler=transaction&fail_over=trusted&sslrootcert=/etc/a%20b.pem&sslmode=verify-full";
+        let address = parse(url).unwrap();
+        assert_eq!(address.options.schema.as_str(), "keys");
+        assert_eq!(address.options.pooler, Pooler::Transaction);
+        assert!(address.options.trusts_fail_over);
+        assert_eq!(address.root_certificates, Some(PathBuf::from("/etc/a b.pem")));
+        assert_eq!(address.config.get_hosts().len(), 2);
+        assert_eq!(
+            address.config.get_target_session_attrs(),
+            tokio_postgres::config::TargetSessionAttrs::ReadWrite
+        );
+        assert_eq!(address.config.get_ssl_mode(), tokio_postgres::config::SslMode::Require);
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let address = parse("postgres://pay:hunter2@one:1,two:2/shop?schema=keys").unwrap();
+        for shown in [format!("{address:?}"), address.to_string()] {
+            assert_eq!(shown, "postgres://pay@one:1,two:2/shop?schema=keys");
+        }
+        for wrong in ["postgres://a:hunter2@h:x/db", "postgres://a:hunter2@h/db?hunter2=1"] {
+            let text = format!("{}", parse(wrong).unwrap_err());
+            let debug = format!("{:?}", parse(wrong).unwrap_err());
+            assert!(!text.contains("a:hunter2") && !debug.contains("a:hunter2"), "{text} {debug}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for wrong in [
+            "postgres://h/db?schema=Robert'",
+            "postgres://h/db?schema=1st",
+            "postgres://h/db?schema=",
+            "postgres://h/db?pooler=session",
+            "postgres://h/db?fail_over=yes",
+            "postgres://h/db?sslrootcert=%2",
+            "postgres://h/db?unknown=1",
+            "postgres:///db",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

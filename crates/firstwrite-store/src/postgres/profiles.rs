@@ -1,0 +1,270 @@
+//! What many records have in common, kept once and known by number.
+//!
+//! A profile is never changed or deleted, so what was read once is right for ever. A missing one is
+//! written on its own before the write that uses it, never inside somebody's transaction, where it
+//! might be rolled back or be waited for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use firstwrite_core::{BodyForm, Draft, DraftState, OnLostAnswer, Retention, StoreError};
+use tokio_postgres::Row;
+
+use super::Shared;
+use super::connect::Role;
+use super::dispatcher::OwnClient;
+use super::fault::{corrupt, definite, unsupported};
+use super::link::Link;
+
+/// What a record shares with the others of its operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Profile {
+    pub(super) operation: Arc<str>,
+    pub(super) on_lost_answer: i16,
+    pub(super) fingerprint_version: i16,
+    pub(super) fingerprint_form: i16,
+    /// Milliseconds; none of them for reservations.
+    pub(super) retention: Option<(i64, i64)>,
+}
+
+/// The profiles as this process knows them.
+#[derive(Debug, Default)]
+pub(super) struct Profiles {
+    known: RwLock<Known>,
+    /// Held by whoever writes one: many need a new one at the same moment.
+    writing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    numbers: HashMap<Arc<Profile>, i16>,
+    profiles: HashMap<i16, Arc<Profile>>,
+}
+
+/// An application has tens of operations; thousands mean that somebody uses concrete paths. Numbers
+/// are small integers, and some are lost when two processes write the same profile at once.
+const COUNT_MAX: i64 = 10_000;
+
+/// Past the bound, operations share this name: theirs is for people only. Its facts still differ, so
+/// there is room for some more.
+const OTHER: &str = "(other)";
+const OTHER_COUNT_MAX: i64 = 12_000;
+
+/// What an index entry holds; the rest of a longer name is cut off.
+const OPERATION_BYTES_MAX: usize = 1000;
+
+const DOING: &str = "writing a profile";
+
+pub(super) const ALL: &str = "
+    SELECT profile, operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for,
+           linger_for
+    FROM firstwrite.profiles";
+
+pub(super) const SOME: &str = "
+    SELECT profile, operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for,
+           linger_for
+    FROM firstwrite.profiles WHERE profile = ANY ($1)";
+
+pub(super) const FIND: &str = "
+    SELECT profile FROM firstwrite.profiles
+    WHERE operation = $1 AND on_lost_answer = $2 AND fingerprint_version = $3
+      AND fingerprint_form = $4 AND replay_for IS NOT DISTINCT FROM $5
+      AND linger_for IS NOT DISTINCT FROM $6";
+
+pub(super) const PUT: &str = "
+    INSERT INTO firstwrite.profiles (operation, on_lost_answer, fingerprint_version,
+                                     fingerprint_form, replay_for, linger_for)
+    SELECT $1, $2, $3, $4, $5, $6
+    WHERE (SELECT count(*) FROM firstwrite.profiles) < $7
+    ON CONFLICT DO NOTHING RETURNING profile";
+
+impl Profiles {
+    /// The number that stands for what `draft` shares with others, if it is known here.
+    pub(super) fn known_number(&self, draft: &Draft) -> Option<i16> {
+        self.known().numbers.get(&Profile::of_draft(draft)).copied()
+    }
+
+    /// The number that stands for what `draft` shares with others; written if there is none, on a
+    /// connection made for it: those of the pool may all be held by handlers that wait for this.
+    pub(super) async fn number_for(
+        &self,
+        shared: &Arc<Shared>,
+        draft: &Draft,
+    ) -> Result<i16, StoreError> {
+        if let Some(number) = self.known_number(draft) {
+            return Ok(number);
+        }
+        let _turn = self.writing.lock().await;
+        let profile = Profile::of_draft(draft);
+        if let Some(number) = self.known().numbers.get(&profile) {
+            return Ok(*number);
+        }
+        let mut client = OwnClient::new(Arc::clone(shared), Role::Pooled, None);
+        let link = Link { client: client.get().await.map_err(definite(DOING))?, shared };
+        let mut number = self.written(&link, &profile, COUNT_MAX).await?;
+        if number.is_none() {
+            let other = Profile { operation: OTHER.into(), ..profile.clone() };
+            number = self.written(&link, &other, OTHER_COUNT_MAX).await?;
+        }
+        let number = number.ok_or_else(|| unsupported(DOING, "there are too many profiles"))?;
+        // Under its own name, so that the next record of this operation does not ask again.
+        self.known_mut().numbers.insert(Arc::new(profile), number);
+        Ok(number)
+    }
+
+    /// The number of a profile that stands or could be written; none if there is no room.
+    async fn written(
+        &self,
+        link: &Link<'_>,
+        profile: &Profile,
+        count_max: i64,
+    ) -> Result<Option<i16>, StoreError> {
+        let (replay_for, linger_for) = profile.retention.unzip();
+        let facts: [&(dyn tokio_postgres::types::ToSql + Sync); 7] = [
+            &&*profile.operation,
+            &profile.on_lost_answer,
+            &profile.fingerprint_version,
+            &profile.fingerprint_form,
+            &replay_for,
+            &linger_for,
+            &count_max,
+        ];
+        let sql = link.sql();
+        // Looked for before and after: an insert that meets a rival's still uses a number up.
+        for (statement, facts) in [
+            (&sql.find_profile, &facts[..6]),
+            (&sql.put_profile, &facts[..]),
+            (&sql.find_profile, &facts[..6]),
+        ] {
+            let begin = &link.shared.server.begins().rare;
+            let rows = link.alone(begin, statement, facts).await.map_err(definite(DOING))?;
+            if let Some(row) = rows.first() {
+                let number = row.try_get(0).map_err(definite(DOING))?;
+                self.known_mut().profiles.insert(number, Arc::new(profile.clone()));
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is known by this number, if it was read before.
+    pub(super) fn get(&self, number: i16) -> Option<Arc<Profile>> {
+        self.known().profiles.get(&number).cloned()
+    }
+
+    /// Remembers rows of [`ALL`] or [`SOME`].
+    pub(super) fn learn(&self, rows: &[Row]) -> Result<(), StoreError> {
+        for row in rows {
+            let read = || -> Result<_, tokio_postgres::Error> {
+                let operation: &str = row.try_get(1)?;
+                let retention: (Option<i64>, Option<i64>) = (row.try_get(5)?, row.try_get(6)?);
+                let profile = Profile {
+                    operation: operation.into(),
+                    on_lost_answer: row.try_get(2)?,
+                    fingerprint_version: row.try_get(3)?,
+                    fingerprint_form: row.try_get(4)?,
+                    retention: retention.0.zip(retention.1),
+                };
+                Ok((row.try_get::<_, i16>(0)?, profile))
+            };
+            let (number, profile) =
+                read().map_err(|_column| corrupt("a profile does not say what a profile says"))?;
+            let profile = Arc::new(profile);
+            let mut known = self.known_mut();
+            known.profiles.insert(number, Arc::clone(&profile));
+            known.numbers.insert(profile, number);
+        }
+        Ok(())
+    }
+
+    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known_mut(&self) -> RwLockWriteGuard<'_, Known> {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        // More names than profiles are known when operations share `(other)`: then it begins anew.
+        if known.numbers.len() > 2 * usize::try_from(OTHER_COUNT_MAX).unwrap_or(usize::MAX) {
+            known.numbers.clear();
+        }
+        known
+    }
+}
+
+impl Profile {
+    pub(super) fn of_draft(draft: &Draft) -> Self {
+        let retention = match &draft.state {
+            DraftState::Reserved { .. } => None,
+            DraftState::Completed { retention, .. } => Some(*retention),
+        };
+        Self {
+            operation: shortened(&draft.operation),
+            on_lost_answer: number_of_lost_answer(draft.on_lost_answer),
+            fingerprint_version: draft.fingerprint.version().into(),
+            fingerprint_form: draft.fingerprint.form().as_byte().into(),
+            retention: retention.map(|Retention { replay_for, linger_for }| {
+                (whole_millis(replay_for), whole_millis(linger_for))
+            }),
+        }
+    }
+
+    pub(super) fn on_lost_answer(&self) -> Result<OnLostAnswer, StoreError> {
+        match self.on_lost_answer {
+            0 => Ok(OnLostAnswer::Uncertain),
+            1 => Ok(OnLostAnswer::Resend),
+            _ => Err(corrupt("an unknown choice for lost answers")),
+        }
+    }
+
+    pub(super) fn form(&self) -> Result<BodyForm, StoreError> {
+        let form = u8::try_from(self.fingerprint_form).ok().and_then(BodyForm::from_byte);
+        form.ok_or_else(|| corrupt("an unknown form of fingerprint"))
+    }
+
+    pub(super) fn version(&self) -> Result<u8, StoreError> {
+        u8::try_from(self.fingerprint_version)
+            .map_err(|_range| corrupt("a fingerprint's version is one byte"))
+    }
+}
+
+pub(super) fn number_of_lost_answer(on_lost_answer: OnLostAnswer) -> i16 {
+    match on_lost_answer {
+        OnLostAnswer::Uncertain => 0,
+        OnLostAnswer::Resend => 1,
+    }
+}
+
+pub(super) fn whole_millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn shortened(operation: &Arc<str>) -> Arc<str> {
+    // A text column takes every character but this one.
+    if operation.len() <= OPERATION_BYTES_MAX && !operation.contains('\0') {
+        return Arc::clone(operation);
+    }
+    let mut name = operation.replace('\0', "\u{fffd}");
+    let mut end = OPERATION_BYTES_MAX.min(name.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_cut_between_characters_and_takes_no_zero() {
+        let long: Arc<str> = "ö".repeat(600).into();
+        assert_eq!(shortened(&long).len(), 1000);
+        let odd: Arc<str> = format!("a\0{}", "ö".repeat(600)).into();
+        assert!(shortened(&odd).len() <= 1000 && !shortened(&odd).contains('\0'));
+        let usual: Arc<str> = "POST /payments".into();
+        assert_eq!(shortened(&usual), usual);
+    }
+}

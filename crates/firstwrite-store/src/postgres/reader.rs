@@ -1,0 +1,143 @@
+//! The dispatcher that looks ids up: whatever is asked for while look-ups are in flight is the next.
+//!
+//! Two are in flight at most, on one connection, so that the server looks while answers are read here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use deadpool_postgres::ClientWrapper;
+use firstwrite_core::{Found, RecordId};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+
+use super::Shared;
+use super::batch::Reply;
+use super::connect::Role;
+use super::dispatcher::{Dispatcher, OwnClient, Waiting, queue};
+use super::fault::Trouble;
+use super::link::Link;
+use super::replays::Mark;
+use super::rows::Looked;
+
+/// One caller's question.
+pub(super) struct Lookup {
+    pub(super) id: RecordId,
+    pub(super) reply: Reply<Option<Found>>,
+}
+
+/// Who asked for what.
+type Replies = HashMap<RecordId, Vec<Reply<Option<Found>>>>;
+
+pub(super) const DOING: &str = "looking a record up";
+
+/// A look-up that came back.
+struct Flown {
+    replies: Replies,
+    mark: Mark,
+    looked: Result<Vec<Looked>, Trouble>,
+}
+
+const FLIGHTS_MAX: usize = 2;
+
+/// Starts the dispatcher, with the connection to begin with.
+pub(super) fn start(shared: &Arc<Shared>, client: ClientWrapper) -> Dispatcher<Lookup> {
+    let options = &shared.server.address.options;
+    let (sender, waiting) = queue(options.queue_max, options.batch_max);
+    let closing = waiting.closing();
+    let client = OwnClient::new(Arc::clone(shared), Role::Reader, Some(client));
+    Dispatcher::start(sender, closing, run(Arc::clone(shared), waiting, client))
+}
+
+async fn run(shared: Arc<Shared>, mut waiting: Waiting<Lookup>, mut client: OwnClient) {
+    let mut lookups = Vec::new();
+    let mut flights = FuturesUnordered::new();
+    let mut is_open = true;
+    while is_open || !flights.is_empty() {
+        tokio::select! {
+            biased;
+            Some(flown) = flights.next(), if !flights.is_empty() => {
+                land(&shared, &mut client, flown).await;
+            }
+            has_more = waiting.take(&mut lookups), if is_open && flights.len() < FLIGHTS_MAX => {
+                is_open = has_more;
+                let replies = by_id(lookups.drain(..));
+                if replies.is_empty() {
+                    continue;
+                }
+                match client.get().await {
+                    Ok(client) => flights.push(fly(&shared, Arc::clone(client), replies)),
+                    Err(trouble) => refuse(replies, &trouble),
+                }
+            }
+        }
+    }
+}
+
+fn by_id(lookups: impl Iterator<Item = Lookup>) -> Replies {
+    let mut replies = Replies::new();
+    for Lookup { id, reply } in lookups {
+        // Nobody waits for the answer any more.
+        if !reply.is_closed() {
+            replies.entry(id).or_default().push(reply);
+        }
+    }
+    replies
+}
+
+async fn fly(shared: &Shared, client: Arc<ClientWrapper>, replies: Replies) -> Flown {
+    let mark = shared.replays.mark();
+    let ids: Vec<RecordId> = replies.keys().copied().collect();
+    let looked = Link { client: &client, shared }.look(&ids).await;
+    Flown { replies, mark, looked }
+}
+
+/// Answers everybody who asked for what a flight brought.
+async fn land(shared: &Shared, client: &mut OwnClient, flown: Flown) {
+    let Flown { mut replies, mark, looked } = flown;
+    match looked {
+        Ok(looked) => {
+            for one in looked {
+                let replies = replies.remove(&one.id).unwrap_or_default();
+                let found = one.found();
+                if let Some(found) = &found {
+                    shared.replays.keep(found, mark);
+                }
+                answer(replies, found);
+            }
+        }
+        // One row that cannot be understood must not hide the others.
+        Err(trouble @ Trouble::Read(_)) if replies.len() == 1 => refuse(replies, &trouble),
+        Err(Trouble::Read(_)) => {
+            for (id, replies) in replies {
+                let looked = match client.get().await {
+                    Ok(client) => Link { client, shared }.look(&[id]).await,
+                    Err(trouble) => Err(trouble),
+                };
+                match looked {
+                    Ok(mut looked) => answer(replies, looked.pop().and_then(Looked::found)),
+                    Err(trouble) => refuse(HashMap::from([(id, replies)]), &trouble),
+                }
+            }
+        }
+        Err(trouble) => {
+            client.drop_client();
+            refuse(replies, &trouble);
+        }
+    }
+}
+
+fn answer(mut replies: Vec<Reply<Option<Found>>>, found: Option<Found>) {
+    // As a rule only one has asked, and gets it without a copy.
+    let last = replies.pop();
+    for reply in replies {
+        drop(reply.send(Ok(found.clone())));
+    }
+    if let Some(reply) = last {
+        drop(reply.send(Ok(found)));
+    }
+}
+
+fn refuse(replies: Replies, trouble: &Trouble) {
+    for reply in replies.into_values().flatten() {
+        drop(reply.send(Err(trouble.definite(DOING))));
+    }
+}

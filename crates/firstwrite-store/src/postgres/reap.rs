@@ -1,0 +1,171 @@
+//! Deleting completed records past their time, in small steps.
+//!
+//! There is no index by deadline: it would cost every record space and time for the sake of its last
+//! moment, and dead entries at its front would be walked over again and again while somebody holds an
+//! old snapshot. A cursor walks the blocks of the tables instead, and remembers of each stretch when the
+//! first of its records is due.
+
+use deadpool_postgres::Pool;
+use firstwrite_core::{StoreError, Timestamp};
+use tokio_postgres::Row;
+
+use super::Shared;
+use super::columns::{At, Block};
+use super::fault::{Trouble, corrupt, definite, no_connection};
+use super::link::{Held, Link};
+use super::rows::column;
+use super::sql::Statement;
+
+/// How far the tables have been walked, and when each stretch is due.
+#[derive(Debug, Default)]
+pub(super) struct Reaping {
+    records: Walk,
+    endings: Walk,
+}
+
+#[derive(Debug, Default)]
+struct Walk {
+    next: usize,
+    /// For each stretch, before when it need not be looked at.
+    rest_until: Vec<Timestamp>,
+}
+
+/// Blocks read in one statement: a quarter of a MiB, some hundreds of records, so that what is read is
+/// as a rule deleted at once and not read again.
+const STRETCH_BLOCKS: u32 = 32;
+
+/// Stretches read in one call: each is a short transaction of its own.
+const STRETCHES_MAX: usize = 64;
+
+/// A stretch in which somebody is at work is looked at again after this long.
+const BLOCKED_FOR: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Deleted in one statement at most, so that no transaction is long.
+const REAPED_MAX: usize = 1000;
+
+/// A stretch is looked at again after this long, whatever was in it: new records may have been put into
+/// the room of old ones.
+const REST_MAX: std::time::Duration = std::time::Duration::from_hours(1);
+
+const DOING: &str = "reaping records";
+
+/// How far the tables reach and what time it is.
+struct Extent {
+    record_blocks: u32,
+    ending_blocks: u32,
+    oldest_message: At,
+    now: Timestamp,
+}
+
+/// See [`firstwrite_core::Store::reap`].
+pub(super) async fn reap(shared: &Shared, pool: &Pool, limit: usize) -> Result<usize, StoreError> {
+    // One walk at a time in this process; other processes have walks of their own.
+    let mut reaping = shared.reaping.lock().await;
+    let Reaping { records, endings } = &mut *reaping;
+    let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let link = held.link(shared);
+    let extent = extent(&link).await.map_err(definite(DOING))?;
+    let sql = link.sql();
+    let mut reaped = 0;
+    for (walk, statement, blocks) in [
+        (records, &sql.reap_records, extent.record_blocks),
+        (endings, &sql.reap_endings, extent.ending_blocks),
+    ] {
+        let left = limit - reaped;
+        reaped +=
+            walk.go(&link, statement, (blocks, &extent), left).await.map_err(definite(DOING))?;
+    }
+    held.settle();
+    Ok(reaped)
+}
+
+impl Walk {
+    /// Reads some stretches from the cursor on; returns how many records were deleted.
+    async fn go(
+        &mut self,
+        link: &Link<'_>,
+        statement: &Statement,
+        (blocks, extent): (u32, &Extent),
+        limit: usize,
+    ) -> Result<usize, Trouble> {
+        let count = usize::try_from(blocks.div_ceil(STRETCH_BLOCKS)).unwrap_or(usize::MAX);
+        self.rest_until.resize(count, Timestamp::EPOCH);
+        let (mut reaped, mut read) = (0, 0);
+        for _ in 0..count {
+            if read >= STRETCHES_MAX || reaped >= limit {
+                break;
+            }
+            let stretch = if self.next < count { self.next } else { 0 };
+            self.next = stretch + 1;
+            if self.rest_until[stretch] > extent.now {
+                continue;
+            }
+            read += 1;
+            let start = u32::try_from(stretch).unwrap_or(u32::MAX).saturating_mul(STRETCH_BLOCKS);
+            // The last stretch has no end: what is added meanwhile belongs to it.
+            let is_last = stretch + 1 == count;
+            let end = if is_last { u32::MAX } else { start + STRETCH_BLOCKS };
+            let due_max = (limit - reaped).min(REAPED_MAX);
+            let row_max = i64::try_from(due_max).unwrap_or(i64::MAX);
+            let given: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+                [&Block(start), &Block(end), &extent.oldest_message, &row_max];
+            let begin = &link.shared.server.begins().walk;
+            let rows = match link.alone(begin, statement, &given).await {
+                Ok(rows) => rows,
+                Err(trouble) if trouble.may_be_rival() => {
+                    self.rest_until[stretch] = extent.now.plus(BLOCKED_FOR);
+                    continue;
+                }
+                Err(trouble) => return Err(trouble),
+            };
+            firstwrite_core::crash_point!("postgres-reap-between");
+            let stretched = Stretched::read(rows.first())?;
+            reaped += stretched.reaped;
+            if stretched.due >= due_max {
+                // There may be more: it is looked at again first.
+                self.next = stretch;
+            } else if !is_last {
+                let rest_max = extent.now.plus(REST_MAX);
+                self.rest_until[stretch] =
+                    stretched.due_at.map_or(rest_max, |due_at| due_at.min(rest_max));
+            }
+        }
+        Ok(reaped)
+    }
+}
+
+/// What one stretch gave.
+struct Stretched {
+    reaped: usize,
+    due: usize,
+    /// When the first of those that are left is due.
+    due_at: Option<Timestamp>,
+}
+
+impl Stretched {
+    fn read(row: Option<&Row>) -> Result<Self, StoreError> {
+        let row = row.ok_or_else(|| corrupt("a reap answers with one row"))?;
+        let count = |index| {
+            usize::try_from(column::<i64>(row, index)?)
+                .map_err(|_range| corrupt("a number below zero"))
+        };
+        let due_at = column::<Option<At>>(row, 2)?.and_then(At::instant);
+        Ok(Self { reaped: count(0)?, due: count(1)?, due_at })
+    }
+}
+
+async fn extent(link: &Link<'_>) -> Result<Extent, Trouble> {
+    let begin = &link.shared.server.begins().walk;
+    let rows = link.alone(begin, &link.sql().extent, &[]).await?;
+    let row = rows.first().ok_or_else(|| corrupt("the tables' extent is one row"))?;
+    let blocks = |index| -> Result<u32, StoreError> {
+        Ok(u32::try_from(column::<i64>(row, index)?).unwrap_or(u32::MAX))
+    };
+    let now = column::<At>(row, 3)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
+    Ok(Extent {
+        record_blocks: blocks(0)?,
+        ending_blocks: blocks(1)?,
+        oldest_message: column(row, 2)?,
+        now,
+    })
+}

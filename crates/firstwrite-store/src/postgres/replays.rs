@@ -1,0 +1,166 @@
+//! Completed records kept in memory, so that a replay asks nobody.
+//!
+//! A completed record does not change until its retention ends; near that end, the server is asked
+//! again. What this store itself changes is forgotten before and after the change, and what was being
+//! read meanwhile is not kept.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use firstwrite_core::{Body, Found, Record, RecordId, State};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::clock::ServerClock;
+
+/// Completed records in memory.
+pub(super) struct Replays {
+    cache: Option<Records>,
+    /// Counts the beginnings and ends of changes to completed records.
+    changes: AtomicU64,
+    changing: Mutex<HashMap<RecordId, usize>>,
+}
+
+type Records = Cache<RecordId, Arc<Record>, Weight>;
+
+/// Says that a completed record may be changing, as long as it lives.
+pub(super) struct Changing<'a> {
+    replays: &'a Replays,
+    id: RecordId,
+}
+
+/// A point in time before a look-up was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark(u64);
+
+#[derive(Clone, Copy)]
+struct Weight;
+
+/// This near to the end of its retention a record is asked for: the estimate of the server's clock
+/// may be off by as much, and then somebody may have taken the key over.
+const MARGIN: Duration = Duration::from_mins(1);
+
+/// What an entry takes beside its own bytes: the record, its headers and the cache's own links.
+const ENTRY_BYTES: usize = 512;
+
+/// What one more header line takes beside its bytes.
+const HEADER_BYTES: usize = 96;
+
+impl Replays {
+    /// None are kept if `bytes_max` is nothing.
+    pub(super) fn new(bytes_max: u64) -> Self {
+        let typical = u64::try_from(2 * ENTRY_BYTES).unwrap_or(u64::MAX);
+        let count = usize::try_from(bytes_max / typical).unwrap_or(usize::MAX).max(1);
+        let cache = (bytes_max > 0).then(|| Cache::with_weighter(count, bytes_max, Weight));
+        Self { cache, changes: AtomicU64::new(0), changing: Mutex::default() }
+    }
+
+    /// A completed record well within its retention, and what time it is at the server.
+    pub(super) fn get(&self, id: RecordId, clock: &ServerClock) -> Option<Found> {
+        let record = self.cache.as_ref()?.get(&id)?;
+        let now = clock.estimate()?;
+        let State::Completed { retained_until, .. } = &record.state else { return None };
+        if *retained_until <= now.plus(MARGIN) {
+            self.forget(id);
+            return None;
+        }
+        Some(Found { record: Record::clone(&record), now })
+    }
+
+    /// To be taken before a look-up is sent whose answer is to be kept.
+    pub(super) fn mark(&self) -> Mark {
+        Mark(self.changes.load(Ordering::SeqCst))
+    }
+
+    /// Keeps what a look-up found, unless it may have changed since `mark`.
+    pub(super) fn keep(&self, found: &Found, mark: Mark) {
+        let Some(cache) = &self.cache else { return };
+        let State::Completed { retained_until, .. } = &found.record.state else { return };
+        let id = found.record.id;
+        if *retained_until <= found.now.plus(MARGIN) || !self.is_unchanged(id, mark) {
+            return;
+        }
+        cache.insert(id, Arc::new(found.record.clone()));
+        // A change that began since has either removed it already or is seen here.
+        if !self.is_unchanged(id, mark) {
+            self.forget(id);
+        }
+    }
+
+    /// To be held while something completed may be changed.
+    pub(super) fn changing(&self, id: RecordId) -> Changing<'_> {
+        *self.changing_now().entry(id).or_default() += 1;
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.forget(id);
+        Changing { replays: self, id }
+    }
+
+    /// What is kept may not be what the server has.
+    pub(super) fn forget_all(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        if let Some(cache) = &self.cache {
+            cache.clear();
+        }
+    }
+
+    /// How many bytes of records are kept.
+    pub(super) fn bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, Cache::weight)
+    }
+
+    fn is_unchanged(&self, id: RecordId, mark: Mark) -> bool {
+        self.mark() == mark && !self.changing_now().contains_key(&id)
+    }
+
+    fn forget(&self, id: RecordId) {
+        if let Some(cache) = &self.cache {
+            cache.remove(&id);
+        }
+    }
+
+    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
+    fn changing_now(&self) -> MutexGuard<'_, HashMap<RecordId, usize>> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let replays = self.replays;
+        replays.changes.fetch_add(1, Ordering::SeqCst);
+        replays.forget(self.id);
+        let mut changing = replays.changing_now();
+        if let Some(count) = changing.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                changing.remove(&self.id);
+            }
+        }
+    }
+}
+
+impl Weighter<RecordId, Arc<Record>> for Weight {
+    fn weight(&self, _id: &RecordId, record: &Arc<Record>) -> u64 {
+        let mut bytes = ENTRY_BYTES + record.tenant.as_str().len() + record.key.as_str().len();
+        bytes += record.fingerprint.parts().as_bytes().len();
+        if let State::Completed { outcome, .. } = &record.state {
+            for (name, value) in outcome.headers.iter() {
+                bytes += HEADER_BYTES + name.as_str().len() + value.len();
+            }
+            bytes += match &outcome.body {
+                Body::Bytes(body) => body.len(),
+                Body::Tombstone => 0,
+            };
+        }
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Debug for Replays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replays").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}

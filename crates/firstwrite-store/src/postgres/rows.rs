@@ -1,0 +1,193 @@
+//! Records out of rows, and rows out of drafts. Nothing in a row is trusted: what cannot be understood
+//! is corrupt, and never a panic or a guess.
+
+use firstwrite_core::{
+    Draft, DraftState, Fence, Key, Lease, Record, RecordId, State, StoreError, Tenant, Timestamp,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+
+use super::columns::{At, Id};
+use super::fault::corrupt;
+use super::profiles::{Profile, Profiles, whole_millis};
+use crate::encoding::{
+    Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, pack_uuid,
+    unpack_uuid,
+};
+
+/// What was found under an id.
+#[derive(Debug)]
+pub(super) struct Looked {
+    pub(super) id: RecordId,
+    pub(super) record: Option<Record>,
+    pub(super) now: Timestamp,
+    /// Acknowledged history is missing, and no operator has cleared that.
+    pub(super) in_doubt: bool,
+}
+
+/// A draft as it is written.
+#[derive(Clone, Debug)]
+pub(super) struct NewRow {
+    pub(super) id: RecordId,
+    pub(super) fence: i64,
+    /// Milliseconds; below zero for what is completed at once.
+    pub(super) lease_for: i64,
+    pub(super) profile: i16,
+    pub(super) tenant: Tenant,
+    pub(super) key: Vec<u8>,
+    pub(super) fingerprint: Vec<u8>,
+    pub(super) outcome: Vec<u8>,
+}
+
+/// The first byte of a key that is a UUID; no key's text begins with it.
+const UUID_MARK: u8 = 0;
+
+/// The numbers of the profiles in `rows` that are not known yet.
+pub(super) fn unknown_profiles(rows: &[Row], profiles: &Profiles) -> Vec<i16> {
+    let number = |row: &Row| row.try_get::<_, Option<i16>>(4).ok().flatten();
+    let mut unknown: Vec<i16> =
+        rows.iter().filter_map(number).filter(|number| profiles.get(*number).is_none()).collect();
+    unknown.sort_unstable();
+    unknown.dedup();
+    unknown
+}
+
+/// Reads one row of a statement that selects what stands under ids.
+pub(super) fn standing(row: &Row, profiles: &Profiles) -> Result<Looked, StoreError> {
+    let Id(wanted) = column(row, 13)?;
+    let now = column::<At>(row, 12)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
+    let in_doubt = column(row, 14)?;
+    let record = match column::<Option<Id>>(row, 0)? {
+        Some(Id(id)) => Some(record(row, id, profiles)?),
+        None => None,
+    };
+    Ok(Looked { id: wanted, record, now, in_doubt })
+}
+
+fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreError> {
+    let profile = profiles
+        .get(column(row, 4)?)
+        .ok_or_else(|| corrupt("a profile's number stands for nothing"))?;
+    let tenant = Tenant::new(column(row, 5)?)
+        .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))?;
+    let key = decode_key(column(row, 6)?).map_err(unreadable)?;
+    // A row under the wrong id would replay one caller's answer to another.
+    if RecordId::of(&tenant, &key) != id {
+        return Err(corrupt("a record stands under another key's id"));
+    }
+    let fingerprint = decode_fingerprint(profile.version()?, profile.form()?, column(row, 7)?);
+    let created_at = instant(row, 2)?;
+    Ok(Record {
+        id,
+        tenant,
+        key,
+        operation: profile.operation.clone(),
+        fingerprint: fingerprint.map_err(unreadable)?,
+        fence: Fence::from_u64(column::<i64>(row, 1)?.cast_unsigned()),
+        on_lost_answer: profile.on_lost_answer()?,
+        created_at,
+        state: state(row, &profile, created_at)?,
+    })
+}
+
+fn state(row: &Row, profile: &Profile, created_at: Timestamp) -> Result<State, StoreError> {
+    let outcome: &[u8] = column(row, 8)?;
+    if !outcome.is_empty() {
+        let (replay_for, linger_for) = profile
+            .retention
+            .ok_or_else(|| corrupt("a completed record does not say how long it is kept"))?;
+        let retained_until = created_at.as_millis().saturating_add(replay_for);
+        return Ok(State::Completed {
+            outcome: decode_outcome(outcome).map_err(unreadable)?,
+            retained_until: Timestamp::from_millis(retained_until),
+            kept_until: Timestamp::from_millis(retained_until.saturating_add(linger_for)),
+        });
+    }
+    // An ending without an outcome is what stopped an attempt of a former life.
+    if let Some(outcome) = column::<Option<&[u8]>>(row, 9)? {
+        return Ok(State::Completed {
+            outcome: decode_outcome(outcome).map_err(unreadable)?,
+            retained_until: instant(row, 10)?,
+            kept_until: instant(row, 11)?,
+        });
+    }
+    match column(row, 3)? {
+        At::Instant(until) => Ok(State::Reserved(Lease { until })),
+        At::Always => Ok(State::Uncertain),
+        At::Never => Err(corrupt("a record is completed and has no outcome")),
+    }
+}
+
+impl NewRow {
+    pub(super) fn new(draft: &Draft, profile: i16) -> Self {
+        let (lease_for, outcome) = match &draft.state {
+            DraftState::Reserved { lease_for } => (whole_millis(*lease_for), Vec::new()),
+            DraftState::Completed { outcome, .. } => (-1, encode_outcome(outcome)),
+        };
+        Self {
+            id: draft.id,
+            fence: draft.fence.as_u64().cast_signed(),
+            lease_for,
+            profile,
+            tenant: draft.tenant.clone(),
+            key: encode_key(&draft.key),
+            fingerprint: encode_fingerprint(&draft.fingerprint),
+            outcome,
+        }
+    }
+}
+
+pub(super) fn encode_key(key: &Key) -> Vec<u8> {
+    match pack_uuid(key.as_str()) {
+        Some(packed) => [&[UUID_MARK][..], &packed].concat(),
+        None => key.as_str().as_bytes().to_vec(),
+    }
+}
+
+fn decode_key(bytes: &[u8]) -> Result<Key, Unreadable> {
+    let unreadable = Unreadable("a key is neither 16 bytes nor visible text");
+    if let Some((&UUID_MARK, packed)) = bytes.split_first() {
+        let packed: [u8; 16] = packed.try_into().map_err(|_length| unreadable)?;
+        return Key::new(&unpack_uuid(packed)).map_err(|_impossible| unreadable);
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_encoding| unreadable)?;
+    Key::new(text).map_err(|_not_a_key| unreadable)
+}
+
+pub(super) fn column<'r, T: FromSql<'r>>(row: &'r Row, index: usize) -> Result<T, StoreError> {
+    row.try_get(index).map_err(|_type| corrupt("a column does not hold what it should"))
+}
+
+fn instant(row: &Row, index: usize) -> Result<Timestamp, StoreError> {
+    column::<At>(row, index)?.instant().ok_or_else(|| corrupt("an instant is missing"))
+}
+
+fn unreadable(Unreadable(what): Unreadable) -> StoreError {
+    corrupt(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_canonical_uuids_are_packed_and_every_key_comes_back() {
+        for (text, length) in [
+            ("8e03978e-40d5-43e8-bc93-6894a57f9324", 17),
+            ("8E03978e-40d5-43e8-bc93-6894a57f9324", 36),
+            ("a-sixteen-byte-key", 18),
+            ("k", 1),
+        ] {
+            let key = Key::new(text).unwrap();
+            assert_eq!(encode_key(&key).len(), length, "{text}");
+            assert_eq!(decode_key(&encode_key(&key)), Ok(key));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_key_is_refused() {
+        for bytes in [&[][..], &[0], &[0; 16], &[0; 18], b"a b", b"\xff", b"a\n"] {
+            assert!(decode_key(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The tables, their version, and how a database comes to have them.
+//!
+//! Nothing is migrated by opening a store: that takes rights which an application should not have, and
+//! a moment that somebody chose.
+
+use std::fmt::Write as _;
+
+use tokio_postgres::SimpleQueryMessage;
+
+use super::connect::{Role, Server};
+use super::fault::text_of;
+use super::options::{Address, PostgresOptions, SchemaName};
+use super::sql::in_schema;
+use crate::{Access, OpenError};
+
+/// The schema this build reads and writes. A migration appends to [`STEPS`]; what was released never
+/// changes.
+pub(super) const VERSION: i32 = 1;
+
+/// `STEPS[n]` leads from version n to version n + 1.
+const STEPS: [&[&str]; 1] = [&[include_str!("schema.sql"), include_str!("functions.sql")]];
+
+const META: &str = "CREATE TABLE firstwrite.migrations (
+    version    integer     PRIMARY KEY,
+    applied_at timestamptz NOT NULL
+);";
+
+/// What [`migrate`] found and left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Migrated {
+    /// The version that was there; 0 if there were no tables.
+    pub from: i32,
+    /// The version that is there now.
+    pub to: i32,
+}
+
+/// Brings the schema that `url` names to this build's version. Several may try at once: one does it.
+pub async fn migrate(url: &str, options: PostgresOptions) -> Result<Migrated, OpenError> {
+    let server = Server::new(Address::parse(url, options)?, Access::Write)?;
+    let client = server.connect(Role::Pooled).await.map_err(|error| server.unreachable(&error))?;
+    let schema = &server.address.options.schema;
+    let found = content(&client, schema).await.map_err(|error| server.unreachable(&error))?;
+    if let Content::Version(from @ VERSION..) = found {
+        check(&server, found)?;
+        return Ok(Migrated { from, to: from });
+    }
+    let failed = |error: tokio_postgres::Error| {
+        OpenError::new(format!(
+            "the tables could not be made in {}; check that this user may create them, \
+             or hand them to somebody who may: firstwrite migrate --dump",
+            server.address
+        ))
+        .caused_by(text_of(&error))
+    };
+    // The lock is given back with the transaction, so that this works through a pooler too. Whoever
+    // waited for it looks again at what is there.
+    let begin = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 0; \
+         SET LOCAL statement_timeout = 0; \
+         SELECT pg_advisory_xact_lock(hashtextextended('firstwrite migrate {schema}', 0))"
+    );
+    client.batch_execute(&begin).await.map_err(failed)?;
+    let found = content(&client, schema).await.map_err(failed)?;
+    let from = found.version();
+    if from < VERSION {
+        client.batch_execute(&steps(schema, found)).await.map_err(failed)?;
+    }
+    client.batch_execute("COMMIT").await.map_err(failed)?;
+    let migrated = Migrated { from, to: VERSION.max(from) };
+    tracing::info!(server = %server.address, from = migrated.from, to = migrated.to, "migrated");
+    Ok(migrated)
+}
+
+/// The SQL that makes all tables from nothing, for those who may not run [`migrate`] themselves.
+pub fn dump(schema: &SchemaName) -> String {
+    format!("BEGIN;\n{}COMMIT;\n", steps(schema, Content::Nothing))
+}
+
+/// The SQL that lets `role` use the tables as an application: all it needs, and nothing more.
+pub fn grants(schema: &SchemaName, role: &str) -> String {
+    let role = format!("\"{}\"", role.replace('"', "\"\""));
+    let sql = format!(
+        "GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON firstwrite.records, firstwrite.endings, firstwrite.messages \
+         TO {role};
+GRANT SELECT, INSERT ON firstwrite.profiles, firstwrite.audit TO {role};
+GRANT SELECT, INSERT, UPDATE ON firstwrite.doubts TO {role};
+GRANT SELECT, UPDATE ON firstwrite.mark TO {role};
+GRANT SELECT ON firstwrite.migrations, firstwrite.standing, firstwrite.keys TO {role};
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
+"
+    );
+    in_schema(&sql, schema)
+}
+
+/// Says whether the schema is the one this build knows.
+pub(super) fn check(server: &Server, found: Content) -> Result<(), OpenError> {
+    let (address, schema) = (&server.address, &server.address.options.schema);
+    match found {
+        Content::Version(VERSION) => Ok(()),
+        Content::Version(found) if found > VERSION => Err(OpenError::new(format!(
+            "{address} has schema version {found} and this build knows {VERSION}; \
+             use the newer build that migrated it"
+        ))),
+        Content::Version(found) => Err(OpenError::new(format!(
+            "{address} has schema version {found} and this build needs {VERSION}; \
+             run: firstwrite migrate --store {address}"
+        ))),
+        Content::Nothing | Content::EmptySchema => Err(OpenError::new(format!(
+            "{address} has no firstwrite tables in the schema {schema}; \
+             run: firstwrite migrate --store {address}"
+        ))),
+    }
+}
+
+/// What a database has of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Not even the schema.
+    Nothing,
+    /// The schema, and no tables of ours in it.
+    EmptySchema,
+    Version(i32),
+}
+
+/// Looks at what is there, by scanning the catalog: names that were once looked up in vain stay unknown
+/// to a session until it takes a lock, and a rival may have made them since.
+pub(super) async fn content(
+    client: &tokio_postgres::Client,
+    schema: &SchemaName,
+) -> Result<Content, tokio_postgres::Error> {
+    let there = format!(
+        "SELECT (SELECT count(*) FROM pg_catalog.pg_class c
+                 WHERE c.relnamespace = n.oid AND c.relname = 'migrations')
+         FROM pg_catalog.pg_namespace n WHERE n.nspname = '{schema}'"
+    );
+    match first_number(client, &there).await? {
+        None => return Ok(Content::Nothing),
+        Some(0) => return Ok(Content::EmptySchema),
+        Some(_) => {}
+    }
+    let sql = format!("SELECT coalesce(max(version), 0) FROM \"{schema}\".migrations");
+    Ok(Content::Version(first_number(client, &sql).await?.unwrap_or(0)))
+}
+
+/// Simple queries only: they need no session and no types.
+async fn first_number(
+    client: &tokio_postgres::Client,
+    sql: &str,
+) -> Result<Option<i32>, tokio_postgres::Error> {
+    let messages = client.simple_query(sql).await?;
+    Ok(messages.into_iter().find_map(|message| {
+        let SimpleQueryMessage::Row(row) = message else { return None };
+        row.try_get(0).ok().flatten().and_then(|number| number.parse().ok())
+    }))
+}
+
+/// The SQL from version `from` to this build's.
+fn steps(schema: &SchemaName, from: Content) -> String {
+    let mut sql = String::new();
+    if from == Content::Nothing {
+        // Not even `IF NOT EXISTS` is allowed to who may use a schema and make none.
+        writeln!(sql, "CREATE SCHEMA {schema};").expect("a string takes everything");
+    }
+    if from.version() == 0 {
+        sql.push_str(META);
+        sql.push_str("\n\n");
+    }
+    let done = usize::try_from(from.version()).unwrap_or(0);
+    for (place, step) in STEPS.iter().enumerate().skip(done) {
+        for part in *step {
+            sql.push_str(part);
+            sql.push('\n');
+        }
+        let version = place + 1;
+        writeln!(sql, "INSERT INTO firstwrite.migrations VALUES ({version}, clock_timestamp());\n")
+            .expect("a string takes everything");
+    }
+    in_schema(&sql, schema)
+}
+
+impl Content {
+    /// The version of the tables; 0 if there are none.
+    fn version(self) -> i32 {
+        match self {
+            Self::Nothing | Self::EmptySchema => 0,
+            Self::Version(version) => version,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_step_to_every_version() {
+        assert_eq!(i32::try_from(STEPS.len()).unwrap(), VERSION);
+    }
+
+    #[test]
+    fn a_dump_names_the_schema_everywhere() {
+        let schema = SchemaName::new("keys").unwrap();
+        for sql in [dump(&schema), grants(&schema, "shop \"x\"")] {
+            assert!(!sql.contains("firstwrite."), "{sql}");
+        }
+        assert!(dump(&schema).contains("CREATE SCHEMA keys;"));
+        assert!(grants(&schema, "shop \"x\"").contains("TO \"shop \"\"x\"\"\";"));
+    }
+}

@@ -1,0 +1,77 @@
+//! How a statement is run: with the schema's name in place, prepared by name or not.
+
+use deadpool_postgres::ClientWrapper;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
+
+use super::options::SchemaName;
+
+/// A statement and the types of its parameters.
+#[derive(Debug)]
+pub(super) struct Statement {
+    text: String,
+    types: Vec<Type>,
+}
+
+/// Whether a statement is prepared by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// Once for each connection, and kept there.
+    Named,
+    /// Each time, since the next transaction may be on another connection.
+    Unnamed,
+}
+
+/// One statement's parameters.
+pub(super) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
+
+/// Puts the schema's name where `firstwrite.` stands.
+pub(super) fn in_schema(sql: &str, schema: &SchemaName) -> String {
+    sql.replace("firstwrite.", &format!("\"{schema}\"."))
+}
+
+impl Statement {
+    pub(super) fn new(schema: &SchemaName, text: &str, types: &[Type]) -> Self {
+        let text = in_schema(text, schema).replace("LATEST", LATEST).replace("AGES", AGES);
+        Self { text, types: types.to_vec() }
+    }
+
+    /// Makes the next [`query`](Self::query) on this connection send its request at once, so that
+    /// several can be sent in one flight.
+    pub(super) async fn prepare(
+        &self,
+        client: &ClientWrapper,
+        naming: Naming,
+    ) -> Result<(), Error> {
+        match naming {
+            Naming::Named => client.prepare_typed_cached(&self.text, &self.types).await.map(drop),
+            Naming::Unnamed => Ok(()),
+        }
+    }
+
+    pub(super) async fn query(
+        &self,
+        client: &ClientWrapper,
+        naming: Naming,
+        parameters: &Parameters<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        match naming {
+            Naming::Named => {
+                let statement = client.prepare_typed_cached(&self.text, &self.types).await?;
+                client.query(&statement, parameters).await
+            }
+            Naming::Unnamed => {
+                let typed: Vec<_> =
+                    parameters.iter().copied().zip(self.types.iter().cloned()).collect();
+                client.query_typed(&self.text, &typed).await
+            }
+        }
+    }
+}
+
+/// The end of time, as far as a column holds it.
+pub(super) const LATEST: &str = "timestamptz '294276-12-31 23:59:59.999+00'";
+
+/// Durations of this many milliseconds (285 years) and more end at the end of time. Below it, an
+/// interval's arithmetic is exact to the millisecond.
+pub(super) const AGES: &str = "9000000000000";

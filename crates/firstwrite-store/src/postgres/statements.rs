@@ -1,0 +1,256 @@
+//! The statements of the store. `firstwrite.` stands for the schema, whatever its name.
+
+use tokio_postgres::types::Type;
+
+use super::options::SchemaName;
+use super::sql::Statement;
+use super::tx::statements::TxSql;
+use super::{doubt, profiles};
+
+/// The statements by name, each with the types of its parameters.
+macro_rules! statements {
+    ($($name:ident: $text:expr, [$($parameter:ident),*];)*) => {
+        /// Every statement of the store.
+        #[derive(Debug)]
+        pub(super) struct Sql {
+            /// Those of handlers' transactions.
+            pub(super) tx: TxSql,
+            $(pub(super) $name: Statement,)*
+        }
+
+        impl Sql {
+            pub(super) fn new(schema: &SchemaName) -> Self {
+                Self {
+                    tx: TxSql::new(schema),
+                    $($name: Statement::new(schema, $text, &[$(Type::$parameter),*]),)*
+                }
+            }
+        }
+    };
+}
+
+statements! {
+    insert: INSERT,
+        [UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8];
+    complete: COMPLETE, [UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY];
+    find: FIND, [UUID_ARRAY];
+
+    lock: "SELECT FROM firstwrite.records WHERE id = $1 FOR UPDATE", [UUID];
+    ending: "SELECT outcome IS NOT NULL FROM firstwrite.endings WHERE id = $1 AND fence = $2",
+        [UUID, INT8];
+    supersede: "INSERT INTO firstwrite.endings
+                    (id, fence, ended_at, retained_until, kept_until, outcome)
+                VALUES ($1, $2, $3, $3, $4, NULL)
+                ON CONFLICT (id, fence) DO NOTHING RETURNING id",
+        [UUID, INT8, TIMESTAMPTZ, TIMESTAMPTZ];
+    end: "INSERT INTO firstwrite.endings AS e
+              (id, fence, ended_at, retained_until, kept_until, outcome)
+          VALUES ($1, $2, $3, $4, $5, $6)
+          ON CONFLICT (id, fence) DO UPDATE
+              SET ended_at = $3, retained_until = $4, kept_until = $5, outcome = $6
+              WHERE e.outcome IS NULL OR $7
+          RETURNING id",
+        [UUID, INT8, TIMESTAMPTZ, TIMESTAMPTZ, TIMESTAMPTZ, BYTEA, BOOL];
+    unend: "UPDATE firstwrite.endings SET outcome = NULL, kept_until = $3
+            WHERE id = $1 AND fence = $2",
+        [UUID, INT8, TIMESTAMPTZ];
+    lease: "UPDATE firstwrite.records SET lease_until = $2 WHERE id = $1", [UUID, TIMESTAMPTZ];
+    reopen: "UPDATE firstwrite.records SET lease_until = 'infinity', outcome = '' WHERE id = $1",
+        [UUID];
+    replace: "UPDATE firstwrite.records
+              SET fence = $2, created_at = $3, lease_until = $4, profile = $5, tenant = $6,
+                  key = $7, fingerprint = $8, outcome = $9
+              WHERE id = $1",
+        [UUID, INT8, TIMESTAMPTZ, TIMESTAMPTZ, INT2, TEXT, BYTEA, BYTEA, BYTEA];
+    remove: "DELETE FROM firstwrite.records WHERE id = $1", [UUID];
+    put_audit: "INSERT INTO firstwrite.audit (id, at, actor, action, reason)
+                VALUES ($1, $2, $3, $4, $5)",
+        [UUID, TIMESTAMPTZ, TEXT, TEXT, TEXT];
+
+    now: "SELECT firstwrite.now()", [];
+    audits: "SELECT at, actor, action, reason FROM firstwrite.audit WHERE id = $1 ORDER BY entry",
+        [UUID];
+    list_all: LIST_ALL, [UUID, INT8, TEXT, TEXT, INT8];
+    list_uncertain: LIST_UNCERTAIN, [UUID, TEXT, INT8];
+    looked_at_end: "SELECT id FROM firstwrite.records WHERE id >= $1 ORDER BY id OFFSET $2 LIMIT 2",
+        [UUID, INT8];
+
+    lapsed: LAPSED, [TIMESTAMPTZ, INT8];
+    extent: EXTENT, [];
+    reap_records: REAP_RECORDS, [TID, TID, TIMESTAMPTZ, INT8];
+    reap_endings: REAP_ENDINGS, [TID, TID, TIMESTAMPTZ, INT8];
+
+    all_profiles: profiles::ALL, [];
+    some_profiles: profiles::SOME, [INT2_ARRAY];
+    find_profile: profiles::FIND, [TEXT, INT2, INT2, INT2, INT8, INT8];
+    put_profile: profiles::PUT, [TEXT, INT2, INT2, INT2, INT8, INT8, INT8];
+
+    greeting: doubt::GREETING, [UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY];
+    put_doubt: doubt::PUT, [TEXT];
+    put_mark: doubt::MARK, [TEXT, BOOL, TEXT, TEXT];
+    doubts: doubt::ALL, [];
+    clear_doubts: doubt::CLEAR, [TEXT, TEXT];
+}
+
+/// What a record and the ending of its attempt say: see [`super::rows::standing`]. `standing` is one
+/// row for each id, whether or not anything stands there.
+macro_rules! standing_columns {
+    () => {
+        "r.id, r.fence, r.created_at, r.lease_until, r.profile, r.tenant, r.key, r.fingerprint,
+         r.outcome, e.outcome AS ending, e.retained_until, e.kept_until"
+    };
+}
+
+/// Refused while acknowledged history is known to be missing, and on a server that was not yet asked: an
+/// id that is not there may have been there. Rows come in the order of their ids, so that two writers meet in the same order.
+const INSERT: &str = "
+    WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now)
+    INSERT INTO firstwrite.records
+        (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
+    SELECT w.id, w.fence, c.now,
+           CASE WHEN w.lease_for < 0 THEN timestamptz '-infinity'
+                WHEN w.lease_for >= AGES THEN LATEST
+                ELSE c.now + w.lease_for * interval '1 millisecond' END,
+           w.profile, w.tenant, w.key, w.fingerprint, w.outcome
+    FROM clock c, unnest($1::uuid[], $2::int8[], $3::int8[], $4::int2[], $5::text[], $6::bytea[],
+                $7::bytea[], $8::bytea[])
+         AS w(id, fence, lease_for, profile, tenant, key, fingerprint, outcome)
+    WHERE NOT EXISTS (SELECT FROM firstwrite.doubts d WHERE d.cleared_at IS NULL)
+      AND firstwrite.incarnation() = $9
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id, created_at";
+
+/// Takes no lock on the record: who inserts the ending first decides, and a take-over or a removal
+/// inserts one too.
+const COMPLETE: &str = "
+    WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now)
+    INSERT INTO firstwrite.endings (id, fence, ended_at, retained_until, kept_until, outcome)
+    SELECT w.id, w.fence, c.now,
+           CASE WHEN w.replay_for >= AGES THEN LATEST
+                ELSE c.now + w.replay_for * interval '1 millisecond' END,
+           CASE WHEN w.keep_for >= AGES THEN LATEST
+                ELSE c.now + w.keep_for * interval '1 millisecond' END,
+           w.outcome
+    FROM clock c, unnest($1::uuid[], $2::int8[], $3::int8[], $4::int8[], $5::bytea[])
+         AS w(id, fence, replay_for, keep_for, outcome),
+         LATERAL (SELECT FROM firstwrite.records r
+                  WHERE r.id = w.id AND r.fence = w.fence AND r.lease_until > '-infinity'
+                  OFFSET 0) AS reserved
+    ON CONFLICT (id, fence) DO NOTHING
+    RETURNING id, ended_at";
+
+/// What was completed at once has no ending, and none is looked for.
+const FIND: &str = concat!(
+    "SELECT ",
+    standing_columns!(),
+    ", c.now, w.id AS wanted,
+       EXISTS (SELECT FROM firstwrite.doubts d WHERE d.cleared_at IS NULL) AS in_doubt
+     FROM (SELECT firstwrite.now() AS now OFFSET 0) c
+     CROSS JOIN unnest($1::uuid[]) AS w(id)
+     LEFT JOIN firstwrite.records r ON r.id = w.id
+     LEFT JOIN LATERAL (SELECT * FROM firstwrite.endings e
+                        WHERE e.id = r.id AND e.fence = r.fence AND r.lease_until > '-infinity'
+                        OFFSET 0) e ON true"
+);
+
+const LIST_ALL: &str = concat!(
+    "SELECT ",
+    standing_columns!(),
+    ", c.now, r.id AS wanted, false AS in_doubt
+     FROM (SELECT firstwrite.now() AS now OFFSET 0) c,
+          (SELECT * FROM firstwrite.records WHERE id >= $1 ORDER BY id LIMIT $2) r
+     LEFT JOIN firstwrite.endings e ON e.id = r.id AND e.fence = r.fence
+     WHERE ($3::text IS NULL OR r.tenant = $3)
+       AND ($4::text IS NULL OR $4 = CASE
+            WHEN r.lease_until = '-infinity' OR e.outcome IS NOT NULL THEN 'completed'
+            WHEN r.lease_until = 'infinity' THEN 'uncertain' ELSE 'reserved' END)
+     ORDER BY r.id LIMIT $5"
+);
+
+/// By the index of leases, whatever the planner thinks of it: uncertain records are few, and looked for
+/// often.
+const LIST_UNCERTAIN: &str = concat!(
+    "SELECT ",
+    standing_columns!(),
+    ", c.now, r.id AS wanted, false AS in_doubt
+     FROM (SELECT firstwrite.now() AS now OFFSET 0) c,
+          (SELECT * FROM firstwrite.records WHERE lease_until = 'infinity' OFFSET 0) r
+     LEFT JOIN firstwrite.endings e ON e.id = r.id AND e.fence = r.fence
+     WHERE r.id >= $1
+       AND ($2::text IS NULL OR r.tenant = $2) AND e.outcome IS NULL
+     ORDER BY r.id LIMIT $3"
+);
+
+const LAPSED: &str = concat!(
+    "SELECT ",
+    standing_columns!(),
+    ", c.now, r.id AS wanted, false AS in_doubt
+     FROM (SELECT firstwrite.now() AS now OFFSET 0) c, firstwrite.records r
+     LEFT JOIN firstwrite.endings e ON e.id = r.id AND e.fence = r.fence
+     WHERE r.lease_until > '-infinity' AND r.lease_until < 'infinity'
+       AND r.lease_until >= $1 AND r.lease_until <= c.now AND e.outcome IS NULL
+     ORDER BY r.lease_until LIMIT $2"
+);
+
+/// How far the tables reach, in blocks, and since when the oldest message waits.
+const EXTENT: &str = "
+    SELECT pg_relation_size('firstwrite.records') / current_setting('block_size')::int8,
+           pg_relation_size('firstwrite.endings') / current_setting('block_size')::int8,
+           coalesce((SELECT m.created_at FROM firstwrite.messages m ORDER BY m.message LIMIT 1),
+                    'infinity'),
+           firstwrite.now()";
+
+/// A record is not reaped while a message of its waits. There is no index on that, and none is needed
+/// as a rule: messages are younger than what is reaped. An hour more, because the oldest number is not
+/// quite the oldest message.
+///
+/// Rows are deleted by their places, which takes half the time. One may have got a newer version by then,
+/// and releases of PostgreSQL before autumn 2025 follow it without comparing the place, so the fence is
+/// compared too.
+const REAP_RECORDS: &str = "
+    WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
+    aged AS MATERIALIZED (
+        SELECT r.ctid AS place, r.id, r.fence, r.created_at,
+               CASE WHEN p.replay_for >= AGES THEN LATEST
+                    WHEN p.linger_for >= AGES THEN LATEST
+                    WHEN p.replay_for + p.linger_for >= AGES THEN LATEST
+                    ELSE r.created_at + (p.replay_for + p.linger_for) * interval '1 millisecond' END
+                   AS kept_until
+        FROM firstwrite.records r JOIN firstwrite.profiles p ON p.profile = r.profile
+        WHERE r.ctid >= $1 AND r.ctid < $2 AND r.lease_until = '-infinity'),
+    due AS MATERIALIZED (
+        SELECT a.place, a.fence FROM aged a, clock c
+        WHERE a.kept_until <= c.now
+          AND (a.created_at < $3 - interval '1 hour'
+               OR a.id NOT IN (SELECT m.id FROM firstwrite.messages m))
+        ORDER BY a.place LIMIT $4),
+    gone AS (
+        DELETE FROM firstwrite.records r USING due d
+        WHERE r.ctid = d.place AND r.fence = d.fence AND r.lease_until = '-infinity'
+        RETURNING r.id)
+    SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM due),
+           (SELECT min(a.kept_until) FROM aged a WHERE a.id NOT IN (SELECT g.id FROM gone g))";
+
+/// An ending takes its record with it. What only stood in the way of a late owner goes alone, and is
+/// not counted.
+const REAP_ENDINGS: &str = "
+    WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
+    aged AS MATERIALIZED (
+        SELECT e.ctid AS place, e.id, e.fence, e.ended_at, e.kept_until FROM firstwrite.endings e
+        WHERE e.ctid >= $1 AND e.ctid < $2),
+    due AS MATERIALIZED (
+        SELECT a.place, a.id, a.fence, c.now FROM aged a, clock c
+        WHERE a.kept_until <= c.now
+          AND (a.ended_at < $3 - interval '1 hour'
+               OR a.id NOT IN (SELECT m.id FROM firstwrite.messages m))
+        ORDER BY a.place LIMIT $4),
+    gone AS (
+        DELETE FROM firstwrite.endings e USING due d
+        WHERE e.ctid = d.place AND e.id = d.id AND e.fence = d.fence AND e.kept_until <= d.now
+        RETURNING e.id, e.fence),
+    records AS (
+        DELETE FROM firstwrite.records r USING gone g
+        WHERE r.id = g.id AND r.fence = g.fence RETURNING r.id)
+    SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM due),
+           (SELECT min(a.kept_until) FROM aged a
+            WHERE (a.id, a.fence) NOT IN (SELECT g.id, g.fence FROM gone g))";

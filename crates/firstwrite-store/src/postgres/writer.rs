@@ -1,0 +1,273 @@
+//! The dispatcher that writes: whatever waits while one batch is in flight is the next batch.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use deadpool_postgres::Pool;
+use firstwrite_core::RecordId;
+use tokio::task::JoinSet;
+
+use super::Shared;
+use super::batch::{
+    Command, Crashed, Landed, answer_unknown, answer_unwritten, answer_written, fly,
+};
+use super::connect::Role;
+use super::dispatcher::{Dispatcher, OwnClient, Waiting, queue};
+use super::doubt;
+use super::fault::{Trouble, no_connection, unavailable};
+use super::link::{Held, Link};
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    pool: Pool,
+    waiting: Waiting<Command>,
+    client: OwnClient,
+    /// For a record that the last batch held already.
+    carried: Vec<Command>,
+    /// Commands that wait alone for a stranger's transaction, and how many for each record.
+    alone: JoinSet<RecordId>,
+    blocked: HashMap<RecordId, usize>,
+    commit_count: Arc<AtomicU64>,
+}
+
+/// Commands that wait alone at most: each takes a pooled connection for as long as it waits. Beyond
+/// this, a blocked command is refused as too busy.
+const ALONE_MAX: usize = 16;
+
+/// Starts the dispatcher. `commit_count` counts its transactions.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    pool: &Pool,
+    commit_count: &Arc<AtomicU64>,
+) -> Dispatcher<Command> {
+    let options = &shared.server.address.options;
+    let (sender, waiting) = queue(options.queue_max, options.batch_max);
+    let closing = waiting.closing();
+    let writer = Writer {
+        shared: Arc::clone(shared),
+        pool: pool.clone(),
+        waiting,
+        client: OwnClient::new(Arc::clone(shared), Role::Writer, None),
+        carried: Vec::new(),
+        alone: JoinSet::new(),
+        blocked: HashMap::new(),
+        commit_count: Arc::clone(commit_count),
+    };
+    Dispatcher::start(sender, closing, writer.run())
+}
+
+impl Writer {
+    async fn run(mut self) {
+        while let Some(batch) = self.next_batch().await {
+            self.serve(batch).await;
+        }
+        while self.alone.join_next().await.is_some() {}
+    }
+
+    /// The next commands for different records, in the order of their ids, which may be none.
+    async fn next_batch(&mut self) -> Option<Vec<Command>> {
+        let mut commands = std::mem::take(&mut self.carried);
+        while commands.is_empty() {
+            tokio::select! {
+                is_open = self.waiting.take(&mut commands) => {
+                    if !is_open {
+                        return None;
+                    }
+                }
+                Some(ended) = self.alone.join_next() => self.unblock(ended.ok()),
+            }
+        }
+        self.waiting.take_more(&mut commands);
+        while let Some(ended) = self.alone.try_join_next() {
+            self.unblock(ended.ok());
+        }
+        let mut ids = HashSet::new();
+        let mut batch = Vec::with_capacity(commands.len());
+        for command in commands {
+            if self.blocked.contains_key(&command.id()) {
+                self.let_wait(command);
+            } else if ids.insert(command.id()) {
+                batch.push(command);
+            } else {
+                self.carried.push(command);
+            }
+        }
+        batch.sort_unstable_by_key(Command::id);
+        Some(batch)
+    }
+
+    async fn serve(&mut self, batch: Vec<Command>) {
+        match self.fly(&batch).await {
+            Ok(landed) => self.answer(batch, landed).await,
+            Err(Crashed::Unknown { trouble }) => {
+                self.client.drop_client();
+                answer_unknown(batch, &trouble);
+            }
+            // One slow stranger or one bad value must not fail its neighbours.
+            Err(Crashed::Undone { trouble }) if batch.len() > 1 && trouble.is_undone() => {
+                for command in batch {
+                    self.serve_one(command).await;
+                }
+            }
+            Err(Crashed::Undone { trouble }) => self.refuse_or_wait(batch, &trouble),
+        }
+    }
+
+    async fn serve_one(&mut self, command: Command) {
+        let batch = vec![command];
+        match self.fly(&batch).await {
+            Ok(landed) => self.answer(batch, landed).await,
+            Err(Crashed::Unknown { trouble }) => {
+                self.client.drop_client();
+                answer_unknown(batch, &trouble);
+            }
+            Err(Crashed::Undone { trouble }) => self.refuse_or_wait(batch, &trouble),
+        }
+    }
+
+    fn refuse_or_wait(&mut self, commands: Vec<Command>, trouble: &Trouble) {
+        let is_blocked = trouble.is_blocked();
+        for command in commands {
+            if is_blocked {
+                self.let_wait(command);
+            } else {
+                refuse(command, trouble);
+            }
+        }
+    }
+
+    async fn fly(&mut self, batch: &[Command]) -> Result<Landed, Crashed> {
+        if batch.is_empty() {
+            return Ok(Landed::default());
+        }
+        let client = match self.client.get().await {
+            Ok(client) => client,
+            Err(trouble) => return Err(Crashed::Undone { trouble }),
+        };
+        let link = Link { client, shared: &self.shared };
+        let landed = fly(&link, &self.shared.server.begins().batch, batch).await;
+        self.commit_count.fetch_add(1, Ordering::Relaxed);
+        landed
+    }
+
+    /// Answers a batch that was written, and looks up what was in the way of the rest.
+    async fn answer(&mut self, batch: Vec<Command>, landed: Landed) {
+        if batch.is_empty() {
+            return;
+        }
+        let client = match self.client.get().await {
+            Ok(client) => client,
+            // Lost just now: what was written stands, and nothing else was.
+            Err(trouble) => {
+                for command in answer_written(&self.shared, batch, &landed) {
+                    refuse(command, &trouble);
+                }
+                return;
+            }
+        };
+        let link = Link { client, shared: &self.shared };
+        let again = conclude(&link, batch, &landed).await;
+        self.carried.extend(again);
+    }
+
+    /// Has `command` wait for a stranger's transaction without anybody else.
+    fn let_wait(&mut self, command: Command) {
+        if self.alone.len() >= ALONE_MAX {
+            let why = "too busy: other transactions hold too many keys";
+            return command.refuse(|doing| unavailable(doing, why));
+        }
+        let id = command.id();
+        *self.blocked.entry(id).or_default() += 1;
+        let (shared, pool) = (Arc::clone(&self.shared), self.pool.clone());
+        self.alone.spawn(async move {
+            run_alone(&shared, &pool, command).await;
+            id
+        });
+    }
+
+    fn unblock(&mut self, ended: Option<RecordId>) {
+        let Some(id) = ended else { return };
+        if let Some(count) = self.blocked.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                self.blocked.remove(&id);
+            }
+        }
+    }
+}
+
+/// Runs one command on a pooled connection, which waits as long as a lock may be waited for.
+async fn run_alone(shared: &Shared, pool: &Pool, command: Command) {
+    let client = match pool.get().await {
+        Ok(client) => client,
+        Err(error) => return command.refuse(|doing| no_connection(doing)(&error)),
+    };
+    let held = Held::new(client);
+    let link = held.link(shared);
+    let batch = vec![command];
+    match fly(&link, &shared.server.begins().rare, &batch).await {
+        Ok(landed) => {
+            for command in conclude(&link, batch, &landed).await {
+                command.refuse(|doing| unavailable(doing, "rivals came and went"));
+            }
+            held.settle();
+        }
+        Err(Crashed::Unknown { trouble }) => answer_unknown(batch, &trouble),
+        Err(Crashed::Undone { trouble }) => {
+            for command in batch {
+                refuse(command, &trouble);
+            }
+        }
+    }
+}
+
+/// Answers everybody in a batch that landed; returns inserts that may try again.
+async fn conclude(link: &Link<'_>, batch: Vec<Command>, landed: &Landed) -> Vec<Command> {
+    let shared = link.shared;
+    let left = answer_written(shared, batch, landed);
+    if left.is_empty() {
+        return left;
+    }
+    let ids: Vec<RecordId> = left.iter().map(Command::id).collect();
+    match link.look(&ids).await {
+        Ok(looked) => return greeted(link, answer_unwritten(shared, left, looked)).await,
+        // One row that cannot be understood must not hide the others.
+        Err(Trouble::Read(_)) if left.len() > 1 => {}
+        Err(trouble) => {
+            for command in left {
+                refuse(command, &trouble);
+            }
+            return Vec::new();
+        }
+    }
+    let mut again = Vec::new();
+    for command in left {
+        match link.look(&[command.id()]).await {
+            Ok(looked) => again.extend(answer_unwritten(shared, vec![command], looked)),
+            Err(trouble) => refuse(command, &trouble),
+        }
+    }
+    greeted(link, again).await
+}
+
+/// Nothing stood in the way of `again`: perhaps the server is not the one that was asked.
+async fn greeted(link: &Link<'_>, again: Vec<Command>) -> Vec<Command> {
+    if again.is_empty() {
+        return again;
+    }
+    match doubt::greet(link.shared, link.client).await {
+        Ok(()) => again,
+        Err(trouble) => {
+            for command in again {
+                refuse(command, &trouble);
+            }
+            Vec::new()
+        }
+    }
+}
+
+/// Answers that nothing was written.
+fn refuse(command: Command, trouble: &Trouble) {
+    command.refuse(|doing| trouble.definite(doing));
+}

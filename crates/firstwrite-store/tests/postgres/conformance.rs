@@ -1,0 +1,81 @@
+//! The suite that defines a store, in every configuration, and recorded histories.
+
+use std::sync::Arc;
+
+use firstwrite_store::PostgresOptions;
+use firstwrite_testkit::history::{HistoryOptions, HistoryReport, check_store};
+use firstwrite_testkit::{Subject, conformance};
+
+use crate::server::{Database, Way, on_database};
+use crate::subject::{PostgresSubject, Tables};
+
+async fn conforms(database: Database, options: PostgresOptions) {
+    let tables = Tables::new(&database).await;
+    let report = conformance::assert_conforms(|| {
+        let (tables, options) = (tables.clone(), options.clone());
+        Box::pin(async move { Arc::new(tables.subject(options).await) as Arc<dyn Subject> })
+    })
+    .await;
+    println!("{report}");
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+fn without_cache() -> PostgresOptions {
+    let mut options = PostgresOptions::default();
+    options.cache_bytes_max = 0;
+    options
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_conforms() {
+    on_database(Way::Direct, &[], |database| conforms(database, PostgresOptions::default())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_conforms_behind_a_transaction_pooler() {
+    on_database(Way::Pooler, &[], |database| conforms(database, without_cache())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_conforms_where_transactions_are_repeatable_read_by_default() {
+    let settings = ["default_transaction_isolation = 'repeatable read'"];
+    on_database(Way::Direct, &settings, |database| conforms(database, without_cache())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_conforms_where_transactions_are_serializable_by_default() {
+    let settings = ["default_transaction_isolation = 'serializable'"];
+    on_database(Way::Direct, &settings, |database| conforms(database, PostgresOptions::default()))
+        .await;
+}
+
+async fn histories_are_explained(database: Database, options: PostgresOptions) {
+    let fresh = fastrand::u64(..);
+    println!("fresh seed {fresh}");
+    let mut sum = HistoryReport::default();
+    let subject = PostgresSubject::new(&database, options).await;
+    for seed in (0..60).chain([fresh]) {
+        let report = check_store(subject.store(), seed, HistoryOptions::default()).await;
+        let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+        sum.operations += report.operations;
+        sum.written += report.written;
+    }
+    println!("{sum:?}");
+    assert!(sum.operations > 3_000 && sum.written > 900, "{sum:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_histories_on_postgres_are_explained() {
+    on_database(Way::Direct, &[], |database| {
+        histories_are_explained(database, PostgresOptions::default())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_histories_behind_a_pooler_are_explained() {
+    on_database(Way::Pooler, &["default_transaction_isolation = 'serializable'"], |database| {
+        histories_are_explained(database, without_cache())
+    })
+    .await;
+}

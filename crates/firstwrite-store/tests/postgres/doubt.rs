@@ -1,0 +1,242 @@
+//! Acknowledged history that is gone: it is noticed, and nothing new runs until somebody has looked.
+
+use firstwrite_core::{
+    AsyncTransactionalStore as _, Begun, Certainty, Fence, Guard, Inserted, Store, StoreErrorKind,
+};
+use firstwrite_store::{PostgresOptions, PostgresStore};
+
+use crate::server::{Way, on_database};
+#[cfg(feature = "sqlx")]
+use crate::sqlx::SqlxSubject;
+use crate::subject::{PostgresSubject, completed, done, replace_history, replace_server, reserved};
+
+/// Calls until the connection that was cut is replaced.
+async fn insert(store: &PostgresStore, key: &str) -> Result<Inserted, StoreErrorKind> {
+    for _ in 0..1000 {
+        match store.insert(&reserved(key, Fence::first(1))).await {
+            Ok(inserted) => return Ok(inserted),
+            Err(error) if error.kind() == StoreErrorKind::Unavailable => {}
+            Err(error) => {
+                assert_eq!(error.certainty(), Certainty::Definite, "{error}");
+                return Err(error.kind());
+            }
+        }
+    }
+    panic!("the store does not come back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_fail_over_that_lost_writes_unknown_keys_are_refused_until_cleared() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        let (store, other) = (subject.postgres(), subject.rival().await);
+        insert(&store, "known").await.unwrap();
+        insert(&store, "lost").await.unwrap();
+        // The standby that took over had not got the last write.
+        let lost = reserved("lost", Fence::first(1)).id;
+        let lose = format!("DELETE FROM records WHERE id = '{lost}'");
+        subject.admin().batch_execute(&lose).await.unwrap();
+        subject.cut().await;
+
+        assert_eq!(insert(&store, "unknown").await, Err(StoreErrorKind::InDoubt));
+        assert_eq!(insert(&store, "lost").await, Err(StoreErrorKind::InDoubt));
+        assert_eq!(insert(&other, "unknown").await, Err(StoreErrorKind::InDoubt), "everywhere");
+        assert!(matches!(insert(&store, "known").await, Ok(Inserted::Stands(_))));
+        let known = reserved("known", Fence::first(1));
+        store.swap(known.id, Guard::Owner(known.fence), done(), None).await.unwrap();
+
+        let doubts = store.doubts().await.unwrap();
+        assert_eq!(doubts.len(), 1, "{doubts:?}");
+        assert!(doubts[0].cleared.is_none() && doubts[0].detail.contains(&lost.to_string()));
+        assert_eq!(store.clear_doubts("operator", "compared with the bank").await.unwrap(), 1);
+        let cleared = store.doubts().await.unwrap()[0].cleared.clone().unwrap();
+        assert_eq!((&*cleared.by, &*cleared.reason), ("operator", "compared with the bank"));
+        assert!(matches!(insert(&store, "unknown").await, Ok(Inserted::Done(_))));
+        subject.cut().await;
+        assert!(matches!(insert(&store, "later").await, Ok(Inserted::Done(_))), "said once");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooled_connection_notices_too() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        let store = subject.postgres();
+        insert(&store, "lost").await.unwrap();
+        subject.admin().batch_execute("DELETE FROM records").await.unwrap();
+        subject.cut().await;
+        drop(store.pool().get().await);
+        while store.pool().get().await.is_err() {}
+        assert_eq!(store.doubts().await.unwrap().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_removed_or_taken_over_in_good_order_raises_no_doubt() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        let (store, other) = (subject.postgres(), subject.rival().await);
+        // Ours, removed by ourselves; ours, removed and taken over by another process.
+        insert(&store, "own").await.unwrap();
+        let own = reserved("own", Fence::first(1));
+        let remove = firstwrite_core::Change::Remove;
+        store.swap(own.id, Guard::Owner(own.fence), remove.clone(), None).await.unwrap();
+        subject.cut().await;
+        insert(&store, "theirs").await.unwrap();
+        let theirs = reserved("theirs", Fence::first(1));
+        other_swap(&other, &theirs, remove).await;
+        subject.cut().await;
+        insert(&store, "taken").await.unwrap();
+        let taken = reserved("taken", Fence::first(1));
+        let next = Box::new(reserved("taken", taken.fence.next(5)));
+        other_swap(&other, &taken, firstwrite_core::Change::TakeOver(next)).await;
+        subject.cut().await;
+        assert!(matches!(insert(&store, "next").await, Ok(Inserted::Done(_))));
+        assert!(subject.rival().await.doubts().await.unwrap().is_empty());
+    })
+    .await;
+}
+
+/// Loses the newest write of `store` behind its connections, and returns how a new key then fares.
+async fn lost_behind_a_pooler(subject: &PostgresSubject, store: &PostgresStore) {
+    insert(store, "known").await.unwrap();
+    let kept = completed("kept", Fence::first(1), 10);
+    store.insert(&kept).await.unwrap();
+    assert!(store.get(kept.id).await.unwrap().is_some());
+    assert!(store.cached_bytes() > 0);
+    let lose = format!("DELETE FROM records WHERE id = '{}'", kept.id);
+    subject.admin().batch_execute(&lose).await.unwrap();
+    replace_server(subject).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_replaced_behind_a_pooler_is_asked_before_anything_is_written() {
+    for way in [Way::Direct, Way::Pooler] {
+        on_database(way, &[], async |database| {
+            let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+            let store = subject.postgres();
+            lost_behind_a_pooler(&subject, &store).await;
+            assert_eq!(insert(&store, "unknown").await, Err(StoreErrorKind::InDoubt));
+            assert!(matches!(insert(&store, "known").await, Ok(Inserted::Stands(_))));
+            // Nor is what was lost answered out of memory.
+            assert_eq!(store.cached_bytes(), 0);
+            assert_eq!(insert(&store, "kept").await, Err(StoreErrorKind::InDoubt));
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handlers_transaction_asks_a_replaced_server_too() {
+    on_database(Way::Direct, &[], async |database| {
+        let unknown = reserved("unknown", Fence::first(1)).id;
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        let store = subject.postgres();
+        lost_behind_a_pooler(&subject, &store).await;
+        let refused = store.begin(unknown).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::InDoubt, "{refused}");
+
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        let store = subject.postgres();
+        lost_behind_a_pooler(&subject, &store).await;
+        let ahead = store.begin_ahead(unknown, async |client| client.simple_query("").await);
+        let refused = ahead.await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::InDoubt, "{refused}");
+    })
+    .await;
+}
+
+#[cfg(feature = "sqlx")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_sqlx_pool_with_a_replaced_server_behind_it_is_found_out() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = SqlxSubject::new(&database, PostgresOptions::default()).await;
+        let store = subject.sqlx();
+        lost_behind_a_pooler(subject.postgres(), store.store()).await;
+        let refused = store.begin(reserved("unknown", Fence::first(1)).id).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::InDoubt, "{refused}");
+
+        let subject = SqlxSubject::new(&database, PostgresOptions::default()).await;
+        replace_server(subject.postgres()).await;
+        let begun = subject.sqlx().begin(reserved("whole", Fence::first(1)).id).await.unwrap();
+        assert!(matches!(begun, Begun::Open(_, None)));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarted_with_everything_goes_on_at_once() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        let store = subject.postgres();
+        insert(&store, "before").await.unwrap();
+        replace_server(&subject).await;
+        assert!(matches!(insert(&store, "after").await, Ok(Inserted::Done(_))));
+        replace_server(&subject).await;
+        let begun = store.begin(reserved("held", Fence::first(1)).id).await.unwrap();
+        assert!(matches!(begun, Begun::Open(_, None)));
+        assert!(store.doubts().await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_started_after_a_fail_over_doubts_a_standby_that_may_have_been_behind() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        insert(&subject.postgres(), "known").await.unwrap();
+        replace_history(&subject).await;
+        let store = subject.rival().await;
+        assert_eq!(insert(&store, "unknown").await, Err(StoreErrorKind::InDoubt));
+        assert!(matches!(insert(&store, "known").await, Ok(Inserted::Stands(_))));
+        store.clear_doubts("operator", "nothing was lost").await.unwrap();
+        let again = subject.rival().await;
+        assert!(matches!(insert(&again, "unknown").await, Ok(Inserted::Done(_))), "said once");
+
+        // One that commits waited for has everything.
+        let sure = "UPDATE mark SET is_synchronous = true";
+        subject.admin().batch_execute(sure).await.unwrap();
+        replace_history(&subject).await;
+        assert!(matches!(insert(&subject.rival().await, "next").await, Ok(Inserted::Done(_))));
+        let mark = subject.admin().query_one("SELECT is_synchronous FROM mark", &[]).await.unwrap();
+        assert!(!mark.get::<_, bool>(0), "the new primary waits for nobody");
+
+        replace_history(&subject).await;
+        let mut options = PostgresOptions::default();
+        options.schema = subject.schema().parse().unwrap();
+        options.trusts_fail_over = true;
+        let trusting = PostgresStore::connect_with(subject.url(), options).await.unwrap();
+        assert!(matches!(insert(&trusting, "trusted").await, Ok(Inserted::Done(_))));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_notices_that_history_goes_on_elsewhere() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        let store = subject.postgres();
+        replace_history(&subject).await;
+        assert!(store.lapsed(10).await.unwrap().is_empty());
+        assert_eq!(store.doubts().await.unwrap().len(), 1);
+        assert!(store.lapsed(10).await.unwrap().is_empty());
+        assert_eq!(store.doubts().await.unwrap().len(), 1, "said once");
+    })
+    .await;
+}
+
+async fn other_swap(
+    store: &PostgresStore,
+    draft: &firstwrite_core::Draft,
+    change: firstwrite_core::Change,
+) {
+    for _ in 0..100 {
+        let swapped = store.swap(draft.id, Guard::Owner(draft.fence), change.clone(), None).await;
+        if swapped.is_ok() {
+            return;
+        }
+    }
+    panic!("the store does not come back");
+}
