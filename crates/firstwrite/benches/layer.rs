@@ -6,7 +6,7 @@
 //!
 //! The server runs in a process of its own, so that the load generator is not counted; its CPU time
 //! is what the kernel's scheduler says of its threads. 64 keep-alive connections over loopback send
-//! a 1 KiB JSON body, each request under a fresh key. Each slice starts a new server, so no store
+//! a 1 KiB JSON body, each request under a fresh key (replays: each connection under one). Each slice starts a new server, so no store
 //! fills up; rounds are interleaved, and every second one runs in reverse, so that a drift of the
 //! machine meets all variants alike.
 
@@ -41,6 +41,9 @@ enum Variant {
     Raw,
     /// A JSON body enters the fingerprint in exact canonical form: the default.
     Canonical,
+    /// The same, and what is sent was answered before: out of memory, as every store answers it that
+    /// keeps completed records there.
+    Replay,
 }
 
 /// What one slice of one variant measured.
@@ -56,7 +59,9 @@ struct Plan {
     rounds: usize,
 }
 
-const VARIANTS: [Variant; 3] = [Variant::Bare, Variant::Raw, Variant::Canonical];
+const VARIANTS: [Variant; 4] = [Variant::Bare, Variant::Raw, Variant::Canonical, Variant::Replay];
+/// Of the bare handler's rate: what a replay out of memory should reach.
+const REPLAY_GOAL: f64 = 0.85;
 const CONNECTION_COUNT: usize = 64;
 /// The allocator, the store's map and the branch predictor have settled by then.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -89,16 +94,16 @@ fn main() -> Result<(), BoxError> {
 fn measure(plan: &Plan) -> Result<(), BoxError> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let mut rounds: Vec<[Slice; 3]> = Vec::new();
+    let mut rounds: Vec<[Slice; 4]> = Vec::new();
     for round in 0..plan.rounds {
-        let mut slices = [Slice { cpu_micros: 0.0, requests_per_second: 0.0 }; 3];
-        let mut order = [0, 1, 2];
+        let mut slices = [Slice { cpu_micros: 0.0, requests_per_second: 0.0 }; 4];
+        let mut order = [0, 1, 2, 3];
         if round % 2 == 1 {
             order.reverse();
         }
         for index in order {
             let server = Server::start(VARIANTS[index])?;
-            slices[index] = runtime.block_on(load(&server, plan.seconds))?;
+            slices[index] = runtime.block_on(load(&server, VARIANTS[index], plan.seconds))?;
         }
         rounds.push(slices);
     }
@@ -120,6 +125,13 @@ fn measure(plan: &Plan) -> Result<(), BoxError> {
             variant.name()
         );
     }
+    let ratios = rounds.iter().map(|round| {
+        let [bare, .., replay] = round;
+        replay.requests_per_second / bare.requests_per_second
+    });
+    let ratio = median(ratios);
+    let verdict = if ratio >= REPLAY_GOAL { "met" } else { "missed" };
+    println!("replays / bare handler: {ratio:.2}, goal {REPLAY_GOAL}: {verdict}");
     Ok(())
 }
 
@@ -140,13 +152,14 @@ impl Variant {
             Self::Bare => "bare",
             Self::Raw => "raw",
             Self::Canonical => "canonical",
+            Self::Replay => "replay",
         }
     }
 
     /// How many microseconds of CPU a request may cost beyond the bare handler's.
     fn goal(self) -> Option<f64> {
         match self {
-            Self::Bare => None,
+            Self::Bare | Self::Replay => None,
             Self::Raw => Some(8.0),
             Self::Canonical => Some(18.0),
         }
@@ -160,7 +173,7 @@ impl Variant {
         let body = match self {
             Self::Bare => return router,
             Self::Raw => BodyForm::Raw,
-            Self::Canonical => BodyForm::Canonical,
+            Self::Canonical | Self::Replay => BodyForm::Canonical,
         };
         let fingerprint = FingerprintRules { body, ..FingerprintRules::default() };
         let layer = IdempotencyLayer::new(Arc::new(memory_store()))
@@ -223,7 +236,7 @@ impl Drop for Server {
 
 /// The load generator: all connections send as fast as they are answered.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-async fn load(server: &Server, seconds: f64) -> Result<Slice, BoxError> {
+async fn load(server: &Server, variant: Variant, seconds: f64) -> Result<Slice, BoxError> {
     let answered = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let mut connections = Vec::new();
@@ -232,7 +245,7 @@ async fn load(server: &Server, seconds: f64) -> Result<Slice, BoxError> {
         stream.set_nodelay(true)?;
         connections.push(tokio::spawn(send(
             stream,
-            number,
+            (variant, number),
             Arc::clone(&answered),
             Arc::clone(&stop),
         )));
@@ -254,10 +267,10 @@ async fn load(server: &Server, seconds: f64) -> Result<Slice, BoxError> {
     })
 }
 
-/// One connection's requests, each under a fresh key.
+/// One connection's requests, each under a fresh key, unless they are to be replayed.
 async fn send(
     mut stream: TcpStream,
-    connection: usize,
+    (variant, connection): (Variant, usize),
     answered: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 ) -> Result<(), BoxError> {
@@ -267,6 +280,7 @@ async fn send(
         if stop.load(Ordering::Relaxed) {
             break;
         }
+        let number = if variant == Variant::Replay { 0 } else { number };
         let request = format!(
             "POST /payments HTTP/1.1\r\nhost: bench.test\r\ncontent-type: application/json\r\n\
              idempotency-key: {connection:08x}-{number:016x}\r\ncontent-length: {}\r\n\r\n{body}",

@@ -1,19 +1,20 @@
 //! The atomic mode: the handler's rows, its messages and the outcome in one commit.
 //!
-//! The handler gets a slot, which it may use once. If it answers without using it (an extractor
-//! refused the body, say), the answer alone is kept. Whatever happens, the store's unique record
-//! is the arbiter: a commit that comes second finds a rival and is rolled back.
+//! The handler gets a slot, which it may use once: for a closure that the store runs ([`Atomic`]),
+//! or for a transaction that it holds over its own awaits ([`Transaction`]). If it answers without
+//! using it (an extractor refused the body, say), the answer alone is kept. Whatever happens, the
+//! store's unique record is the arbiter: a commit that comes second finds a rival and is rolled
+//! back.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::response::Response as AxumResponse;
 use bytes::Bytes;
 use firstwrite_core::protocol::{self, Atomic as Atomically, Kept};
 use firstwrite_core::{
-    Body, Certainty, Outcome, Policy, Rejection, RejectionKind, Request, Store, StoreError,
-    StoreErrorKind, TransactionalStore, Verdict, judge,
+    Body, BoxFuture, Certainty, Found, Outcome, Rejection, Store, StoreError, StoreErrorKind,
+    Verdict, judge,
 };
 use http::{Response, StatusCode};
 
@@ -24,35 +25,58 @@ use crate::exchange::{Call, Exchange};
 use crate::layer::Shared;
 use crate::respond;
 
-/// The right to do the work of a request in one transaction with its record.
-///
-/// An extractor; the operation's policy must be in [`Mode::Atomic`](firstwrite_core::Mode::Atomic)
-/// and the layer built by
-/// [`IdempotencyLayer::transactional`](crate::IdempotencyLayer::transactional) over the same `S`.
-pub struct Atomic<S> {
-    store: S,
-    slot: Arc<Slot>,
+mod closure;
+mod held;
+
+pub use closure::Atomic;
+pub use held::Transaction;
+pub(crate) use held::{Begin, Holding};
+
+/// How handlers come to the transactions of the layer's store.
+#[derive(Clone)]
+pub(crate) enum Transactions {
+    /// They hand a closure to the store, which is here under its own type.
+    Closure(Arc<dyn Any + Send + Sync>),
+    /// They hold one that was begun for them.
+    Held(Arc<dyn Begin>),
+}
+
+/// What came of asking for the right to run.
+pub(crate) enum Opened {
+    Run(Slot),
+    Refused(Verdict, Option<Box<Found>>),
 }
 
 /// Where a handler finds what it needs to join the transaction, and leaves how that ended.
 pub(crate) struct Slot {
     attempt: Attempt,
-    request: Arc<Request>,
-    policy: Arc<Policy>,
-    store: Arc<dyn Any + Send + Sync>,
+    exchange: Arc<Exchange>,
+    /// For the extractor that knows its type: the store, or the place of an open transaction.
+    content: Arc<dyn Any + Send + Sync>,
+    /// The same place, if there is one, for whoever has to tidy up.
+    place: Option<Arc<dyn Close>>,
     used: Mutex<Used>,
 }
 
 /// What a handler did with its slot.
 #[derive(Clone, Debug)]
 enum Used {
+    /// Nothing: it changed nothing.
     No,
-    /// The transaction was begun; it may still commit.
+    /// It let go of a transaction in which it had begun to work: that was undone.
+    LetGo,
+    /// The end of the transaction was begun; it may still commit.
     Begun,
     Ended(Ended),
 }
 
-/// Looks the key up, runs the handler with a slot, answers.
+/// A place where a transaction may be left open.
+trait Close: Send + Sync {
+    /// Undoes what was left open and lets nothing begin any more. Says what was done with it.
+    fn close<'a>(&'a self, slot: &'a Slot) -> BoxFuture<'a, Used>;
+}
+
+/// Asks for the right to run, runs the handler with a slot, answers.
 pub(crate) async fn attempt(
     shared: &Shared,
     lead: Lead,
@@ -60,101 +84,67 @@ pub(crate) async fn attempt(
     mut call: Call,
     mut reply: Reply,
 ) {
-    let Some(store) = &shared.transactional else {
-        return attempt::misconfigured(exchange, lead, reply);
+    let opened = match &shared.transactions {
+        Some(Transactions::Closure(store)) => look_up(&*shared.store, exchange, store).await,
+        Some(Transactions::Held(store)) => store.begin(exchange).await,
+        None => return attempt::misconfigured(exchange, lead, reply),
     };
-    let (request, policy) = (&exchange.request, &exchange.policy);
-    let ended = match shared.store.get(request.id).await {
-        Ok(found) => match judge(found.as_ref(), request, policy) {
-            Verdict::Fresh | Verdict::TakeOver { .. } => {
-                lead.owned();
-                reply.accepted(exchange);
-                let slot = Arc::new(Slot::new(exchange, Arc::clone(store)));
-                call.parts.extensions.insert(slot.attempt.clone());
-                call.parts.extensions.insert(Arc::clone(&slot));
-                let ran = attempt::run(call, policy).await;
-                let (response, ended) = conclude(&*shared.store, exchange, slot.used(), ran).await;
-                lead.end(ended);
-                reply.answered(response);
-                return;
-            }
-            verdict @ (Verdict::Replay { .. }
-            | Verdict::InProgress { .. }
-            | Verdict::Mismatch
-            | Verdict::Uncertain
-            | Verdict::Expired
-            | Verdict::Unreadable) => Ended::stands(verdict, found.as_ref()),
-        },
+    let ended = match opened {
+        Ok(Opened::Run(slot)) => {
+            lead.owned();
+            reply.accepted(exchange);
+            let slot = Arc::new(slot);
+            call.parts.extensions.insert(slot.attempt.clone());
+            call.parts.extensions.insert(Arc::clone(&slot));
+            let ran = attempt::run(call, &exchange.policy).await;
+            let used = slot.close().await;
+            let (response, ended) = conclude(&*shared.store, exchange, used, ran).await;
+            lead.end(ended);
+            reply.answered(response);
+            return;
+        }
+        Ok(Opened::Refused(verdict, found)) => Ended::stands(verdict, found.as_deref()),
         Err(error) => {
-            tracing::error!(%error, record_id = %request.id, "a key could not be looked up");
-            Ended::StoreFailed
+            let record_id = exchange.request.id;
+            tracing::error!(%error, %record_id, "a key could not be looked up");
+            Ended::StoreFailed(error.kind())
         }
     };
     lead.end(ended.clone());
     reply.refused(ended, call);
 }
 
-impl<S: TransactionalStore + Clone> Atomic<S> {
-    pub(crate) fn of(slot: &Arc<Slot>) -> Option<Self> {
-        let store = slot.store.downcast_ref::<S>()?.clone();
-        Some(Self { store, slot: Arc::clone(slot) })
-    }
-
-    /// The attempt this is.
-    pub fn attempt(&self) -> &Attempt {
-        &self.slot.attempt
-    }
-
-    /// Does `work` in one transaction with the request's record, and answers.
-    ///
-    /// A kept answer below 400 commits what `work` wrote; a kept 4xx rolls it back and keeps the
-    /// answer; a 5xx rolls everything back, and a retry runs afresh. If `work` fails, everything is
-    /// rolled back and the error is the caller's to answer with, which is not kept.
-    ///
-    /// `work` must not change anything but through the transaction: it is undone with it. Give
-    /// the answer to the client as it is: retries get what was committed.
-    pub async fn run<E, W>(self, work: W) -> Result<AxumResponse, E>
-    where
-        E: Send + 'static,
-        W: for<'t> FnOnce(&mut S::Tx<'t>, &Attempt) -> Result<Response<Bytes>, E> + Send + 'static,
-    {
-        let Self { store, slot } = self;
-        slot.begin();
-        let attempt = slot.attempt.clone();
-        let work = move |tx: &mut S::Tx<'_>| work(tx, &attempt);
-        let (request, policy) = (Arc::clone(&slot.request), Arc::clone(&slot.policy));
-        let ran = protocol::atomic(&store, request, policy, fastrand::u64(..), work).await;
-        let (response, ended) = match ran {
-            Ok(Atomically::Kept { mut response, retained_until }) => {
-                let verdict = Verdict::Replay { outcome: slot.outcome(&response), retained_until };
-                respond::stamp(response.headers_mut(), retained_until);
-                (response.map(ResponseBody::whole), Ended::Stands { verdict, stored: None })
-            }
-            Ok(Atomically::RolledBack(response)) => {
-                (response.map(ResponseBody::whole), Ended::Open)
-            }
-            Ok(Atomically::Failed(error)) => {
-                slot.end(Ended::Open);
-                return Err(error);
-            }
-            Ok(Atomically::Refused(verdict, found)) => {
-                let response = respond::verdict(&verdict, &slot.policy, Vec::new());
-                (response, Ended::stands(verdict, found.as_deref()))
-            }
-            Err(error) => (slot.store_failed(&error), Ended::Open),
-        };
-        slot.end(ended);
-        Ok(response.map(axum::body::Body::new))
-    }
+/// Looks the key up, for a handler that will hand a closure to `store`.
+async fn look_up(
+    records: &dyn Store,
+    exchange: &Arc<Exchange>,
+    store: &Arc<dyn Any + Send + Sync>,
+) -> Result<Opened, StoreError> {
+    let found = records.get(exchange.request.id).await?;
+    Ok(match judge(found.as_ref(), &exchange.request, &exchange.policy) {
+        Verdict::Fresh | Verdict::TakeOver { .. } => {
+            Opened::Run(Slot::new(exchange, Arc::clone(store), None))
+        }
+        verdict @ (Verdict::Replay { .. }
+        | Verdict::InProgress { .. }
+        | Verdict::Mismatch
+        | Verdict::Uncertain
+        | Verdict::Expired
+        | Verdict::Unreadable) => Opened::Refused(verdict, found.map(Box::new)),
+    })
 }
 
 impl Slot {
-    fn new(exchange: &Exchange, store: Arc<dyn Any + Send + Sync>) -> Self {
+    fn new(
+        exchange: &Arc<Exchange>,
+        content: Arc<dyn Any + Send + Sync>,
+        place: Option<Arc<dyn Close>>,
+    ) -> Self {
         Self {
             attempt: Attempt::new(&exchange.request, None),
-            request: Arc::clone(&exchange.request),
-            policy: Arc::clone(&exchange.policy),
-            store,
+            exchange: Arc::clone(exchange),
+            content,
+            place,
             used: Mutex::new(Used::No),
         }
     }
@@ -163,30 +153,55 @@ impl Slot {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Used::Begun;
     }
 
-    fn end(&self, ended: Ended) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Used::Ended(ended);
-    }
-
     fn used(&self) -> Used {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The handler has ended: says what it did with its slot.
+    async fn close(&self) -> Used {
+        match &self.place {
+            Some(place) => place.close(self).await,
+            None => self.used(),
+        }
+    }
+
+    /// Writes down how the transaction ended, and makes the answer that goes with it.
+    fn end<E>(&self, ended: Result<Atomically<E>, StoreError>) -> Result<AxumResponse, E> {
+        let (response, ended) = match ended {
+            Ok(Atomically::Kept { mut response, retained_until }) => {
+                let verdict = Verdict::Replay { outcome: self.outcome(&response), retained_until };
+                respond::stamp(response.headers_mut(), retained_until);
+                (Ok(response.map(ResponseBody::whole)), Ended::Stands { verdict, stored: None })
+            }
+            Ok(Atomically::RolledBack(response)) => {
+                (Ok(response.map(ResponseBody::whole)), Ended::Open)
+            }
+            Ok(Atomically::Failed(error)) => (Err(error), Ended::Open),
+            Ok(Atomically::Refused(verdict, found)) => {
+                let response = respond::verdict(&verdict, &self.exchange.policy, Vec::new());
+                (Ok(response), Ended::stands(verdict, found.as_deref()))
+            }
+            Err(error) => (Ok(self.store_failed(&error)), Ended::Open),
+        };
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Used::Ended(ended);
+        response.map(|response| response.map(axum::body::Body::new))
+    }
+
     /// What the transaction has kept of an answer.
     fn outcome(&self, response: &Response<Bytes>) -> Outcome {
+        let policy = &self.exchange.policy;
         let (status, headers, body) = (response.status(), response.headers(), response.body());
-        if body.len() > self.policy.response_bytes_max {
-            return attempt::tombstone(status, headers, &self.policy);
+        if body.len() > policy.response_bytes_max {
+            return attempt::tombstone(status, headers, policy);
         }
-        attempt::outcome(status, headers, body.clone(), &self.policy)
+        attempt::outcome(status, headers, body.clone(), policy)
     }
 
     fn store_failed(&self, error: &StoreError) -> Response<ResponseBody> {
-        tracing::error!(%error, record_id = %self.request.id, "a transaction failed");
+        tracing::error!(%error, record_id = %self.exchange.request.id, "a transaction failed");
         match (error.kind(), error.certainty()) {
             (StoreErrorKind::Panicked, _) => respond::failed(StatusCode::INTERNAL_SERVER_ERROR),
-            (_, Certainty::Definite) => {
-                respond::rejection(&Rejection::new(RejectionKind::StoreUnavailable))
-            }
+            (kind, Certainty::Definite) => respond::store_failed(kind),
             // It may have been committed: a retry under the same key finds out.
             (_, Certainty::Indeterminate) => respond::rejection(&Rejection::outcome_unknown_now()),
         }
@@ -206,16 +221,8 @@ async fn conclude(
             let answer = as_it_stands(&verdict, ran, exchange);
             (answer, Ended::Stands { verdict, stored })
         }
-        (Used::Ended(ended @ (Ended::Open | Ended::StoreFailed)), Ran::Kept(parts, body)) => {
-            (Response::from_parts(parts, ResponseBody::whole(body)), ended)
-        }
-        (
-            Used::Ended(ended @ (Ended::Open | Ended::StoreFailed)),
-            Ran::TooLarge(answer) | Ran::NotKept(answer),
-        ) => (answer, ended),
-        (Used::Ended(ended @ (Ended::Open | Ended::StoreFailed)), Ran::Lost) => {
-            (respond::failed(StatusCode::INTERNAL_SERVER_ERROR), ended)
-        }
+        (Used::Ended(ended @ (Ended::Open | Ended::StoreFailed(_))), ran) => (as_given(ran), ended),
+        (Used::LetGo, ran) => (not_committed(ran, exchange), Ended::Open),
         (Used::No | Used::Begun, Ran::Kept(parts, body)) => {
             let outcome = attempt::outcome(parts.status, &parts.headers, body.clone(), policy);
             let answer = Response::from_parts(parts, ResponseBody::whole(body));
@@ -231,6 +238,27 @@ async fn conclude(
             (respond::rejection(&Rejection::outcome_unknown_now()), Ended::Open)
         }
     }
+}
+
+/// The handler's own answer to an attempt of which nothing stays.
+fn as_given(ran: Ran) -> Response<ResponseBody> {
+    match ran {
+        Ran::Kept(parts, body) => Response::from_parts(parts, ResponseBody::whole(body)),
+        Ran::TooLarge(answer) | Ran::NotKept(answer) => answer,
+        Ran::Lost => respond::failed(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+/// The answer of a handler that worked in its transaction and let it go. A refusal is its way of
+/// giving up; but nobody may be told that something was done when it was undone.
+fn not_committed(ran: Ran, exchange: &Exchange) -> Response<ResponseBody> {
+    let answer = as_given(ran);
+    if answer.status().is_client_error() || answer.status().is_server_error() {
+        return answer;
+    }
+    let record_id = exchange.request.id;
+    tracing::error!(%record_id, "the handler answered without committing its transaction");
+    respond::failed(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// The answer that goes with what stands under the key. The handler's own is passed on only if it
@@ -280,12 +308,6 @@ async fn keep(
             tracing::error!(%error, record_id = %request.id, "an outcome could not be written");
             (respond::rejection(&Rejection::outcome_unknown_now()), Ended::Open)
         }
-    }
-}
-
-impl<S> fmt::Debug for Atomic<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Atomic").field("attempt", &self.slot.attempt).finish_non_exhaustive()
     }
 }
 

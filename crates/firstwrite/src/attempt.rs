@@ -215,6 +215,7 @@ impl Reply {
     }
 
     pub(crate) fn answered(mut self, response: Response<ResponseBody>) {
+        firstwrite_core::crash_point!("answer-leaves");
         self.send(Led::Answered(response));
     }
 

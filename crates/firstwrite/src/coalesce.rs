@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use firstwrite_core::{Fingerprint, Found, RecordId, Request, Verdict};
+use firstwrite_core::{Fingerprint, Found, RecordId, Request, StoreErrorKind, Verdict};
 use tokio::sync::Notify;
 
 /// The attempts of this process.
@@ -60,8 +60,8 @@ pub(crate) enum Ended {
         /// What the record was made for, to explain a mismatch.
         stored: Option<Fingerprint>,
     },
-    /// The store could not be asked, and nothing was run.
-    StoreFailed,
+    /// The store could not be asked, or would not tell, and nothing was run.
+    StoreFailed(StoreErrorKind),
     /// The key is free, or nobody here knows: ask the store.
     Open,
 }

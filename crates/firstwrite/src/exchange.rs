@@ -63,6 +63,12 @@ impl Exchange {
         Self { request, policy, answer_when }
     }
 
+    /// What the protocol asks for, shared.
+    #[cfg(feature = "axum")]
+    pub(crate) fn parts(&self) -> (Arc<Request>, Arc<Policy>) {
+        (Arc::clone(&self.request), Arc::clone(&self.policy))
+    }
+
     /// Names what differs from the request that `stored` was taken of.
     pub(crate) fn differing(
         &self,

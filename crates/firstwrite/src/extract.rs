@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::response::IntoResponse;
-use firstwrite_core::TransactionalStore;
+use firstwrite_core::{AsyncTransactionalStore, TransactionalStore};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
-use crate::atomic::{Atomic, Slot};
+use crate::atomic::{Atomic, Slot, Transaction};
 use crate::attempt::Attempt;
 use crate::respond;
 
@@ -22,8 +22,10 @@ pub enum Misconfigured {
     NoAttempt,
     /// The route's policy is not atomic.
     NotAtomic,
-    /// The layer was built over another type of store.
+    /// The layer was built over another type of store, or for the other kind of transaction.
     OtherStore,
+    /// The handler asked for its transaction twice.
+    Taken,
 }
 
 impl<State: Sync> FromRequestParts<State> for Attempt {
@@ -38,12 +40,27 @@ impl<State: Sync, S: TransactionalStore + Clone> FromRequestParts<State> for Ato
     type Rejection = Misconfigured;
 
     async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, Misconfigured> {
-        match parts.extensions.get::<Arc<Slot>>() {
-            Some(slot) => Self::of(slot).ok_or(Misconfigured::OtherStore),
-            None if parts.extensions.get::<Attempt>().is_some() => Err(Misconfigured::NotAtomic),
-            None => Err(Misconfigured::NoAttempt),
-        }
+        Self::of(slot(parts)?).ok_or(Misconfigured::OtherStore)
     }
+}
+
+impl<State: Sync, S: AsyncTransactionalStore> FromRequestParts<State> for Transaction<S> {
+    type Rejection = Misconfigured;
+
+    async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, Misconfigured> {
+        Self::of(slot(parts)?)
+    }
+}
+
+/// What the layer left for a handler in atomic mode.
+fn slot(parts: &Parts) -> Result<&Arc<Slot>, Misconfigured> {
+    parts.extensions.get::<Arc<Slot>>().ok_or_else(|| {
+        if parts.extensions.get::<Attempt>().is_some() {
+            Misconfigured::NotAtomic
+        } else {
+            Misconfigured::NoAttempt
+        }
+    })
 }
 
 impl std::fmt::Display for Misconfigured {
@@ -51,7 +68,12 @@ impl std::fmt::Display for Misconfigured {
         f.write_str(match self {
             Self::NoAttempt => "the handler needs a protected route, and this one is not",
             Self::NotAtomic => "the handler needs a policy in atomic mode, and this route's is not",
-            Self::OtherStore => "the handler needs the type of store that the layer was built over",
+            Self::OtherStore => {
+                "the handler needs the type of store, and the kind of transaction, that the layer \
+                 was built over: `Transaction` goes with `IdempotencyLayer::held`, `Atomic` with \
+                 `IdempotencyLayer::transactional`"
+            }
+            Self::Taken => "the handler needs its transaction once, and asked for it again",
         })
     }
 }

@@ -1,14 +1,15 @@
 //! The layer: what an application configures, and what all its services share.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 #[cfg(feature = "axum")]
-use firstwrite_core::TransactionalStore;
+use firstwrite_core::{AsyncTransactionalStore, TransactionalStore};
 use firstwrite_core::{KeyRequirement, Mode, Policy, PolicyError, Secret, Store, Tenant};
 use tower::Layer;
 
+#[cfg(feature = "axum")]
+use crate::atomic::{Holding, Transactions};
 use crate::coalesce::Running;
 use crate::policies::{Policies, PolicyResolver};
 use crate::service::Idempotency;
@@ -28,8 +29,9 @@ pub struct IdempotencyLayer {
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
-    /// The same store under its own type, for handlers that join its transactions.
-    pub(crate) transactional: Option<Arc<dyn Any + Send + Sync>>,
+    /// The way to the same store's transactions, for handlers that join them.
+    #[cfg(feature = "axum")]
+    pub(crate) transactions: Option<Transactions>,
     pub(crate) policies: Arc<dyn PolicyResolver>,
     pub(crate) tenants: Arc<dyn TenantResolver>,
     pub(crate) secret: Option<Secret>,
@@ -42,13 +44,33 @@ impl IdempotencyLayer {
     /// Protects every POST with [`Policy::default`] and takes the tenant that an authentication
     /// layer put into the request's extensions; without one, requests are refused with a 401.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self::over(store, None)
+        Self {
+            shared: Arc::new(Shared {
+                store,
+                #[cfg(feature = "axum")]
+                transactions: None,
+                policies: Arc::new(Policies::new()),
+                tenants: Arc::new(FromExtensions),
+                secret: None,
+                running: Arc::default(),
+            }),
+        }
     }
 
-    /// Over a store with transactions, which handlers in [`Mode::Atomic`] can join.
+    /// Over a store that runs closures in its transactions (SQLite), which handlers in
+    /// [`Mode::Atomic`] join by [`Atomic`](crate::Atomic).
     #[cfg(feature = "axum")]
     pub fn transactional<S: TransactionalStore + Clone>(store: S) -> Self {
-        Self::over(Arc::new(store.clone()), Some(Arc::new(store)))
+        let transactions = Transactions::Closure(Arc::new(store.clone()));
+        Self::new(Arc::new(store)).joining(transactions)
+    }
+
+    /// Over a store whose transactions a handler holds over its own awaits (PostgreSQL); handlers
+    /// in [`Mode::Atomic`] find theirs begun in [`Transaction`](crate::Transaction).
+    #[cfg(feature = "axum")]
+    pub fn held<S: AsyncTransactionalStore + Clone>(store: S) -> Self {
+        let transactions = Transactions::Held(Arc::new(Holding(store.clone())));
+        Self::new(Arc::new(store)).joining(transactions)
     }
 
     /// Says which operations are protected, and how. Default: every POST, by
@@ -114,23 +136,29 @@ impl IdempotencyLayer {
     pub fn check(&self, policy: &Policy) -> Result<(), Unusable> {
         policy.check().map_err(Unusable::Contradictory)?;
         match policy.mode {
-            Mode::Atomic if self.shared.transactional.is_none() => Err(Unusable::NoTransactions),
+            Mode::Atomic if !self.shared.has_transactions() => Err(Unusable::NoTransactions),
             Mode::Atomic if policy.key == KeyRequirement::Optional => Err(Unusable::KeylessAtomic),
             Mode::Atomic | Mode::Reserved => Ok(()),
         }
     }
 
-    fn over(store: Arc<dyn Store>, transactional: Option<Arc<dyn Any + Send + Sync>>) -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                store,
-                transactional,
-                policies: Arc::new(Policies::new()),
-                tenants: Arc::new(FromExtensions),
-                secret: None,
-                running: Arc::default(),
-            }),
-        }
+    #[cfg(feature = "axum")]
+    fn joining(mut self, transactions: Transactions) -> Self {
+        Arc::make_mut(&mut self.shared).transactions = Some(transactions);
+        self
+    }
+}
+
+impl Shared {
+    #[cfg(feature = "axum")]
+    fn has_transactions(&self) -> bool {
+        self.transactions.is_some()
+    }
+
+    #[cfg(not(feature = "axum"))]
+    #[expect(clippy::unused_self, reason = "the twin of the one that looks")]
+    fn has_transactions(&self) -> bool {
+        false
     }
 }
 
@@ -152,7 +180,7 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("store", &self.store)
-            .field("transactional", &self.transactional.is_some())
+            .field("transactions", &self.has_transactions())
             .finish_non_exhaustive()
     }
 }
@@ -163,7 +191,8 @@ impl fmt::Debug for Shared {
 pub enum Unusable {
     /// The policy contradicts itself.
     Contradictory(PolicyError),
-    /// The policy is atomic, and the layer was not built by [`IdempotencyLayer::transactional`].
+    /// The policy is atomic, and the layer was built by neither [`IdempotencyLayer::transactional`]
+    /// nor [`IdempotencyLayer::held`].
     NoTransactions,
     /// The policy is atomic and lets requests without a key through: such a request has no
     /// record, and so no transaction to hand to the handler.
@@ -174,9 +203,10 @@ impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Contradictory(problem) => write!(f, "{problem}"),
-            Self::NoTransactions => {
-                f.write_str("atomic mode needs a layer built by IdempotencyLayer::transactional")
-            }
+            Self::NoTransactions => f.write_str(
+                "atomic mode needs a layer built by IdempotencyLayer::transactional or \
+                 IdempotencyLayer::held",
+            ),
             Self::KeylessAtomic => f.write_str("atomic mode needs a key on every request"),
         }
     }

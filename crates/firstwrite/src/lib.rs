@@ -58,17 +58,19 @@
 //! # }
 //! ```
 //!
-//! Where to go on: [`Atomic`], for handlers whose rows, messages and outcome share one commit;
+//! Where to go on: [`Atomic`] and [`Transaction`], for handlers whose rows, messages and outcome
+//! share one commit;
 //! [`Policies`] and [`Policy`], for the settings of each operation; [`Routes`], which fails at the
 //! start if a route was forgotten; [`worker`], whose loops look after the store. What happens to a
 //! request, in order, is written down in `service.rs`.
 
 pub use firstwrite_core as core;
 pub use firstwrite_core::{
-    AfterRetention, BodyForm, FingerprintRules, HeaderPolicy, KeptStatuses, Key, KeyError,
-    KeyRequirement, MemoryStore, MemoryTx, Message, MessageError, Mode, OnConflict, OnLostAnswer,
-    Outcome, Pointer, Policy, PolicyError, RecordId, Rejection, RejectionKind, RespondAsync,
-    Secret, Store, StoreError, Tenant, TenantError, Timestamp, TransactionalStore,
+    AfterRetention, AsyncTransactionalStore, BodyForm, FingerprintRules, HeaderPolicy,
+    HeldMemoryTx, KeptStatuses, Key, KeyError, KeyRequirement, MemoryStore, MemoryTx, Message,
+    MessageError, Mode, OnConflict, OnLostAnswer, Outcome, Pointer, Policy, PolicyError, RecordId,
+    Rejection, RejectionKind, RespondAsync, Secret, Store, StoreError, Tenant, TenantError,
+    Timestamp, TransactionalStore,
 };
 pub use firstwrite_store as store;
 
@@ -93,7 +95,7 @@ mod tenant;
 pub mod worker;
 
 #[cfg(feature = "axum")]
-pub use atomic::Atomic;
+pub use atomic::{Atomic, Transaction};
 pub use attempt::Attempt;
 pub use body::ResponseBody;
 #[cfg(feature = "axum")]

@@ -53,6 +53,7 @@ pub(crate) async fn attempt(
             let safe_until = asked_at + policy.lease;
             let mut held = Held { store, exchange, reservation, safe_until };
             let ran = held.while_renewing(attempt::run(call, policy)).await;
+            firstwrite_core::crash_point!("handler-ended");
             let (response, ended) = held.conclude(ran).await;
             lead.end(ended);
             reply.answered(response);
@@ -61,7 +62,7 @@ pub(crate) async fn attempt(
         Ok(Reserved::Refused(verdict, found)) => Ended::stands(verdict, Some(&found)),
         Err(error) => {
             tracing::error!(%error, record_id = %request.id, "a key could not be reserved");
-            Ended::StoreFailed
+            Ended::StoreFailed(error.kind())
         }
     };
     lead.end(ended.clone());

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use bytes::Bytes;
-use firstwrite_core::{Body, Key, Outcome, Policy, Rejection, Timestamp, Verdict};
+use firstwrite_core::{
+    Body, Key, Outcome, Policy, Rejection, RejectionKind, StoreErrorKind, Timestamp, Verdict,
+};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
@@ -74,6 +76,17 @@ pub(crate) fn verdict(
 /// A refusal.
 pub(crate) fn rejection(rejection: &Rejection) -> Response<ResponseBody> {
     rejection.to_response().map(ResponseBody::whole)
+}
+
+/// The refusal of a request that was not run because of the store. One that has lost history cannot
+/// say whether the key was used: that is no matter of waiting for it to come back.
+pub(crate) fn store_failed(kind: StoreErrorKind) -> Response<ResponseBody> {
+    let refused = if kind == StoreErrorKind::InDoubt {
+        RejectionKind::OutcomeUnknown
+    } else {
+        RejectionKind::StoreUnavailable
+    };
+    rejection(&Rejection::new(refused))
 }
 
 /// The 202 of `Prefer: respond-async`.

@@ -192,7 +192,7 @@ async fn answer(
             (Ended::Stands { verdict: Verdict::InProgress { .. }, .. }, _) => {
                 return in_progress(exchange);
             }
-            (Ended::Stands { .. } | Ended::StoreFailed, _) => {
+            (Ended::Stands { .. } | Ended::StoreFailed(_), _) => {
                 return from_ended(shared, exchange, &call, &ended);
             }
         }
@@ -238,9 +238,8 @@ fn from_ended(
             tracing::debug!(verdict = name(verdict), "answered without running");
             respond::verdict(verdict, &exchange.policy, differing.unwrap_or_default())
         }
-        Ended::StoreFailed | Ended::Open => {
-            respond::rejection(&Rejection::new(RejectionKind::StoreUnavailable))
-        }
+        Ended::StoreFailed(kind) => respond::store_failed(*kind),
+        Ended::Open => respond::rejection(&Rejection::new(RejectionKind::StoreUnavailable)),
     }
 }
 
@@ -312,4 +311,4 @@ fn name(verdict: &Verdict) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

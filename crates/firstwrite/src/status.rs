@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::{
-    Body, Found, Key, Outcome, RecordId, Rejection, RejectionKind, State, Tenant, Timestamp,
+    Body, Found, Key, Outcome, RecordId, Rejection, RejectionKind, State, StoreErrorKind, Tenant,
+    Timestamp,
 };
 use http::header::{ALLOW, RETRY_AFTER};
 use http::request::Parts;
@@ -69,6 +70,9 @@ async fn look_up(shared: &Shared, id: RecordId, wait: Duration) -> Response<Resp
             Ok(found) => found,
             Err(error) => {
                 tracing::error!(%error, record_id = %id, "a record could not be looked up");
+                if error.kind() == StoreErrorKind::InDoubt {
+                    return respond::store_failed(error.kind());
+                }
                 let refusal = Rejection::new(RejectionKind::StoreUnavailable)
                     .detail("The status cannot be looked up at the moment.");
                 return respond::rejection(&refusal);

@@ -1,7 +1,9 @@
 //! The loops that look after the store: sweep and reap.
 //!
-//! Each loop waits, does one turn, and goes again at once if the turn was full. Every process of an
-//! application may run them: turns of two workers do not disturb each other.
+//! Each loop waits, does one turn, and goes again at once if the turn was full. A turn that fails is
+//! tried again, less and less often for as long as it fails. Every process of an application may run
+//! them: turns of two workers do not disturb each other, because each write checks again what the
+//! turn has seen.
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,7 +51,13 @@ pub struct Turn {
 enum Load {
     Full,
     Light,
+    /// The store was of no help, this many times in a row.
+    Failed(u32),
 }
+
+/// A store that is away is asked no less often than this, or than its loop's own turns: whoever
+/// repaired it need not wait long to see the loops at work.
+const PAUSE_MAX: Duration = Duration::from_mins(5);
 
 impl Worker {
     /// Starts the loops on the current runtime.
@@ -58,11 +66,19 @@ impl Worker {
         let sweeping = Arc::clone(&store);
         let sweep = repeat(stopped.clone(), schedule.sweep_every, "sweep", move || {
             let store = Arc::clone(&sweeping);
-            Box::pin(async move { Ok(sweep::load(&sweep_once(&*store, SWEEP_LIMIT).await?)) })
+            Box::pin(async move {
+                let swept = sweep_once(&*store, SWEEP_LIMIT).await?;
+                sweep::say(&swept);
+                Ok(sweep::load(&swept))
+            })
         });
         let reap = repeat(stopped, schedule.reap_every, "reap", move || {
             let store = Arc::clone(&store);
-            Box::pin(async move { Ok(reap::load(reap_once(&*store, REAP_LIMIT).await?)) })
+            Box::pin(async move {
+                let reaped = reap_once(&*store, REAP_LIMIT).await?;
+                reap::say(reaped);
+                Ok(reap::load(reaped))
+            })
         });
         Self { stop, loops: vec![tokio::spawn(sweep), tokio::spawn(reap)] }
     }
@@ -95,20 +111,42 @@ async fn repeat(
 ) {
     let mut load = Load::Light;
     loop {
-        let pause = match load {
-            Load::Full => Duration::ZERO,
-            // Between half and one and a half: workers that were started together drift apart.
-            Load::Light => every.mul_f64(0.5 + fastrand::f64()),
-        };
+        let pause = load.pause(every);
         tokio::select! {
             biased;
             _ = stopped.changed() => return,
             () = sleep(pause) => {}
         }
-        load = turn().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, name, "a turn failed; the next one tries again");
-            Load::Light
-        });
+        load = match turn().await {
+            Ok(load) => load,
+            Err(error) => {
+                tracing::warn!(%error, name, "a turn failed; a later one tries again");
+                load.failed()
+            }
+        };
+    }
+}
+
+impl Load {
+    fn failed(self) -> Self {
+        match self {
+            Self::Full | Self::Light => Self::Failed(1),
+            Self::Failed(times) => Self::Failed(times.saturating_add(1)),
+        }
+    }
+
+    /// How long to wait for the next turn.
+    fn pause(self, every: Duration) -> Duration {
+        let pause = match self {
+            Self::Full => return Duration::ZERO,
+            Self::Light => every,
+            Self::Failed(times) => {
+                let doubled = every.saturating_mul(2u32.saturating_pow(times));
+                doubled.min(every.max(PAUSE_MAX))
+            }
+        };
+        // Between half and one and a half: workers that were started together drift apart.
+        pause.mul_f64(0.5 + fastrand::f64())
     }
 }
 

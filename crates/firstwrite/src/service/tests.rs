@@ -9,3 +9,4 @@ mod same_key;
 mod same_request;
 mod status;
 mod waiting;
+pub(crate) mod watched;

@@ -16,6 +16,12 @@ pub async fn reap_once(store: &dyn Store, limit: usize) -> Result<usize, StoreEr
     store.reap(limit).await
 }
 
+pub(super) fn say(reaped: usize) {
+    if reaped > 0 {
+        tracing::info!(reaped, "records past their retention were deleted");
+    }
+}
+
 pub(super) fn load(reaped: usize) -> Load {
     if reaped < REAP_LIMIT { Load::Light } else { Load::Full }
 }

@@ -9,6 +9,7 @@ use firstwrite_core::{
 use http::{HeaderMap, Method};
 
 use super::*;
+use crate::service::tests::watched::Watched;
 
 fn store() -> MemoryStore {
     let start = tokio::time::Instant::now();
@@ -70,6 +71,40 @@ async fn a_full_turn_is_followed_by_the_next_at_once() {
         assert!(began.elapsed() < Duration::from_secs(5402), "the batches wait for each other");
     }
     worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_is_asked_less_and_less_often_and_served_when_it_is_back() {
+    let store = Watched::over(store());
+    reserve(&store.memory, 1, OnLostAnswer::Resend).await;
+    store.fail("lapsed");
+    let schedule =
+        Schedule { sweep_every: Duration::from_secs(1), reap_every: Duration::from_hours(99) };
+    let worker = Worker::start(Arc::new(store.clone()), schedule);
+    let pass = async |seconds: u64| {
+        for _ in 0..seconds {
+            tokio::task::yield_now().await;
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+    };
+    pass(3600).await;
+    // Pauses of 1, 2, 4, … 256 and then 300 seconds, each between half and one and a half of that.
+    let asked = store.calls();
+    assert!((12..=35).contains(&asked), "{asked}");
+    store.recover();
+    pass(451).await;
+    assert_eq!(format!("{:?}", store.memory), "MemoryStore { record_count: 0, .. }");
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_workers_at_once_free_every_key_once() {
+    let store = store();
+    reserve(&store, SWEEP_LIMIT / 2, OnLostAnswer::Uncertain).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let (one, other) = tokio::join!(Worker::run_once(&store), Worker::run_once(&store));
+    let (one, other) = (one.unwrap().swept, other.unwrap().swept);
+    assert_eq!(one.uncertain + other.uncertain, SWEEP_LIMIT / 2);
 }
 
 #[tokio::test(start_paused = true)]

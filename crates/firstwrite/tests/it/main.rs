@@ -4,5 +4,8 @@
 
 mod app;
 mod connections;
+mod held;
 mod one_effect;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod requests;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, KeptHeaders, OnLostAnswer, Outcome, Policy, StateKind, Store, protocol,
+    AuditEntry, KeptHeaders, OnLostAnswer, Outcome, Policy, StateKind, Store, StoreErrorKind,
+    protocol,
 };
 use http::StatusCode;
 
@@ -180,6 +181,18 @@ async fn when_the_store_is_down_nothing_runs() {
     let refused = world.send(post("k", "{}")).await;
     assert_eq!(refused.summary(), "503 store-unavailable");
     assert!(refused.header("retry-after").is_some());
+    assert_eq!(world.runs(), 0);
+    world.store.recover();
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "201 paid");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_store_has_lost_history_nothing_runs_and_nobody_claims_to_know() {
+    let world = World::new(Policy::default(), |_, _| async { Ok(answer(201, "paid")) });
+    world.store.fail_as("insert", StoreErrorKind::InDoubt);
+    let refused = world.send(post("k", "{}")).await;
+    assert_eq!(refused.summary(), "409 outcome-unknown");
+    assert_eq!(refused.json()["safe_new_key"], false);
     assert_eq!(world.runs(), 0);
     world.store.recover();
     assert_eq!(world.send(post("k", "{}")).await.summary(), "201 paid");

@@ -1,16 +1,11 @@
 //! The world of a test: a layer over a watched store, around a handler that is counted.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::{
-    AuditEntry, Audited, BoxError, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted,
-    Key, MemoryStore, Page, Policy, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped,
-    Tenant, Timestamp,
-};
+use firstwrite_core::{BoxError, BoxFuture, Key, MemoryStore, Policy, RecordId, Tenant, Timestamp};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tokio::sync::Semaphore;
@@ -18,6 +13,7 @@ use tokio::task::JoinHandle;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 
+use super::watched::Watched;
 use crate::policies::Operation;
 use crate::{Idempotency, IdempotencyLayer, ResponseBody};
 
@@ -40,15 +36,6 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-}
-
-/// A store whose calls are counted, and fail or wait on demand.
-#[derive(Debug)]
-pub(super) struct Watched {
-    pub(super) memory: MemoryStore,
-    calls: AtomicUsize,
-    failing: Mutex<HashSet<&'static str>>,
-    pub(super) gate: Mutex<Option<Arc<Semaphore>>>,
 }
 
 /// A handler that says when it was entered and waits until it may leave.
@@ -117,12 +104,7 @@ impl World {
         H: Fn(usize, Request<RequestBody>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Handled> + Send + 'static,
     {
-        let store = Arc::new(Watched {
-            memory: paused_store(),
-            calls: AtomicUsize::new(0),
-            failing: Mutex::default(),
-            gate: Mutex::default(),
-        });
+        let store = Arc::new(Watched::over(paused_store()));
         let runs = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&runs);
         let inner = Inner::new(service_fn(move |request| {
@@ -209,86 +191,6 @@ impl Door {
     /// The test's side: lets one handler go on.
     pub(super) fn open(&self) {
         self.leave.add_permits(1);
-    }
-}
-
-impl Watched {
-    /// How often the store was called, by whatever method.
-    pub(super) fn calls(&self) -> usize {
-        self.calls.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn fail(&self, method: &'static str) {
-        self.failing.lock().unwrap().insert(method);
-    }
-
-    pub(super) fn recover(&self) {
-        self.failing.lock().unwrap().clear();
-    }
-
-    async fn call(&self, method: &'static str) -> Result<(), StoreError> {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        let gate = self.gate.lock().unwrap().clone();
-        if let Some(gate) = gate {
-            gate.acquire().await.unwrap().forget();
-        }
-        if self.failing.lock().unwrap().contains(method) {
-            return Err(StoreError::definite(StoreErrorKind::Unavailable, "a test"));
-        }
-        Ok(())
-    }
-}
-
-impl Store for Watched {
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(async move {
-            self.call("insert").await?;
-            self.memory.insert(draft).await
-        })
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(async move {
-            self.call("swap").await?;
-            self.memory.swap(id, guard, change, audit).await
-        })
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(async move {
-            self.call("get").await?;
-            self.memory.get(id).await
-        })
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.memory.list(query)
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        self.memory.lapsed(limit)
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        self.memory.reap(limit)
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.memory.audits(id)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.memory.now()
     }
 }
 

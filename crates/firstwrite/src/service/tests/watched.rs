@@ -1,0 +1,164 @@
+//! A store in memory whose calls are counted, and fail or wait on demand.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use firstwrite_core::{
+    AsyncTransactionalStore, AuditEntry, Audited, Begun, BoxFuture, Capabilities, Change,
+    Conclusion, Draft, Found, Guard, HeldMemoryTx, Inserted, MemoryStore, MemoryTx, Page, Query,
+    RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted,
+    TransactionalStore, Write,
+};
+use tokio::sync::Semaphore;
+
+/// The watched store. Clones are one store.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) memory: MemoryStore,
+    calls: Arc<AtomicUsize>,
+    failing: Arc<Mutex<HashMap<&'static str, StoreErrorKind>>>,
+    /// Methods that do what they are asked and do not say so.
+    mute: Arc<Mutex<Vec<&'static str>>>,
+    pub(crate) gate: Arc<Mutex<Option<Arc<Semaphore>>>>,
+}
+
+impl Watched {
+    pub(crate) fn over(memory: MemoryStore) -> Self {
+        Self {
+            memory,
+            calls: Arc::default(),
+            failing: Arc::default(),
+            mute: Arc::default(),
+            gate: Arc::default(),
+        }
+    }
+
+    /// How often the store was called, by whatever method.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn fail(&self, method: &'static str) {
+        self.fail_as(method, StoreErrorKind::Unavailable);
+    }
+
+    pub(crate) fn fail_as(&self, method: &'static str, kind: StoreErrorKind) {
+        self.failing.lock().unwrap().insert(method, kind);
+    }
+
+    pub(crate) fn recover(&self) {
+        self.failing.lock().unwrap().clear();
+    }
+
+    /// The next call of `method` takes effect, and its acknowledgement is lost.
+    pub(crate) fn lose_acknowledgement(&self, method: &'static str) {
+        self.mute.lock().unwrap().push(method);
+    }
+
+    async fn call(&self, method: &'static str) -> Result<(), StoreError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let gate = self.gate.lock().unwrap().clone();
+        if let Some(gate) = gate {
+            gate.acquire().await.unwrap().forget();
+        }
+        match self.failing.lock().unwrap().get(method) {
+            Some(kind) => Err(StoreError::definite(*kind, "a test")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Store for Watched {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        Box::pin(async move {
+            self.call("insert").await?;
+            self.memory.insert(draft).await
+        })
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        Box::pin(async move {
+            self.call("swap").await?;
+            self.memory.swap(id, guard, change, audit).await
+        })
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        Box::pin(async move {
+            self.call("get").await?;
+            self.memory.get(id).await
+        })
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        self.memory.list(query)
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        Box::pin(async move {
+            self.call("lapsed").await?;
+            self.memory.lapsed(limit).await
+        })
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(async move {
+            self.call("reap").await?;
+            self.memory.reap(limit).await
+        })
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        self.memory.audits(id)
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        self.memory.now()
+    }
+}
+
+impl TransactionalStore for Watched {
+    type Tx<'t> = MemoryTx<'t>;
+
+    async fn transact<T, W>(&self, id: RecordId, work: W) -> Result<Transacted<T>, StoreError>
+    where
+        T: Send + 'static,
+        W: for<'t> FnOnce(&mut MemoryTx<'t>, Option<Found>) -> Conclusion<T> + Send + 'static,
+    {
+        self.call("transact").await?;
+        self.memory.transact(id, work).await
+    }
+}
+
+impl AsyncTransactionalStore for Watched {
+    type Tx = HeldMemoryTx;
+
+    async fn begin(&self, id: RecordId) -> Result<Begun<HeldMemoryTx>, StoreError> {
+        self.call("begin").await?;
+        self.memory.begin(id).await
+    }
+
+    async fn conclude(&self, tx: HeldMemoryTx, write: Write) -> Result<Transacted<()>, StoreError> {
+        self.call("conclude").await?;
+        let concluded = self.memory.conclude(tx, write).await;
+        let mut mute = self.mute.lock().unwrap();
+        match mute.iter().position(|method| *method == "conclude") {
+            Some(at) => {
+                mute.remove(at);
+                Err(StoreError::indeterminate(StoreErrorKind::Unavailable, "a test"))
+            }
+            None => concluded,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! One point, one store, one mode: the victim is killed at every passing of the point.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::places::{Backend, Ground, Place};
+use crate::rules::{Story, judge};
+use crate::task::{CrashAt, Flaw, Role, Run, Task};
+use crate::upkeep;
+
+/// What the victims of a case do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Atomic,
+    Uncertain,
+    Resend,
+    /// As `Resend`, and the victim is the second one: the first died after its effect.
+    TakeOver,
+    Worker,
+}
+
+pub(crate) const MODES: [Mode; 5] =
+    [Mode::Atomic, Mode::Uncertain, Mode::Resend, Mode::TakeOver, Mode::Worker];
+
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) point: String,
+    pub(crate) backend: Backend,
+    pub(crate) mode: Mode,
+    report: OnceLock<Report>,
+}
+
+/// What a case has shown.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) kills: u32,
+    pub(crate) complaints: Vec<String>,
+}
+
+/// What is wrong on purpose, for the controls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wrong {
+    pub(crate) flaw: Option<Flaw>,
+    /// The retry comes before the lease has ended.
+    pub(crate) is_impatient: bool,
+}
+
+/// A point that is passed more often than this by one victim would be killed at for ever.
+const PASSED_MAX: u32 = 50;
+
+/// Twice the lease.
+const NEXT_AFTER_SECONDS: u64 = 60;
+
+impl Case {
+    pub(crate) fn new(point: &str, backend: Backend, mode: Mode) -> Self {
+        Self { point: point.to_owned(), backend, mode, report: OnceLock::new() }
+    }
+
+    /// Runs the case, unless somebody has or does.
+    pub(crate) fn report(&self, ground: &Ground) -> &Report {
+        self.report.get_or_init(|| {
+            let mut report = Report::default();
+            for nth in 1..=PASSED_MAX {
+                let crash_at = Some((&*self.point, nth));
+                let (killed, judged) =
+                    tell(ground, self.backend, self.mode, crash_at, Wrong::default());
+                if !killed {
+                    return report;
+                }
+                report.kills += 1;
+                if let Err(complaint) = judged {
+                    report.complaints.push(format!("{}:{nth}: {complaint}", self.point));
+                }
+            }
+            report.complaints.push(format!("passed more than {PASSED_MAX} times"));
+            report
+        })
+    }
+
+    /// How many died so far, if it has run.
+    pub(crate) fn kills(&self) -> u32 {
+        self.report.get().map_or(0, |report| report.kills)
+    }
+}
+
+/// Has a victim die at `crash_at` and others come after it. Says whether it died, and what is wrong.
+/// A victim that does not pass there is nobody's business: it did what one does that is not to die.
+pub(crate) fn tell(
+    ground: &Ground,
+    backend: Backend,
+    mode: Mode,
+    crash_at: CrashAt<'_>,
+    wrong: Wrong,
+) -> (bool, Result<(), String>) {
+    let role = match mode {
+        Mode::Atomic => Role::Atomic,
+        Mode::Uncertain => Role::Uncertain,
+        Mode::Resend | Mode::TakeOver => Role::Resend,
+        Mode::Worker => return upkeep_of(&ground.private_place(backend), crash_at, wrong),
+    };
+    let place = ground.place(backend);
+    let mut task = Task {
+        role,
+        store: place.store.clone(),
+        key: format!("key-{:016x}", fastrand::u64(..)),
+        effects: place.effects(),
+        seconds_later: 0,
+        flaw: wrong.flaw,
+    };
+    if mode == Mode::TakeOver {
+        let first = run(&place, &task, Some(("handler-ended", 1)));
+        assert!(first.killed, "the first attempt is to die");
+        task.seconds_later += NEXT_AFTER_SECONDS;
+    }
+    let victim = run(&place, &task, crash_at);
+    if crash_at.is_some() && !victim.killed {
+        return (false, Ok(()));
+    }
+    let at_death = place.facts(&task.key);
+    if !wrong.is_impatient {
+        task.seconds_later += NEXT_AFTER_SECONDS;
+    }
+    let answer = |run: Run| run.answer.ok_or_else(|| "no answer was given".to_owned());
+    let killed = victim.killed;
+    let told = || {
+        let retry = answer(run(&place, &task, None))?;
+        let again = answer(run(&place, &task, None))?;
+        let in_the_end = place.facts(&task.key);
+        let story = Story { role, victim, at_death, retry, again, in_the_end };
+        judge(&story).map_err(|complaint| format!("{complaint}: {story:?}"))
+    };
+    (killed, told())
+}
+
+fn run(place: &Place, task: &Task, crash_at: CrashAt<'_>) -> Run {
+    let run = task.run(crash_at);
+    place.bury(&task.key);
+    run
+}
+
+/// Has a worker die at `crash_at` and another one finish.
+fn upkeep_of(place: &Place, crash_at: CrashAt<'_>, wrong: Wrong) -> (bool, Result<(), String>) {
+    let task = |role, seconds_later| Task {
+        role,
+        store: place.store.clone(),
+        key: format!("worker-{:016x}", fastrand::u64(..)),
+        effects: place.effects(),
+        seconds_later,
+        flaw: wrong.flaw,
+    };
+    let comes_after = upkeep::COMES_AFTER.as_secs();
+    run(place, &task(Role::Prepare, 0), None);
+    let victim = run(place, &task(Role::Worker, comes_after), crash_at);
+    if crash_at.is_some() && !victim.killed {
+        return (false, Ok(()));
+    }
+    let judged = || {
+        check(place, upkeep::Found::may_be)?;
+        run(place, &task(Role::Worker, comes_after), None);
+        check(place, |found, stands| found.in_the_end() == stands)
+    };
+    (victim.killed, judged())
+}
+
+fn check(
+    place: &Place,
+    is_right: impl Fn(&upkeep::Found, Option<firstwrite::core::StateKind>) -> bool,
+) -> Result<(), String> {
+    let records = upkeep::records();
+    let keys: Vec<&str> = records.iter().map(|found| &*found.key).collect();
+    for (found, stands) in records.iter().zip(place.states(&keys)) {
+        if !is_right(found, stands) {
+            return Err(format!("the worker left {found:?} as {stands:?}"));
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Atomic => "atomic",
+            Self::Uncertain => "reserved, uncertain",
+            Self::Resend => "reserved, resend",
+            Self::TakeOver => "reserved, taken over",
+            Self::Worker => "worker",
+        })
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+        })
+    }
+}

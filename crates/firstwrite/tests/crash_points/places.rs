@@ -1,0 +1,244 @@
+//! Where victims work: an SQLite file, or a schema of a PostgreSQL server; and what they left there.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use firstwrite::core::{RecordId, StateKind};
+use firstwrite::store::tokio_postgres::{Client, NoTls, connect};
+use firstwrite::store::{Access, SchemaName, SqliteStore, dump, open};
+use firstwrite::{Key, Tenant};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::victim::TENANT;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Sqlite,
+    Postgres,
+}
+
+/// The address of a server, as every suite takes it.
+const ADDRESS: &str = "FIRSTWRITE_TEST_POSTGRES";
+
+/// What all cases share; made when the first of them needs it.
+#[derive(Debug, Default)]
+pub(crate) struct Ground {
+    template: OnceLock<TempDir>,
+    database: OnceLock<Arc<Database>>,
+}
+
+/// A database for this run, and a connection outside any store.
+struct Database {
+    runtime: Runtime,
+    admin: Client,
+    server: String,
+    name: String,
+    url: String,
+    schema: String,
+}
+
+/// What one case has to itself.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Also holds the effects outside the store.
+    folder: TempDir,
+    /// The store's address.
+    pub(crate) store: String,
+    /// None if the store is a file.
+    database: Option<Arc<Database>>,
+}
+
+/// What victims have done under one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) rows: i64,
+    pub(crate) messages: i64,
+    /// How often something happened outside the store …
+    pub(crate) effects: usize,
+    /// … and how often for one who recognises repetitions.
+    pub(crate) distinct_effects: usize,
+    pub(crate) state: Option<StateKind>,
+}
+
+/// Whether there is a server; without one, the cases on it are skipped unless everything is required.
+pub(crate) fn has_server() -> Result<bool, String> {
+    if env::var(ADDRESS).is_ok() {
+        return Ok(true);
+    }
+    if env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all") {
+        return Err(format!("{ADDRESS} is not set and everything is required"));
+    }
+    Ok(false)
+}
+
+impl Ground {
+    /// A place for requests.
+    pub(crate) fn place(&self, backend: Backend) -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        match backend {
+            Backend::Sqlite => {
+                let file = folder.path().join("shop.db");
+                let template = self.template.get_or_init(template).path().join("shop.db");
+                fs::copy(template, &file).unwrap();
+                let store = format!("sqlite:{}", file.display());
+                Place { folder, store, database: None }
+            }
+            Backend::Postgres => {
+                let database = Arc::clone(self.database.get_or_init(Database::make));
+                let store = format!("{}?schema={}", database.url, database.schema);
+                Place { folder, store, database: Some(database) }
+            }
+        }
+    }
+
+    /// A place where nobody else's records are.
+    pub(crate) fn private_place(&self, backend: Backend) -> Place {
+        let mut place = self.place(backend);
+        if let Some(database) = &place.database {
+            let schema = database.runtime.block_on(make_schema(&database.admin));
+            place.store = format!("{}?schema={schema}", database.url);
+        }
+        place
+    }
+
+    /// Removes what cannot remove itself.
+    pub(crate) fn clear(&self) {
+        let Some(database) = self.database.get() else { return };
+        let Database { runtime, server, name, .. } = &**database;
+        runtime.block_on(async {
+            let drop = format!("DROP DATABASE {name} WITH (FORCE)");
+            client(server).await.batch_execute(&drop).await.unwrap();
+        });
+    }
+}
+
+/// A file with all tables and no rows.
+fn template() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path().join("shop.db")).unwrap();
+    let table = "CREATE TABLE payments (id INTEGER PRIMARY KEY, key TEXT NOT NULL)";
+    block_on(async {
+        store.write(move |connection| connection.execute_batch(table)).await.unwrap();
+        store.close().await;
+    });
+    folder
+}
+
+impl Database {
+    fn make() -> Arc<Self> {
+        let mut runtime = Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        let server = env::var(ADDRESS).unwrap();
+        let name = format!("firstwrite_points_{:016x}", fastrand::u64(..));
+        let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
+        let (admin, schema) = runtime.block_on(async {
+            let make = format!("CREATE DATABASE {name}");
+            client(&server).await.batch_execute(&make).await.unwrap();
+            let admin = client(&url).await;
+            let schema = make_schema(&admin).await;
+            (admin, schema)
+        });
+        Arc::new(Self { runtime, admin, server, name, url, schema })
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Makes tables whose clock is what each connection says it is.
+async fn make_schema(admin: &Client) -> String {
+    let name = format!("s_{:016x}", fastrand::u64(..));
+    admin.batch_execute(&dump(&SchemaName::new(&name).unwrap())).await.unwrap();
+    let ours = format!(
+        "CREATE TABLE {name}.payments (
+             id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL);
+         CREATE OR REPLACE FUNCTION {name}.now() RETURNS timestamptz LANGUAGE sql VOLATILE
+             AS 'SELECT to_timestamp(coalesce(current_setting(''test.now'', true), ''0'')::bigint / 1000)'"
+    );
+    admin.batch_execute(&ours).await.unwrap();
+    name
+}
+
+impl Place {
+    pub(crate) fn effects(&self) -> PathBuf {
+        self.folder.path().join("effects")
+    }
+
+    /// Waits until nothing of a victim is left. A server may take a moment to notice that its client
+    /// is gone, and undoes what was open only then.
+    pub(crate) fn bury(&self, key: &str) {
+        let Some(database) = &self.database else { return };
+        let end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+                   WHERE application_name = $1";
+        database.runtime.block_on(database.admin.query(end, &[&key])).unwrap();
+    }
+
+    pub(crate) fn facts(&self, key: &str) -> Facts {
+        let effects = fs::read_to_string(self.effects()).unwrap_or_default();
+        let effects: Vec<&str> = effects.lines().collect();
+        let distinct: BTreeSet<&str> = effects.iter().copied().collect();
+        let (rows, messages) = self.counts(key);
+        Facts {
+            rows,
+            messages,
+            effects: effects.len(),
+            distinct_effects: distinct.len(),
+            state: self.states(&[key])[0],
+        }
+    }
+
+    /// How each of `keys` stands.
+    pub(crate) fn states(&self, keys: &[&str]) -> Vec<Option<StateKind>> {
+        let tenant = Tenant::new(TENANT).unwrap();
+        block_on(async {
+            let store = open(&self.store, Access::ReadOnly).await.unwrap();
+            let mut states = Vec::new();
+            for key in keys {
+                let id = RecordId::of(&tenant, &Key::new(key).unwrap());
+                let found = store.get(id).await.unwrap();
+                states.push(found.map(|found| found.record.state.kind()));
+            }
+            states
+        })
+    }
+
+    /// How many rows and messages there are.
+    fn counts(&self, key: &str) -> (i64, i64) {
+        let Some(database) = &self.database else {
+            let path = self.store.strip_prefix("sqlite:").unwrap();
+            let store = SqliteStore::open_read_only(path).unwrap();
+            let count = "SELECT (SELECT count(*) FROM payments WHERE key = ?1),
+                                (SELECT count(*) FROM firstwrite_messages)";
+            let key = key.to_owned();
+            let counted = store.read(move |connection| {
+                connection.query_row(count, [key], |row| Ok((row.get(0)?, row.get(1)?)))
+            });
+            return block_on(counted).unwrap();
+        };
+        let (_, schema) = self.store.split_once("?schema=").unwrap();
+        let count = format!(
+            "SELECT (SELECT count(*) FROM {schema}.payments WHERE key = $1),
+                    (SELECT count(*) FROM {schema}.messages WHERE starts_with(derived_key, $1))"
+        );
+        let row = database.runtime.block_on(database.admin.query_one(&count, &[&key])).unwrap();
+        (row.get(0), row.get(1))
+    }
+}
+
+async fn client(url: &str) -> Client {
+    let (client, connection) = connect(url, NoTls).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    client
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}

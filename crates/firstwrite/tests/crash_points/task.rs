@@ -1,0 +1,102 @@
+//! What a victim is told to do, and what it says before it ends; and how the judge starts one.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use firstwrite::core::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The first argument of a process that is a victim; the second is its task.
+pub(crate) const VICTIM: &str = "victim";
+
+/// What one victim does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) role: Role,
+    /// `sqlite:FILE` or `postgres://…?schema=…`.
+    pub(crate) store: String,
+    pub(crate) key: String,
+    /// Where effects outside the store are written down.
+    pub(crate) effects: PathBuf,
+    /// How much later than the first victim it is, by the store's clock.
+    pub(crate) seconds_later: u64,
+    pub(crate) flaw: Option<Flaw>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// One request whose effect is a row in the transaction of its record.
+    Atomic,
+    /// One request whose effect is outside the store and must not be repeated.
+    Uncertain,
+    /// One request whose effect is outside the store, where its key is recognised.
+    Resend,
+    /// Writes the records that a worker will find.
+    Prepare,
+    /// Turns of the worker until there is nothing to do.
+    Worker,
+}
+
+/// What a victim does wrong, so that the judge has something to complain of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Flaw {
+    /// Gives its answer before the outcome is recorded.
+    AnswersFirst,
+    /// Commits the handler's row apart from the record.
+    RowApart,
+    /// Frees keys whose outcome nobody knows.
+    FreesUncertain,
+}
+
+/// What a client was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+}
+
+/// How a victim ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) killed: bool,
+    /// The first one, if any was given.
+    pub(crate) answer: Option<Answer>,
+}
+
+/// The place and the count at which a victim is killed.
+pub(crate) type CrashAt<'a> = Option<(&'a str, u32)>;
+
+impl Task {
+    /// The store's clock, which stands still while a victim runs.
+    pub(crate) fn now(&self) -> Timestamp {
+        const BEGAN_AT: i64 = 1_767_225_600_000;
+        let later = i64::try_from(self.seconds_later * 1000).unwrap();
+        Timestamp::from_millis(BEGAN_AT + later)
+    }
+
+    /// Runs a victim to its end.
+    pub(crate) fn run(&self, crash_at: CrashAt<'_>) -> Run {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg(VICTIM).arg(serde_json::to_string(self).unwrap()).stdin(Stdio::null());
+        command.env_remove("FIRSTWRITE_CRASH_AT");
+        if let Some((name, nth)) = crash_at {
+            command.env("FIRSTWRITE_CRASH_AT", format!("{name}:{nth}"));
+        }
+        let output = command.output().unwrap();
+        let killed = output.status.signal() == Some(9);
+        let said = String::from_utf8(output.stdout).unwrap();
+        let trouble = String::from_utf8_lossy(&output.stderr);
+        assert!(killed || output.status.success(), "{self:?}: {}\n{trouble}", output.status);
+        let answer = said.lines().next().map(|line| serde_json::from_str(line).unwrap());
+        Run { killed, answer }
+    }
+}
+
+impl Answer {
+    /// Whether it is the refusal of a request whose outcome nobody knows.
+    pub(crate) fn is_unknown(&self) -> bool {
+        let problem: Option<serde_json::Value> = serde_json::from_str(&self.body).ok();
+        self.status == 409 && problem.is_some_and(|problem| problem["code"] == "outcome-unknown")
+    }
+}
