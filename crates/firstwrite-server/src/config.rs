@@ -7,13 +7,17 @@ use std::fmt;
 use std::fs;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::telemetry::LogFormat;
+
+mod store_url;
+
+pub(crate) use store_url::StoreUrl;
 
 /// A settings file is a page; anything larger is the wrong file.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
@@ -31,6 +35,30 @@ pub(crate) struct File {
     /// The settings of `firstwrite demo`.
     #[serde(default)]
     pub(crate) demo: DemoSection,
+    /// The settings of `firstwrite worker`.
+    #[serde(default)]
+    pub(crate) worker: WorkerSection,
+    /// The settings of `firstwrite doctor`.
+    #[serde(default)]
+    pub(crate) doctor: DoctorSection,
+}
+
+/// The `[worker]` section.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkerSection {
+    /// How often lapsed leases are looked for, such as `"5s"`.
+    pub(crate) sweep_every: Option<Span>,
+    /// How often records past their retention are deleted, such as `"1m"`.
+    pub(crate) reap_every: Option<Span>,
+}
+
+/// The `[doctor]` section.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DoctorSection {
+    /// The synchronous standby that there is to be.
+    pub(crate) expect_standby: Option<String>,
 }
 
 /// The `[demo]` section.
@@ -52,17 +80,22 @@ pub(crate) struct DemoSection {
 #[serde(try_from = "String")]
 pub(crate) struct Listen(pub(crate) SocketAddr);
 
-/// Which store: `sqlite:` and the path of a file.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(try_from = "String")]
-pub(crate) struct StoreUrl {
-    path: PathBuf,
-}
-
 /// A length of time with its unit, such as `30s`.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub(crate) struct Span(pub(crate) Duration);
+
+impl File {
+    /// The store that was given by flag, environment or file; most commands need one.
+    pub(crate) fn store_or(&self, given_store: Option<&str>) -> Result<StoreUrl, UsageError> {
+        given("--store", given_store, self.store.clone())?.ok_or_else(|| {
+            UsageError::new(
+                "no store is named; add --store sqlite:PATH or --store postgres://…, or set \
+                 FIRSTWRITE_STORE, or `store` in the config file",
+            )
+        })
+    }
+}
 
 /// What was asked for makes no sense; one line that says what to do instead.
 #[derive(Debug)]
@@ -135,38 +168,6 @@ where
     }
 }
 
-impl StoreUrl {
-    /// A store in this file.
-    pub(crate) fn sqlite(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
-    }
-
-    /// The file the store lives in.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl FromStr for StoreUrl {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // The text is not repeated: other stores' URLs carry passwords.
-        let Some(path) = text.strip_prefix("sqlite:") else {
-            return Err("a store is `sqlite:` and a path, such as sqlite:firstwrite.db");
-        };
-        let path = path.strip_prefix("//").unwrap_or(path);
-        if path.is_empty() || path.contains(['\0', '?']) {
-            return Err("`sqlite:` is followed by a plain path, such as sqlite:firstwrite.db");
-        }
-        // An in-memory database would forget every key at the end of the process.
-        if path.starts_with(':') {
-            return Err("records must outlive the process; name a file, such as sqlite:demo.db");
-        }
-        Ok(Self::sqlite(path))
-    }
-}
-
 impl FromStr for Listen {
     type Err = &'static str;
 
@@ -192,14 +193,6 @@ impl FromStr for Span {
     }
 }
 
-impl TryFrom<String> for StoreUrl {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
 impl TryFrom<String> for Listen {
     type Error = &'static str;
 
@@ -213,12 +206,6 @@ impl TryFrom<String> for Span {
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()
-    }
-}
-
-impl fmt::Display for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sqlite:{}", self.path.display())
     }
 }
 
@@ -238,7 +225,8 @@ mod tests {
     fn every_known_key_is_read() {
         let file = File::parse(
             "store = 'sqlite:a.db'\nlog = 'debug'\nlog_format = 'json'\n\
-             [demo]\nlisten = 'localhost:9'\nfaults = true\nretention = '2h'\ndrain = '3s'\n",
+             [demo]\nlisten = 'localhost:9'\nfaults = true\nretention = '2h'\ndrain = '3s'\n\
+             [worker]\nsweep_every = '4s'\nreap_every = '5s'\n[doctor]\nexpect_standby = 'two'\n",
         )
         .unwrap();
         assert_eq!(file.store, Some(StoreUrl::sqlite("a.db")));
@@ -248,6 +236,9 @@ mod tests {
         assert_eq!(file.demo.faults, Some(true));
         assert_eq!(file.demo.retention, Some(Span(Duration::from_hours(2))));
         assert_eq!(file.demo.drain, Some(Span(Duration::from_secs(3))));
+        assert_eq!(file.worker.sweep_every, Some(Span(Duration::from_secs(4))));
+        assert_eq!(file.worker.reap_every, Some(Span(Duration::from_secs(5))));
+        assert_eq!(file.doctor.expect_standby.as_deref(), Some("two"));
     }
 
     #[test]
@@ -257,7 +248,7 @@ mod tests {
             ("[demo]\n\nlisten = '8080'\n", 3, "address and a port"),
             ("[demo]\nretention = '24'\n", 2, "unit"),
             ("\n\n[dmeo]\n", 3, "dmeo"),
-            ("store = 'postgres://u:p@h/d'\n", 1, "sqlite:"),
+            ("store = 'mysql://u:p@h/d'\n", 1, "sqlite:"),
             ("log = \n", 1, ""),
         ] {
             let wrong = File::parse(text).unwrap_err();
@@ -265,20 +256,5 @@ mod tests {
             assert!(wrong.message.contains(word), "{}", wrong.message);
             assert!(!wrong.message.contains('\n'), "{}", wrong.message);
         }
-    }
-
-    #[test]
-    fn a_store_url_names_a_plain_file() {
-        assert_eq!("sqlite:/tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
-        assert_eq!("sqlite:///tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
-        for wrong in ["", "a.db", "sqlite:", "sqlite://", "sqlite::memory:", "sqlite:a?mode=ro"] {
-            assert!(wrong.parse::<StoreUrl>().is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_refused_store_url_is_not_repeated() {
-        let refusal = "postgres://user:secret@host/".parse::<StoreUrl>().unwrap_err();
-        assert!(!refusal.contains("secret"));
     }
 }

@@ -1,4 +1,4 @@
-//! `firstwrite demo`: a payments API on the embedded store, ready in one command.
+//! `firstwrite demo`: a payments API, ready in one command, on SQLite or on PostgreSQL.
 //!
 //! It is an application like any other that links the library: its handlers write payments,
 //! messages and outcomes in one commit.
@@ -6,28 +6,27 @@
 mod api;
 mod banner;
 mod faults;
+mod ledger;
 mod payments;
 mod problem;
 mod refunds;
 mod shutdown;
-mod tables;
 mod tenants;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use firstwrite::worker::{Schedule, Worker};
 use firstwrite_core::Policy;
-use firstwrite_store::SqliteStore;
 use tokio::net::TcpListener;
 
 use crate::command::{DemoFlags, Exit};
 use crate::config::{self, File, StoreUrl, UsageError};
 use crate::output;
+use crate::signals::Signals;
 use faults::Faults;
-use shutdown::Signals;
+use ledger::Books;
 
 /// The usual port for a service under development, and not reachable from other machines.
 const LISTEN_DEFAULT: SocketAddr =
@@ -82,17 +81,14 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     // Before the store, so that a taken port leaves no new file behind.
     let listener = bind(settings.listen).await?;
     let address = listener.local_addr().context("cannot read the address that was bound")?;
-    let store = SqliteStore::open(settings.store.path())
-        // Its text holds its causes and ends with the next step.
-        .map_err(|error| anyhow!("cannot open the store {}: {error}", settings.store))?;
-    tables::create(&store).await.context("cannot create the demo's tables")?;
-    let router = api::router(&store, settings.faults, settings.retention)?;
-    let worker = Worker::start(Arc::new(store.clone()), Schedule::default());
+    let books = Books::open(&settings.store).await?;
+    let router = api::router(&books, settings.faults, settings.retention)?;
+    let worker = Worker::start(books.store(), Schedule::default());
     let signals = Signals::listen()?;
     output::data(&banner::text(address, &settings.store, settings.faults))?;
     let served = shutdown::serve_until_told(listener, router, signals, settings.drain).await;
     worker.stop().await;
-    store.close().await;
+    books.close().await;
     served
 }
 

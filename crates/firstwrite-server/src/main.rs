@@ -6,9 +6,14 @@
 mod command;
 mod config;
 mod demo;
+mod doctor;
 mod keys;
+mod migrate;
+mod opening;
 mod output;
+mod signals;
 mod telemetry;
+mod worker;
 
 use std::process::ExitCode;
 

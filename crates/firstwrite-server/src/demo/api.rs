@@ -11,27 +11,23 @@ use axum::http::{Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
-use firstwrite::{IdempotencyLayer, Policies, Routes};
+use firstwrite::{Policies, Routes};
 use firstwrite_core::{Mode, Policy};
-use firstwrite_store::SqliteStore;
 
 use super::faults::{self, Faults};
+use super::ledger::Books;
 use super::problem::Problem;
 use super::{payments, refunds, tenants};
 
 /// The routes, and around them, outermost first: whose request it is, what trouble it asks for,
 /// and the protection of what changes something.
-pub(super) fn router(
-    store: &SqliteStore,
-    faults: Faults,
-    retention: Duration,
-) -> anyhow::Result<Router> {
+pub(super) fn router(books: &Books, faults: Faults, retention: Duration) -> anyhow::Result<Router> {
     let policies = Policies::new()
         .operation(Method::POST, "/payments", policy(retention))
         .operation(Method::POST, "/payments/{id}/refunds", policy(retention))
         // Every route that changes something is named, or the start fails.
         .without_default();
-    let idempotency = IdempotencyLayer::transactional(store.clone());
+    let idempotency = books.layer();
     let no_route = async || Problem::no_route();
     let router = Routes::new()
         .get("/payments", payments::list)
@@ -47,7 +43,7 @@ pub(super) fn router(
         .layer(from_fn_with_state(faults, faults::read))
         .layer(from_fn(tenants::require))
         .route("/healthz", get(async || "ok\n"))
-        .with_state(store.clone());
+        .with_state(books.clone());
     Ok(router)
 }
 

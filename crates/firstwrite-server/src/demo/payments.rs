@@ -1,18 +1,17 @@
 //! Payments: made by an atomic handler, listed and looked up by plain ones.
 
 use axum::extract::{Extension, Path, RawQuery, State};
-use axum::http::StatusCode;
 use axum::http::header::{HeaderValue, LOCATION};
+use axum::http::{self, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use firstwrite::Atomic;
+use firstwrite::Attempt;
 use firstwrite_core::Tenant;
-use firstwrite_store::SqliteStore;
 use serde_json::{Map, Value};
 
 use super::faults::Fault;
+use super::ledger::{Books, Job, Ledger, Work};
 use super::problem::{Failure, Problem};
-use super::tables;
 
 /// What a caller wants to be paid; checked.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,43 +33,56 @@ const PAGE_MAX: usize = 1000;
 /// `POST /payments`: the payment, its receipt's message and the outcome in one commit.
 pub(super) async fn create(
     Extension(fault): Extension<Fault>,
-    atomic: Atomic<SqliteStore>,
+    work: Work,
     body: Bytes,
 ) -> Result<Response, Failure> {
     fault.before_work().await;
     // Read here, on the caller's own time; answered inside, so that a refusal is kept as well.
     let order = Order::parse(&body);
-    let response = atomic
-        .run(move |tx, attempt| {
-            let order = match order {
-                Ok(order) => order,
-                Err(problem) => return Ok(problem.to_response()),
-            };
-            let payment = tables::insert_payment(tx, attempt.tenant(), &order)?;
-            let receipt = serde_json::json!({
-                "payment": payment.id,
-                "customer": payment.customer,
-                "amount": payment.amount,
-                "currency": payment.currency,
-            });
-            tx.enqueue(&attempt.message("receipt", "mailer", receipt.to_string().into())?)?;
-            if let Some(trouble) = fault.before_commit() {
-                return Ok(trouble);
-            }
-            let mut response = firstwrite::json(StatusCode::CREATED, &payment);
-            let location = HeaderValue::try_from(format!("/payments/{}", payment.id))
-                .expect("an id is made of letters and digits");
-            response.headers_mut().insert(LOCATION, location);
-            Ok::<_, Failure>(response)
-        })
-        .await?;
+    let response = work.run(Pay { order, fault }).await?;
     fault.after_commit();
     Ok(response)
 }
 
+/// Making a payment.
+struct Pay {
+    order: Result<Order, Problem>,
+    fault: Fault,
+}
+
+impl Job for Pay {
+    async fn run<L: Ledger>(
+        self,
+        ledger: &mut L,
+        attempt: &Attempt,
+    ) -> Result<http::Response<Bytes>, Failure> {
+        let order = match self.order {
+            Ok(order) => order,
+            Err(problem) => return Ok(problem.to_response()),
+        };
+        let payment = ledger.insert_payment(attempt.tenant(), &order).await?;
+        let receipt = serde_json::json!({
+            "payment": payment.id,
+            "customer": payment.customer,
+            "amount": payment.amount,
+            "currency": payment.currency,
+        });
+        let receipt = attempt.message("receipt", "mailer", receipt.to_string().into())?;
+        ledger.enqueue(&receipt).await?;
+        if let Some(trouble) = self.fault.before_commit() {
+            return Ok(trouble);
+        }
+        let mut response = firstwrite::json(StatusCode::CREATED, &payment);
+        let location = HeaderValue::try_from(format!("/payments/{}", payment.id))
+            .expect("an id is made of letters and digits");
+        response.headers_mut().insert(LOCATION, location);
+        Ok(response)
+    }
+}
+
 /// `GET /payments`: a page of the tenant's payments, newest first.
 pub(super) async fn list(
-    State(store): State<SqliteStore>,
+    State(books): State<Books>,
     Extension(tenant): Extension<Tenant>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Failure> {
@@ -78,10 +90,7 @@ pub(super) async fn list(
         Ok(page) => page,
         Err(problem) => return Ok(problem.into_response()),
     };
-    let page = store
-        .read(move |connection| tables::payments(connection, &tenant, limit, after.as_deref()))
-        .await?;
-    Ok(match page {
+    Ok(match books.payments(tenant, limit, after).await? {
         Some(page) => axum::Json(page).into_response(),
         None => Page::unknown_cursor().into_response(),
     })
@@ -89,12 +98,11 @@ pub(super) async fn list(
 
 /// `GET /payments/{id}`: one payment of the tenant.
 pub(super) async fn show(
-    State(store): State<SqliteStore>,
+    State(books): State<Books>,
     Extension(tenant): Extension<Tenant>,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    let payment = store.read(move |connection| tables::payment(connection, &tenant, &id)).await?;
-    Ok(match payment {
+    Ok(match books.payment(tenant, id).await? {
         Some(payment) => axum::Json(payment).into_response(),
         None => Problem::no_payment().into_response(),
     })

@@ -9,8 +9,8 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use firstwrite_core::{MessageError, StoreError};
-use firstwrite_store::rusqlite;
+use firstwrite_core::{BoxError, MessageError, StoreError};
+use firstwrite_store::{deadpool_postgres, rusqlite, tokio_postgres};
 use serde::Serialize;
 
 /// Why the application refuses a request.
@@ -30,7 +30,8 @@ pub(super) struct Problem {
 #[derive(Debug)]
 pub(super) enum Failure {
     Store(StoreError),
-    Sql(rusqlite::Error),
+    /// The driver's error, whichever driver it is.
+    Sql(BoxError),
     Message(MessageError),
 }
 
@@ -145,7 +146,19 @@ impl From<StoreError> for Failure {
 
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Sql(error)
+        Self::Sql(error.into())
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Sql(error.into())
+    }
+}
+
+impl From<deadpool_postgres::PoolError> for Failure {
+    fn from(error: deadpool_postgres::PoolError) -> Self {
+        Self::Sql(error.into())
     }
 }
 

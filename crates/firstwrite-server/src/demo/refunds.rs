@@ -1,52 +1,62 @@
 //! Refunds: of a payment of the same tenant, and never of more than is left.
 
 use axum::extract::{Extension, Path};
-use axum::http::StatusCode;
+use axum::http::{self, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use firstwrite::Atomic;
-use firstwrite_store::SqliteStore;
+use firstwrite::Attempt;
 use serde_json::Value;
 
 use super::faults::Fault;
+use super::ledger::{Job, Ledger, Work};
 use super::payments::{amount, members};
 use super::problem::{Failure, Problem};
-use super::tables;
 
 /// `POST /payments/{id}/refunds`: an amount, or all that is left.
 pub(super) async fn create(
     Extension(fault): Extension<Fault>,
     Path(id): Path<String>,
-    atomic: Atomic<SqliteStore>,
+    work: Work,
     body: Bytes,
 ) -> Result<Response, Failure> {
     fault.before_work().await;
-    let wanted = wanted(&body);
-    let response = atomic
-        .run(move |tx, attempt| {
-            let wanted = match wanted {
-                Ok(wanted) => wanted,
-                Err(problem) => return Ok(problem.to_response()),
-            };
-            let Some(payment) = tables::payment(tx, attempt.tenant(), &id)? else {
-                return Ok(Problem::no_payment().to_response());
-            };
-            let left = payment.amount - payment.refunded;
-            let amount = wanted.unwrap_or(left);
-            if left == 0 || amount > left {
-                let detail =
-                    format!("amount must not be over what is left of the payment, {left}.");
-                return Ok(Problem::field("amount", detail).to_response());
-            }
-            let refund = tables::insert_refund(tx, &payment.id, amount)?;
-            if let Some(trouble) = fault.before_commit() {
-                return Ok(trouble);
-            }
-            Ok::<_, Failure>(firstwrite::json(StatusCode::CREATED, &refund))
-        })
-        .await?;
+    let response = work.run(PayBack { id, wanted: wanted(&body), fault }).await?;
     fault.after_commit();
     Ok(response)
+}
+
+/// Refunding a payment.
+struct PayBack {
+    id: String,
+    wanted: Result<Option<i64>, Problem>,
+    fault: Fault,
+}
+
+impl Job for PayBack {
+    async fn run<L: Ledger>(
+        self,
+        ledger: &mut L,
+        attempt: &Attempt,
+    ) -> Result<http::Response<Bytes>, Failure> {
+        let wanted = match self.wanted {
+            Ok(wanted) => wanted,
+            Err(problem) => return Ok(problem.to_response()),
+        };
+        let Some(payment) = ledger.payment_to_refund(attempt.tenant(), &self.id).await? else {
+            return Ok(Problem::no_payment().to_response());
+        };
+        let left = payment.amount - payment.refunded;
+        let amount = wanted.unwrap_or(left);
+        if left == 0 || amount > left {
+            let detail = format!("amount must not be over what is left of the payment, {left}.");
+            return Ok(Problem::field("amount", detail).to_response());
+        }
+        let refund = ledger.insert_refund(&payment.id, amount).await?;
+        if let Some(trouble) = self.fault.before_commit() {
+            return Ok(trouble);
+        }
+        Ok(firstwrite::json(StatusCode::CREATED, &refund))
+    }
 }
 
 /// The amount asked for; `None` for all that is left.

@@ -10,14 +10,7 @@ use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// The signals that ask a process to end.
-#[derive(Debug)]
-pub(super) struct Signals {
-    #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-}
+use crate::signals::Signals;
 
 /// Serves until a signal comes, then drains for at most `drain`. A second signal ends the wait.
 pub(super) async fn serve_until_told(
@@ -53,34 +46,5 @@ pub(super) async fn serve_until_told(
             }
         },
         () = signals.received() => Ok(()),
-    }
-}
-
-impl Signals {
-    /// From now on the signals are ours: before, they end the process at once.
-    pub(super) fn listen() -> anyhow::Result<Self> {
-        #[cfg(unix)]
-        {
-            use tokio::signal::unix::{SignalKind, signal};
-            let listen = |kind| signal(kind).context("cannot listen for signals");
-            let (interrupt, terminate) =
-                (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-            Ok(Self { interrupt, terminate })
-        }
-        #[cfg(not(unix))]
-        Ok(Self {})
-    }
-
-    /// Waits for Ctrl-C or SIGTERM.
-    async fn received(&mut self) {
-        #[cfg(unix)]
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-        #[cfg(not(unix))]
-        if let Err(error) = tokio::signal::ctrl_c().await {
-            tracing::error!(%error, "cannot listen for Ctrl-C; stopping");
-        }
     }
 }

@@ -5,6 +5,8 @@ use axum::body::Body;
 use axum::http::Request;
 use tower::ServiceExt as _;
 
+use firstwrite_store::SqliteStore;
+
 use super::*;
 
 const ORDER: &str = r#"{"amount":4990,"currency":"EUR","customer":"cus_1"}"#;
@@ -36,9 +38,10 @@ async fn messages(store: &SqliteStore) -> Vec<(String, String)> {
 #[tokio::test]
 async fn a_payment_and_its_receipt_are_written_together_and_once() {
     let folder = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(folder.path().join("demo.db")).unwrap();
-    tables::create(&store).await.unwrap();
-    let router = api::router(&store, Faults::Honoured, Policy::RETENTION_DEFAULT).unwrap();
+    let url = StoreUrl::sqlite(folder.path().join("demo.db"));
+    let books = Books::open(&url).await.unwrap();
+    let Books::Sqlite(store) = books.clone() else { panic!("it is in SQLite") };
+    let router = api::router(&books, Faults::Honoured, Policy::RETENTION_DEFAULT).unwrap();
 
     assert_eq!(pay(&router, Some("status=503")).await, 503);
     assert_eq!(messages(&store).await, []);

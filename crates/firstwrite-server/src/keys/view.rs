@@ -68,7 +68,7 @@ pub(super) fn instant(at: Timestamp) -> String {
 }
 
 /// A length of time in its two largest units.
-pub(super) fn brief(duration: Duration) -> String {
+pub(crate) fn brief(duration: Duration) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
     let mut rest = duration.as_secs();
     let mut words = Vec::new();

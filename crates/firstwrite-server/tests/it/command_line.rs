@@ -16,6 +16,10 @@ fn every_help_text_is_as_reviewed() {
         ("help_keys_list", &["keys", "list", "--help"]),
         ("help_keys_show", &["keys", "show", "--help"]),
         ("help_keys_release", &["keys", "release", "--help"]),
+        ("help_keys_settle", &["keys", "settle", "--help"]),
+        ("help_worker", &["worker", "--help"]),
+        ("help_migrate", &["migrate", "--help"]),
+        ("help_doctor", &["doctor", "--help"]),
     ] {
         let help = folder.run(arguments);
         assert!(help.status.success(), "{name}");
@@ -37,7 +41,7 @@ fn wrong_usage_is_one_clear_complaint_and_exit_code_two() {
     fs::write(folder.path().join("short.toml"), "[demo]\nretention = '1s'\n").unwrap();
     let mut complaints = String::new();
     for arguments in [
-        &["demo", "--store", "postgres://u:secret@h/d"][..],
+        &["demo", "--store", "mysql://u:secret@h/d"][..],
         &["demo", "--listen", "8080"],
         &["demo", "--config", "bad.toml"],
         &["demo", "--config", "short.toml"],
@@ -49,6 +53,11 @@ fn wrong_usage_is_one_clear_complaint_and_exit_code_two() {
         &["keys", "show", "acme", "a b", "--store", "sqlite:a.db"],
         &["keys", "release", "acme", "k", "--store", "sqlite:a.db"],
         &["keys", "release", "acme", "k", "--store", "sqlite:a.db", "--reason", " "],
+        &["keys", "settle", "acme", "k", "--store", "sqlite:a.db", "--reason", "r"],
+        &["worker"],
+        &["migrate", "--store", "postgres://h/d?schema=Ö"],
+        &["doctor", "--store", "sqlite:a.db", "--expect-standby", "two"],
+        &["doctor", "--store", "postgres://u:secret@h/d", "--clear-doubt"],
     ] {
         let refused = folder.refuse(arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");

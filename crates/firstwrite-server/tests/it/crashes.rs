@@ -4,13 +4,21 @@ use std::fs;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::database::on_every_store;
 use crate::http::post;
 use crate::payments::ORDER;
 use crate::process::{Folder, stderr};
 
-#[test]
-fn a_crash_before_the_commit_leaves_nothing_and_the_retry_runs() {
-    let folder = Folder::new();
+on_every_store! {
+    a_crash_before_the_commit_leaves_nothing_and_the_retry_runs,
+    a_crash_after_the_commit_keeps_the_payment_and_its_answer,
+    what_was_answered_survives_kill_nine,
+    a_request_under_way_is_answered_before_a_shutdown_ends,
+    control_c_ends_it_as_well,
+    a_request_that_never_ends_does_not_hold_up_a_shutdown_for_ever,
+}
+
+fn a_crash_before_the_commit_leaves_nothing_and_the_retry_runs(folder: &Folder) {
     let demo = folder.demo(&["--faults"]);
     let request = || post("/payments", ORDER).acme().key("order-1");
     assert!(request().fault("crash-before-commit").send(demo.address).is_none());
@@ -24,9 +32,7 @@ fn a_crash_before_the_commit_leaves_nothing_and_the_retry_runs() {
     assert_eq!(demo.payment_count(), 1);
 }
 
-#[test]
-fn a_crash_after_the_commit_keeps_the_payment_and_its_answer() {
-    let folder = Folder::new();
+fn a_crash_after_the_commit_keeps_the_payment_and_its_answer(folder: &Folder) {
     let demo = folder.demo(&["--faults"]);
     let request = || post("/payments", ORDER).acme().key("order-1");
     assert!(request().fault("crash-after-commit").send(demo.address).is_none());
@@ -39,9 +45,7 @@ fn a_crash_after_the_commit_keeps_the_payment_and_its_answer() {
     assert_eq!(demo.payment_count(), 1);
 }
 
-#[test]
-fn what_was_answered_survives_kill_nine() {
-    let folder = Folder::new();
+fn what_was_answered_survives_kill_nine(folder: &Folder) {
     let demo = folder.demo(&[]);
     let keys: Vec<String> = (0..20).map(|number| format!("order-{number}")).collect();
     let request = |key: &String| post("/payments", ORDER).acme().key(key);
@@ -82,9 +86,7 @@ fn a_taken_port_is_reported_and_leaves_no_file() {
     assert!(!folder.path().join("other.db").exists());
 }
 
-#[test]
-fn a_request_under_way_is_answered_before_a_shutdown_ends() {
-    let folder = Folder::new();
+fn a_request_under_way_is_answered_before_a_shutdown_ends(folder: &Folder) {
     let demo = folder.demo(&[]);
     let begun = post("/payments", ORDER).acme().key("order-1").begin(demo.address);
     demo.terminate();
@@ -95,18 +97,14 @@ fn a_request_under_way_is_answered_before_a_shutdown_ends() {
     assert_eq!(folder.demo(&[]).payment_count(), 1);
 }
 
-#[test]
-fn control_c_ends_it_as_well() {
-    let folder = Folder::new();
+fn control_c_ends_it_as_well(folder: &Folder) {
     let demo = folder.demo(&[]);
     demo.signal("-INT");
     assert!(demo.end().success());
 }
 
-#[test]
 #[expect(clippy::disallowed_methods, reason = "the drain is a promise about real time")]
-fn a_request_that_never_ends_does_not_hold_up_a_shutdown_for_ever() {
-    let folder = Folder::new();
+fn a_request_that_never_ends_does_not_hold_up_a_shutdown_for_ever(folder: &Folder) {
     fs::write(folder.path().join("firstwrite.toml"), "[demo]\ndrain = '100ms'\n").unwrap();
     let demo = folder.demo(&["--config", "firstwrite.toml"]);
     let begun = post("/payments", ORDER).acme().key("order-1").begin(demo.address);

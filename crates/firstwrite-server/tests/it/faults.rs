@@ -2,13 +2,21 @@
 
 use std::time::{Duration, Instant};
 
+use crate::database::on_every_store;
 use crate::http::{get, post};
 use crate::payments::ORDER;
 use crate::process::Folder;
 
-#[test]
-fn a_server_error_rolls_back_and_the_retry_runs() {
-    let folder = Folder::new();
+on_every_store! {
+    a_server_error_rolls_back_and_the_retry_runs,
+    a_panic_rolls_back_and_the_service_goes_on,
+    a_delayed_request_is_answered_after_the_delay,
+    a_delayed_request_holds_up_nobody_else,
+    an_unknown_fault_is_refused_and_nothing_runs,
+    without_the_flag_the_header_is_ignored,
+}
+
+fn a_server_error_rolls_back_and_the_retry_runs(folder: &Folder) {
     let demo = folder.demo(&["--faults"]);
     let request = || post("/payments", ORDER).acme().key("order-1");
     for status in ["500", "503"] {
@@ -21,9 +29,7 @@ fn a_server_error_rolls_back_and_the_retry_runs() {
     assert_eq!(demo.payment_count(), 1);
 }
 
-#[test]
-fn a_panic_rolls_back_and_the_service_goes_on() {
-    let folder = Folder::new();
+fn a_panic_rolls_back_and_the_service_goes_on(folder: &Folder) {
     let demo = folder.demo(&["--faults"]);
     let request = || post("/payments", ORDER).acme().key("order-1");
     let failed = demo.answer(&request().fault("panic"));
@@ -33,10 +39,8 @@ fn a_panic_rolls_back_and_the_service_goes_on() {
     assert_eq!(demo.payment_count(), 1);
 }
 
-#[test]
 #[expect(clippy::disallowed_methods, reason = "the delay asked for is a promise about real time")]
-fn a_delayed_request_is_answered_after_the_delay() {
-    let folder = Folder::new();
+fn a_delayed_request_is_answered_after_the_delay(folder: &Folder) {
     let demo = folder.demo(&["--faults"]);
     let slow = post("/payments", ORDER).acme().key("slow").fault("delay=300ms");
     let started = Instant::now();
@@ -44,9 +48,7 @@ fn a_delayed_request_is_answered_after_the_delay() {
     assert!(started.elapsed() >= Duration::from_millis(300));
 }
 
-#[test]
-fn a_delayed_request_holds_up_nobody_else() {
-    let folder = Folder::new();
+fn a_delayed_request_holds_up_nobody_else(folder: &Folder) {
     let demo = folder.demo(&["--faults"]);
     let slow = post("/payments", ORDER).acme().key("slow").fault("delay=30s").start(demo.address);
     // One after the other, so that the slow one is under way long before the last of them.
@@ -59,9 +61,7 @@ fn a_delayed_request_holds_up_nobody_else() {
     assert_eq!(demo.answer(&other).problem(), "key-reused", "the slow one is not under way");
 }
 
-#[test]
-fn an_unknown_fault_is_refused_and_nothing_runs() {
-    let folder = Folder::new();
+fn an_unknown_fault_is_refused_and_nothing_runs(folder: &Folder) {
     let demo = folder.demo(&["--faults"]);
     for wrong in ["explode", "status=200", "delay=1"] {
         let refused = demo.answer(&post("/payments", ORDER).acme().key("k").fault(wrong));
@@ -70,9 +70,7 @@ fn an_unknown_fault_is_refused_and_nothing_runs() {
     assert_eq!(demo.payment_count(), 0);
 }
 
-#[test]
-fn without_the_flag_the_header_is_ignored() {
-    let folder = Folder::new();
+fn without_the_flag_the_header_is_ignored(folder: &Folder) {
     let mut demo = folder.demo(&[]);
     let started = demo.lines_until(|line| line.starts_with("faults:"));
     assert!(started.last().unwrap().starts_with("faults: off"), "{started:?}");

@@ -1,70 +1,27 @@
-//! What an operator sees of a store, and the one thing they may change.
+//! What an operator sees of a store, and what they may say about it.
 
-use std::process::Output;
-use std::sync::Arc;
-use std::time::Duration;
-
-use firstwrite_core::protocol::{self, Reserved};
-use firstwrite_core::{
-    Fingerprint, FingerprintRules, Key, Parts, Policy, RecordId, Request, Tenant,
-};
-use firstwrite_store::SqliteStore;
 use serde_json::Value;
 
+use crate::database::on_every_store;
 use crate::http::post;
+use crate::open_records::{json, keys, leave_open_records};
 use crate::payments::ORDER;
-use crate::process::{Folder, firstwrite, stderr, stdout};
+use crate::process::{Folder, stderr, stdout};
 
-/// Runs `firstwrite keys …` on the demo's store.
-fn keys(folder: &Folder, arguments: &[&str]) -> Output {
-    let command = &mut firstwrite(folder);
-    command.args(["keys", "--store", "sqlite:demo.db"]).args(arguments).output().unwrap()
+on_every_store! {
+    records_are_listed_beside_a_running_service,
+    a_record_is_shown_without_its_body_unless_asked_for,
+    a_key_that_was_never_used_is_absent,
+    an_uncertain_key_is_released_with_an_audit_entry,
+    a_held_key_is_released_by_force_only,
+    a_completed_record_is_never_released,
 }
 
-fn json(folder: &Folder, arguments: &[&str]) -> Value {
-    let output = keys(folder, &[arguments, &["--format", "json"]].concat());
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {} {}", stdout(&output), stderr(&output)))
-}
-
-fn request(key: &str) -> Request {
-    let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new(key).unwrap());
-    let id = RecordId::of(&tenant, &key);
-    let parts = Parts {
-        method: &axum::http::Method::POST,
-        authority: "localhost",
-        path: "/payments",
-        query: None,
-        headers: &axum::http::HeaderMap::new(),
-        body: b"{}",
-    };
-    let fingerprint = Fingerprint::of(&parts, &FingerprintRules::default(), None, &id);
-    Request { id, tenant, key, operation: Arc::from("POST /payments"), fingerprint }
-}
-
-/// Leaves a reserved record and an uncertain one behind, as a service without transactions may.
-fn leave_open_records(folder: &Folder) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let store = SqliteStore::open(folder.path().join("demo.db")).unwrap();
-        let policy = Policy { lease: Duration::from_hours(1), ..Policy::default() };
-        for key in ["held", "lost"] {
-            let reserved = protocol::reserve(&store, &request(key), &policy, 7).await.unwrap();
-            let Reserved::Granted(reservation) = reserved else { panic!("{key} is taken") };
-            if key == "lost" {
-                protocol::mark_uncertain(&store, reservation).await.unwrap();
-            }
-        }
-    });
-}
-
-#[test]
-fn records_are_listed_beside_a_running_service() {
-    let folder = Folder::new();
+fn records_are_listed_beside_a_running_service(folder: &Folder) {
     let demo = folder.demo(&[]);
     demo.answer(&post("/payments", ORDER).acme().key("order-1"));
     demo.answer(&post("/payments", ORDER).globex().key("order-2"));
-    let table = stdout(&keys(&folder, &["list", "--tenant", "acme"]));
+    let table = stdout(&keys(folder, &["list", "--tenant", "acme"]));
     let lines: Vec<Vec<&str>> = table
         .lines()
         .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
@@ -74,49 +31,45 @@ fn records_are_listed_beside_a_running_service() {
     assert!(lines[1][6].starts_with("in 23h"), "{table}");
     assert_eq!(lines.len(), 2);
 
-    let all = json(&folder, &["list"]);
+    let all = json(folder, &["list"]);
     assert_eq!(all["records"].as_array().unwrap().len(), 2);
     assert_eq!(all["next"], Value::Null);
-    let first = json(&folder, &["list", "--limit", "1"]);
+    let first = json(folder, &["list", "--limit", "1"]);
     let next = first["next"].as_str().unwrap();
-    let second = json(&folder, &["list", "--limit", "1", "--after", next]);
+    let second = json(folder, &["list", "--limit", "1", "--after", next]);
     assert_ne!(first["records"][0]["key"], second["records"][0]["key"]);
     assert_eq!(second["next"], Value::Null);
-    assert_eq!(json(&folder, &["list", "--state", "uncertain"])["records"], Value::Array(vec![]));
+    assert_eq!(json(folder, &["list", "--state", "uncertain"])["records"], Value::Array(vec![]));
     // The service did not mind.
     assert_eq!(demo.answer(&post("/payments", ORDER).acme().key("order-3")).status, 201);
 }
 
-#[test]
-fn a_record_is_shown_without_its_body_unless_asked_for() {
-    let folder = Folder::new();
+fn a_record_is_shown_without_its_body_unless_asked_for(folder: &Folder) {
     let demo = folder.demo(&[]);
     let made = demo.answer(&post("/payments", ORDER).acme().key("order-1"));
     let id = made.json()["id"].as_str().unwrap().to_owned();
-    let shown = stdout(&keys(&folder, &["show", "acme", "order-1"]));
+    let shown = stdout(&keys(folder, &["show", "acme", "order-1"]));
     assert!(shown.contains("state       completed\n"), "{shown}");
     assert!(shown.contains(&format!("header      location: /payments/{id}\n")), "{shown}");
     assert!(!shown.contains("cus_1"), "{shown}");
-    let with_body = stdout(&keys(&folder, &["show", "acme", "order-1", "--body"]));
+    let with_body = stdout(&keys(folder, &["show", "acme", "order-1", "--body"]));
     assert!(with_body.contains("cus_1"), "{with_body}");
 
-    let document = json(&folder, &["show", "acme", "order-1"]);
+    let document = json(folder, &["show", "acme", "order-1"]);
     assert_eq!(document["record"]["state"], "completed");
     assert_eq!(document["outcome"]["status"], 201);
     assert_eq!(document["outcome"]["body_bytes"], made.body.len());
     assert_eq!(document["outcome"].get("body"), None);
-    let document = json(&folder, &["show", "acme", "order-1", "--body"]);
+    let document = json(folder, &["show", "acme", "order-1", "--body"]);
     assert_eq!(document["outcome"]["body"], String::from_utf8(made.body).unwrap());
 }
 
-#[test]
-fn a_key_that_was_never_used_is_absent() {
-    let folder = Folder::new();
+fn a_key_that_was_never_used_is_absent(folder: &Folder) {
     drop(folder.demo(&[]));
-    let shown = keys(&folder, &["show", "acme", "nothing"]);
+    let shown = keys(folder, &["show", "acme", "nothing"]);
     assert_eq!((shown.status.code(), stdout(&shown)), (Some(3), String::new()));
-    assert_eq!(json(&folder, &["show", "acme", "nothing"])["record"], Value::Null);
-    let released = keys(&folder, &["release", "acme", "nothing", "--reason", "mistake"]);
+    assert_eq!(json(folder, &["show", "acme", "nothing"])["record"], Value::Null);
+    let released = keys(folder, &["release", "acme", "nothing", "--reason", "mistake"]);
     assert_eq!(released.status.code(), Some(3));
     assert!(stderr(&released).contains("nothing stands under this key"));
 }
@@ -144,50 +97,44 @@ fn releasing_is_refused_while_a_service_runs() {
     assert!(stderr(&refused).contains("another firstwrite process"), "{}", stderr(&refused));
 }
 
-#[test]
-fn an_uncertain_key_is_released_with_an_audit_entry() {
-    let folder = Folder::new();
-    leave_open_records(&folder);
-    let uncertain = json(&folder, &["list", "--state", "uncertain"]);
+fn an_uncertain_key_is_released_with_an_audit_entry(folder: &Folder) {
+    leave_open_records(folder);
+    let uncertain = json(folder, &["list", "--state", "uncertain"]);
     assert_eq!(uncertain["records"][0]["key"], "lost");
     let release = ["release", "acme", "lost", "--reason", "provider says no", "--actor", "ada"];
-    let released = keys(&folder, &release);
+    let released = keys(folder, &release);
     assert_eq!(released.status.code(), Some(0), "{}", stderr(&released));
     assert!(stdout(&released).starts_with("released"));
 
-    let shown = json(&folder, &["show", "acme", "lost"]);
+    let shown = json(folder, &["show", "acme", "lost"]);
     assert_eq!(shown["record"], Value::Null);
     assert_eq!(shown["audit"][0]["actor"], "ada");
     assert_eq!(shown["audit"][0]["action"], "release");
     assert_eq!(shown["audit"][0]["reason"], "provider says no");
-    let table = stdout(&keys(&folder, &["show", "acme", "lost"]));
+    let table = stdout(&keys(folder, &["show", "acme", "lost"]));
     assert!(table.contains("release by ada: provider says no"), "{table}");
-    assert_eq!(json(&folder, &release)["result"], "absent");
+    assert_eq!(json(folder, &release)["result"], "absent");
 }
 
-#[test]
-fn a_held_key_is_released_by_force_only() {
-    let folder = Folder::new();
-    leave_open_records(&folder);
+fn a_held_key_is_released_by_force_only(folder: &Folder) {
+    leave_open_records(folder);
     let release = ["release", "acme", "held", "--reason", "its host is gone"];
-    let refused = keys(&folder, &release);
+    let refused = keys(folder, &release);
     assert_eq!(refused.status.code(), Some(5));
     assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("for 59m") || stderr(&refused).contains("for 1h"));
-    assert_eq!(json(&folder, &release)["result"], "held");
-    let forced = keys(&folder, &[&release[..], &["--force"]].concat());
+    assert_eq!(json(folder, &release)["result"], "held");
+    let forced = keys(folder, &[&release[..], &["--force"]].concat());
     assert_eq!(forced.status.code(), Some(0), "{}", stderr(&forced));
-    assert_eq!(keys(&folder, &release).status.code(), Some(3));
+    assert_eq!(keys(folder, &release).status.code(), Some(3));
 }
 
-#[test]
-fn a_completed_record_is_never_released() {
-    let folder = Folder::new();
+fn a_completed_record_is_never_released(folder: &Folder) {
     let demo = folder.demo(&[]);
     let first = demo.answer(&post("/payments", ORDER).acme().key("order-1"));
     demo.kill();
     let release = ["release", "acme", "order-1", "--reason", "try", "--force"];
-    let refused = keys(&folder, &release);
+    let refused = keys(folder, &release);
     assert_eq!(refused.status.code(), Some(4));
     assert!(stderr(&refused).contains("its outcome never changes"));
     let demo = folder.demo(&[]);

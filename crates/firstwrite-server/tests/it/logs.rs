@@ -4,9 +4,15 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::database::on_every_store;
 use crate::http::{get, post};
 use crate::payments::ORDER;
 use crate::process::Folder;
+
+on_every_store! {
+    no_key_body_or_credential_is_logged_at_any_level,
+    every_line_is_a_document_when_asked_for,
+}
 
 /// Makes every kind of trouble and returns what was logged about it.
 fn log(folder: &Folder, more: &[&str]) -> String {
@@ -24,18 +30,16 @@ fn log(folder: &Folder, more: &[&str]) -> String {
     fs::read_to_string(folder.path().join("demo.log")).unwrap()
 }
 
-#[test]
-fn no_key_body_or_credential_is_logged_at_any_level() {
-    let log = log(&Folder::new(), &["--faults", "--log", "trace"]);
+fn no_key_body_or_credential_is_logged_at_any_level(folder: &Folder) {
+    let log = log(folder, &["--faults", "--log", "trace"]);
     assert!(log.contains("panicked"), "the panic was not logged: {log}");
     for secret in ["nobody-else", "cus_1", "4990", "demo-acme"] {
         assert!(!log.contains(secret), "{secret} is in the log: {log}");
     }
 }
 
-#[test]
-fn every_line_is_a_document_when_asked_for() {
-    let log = log(&Folder::new(), &["--faults", "--log-format", "json"]);
+fn every_line_is_a_document_when_asked_for(folder: &Folder) {
+    let log = log(folder, &["--faults", "--log-format", "json"]);
     assert!(log.lines().count() > 1, "{log}");
     for line in log.lines() {
         let entry: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));

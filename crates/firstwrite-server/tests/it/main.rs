@@ -4,12 +4,18 @@
 
 mod command_line;
 mod crashes;
+mod database;
+mod doctor;
 mod faults;
 mod http;
 mod keys;
 mod logs;
+mod migrate;
+mod open_records;
 mod payments;
 mod problems;
 mod process;
 mod refunds;
 mod retries;
+mod settle;
+mod worker;

@@ -2,16 +2,24 @@
 
 use serde_json::json;
 
+use crate::database::on_every_store;
 use crate::http::{get, post};
 use crate::process::Folder;
 
+on_every_store! {
+    a_payment_is_made_found_and_listed,
+    a_tenant_sees_only_its_own_payments,
+    whoever_is_not_known_is_refused_on_every_route,
+    pages_run_from_the_newest_to_the_oldest_without_gaps,
+    a_refused_order_names_its_field_and_the_refusal_is_replayed,
+    what_is_not_there_is_said_to_be_missing,
+}
+
 pub(crate) const ORDER: &str = r#"{"amount":4990,"currency":"EUR","customer":"cus_1"}"#;
 
-#[test]
-fn a_payment_is_made_found_and_listed() {
-    let (folder, key) = (Folder::new(), "order-1");
+fn a_payment_is_made_found_and_listed(folder: &Folder) {
     let demo = folder.demo(&[]);
-    let made = demo.answer(&post("/payments", ORDER).acme().key(key));
+    let made = demo.answer(&post("/payments", ORDER).acme().key("order-1"));
     assert_eq!(made.status, 201, "{made:?}");
     let payment = made.json();
     let id = payment["id"].as_str().unwrap();
@@ -32,9 +40,7 @@ fn a_payment_is_made_found_and_listed() {
     assert_eq!(listed.json(), json!({"count": 1, "payments": [payment], "next": null}));
 }
 
-#[test]
-fn a_tenant_sees_only_its_own_payments() {
-    let folder = Folder::new();
+fn a_tenant_sees_only_its_own_payments(folder: &Folder) {
     let demo = folder.demo(&[]);
     let made = demo.answer(&post("/payments", ORDER).acme().key("shared")).json();
     let path = format!("/payments/{}", made["id"].as_str().unwrap());
@@ -48,9 +54,7 @@ fn a_tenant_sees_only_its_own_payments() {
     assert_ne!(own.json()["id"], made["id"]);
 }
 
-#[test]
-fn whoever_is_not_known_is_refused_on_every_route() {
-    let folder = Folder::new();
+fn whoever_is_not_known_is_refused_on_every_route(folder: &Folder) {
     let demo = folder.demo(&[]);
     for request in [
         post("/payments", ORDER).key("k"),
@@ -69,9 +73,7 @@ fn whoever_is_not_known_is_refused_on_every_route() {
     assert_eq!(demo.payment_count(), 0);
 }
 
-#[test]
-fn pages_run_from_the_newest_to_the_oldest_without_gaps() {
-    let folder = Folder::new();
+fn pages_run_from_the_newest_to_the_oldest_without_gaps(folder: &Folder) {
     let demo = folder.demo(&[]);
     let mut made = Vec::new();
     for number in 0..5 {
@@ -97,9 +99,7 @@ fn pages_run_from_the_newest_to_the_oldest_without_gaps() {
     }
 }
 
-#[test]
-fn a_refused_order_names_its_field_and_the_refusal_is_replayed() {
-    let folder = Folder::new();
+fn a_refused_order_names_its_field_and_the_refusal_is_replayed(folder: &Folder) {
     let demo = folder.demo(&[]);
     for (key, body, field) in [
         ("k1", r#"{"amount":0,"currency":"EUR","customer":"c"}"#, "amount"),
@@ -117,9 +117,7 @@ fn a_refused_order_names_its_field_and_the_refusal_is_replayed() {
     assert_eq!(demo.payment_count(), 0);
 }
 
-#[test]
-fn what_is_not_there_is_said_to_be_missing() {
-    let folder = Folder::new();
+fn what_is_not_there_is_said_to_be_missing(folder: &Folder) {
     let demo = folder.demo(&[]);
     let route = demo.answer(&get("/elsewhere").acme());
     assert_eq!((route.status, route.problem()), (404, "route-unknown".to_owned()));

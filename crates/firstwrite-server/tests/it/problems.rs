@@ -2,13 +2,16 @@
 
 use std::fmt::Write as _;
 
+use crate::database::on_every_store;
 use crate::http::{get, post};
 use crate::payments::ORDER;
 use crate::process::Folder;
 
-#[test]
-fn every_refusal_is_as_reviewed() {
-    let folder = Folder::new();
+on_every_store! {
+    every_refusal_is_as_reviewed,
+}
+
+fn every_refusal_is_as_reviewed(folder: &Folder) {
     let demo = folder.demo(&["--faults"]);
     let order = |body: &str, key| post("/payments", body).acme().key(key);
     let mut problems = String::new();

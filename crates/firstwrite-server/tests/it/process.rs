@@ -8,12 +8,14 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 use tempfile::TempDir;
 
+use crate::database::Database;
 use crate::http::{Request, Response, get};
 
-const DEMO: [&str; 5] = ["demo", "--listen", "127.0.0.1:0", "--store", "sqlite:demo.db"];
-
-/// A folder of its own for each test.
-pub(crate) struct Folder(TempDir);
+/// A folder of its own for each test, and a store: a file in it, or a database.
+pub(crate) struct Folder {
+    folder: TempDir,
+    database: Option<Database>,
+}
 
 /// A running demo; killed when dropped.
 pub(crate) struct Demo {
@@ -36,11 +38,26 @@ pub(crate) fn firstwrite(folder: &Folder) -> Command {
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Self(TempDir::new().unwrap())
+        Self { folder: TempDir::new().unwrap(), database: None }
+    }
+
+    /// With a database of its own on the PostgreSQL server that the environment names, if it does.
+    pub(crate) fn on_postgres() -> Option<Self> {
+        Database::create().map(|database| Self { database: Some(database), ..Self::new() })
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        self.folder.path()
+    }
+
+    /// The address of the store, as `--store` takes it in this folder.
+    pub(crate) fn store(&self) -> &str {
+        self.database.as_ref().map_or("sqlite:demo.db", |database| &database.url)
+    }
+
+    /// The database, on PostgreSQL.
+    pub(crate) fn database(&self) -> &Database {
+        self.database.as_ref().unwrap()
     }
 
     /// Runs the binary to its end.
@@ -64,15 +81,21 @@ impl Folder {
         child.wait_with_output().unwrap()
     }
 
-    /// Starts a demo on `sqlite:demo.db` in this folder and a free port.
+    /// Starts a demo on this folder's store and a free port.
     pub(crate) fn demo(&self, more: &[&str]) -> Demo {
-        Demo::start(firstwrite(self).args(DEMO).args(more))
+        Demo::start(self.demo_command().args(more))
+    }
+
+    fn demo_command(&self) -> Command {
+        let mut command = firstwrite(self);
+        command.args(["demo", "--listen", "127.0.0.1:0", "--store", self.store()]);
+        command
     }
 
     /// The same, with its log lines in `demo.log`.
     pub(crate) fn logging_demo(&self, more: &[&str]) -> Demo {
         let log = File::create(self.path().join("demo.log")).unwrap();
-        Demo::logging_to(firstwrite(self).args(DEMO).args(more), log)
+        Demo::logging_to(self.demo_command().args(more), log)
     }
 }
 

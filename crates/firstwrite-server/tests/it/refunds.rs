@@ -1,17 +1,22 @@
 //! Refunds as their callers see them.
 
+use crate::database::on_every_store;
 use crate::http::{get, post};
 use crate::payments::ORDER;
 use crate::process::{Demo, Folder};
+
+on_every_store! {
+    a_payment_is_refunded_in_parts_and_never_over,
+    only_a_payment_of_the_same_tenant_can_be_refunded,
+    a_wrong_amount_is_refused,
+}
 
 fn payment(demo: &Demo) -> String {
     let made = demo.answer(&post("/payments", ORDER).acme().key("payment"));
     format!("/payments/{}", made.json()["id"].as_str().unwrap())
 }
 
-#[test]
-fn a_payment_is_refunded_in_parts_and_never_over() {
-    let folder = Folder::new();
+fn a_payment_is_refunded_in_parts_and_never_over(folder: &Folder) {
     let demo = folder.demo(&[]);
     let payment = payment(&demo);
     let refund = |key: &str, body: &str| {
@@ -34,9 +39,7 @@ fn a_payment_is_refunded_in_parts_and_never_over() {
     assert_eq!(demo.answer(&get(&payment).acme()).json()["refunded"], 4990);
 }
 
-#[test]
-fn only_a_payment_of_the_same_tenant_can_be_refunded() {
-    let folder = Folder::new();
+fn only_a_payment_of_the_same_tenant_can_be_refunded(folder: &Folder) {
     let demo = folder.demo(&[]);
     let path = format!("{}/refunds", payment(&demo));
     let foreign = demo.answer(&post(&path, "{}").globex().key("r"));
@@ -46,9 +49,7 @@ fn only_a_payment_of_the_same_tenant_can_be_refunded() {
     assert_eq!(own.status, 201, "{own:?}");
 }
 
-#[test]
-fn a_wrong_amount_is_refused() {
-    let folder = Folder::new();
+fn a_wrong_amount_is_refused(folder: &Folder) {
     let demo = folder.demo(&[]);
     let path = format!("{}/refunds", payment(&demo));
     for (key, body) in [("r1", r#"{"amount":0}"#), ("r2", r#"{"amount":"1"}"#), ("r3", "[]")] {

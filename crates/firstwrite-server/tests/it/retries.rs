@@ -1,12 +1,20 @@
 //! What a retry gets: the first answer, or a refusal that says what to do.
 
+use crate::database::on_every_store;
 use crate::http::{get, post};
 use crate::payments::ORDER;
 use crate::process::Folder;
 
-#[test]
-fn a_retry_gets_the_first_answer_byte_for_byte() {
-    let folder = Folder::new();
+on_every_store! {
+    a_retry_gets_the_first_answer_byte_for_byte,
+    another_request_under_a_used_key_is_refused_and_does_not_run,
+    a_request_without_a_usable_key_is_refused_and_does_not_run,
+    an_answer_outlives_a_restart,
+    duplicates_at_the_same_moment_make_one_payment,
+    the_status_of_a_key_is_there_for_its_own_tenant_only,
+}
+
+fn a_retry_gets_the_first_answer_byte_for_byte(folder: &Folder) {
     let demo = folder.demo(&[]);
     let first = demo.answer(&post("/payments", ORDER).acme().key("order-1"));
     // Quoted and bare spell the same key.
@@ -21,9 +29,7 @@ fn a_retry_gets_the_first_answer_byte_for_byte() {
     assert_eq!(demo.payment_count(), 1);
 }
 
-#[test]
-fn another_request_under_a_used_key_is_refused_and_does_not_run() {
-    let folder = Folder::new();
+fn another_request_under_a_used_key_is_refused_and_does_not_run(folder: &Folder) {
     let demo = folder.demo(&[]);
     demo.answer(&post("/payments", ORDER).acme().key("order-1"));
     let other = ORDER.replace("4990", "9990");
@@ -33,9 +39,7 @@ fn another_request_under_a_used_key_is_refused_and_does_not_run() {
     assert_eq!(demo.payment_count(), 1);
 }
 
-#[test]
-fn a_request_without_a_usable_key_is_refused_and_does_not_run() {
-    let folder = Folder::new();
+fn a_request_without_a_usable_key_is_refused_and_does_not_run(folder: &Folder) {
     let demo = folder.demo(&[]);
     let missing = demo.answer(&post("/payments", ORDER).acme());
     assert_eq!((missing.status, missing.problem()), (400, "key-missing".to_owned()));
@@ -46,9 +50,7 @@ fn a_request_without_a_usable_key_is_refused_and_does_not_run() {
     assert_eq!(demo.payment_count(), 0);
 }
 
-#[test]
-fn an_answer_outlives_a_restart() {
-    let folder = Folder::new();
+fn an_answer_outlives_a_restart(folder: &Folder) {
     let demo = folder.demo(&[]);
     let first = demo.answer(&post("/payments", ORDER).acme().key("order-1"));
     demo.terminate();
@@ -59,9 +61,7 @@ fn an_answer_outlives_a_restart() {
     assert_eq!(demo.payment_count(), 1);
 }
 
-#[test]
-fn duplicates_at_the_same_moment_make_one_payment() {
-    let folder = Folder::new();
+fn duplicates_at_the_same_moment_make_one_payment(folder: &Folder) {
     let demo = folder.demo(&[]);
     let answers: Vec<_> = std::thread::scope(|scope| {
         let send = || demo.answer(&post("/payments", ORDER).acme().key("order-1"));
@@ -77,9 +77,7 @@ fn duplicates_at_the_same_moment_make_one_payment() {
     assert_eq!(demo.payment_count(), 1);
 }
 
-#[test]
-fn the_status_of_a_key_is_there_for_its_own_tenant_only() {
-    let folder = Folder::new();
+fn the_status_of_a_key_is_there_for_its_own_tenant_only(folder: &Folder) {
     let demo = folder.demo(&[]);
     demo.answer(&post("/payments", ORDER).acme().key("order-1"));
     let status = || get("/.firstwrite/operations/order-1");

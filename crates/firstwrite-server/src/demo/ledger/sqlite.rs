@@ -1,11 +1,14 @@
-//! The demo's own tables: payments and refunds, in the same file as the records.
+//! The books in SQLite, in the same file as the records.
 
-use firstwrite_core::{StoreError, Tenant};
-use firstwrite_store::SqliteStore;
+use std::future::ready;
+
+use firstwrite_core::{Message, StoreError, Tenant};
 use firstwrite_store::rusqlite::{self, Connection, OptionalExtension as _, Row, params};
-use serde::Serialize;
+use firstwrite_store::{SqliteStore, SqliteTx};
 
-use super::payments::Order;
+use super::{Ledger, Payment, PaymentPage, Refund};
+use crate::demo::payments::Order;
+use crate::demo::problem::Failure;
 
 /// `sequence` is the order of commits, which listings and cursors follow; `id` is what callers see,
 /// drawn at random so that nobody can count another tenant's payments.
@@ -31,45 +34,46 @@ const TABLES: &str = "
     ) STRICT;
 ";
 
-/// A payment as callers see it.
-#[derive(Debug, Serialize)]
-pub(super) struct Payment {
-    pub(super) id: String,
-    pub(super) amount: i64,
-    pub(super) currency: String,
-    pub(super) customer: String,
-    pub(super) status: String,
-    pub(super) refunded: i64,
-    pub(super) created_at: String,
-}
-
-/// A refund as callers see it.
-#[derive(Debug, Serialize)]
-pub(super) struct Refund {
-    pub(super) id: String,
-    pub(super) payment: String,
-    pub(super) amount: i64,
-    pub(super) status: &'static str,
-    pub(super) created_at: String,
-}
-
-/// A page of one tenant's payments, newest first.
-#[derive(Debug, Serialize)]
-pub(super) struct PaymentPage {
-    /// How many the tenant has in all.
-    pub(super) count: i64,
-    pub(super) payments: Vec<Payment>,
-    /// The cursor of the next page, if there is one.
-    pub(super) next: Option<String>,
-}
-
 /// Creates the tables that are not there yet.
 pub(super) async fn create(store: &SqliteStore) -> Result<(), StoreError> {
     store.write(|connection| connection.execute_batch(TABLES)).await
 }
 
+impl Ledger for SqliteTx<'_> {
+    // The writer's connection is at hand: nothing here ever waits.
+
+    fn insert_payment(
+        &mut self,
+        tenant: &Tenant,
+        order: &Order,
+    ) -> impl Future<Output = Result<Payment, Failure>> {
+        ready(insert_payment(self, tenant, order).map_err(Failure::from))
+    }
+
+    fn payment_to_refund(
+        &mut self,
+        tenant: &Tenant,
+        id: &str,
+    ) -> impl Future<Output = Result<Option<Payment>, Failure>> {
+        // There is one writer, so nobody else can take from what is left.
+        ready(payment(self, tenant, id).map_err(Failure::from))
+    }
+
+    fn insert_refund(
+        &mut self,
+        payment: &str,
+        amount: i64,
+    ) -> impl Future<Output = Result<Refund, Failure>> {
+        ready(insert_refund(self, payment, amount).map_err(Failure::from))
+    }
+
+    fn enqueue(&mut self, message: &Message) -> impl Future<Output = Result<(), Failure>> {
+        ready(SqliteTx::enqueue(self, message).map_err(Failure::from))
+    }
+}
+
 /// Writes a payment.
-pub(super) fn insert_payment(
+fn insert_payment(
     connection: &Connection,
     tenant: &Tenant,
     order: &Order,
@@ -142,11 +146,7 @@ pub(super) fn payments(
 }
 
 /// Writes a refund of a payment that has enough left.
-pub(super) fn insert_refund(
-    connection: &Connection,
-    payment: &str,
-    amount: i64,
-) -> rusqlite::Result<Refund> {
+fn insert_refund(connection: &Connection, payment: &str, amount: i64) -> rusqlite::Result<Refund> {
     connection
         .prepare_cached("UPDATE demo_payments SET refunded = refunded + ?2 WHERE id = ?1")?
         .execute(params![payment, amount])?;

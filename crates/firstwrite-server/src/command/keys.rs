@@ -1,0 +1,166 @@
+//! The flags of `firstwrite keys`.
+
+use std::path::PathBuf;
+
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use clap::{ArgGroup, Args, Subcommand};
+use firstwrite_core::{Key, RecordId, StateKind, Tenant};
+
+use super::STORE_ENVIRONMENT;
+use super::values::{header, kept_status, key, reason, record_id, state, tenant};
+use crate::output::Format;
+
+pub(super) const EXAMPLES: &str = "\
+Example:
+  firstwrite keys list --store sqlite:firstwrite-demo.db --state uncertain
+  firstwrite keys show acme order-1 --store sqlite:firstwrite-demo.db
+
+`list` and `show` only read and work beside a running service. `settle` and `release`
+work beside a service on PostgreSQL; a SQLite file they need for themselves.";
+
+const LIST_EXAMPLES: &str = "\
+Example:
+  firstwrite keys list --store sqlite:firstwrite-demo.db --tenant acme --format json";
+
+const SHOW_EXAMPLES: &str = "\
+Example:
+  firstwrite keys show acme order-1 --store sqlite:firstwrite-demo.db --body
+
+Exit codes: 0 shown, 1 failed, 2 wrong usage, 3 nothing stands under the key.";
+
+const RELEASE_EXAMPLES: &str = "\
+Example:
+  firstwrite keys release acme order-1 --store sqlite:firstwrite-demo.db \\
+      --reason 'provider confirms: no charge'
+
+The short form of `firstwrite keys settle --not-happened`.
+
+Exit codes: 0 released, 1 failed, 2 wrong usage, 3 nothing stands under the key,
+4 the record is completed, 5 an attempt still holds the lease.";
+
+const SETTLE_EXAMPLES: &str = "\
+Examples:
+  firstwrite keys settle acme order-1 --store postgres://app@db/shop \\
+      --reason 'provider has charge ch_7' --status 201 \\
+      --header 'content-type: application/json' --header 'location: /payments/7' \\
+      --body '{\"id\":7}'
+  firstwrite keys settle acme order-2 --store postgres://app@db/shop \\
+      --reason 'provider has no such charge' --not-happened
+
+With --status, every retry gets that answer; with --not-happened, the next one runs.
+
+Exit codes: 0 settled, 1 failed, 2 wrong usage, 3 nothing stands under the key,
+4 the record is completed, 5 an attempt still holds the lease.";
+
+#[derive(Debug, Args)]
+pub(crate) struct KeysFlags {
+    #[command(flatten, next_help_heading = "Options of every keys command")]
+    pub(crate) shared: SharedKeysFlags,
+    #[command(subcommand)]
+    pub(crate) command: KeysCommand,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SharedKeysFlags {
+    /// The store to look into, such as sqlite:firstwrite-demo.db
+    #[arg(long, global = true, value_name = "URL")]
+    #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
+    pub(crate) store: Option<String>,
+    /// How to print: for people, or one JSON document
+    #[arg(long, global = true, value_enum, default_value = "table", value_name = "table|json")]
+    #[arg(hide_possible_values = true)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// List records, page by page
+    #[command(after_help = LIST_EXAMPLES)]
+    List(ListFlags),
+    /// Show one record, and what operators did to it
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show(ShowFlags),
+    /// Say how an uncertain request ended, once you have found out
+    #[command(after_help = SETTLE_EXAMPLES)]
+    Settle(SettleFlags),
+    /// Free a key whose request is proven not to have been carried out
+    #[command(after_help = RELEASE_EXAMPLES)]
+    Release(ReleaseFlags),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListFlags {
+    /// Only this tenant's records
+    #[arg(long, value_parser = tenant)]
+    pub(crate) tenant: Option<Tenant>,
+    /// Only records in this state
+    #[arg(long, value_parser = state, value_name = "reserved|completed|uncertain")]
+    pub(crate) state: Option<StateKind>,
+    /// At most this many records, up to 1000
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) limit: u16,
+    /// Start after this record id, as the last page said
+    #[arg(long, value_parser = record_id, value_name = "RECORD_ID")]
+    pub(crate) after: Option<RecordId>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowFlags {
+    /// Whose key it is
+    #[arg(value_parser = tenant)]
+    pub(crate) tenant: Tenant,
+    /// The key, without quotes
+    #[arg(value_parser = key)]
+    pub(crate) key: Key,
+    /// Show the body of the outcome too
+    #[arg(long)]
+    pub(crate) body: bool,
+}
+
+/// Whose key is settled, by whom and why.
+#[derive(Debug, Args)]
+pub(crate) struct FindingFlags {
+    /// Whose key it is
+    #[arg(value_parser = tenant)]
+    pub(crate) tenant: Tenant,
+    /// The key, without quotes
+    #[arg(value_parser = key)]
+    pub(crate) key: Key,
+    /// How you know what became of the request; kept in the audit entry
+    #[arg(long, value_parser = reason)]
+    pub(crate) reason: String,
+    /// Who you are; kept in the audit entry
+    #[arg(long, env = "USER", hide_env_values = true, value_parser = reason)]
+    pub(crate) actor: Option<String>,
+    /// End an attempt that still holds its lease; what it does meanwhile is not undone
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReleaseFlags {
+    #[command(flatten)]
+    pub(crate) finding: FindingFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("ending").required(true).args(["not_happened", "status"]))]
+pub(crate) struct SettleFlags {
+    #[command(flatten)]
+    pub(crate) finding: FindingFlags,
+    /// It was not carried out: the key is free, and the next request with it runs
+    #[arg(long)]
+    pub(crate) not_happened: bool,
+    /// It was carried out: every retry is answered with this status
+    #[arg(long, value_parser = kept_status)]
+    pub(crate) status: Option<StatusCode>,
+    /// A header of that answer; may be given more than once
+    #[arg(long = "header", value_parser = header, value_name = "NAME: VALUE")]
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// The body of that answer
+    #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
+    pub(crate) body: Option<String>,
+    /// Take the body of that answer from this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) body_file: Option<PathBuf>,
+}

@@ -1,0 +1,131 @@
+//! The flags of the commands that run or look after a store: demo, worker, migrate, doctor.
+
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+
+use super::STORE_ENVIRONMENT;
+use super::values::{reason, span};
+use crate::output::Format;
+
+pub(super) const DEMO_EXAMPLES: &str = "\
+Example:
+  firstwrite demo --listen 127.0.0.1:0 --store sqlite:/tmp/demo.db --faults
+  firstwrite demo --store postgres://app@127.0.0.1/shop
+
+Two tenants are known: `Authorization: Bearer demo-acme` and `Bearer demo-globex`.
+With --faults a POST may carry `X-Demo-Fault: delay=500ms`, `status=500`, `panic`,
+`crash-before-commit` or `crash-after-commit`.";
+
+pub(super) const WORKER_EXAMPLES: &str = "\
+Examples:
+  firstwrite worker --store postgres://app@db/shop
+  firstwrite worker --store sqlite:payments.db --once --format json
+
+Any number of workers may run on one PostgreSQL store. A SQLite file belongs to one
+process: a service that holds it open runs the loops itself.
+
+Exit codes: 0 stopped or done, 1 failed, 2 wrong usage.";
+
+pub(super) const MIGRATE_EXAMPLES: &str = "\
+Examples:
+  firstwrite migrate --store postgres://owner@db/shop --grant-to app
+  firstwrite migrate --store postgres://owner@db/shop --dump > firstwrite.sql
+
+Run it as the role that may create tables; the application's role needs no such right.
+A SQLite file brings itself up to date when it is opened.";
+
+pub(super) const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  firstwrite doctor --store postgres://app@db/shop --expect-standby standby1
+  firstwrite doctor --store postgres://app@db/shop --format json
+  firstwrite doctor --store postgres://app@db/shop --clear-doubt \\
+      --reason 'compared with the provider up to 14:05; nothing is missing'
+
+Exit codes: 0 nothing unsafe was found, 1 failed, 2 wrong usage, 6 something unsafe
+was found.";
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoFlags {
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(env = "FIRSTWRITE_LISTEN", hide_env_values = true)]
+    pub(crate) listen: Option<String>,
+    /// Where records and payments are kept, sqlite: or postgres: [default: sqlite:firstwrite-demo.db]
+    #[arg(long, value_name = "URL")]
+    #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
+    pub(crate) store: Option<String>,
+    /// Let a request ask for trouble with X-Demo-Fault; not for a port that others can reach
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    #[arg(env = "FIRSTWRITE_FAULTS", hide_env_values = true, hide_possible_values = true)]
+    pub(crate) faults: Option<bool>,
+}
+
+/// Which store a command works on.
+#[derive(Debug, Args)]
+pub(crate) struct StoreFlags {
+    /// The store, such as `postgres://app@db/shop` or `sqlite:firstwrite-demo.db`
+    #[arg(long, value_name = "URL")]
+    #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
+    pub(crate) store: Option<String>,
+}
+
+/// How a command prints what it found.
+#[derive(Debug, Args)]
+pub(crate) struct FormatFlags {
+    /// How to print: for people, or one JSON document
+    #[arg(long, value_enum, default_value = "table", value_name = "table|json")]
+    #[arg(hide_possible_values = true)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkerFlags {
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+    /// Take one turn of every loop, say what it did, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    #[command(flatten)]
+    pub(crate) format: FormatFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateFlags {
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+    /// Print the SQL and touch nothing
+    #[arg(long)]
+    pub(crate) dump: bool,
+    /// The schema the tables are in [default: firstwrite, or `schema=` of the address]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+    /// Let this role use the tables, without any right to change their shape
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) grant_to: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorFlags {
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+    /// There is to be a synchronous standby of this name; its absence is unsafe
+    #[arg(long, value_name = "NAME")]
+    pub(crate) expect_standby: Option<String>,
+    /// Name transactions that are open for longer than this
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span)]
+    pub(crate) open_for_max: Duration,
+    /// Clear the store's doubts: lost history was looked into, and unknown keys may run again
+    #[arg(long, requires = "reason")]
+    pub(crate) clear_doubt: bool,
+    /// How you know that the doubt is settled; kept with it
+    #[arg(long, value_parser = reason, requires = "clear_doubt")]
+    pub(crate) reason: Option<String>,
+    /// Who you are; kept with it
+    #[arg(long, env = "USER", hide_env_values = true, value_parser = reason)]
+    pub(crate) actor: Option<String>,
+    #[command(flatten)]
+    pub(crate) format: FormatFlags,
+}

@@ -1,0 +1,224 @@
+//! The demo's books: payments and refunds, in the same store as the records, whichever that is.
+//!
+//! A [`Job`] is what a request does to the books, written once. [`Work`] does it in one transaction
+//! with the request's record, as the store at hand does that.
+
+mod postgres;
+mod sqlite;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::response::Response;
+use bytes::Bytes;
+use firstwrite::{Atomic, Attempt, IdempotencyLayer, Misconfigured, Transaction};
+use firstwrite_core::{Message, Store, Tenant};
+use firstwrite_store::{PostgresStore, SqliteStore};
+use serde::Serialize;
+
+use super::payments::Order;
+use super::problem::Failure;
+use crate::config::StoreUrl;
+use crate::opening;
+
+/// A payment as callers see it.
+#[derive(Debug, Serialize)]
+pub(super) struct Payment {
+    pub(super) id: String,
+    pub(super) amount: i64,
+    pub(super) currency: String,
+    pub(super) customer: String,
+    pub(super) status: String,
+    pub(super) refunded: i64,
+    pub(super) created_at: String,
+}
+
+/// A refund as callers see it.
+#[derive(Debug, Serialize)]
+pub(super) struct Refund {
+    pub(super) id: String,
+    pub(super) payment: String,
+    pub(super) amount: i64,
+    pub(super) status: &'static str,
+    pub(super) created_at: String,
+}
+
+/// A page of one tenant's payments, newest first.
+#[derive(Debug, Serialize)]
+pub(super) struct PaymentPage {
+    /// How many the tenant has in all.
+    pub(super) count: i64,
+    pub(super) payments: Vec<Payment>,
+    /// The cursor of the next page, if there is one.
+    pub(super) next: Option<String>,
+}
+
+/// The store with the books in it.
+#[derive(Clone, Debug)]
+pub(super) enum Books {
+    Sqlite(SqliteStore),
+    Postgres(PostgresStore),
+}
+
+/// The books inside a transaction.
+///
+/// On SQLite nothing here waits, because the store runs a handler's work on the thread that writes.
+pub(super) trait Ledger {
+    /// Writes a payment.
+    fn insert_payment(
+        &mut self,
+        tenant: &Tenant,
+        order: &Order,
+    ) -> impl Future<Output = Result<Payment, Failure>>;
+
+    /// Looks a tenant's payment up, and keeps others from refunding it meanwhile.
+    fn payment_to_refund(
+        &mut self,
+        tenant: &Tenant,
+        id: &str,
+    ) -> impl Future<Output = Result<Option<Payment>, Failure>>;
+
+    /// Writes a refund of a payment that has enough left.
+    fn insert_refund(
+        &mut self,
+        payment: &str,
+        amount: i64,
+    ) -> impl Future<Output = Result<Refund, Failure>>;
+
+    /// Writes a message that is delivered if and only if all this is committed.
+    fn enqueue(&mut self, message: &Message) -> impl Future<Output = Result<(), Failure>>;
+}
+
+/// What a request does to the books.
+pub(super) trait Job: Send + 'static {
+    /// Does it, and makes the answer.
+    fn run<L: Ledger>(
+        self,
+        ledger: &mut L,
+        attempt: &Attempt,
+    ) -> impl Future<Output = Result<axum::http::Response<Bytes>, Failure>>;
+}
+
+/// The right to do a job in one transaction with the request's record: an extractor.
+pub(super) enum Work {
+    Sqlite(Atomic<SqliteStore>),
+    Postgres(Box<Transaction<PostgresStore>>),
+}
+
+impl Books {
+    /// Opens the store and makes the tables that are not there yet.
+    pub(super) async fn open(url: &StoreUrl) -> anyhow::Result<Self> {
+        match url {
+            StoreUrl::Sqlite(path) => {
+                let store = SqliteStore::open(path).map_err(|error| opening::unopened(&error))?;
+                sqlite::create(&store).await?;
+                Ok(Self::Sqlite(store))
+            }
+            StoreUrl::Postgres(address) => {
+                let store =
+                    postgres::open(address).await.map_err(|error| opening::unopened(&error))?;
+                postgres::create(&store).await?;
+                Ok(Self::Postgres(store))
+            }
+        }
+    }
+
+    /// A layer whose transactions [`Work`] finds.
+    pub(super) fn layer(&self) -> IdempotencyLayer {
+        match self {
+            Self::Sqlite(store) => IdempotencyLayer::transactional(store.clone()),
+            Self::Postgres(store) => IdempotencyLayer::held(store.clone()),
+        }
+    }
+
+    /// The store, for whoever looks after it.
+    pub(super) fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Sqlite(store) => Arc::new(store.clone()),
+            Self::Postgres(store) => Arc::new(store.clone()),
+        }
+    }
+
+    /// Looks a tenant's payment up.
+    pub(super) async fn payment(
+        &self,
+        tenant: Tenant,
+        id: String,
+    ) -> Result<Option<Payment>, Failure> {
+        Ok(match self {
+            Self::Sqlite(store) => {
+                store.read(move |connection| sqlite::payment(connection, &tenant, &id)).await?
+            }
+            Self::Postgres(store) => postgres::payment(store, &tenant, &id).await?,
+        })
+    }
+
+    /// One page of a tenant's payments; `None` if `after` is not one of its payments.
+    pub(super) async fn payments(
+        &self,
+        tenant: Tenant,
+        limit: usize,
+        after: Option<String>,
+    ) -> Result<Option<PaymentPage>, Failure> {
+        Ok(match self {
+            Self::Sqlite(store) => {
+                let page = move |connection: &_| {
+                    sqlite::payments(connection, &tenant, limit, after.as_deref())
+                };
+                store.read(page).await?
+            }
+            Self::Postgres(store) => {
+                postgres::payments(store, &tenant, limit, after.as_deref()).await?
+            }
+        })
+    }
+
+    /// Finishes what waits and lets go of the store.
+    pub(super) async fn close(self) {
+        match self {
+            Self::Sqlite(store) => store.close().await,
+            Self::Postgres(store) => store.close().await,
+        }
+    }
+}
+
+impl Work {
+    /// Does `job`; what it wrote is committed with its answer, as the answer's status says.
+    pub(super) async fn run(self, job: impl Job) -> Result<Response, Failure> {
+        match self {
+            Self::Sqlite(atomic) => {
+                atomic.run(move |tx, attempt| at_once(job.run(tx, attempt))).await
+            }
+            Self::Postgres(mut tx) => {
+                let attempt = tx.attempt().clone();
+                let answer = job.run(&mut **tx, &attempt).await?;
+                Ok(tx.commit(answer).await)
+            }
+        }
+    }
+}
+
+impl FromRequestParts<Books> for Work {
+    type Rejection = Misconfigured;
+
+    async fn from_request_parts(parts: &mut Parts, books: &Books) -> Result<Self, Misconfigured> {
+        match books {
+            Books::Sqlite(_) => Atomic::from_request_parts(parts, books).await.map(Self::Sqlite),
+            Books::Postgres(_) => {
+                let tx = Transaction::from_request_parts(parts, books).await?;
+                Ok(Self::Postgres(Box::new(tx)))
+            }
+        }
+    }
+}
+
+/// What a future says that never waits.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(ready) => ready,
+        Poll::Pending => panic!("a job on an SQLite ledger waits for nothing but the ledger"),
+    }
+}

@@ -1,0 +1,162 @@
+//! `firstwrite doctor`: names what is unsafe or troubled about a store, and what to do about it.
+
+mod records;
+
+use std::time::Duration;
+
+use firstwrite_core::Store;
+use firstwrite_store::doctor::{self, Expected, Finding, Severity};
+use firstwrite_store::{PostgresStore, SqliteStore};
+use serde::Serialize;
+
+use crate::command::{DoctorFlags, Exit};
+use crate::config::{File, StoreUrl, UsageError};
+use crate::opening::{self, check_there, unopened};
+use crate::output::{self, Format, printable};
+
+/// What is going to be looked at.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    store: StoreUrl,
+    expect_standby: Option<String>,
+    open_for_max: Duration,
+    clearing: Option<Clearing>,
+    format: Format,
+}
+
+/// Whose word it is that a doubt is settled.
+#[derive(Debug)]
+struct Clearing {
+    actor: String,
+    reason: String,
+}
+
+/// The document of `--format json`.
+#[derive(Debug, Serialize)]
+struct Report {
+    store: String,
+    /// Whether nothing unsafe was found.
+    safe: bool,
+    /// How many doubts were cleared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cleared: Option<usize>,
+    findings: Vec<FindingView>,
+}
+
+#[derive(Debug, Serialize)]
+struct FindingView {
+    code: &'static str,
+    severity: &'static str,
+    what: String,
+    meaning: &'static str,
+    next_step: String,
+}
+
+impl Settings {
+    pub(crate) fn resolve(flags: DoctorFlags, file: &File) -> Result<Self, UsageError> {
+        let store = file.store_or(flags.store.store.as_deref())?;
+        let expect_standby = flags.expect_standby.or_else(|| file.doctor.expect_standby.clone());
+        let clearing = flags.reason.filter(|_| flags.clear_doubt).map(|reason| Clearing {
+            actor: flags.actor.unwrap_or_else(|| "unknown".to_owned()),
+            reason,
+        });
+        let is_file = matches!(store, StoreUrl::Sqlite(_));
+        for (asked, flag) in [
+            (expect_standby.is_some(), "--expect-standby: an SQLite file has no standby"),
+            (clearing.is_some(), "--clear-doubt: an SQLite file is never in doubt"),
+        ] {
+            if is_file && asked {
+                return Err(UsageError::new(format!("{flag}; leave it out")));
+            }
+        }
+        let (open_for_max, format) = (flags.open_for_max, flags.format.format);
+        Ok(Self { store, expect_standby, open_for_max, clearing, format })
+    }
+}
+
+pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
+    opening::runtime()?.block_on(async {
+        let (findings, cleared) = match &settings.store {
+            StoreUrl::Sqlite(path) => {
+                check_there(&settings.store)?;
+                let store = SqliteStore::open_read_only(path).map_err(|error| unopened(&error))?;
+                let findings = doctor::sqlite(&store, path).await?;
+                (with_records(&store, findings).await?, None)
+            }
+            StoreUrl::Postgres(url) => examine_postgres(url, settings).await?,
+        };
+        let safe = findings.iter().all(|finding| finding.severity != Severity::Unsafe);
+        say(settings, findings, safe, cleared)?;
+        Ok(if safe { Exit::Done } else { Exit::Unsafe })
+    })
+}
+
+async fn examine_postgres(
+    url: &str,
+    settings: &Settings,
+) -> anyhow::Result<(Vec<Finding>, Option<usize>)> {
+    let opened = match &settings.clearing {
+        Some(_) => PostgresStore::connect(url).await,
+        None => PostgresStore::connect_read_only(url).await,
+    };
+    let store = opened.map_err(|error| unopened(&error))?;
+    let cleared = match &settings.clearing {
+        Some(Clearing { actor, reason }) => Some(store.clear_doubts(actor, reason).await?),
+        None => None,
+    };
+    let expected = Expected {
+        standby: settings.expect_standby.clone(),
+        port: settings.store.port(),
+        open_for_max: settings.open_for_max,
+    };
+    let findings = doctor::postgres(&store, &expected).await?;
+    let findings = with_records(&store, findings).await?;
+    store.close().await;
+    Ok((findings, cleared))
+}
+
+async fn with_records(
+    store: &dyn Store,
+    mut findings: Vec<Finding>,
+) -> anyhow::Result<Vec<Finding>> {
+    findings.extend(records::look(store).await?);
+    findings.sort_by_key(|finding| finding.severity);
+    Ok(findings)
+}
+
+fn say(
+    settings: &Settings,
+    findings: Vec<Finding>,
+    safe: bool,
+    cleared: Option<usize>,
+) -> anyhow::Result<()> {
+    match settings.format {
+        Format::Json => {
+            let store = settings.store.to_string();
+            let findings = findings.into_iter().map(FindingView::of).collect();
+            output::document(&Report { store, safe, cleared, findings })
+        }
+        Format::Table => {
+            let mut text = String::new();
+            if let Some(cleared) = cleared {
+                text = format!("doubts cleared: {cleared}\n\n");
+            }
+            text.extend(findings.iter().map(for_people));
+            text.push_str(if safe { "nothing unsafe was found\n" } else { "UNSAFE: see above\n" });
+            output::data(&text)
+        }
+    }
+}
+
+fn for_people(finding: &Finding) -> String {
+    let Finding { code, severity, what, meaning, next_step } = finding;
+    let (what, next_step) = (printable(what), printable(next_step));
+    format!("{severity}: {code}: {what}\n  means: {meaning}\n  next:  {next_step}\n\n")
+}
+
+impl FindingView {
+    fn of(finding: Finding) -> Self {
+        let Finding { code, severity, what, meaning, next_step } = finding;
+        Self { code, severity: severity.as_str(), what, meaning, next_step }
+    }
+}

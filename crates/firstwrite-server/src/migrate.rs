@@ -1,0 +1,96 @@
+//! `firstwrite migrate`: creates a store's tables, or brings them up to date.
+
+use anyhow::Context as _;
+use firstwrite_store::{
+    Migrated, PostgresOptions, PostgresStore, SchemaName, SqliteStore, dump, grants, migrate,
+};
+
+use crate::command::{Exit, MigrateFlags};
+use crate::config::{File, StoreUrl, UsageError};
+use crate::opening::{self, unopened};
+use crate::output;
+
+/// What is going to be migrated.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    store: StoreUrl,
+    /// What the tables' schema is called.
+    schema: SchemaName,
+    grant_to: Option<String>,
+    effect: Effect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// Do it.
+    Apply,
+    /// Print what would be done.
+    Dump,
+}
+
+impl Settings {
+    pub(crate) fn resolve(flags: MigrateFlags, file: &File) -> Result<Self, UsageError> {
+        let mut store = file.store_or(flags.store.store.as_deref())?;
+        if let (StoreUrl::Sqlite(_), Some(_)) =
+            (&store, flags.schema.as_ref().or(flags.grant_to.as_ref()))
+        {
+            let message = "--schema and --grant-to are for PostgreSQL; an SQLite file has neither";
+            return Err(UsageError::new(message));
+        }
+        let named = flags.schema.or_else(|| store.parameter("schema").map(str::to_owned));
+        let schema = match &named {
+            Some(name) => SchemaName::new(name)
+                .map_err(|error| UsageError::new(format!("--schema: {error}")))?,
+            None => SchemaName::default(),
+        };
+        store = store.with_parameter("schema", schema.as_str());
+        let effect = if flags.dump { Effect::Dump } else { Effect::Apply };
+        Ok(Self { store, schema, grant_to: flags.grant_to, effect })
+    }
+}
+
+pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
+    match (&settings.store, settings.effect) {
+        (StoreUrl::Sqlite(_), Effect::Dump) => output::data(SqliteStore::schema())?,
+        (StoreUrl::Sqlite(_), Effect::Apply) => {
+            output::data(
+                "nothing to do: an SQLite file brings itself up to date when it is opened\n",
+            )?;
+        }
+        (StoreUrl::Postgres(_), Effect::Dump) => {
+            let mut sql = dump(&settings.schema);
+            if let Some(role) = &settings.grant_to {
+                sql.push_str(&grants(&settings.schema, role));
+            }
+            output::data(&sql)?;
+        }
+        (StoreUrl::Postgres(url), Effect::Apply) => {
+            opening::runtime()?.block_on(apply(url, settings))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn apply(url: &str, settings: &Settings) -> anyhow::Result<()> {
+    let Settings { schema, grant_to, .. } = settings;
+    let migrated = migrate(url, PostgresOptions::default()).await;
+    let Migrated { from, to, .. } = migrated.map_err(|error| unopened(&error))?;
+    output::data(&match from {
+        0 => format!("created schema {schema}, version {to}\n"),
+        from if from == to => format!("schema {schema} is at version {to}; nothing to do\n"),
+        from => format!("brought schema {schema} from version {from} to {to}\n"),
+    })?;
+    if let Some(role) = grant_to {
+        let opened = PostgresStore::connect(url).await.map_err(|error| unopened(&error))?;
+        let granted = async {
+            opened.pool().get().await?.batch_execute(&grants(schema, role)).await?;
+            anyhow::Ok(())
+        };
+        granted.await.with_context(|| {
+            format!("cannot let {role} use schema {schema}; check the role's name and your rights")
+        })?;
+        opened.close().await;
+        output::data(&format!("{role} may use it\n"))?;
+    }
+    Ok(())
+}

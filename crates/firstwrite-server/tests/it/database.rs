@@ -1,0 +1,101 @@
+//! A database of its own for each test on PostgreSQL, dropped at the end.
+
+use std::collections::hash_map::RandomState;
+use std::env;
+use std::hash::BuildHasher as _;
+
+use firstwrite_store::tokio_postgres::NoTls;
+
+/// Names the server, as `postgres://USER@HOST:PORT/DATABASE`.
+const ADDRESS: &str = "FIRSTWRITE_TEST_POSTGRES";
+
+/// A database; dropped with this.
+pub(crate) struct Database {
+    server: String,
+    name: String,
+    pub(crate) url: String,
+}
+
+/// Runs each of these as a test of its own on every store that can be had; those after `postgres:`
+/// only there, where it is skipped, and says so, if no server is named.
+macro_rules! on_every_store {
+    ($($name:ident,)* $(; postgres: $($more:ident,)*)?) => {
+        mod sqlite {
+            $(#[test] fn $name() { super::$name(&crate::process::Folder::new()); })*
+        }
+        crate::database::on_postgres!($($name,)* $($($more,)*)?);
+    };
+}
+
+/// Runs each of these as a test on PostgreSQL.
+macro_rules! on_postgres {
+    ($($name:ident,)*) => {
+        mod postgres {
+            $(#[test] fn $name() {
+                if let Some(folder) = crate::process::Folder::on_postgres() {
+                    super::$name(&folder);
+                }
+            })*
+        }
+    };
+}
+
+pub(crate) use {on_every_store, on_postgres};
+
+impl Database {
+    /// A new, empty one; `None`, and a line that says so, if there is no server to have it on.
+    pub(crate) fn create() -> Option<Self> {
+        let Ok(server) = env::var(ADDRESS) else {
+            let required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
+            assert!(!required, "postgres is required, and {ADDRESS} is not set");
+            say_skipped();
+            return None;
+        };
+        let name = format!("firstwrite_server_{:016x}", RandomState::new().hash_one(0));
+        run(&server, &[&format!("CREATE DATABASE {name}")]);
+        let (place, query) = server.split_once('?').unwrap_or((&server, ""));
+        let (place, _) = place.rsplit_once('/').expect("the address names a database");
+        let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+        let url = format!("{place}/{name}{query}");
+        Some(Self { server, name, url })
+    }
+
+    /// Runs statements, one after the other.
+    pub(crate) fn run(&self, statements: &[&str]) {
+        run(&self.url, statements);
+    }
+
+    /// Runs statements on the server, outside of this database.
+    pub(crate) fn run_outside(&self, statements: &[&str]) {
+        run(&self.server, statements);
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a test that did not run must say so")]
+fn say_skipped() {
+    println!("skipped: postgres ({ADDRESS} is not set)");
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        run(&self.server, &[&format!("DROP DATABASE {} WITH (FORCE)", self.name)]);
+    }
+}
+
+fn run(url: &str, statements: &[&str]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (client, connection) =
+            firstwrite_store::tokio_postgres::connect(url, NoTls).await.unwrap();
+        let connection = tokio::spawn(connection);
+        for statement in statements {
+            client.batch_execute(statement).await.unwrap();
+        }
+        drop(client);
+        connection.await.unwrap().unwrap();
+    });
+}

@@ -1,0 +1,119 @@
+//! The doctor from outside: its exit codes and what it prints. What it finds in a server is tested
+//! with the store.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::database::{Database, on_postgres};
+use crate::open_records::{document, leave_lapsed_records, leave_open_records};
+use crate::process::{Folder, firstwrite, stderr, stdout};
+
+on_postgres! {
+    a_store_that_is_well_is_said_to_be,
+    commits_that_are_not_flushed_are_unsafe,
+    a_standby_that_is_expected_and_not_there_is_unsafe,
+    more_connections_than_there_is_room_for_are_named,
+    records_that_wait_for_proof_are_counted,
+    clearing_doubts_needs_a_reason_and_says_how_many,
+}
+
+/// What was found: the exit code and the findings as `severity code`.
+fn examine(folder: &Folder, more: &[&str]) -> (Option<i32>, Vec<String>, Value) {
+    let command = &mut firstwrite(folder);
+    command.args(["doctor", "--store", folder.store(), "--format", "json"]).args(more);
+    let output = command.output().unwrap();
+    let report = document(&output);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let findings = report["findings"].as_array().unwrap().iter();
+    let named = |finding: &Value| {
+        for member in ["what", "meaning", "next_step"] {
+            assert!(!text(&finding[member]).is_empty(), "{finding}");
+        }
+        format!("{} {}", text(&finding["severity"]), text(&finding["code"]))
+    };
+    (output.status.code(), findings.map(named).collect(), report)
+}
+
+/// Whether exactly these are found, notes left aside.
+fn check(folder: &Folder, more: &[&str], exit: i32, expected: &[&str]) -> Value {
+    let (code, findings, report) = examine(folder, more);
+    let serious: Vec<_> = findings.iter().filter(|found| !found.starts_with("note ")).collect();
+    assert_eq!(serious, expected, "{report:#}");
+    assert_eq!(code, Some(exit), "{report:#}");
+    assert_eq!(report["safe"], exit == 0);
+    report
+}
+
+fn database(folder: &Folder) -> &Database {
+    assert!(folder.run(&["migrate", "--store", folder.store()]).status.success());
+    folder.database()
+}
+
+fn a_store_that_is_well_is_said_to_be(folder: &Folder) {
+    database(folder);
+    check(folder, &[], 0, &[]);
+    let text = folder.run(&["doctor", "--store", folder.store()]);
+    assert!(stdout(&text).contains("note: server-version: PostgreSQL "), "{}", stdout(&text));
+    assert!(stdout(&text).ends_with("nothing unsafe was found\n"), "{}", stdout(&text));
+}
+
+fn commits_that_are_not_flushed_are_unsafe(folder: &Folder) {
+    let database = database(folder);
+    let name = database.name();
+    database.run(&[&format!("ALTER DATABASE {name} SET synchronous_commit = off")]);
+    let found = ["unsafe synchronous-commit", "unsafe synchronous-commit-exception"];
+    let report = check(folder, &[], 6, &found);
+    assert!(report["findings"][1]["what"].as_str().unwrap().contains(name), "{report:#}");
+    let text = folder.run(&["doctor", "--store", folder.store()]);
+    assert_eq!(text.status.code(), Some(6));
+    assert!(stdout(&text).ends_with("UNSAFE: see above\n"), "{}", stdout(&text));
+}
+
+fn a_standby_that_is_expected_and_not_there_is_unsafe(folder: &Folder) {
+    database(folder);
+    let report = check(folder, &["--expect-standby", "two"], 6, &["unsafe standby"]);
+    assert!(report["findings"][0]["what"].as_str().unwrap().contains("no standby at all"));
+    fs::write(folder.path().join("f.toml"), "[doctor]\nexpect_standby = 'two'\n").unwrap();
+    check(folder, &["--config", "f.toml"], 6, &["unsafe standby"]);
+}
+
+fn more_connections_than_there_is_room_for_are_named(folder: &Folder) {
+    let database = database(folder);
+    database.run(&[&format!("ALTER DATABASE {} CONNECTION LIMIT 5", database.name())]);
+    check(folder, &[], 0, &["trouble connections"]);
+}
+
+fn records_that_wait_for_proof_are_counted(folder: &Folder) {
+    leave_open_records(folder);
+    leave_lapsed_records(folder, 1);
+    let report = check(folder, &[], 0, &["trouble uncertain-records"]);
+    let what = report["findings"][0]["what"].as_str().unwrap();
+    assert!(what.starts_with("1 records wait for proof"), "{what}");
+}
+
+fn clearing_doubts_needs_a_reason_and_says_how_many(folder: &Folder) {
+    database(folder);
+    let unexplained = folder.run(&["doctor", "--store", folder.store(), "--clear-doubt"]);
+    assert_eq!(unexplained.status.code(), Some(2));
+    let clear = ["--clear-doubt", "--reason", "nothing is missing", "--actor", "ada"];
+    assert_eq!(check(folder, &clear, 0, &[])["cleared"], 0);
+    let text = folder.run(&[&["doctor", "--store", folder.store()][..], &clear].concat());
+    assert!(stdout(&text).starts_with("doubts cleared: 0\n"), "{}", stdout(&text));
+}
+
+#[test]
+fn an_sqlite_file_is_looked_at_beside_its_service() {
+    let folder = Folder::new();
+    let demo = folder.demo(&[]);
+    // Temporary folders may lie in memory, which is said, and no fault of the file's.
+    let (_, findings, report) = examine(&folder, &[]);
+    assert!(findings.contains(&"note synchronous".to_owned()), "{report:#}");
+    assert!(!findings.iter().any(|found| found.contains("journal-mode")), "{report:#}");
+    assert_eq!(demo.payment_count(), 0);
+    for flags in [&["--expect-standby", "a"][..], &["--clear-doubt", "--reason", "r"]] {
+        let refused = folder.run(&[&["doctor", "--store", "sqlite:demo.db"][..], flags].concat());
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}");
+        assert_eq!(stderr(&refused).lines().count(), 1, "{}", stderr(&refused));
+    }
+}

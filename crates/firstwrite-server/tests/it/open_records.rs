@@ -1,0 +1,96 @@
+//! Records that a service without transactions may leave behind, and the commands that look at them.
+
+use std::process::Output;
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::protocol::{self, Reserved};
+use firstwrite_core::{
+    Fingerprint, FingerprintRules, Key, OnLostAnswer, Parts, Policy, RecordId, Request, Store,
+    Tenant,
+};
+use firstwrite_store::{Access, PostgresOptions, migrate};
+use serde_json::Value;
+
+use crate::process::{Folder, firstwrite, stderr, stdout};
+
+/// Runs `firstwrite keys …` on the folder's store.
+pub(crate) fn keys(folder: &Folder, arguments: &[&str]) -> Output {
+    let command = &mut firstwrite(folder);
+    command.args(["keys", "--store", folder.store()]).args(arguments).output().unwrap()
+}
+
+pub(crate) fn json(folder: &Folder, arguments: &[&str]) -> Value {
+    document(&keys(folder, &[arguments, &["--format", "json"]].concat()))
+}
+
+/// The document that a command printed.
+pub(crate) fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {} {}", stdout(output), stderr(output)))
+}
+
+/// Leaves a reserved record behind, under the key `held`, and an uncertain one, under `lost`.
+pub(crate) fn leave_open_records(folder: &Folder) {
+    let policy = Policy { lease: Duration::from_hours(1), ..Policy::default() };
+    with_store(folder, async |store| {
+        for key in ["held", "lost"] {
+            let reserved = protocol::reserve(&*store, &request(key), &policy, 7).await.unwrap();
+            let Reserved::Granted(reservation) = reserved else { panic!("{key} is taken") };
+            if key == "lost" {
+                protocol::mark_uncertain(&*store, reservation).await.unwrap();
+            }
+        }
+    });
+}
+
+/// Leaves reserved records behind whose leases have run out: so many of each kind.
+pub(crate) fn leave_lapsed_records(folder: &Folder, count: usize) {
+    with_store(folder, async |store| {
+        for on_lost_answer in [OnLostAnswer::Resend, OnLostAnswer::Uncertain] {
+            let policy =
+                Policy { lease: Duration::from_millis(1), on_lost_answer, ..Policy::default() };
+            for number in 0..count {
+                let request = request(&format!("{on_lost_answer:?}-{number}"));
+                let reserved = protocol::reserve(&*store, &request, &policy, 7).await.unwrap();
+                assert!(matches!(reserved, Reserved::Granted(_)), "{reserved:?}");
+            }
+        }
+        // By the store's own clock, so that nothing depends on how fast the machine is.
+        let last = store.now().await.unwrap().plus(Duration::from_millis(2));
+        while store.now().await.unwrap() < last {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+/// Opens the folder's store, tables included, uses it and closes it.
+fn with_store(folder: &Folder, work: impl AsyncFnOnce(Arc<dyn Store>)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let url = match folder.store().strip_prefix("sqlite:") {
+        Some(file) => format!("sqlite:{}", folder.path().join(file).display()),
+        None => folder.store().to_owned(),
+    };
+    runtime.block_on(async {
+        if url.starts_with("postgres") {
+            migrate(&url, PostgresOptions::default()).await.unwrap();
+        }
+        let store = firstwrite_store::open(&url, Access::Write).await.unwrap();
+        work(store).await;
+    });
+}
+
+fn request(key: &str) -> Request {
+    let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new(key).unwrap());
+    let id = RecordId::of(&tenant, &key);
+    let parts = Parts {
+        method: &axum::http::Method::POST,
+        authority: "localhost",
+        path: "/payments",
+        query: None,
+        headers: &axum::http::HeaderMap::new(),
+        body: b"{}",
+    };
+    let fingerprint = Fingerprint::of(&parts, &FingerprintRules::default(), None, &id);
+    Request { id, tenant, key, operation: Arc::from("POST /payments"), fingerprint }
+}
