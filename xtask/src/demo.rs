@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -24,10 +25,21 @@ pub(crate) enum Build {
     Release,
 }
 
+/// What the demo's store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// A file.
+    Sqlite,
+    /// A server, started by the task.
+    Postgres,
+}
+
 /// What is needed to start the demo again and again on the same data.
 pub(crate) struct Stage<'a> {
     binary: PathBuf,
     folder: PathBuf,
+    /// The address of the store, as the demo takes it.
+    store: String,
     guard: &'a Guard,
 }
 
@@ -65,8 +77,20 @@ impl Build {
     }
 }
 
+impl FromStr for Backend {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "sqlite" => Ok(Self::Sqlite),
+            "postgres" => Ok(Self::Postgres),
+            _ => Err(()),
+        }
+    }
+}
+
 impl<'a> Stage<'a> {
-    /// Builds the demo and makes an empty folder for it.
+    /// Builds the demo and makes an empty folder for it, with a SQLite file as its store.
     pub(crate) fn new(
         workspace: &Workspace,
         build: Build,
@@ -77,7 +101,13 @@ impl<'a> Stage<'a> {
         let folder = workspace.target.join("xtask").join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make the folder {}", workspace.spoken(&folder)))?;
-        Ok(Self { binary, folder, guard })
+        let store = format!("sqlite:{}", folder.join("demo.db").display());
+        Ok(Self { binary, folder, store, guard })
+    }
+
+    /// The same with another store.
+    pub(crate) fn on(self, store: String) -> Self {
+        Self { store, ..self }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -90,7 +120,7 @@ impl<'a> Stage<'a> {
         let output = open_log(&log)?;
         let mut command = Command::new(&self.binary);
         command.arg("demo").args(["--listen", &format!("127.0.0.1:{port}")]);
-        command.arg("--store").arg(format!("sqlite:{}", self.folder.join("demo.db").display()));
+        command.args(["--store", &self.store]);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let started = Stopwatch::start();
         let child = command.current_dir(&self.folder).spawn().context("cannot start the demo")?;
@@ -100,6 +130,13 @@ impl<'a> Stage<'a> {
         }
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Ok(Demo { child, running, guard: self.guard, log, address, started })
+    }
+
+    /// Another command of the same program on the same store, run to its end.
+    pub(crate) fn run(&self, name: &str, words: &[&str]) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.binary);
+        command.arg(name).args(["--store", &self.store]).args(words);
+        process::run(command.current_dir(&self.folder))
     }
 
     /// Deletes the folder; not called after a failure, when the data is evidence.

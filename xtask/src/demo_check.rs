@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use crate::args::Args;
 use crate::clock::wait_until;
-use crate::demo::{Build, Stage, free_port};
+use crate::demo::{Backend, Build, Stage, free_port};
 use crate::guard::Guard;
 use crate::http::Response;
 use crate::packages::{self, CURL};
+use crate::postgres::{self, Node};
 use crate::workspace::Workspace;
 
 pub(crate) const HELP: &str = "\
@@ -20,6 +21,7 @@ Starts the demo in an empty folder and runs the three curl commands it prints, t
 printed: the first pays (201), the second replays it byte for byte, the third reuses the key for another
 payment and is refused (422, key-reused). Then kill -9, start again, and the second must still replay.
 
+  --store S   sqlite (default) or postgres: a server of its own, started by this task
   --release   check the release build";
 
 /// The promise is one second; a loaded machine gets more before it counts as a failure.
@@ -29,15 +31,34 @@ const COMMANDS_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     let build = Build::of(args.flag("--release"));
+    let backend = args.value("--store")?.unwrap_or(Backend::Sqlite);
     args.finish()?;
     packages::ensure(&[CURL])?;
-    check(workspace, build, &Guard::start()?)
+    check(workspace, build, backend, &Guard::start()?)
 }
 
-pub(crate) fn check(workspace: &Workspace, build: Build, guard: &Guard) -> anyhow::Result<()> {
-    let stage = Stage::new(workspace, build, "demo-check", guard)?;
+pub(crate) fn check(
+    workspace: &Workspace,
+    build: Build,
+    backend: Backend,
+    guard: &Guard,
+) -> anyhow::Result<()> {
+    let name = match backend {
+        Backend::Sqlite => "demo-check",
+        Backend::Postgres => "demo-check-postgres",
+    };
+    let mut stage = Stage::new(workspace, build, name, guard)?;
     let evidence = workspace.spoken(stage.folder());
+    let mut server = None;
+    if backend == Backend::Postgres {
+        packages::ensure(&[postgres::SERVER])?;
+        let node = server.insert(Node::create("postgres", stage.folder(), &[], guard)?);
+        node.start()?;
+        node.wait_until_ready()?;
+        stage = stage.on(node.address());
+    }
     check_on(&stage).with_context(|| format!("see {evidence}"))?;
+    drop(server);
     stage.clear();
     Ok(())
 }

@@ -1,7 +1,13 @@
-//! Tasks that only hand their words on to a program of the workspace.
+//! Tasks that hand their words on to a program of the workspace.
+
+use std::process::Command;
 
 use crate::args::{Args, Usage};
 use crate::demo::Build;
+use crate::guard::Guard;
+use crate::packages;
+use crate::place::delete;
+use crate::postgres::{self, Node};
 use crate::process;
 use crate::workspace::Workspace;
 
@@ -14,13 +20,24 @@ Runs the same example as `sim` with `--model`: every order of events of a small 
 All words are handed on.";
 
 pub(crate) const BENCH_HELP: &str = "\
-Runs one measurement; words after its name are handed on. Without a name, lists them.";
+Runs one measurement; words after its name are handed on. Without a name, lists them.
+
+Those on PostgreSQL get a server of their own, with durable settings and 2 GB of buffers, in
+FIRSTWRITE_TEST_POSTGRES, and the path of pgbench in FIRSTWRITE_BENCH_PGBENCH.";
 
 /// One measurement: what to type, where it lives, what it tells.
 struct Bench {
     name: &'static str,
     package: &'static str,
     measures: &'static str,
+    server: Server,
+}
+
+/// What a measurement needs besides itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Server {
+    Nothing,
+    Postgres,
 }
 
 const BENCHES: &[Bench] = &[
@@ -28,11 +45,37 @@ const BENCHES: &[Bench] = &[
         name: "layer",
         package: "firstwrite",
         measures: "what the layer adds to a request: fresh, replay and unprotected side by side",
+        server: Server::Nothing,
     },
     Bench {
         name: "sqlite",
         package: "firstwrite-store",
         measures: "the SQLite store: reservations, completions and replays per second",
+        server: Server::Nothing,
+    },
+    Bench {
+        name: "golden",
+        package: "firstwrite-store",
+        measures: "atomic handlers on PostgreSQL beside unprotected and two-phase ones",
+        server: Server::Postgres,
+    },
+    Bench {
+        name: "reserve",
+        package: "firstwrite-store",
+        measures: "batched reservations, completions and replays on PostgreSQL beside pgbench",
+        server: Server::Postgres,
+    },
+    Bench {
+        name: "reap",
+        package: "firstwrite-store",
+        measures: "what reaping costs reservations on PostgreSQL",
+        server: Server::Postgres,
+    },
+    Bench {
+        name: "storage",
+        package: "firstwrite-store",
+        measures: "bytes per key on PostgreSQL, tables and indexes",
+        server: Server::Postgres,
     },
 ];
 
@@ -58,7 +101,7 @@ pub(crate) fn run_sim(workspace: &Workspace, build: Build, words: &[&str]) -> an
 
 pub(crate) fn bench(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     let Some(name) = args.word() else {
-        for Bench { name, package, measures } in BENCHES {
+        for Bench { name, package, measures, .. } in BENCHES {
             println!("{name:<8} {measures} ({package})");
         }
         return Ok(());
@@ -69,5 +112,31 @@ pub(crate) fn bench(workspace: &Workspace, mut args: Args) -> anyhow::Result<()>
     };
     let mut command = workspace.cargo();
     command.args(["bench", "--package", bench.package, "--bench", bench.name]);
-    process::run(command.arg("--").args(args.rest()))
+    match bench.server {
+        Server::Nothing => process::run(command.arg("--").args(args.rest())),
+        Server::Postgres => {
+            command.args(["--features", "postgres,sqlx", "--"]).args(args.rest());
+            on_postgres(workspace, &mut command)
+        }
+    }
+}
+
+/// Runs a measurement on a server of its own.
+fn on_postgres(workspace: &Workspace, command: &mut Command) -> anyhow::Result<()> {
+    packages::ensure(&[postgres::SERVER, postgres::PGBENCH, postgres::PSQL])?;
+    // Built before the server runs: neither disturbs the other.
+    let mut build = workspace.cargo();
+    build.args(command.get_args().take_while(|word| *word != "--")).arg("--no-run");
+    process::run(&mut build)?;
+    let guard = Guard::start()?;
+    let folder = workspace.target.join("xtask").join(format!("bench-{}", std::process::id()));
+    let mut server = Node::create("postgres", &folder, &[postgres::MEASURED], &guard)?;
+    server.start()?;
+    server.wait_until_ready()?;
+    command.env("FIRSTWRITE_TEST_POSTGRES", server.address());
+    command.env("FIRSTWRITE_BENCH_PGBENCH", postgres::program("pgbench")?);
+    let outcome = process::run(command);
+    drop(server);
+    delete(&folder);
+    outcome
 }

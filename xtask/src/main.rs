@@ -10,14 +10,18 @@
 
 mod args;
 mod ci;
+mod clients;
 mod clock;
 mod crash;
 mod demo;
 mod demo_check;
+mod failover;
 mod forward;
 mod guard;
 mod http;
 mod packages;
+mod place;
+mod postgres;
 mod process;
 mod random;
 mod services;
@@ -67,21 +71,28 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "services",
-        usage: "up|down|status [postgres|mariadb|redis ...]",
+        usage: "up|down|status [postgres|pgbouncer|pgbouncer-new|mariadb|redis ...]",
         about: "database servers on loopback, in private folders and on private ports",
         details: services::HELP,
         run: services::run,
     },
     Task {
         name: "crash",
-        usage: "[--kills N] [--seconds MAX] [--seed S] [--release]",
-        about: "kill -9 the demo under load; count payments and compare answers",
+        usage: "[--store S] [--victim V] [--unsafe-commit] [--kills N] [--seconds MAX] [--seed S] [--release]",
+        about: "kill -9 the demo or its database under load; count payments and compare answers",
         details: crash::HELP,
         run: crash::run,
     },
     Task {
+        name: "failover",
+        usage: "[--failovers N] [--behind [--restart-service]] [--seed S] [--release]",
+        about: "kill -9 a primary under load, promote its standby; count payments and compare answers",
+        details: failover::HELP,
+        run: failover::run,
+    },
+    Task {
         name: "demo-check",
-        usage: "[--release]",
+        usage: "[--store S] [--release]",
         about: "run the commands the demo prints, exactly as printed",
         details: demo_check::HELP,
         run: demo_check::run,
@@ -102,7 +113,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        usage: "[layer|sqlite [...]]",
+        usage: "[layer|sqlite|golden|reserve|reap|storage [...]]",
         about: "measurements; without a name, lists them",
         details: forward::BENCH_HELP,
         run: forward::bench,

@@ -26,6 +26,15 @@ pub(crate) const C_COMPILER: Need =
 /// The demo prints curl commands, and the check runs them as printed.
 pub(crate) const CURL: Need = Need { program: "curl", packages: &["curl"], find: None };
 
+/// Examples in Python talk to `PostgreSQL` through it; Debian's own interpreter is the one that finds it.
+pub(crate) const PSYCOPG: Need =
+    Need { program: "psycopg", packages: &["python3", "python3-psycopg"], find: Some(psycopg) };
+
+/// Makes the certificate of a server that speaks TLS.
+pub(crate) const OPENSSL: Need = Need { program: "openssl", packages: &["openssl"], find: None };
+
+const PYTHON: &str = "/usr/bin/python3";
+
 impl Need {
     pub(crate) fn is_met(&self) -> bool {
         match self.find {
@@ -58,6 +67,12 @@ pub(crate) fn ensure(needs: &[Need]) -> anyhow::Result<()> {
         None => Ok(()),
         Some(need) => bail!("{wanted} is installed, yet there is no {}", need.program),
     }
+}
+
+/// A library is there when it can be imported.
+fn psycopg() -> Option<PathBuf> {
+    let is_there = process::succeeds(Command::new(PYTHON).args(["-c", "import psycopg"]));
+    is_there.then(|| PathBuf::from(PYTHON))
 }
 
 fn apt_get() -> Command {

@@ -85,6 +85,13 @@ pub(crate) fn signal(pid: u32, name: &str) -> bool {
     succeeds(Command::new("sh").args(["-c", "kill -\"$1\" \"$2\"", "sh", name, &pid.to_string()]))
 }
 
+/// Sends a signal to several processes in one go. Some may have ended meanwhile: look again who is left.
+pub(crate) fn signal_all(pids: &[u32], name: &str) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "signal=$1; shift; kill -\"$signal\" \"$@\"", "sh", name]);
+    succeeds(command.args(pids.iter().map(u32::to_string)));
+}
+
 /// When a process was started, in the kernel's own count; `None` if it is gone.
 ///
 /// Together with the pid this names one process for as long as the machine runs: pids come round again.
@@ -133,6 +140,20 @@ mod tests {
         assert_eq!(parse_started_at(stat), Some(987_654));
         assert_eq!(parse_started_at(&stat.replace(" S ", " Z ")), None);
         assert!(started_at(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn one_that_is_gone_does_not_save_the_others() {
+        let reader = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "read x"]).stdin(Stdio::piped()).spawn().unwrap()
+        };
+        let (mut gone, mut one, mut other) = (reader(), reader(), reader());
+        gone.kill().unwrap();
+        gone.wait().unwrap();
+        signal_all(&[one.id(), gone.id(), other.id()], "KILL");
+        assert!(!one.wait().unwrap().success());
+        assert!(!other.wait().unwrap().success());
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! What a server needs is data and four small functions, one file per server; how servers are started,
 //! watched and stopped is the same for all and lives in `server.rs`.
 
+mod debian_root;
 mod mariadb;
+mod pgbouncer;
 mod postgres;
 mod redis;
 mod server;
@@ -14,19 +16,36 @@ use std::process::Command;
 use crate::args::{Args, Usage};
 use crate::guard::Guard;
 use crate::packages::{self, Need};
+use crate::place::Place;
 use crate::process;
 use crate::workspace::Workspace;
 use server::{Server, State};
 
 pub(crate) const HELP: &str = "\
-  up       installs (as root) and starts the named servers, or all; prints the environment to set
+  up       installs (as root) and starts the named servers, or all but the costly ones; prints the
+           environment to set
   status   says which run, and the environment to set
   down     stops the named servers, or all, and deletes their data
+
+  postgres        with the settings of a team that takes payments
+  pgbouncer       transaction mode, 8 sessions, in front of that PostgreSQL; starts it too
+  pgbouncer-new   the same with a version that follows prepared statements, from a private root of
+                  Debian's newest packages: costly (a minute, 150 MB, root), so only when named
+  mariadb, redis
+
+A server that stands in front of another is stopped with it.
 
 The servers listen on 127.0.0.1 only, on ports of their own, without passwords; their data lies below
 target/services. A task that needs servers starts its own and does not touch these.";
 
-const RECIPES: &[&Recipe] = &[&postgres::RECIPE, &mariadb::RECIPE, &redis::RECIPE];
+const RECIPES: &[&Recipe] =
+    &[&postgres::RECIPE, &pgbouncer::RECIPE, &pgbouncer::NEW, &mariadb::RECIPE, &redis::RECIPE];
+
+/// What the suites of every run need.
+pub(crate) const SUITES: &[&Recipe] = &[&postgres::RECIPE, &pgbouncer::RECIPE];
+/// The same, and what costs more than every run should pay.
+pub(crate) const SUITES_FULL: &[&Recipe] =
+    &[&postgres::RECIPE, &pgbouncer::RECIPE, &pgbouncer::NEW];
 
 /// How one kind of server is run.
 pub(crate) struct Recipe {
@@ -34,6 +53,10 @@ pub(crate) struct Recipe {
     /// The environment variable in which the suites look for its address.
     variable: &'static str,
     needs: &'static [Need],
+    /// The server it passes everything on to; started before it and stopped after it.
+    in_front_of: Option<&'static Recipe>,
+    /// Started only when it is named.
+    is_costly: bool,
     /// The user it runs as when we are root, for servers that refuse to be root.
     user: Option<&'static str>,
     /// The signal that ends it in good order.
@@ -47,14 +70,6 @@ pub(crate) struct Recipe {
     is_ready: fn(&Place) -> bool,
 }
 
-/// Where one server lives.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    folder: PathBuf,
-    port: u16,
-    user: Option<&'static str>,
-}
-
 /// Servers that live as long as this value.
 pub(crate) struct Services<'a> {
     servers: Vec<(Server, &'a Guard)>,
@@ -62,43 +77,27 @@ pub(crate) struct Services<'a> {
     folder: Option<PathBuf>,
 }
 
-impl Place {
-    /// A program, run as the user the server runs as.
-    fn command(&self, program: &Path) -> Command {
-        match self.user {
-            None => Command::new(program),
-            Some(user) => {
-                let mut command = Command::new("setpriv");
-                command.args([&format!("--reuid={user}"), &format!("--regid={user}")]);
-                command.arg("--init-groups").arg(program);
-                command
-            }
-        }
-    }
-
-    fn data(&self) -> PathBuf {
-        self.folder.join("data")
-    }
-}
-
 impl<'a> Services<'a> {
-    pub(crate) fn none() -> Self {
-        Self { servers: Vec::new(), folder: None }
-    }
-
     /// Installs what is missing and starts all of `recipes` below `folder`.
     pub(crate) fn start(
         recipes: &[&'static Recipe],
         folder: &Path,
         guard: &'a Guard,
     ) -> anyhow::Result<Self> {
-        install(recipes)?;
+        let recipes = with_those_behind(recipes);
+        install(&recipes)?;
         let mut services = Self { servers: Vec::new(), folder: Some(folder.to_owned()) };
         for recipe in recipes {
-            let server = Server::start(recipe, folder, |running| guard.watch(running))?;
+            let behind = recipe.in_front_of.and_then(|behind| services.port_of(behind));
+            let server = Server::start(recipe, folder, behind, |running| guard.watch(running))?;
             services.servers.push((server, guard));
         }
         Ok(services)
+    }
+
+    fn port_of(&self, recipe: &Recipe) -> Option<u16> {
+        let named = |(server, _): &&(Server, _)| server.recipe().name == recipe.name;
+        self.servers.iter().find(named).map(|(server, _)| server.port())
     }
 
     /// What the suites look for.
@@ -109,7 +108,7 @@ impl<'a> Services<'a> {
 
 impl Drop for Services<'_> {
     fn drop(&mut self) {
-        for (server, guard) in self.servers.drain(..) {
+        for (server, guard) in self.servers.drain(..).rev() {
             let running = server.running().clone();
             server.stop();
             guard.forget(&running);
@@ -125,11 +124,16 @@ impl Drop for Services<'_> {
 
 pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     let verb = args.word().unwrap_or_default();
-    let recipes = named(&args.rest())?;
+    let names = args.rest();
+    let recipes = named(&names)?;
     let folder = workspace.target.join("services");
     match verb.as_str() {
-        "up" => up(&recipes, &folder),
-        "down" => down(&recipes, &folder),
+        "up" if names.is_empty() => {
+            let usual: Vec<_> = recipes.into_iter().filter(|recipe| !recipe.is_costly).collect();
+            up(&usual, &folder)
+        }
+        "up" => up(&with_those_behind(&recipes), &folder),
+        "down" => down(&with_those_in_front(&recipes), &folder),
         "status" => {
             for recipe in recipes {
                 match State::read(recipe, &folder) {
@@ -158,12 +162,39 @@ fn named(names: &[String]) -> anyhow::Result<Vec<&'static Recipe>> {
     names.iter().map(find).collect()
 }
 
+/// Each after the one it stands in front of.
+fn with_those_behind(recipes: &[&'static Recipe]) -> Vec<&'static Recipe> {
+    let mut all: Vec<&'static Recipe> = Vec::new();
+    for recipe in recipes.iter().flat_map(|recipe| recipe.in_front_of.into_iter().chain([*recipe]))
+    {
+        if all.iter().all(|known| known.name != recipe.name) {
+            all.push(recipe);
+        }
+    }
+    all
+}
+
+/// Each after those that stand in front of it, which are of no use without it.
+fn with_those_in_front(recipes: &[&'static Recipe]) -> Vec<&'static Recipe> {
+    let is_named = |recipe: &Recipe| recipes.iter().any(|named| named.name == recipe.name);
+    let is_meant = |recipe: &Recipe| is_named(recipe) || recipe.in_front_of.is_some_and(is_named);
+    let mut meant: Vec<_> = RECIPES.iter().copied().filter(|recipe| is_meant(recipe)).collect();
+    meant.reverse();
+    meant
+}
+
 fn up(recipes: &[&'static Recipe], folder: &Path) -> anyhow::Result<()> {
     install(recipes)?;
     // Until a server is up and written down, an interrupted start must not leave it behind.
     let guard = Guard::start()?;
+    let mut started = Vec::new();
     for recipe in recipes {
         if let Some(state) = State::read(recipe, folder) {
+            // One whose server behind it is a new one knows the wrong port.
+            let is_stale = recipe.in_front_of.is_some_and(|behind| started.contains(&behind.name));
+            if is_stale {
+                state.running.stop();
+            }
             if state.running.is_alive() {
                 println!("# {} runs already, pid {}", recipe.name, state.running.pid);
                 tell(recipe.variable, &(recipe.address)(state.port));
@@ -171,11 +202,14 @@ fn up(recipes: &[&'static Recipe], folder: &Path) -> anyhow::Result<()> {
             }
             state.clear(recipe, folder);
         }
-        let server = Server::start(recipe, folder, |running| guard.watch(running))?;
+        let behind = recipe.in_front_of.and_then(|behind| State::read(behind, folder));
+        let behind = behind.map(|state| state.port);
+        let server = Server::start(recipe, folder, behind, |running| guard.watch(running))?;
         let (variable, address) = server.variable();
         println!("# {} is up, pid {}", recipe.name, server.running().pid);
         tell(variable, &address);
         guard.forget(&server.leave_running(folder)?);
+        started.push(recipe.name);
     }
     Ok(())
 }
@@ -220,14 +254,23 @@ mod tests {
         assert!(named(&["oracle".to_owned()]).err().unwrap().is::<Usage>());
     }
 
+    fn names(recipes: &[&Recipe]) -> Vec<&'static str> {
+        recipes.iter().map(|recipe| recipe.name).collect()
+    }
+
     #[test]
-    fn a_foreign_user_is_taken_on_by_setpriv() {
-        let mut place = Place { folder: "/x".into(), port: 1, user: None };
-        assert_eq!(process::spelled(&place.command(Path::new("/bin/initdb"))), "initdb");
-        place.user = Some("postgres");
-        assert_eq!(
-            process::spelled(&place.command(Path::new("/bin/initdb"))),
-            "setpriv --reuid=postgres --regid=postgres --init-groups /bin/initdb"
-        );
+    fn a_server_comes_after_the_one_it_stands_in_front_of() {
+        let asked = named(&["pgbouncer".to_owned(), "redis".to_owned()]).unwrap();
+        assert_eq!(names(&with_those_behind(&asked)), ["postgres", "pgbouncer", "redis"]);
+        assert_eq!(names(&with_those_behind(RECIPES)), names(RECIPES), "the list is in order");
+    }
+
+    #[test]
+    fn a_server_is_stopped_after_those_in_front_of_it() {
+        let asked = named(&["postgres".to_owned()]).unwrap();
+        let stopped = names(&with_those_in_front(&asked));
+        assert_eq!(stopped, ["pgbouncer-new", "pgbouncer", "postgres"]);
+        let asked = named(&["pgbouncer".to_owned()]).unwrap();
+        assert_eq!(names(&with_those_in_front(&asked)), ["pgbouncer"]);
     }
 }

@@ -7,37 +7,60 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 
 use crate::args::Args;
-use crate::demo::Build;
+use crate::crash::Scene;
+use crate::demo::{Backend, Build};
+use crate::failover::Service;
 use crate::guard::Guard;
-use crate::packages::{self, C_COMPILER, CURL};
-use crate::services::{Recipe, Services};
+use crate::packages::{self, C_COMPILER, CURL, PSYCOPG};
+use crate::services::{self, Recipe, Services};
 use crate::steps::{Counts, Row, Steps};
 use crate::workspace::Workspace;
-use crate::{crash, demo_check, forward, process, tidy};
+use crate::{crash, demo_check, failover, forward, postgres, process, tidy};
 use suites::SuiteReader;
 
 pub(crate) const HELP: &str = "\
 Installs what is missing (as root, from Debian packages; otherwise says what to install), starts the
-servers the suites need, and runs: tidy, all tests and doc tests with all features, the simulator, the
-demo's own commands, and a crash run. Nothing is left running, also after Ctrl-C.
+servers the suites need (PostgreSQL, PgBouncer), and runs: tidy, all tests and doc tests with all features,
+the simulator, the demo's own commands, crash runs on SQLite and PostgreSQL with their negative control,
+and failovers to a standby. Nothing is left running, also after Ctrl-C.
 
-  --full   more histories, more kills, release builds; for a release, not for every change
+  --full   more histories, more kills, release builds, a second PgBouncer that follows prepared
+           statements; for a release, not for every change
 
 The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,
 nothing was ignored, and something ran.";
-
-/// Servers the suites need. None yet: what they run on so far is a library.
-const SERVERS: &[&Recipe] = &[];
 
 /// How long the longer steps take.
 struct Size {
     histories: u64,
     kills: u64,
+    /// Of a database server, which takes its time to come back.
+    server_kills: u64,
+    failovers: u64,
     build: Build,
+    servers: &'static [&'static Recipe],
 }
 
-const SHORT: Size = Size { histories: 100_000, kills: 30, build: Build::Debug };
-const FULL: Size = Size { histories: 1_000_000, kills: 200, build: Build::Release };
+const SHORT: Size = Size {
+    histories: 100_000,
+    kills: 30,
+    server_kills: 8,
+    failovers: 2,
+    build: Build::Debug,
+    servers: services::SUITES,
+};
+
+const FULL: Size = Size {
+    histories: 1_000_000,
+    kills: 200,
+    server_kills: 60,
+    failovers: 10,
+    build: Build::Release,
+    servers: services::SUITES_FULL,
+};
+
+/// What the suites run besides servers: curl for the demo's commands, Python and psql for the examples.
+const PROGRAMS: [packages::Need; 4] = [C_COMPILER, CURL, PSYCOPG, postgres::PSQL];
 
 pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     let size = if args.flag("--full") { FULL } else { SHORT };
@@ -49,18 +72,21 @@ pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
 
 fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::Result<()> {
     let guard = Guard::start()?;
-    if !steps.check("programs from the system", || packages::ensure(&[C_COMPILER, CURL])) {
+    if !steps.check("programs from the system", || packages::ensure(&PROGRAMS)) {
         return Ok(());
     }
-    let mut services = Services::none();
-    if !SERVERS.is_empty() {
-        let folder = workspace.target.join("services").join(format!("run-{}", std::process::id()));
-        if !steps.check("servers", || {
-            services = Services::start(SERVERS, &folder, &guard)?;
-            Ok(())
-        }) {
-            return Ok(());
-        }
+    let mut services = None;
+    let mut servers = size.servers;
+    if !process::is_root() && servers.len() > services::SUITES.len() {
+        steps.skip("servers from a private root", "only root can enter one");
+        servers = services::SUITES;
+    }
+    let folder = workspace.target.join("services").join(format!("run-{}", std::process::id()));
+    if !steps.check("servers", || {
+        services = Some(Services::start(servers, &folder, &guard)?);
+        Ok(())
+    }) {
+        return Ok(());
     }
     steps.measure("tidy", || Ok(vec![Row::new("tidy", tidy::count(workspace)?)]));
     let mut names = BTreeMap::new();
@@ -69,17 +95,36 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
         Ok(())
     });
     if is_built {
-        steps.measure("cargo test", || run_tests(workspace, &names, &services));
+        let environment = services.as_ref().map(Services::environment).unwrap_or_default();
+        steps.measure("cargo test", || run_tests(workspace, &names, environment));
     }
     // The servers have done their part; the machine is small.
     drop(services);
     steps.check("simulator", || {
         forward::run_sim(workspace, size.build, &["--histories", &size.histories.to_string()])
     });
-    steps.check("demo check", || demo_check::check(workspace, size.build, &guard));
-    steps.check("crash run", || {
-        crash::check(workspace, &crash::Plan::of(size.kills, size.build), &guard)
-    });
+    for (name, backend) in
+        [("demo check", Backend::Sqlite), ("demo check on PostgreSQL", Backend::Postgres)]
+    {
+        steps.check(name, || demo_check::check(workspace, size.build, backend, &guard));
+    }
+    for (name, scene, kills) in [
+        ("crash run", Scene::Sqlite, size.kills),
+        ("crash run on PostgreSQL", Scene::Postgres, size.kills),
+        ("crash run of PostgreSQL", Scene::PostgresServer, size.server_kills),
+        ("crash run that must lose", Scene::Forgetful, size.server_kills),
+    ] {
+        let plan = crash::Plan::of(scene, kills, size.build);
+        steps.check(name, || crash::check(workspace, &plan, &guard));
+    }
+    let plan = failover::Plan::of(size.failovers, size.build);
+    steps.check("failover", || failover::check(workspace, &plan, &guard));
+    for (name, service) in [
+        ("failover that loses history", Service::Stays),
+        ("failover that loses history, and a restart", Service::Restarts),
+    ] {
+        steps.check(name, || failover::check_behind(workspace, size.build, service, &guard));
+    }
     Ok(())
 }
 
@@ -87,6 +132,9 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
 fn conclude(steps: &Steps) -> anyhow::Result<()> {
     let totals = steps.totals();
     println!("\n{}", steps.table());
+    for (name, reason) in &steps.skipped {
+        println!("skipped: {name}, {reason}");
+    }
     for problem in &steps.problems {
         println!("failed: {problem}");
     }
@@ -117,11 +165,11 @@ fn build_tests(workspace: &Workspace) -> anyhow::Result<BTreeMap<String, String>
 fn run_tests(
     workspace: &Workspace,
     names: &BTreeMap<String, String>,
-    services: &Services<'_>,
+    environment: Vec<(&'static str, String)>,
 ) -> anyhow::Result<Vec<Row>> {
     let mut command = workspace.cargo();
     command.args(["test", "--workspace", "--all-features", "--no-fail-fast"]);
-    command.envs(services.environment());
+    command.envs(environment);
     // A suite that cannot reach its server fails instead of passing without having run.
     command.env("FIRSTWRITE_TEST_REQUIRE", "all");
     command.env("CARGO_TERM_COLOR", "never");

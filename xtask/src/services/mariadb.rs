@@ -5,8 +5,9 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::{Place, Recipe};
+use super::Recipe;
 use crate::packages::Need;
+use crate::place::Place;
 use crate::process;
 
 /// Made at the first start; the server's own tables are no place for ours.
@@ -19,6 +20,8 @@ pub(super) const RECIPE: Recipe = Recipe {
         Need { program: "mariadbd", packages: &["mariadb-server"], find: None },
         Need { program: "mariadb-admin", packages: &["mariadb-client"], find: None },
     ],
+    in_front_of: None,
+    is_costly: false,
     user: Some("mysql"),
     signal: "TERM",
     address: |port| format!("mysql://root@127.0.0.1:{port}/{DATABASE}"),

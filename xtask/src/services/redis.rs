@@ -4,8 +4,9 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::{Place, Recipe};
+use super::Recipe;
 use crate::packages::Need;
+use crate::place::Place;
 use crate::process;
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -15,6 +16,8 @@ pub(super) const RECIPE: Recipe = Recipe {
         Need { program: "redis-server", packages: &["redis-server"], find: None },
         Need { program: "redis-cli", packages: &["redis-tools"], find: None },
     ],
+    in_front_of: None,
+    is_costly: false,
     user: None,
     signal: "TERM",
     address: |port| format!("redis://127.0.0.1:{port}"),

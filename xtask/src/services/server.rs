@@ -3,16 +3,15 @@
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::{Place, Recipe};
+use super::Recipe;
 use crate::clock::{Stopwatch, wait_until};
-use crate::demo::free_port;
 use crate::guard::Running;
-use crate::process;
+use crate::place::{Place, delete};
 
 /// The slowest server takes three seconds on an idle machine.
 const START_MAX: Duration = Duration::from_mins(1);
@@ -34,16 +33,22 @@ pub(crate) struct State {
 }
 
 impl Server {
-    /// Starts one server below `folder`; `watch` hears of the process before anything can go wrong.
+    /// Starts one server below `folder`, in front of the one that listens on `behind`; `watch` hears of the
+    /// process before anything can go wrong.
     pub(crate) fn start(
         recipe: &'static Recipe,
         folder: &Path,
+        behind: Option<u16>,
         watch: impl FnOnce(&Running),
     ) -> anyhow::Result<Self> {
         let started = Stopwatch::start();
-        let place = make_place(recipe, folder)?;
-        (recipe.prepare)(&place).with_context(|| format!("preparing {}", recipe.name))?;
-        let log = File::create(place.folder.join("log")).context("cannot write a server's log")?;
+        let mut place = Place::make(recipe.name, folder, recipe.user)?;
+        place.behind = behind;
+        if let Err(error) = (recipe.prepare)(&place) {
+            delete(&place.folder);
+            return Err(error.context(format!("preparing {}", recipe.name)));
+        }
+        let log = File::create(place.log()).context("cannot write a server's log")?;
         let mut command = (recipe.serve)(&place)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // Its own process group: Ctrl-C at the terminal is for the task, which stops it in good order.
@@ -62,6 +67,14 @@ impl Server {
 
     pub(crate) fn running(&self) -> &Running {
         &self.running
+    }
+
+    pub(crate) fn recipe(&self) -> &'static Recipe {
+        self.recipe
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.place.port
     }
 
     /// The environment variable that tells the suites about it.
@@ -102,10 +115,8 @@ impl Server {
         if is_ready && !has_ended {
             return Ok(());
         }
-        let log = std::fs::read_to_string(self.place.folder.join("log")).unwrap_or_default();
-        let last = log.lines().next_back().unwrap_or("nothing");
         let what = if has_ended { "ended" } else { "does not answer" };
-        bail!("{} {what}; its last words: {last}", self.recipe.name);
+        bail!("{} {what}; its last words: {}", self.recipe.name, self.place.last_words());
     }
 }
 
@@ -137,38 +148,8 @@ impl State {
     }
 }
 
-/// An empty folder and a free port, with the folder in the hands of the server's user.
-fn make_place(recipe: &Recipe, folder: &Path) -> anyhow::Result<Place> {
-    let user = recipe.user.filter(|_| process::is_root());
-    let near = folder.join(recipe.name);
-    // Another user may not be able to enter the repository, for instance below a private home.
-    let far =
-        std::env::temp_dir().join(format!("firstwrite-{}-{}", recipe.name, std::process::id()));
-    for folder in [near, far] {
-        if folder.exists() {
-            delete(&folder);
-        }
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        let place = Place { folder, port: free_port()?, user };
-        let Some(user) = user else { return Ok(place) };
-        process::run(Command::new("chown").arg(format!("{user}:{user}")).arg(&place.folder))?;
-        if process::succeeds(place.command(Path::new("test")).arg("-w").arg(&place.folder)) {
-            return Ok(place);
-        }
-        delete(&place.folder);
-    }
-    bail!("the user of {} can reach neither the repository nor the temporary folder", recipe.name)
-}
-
 fn state_path(recipe: &Recipe, folder: &Path) -> PathBuf {
     folder.join(format!("{}.state", recipe.name))
-}
-
-fn delete(folder: &Path) {
-    if let Err(error) = std::fs::remove_dir_all(folder) {
-        eprintln!("leaving {}: {error}", folder.display());
-    }
 }
 
 #[cfg(test)]

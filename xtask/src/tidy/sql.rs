@@ -11,6 +11,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("crates/firstwrite/benches/", "the benches play an application with its own business rows"),
     ("crates/firstwrite/examples/", "an example is an application with its own business rows"),
     ("examples/", "an example is an application with its own business rows"),
+    ("xtask/src/postgres/", "a task asks a server about its replication, and about no table"),
     ("xtask/src/tidy/sql.rs", "this rule has to name what it looks for"),
 ];
 

@@ -12,10 +12,10 @@ use crate::clock::Deadline;
 use crate::http::{Client, Request};
 
 /// Ids of payments, by the key they were asked for with.
-type Payments = HashMap<String, Vec<String>>;
+pub(crate) type Payments = HashMap<String, Vec<String>>;
 
 /// Every key has exactly one payment, the one its answer names, and there are no others.
-pub(super) fn compare(
+pub(crate) fn compare(
     address: SocketAddr,
     ledger: &Ledger,
     deadline: Deadline,
@@ -57,7 +57,12 @@ pub(super) fn compare(
     Ok(())
 }
 
-fn read(address: SocketAddr, tenant: Tenant, deadline: Deadline) -> anyhow::Result<Payments> {
+/// All payments of one tenant.
+pub(crate) fn read(
+    address: SocketAddr,
+    tenant: Tenant,
+    deadline: Deadline,
+) -> anyhow::Result<Payments> {
     let mut client = Client::new(address, ANSWER_MAX);
     let mut payments = Payments::new();
     let mut after: Option<String> = None;

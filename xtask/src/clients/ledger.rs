@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use anyhow::bail;
 use serde_json::Value;
 
+use crate::clock::Stopwatch;
 use crate::http::Response;
 
 /// So many findings are spelled out; the rest is counted.
@@ -14,21 +16,21 @@ const SPELLED_OUT_MAX: usize = 20;
 
 /// Whose key it is. The same text under another tenant is another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Tenant {
+pub(crate) enum Tenant {
     Acme,
     Globex,
 }
 
 /// One client action.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct KeyId {
-    pub(super) tenant: Tenant,
-    pub(super) key: String,
+pub(crate) struct KeyId {
+    pub(crate) tenant: Tenant,
+    pub(crate) key: String,
 }
 
 /// The parts of an answer that a replay repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     status: u16,
     location: Option<String>,
     body: Vec<u8>,
@@ -36,7 +38,7 @@ pub(super) struct Answer {
 
 /// What can be held against the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// A key with more than one payment.
     Duplicate,
     /// A client saw an answer, and its payment is not in the books.
@@ -51,9 +53,12 @@ pub(super) enum Fault {
 
 /// Shared by all clients.
 #[derive(Debug)]
-pub(super) struct Ledger {
-    pub(super) seed: u64,
+pub(crate) struct Ledger {
+    pub(crate) seed: u64,
     key_count_max: usize,
+    /// How long the keys must last; a fast machine would otherwise use them up before most of the kills.
+    last_for: Duration,
+    since: Stopwatch,
     pages: Mutex<Pages>,
 }
 
@@ -75,7 +80,7 @@ struct Pages {
 
 /// The end of a run.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(crate) struct Report {
     kills: u64,
     keys: usize,
     answers: u64,
@@ -83,15 +88,15 @@ pub(super) struct Report {
     refusals: u64,
     cut_off: u64,
     under_load: u64,
-    pub(super) faults: Vec<(Fault, String)>,
+    pub(crate) faults: Vec<(Fault, String)>,
     seed: u64,
     seconds: f64,
 }
 
 impl Tenant {
-    pub(super) const ALL: [Self; 2] = [Self::Acme, Self::Globex];
+    pub(crate) const ALL: [Self; 2] = [Self::Acme, Self::Globex];
 
-    pub(super) fn credentials(self) -> String {
+    pub(crate) fn credentials(self) -> String {
         match self {
             Self::Acme => "Bearer demo-acme".to_owned(),
             Self::Globex => "Bearer demo-globex".to_owned(),
@@ -106,13 +111,13 @@ impl fmt::Display for KeyId {
 }
 
 impl Answer {
-    pub(super) fn of(response: Response) -> Self {
+    pub(crate) fn of(response: Response) -> Self {
         let location = response.header("location").map(str::to_owned);
         Self { status: response.status, location, body: response.body }
     }
 
     /// The payment's id, as text.
-    pub(super) fn payment_id(&self) -> Option<String> {
+    pub(crate) fn payment_id(&self) -> Option<String> {
         let body: Value = serde_json::from_slice(&self.body).ok()?;
         id_text(&body["id"])
     }
@@ -126,7 +131,7 @@ impl fmt::Display for Answer {
 }
 
 /// An id is text or a number; both are compared as text.
-pub(super) fn id_text(id: &Value) -> Option<String> {
+pub(crate) fn id_text(id: &Value) -> Option<String> {
     match id {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -135,18 +140,19 @@ pub(super) fn id_text(id: &Value) -> Option<String> {
 }
 
 impl Ledger {
-    pub(super) fn new(seed: u64, key_count_max: usize) -> Self {
-        Self { seed, key_count_max, pages: Mutex::default() }
+    pub(crate) fn new(seed: u64, key_count_max: usize, last_for: Duration) -> Self {
+        let since = Stopwatch::start();
+        Self { seed, key_count_max, last_for, since, pages: Mutex::default() }
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().expect("writing in the ledger does not panic")
     }
 
-    /// Writes a key down before it is sent for the first time; `false` when there are enough keys.
-    pub(super) fn open(&self, id: &KeyId) -> bool {
+    /// Writes a key down before it is sent for the first time; `false` when there are enough keys by now.
+    pub(crate) fn open(&self, id: &KeyId) -> bool {
         let mut pages = self.pages();
-        if pages.keys.len() >= self.key_count_max {
+        if pages.keys.len() >= share(self.key_count_max, self.since.elapsed(), self.last_for) {
             return false;
         }
         pages.keys.insert(id.clone(), None);
@@ -154,7 +160,7 @@ impl Ledger {
     }
 
     /// Writes down an answer that a client has read to its end.
-    pub(super) fn answered(&self, id: &KeyId, answer: Answer) {
+    pub(crate) fn answered(&self, id: &KeyId, answer: Answer) {
         let mut pages = self.pages();
         pages.answers += 1;
         if answer.status != 201 {
@@ -174,30 +180,35 @@ impl Ledger {
         }
     }
 
-    pub(super) fn refused(&self) {
+    pub(crate) fn refused(&self) {
         self.pages().refusals += 1;
     }
 
-    pub(super) fn cut_off(&self) {
+    pub(crate) fn cut_off(&self) {
         self.pages().cut_off += 1;
     }
 
     /// The killing is over; what comes now is the last round.
-    pub(super) fn load_is_over(&self) {
+    pub(crate) fn load_is_over(&self) {
         let mut pages = self.pages();
         pages.under_load = pages.answers;
     }
 
-    pub(super) fn fault(&self, fault: Fault, line: String) {
+    pub(crate) fn fault(&self, fault: Fault, line: String) {
         self.pages().faults.push((fault, line));
     }
 
     /// Every key ever sent, with the first answer to it.
-    pub(super) fn entries(&self) -> Vec<(KeyId, Option<Answer>)> {
+    pub(crate) fn entries(&self) -> Vec<(KeyId, Option<Answer>)> {
         self.pages().keys.iter().map(|(id, answer)| (id.clone(), answer.clone())).collect()
     }
 
-    pub(super) fn report(self, kills: u64, seconds: f64) -> Report {
+    /// How many keys have been answered. Only a fresh key adds to it, and only a working store can.
+    pub(crate) fn answered_count(&self) -> usize {
+        self.pages().keys.values().filter(|answer| answer.is_some()).count()
+    }
+
+    pub(crate) fn report(self, kills: u64, seconds: f64) -> Report {
         let pages = self.pages.into_inner().expect("writing in the ledger does not panic");
         Report {
             kills,
@@ -214,13 +225,23 @@ impl Ledger {
     }
 }
 
+/// The part of `count` that may be used up after `elapsed`; all of it in the end.
+fn share(count: usize, elapsed: Duration, last_for: Duration) -> usize {
+    if last_for.is_zero() {
+        return count;
+    }
+    let (elapsed, all) = (elapsed.as_micros(), last_for.as_micros().max(1));
+    let share = u128::try_from(count).map_or(u128::MAX, |count| count * elapsed.min(all) / all);
+    usize::try_from(share).unwrap_or(count)
+}
+
 impl Report {
-    pub(super) fn count(&self, fault: Fault) -> usize {
+    pub(crate) fn count(&self, fault: Fault) -> usize {
         self.faults.iter().filter(|(own, _)| *own == fault).count()
     }
 
     /// An error if anything was found, or if nothing was compared.
-    pub(super) fn judge(&self) -> anyhow::Result<()> {
+    pub(crate) fn judge(&self) -> anyhow::Result<()> {
         if !self.faults.is_empty() {
             bail!("{} findings", self.faults.len());
         }
@@ -228,6 +249,14 @@ impl Report {
             bail!("nothing was compared; the clients never got through");
         }
         Ok(())
+    }
+
+    /// For a run that is made to lose acknowledged answers: an error unless it noticed.
+    pub(crate) fn judge_loss(&self) -> anyhow::Result<usize> {
+        match self.count(Fault::Lost) {
+            0 => bail!("no acknowledged answer was lost, or this run cannot see it"),
+            count => Ok(count),
+        }
     }
 }
 
@@ -251,5 +280,19 @@ impl fmt::Display for Report {
             writeln!(f, "{fault:?}: {line}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_last_as_long_as_they_must() {
+        let second = Duration::from_secs(1);
+        assert_eq!(share(100, Duration::ZERO, second), 0);
+        assert_eq!(share(100, Duration::from_millis(250), second), 25);
+        assert_eq!(share(100, Duration::from_mins(1), second), 100);
+        assert_eq!(share(100, Duration::ZERO, Duration::ZERO), 100, "all at once");
     }
 }

@@ -14,9 +14,9 @@ use crate::clock::{Deadline, pause};
 use crate::http::{Client, Request};
 use crate::random::Random;
 
-const CLIENTS: usize = 8;
+pub(crate) const CLIENTS: usize = 8;
 /// Bounds every connect, write and read.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// While the demo is down, clients knock this often.
 const KNOCK: Duration = Duration::from_millis(3);
 /// The longest obedience to a Retry-After.
@@ -27,14 +27,14 @@ const SETTLE_KEY_MAX: Duration = Duration::from_secs(45);
 const BROKEN_MAX: u32 = 5;
 
 /// All clients of a run, and where they send.
-pub(super) struct Clients<'a> {
+pub(crate) struct Clients<'a> {
     ledger: &'a Ledger,
     target: Mutex<Option<SocketAddr>>,
     is_over: AtomicBool,
 }
 
 /// Ends the clients' work when dropped, so that a panic elsewhere does not leave them waiting for each other.
-pub(super) struct Stop<'a>(&'a AtomicBool);
+pub(crate) struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
@@ -68,12 +68,12 @@ struct Worker<'a> {
 }
 
 impl<'a> Clients<'a> {
-    pub(super) fn new(ledger: &'a Ledger) -> Self {
+    pub(crate) fn new(ledger: &'a Ledger) -> Self {
         Self { ledger, target: Mutex::new(None), is_over: AtomicBool::new(false) }
     }
 
     /// Sets all clients to work; they stop when the returned value is dropped.
-    pub(super) fn start<'s>(&'s self, scope: &'s Scope<'s, '_>, random: &mut Random) -> Stop<'s> {
+    pub(crate) fn start<'s>(&'s self, scope: &'s Scope<'s, '_>, random: &mut Random) -> Stop<'s> {
         for number in 0..CLIENTS {
             let random = random.branch();
             scope.spawn(move || self.work(number, random));
@@ -82,7 +82,7 @@ impl<'a> Clients<'a> {
     }
 
     /// From now on, new connections go here.
-    pub(super) fn aim_at(&self, address: SocketAddr) {
+    pub(crate) fn aim_at(&self, address: SocketAddr) {
         *self.target.lock().expect("taking aim does not panic") = Some(address);
     }
 
@@ -159,7 +159,7 @@ impl<'a> Worker<'a> {
 }
 
 /// Sends every key until it is answered, without anybody being killed.
-pub(super) fn retry_all(
+pub(crate) fn retry_all(
     address: SocketAddr,
     ledger: &Ledger,
     deadline: Deadline,
@@ -183,7 +183,7 @@ pub(super) fn retry_all(
 }
 
 /// Sends one key until it is answered, or `limit` has passed: that is a finding.
-pub(super) fn settle(client: &mut Client, id: &KeyId, ledger: &Ledger, limit: Duration) {
+pub(crate) fn settle(client: &mut Client, id: &KeyId, ledger: &Ledger, limit: Duration) {
     let deadline = Deadline::after(limit);
     let mut broken = 0;
     loop {
@@ -214,8 +214,7 @@ fn send(client: &mut Client, id: &KeyId, ledger: &Ledger) -> Sent {
             return Sent::Unknown;
         }
     };
-    // These ask to come again; everything else is the answer, and must stay so.
-    if matches!(response.status, 408 | 409 | 425 | 429 | 500..) {
+    if asks_to_come_again(response.status) {
         ledger.refused();
         let seconds = response.header("retry-after").and_then(|text| text.parse().ok());
         return Sent::Refused(seconds.map_or(KNOCK, Duration::from_secs));
@@ -224,8 +223,13 @@ fn send(client: &mut Client, id: &KeyId, ledger: &Ledger) -> Sent {
     Sent::Answered
 }
 
+/// Whether an answer asks to come again; everything else is the answer, and must stay so.
+pub(crate) fn asks_to_come_again(status: u16) -> bool {
+    matches!(status, 408 | 409 | 425 | 429 | 500..)
+}
+
 /// The payment of a key; its customer is the key itself, so that the books can be read by key.
-fn payment(id: &KeyId) -> Request {
+pub(crate) fn payment(id: &KeyId) -> Request {
     let body = format!(r#"{{"amount":4990,"currency":"EUR","customer":"{}"}}"#, id.key);
     Request {
         method: "POST",

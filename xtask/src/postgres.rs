@@ -1,0 +1,171 @@
+//! A `PostgreSQL` of our own: where its programs are, how it is set up, how it is served.
+
+mod node;
+mod processes;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::packages::Need;
+use crate::place::Place;
+use crate::process;
+
+pub(crate) use node::Node;
+
+/// Debian's place for its programs; one folder per version.
+const VERSIONS: &str = "/usr/lib/postgresql";
+
+/// Whom it runs as; it refuses to be root.
+pub(crate) const USER: &str = "postgres";
+
+/// Names and values for `postgresql.conf`.
+pub(crate) type Settings = &'static [(&'static str, &'static str)];
+
+/// What a team that takes payments runs: a commit is on disk when it is acknowledged.
+///
+/// They stand in the file and not on the command line, so that a test can change them with `ALTER SYSTEM`.
+pub(crate) const DURABLE: Settings = &[
+    ("fsync", "on"),
+    ("synchronous_commit", "on"),
+    ("full_page_writes", "on"),
+    ("autovacuum", "on"),
+    // Suites run side by side, each test with a pool of its own.
+    ("max_connections", "300"),
+    ("shared_buffers", "256MB"),
+    // Nothing of ours may need two-phase commit: hosted servers switch it off.
+    ("max_prepared_transactions", "0"),
+    // In the data folder instead of /dev/shm: a server that was killed leaves nothing anywhere else.
+    ("dynamic_shared_memory_type", "mmap"),
+];
+
+/// What the figures in the documentation were measured with: durable, and no checkpoint in between.
+pub(crate) const MEASURED: Settings = &[
+    ("fsync", "on"),
+    ("synchronous_commit", "on"),
+    ("full_page_writes", "on"),
+    ("max_connections", "400"),
+    ("shared_buffers", "2GB"),
+    ("wal_buffers", "16MB"),
+    ("max_wal_size", "8GB"),
+    ("checkpoint_timeout", "15min"),
+    ("wal_compression", "off"),
+    ("dynamic_shared_memory_type", "mmap"),
+];
+
+/// Acknowledges a commit that is nowhere but in shared memory, and leaves it there for long.
+pub(crate) const FORGETFUL: Settings =
+    &[("synchronous_commit", "off"), ("wal_writer_delay", "10s"), ("wal_buffers", "16MB")];
+
+pub(crate) const SERVER: Need =
+    Need { program: "initdb", packages: &["postgresql"], find: Some(|| program("initdb").ok()) };
+
+pub(crate) const PSQL: Need =
+    Need { program: "psql", packages: &["postgresql-client"], find: Some(|| program("psql").ok()) };
+
+/// The measure that batched reservations are held against. Since version 15 the server's package has it.
+pub(crate) const PGBENCH: Need = Need {
+    program: "pgbench",
+    packages: &["postgresql", "postgresql-contrib"],
+    find: Some(|| program("pgbench").ok()),
+};
+
+/// The address the suites and the demo take.
+pub(crate) fn address(port: u16) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/postgres")
+}
+
+/// Makes an empty database cluster.
+pub(crate) fn prepare(place: &Place, settings: Settings) -> anyhow::Result<()> {
+    let mut command = place.command(&program("initdb")?);
+    command.arg("--pgdata").arg(place.data());
+    command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
+    // Page checksums, as in production; a rewind after a failover needs them too.
+    command.args(["--data-checksums", "--no-instructions"]);
+    process::read(&mut command)?;
+    configure(place, "postgresql.conf", settings)
+}
+
+/// Adds settings to a file of the data folder; of two lines for one setting the later one counts.
+pub(crate) fn configure(
+    place: &Place,
+    file: &str,
+    settings: &[(&str, &str)],
+) -> anyhow::Result<()> {
+    let path = place.data().join(file);
+    let lines: Vec<_> =
+        settings.iter().map(|(name, value)| format!("{name} = '{value}'\n")).collect();
+    OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .and_then(|mut file| file.write_all(lines.concat().as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The command that serves, in the foreground.
+pub(crate) fn serve(place: &Place) -> anyhow::Result<Command> {
+    let mut command = place.command(&program("postgres")?);
+    command.arg("-D").arg(place.data()).args(["-p", &place.port.to_string()]);
+    command.args(["-c", "listen_addresses=127.0.0.1"]);
+    // No socket file: its path may be no longer than a hundred characters, and ours may be.
+    command.args(["-c", "unix_socket_directories="]);
+    Ok(command)
+}
+
+/// Whether it takes connections.
+pub(crate) fn is_ready(place: &Place) -> bool {
+    let port = place.port.to_string();
+    program("pg_isready").is_ok_and(|program| {
+        process::succeeds(Command::new(program).args(["--host=127.0.0.1", "--port", &port]))
+    })
+}
+
+/// `psql` that reads no settings of the person at the terminal, prints bare values and fails on an error.
+pub(crate) fn psql(port: u16) -> anyhow::Result<Command> {
+    let mut command = Command::new(program("psql")?);
+    command.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1"]);
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres", "-d", "postgres"]);
+    // A connection that hangs is an answer too, and this is how long we wait for it.
+    command.env("PGCONNECT_TIMEOUT", "5");
+    Ok(command)
+}
+
+/// A program of the newest version that is installed.
+pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(VERSIONS).into_iter().flatten().flatten() {
+        let version = entry.file_name().to_string_lossy().parse::<u32>();
+        let path = entry.path().join("bin").join(name);
+        if let (Ok(version), true) = (version, path.is_file()) {
+            found.push((version, path));
+        }
+    }
+    let newest = found.into_iter().max().map(|(_, path)| path);
+    newest
+        .or_else(|| process::find(name))
+        .with_context(|| format!("PostgreSQL's {name} is missing"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_added_and_the_last_word_counts() {
+        let folder = std::env::temp_dir().join(format!("firstwrite-conf-{}", std::process::id()));
+        let place = Place { folder: folder.clone(), port: 1, user: None, behind: None };
+        std::fs::create_dir_all(place.data()).unwrap();
+        std::fs::write(place.data().join("postgresql.conf"), "fsync = off\n").unwrap();
+        configure(&place, "postgresql.conf", &DURABLE[..2]).unwrap();
+        configure(&place, "postgresql.conf", &FORGETFUL[..1]).unwrap();
+        let text = std::fs::read_to_string(place.data().join("postgresql.conf")).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        assert_eq!(
+            text,
+            "fsync = off\nfsync = 'on'\nsynchronous_commit = 'on'\nsynchronous_commit = 'off'\n"
+        );
+    }
+}
