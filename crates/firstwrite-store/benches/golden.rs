@@ -55,11 +55,7 @@ fn main() {
         println!("measures only when run by `cargo bench`");
         return;
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = rounds::runtime();
     let connections = rounds::whole(plan.number("--connections", 32.0));
     let server = runtime.block_on(Server::connect());
     let golden = runtime.block_on(prepare(&server, connections));

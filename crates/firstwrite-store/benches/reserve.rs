@@ -71,11 +71,7 @@ fn main() {
         println!("measures only when run by `cargo bench`");
         return;
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = rounds::runtime();
     let server = runtime.block_on(Server::connect());
     let kept = runtime.block_on(prepare(&server));
     let version = runtime.block_on(server.version());

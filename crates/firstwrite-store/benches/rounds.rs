@@ -138,6 +138,12 @@ impl Server {
     }
 }
 
+/// What all variants of a bench run on.
+pub(crate) fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().expect("a runtime starts")
+}
+
 /// The address of the server that is measured.
 pub(crate) fn address() -> String {
     std::env::var("FIRSTWRITE_TEST_POSTGRES")

@@ -41,11 +41,7 @@ fn main() {
         println!("measures only when run by `cargo bench`");
         return;
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = rounds::runtime();
     let keys = whole(plan.number("--keys", 1_000_000.0)) / 2;
     runtime.block_on(async {
         let server = Server::connect().await;
