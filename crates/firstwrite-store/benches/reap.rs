@@ -67,6 +67,7 @@ fn main() {
     println!("{}", figures.table());
     println!("{}", figures.goal(REAPING, QUIET, 0.9));
     println!("{}", figures.goal(HELD, QUIET, 0.9));
+    println!("{}", figures.goal(HELD_REAPING, HELD, 0.9));
     println!("{}", figures.goal(HELD_REAPING, REAPING, 0.9));
     let left = runtime.block_on(count(&server));
     println!("expired records: {before:.0} before, {left:.0} after");
