@@ -47,6 +47,7 @@ pub async fn examine(
         findings.extend(durability::look(client, &settings, expected).await?);
         findings.extend(activity::look(client, expected.open_for_max).await?);
         findings.extend(room::look(client, &settings, store, expected).await?);
+        findings.extend(history(store, client).await?);
         Ok(())
     };
     looked.await.map_err(|error: tokio_postgres::Error| {
@@ -86,6 +87,23 @@ fn version(settings: &Settings) -> Option<Finding> {
             .means("what this report is about")
             .next("keep to a release that still gets fixes"),
     )
+}
+
+/// Whether a process that was restarted can tell that history was lost.
+async fn history(
+    store: &PostgresStore,
+    client: &Client,
+) -> Result<Option<Finding>, tokio_postgres::Error> {
+    let schema = store.schema_name();
+    let sql = format!("SELECT {schema}.epoch() IS NULL AND NOT pg_is_in_recovery()");
+    let is_hidden: bool = client.query_one(&sql, &[]).await?.try_get(0)?;
+    Ok(is_hidden.then(|| {
+        Finding::note("history-hidden", "this server does not tell which history it writes")
+            .means(
+                "only a process that misses a write of its own notices a fail-over that lost some",
+            )
+            .next("fail over to a synchronous standby only, and restart services one after another")
+    }))
 }
 
 async fn doubts(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {

@@ -100,6 +100,9 @@ pub(super) const GREETING: &str = "
             LIMIT 1)
     FROM firstwrite.mark m";
 
+/// The mark of tables that were made where the server does not tell its history.
+const UNKNOWN: &str = "unknown";
+
 /// Whoever changes the mark first says that there is a doubt.
 pub(super) const MARK: &str = "
     WITH marked AS (
@@ -209,12 +212,12 @@ async fn compare_marks(link: &Link<'_>, row: &Row) -> Result<(), Trouble> {
     let shared = link.shared;
     let (epoch, is_synchronous): (Option<String>, bool) = (column(row, 1)?, column(row, 2)?);
     let (marked, was_synchronous): (String, bool) = (column(row, 3)?, column(row, 4)?);
-    // A standby writes nothing, so nothing is written to it either.
+    // A standby writes nothing, so nothing is written to it either; and who does not tell is not asked.
     let Some(epoch) = epoch else { return Ok(()) };
     if (&epoch, is_synchronous) == (&marked, was_synchronous) {
         return Ok(());
     }
-    let is_other = epoch != marked;
+    let is_other = epoch != marked && marked != UNKNOWN;
     let trusts = was_synchronous || shared.server.address.options.trusts_fail_over;
     let detail = (is_other && !trusts).then(|| {
         format!(

@@ -10,11 +10,20 @@ CREATE FUNCTION firstwrite.incarnation() RETURNS bigint LANGUAGE sql STABLE PARA
     RETURN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
 
 -- The line of history that the server writes: another one after a fail-over, and after a backup was put
--- back. Null on a standby, which writes none.
-CREATE FUNCTION firstwrite.epoch() RETURNS text LANGUAGE sql STABLE
-    RETURN CASE WHEN NOT pg_is_in_recovery()
-                THEN (SELECT system_identifier FROM pg_control_system()) || '/'
-                     || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END;
+-- back. Null on a standby, which writes none, and on hosted servers that keep it to themselves.
+CREATE FUNCTION firstwrite.epoch() RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT system_identifier FROM pg_control_system()) || '/'
+        || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
+EXCEPTION
+    WHEN insufficient_privilege OR feature_not_supported OR undefined_function
+      OR object_not_in_prerequisite_state THEN
+        RETURN NULL;
+END $$;
 
 -- Whether a commit is acknowledged only when a standby has it.
 CREATE FUNCTION firstwrite.is_synchronous() RETURNS boolean LANGUAGE sql STABLE
@@ -117,7 +126,7 @@ CREATE TABLE firstwrite.mark (
     is_synchronous boolean NOT NULL
 );
 INSERT INTO firstwrite.mark (epoch, is_synchronous)
-VALUES (firstwrite.epoch(), firstwrite.is_synchronous());
+VALUES (coalesce(firstwrite.epoch(), 'unknown'), firstwrite.is_synchronous());
 
 -- When acknowledged history was found to be missing. While a row is not cleared, keys that are not
 -- known are refused: they may have been used in what was lost.

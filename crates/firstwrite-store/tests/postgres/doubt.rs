@@ -3,7 +3,8 @@
 use firstwrite_core::{
     AsyncTransactionalStore as _, Begun, Certainty, Fence, Guard, Inserted, Store, StoreErrorKind,
 };
-use firstwrite_store::{PostgresOptions, PostgresStore};
+use firstwrite_store::doctor::{self, Expected};
+use firstwrite_store::{PostgresOptions, PostgresStore, grants};
 
 use crate::server::{Way, on_database};
 #[cfg(feature = "sqlx")]
@@ -209,6 +210,49 @@ async fn a_process_started_after_a_fail_over_doubts_a_standby_that_may_have_been
         options.trusts_fail_over = true;
         let trusting = PostgresStore::connect_with(subject.url(), options).await.unwrap();
         assert!(matches!(insert(&trusting, "trusted").await, Ok(Inserted::Done(_))));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_tell_its_history_is_used_all_the_same() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        let schema = subject.schema();
+        // As a hosted server has it that keeps these functions to itself.
+        let hide = format!(
+            "DO $$ BEGIN
+                 EXECUTE 'REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public';
+                 CREATE ROLE {schema} LOGIN;
+             END $$;
+             {}",
+            grants(&schema.parse().unwrap(), schema)
+        );
+        subject.admin().batch_execute(&hide).await.unwrap();
+        subject
+            .admin()
+            .batch_execute(&format!("GRANT SELECT ON test_clock TO {schema}"))
+            .await
+            .unwrap();
+        let url = subject.url().replace("postgres@", &format!("{schema}@"));
+        let mut options = PostgresOptions::default();
+        options.schema = schema.parse().unwrap();
+        let store = PostgresStore::connect_with(&url, options).await.unwrap();
+        assert!(matches!(insert(&store, "k").await, Ok(Inserted::Done(_))));
+        assert!(store.lapsed(10).await.unwrap().is_empty());
+        assert!(store.doubts().await.unwrap().is_empty());
+        let findings = doctor::postgres(&store, &Expected::default()).await.unwrap();
+        assert!(findings.iter().any(|finding| finding.code == "history-hidden"), "{findings:?}");
+        // Once it tells, that is no other history.
+        let tells = "UPDATE mark SET epoch = 'unknown'; GRANT EXECUTE ON FUNCTION pg_control_system() TO public";
+        subject.admin().batch_execute(tells).await.unwrap();
+        assert!(store.lapsed(10).await.unwrap().is_empty());
+        assert!(store.doubts().await.unwrap().is_empty());
+        let told = "SELECT FROM mark WHERE epoch <> 'unknown'";
+        assert_eq!(subject.admin().query(told, &[]).await.unwrap().len(), 1);
+        let drop_role = format!("DROP OWNED BY {schema}; DROP ROLE {schema}");
+        store.close().await;
+        subject.admin().batch_execute(&drop_role).await.unwrap();
     })
     .await;
 }
