@@ -4,6 +4,7 @@
 //! through one `sqlx` transaction. `sqlx` sends one statement at a time, so this costs two round trips
 //! more than [`PostgresTx`](crate::PostgresTx).
 
+mod own;
 mod statements;
 
 use std::fmt;

@@ -5,10 +5,12 @@
 //! written by a plain insert, sent together with `COMMIT`: if it fails, the server refuses to commit.
 //! What is rare (something stood there and is taken over) is looked at before the commit is sent.
 //!
-//! - [`statements`]: the SQL. [`outgoing`]: messages until they are written. [`ahead`]: the handler's
-//!   first statement in the first flight. [`releases`]: what becomes of transactions that are dropped.
+//! - [`statements`]: the SQL. [`concluding`]: the end. [`outgoing`]: messages until they are written.
+//!   [`ahead`]: the handler's first statement in the first flight. [`releases`]: what becomes of
+//!   transactions that are dropped.
 
 pub(super) mod ahead;
+mod concluding;
 pub(super) mod outgoing;
 pub(super) mod releases;
 pub(super) mod statements;
@@ -19,24 +21,23 @@ use std::sync::Arc;
 
 use deadpool_postgres::ClientWrapper;
 use firstwrite_core::{
-    AsyncTransactionalStore, Begun, Change, Draft, DraftState, Found, Guard, Message, RecordId,
-    Seen, StateKind, Store as _, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, Write,
+    AsyncTransactionalStore, Begun, Change, Draft, DraftState, Guard, Message, RecordId, Seen,
+    Store as _, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, Write,
 };
-use futures_util::future::{join, join3, join4};
-use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
-use super::columns::{At, Id};
+use super::columns::Id;
 use super::connect::ROLLBACK;
-use super::doubt::{self, Acknowledged, Trust, greet};
-use super::fault::{Trouble, definite, failed_commit, no_connection, unavailable, unsupported};
+use super::doubt::{self, Trust, greet};
+use super::fault::{definite, no_connection, unavailable, unsupported};
 use super::link::{Held, Link};
 use super::replays::Mark;
-use super::rows::{NewRow, column};
-use super::swap::SUPERSEDED_FOR;
-use super::{Inner, PostgresStore, Shared};
+use super::rows::NewRow;
+use super::{PostgresStore, Shared};
+use concluding::Concluding;
+#[cfg(feature = "sqlx")]
+pub(super) use concluding::{lease_column, look_again};
 use outgoing::Outgoing;
-use statements::{MessageParameters, Standing};
+use statements::Standing;
 
 /// A transaction of a [`PostgresStore`]: a connection of its pool, inside a transaction that the store
 /// began and ends.
@@ -61,15 +62,6 @@ struct Open {
     /// What the handler's work will take over, as it looked.
     stands: Option<Seen>,
     outgoing: Outgoing,
-}
-
-/// How the writing of a record ended on the server.
-enum Written {
-    At(Timestamp),
-    /// Nothing was committed; a rival may be the reason.
-    Undone(Trouble),
-    /// What was to be taken over has moved.
-    Moved,
 }
 
 /// Why an open transaction is there whenever somebody has it in hand.
@@ -192,172 +184,6 @@ pub(super) fn check(draft: &Draft, id: RecordId) -> Result<(), StoreError> {
     }
 }
 
-/// A transaction on its way to the end.
-struct Concluding {
-    held: Held,
-    shared: Arc<Shared>,
-    row: NewRow,
-    outgoing: Outgoing,
-}
-
-impl Concluding {
-    fn link(&self) -> Link<'_> {
-        self.held.link(&self.shared)
-    }
-
-    /// The record where nothing stood: written and committed in one flight.
-    async fn insert(&self) -> Result<Written, StoreError> {
-        let link = self.link();
-        let (record, given) = (&link.sql().tx.record, statements::record_parameters(&self.row));
-        firstwrite_core::crash_point!("postgres-tx-before-flight");
-        let (inserted, committed) = if let Some(message) = self.outgoing.only_one() {
-            let both = &link.sql().tx.record_and_message;
-            let message = MessageParameters::new(message);
-            link.prepare(both).await.map_err(definite(CONCLUDING))?;
-            join(link.query(both, &given.and(&message)), link.commit()).await
-        } else {
-            self.outgoing.prepare(&link).await.map_err(definite(CONCLUDING))?;
-            link.prepare(record).await.map_err(definite(CONCLUDING))?;
-            let sent = self.outgoing.send(&link, self.row.id);
-            let (sent, inserted, committed) =
-                join3(sent, link.query(record, &given.each()), link.commit()).await;
-            (sent.and(inserted), committed)
-        };
-        firstwrite_core::crash_point!("postgres-tx-after-flight");
-        judged(inserted, committed)
-    }
-
-    /// The record alone where nothing stood: the handler's rows are undone and the record is written in
-    /// a transaction of its own, in one flight. So no request has to pay for a savepoint.
-    async fn insert_alone(&self) -> Result<Written, StoreError> {
-        let link = self.link();
-        let record = &link.sql().tx.record;
-        let given = statements::record_parameters(&self.row);
-        if link.prepare(record).await.is_err() {
-            // In a transaction that a statement of the handler's has failed, nothing can be prepared.
-            link.tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
-            link.prepare(record).await.map_err(definite(CONCLUDING))?;
-        }
-        let (undone, begun, inserted, committed) = join4(
-            link.tell(ROLLBACK),
-            link.tell(&self.shared.server.begins().rare),
-            link.query(record, &given.each()),
-            link.commit(),
-        )
-        .await;
-        judged(undone.and(begun).and(inserted), committed)
-    }
-
-    /// The record in place of what stood there. The record first, as everybody does who replaces it;
-    /// then the ending that shuts the former owner out. Only then is it known whether to commit.
-    async fn take_over(&self, seen: Seen) -> Result<Written, StoreError> {
-        let link = self.link();
-        let _changing = self.shared.replays.changing(self.row.id);
-        match self.replace(&link, seen).await {
-            Ok(Some(now)) => match link.commit().await {
-                Ok(()) => Ok(Written::At(now)),
-                Err(trouble) if trouble.is_undone() => Ok(Written::Undone(trouble)),
-                Err(trouble) => Err(failed_commit(CONCLUDING)(trouble)),
-            },
-            Ok(None) => Ok(Written::Moved),
-            Err(trouble) if trouble.is_undone() => Ok(Written::Undone(trouble)),
-            // Nothing was committed, and nothing will be.
-            Err(trouble) => Err(definite(CONCLUDING)(trouble)),
-        }
-    }
-
-    /// The time of the new record; none if what was seen has moved.
-    async fn replace(&self, link: &Link<'_>, seen: Seen) -> Result<Option<Timestamp>, Trouble> {
-        self.outgoing.prepare(link).await?;
-        self.outgoing.send(link, self.row.id).await?;
-        let fence = seen.fence.as_u64().cast_signed();
-        let lease_until = lease_column(seen);
-        let given = statements::record_parameters(&self.row);
-        let replaced =
-            link.query(&link.sql().tx.replace, &given.with(&fence, &lease_until)).await?;
-        let Some(row) = replaced.first() else { return Ok(None) };
-        let now = statements::time(row)?;
-        // A completed attempt has ended already.
-        if lease_until.is_none() {
-            return Ok(Some(now));
-        }
-        let (id, sql) = (Id(self.row.id), link.sql());
-        let (ended_at, kept_until) = (At::Instant(now), At::Instant(now.plus(SUPERSEDED_FOR)));
-        let given: [&(dyn ToSql + Sync); 4] = [&id, &fence, &ended_at, &kept_until];
-        if !link.query(&sql.supersede, &given).await?.is_empty() {
-            return Ok(Some(now));
-        }
-        // Either the owner completed in between, or an ending of a former life is in the way.
-        let ending = link.query(&sql.ending, &[&id, &fence]).await?;
-        let is_outcome = match ending.first() {
-            Some(row) => column::<bool>(row, 0)?,
-            None => true,
-        };
-        Ok((!is_outcome).then_some(now))
-    }
-
-    /// Says how it ended, and what stands where nothing was committed.
-    async fn end(self, written: Written, draft: &Draft) -> Result<Transacted<()>, StoreError> {
-        let link = self.link();
-        let (fence, id) = (draft.fence, draft.id);
-        let trouble = match written {
-            Written::At(now) => {
-                if let DraftState::Completed { retention, .. } = &draft.state {
-                    let until = now.plus(retention.replay_for);
-                    self.shared.witness.acknowledged(Acknowledged { id, fence, until });
-                }
-                self.shared.clock.heard(now);
-                self.held.settle();
-                return Ok(Transacted::Done((), now));
-            }
-            Written::Undone(trouble) => trouble,
-            Written::Moved => {
-                Trouble::from(StoreError::definite(StoreErrorKind::Unavailable, CONCLUDING))
-            }
-        };
-        // Where the transaction is over already, the server only remarks on it.
-        link.tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
-        let found = if trouble.may_be_rival() { look_again(&link, id).await? } else { None };
-        self.held.settle();
-        match found {
-            Some(found) if found.record.fence != fence => Ok(Transacted::Rival(Box::new(found))),
-            Some(_) | None => Err(definite(CONCLUDING)(trouble)),
-        }
-    }
-}
-
-/// How a flight ended whose last word was `COMMIT`. What became of that is of interest only if the insert
-/// succeeded: a transaction that failed commits nothing, and the server does not call that an error.
-fn judged(
-    inserted: Result<Vec<Row>, Trouble>,
-    committed: Result<(), Trouble>,
-) -> Result<Written, StoreError> {
-    match inserted.and_then(|rows| committed.map(|()| rows)) {
-        Ok(rows) => Ok(Written::At(statements::time_of(&rows)?)),
-        Err(trouble) if trouble.is_undone() => Ok(Written::Undone(trouble)),
-        // The commit was under way: nobody knows how far it came.
-        Err(trouble) => Err(failed_commit(CONCLUDING)(trouble)),
-    }
-}
-
-/// What the lease of a record that can still be ended must be; none for a completed one.
-pub(super) fn lease_column(seen: Seen) -> Option<At> {
-    match seen.state {
-        StateKind::Reserved => seen.lease_until.map(At::Instant),
-        StateKind::Uncertain => Some(At::Always),
-        StateKind::Completed => None,
-    }
-}
-
-/// What stands now, seen from a transaction of its own.
-async fn look_again(link: &Link<'_>, id: RecordId) -> Result<Option<Found>, StoreError> {
-    let begin = &link.shared.server.begins().read;
-    let rows = link.alone(begin, &link.sql().find, &[&vec![Id(id)]]).await;
-    let rows = rows.map_err(definite(CONCLUDING))?;
-    let looked = link.read(&rows).await.map_err(definite(CONCLUDING))?.pop();
-    Ok(looked.and_then(super::rows::Looked::found))
-}
-
 impl PostgresStore {
     /// A connection for a transaction on `id`.
     async fn hold(&self, id: RecordId) -> Result<Held, StoreError> {
@@ -365,35 +191,6 @@ impl PostgresStore {
         self.inner.shared.releases.wait(id).await;
         let client = self.inner.pool.get().await;
         Ok(Held::new(client.map_err(|error| no_connection(BEGINNING)(&error))?))
-    }
-
-    /// Waits for what must be over before a transaction on `id` begins.
-    #[cfg(feature = "sqlx")]
-    pub(super) async fn ready_for(&self, id: RecordId) -> Result<(), StoreError> {
-        self.writes(BEGINNING)?;
-        self.inner.shared.releases.wait(id).await;
-        Ok(())
-    }
-
-    /// Asks the server whether it has what was acknowledged.
-    #[cfg(feature = "sqlx")]
-    pub(super) async fn greet(&self) -> Result<(), StoreError> {
-        let Inner { shared, pool, .. } = &*self.inner;
-        let held = Held::new(pool.get().await.map_err(|error| no_connection(BEGINNING)(&error))?);
-        greet(shared, held.link(shared).client).await.map_err(definite(BEGINNING))?;
-        held.settle();
-        Ok(())
-    }
-
-    /// What stands under `id`, as the server has it now.
-    #[cfg(feature = "sqlx")]
-    pub(super) async fn look_up(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
-        let client =
-            self.inner.pool.get().await.map_err(|error| no_connection(BEGINNING)(&error))?;
-        let held = Held::new(client);
-        let found = look_again(&held.link(&self.inner.shared), id).await?;
-        held.settle();
-        Ok(found)
     }
 
     /// Replaces what stands by an outcome that came without an effect.

@@ -115,10 +115,7 @@ const WAIT_AT_THE_FIRST_ROW: &str = "
     CREATE TABLE flag (number int);
     CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         PERFORM pg_advisory_xact_lock(4711);
-        FOR _turn IN 1..5000 LOOP
-            EXIT WHEN EXISTS (SELECT FROM SCHEMA.flag);
-            PERFORM pg_sleep(0.001);
-        END LOOP;
+        WHILE NOT EXISTS (SELECT FROM SCHEMA.flag) LOOP END LOOP;
         RETURN OLD;
     END $$;
     CREATE TRIGGER wait BEFORE DELETE ON records FOR EACH ROW EXECUTE FUNCTION SCHEMA.wait()";

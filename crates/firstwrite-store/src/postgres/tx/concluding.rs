@@ -1,0 +1,206 @@
+//! The end of a handler's transaction: its record is written and committed in one flight, or takes the place
+//! of what stood there.
+
+use std::sync::Arc;
+
+use firstwrite_core::{
+    Draft, DraftState, Found, RecordId, Seen, StateKind, StoreError, StoreErrorKind, Timestamp,
+    Transacted,
+};
+use futures_util::future::{join, join3, join4};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::CONCLUDING;
+use super::outgoing::Outgoing;
+use super::statements::{self, MessageParameters};
+use crate::postgres::Shared;
+use crate::postgres::columns::{At, Id};
+use crate::postgres::connect::ROLLBACK;
+use crate::postgres::doubt::Acknowledged;
+use crate::postgres::fault::{Trouble, definite, failed_commit};
+use crate::postgres::link::{Held, Link};
+use crate::postgres::rows::{Looked, NewRow, column};
+use crate::postgres::swap::SUPERSEDED_FOR;
+
+/// A transaction on its way to the end.
+pub(super) struct Concluding {
+    pub(super) held: Held,
+    pub(super) shared: Arc<Shared>,
+    pub(super) row: NewRow,
+    pub(super) outgoing: Outgoing,
+}
+
+/// How the writing of a record ended on the server.
+pub(super) enum Written {
+    At(Timestamp),
+    /// Nothing was committed; a rival may be the reason.
+    Undone(Trouble),
+    /// What was to be taken over has moved.
+    Moved,
+}
+
+impl Concluding {
+    fn link(&self) -> Link<'_> {
+        self.held.link(&self.shared)
+    }
+
+    /// The record where nothing stood: written and committed in one flight.
+    pub(super) async fn insert(&self) -> Result<Written, StoreError> {
+        let link = self.link();
+        let (record, given) = (&link.sql().tx.record, statements::record_parameters(&self.row));
+        firstwrite_core::crash_point!("postgres-tx-before-flight");
+        let (inserted, committed) = if let Some(message) = self.outgoing.only_one() {
+            let both = &link.sql().tx.record_and_message;
+            let message = MessageParameters::new(message);
+            link.prepare(both).await.map_err(definite(CONCLUDING))?;
+            join(link.query(both, &given.and(&message)), link.commit()).await
+        } else {
+            self.outgoing.prepare(&link).await.map_err(definite(CONCLUDING))?;
+            link.prepare(record).await.map_err(definite(CONCLUDING))?;
+            let sent = self.outgoing.send(&link, self.row.id);
+            let (sent, inserted, committed) =
+                join3(sent, link.query(record, &given.each()), link.commit()).await;
+            (sent.and(inserted), committed)
+        };
+        firstwrite_core::crash_point!("postgres-tx-after-flight");
+        judged(inserted, committed)
+    }
+
+    /// The record alone where nothing stood: the handler's rows are undone and the record is written in
+    /// a transaction of its own, in one flight. So no request has to pay for a savepoint.
+    pub(super) async fn insert_alone(&self) -> Result<Written, StoreError> {
+        let link = self.link();
+        let record = &link.sql().tx.record;
+        let given = statements::record_parameters(&self.row);
+        if link.prepare(record).await.is_err() {
+            // In a transaction that a statement of the handler's has failed, nothing can be prepared.
+            link.tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
+            link.prepare(record).await.map_err(definite(CONCLUDING))?;
+        }
+        let (undone, begun, inserted, committed) = join4(
+            link.tell(ROLLBACK),
+            link.tell(&self.shared.server.begins().rare),
+            link.query(record, &given.each()),
+            link.commit(),
+        )
+        .await;
+        judged(undone.and(begun).and(inserted), committed)
+    }
+
+    /// The record in place of what stood there. The record first, as everybody does who replaces it;
+    /// then the ending that shuts the former owner out. Only then is it known whether to commit.
+    pub(super) async fn take_over(&self, seen: Seen) -> Result<Written, StoreError> {
+        let link = self.link();
+        let _changing = self.shared.replays.changing(self.row.id);
+        match self.replace(&link, seen).await {
+            Ok(Some(now)) => match link.commit().await {
+                Ok(()) => Ok(Written::At(now)),
+                Err(trouble) if trouble.is_undone() => Ok(Written::Undone(trouble)),
+                Err(trouble) => Err(failed_commit(CONCLUDING)(trouble)),
+            },
+            Ok(None) => Ok(Written::Moved),
+            Err(trouble) if trouble.is_undone() => Ok(Written::Undone(trouble)),
+            // Nothing was committed, and nothing will be.
+            Err(trouble) => Err(definite(CONCLUDING)(trouble)),
+        }
+    }
+
+    /// The time of the new record; none if what was seen has moved.
+    async fn replace(&self, link: &Link<'_>, seen: Seen) -> Result<Option<Timestamp>, Trouble> {
+        self.outgoing.prepare(link).await?;
+        self.outgoing.send(link, self.row.id).await?;
+        let fence = seen.fence.as_u64().cast_signed();
+        let lease_until = lease_column(seen);
+        let given = statements::record_parameters(&self.row);
+        let replaced =
+            link.query(&link.sql().tx.replace, &given.with(&fence, &lease_until)).await?;
+        let Some(row) = replaced.first() else { return Ok(None) };
+        let now = statements::time(row)?;
+        // A completed attempt has ended already.
+        if lease_until.is_none() {
+            return Ok(Some(now));
+        }
+        let (id, sql) = (Id(self.row.id), link.sql());
+        let (ended_at, kept_until) = (At::Instant(now), At::Instant(now.plus(SUPERSEDED_FOR)));
+        let given: [&(dyn ToSql + Sync); 4] = [&id, &fence, &ended_at, &kept_until];
+        if !link.query(&sql.supersede, &given).await?.is_empty() {
+            return Ok(Some(now));
+        }
+        // Either the owner completed in between, or an ending of a former life is in the way.
+        let ending = link.query(&sql.ending, &[&id, &fence]).await?;
+        let is_outcome = match ending.first() {
+            Some(row) => column::<bool>(row, 0)?,
+            None => true,
+        };
+        Ok((!is_outcome).then_some(now))
+    }
+
+    /// Says how it ended, and what stands where nothing was committed.
+    pub(super) async fn end(
+        self,
+        written: Written,
+        draft: &Draft,
+    ) -> Result<Transacted<()>, StoreError> {
+        let link = self.link();
+        let (fence, id) = (draft.fence, draft.id);
+        let trouble = match written {
+            Written::At(now) => {
+                if let DraftState::Completed { retention, .. } = &draft.state {
+                    let until = now.plus(retention.replay_for);
+                    self.shared.witness.acknowledged(Acknowledged { id, fence, until });
+                }
+                self.shared.clock.heard(now);
+                self.held.settle();
+                return Ok(Transacted::Done((), now));
+            }
+            Written::Undone(trouble) => trouble,
+            Written::Moved => {
+                Trouble::from(StoreError::definite(StoreErrorKind::Unavailable, CONCLUDING))
+            }
+        };
+        // Where the transaction is over already, the server only remarks on it.
+        link.tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
+        let found = if trouble.may_be_rival() { look_again(&link, id).await? } else { None };
+        self.held.settle();
+        match found {
+            Some(found) if found.record.fence != fence => Ok(Transacted::Rival(Box::new(found))),
+            Some(_) | None => Err(definite(CONCLUDING)(trouble)),
+        }
+    }
+}
+
+/// How a flight ended whose last word was `COMMIT`. What became of that is of interest only if the insert
+/// succeeded: a transaction that failed commits nothing, and the server does not call that an error.
+fn judged(
+    inserted: Result<Vec<Row>, Trouble>,
+    committed: Result<(), Trouble>,
+) -> Result<Written, StoreError> {
+    match inserted.and_then(|rows| committed.map(|()| rows)) {
+        Ok(rows) => Ok(Written::At(statements::time_of(&rows)?)),
+        Err(trouble) if trouble.is_undone() => Ok(Written::Undone(trouble)),
+        // The commit was under way: nobody knows how far it came.
+        Err(trouble) => Err(failed_commit(CONCLUDING)(trouble)),
+    }
+}
+
+/// What the lease of a record that can still be ended must be; none for a completed one.
+pub(in crate::postgres) fn lease_column(seen: Seen) -> Option<At> {
+    match seen.state {
+        StateKind::Reserved => seen.lease_until.map(At::Instant),
+        StateKind::Uncertain => Some(At::Always),
+        StateKind::Completed => None,
+    }
+}
+
+/// What stands now, seen from a transaction of its own.
+pub(in crate::postgres) async fn look_again(
+    link: &Link<'_>,
+    id: RecordId,
+) -> Result<Option<Found>, StoreError> {
+    let begin = &link.shared.server.begins().read;
+    let rows = link.alone(begin, &link.sql().find, &[&vec![Id(id)]]).await;
+    let rows = rows.map_err(definite(CONCLUDING))?;
+    let looked = link.read(&rows).await.map_err(definite(CONCLUDING))?.pop();
+    Ok(looked.and_then(Looked::found))
+}
