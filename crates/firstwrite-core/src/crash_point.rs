@@ -2,7 +2,7 @@
 //!
 //! A point is nothing at all unless the feature `crash-points` is on. With it, the environment's
 //! `FIRSTWRITE_CRASH_AT=name:nth` has the process send itself `SIGKILL` when it passes that point for
-//! the nth time, counted from 1. It is the one place of this crate that reads the environment, and
+//! the nth time, counted from 1; `list:0` has it say on standard error which points it passes. It is the one place of this crate that reads the environment, and
 //! no build that somebody runs has it.
 
 /// Marks a place where a death is of interest, by a name that no other place has.
@@ -28,6 +28,7 @@ pub use chosen::pass;
 
 #[cfg(feature = "crash-points")]
 mod chosen {
+    use std::io::Write as _;
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
@@ -50,6 +51,10 @@ mod chosen {
     /// Goes on, or dies here.
     pub fn pass(name: &str) {
         let Some(chosen) = CHOSEN.get_or_init(read) else { return };
+        if chosen.nth == 0 {
+            // Nobody is left to be told that standard error is closed.
+            drop(writeln!(std::io::stderr(), "passed {name}"));
+        }
         if chosen.name == name && chosen.passed.fetch_add(1, Ordering::Relaxed) + 1 == chosen.nth {
             std::thread::park_timeout(GRACE);
             kill_process(getpid(), Signal::KILL).expect("a process may kill itself");

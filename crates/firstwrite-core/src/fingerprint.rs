@@ -25,6 +25,7 @@ use http::{HeaderMap, HeaderName, Method};
 
 use crate::RecordId;
 pub use digests::PartDigests;
+pub(crate) use number::canonical_number;
 pub use pointer::{Pointer, PointerError};
 pub use secret::{Secret, SecretError};
 

@@ -8,20 +8,24 @@
 
 #[doc(hidden)]
 pub mod crash_point;
+pub mod findings;
 mod fingerprint;
 mod judge;
 mod key;
 mod memory;
 mod message;
+pub mod outbox;
 mod outcome;
 mod policy;
 pub mod protocol;
+pub mod reconcile;
 mod record;
 mod rejection;
 mod store;
 mod tenant;
 mod time;
 
+pub use findings::{FindingKind, Findings};
 pub use fingerprint::{
     BodyForm, Comparison, Fingerprint, FingerprintRules, PartDigests, Parts, Pointer, PointerError,
     Secret, SecretError,
@@ -30,7 +34,7 @@ pub use judge::{Request, Verdict, judge, judge_lapsed};
 pub use key::{Key, KeyError};
 pub use memory::{HeldMemoryTx, MemoryStore, MemoryTx};
 pub use message::{Message, MessageError};
-pub use outcome::{Body, HeaderPolicy, KeptHeaders, Outcome};
+pub use outcome::{Body, HeaderPolicy, Interim, KeptHeaders, Outcome};
 pub use policy::{
     AfterRetention, KeptStatuses, KeyRequirement, Mode, OnConflict, OnLostAnswer, Policy,
     PolicyError, RespondAsync,

@@ -3,22 +3,27 @@
 //! For tests, examples and the simulator. It forgets everything when the process ends, and says so
 //! in its capabilities.
 
+mod findings;
 mod held;
+mod outbox;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::findings::Findings;
+use crate::outbox::Outbox;
 use crate::store::{
     Change, Conclusion, Found, Guard, Inserted, Page, Query, Swapped, Transacted, Write,
 };
 use crate::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Draft, Lease, Message, Record, RecordId, State,
-    Store, StoreError, StoreErrorKind, Timestamp, TransactionalStore,
+    AuditEntry, Audited, BoxFuture, Capabilities, Draft, DraftState, Lease, Message, Record,
+    RecordId, State, Store, StoreError, StoreErrorKind, Timestamp, TransactionalStore,
 };
 
 pub use held::HeldMemoryTx;
+use outbox::Outgoing;
 
 /// A store in memory. Clones share one content.
 #[derive(Clone)]
@@ -43,6 +48,8 @@ struct Content {
     audits: HashMap<RecordId, Vec<Audited>>,
     rows: BTreeMap<String, String>,
     messages: Vec<Message>,
+    outgoing: Outgoing,
+    found: findings::Found,
     /// The ids on which a transaction is open.
     held: HashSet<RecordId>,
 }
@@ -194,11 +201,7 @@ impl MemoryStore {
         if !content.records.contains_key(&id) {
             self.check_room(&content, "committing a handler's work")?;
         }
-        if keeps_rows {
-            content.rows.extend(rows);
-            content.messages.extend(messages);
-        }
-        content.records.insert(id, Box::new(Record::from_draft(&draft, now)));
+        content.commit(keeps_rows.then_some((rows, messages)), &draft, now);
         Ok(Transacted::Done(answer, now))
     }
 
@@ -210,9 +213,31 @@ impl MemoryStore {
     }
 }
 
+impl Content {
+    /// Writes what a transaction concluded: the record, and what it wrote beside it.
+    fn commit<R>(&mut self, beside: Option<(R, Vec<Message>)>, draft: &Draft, now: Timestamp)
+    where
+        R: IntoIterator<Item = (String, String)>,
+    {
+        if let Some((rows, messages)) = beside {
+            self.rows.extend(rows);
+            for message in messages {
+                self.messages.push(message.clone());
+                self.outgoing.push(message, now);
+            }
+        }
+        if let DraftState::Completed { outcome, retention } = &draft.state
+            && outcome.is_interim
+        {
+            self.outgoing.retentions.insert(draft.id, *retention);
+        }
+        self.records.insert(draft.id, Box::new(Record::from_draft(draft, now)));
+    }
+}
+
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transactions: true, outbox: false, durable: false, server_time: false }
+        Capabilities { transactions: true, outbox: true, durable: false, server_time: false }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -255,6 +280,14 @@ impl Store for MemoryStore {
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(async move { Ok((self.clock)()) })
+    }
+
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        Some(self)
+    }
+
+    fn findings(&self) -> Option<&dyn Findings> {
+        Some(self)
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{Key, Tenant};
+use crate::outbox::Answers;
+use crate::{Key, RecordId, Tenant};
 
 /// Something to be delivered, written with the effect.
 ///
@@ -13,6 +14,7 @@ use crate::{Key, Tenant};
 /// the destination can recognise a repetition.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
+    record: RecordId,
     tenant: Tenant,
     derived_key: String,
     destination: String,
@@ -20,6 +22,7 @@ pub struct Message {
     payload: Bytes,
     ordering_key: Option<String>,
     delay: Duration,
+    answers: Option<Box<Answers>>,
 }
 
 /// A message that cannot be written: which limit it breaks.
@@ -40,14 +43,10 @@ impl Message {
         destination: &str,
         payload: Bytes,
     ) -> Result<Self, MessageError> {
-        let is_name = |name: &str| {
-            (1..=Self::NAME_BYTES_MAX).contains(&name.len())
-                && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':')
-        };
-        if !is_name(step) {
-            return Err(MessageError("a step is 1 to 64 visible characters without a colon"));
+        if !Self::is_name(step) {
+            return Err(MessageError::step());
         }
-        if !is_name(destination) {
+        if !Self::is_name(destination) {
             return Err(MessageError(
                 "a destination is 1 to 64 visible characters without a colon",
             ));
@@ -56,6 +55,7 @@ impl Message {
             return Err(MessageError("a payload is at most 1 MiB"));
         }
         Ok(Self {
+            record: RecordId::of(tenant, key),
             tenant: tenant.clone(),
             derived_key: format!("{}:{step}", key.as_str()),
             destination: destination.to_owned(),
@@ -63,7 +63,14 @@ impl Message {
             payload,
             ordering_key: None,
             delay: Duration::ZERO,
+            answers: None,
         })
+    }
+
+    /// Whether `name` can be a step's or a destination's.
+    pub fn is_name(name: &str) -> bool {
+        (1..=Self::NAME_BYTES_MAX).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':')
     }
 
     /// Says what the payload is; `application/json` unless set.
@@ -85,6 +92,19 @@ impl Message {
     pub fn delayed_by(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
+    }
+
+    /// Says what the record's interim answer is replaced with when this message has arrived, or was
+    /// refused.
+    #[must_use]
+    pub fn answering(mut self, answers: Answers) -> Self {
+        self.answers = Some(Box::new(answers));
+        self
+    }
+
+    /// Under which record it is written.
+    pub fn record(&self) -> RecordId {
+        self.record
     }
 
     /// Whose message it is.
@@ -120,6 +140,17 @@ impl Message {
     /// How long to wait after the commit.
     pub fn delay(&self) -> Duration {
         self.delay
+    }
+
+    /// What the record's interim answer is replaced with, if this message decides that.
+    pub fn answers(&self) -> Option<&Answers> {
+        self.answers.as_deref()
+    }
+}
+
+impl MessageError {
+    pub(crate) const fn step() -> Self {
+        Self("a step is 1 to 64 visible characters without a colon")
     }
 }
 

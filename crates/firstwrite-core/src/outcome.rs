@@ -1,6 +1,7 @@
 //! What is remembered of an answer: status, headers from an allow-list, and the body's bytes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
@@ -15,6 +16,18 @@ pub struct Outcome {
     pub headers: KeptHeaders,
     /// The body, or a mark that it was not kept.
     pub body: Body,
+    /// Whether it stands in for an answer that is not yet known, and is replaced by it, once.
+    pub is_interim: bool,
+}
+
+/// Marks a handler's response, in its extensions, as one that stands in for the answer that a message
+/// of the same transaction will bring: see [`crate::Message::answering`].
+///
+/// Only in atomic mode, and only on a success: without the message nothing would ever replace it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interim {
+    /// How long the caller is kept waiting for the final answer before it gets this one.
+    pub wait_for: Duration,
 }
 
 /// The body of an outcome.
@@ -68,12 +81,18 @@ const NEVER: [&str; 19] = [
 impl Outcome {
     /// An outcome with a whole body.
     pub fn new(status: StatusCode, headers: KeptHeaders, body: Bytes) -> Self {
-        Self { status, headers, body: Body::Bytes(body) }
+        Self { status, headers, body: Body::Bytes(body), is_interim: false }
+    }
+
+    /// The same, standing in for an answer that is not yet known.
+    #[must_use]
+    pub fn interim(self) -> Self {
+        Self { is_interim: true, ..self }
     }
 
     /// An outcome whose body was not kept.
     pub fn tombstone(status: StatusCode, headers: KeptHeaders) -> Self {
-        Self { status, headers, body: Body::Tombstone }
+        Self { status, headers, body: Body::Tombstone, is_interim: false }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
 
 mod atomic;
 
-pub use atomic::{Atomic, Began, Held, abandon, atomic, begin, conclude};
+pub use atomic::{Atomic, Began, Held, abandon, atomic, begin, conclude, is_interim};
 
 /// How often a move is tried again after it met a rival or lost an acknowledgement. Each round
 /// means that somebody else moved the same record in between; more than a few in a row is a fault.

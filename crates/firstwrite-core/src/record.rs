@@ -175,7 +175,13 @@ impl State {
     }
 
     /// Completed at `now`, with the deadlines that follow from `retention`.
+    ///
+    /// An interim outcome stands until it is replaced: its retention begins then.
     pub fn completed(outcome: Outcome, retention: Retention, now: Timestamp) -> Self {
+        if outcome.is_interim {
+            let (retained_until, kept_until) = (Timestamp::NEVER, Timestamp::NEVER);
+            return Self::Completed { outcome, retained_until, kept_until };
+        }
         let retained_until = now.plus(retention.replay_for);
         let kept_until = retained_until.plus(retention.linger_for);
         Self::Completed { outcome, retained_until, kept_until }

@@ -8,6 +8,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::findings::Findings;
+use crate::outbox::Outbox;
 use crate::record::Retention;
 use crate::{
     AuditEntry, Audited, Draft, Fence, Outcome, Record, RecordId, StateKind, Tenant, Timestamp,
@@ -57,6 +59,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The store's clock.
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>>;
+
+    /// The messages of this store, if it keeps any: see [`Capabilities::outbox`].
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        None
+    }
+
+    /// What reconciliations found, if this store keeps that.
+    fn findings(&self) -> Option<&dyn Findings> {
+        None
+    }
 }
 
 /// A store whose transactions a handler can join: business rows, messages and the record are

@@ -13,6 +13,8 @@ pub struct Timestamp(i64);
 impl Timestamp {
     /// The Unix epoch.
     pub const EPOCH: Self = Self(0);
+    /// The end of time: a deadline that is never reached.
+    pub const NEVER: Self = Self(i64::MAX);
 
     /// From milliseconds since the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {

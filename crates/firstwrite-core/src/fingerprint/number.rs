@@ -56,6 +56,16 @@ pub(super) fn append(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     Some(text.len() - rest.len())
 }
 
+/// The value of a text that is a number and nothing else.
+pub(crate) fn canonical_number(text: &str) -> Option<String> {
+    let mut out = Vec::new();
+    let length = append(text.as_bytes(), &mut out)?;
+    if length != text.len() {
+        return None;
+    }
+    String::from_utf8(out).ok()
+}
+
 fn take_digits<'t>(text: &mut &'t [u8]) -> &'t [u8] {
     let length = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = text.split_at(length);
@@ -99,12 +109,6 @@ fn append_integer(value: i64, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn canonical(text: &str) -> Option<String> {
-        let mut out = Vec::new();
-        let length = append(text.as_bytes(), &mut out)?;
-        (length == text.len()).then(|| String::from_utf8(out).unwrap())
-    }
-
     #[test]
     fn spellings_of_one_value_are_one() {
         for (value, spellings) in [
@@ -119,7 +123,7 @@ mod tests {
             ("1e9223372036854775807", &["1e9223372036854775807"]),
         ] {
             for spelling in spellings {
-                assert_eq!(canonical(spelling).as_deref(), Some(value), "{spelling}");
+                assert_eq!(canonical_number(spelling).as_deref(), Some(value), "{spelling}");
             }
         }
     }
@@ -136,7 +140,11 @@ mod tests {
             ("1", "0.1"),
             ("12", "1e2"),
         ] {
-            assert_ne!(canonical(one).unwrap(), canonical(other).unwrap(), "{one} and {other}");
+            assert_ne!(
+                canonical_number(one).unwrap(),
+                canonical_number(other).unwrap(),
+                "{one} and {other}"
+            );
         }
     }
 
@@ -168,7 +176,7 @@ mod tests {
             "1e99999999999999999999",
             "1e-99999999999999999999",
         ] {
-            assert_eq!(canonical(text), None, "{text}");
+            assert_eq!(canonical_number(text), None, "{text}");
         }
     }
 

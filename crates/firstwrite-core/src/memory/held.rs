@@ -80,11 +80,7 @@ impl AsyncTransactionalStore for MemoryStore {
             Some(_) => {}
             None => self.check_room(&content, "committing a handler's work")?,
         }
-        if keeps_rows {
-            content.rows.extend(rows);
-            content.messages.extend(messages);
-        }
-        content.records.insert(draft.id, Box::new(Record::from_draft(&draft, now)));
+        content.commit(keeps_rows.then_some((rows, messages)), &draft, now);
         Ok(Transacted::Done((), now))
     }
 }

@@ -14,8 +14,8 @@ use http::Response;
 use super::draft;
 use crate::store::{Begun, Conclusion, Found, Transacted, Write};
 use crate::{
-    AsyncTransactionalStore, Certainty, DraftState, Fence, Outcome, Policy, Request, State,
-    StoreError, StoreErrorKind, Timestamp, TransactionalStore, Verdict, judge,
+    AsyncTransactionalStore, Certainty, DraftState, Fence, Interim, Outcome, Policy, Request,
+    State, StoreError, StoreErrorKind, Timestamp, TransactionalStore, Verdict, judge,
 };
 
 /// How an atomic attempt ended.
@@ -65,10 +65,10 @@ where
             Err(error) => nothing(Attempt::Failed(error)),
         }
     };
-    let replay_for = rival_policy.retention;
     Ok(match store.transact(id, run).await? {
         Transacted::Done(Attempt::Kept(response), now) => {
-            Atomic::Kept { response, retained_until: now.plus(replay_for) }
+            let retained_until = retained_until(&response, &rival_policy, now);
+            Atomic::Kept { response, retained_until }
         }
         Transacted::Done(Attempt::RolledBack(response), _) => Atomic::RolledBack(response),
         Transacted::Done(Attempt::Failed(error), _) => Atomic::Failed(error),
@@ -151,7 +151,8 @@ pub async fn conclude<S: AsyncTransactionalStore>(
     crate::crash_point!("conclude-after");
     Ok(match (ended, answer) {
         (Transacted::Done((), now), Attempt::Kept(response)) => {
-            Atomic::Kept { response, retained_until: now.plus(policy.retention) }
+            let retained_until = retained_until(&response, &policy, now);
+            Atomic::Kept { response, retained_until }
         }
         (Transacted::Done((), _), Attempt::RolledBack(response)) => Atomic::RolledBack(response),
         (Transacted::Done((), _), Attempt::Refused(verdict, found)) => {
@@ -264,10 +265,21 @@ fn decide<E>(
     } else {
         Outcome::new(status, headers, response.body().clone())
     };
+    let outcome = if is_interim(&response) { outcome.interim() } else { outcome };
     let state = DraftState::Completed { outcome, retention: policy.retention() };
     let draft = Box::new(draft(request, policy, fence, state));
     let write = if status.is_client_error() { Write::RecordOnly(draft) } else { Write::All(draft) };
     Conclusion { write, answer: Attempt::Kept(response) }
+}
+
+/// Whether an answer only stands in for the one that a message will bring. A refusal keeps no message.
+pub fn is_interim(response: &Response<Bytes>) -> bool {
+    response.extensions().get::<Interim>().is_some() && response.status().is_success()
+}
+
+/// Until when an answer is kept that was written at `now`.
+fn retained_until(response: &Response<Bytes>, policy: &Policy, now: Timestamp) -> Timestamp {
+    if is_interim(response) { Timestamp::NEVER } else { now.plus(policy.retention) }
 }
 
 impl<Tx> Deref for Held<Tx> {

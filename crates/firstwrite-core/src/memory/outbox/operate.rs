@@ -1,0 +1,250 @@
+//! What operators see of the messages in memory, and do to them.
+
+use std::time::Duration;
+
+use super::{Content, Entry, Outgoing};
+use crate::outbox::{
+    DestinationView, Held, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory,
+    MessageView, PastDelivery, Resolution, Switch, Written, WrittenPage, WrittenQuery,
+};
+use crate::{AuditEntry, Audited, Fence, RecordId, Timestamp};
+
+impl Outgoing {
+    pub(super) fn switch(&mut self, destination: &str, switch: &Switch, now: Timestamp) {
+        let lane = self.destinations.entry(destination.to_owned()).or_default();
+        match switch {
+            Switch::Open { open_for, cause } => {
+                lane.open_until = Some(now.plus(*open_for));
+                lane.open_cause = Some(cause.clone());
+                lane.opening_count += 1;
+            }
+            Switch::Closed => {
+                (lane.open_until, lane.open_cause, lane.opening_count) = (None, None, 0);
+            }
+        }
+    }
+
+    pub(super) fn views(&self, now: Timestamp) -> Vec<DestinationView> {
+        let view = |(name, lane): (&String, &super::Lane)| {
+            let of = |states: &[MessageState]| {
+                let here = self.entries.values().filter(|entry| {
+                    entry.message.destination() == name && states.contains(&entry.state)
+                });
+                i64::try_from(here.count()).unwrap_or(i64::MAX)
+            };
+            DestinationView {
+                name: name.clone(),
+                paused: lane.paused.clone(),
+                open_until: lane.open_until,
+                open_cause: lane.open_cause.clone(),
+                opening_count: lane.opening_count,
+                open_count: of(&[MessageState::Waiting, MessageState::Sending]),
+                unknown_count: of(&[MessageState::Unknown]),
+                dead_count: of(&[MessageState::Dead]),
+                delivered_count: of(&[MessageState::Delivered]),
+                oldest_due_at: self
+                    .entries
+                    .iter()
+                    .filter(|(number, entry)| {
+                        entry.message.destination() == name
+                            && entry.state == MessageState::Waiting
+                            && entry.due_at <= now
+                            && !self.waits_for_predecessor(**number)
+                    })
+                    .map(|(_, entry)| entry.due_at)
+                    .min(),
+            }
+        };
+        self.destinations.iter().map(view).collect()
+    }
+
+    pub(super) fn matching(
+        &self,
+        query: &MessageQuery,
+    ) -> impl Iterator<Item = (&MessageNumber, &Entry)> {
+        let is_wanted = |entry: &Entry| {
+            let problem = |text: &String| {
+                entry.problem.as_ref().is_some_and(|problem| problem.contains(text))
+                    || entry.status.is_some_and(|status| status.to_string() == *text)
+            };
+            query.destination.as_ref().is_none_or(|name| entry.message.destination() == name)
+                && query.state.is_none_or(|state| entry.state == state)
+                && query.tenant.as_ref().is_none_or(|tenant| entry.message.tenant() == tenant)
+                && query.problem.as_ref().is_none_or(problem)
+                && query.derived_key.as_ref().is_none_or(|key| entry.message.derived_key() == key)
+        };
+        self.entries
+            .iter()
+            .filter(|(number, _)| query.after.is_none_or(|after| **number > after))
+            .filter(move |(_, entry)| is_wanted(entry))
+    }
+
+    pub(super) fn page(&self, query: &MessageQuery, now: Timestamp) -> MessagePage {
+        let limit = query.limit.clamp(1, MessageQuery::LIMIT_MAX);
+        let mut messages: Vec<MessageView> =
+            self.matching(query).take(limit + 1).map(|(number, _)| self.view(*number)).collect();
+        let next = (messages.len() > limit).then(|| messages[limit - 1].number);
+        messages.truncate(limit);
+        MessagePage { messages, next, now }
+    }
+
+    pub(super) fn written(&self, query: &WrittenQuery, now: Timestamp) -> WrittenPage {
+        let limit = query.limit.clamp(1, WrittenQuery::LIMIT_MAX);
+        let is_wanted = |(number, entry): &(&MessageNumber, &Entry)| {
+            entry.message.destination() == query.destination
+                && (query.from..query.until).contains(&entry.created_at)
+                && query.after.is_none_or(|after| **number > after)
+        };
+        let mut page = WrittenPage { messages: Vec::new(), next: None, now };
+        let mut bytes = 0;
+        for (number, entry) in self.entries.iter().filter(is_wanted) {
+            if page.messages.len() == limit || bytes > WrittenQuery::PAGE_BYTES_MAX {
+                page.next = page.messages.last().map(|last| last.view.number);
+                break;
+            }
+            bytes += entry.message.payload().len();
+            let claimed_at = entry.fence.is_some().then_some(entry.claimed_at);
+            page.messages.push(Written {
+                view: self.view(*number),
+                content_type: entry.message.payload_type().to_owned(),
+                payload: entry.message.payload().clone(),
+                answers: entry.message.answers().cloned().map(Box::new),
+                handled_at: if entry.is_settled() { Some(entry.settled_at) } else { claimed_at },
+            });
+        }
+        page
+    }
+
+    fn view(&self, number: MessageNumber) -> MessageView {
+        let entry = &self.entries[&number];
+        let is_due = entry.state == MessageState::Waiting && !self.waits_for_predecessor(number);
+        MessageView {
+            number,
+            record: entry.message.record(),
+            tenant: entry.message.tenant().clone(),
+            derived_key: entry.message.derived_key().to_owned(),
+            destination: entry.message.destination().to_owned(),
+            ordering_key: entry.message.ordering_key().map(str::to_owned),
+            created_at: entry.created_at,
+            state: entry.state,
+            fence: entry.fence.unwrap_or(Fence::from_u64(0)),
+            due_at: is_due.then_some(entry.due_at),
+            delivery_count: entry.delivery_count,
+            maybe_sent_at: entry.maybe_sent_at,
+            status: entry.status,
+            problem: entry.problem.clone(),
+            receipt: entry.receipt.clone(),
+            payload_bytes: entry.message.payload().len(),
+        }
+    }
+
+    pub(super) fn upkeep(&mut self, kept_for: Duration, limit: usize, now: Timestamp) -> usize {
+        let old = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.is_settled() && entry.settled_at.plus(kept_for) <= now);
+        let numbers: Vec<MessageNumber> = old.take(limit).map(|(number, _)| *number).collect();
+        for number in &numbers {
+            self.entries.remove(number);
+        }
+        numbers.len()
+    }
+}
+
+impl Content {
+    pub(super) fn story(&self, number: MessageNumber, now: Timestamp) -> Option<MessageStory> {
+        let entry = self.outgoing.entries.get(&number)?;
+        Some(MessageStory {
+            message: self.outgoing.view(number),
+            content_type: entry.message.payload_type().to_owned(),
+            payload: entry.message.payload().clone(),
+            answers: entry.message.answers().cloned().map(Box::new),
+            deliveries: entry.past.clone(),
+            audits: self.audits.get(&entry.message.record()).cloned().unwrap_or_default(),
+            now,
+        })
+    }
+
+    pub(super) fn redrive(
+        &mut self,
+        query: &MessageQuery,
+        limit: usize,
+        by: &AuditEntry,
+        now: Timestamp,
+    ) -> usize {
+        let dead = self.outgoing.matching(query);
+        let dead = dead.filter(|(_, entry)| entry.state == MessageState::Dead);
+        let numbers: Vec<MessageNumber> = dead.take(limit).map(|(number, _)| *number).collect();
+        for number in &numbers {
+            let Some(entry) = self.outgoing.entries.get_mut(number) else { continue };
+            entry.state = MessageState::Waiting;
+            entry.due_at = now;
+            (entry.delivery_count, entry.lapse_count) = (0, 0);
+            let record = entry.message.record();
+            self.audit_message(record, &format!("redrive message {number}"), by, now);
+        }
+        numbers.len()
+    }
+
+    pub(super) fn resolve(
+        &mut self,
+        (number, seen): (MessageNumber, Fence),
+        resolution: &Resolution,
+        by: &AuditEntry,
+        now: Timestamp,
+    ) -> Held {
+        let Some(entry) = self.outgoing.entries.get_mut(&number) else { return Held::No };
+        let is_open = match entry.state {
+            MessageState::Waiting | MessageState::Unknown | MessageState::Dead => true,
+            MessageState::Sending => entry.lease_until <= now,
+            MessageState::Delivered | MessageState::Dropped => false,
+        };
+        if !is_open || entry.fence.unwrap_or(Fence::from_u64(0)) != seen {
+            return Held::No;
+        }
+        let fence = seen.next(seen.as_u64());
+        entry.fence = Some(fence);
+        let mut answer = None;
+        match resolution {
+            Resolution::Delivered { receipt, answer: given } => {
+                entry.state = MessageState::Delivered;
+                entry.receipt = Some(receipt.clone());
+                entry.settled_at = now;
+                entry.past.push(told("delivered", fence, by, now, receipt.provider_id.clone()));
+                answer.clone_from(given);
+            }
+            Resolution::NotDelivered => {
+                entry.state = MessageState::Waiting;
+                entry.due_at = now;
+                entry.maybe_sent_at = None;
+                (entry.delivery_count, entry.lapse_count) = (0, 0);
+            }
+            Resolution::Dropped => {
+                entry.state = MessageState::Dropped;
+                entry.settled_at = now;
+                entry.past.push(told("dropped", fence, by, now, None));
+            }
+        }
+        let record = entry.message.record();
+        self.answer(record, answer.as_ref(), now);
+        self.audit_message(record, &format!("{} message {number}", by.action), by, now);
+        Held::Yes
+    }
+
+    fn audit_message(&mut self, id: RecordId, action: &str, by: &AuditEntry, at: Timestamp) {
+        let entry = AuditEntry { action: action.to_owned(), ..by.clone() };
+        self.audits.entry(id).or_default().push(Audited { at, entry });
+    }
+}
+
+/// A delivery that somebody vouches for.
+fn told(
+    ending: &str,
+    fence: Fence,
+    by: &AuditEntry,
+    at: Timestamp,
+    provider_id: Option<String>,
+) -> PastDelivery {
+    let detail = by.reason.clone();
+    PastDelivery { at, fence, ending: ending.to_owned(), status: None, detail, provider_id }
+}

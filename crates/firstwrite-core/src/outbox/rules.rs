@@ -1,0 +1,194 @@
+//! What is to be done with a message: before a delivery, and after it.
+//!
+//! The only place where deliveries are decided. A message that may have had its effect is sent again
+//! only while the destination is known to recognise its key, or after the destination has said that
+//! nothing happened; else it is held until somebody knows.
+
+use std::time::Duration;
+
+use super::{Delivery, Ending, Parcel, Probed, Receipt, Terms};
+use crate::Timestamp;
+
+/// What is to be done with a message that was claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It arrived before; only that is left to be written down.
+    Settle(Receipt),
+    /// It can be sent without harm.
+    Send,
+    /// It may have arrived: ask first.
+    Ask,
+    /// It may have arrived and nobody can be asked. Why it is not sent again.
+    Hold(&'static str),
+}
+
+/// What becomes of a message after a delivery, or after a question about one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It arrived.
+    Delivered(Receipt),
+    /// It is due again.
+    Waiting {
+        /// After this long.
+        pause: Duration,
+        /// Whether the delivery counts towards the limit.
+        counts: bool,
+        /// What is known of its having arrived.
+        sent: Sent,
+    },
+    /// Whether it arrived nobody knows; it waits for proof.
+    Unknown(&'static str),
+    /// It is no longer delivered by itself. Why.
+    Dead(Cause),
+}
+
+/// What is known of a message's having arrived, after this claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It certainly has not: this claim sent nothing, or the destination said so.
+    No,
+    /// As before this claim.
+    AsBefore,
+    /// It may have, since this claim if not before.
+    Maybe,
+}
+
+/// Why a message is a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The destination will never take it.
+    Refused,
+    /// It was delivered as often as it may be, without success.
+    Exhausted,
+}
+
+/// When something is decided, and the chance that spreads what follows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moment {
+    /// The store's time.
+    pub now: Timestamp,
+    /// Drawn anew for each decision, from 0 to 1.
+    pub random: f64,
+}
+
+/// A claim that runs out without a word is no delivery and counts for nothing, unless it is always the
+/// same message: that one may be what ends the worker.
+pub const LAPSE_COUNT_MAX: u32 = 10;
+
+/// Says what to do with a message that was claimed at `now`.
+pub fn next_step(parcel: &Parcel, terms: &Terms, now: Timestamp) -> Step {
+    if let Some(receipt) = &parcel.receipt {
+        return Step::Settle(receipt.clone());
+    }
+    if parcel.lapse_count >= LAPSE_COUNT_MAX {
+        return Step::Hold("its claims keep running out: it may be what ends the worker");
+    }
+    let Some(first) = parcel.maybe_sent_at else { return Step::Send };
+    if terms.can_be_asked {
+        return Step::Ask;
+    }
+    if is_recognised(first, terms, now) { Step::Send } else { Step::Hold(hold_reason(terms)) }
+}
+
+/// Says what becomes of a message whose delivery ended. `absence_proven`: the destination said, just
+/// before, that nothing had happened.
+pub fn after_delivery(
+    parcel: &Parcel,
+    terms: &Terms,
+    delivery: &Delivery,
+    absence_proven: bool,
+    moment: Moment,
+) -> Next {
+    let Moment { now, random } = moment;
+    let before = if absence_proven { None } else { parcel.maybe_sent_at };
+    // A message that goes to see whether the destination is back is not to blame if it is not.
+    let counts = !parcel.is_trial;
+    let count = parcel.delivery_count + u32::from(counts);
+    let is_last = count >= terms.delivery_count_max;
+    let wait = |floor: Duration| {
+        let asked = delivery.retry_after.unwrap_or_default().min(Terms::RETRY_AFTER_MAX);
+        pause(terms, count, random).max(asked).max(floor)
+    };
+    match &delivery.ending {
+        Ending::Delivered(receipt) => Next::Delivered(receipt.clone()),
+        Ending::Refused => Next::Dead(Cause::Refused),
+        Ending::Retry if is_last && before.is_some() => {
+            Next::Unknown("deliveries are exhausted, and an earlier one may have arrived")
+        }
+        Ending::Retry if is_last => Next::Dead(Cause::Exhausted),
+        Ending::Retry => Next::Waiting {
+            pause: wait(Duration::ZERO),
+            counts,
+            sent: if absence_proven { Sent::No } else { Sent::AsBefore },
+        },
+        Ending::Unknown if is_last => Next::Unknown("deliveries are exhausted"),
+        Ending::Unknown if terms.can_be_asked => {
+            // What was sent may still be under way: an answer before then would prove nothing.
+            Next::Waiting { pause: wait(terms.timeout), counts, sent: Sent::Maybe }
+        }
+        Ending::Unknown => {
+            let pause = wait(Duration::ZERO);
+            if is_recognised(before.unwrap_or(now), terms, now.plus(pause)) {
+                Next::Waiting { pause, counts, sent: Sent::Maybe }
+            } else {
+                Next::Unknown(hold_reason(terms))
+            }
+        }
+    }
+}
+
+/// Says what becomes of a message after its destination was asked about it. `None`: it did not arrive,
+/// so it is to be sent now.
+pub fn after_probe(
+    parcel: &Parcel,
+    terms: &Terms,
+    probed: &Probed,
+    moment: Moment,
+) -> Option<Next> {
+    match probed {
+        Probed::Happened(receipt) => Some(Next::Delivered(receipt.clone())),
+        Probed::NotHappened => None,
+        Probed::Silent(_) => {
+            let counts = !parcel.is_trial;
+            let count = parcel.delivery_count + u32::from(counts);
+            if count >= terms.delivery_count_max {
+                return Some(Next::Unknown("the destination was asked and did not say"));
+            }
+            let pause = pause(terms, count, moment.random);
+            Some(Next::Waiting { pause, counts, sent: Sent::AsBefore })
+        }
+    }
+}
+
+/// Whether a delivery begun at `now` ends while the destination still recognises the key.
+fn is_recognised(first: Timestamp, terms: &Terms, now: Timestamp) -> bool {
+    now.plus(terms.timeout) < first.plus(terms.dedupe_for)
+}
+
+fn hold_reason(terms: &Terms) -> &'static str {
+    if terms.dedupe_for.is_zero() {
+        "it may have arrived, and the destination does not recognise repetitions"
+    } else {
+        "it may have arrived, and the destination no longer recognises its key"
+    }
+}
+
+/// Full jitter: anything up to a bound that doubles with each delivery, so that messages that failed
+/// together do not come back together.
+fn pause(terms: &Terms, count: u32, random: f64) -> Duration {
+    let doubled = terms.pause_first.saturating_mul(2u32.saturating_pow(count.saturating_sub(1)));
+    doubled.min(terms.pause_max).mul_f64(random.clamp(0.0, 1.0))
+}
+
+impl Cause {
+    /// The word used in SQL, listings and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Exhausted => "exhausted",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! The rules as tables.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::outbox::MessageNumber;
+use crate::{Fence, Key, RecordId, Tenant};
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_hours(1);
+
+fn parcel() -> Parcel {
+    let tenant = Tenant::new("acme").unwrap();
+    Parcel {
+        number: MessageNumber(1),
+        fence: Fence::first(1),
+        record: RecordId::of(&tenant, &Key::new("order-1").unwrap()),
+        tenant,
+        derived_key: "order-1:charge".to_owned(),
+        destination: "provider".to_owned(),
+        content_type: "application/json".to_owned(),
+        payload: Bytes::new(),
+        ordering_key: None,
+        created_at: NOW,
+        delivery_count: 0,
+        lapse_count: 0,
+        is_trial: false,
+        maybe_sent_at: None,
+        receipt: None,
+        answers: None,
+    }
+}
+
+fn ago(duration: Duration) -> Timestamp {
+    let millis = i64::try_from(duration.as_millis()).unwrap();
+    Timestamp::from_millis(NOW.as_millis() - millis)
+}
+
+/// A destination that honours keys for a day, one that does not, one that can be asked.
+fn honours() -> Terms {
+    Terms { dedupe_for: 24 * HOUR, ..Terms::default() }
+}
+
+fn ignores() -> Terms {
+    Terms::default()
+}
+
+fn answers() -> Terms {
+    Terms { can_be_asked: true, ..Terms::default() }
+}
+
+fn at(random: f64) -> Moment {
+    Moment { now: NOW, random }
+}
+
+fn delivered(ending: Ending) -> Delivery {
+    Delivery::new(ending, "in a test")
+}
+
+/// With the longest pause that may be drawn.
+fn after(parcel: &Parcel, terms: &Terms, ending: Ending) -> Next {
+    after_delivery(parcel, terms, &delivered(ending), false, at(1.0))
+}
+
+fn waiting(next: Next) -> (Duration, bool, Sent) {
+    match next {
+        Next::Waiting { pause, counts, sent } => (pause, counts, sent),
+        other @ (Next::Delivered(_) | Next::Unknown(_) | Next::Dead(_)) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_never_left_is_sent_to_any_destination() {
+    for terms in [honours(), ignores(), answers()] {
+        assert_eq!(next_step(&parcel(), &terms, NOW), Step::Send);
+    }
+}
+
+#[test]
+fn what_may_have_arrived_is_sent_again_only_where_its_key_is_recognised() {
+    let doubtful = |since| Parcel { maybe_sent_at: Some(ago(since)), ..parcel() };
+    assert_eq!(next_step(&doubtful(HOUR), &honours(), NOW), Step::Send);
+    assert_eq!(next_step(&doubtful(HOUR), &answers(), NOW), Step::Ask);
+    assert!(matches!(next_step(&doubtful(SECOND), &ignores(), NOW), Step::Hold(_)));
+    // The answer of the last one must come before the key is forgotten.
+    let day = Terms { timeout: HOUR, ..honours() };
+    let in_time = 22 * HOUR + 3599 * SECOND;
+    assert_eq!(next_step(&doubtful(in_time), &day, NOW), Step::Send);
+    assert!(matches!(next_step(&doubtful(23 * HOUR), &day, NOW), Step::Hold(_)));
+}
+
+#[test]
+fn what_is_known_to_have_arrived_is_never_sent() {
+    let receipt = Receipt { provider_id: Some("pay_1".to_owned()) };
+    let parcel =
+        Parcel { receipt: Some(receipt.clone()), maybe_sent_at: Some(ago(HOUR)), ..parcel() };
+    assert_eq!(next_step(&parcel, &ignores(), NOW), Step::Settle(receipt));
+}
+
+#[test]
+fn a_message_under_which_claims_keep_running_out_is_held() {
+    let parcel = Parcel { lapse_count: LAPSE_COUNT_MAX, ..parcel() };
+    assert!(matches!(next_step(&parcel, &honours(), NOW), Step::Hold(_)));
+}
+
+#[test]
+fn pauses_double_up_to_a_bound_and_are_drawn_from_all_of_it() {
+    let terms = honours();
+    let bounds = (0..16).map(|delivery_count| {
+        waiting(after(&Parcel { delivery_count, ..parcel() }, &terms, Ending::Retry)).0
+    });
+    let bounds: Vec<_> = bounds.collect();
+    assert_eq!(bounds[..4], [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND]);
+    assert_eq!(bounds[15], HOUR);
+    let drawn = |random| {
+        let retry = delivered(Ending::Retry);
+        waiting(after_delivery(&parcel(), &terms, &retry, false, at(random))).0
+    };
+    assert_eq!(drawn(0.0), Duration::ZERO);
+    assert_eq!(drawn(0.5), SECOND / 2);
+}
+
+#[test]
+fn what_a_destination_asks_for_is_granted_within_reason() {
+    let asked = |retry_after| {
+        let retry = Delivery { retry_after: Some(retry_after), ..delivered(Ending::Retry) };
+        waiting(after_delivery(&parcel(), &honours(), &retry, false, at(0.5))).0
+    };
+    assert_eq!(asked(90 * SECOND), 90 * SECOND);
+    assert_eq!(asked(24 * HOUR), Terms::RETRY_AFTER_MAX);
+    assert_eq!(asked(Duration::ZERO), SECOND / 2);
+}
+
+#[test]
+fn a_lost_answer_is_asked_about_or_repeated_or_held() {
+    // Not before what was sent can no longer be under way.
+    assert_eq!(
+        waiting(after(&parcel(), &answers(), Ending::Unknown)),
+        (answers().timeout, true, Sent::Maybe)
+    );
+    assert_eq!(waiting(after(&parcel(), &honours(), Ending::Unknown)), (SECOND, true, Sent::Maybe));
+    assert!(matches!(after(&parcel(), &ignores(), Ending::Unknown), Next::Unknown(_)));
+    // A pause that would lead out of the window is not begun.
+    let late = Parcel { maybe_sent_at: Some(ago(23 * HOUR)), delivery_count: 20, ..parcel() };
+    assert!(matches!(after(&late, &honours(), Ending::Unknown), Next::Unknown(_)));
+}
+
+#[test]
+fn the_last_delivery_makes_a_dead_letter_only_of_what_cannot_have_arrived() {
+    let last = Parcel { delivery_count: honours().delivery_count_max - 1, ..parcel() };
+    let doubtful = Parcel { maybe_sent_at: Some(ago(HOUR)), ..last.clone() };
+    assert_eq!(after(&last, &honours(), Ending::Retry), Next::Dead(Cause::Exhausted));
+    assert!(matches!(after(&doubtful, &honours(), Ending::Retry), Next::Unknown(_)));
+    assert!(matches!(after(&last, &honours(), Ending::Unknown), Next::Unknown(_)));
+    let retry = delivered(Ending::Retry);
+    let proven = after_delivery(&doubtful, &answers(), &retry, true, at(1.0));
+    assert_eq!(proven, Next::Dead(Cause::Exhausted));
+}
+
+#[test]
+fn a_refusal_is_final_at_once() {
+    assert_eq!(after(&parcel(), &honours(), Ending::Refused), Next::Dead(Cause::Refused));
+}
+
+#[test]
+fn a_trial_never_counts() {
+    let trial = Parcel { is_trial: true, delivery_count: 24, ..parcel() };
+    let (_, counts, sent) = waiting(after(&trial, &honours(), Ending::Retry));
+    assert_eq!((counts, sent), (false, Sent::AsBefore));
+    let (_, counts, sent) = waiting(after(&trial, &honours(), Ending::Unknown));
+    assert_eq!((counts, sent), (false, Sent::Maybe));
+}
+
+#[test]
+fn a_destination_that_was_asked_decides_or_is_asked_again_or_is_given_up() {
+    let doubtful = Parcel { maybe_sent_at: Some(ago(HOUR)), ..parcel() };
+    let receipt = Receipt { provider_id: Some("pay_1".to_owned()) };
+    let happened = after_probe(&doubtful, &answers(), &Probed::Happened(receipt.clone()), at(1.0));
+    assert_eq!(happened, Some(Next::Delivered(receipt)));
+    assert_eq!(after_probe(&doubtful, &answers(), &Probed::NotHappened, at(1.0)), None);
+    let silent = Probed::Silent("it is down".to_owned());
+    let again = after_probe(&doubtful, &answers(), &silent, at(1.0)).unwrap();
+    assert_eq!(waiting(again), (SECOND, true, Sent::AsBefore));
+    let last = Parcel { delivery_count: 24, ..doubtful };
+    assert!(matches!(after_probe(&last, &answers(), &silent, at(1.0)), Some(Next::Unknown(_))));
+}
+
+#[test]
+fn what_was_proven_absent_and_then_not_sent_is_free_of_doubt() {
+    let doubtful = Parcel { maybe_sent_at: Some(ago(HOUR)), ..parcel() };
+    let retry = delivered(Ending::Retry);
+    let next = after_delivery(&doubtful, &answers(), &retry, true, at(1.0));
+    assert_eq!(waiting(next).2, Sent::No);
+}

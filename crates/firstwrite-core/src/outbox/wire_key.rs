@@ -1,0 +1,61 @@
+//! Wire keys of handlers that call a destination themselves, and of strangers.
+
+use super::wire_key;
+use crate::{Key, Message, MessageError, RecordId, Tenant};
+
+/// The [wire key](wire_key) of one step of a request, for handlers that call a destination themselves
+/// instead of writing a message: with it, the destination recognises a repetition, and a reconciliation
+/// finds what the handler did although nobody knows how the handler ended.
+pub fn wire_key_of(tenant: &Tenant, key: &Key, step: &str) -> Result<String, MessageError> {
+    if !Message::is_name(step) {
+        return Err(MessageError::step());
+    }
+    Ok(wire_key(&format!("{}:{step}", key.as_str()), RecordId::of(tenant, key)))
+}
+
+/// Whether `text` has the form of a wire key. What has not, nobody here asked for.
+pub fn is_wire_key(text: &str) -> bool {
+    let Some((front, back)) = text.rsplit_once(':') else { return false };
+    let is_derived_key = |text: &str| {
+        text.rsplit_once(':').is_some_and(|(key, step)| !key.is_empty() && Message::is_name(step))
+    };
+    (is_hexadecimal(back, 16) && is_derived_key(front))
+        || (is_hexadecimal(front, 32) && Message::is_name(back))
+}
+
+fn is_hexadecimal(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(key: &str, step: &str) -> Result<String, MessageError> {
+        wire_key_of(&Tenant::new("acme").unwrap(), &Key::new(key).unwrap(), step)
+    }
+
+    #[test]
+    fn a_handler_gives_the_key_that_a_message_would() {
+        assert_eq!(of("order-1", "charge").unwrap(), "order-1:charge:ef56e51bcb051fa4");
+        assert!(of("order-1", "a:b").is_err());
+    }
+
+    #[test]
+    fn a_wire_key_is_told_from_a_strangers() {
+        for key in ["order-1", "a:b:c", &"k".repeat(255)] {
+            assert!(is_wire_key(&of(key, "charge").unwrap()), "{key}");
+        }
+        for text in [
+            "",
+            "order-1",
+            "order-1:charge",
+            "order-1:ef56e51bcb051fa4",
+            ":charge:ef56e51bcb051fa4",
+            "order-1:charge:EF56E51BCB051FA4",
+            "ef56e51bcb051fa4a8c4edd56ee44b45:",
+        ] {
+            assert!(!is_wire_key(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The comparison itself: matching first, then judging. The order of entries does not matter.
+
+mod matching;
+
+use matching::Matching;
+
+use super::{Action, Class, Difference, MatchedBy, Ours, Rules, Sight, Standing, Theirs, Verdict};
+use crate::Timestamp;
+use crate::findings::FindingKind;
+
+/// Compares our entries with theirs.
+///
+/// The only place where a reconciliation is decided. Entries of ours that lie too early for the window
+/// and are not in doubt get no verdict: an earlier window was theirs.
+pub fn compare(ours: &[Ours], theirs: &[Theirs], sight: &Sight, rules: &Rules) -> Vec<Verdict> {
+    let matching = Matching::of(ours, theirs, rules);
+    let mut verdicts = Vec::with_capacity(ours.len());
+    for (index, our) in ours.iter().enumerate().filter(|(index, _)| matching.is_judged(*index)) {
+        let Some((place, by)) = matching.counterpart(index) else {
+            let could_be_there = matching.has_possible(our, rules);
+            if let Some((class, action)) = unpaired(our, sight, rules, could_be_there) {
+                verdicts.push(Verdict { ours: Some(index), ..alone(class, action) });
+            }
+            continue;
+        };
+        let mut verdict = paired(our, &theirs[place], by, rules);
+        (verdict.ours, verdict.theirs) = (Some(index), vec![place]);
+        let further = matching.further(index);
+        if !further.is_empty() {
+            verdict.theirs.extend_from_slice(further);
+            verdict.class = Class::Duplicate;
+            verdict.action = Action::Find(FindingKind::Duplicate);
+        }
+        verdicts.push(verdict);
+    }
+    for place in matching.left_over() {
+        if let Some((class, action)) = unasked(&theirs[place], sight, rules) {
+            verdicts.push(Verdict { theirs: vec![place], ..alone(class, action) });
+        }
+    }
+    verdicts
+}
+
+fn alone(class: Class, action: Action) -> Verdict {
+    let (theirs, differences) = (Vec::new(), Vec::new());
+    Verdict { class, ours: None, theirs, matched_by: None, differences, action }
+}
+
+/// What is said of two entries that mean the same.
+fn paired(our: &Ours, their: &Theirs, by: MatchedBy, rules: &Rules) -> Verdict {
+    let differences = differences(our, their);
+    let is_proof = by != MatchedBy::Amount || rules.is_amount_proof;
+    let (class, action) = match our.standing {
+        _ if !differences.is_empty() => (Class::Differs, Action::Find(FindingKind::Differs)),
+        Standing::Arrived | Standing::Sending | Standing::Closed => {
+            (Class::Matched, Action::Nothing)
+        }
+        // Sending it again could only harm.
+        Standing::Waiting | Standing::InDoubt | Standing::GivenUp if is_proof => {
+            (Class::Matched, Action::Arrived)
+        }
+        Standing::InDoubt | Standing::GivenUp => (Class::Likely, Action::Find(FindingKind::Likely)),
+        Standing::Waiting => (Class::Late, Action::Nothing),
+    };
+    Verdict { matched_by: Some(by), differences, ..alone(class, action) }
+}
+
+/// In what two entries differ. What one of them does not say is not compared.
+fn differences(our: &Ours, their: &Theirs) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    if let (Some(here), Some(there)) = (&our.amount, &their.amount)
+        && here != there
+    {
+        differences.push(Difference::Amount);
+    }
+    if let (Some(here), Some(there)) = (&our.currency, &their.currency)
+        && !here.eq_ignore_ascii_case(there)
+    {
+        differences.push(Difference::Currency);
+    }
+    if our.provider_id.as_ref().is_some_and(|id| *id != their.provider_id) {
+        differences.push(Difference::ProviderId);
+    }
+    if their.key.as_ref().is_some_and(|key| *key != our.wire_key) {
+        differences.push(Difference::Key);
+    }
+    if our.standing == Standing::Closed {
+        differences.push(Difference::Standing);
+    }
+    differences
+}
+
+/// What is said of an entry of ours that they do not have.
+fn unpaired(
+    our: &Ours,
+    sight: &Sight,
+    rules: &Rules,
+    could_be_there: bool,
+) -> Option<(Class, Action)> {
+    match (our.standing, seen(our, sight, rules)) {
+        // Its time is not over: another run must see it, whatever it takes.
+        (Standing::Waiting | Standing::Sending, _)
+        | (Standing::InDoubt, Seen::TooEarly | Seen::TooLate)
+        | (Standing::Arrived, Seen::TooLate) => Some((Class::Late, Action::Nothing)),
+        (Standing::Arrived, Seen::Wholly) => {
+            Some((Class::MissingThere, Action::Find(FindingKind::MissingThere)))
+        }
+        (Standing::InDoubt, Seen::Wholly) if could_be_there => {
+            Some((Class::Likely, Action::Find(FindingKind::Likely)))
+        }
+        (Standing::InDoubt, Seen::Wholly) => Some((Class::Absent, Action::NotArrived)),
+        (Standing::GivenUp | Standing::Closed, Seen::Wholly | Seen::TooLate) => {
+            Some((Class::Absent, Action::Nothing))
+        }
+        (Standing::Arrived | Standing::GivenUp | Standing::Closed, Seen::TooEarly) => None,
+    }
+}
+
+/// What is said of an entry of theirs that nobody here asked for.
+fn unasked(their: &Theirs, sight: &Sight, rules: &Rules) -> Option<(Class, Action)> {
+    if their.at < sight.window.from {
+        return None;
+    }
+    if !sight.is_ours_complete || sight.now < their.at.plus(rules.grace) {
+        return Some((Class::Late, Action::Nothing));
+    }
+    Some((Class::MissingHere, Action::Find(FindingKind::MissingHere)))
+}
+
+/// How much was seen of the time in which something could have happened.
+enum Seen {
+    /// All of it: what was not seen is not there.
+    Wholly,
+    /// It lies, in part, before the window.
+    TooEarly,
+    /// It is not over yet, or not everything of it was read.
+    TooLate,
+}
+
+fn seen(our: &Ours, sight: &Sight, rules: &Rules) -> Seen {
+    let end: Timestamp = sight.window.until.min(sight.now);
+    if our.at < sight.window.from.plus(rules.grace) {
+        Seen::TooEarly
+    } else if sight.is_theirs_complete && our.until.plus(rules.grace) <= end {
+        Seen::Wholly
+    } else {
+        Seen::TooLate
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What is compared: entries of our books and of the provider's, and how far each was looked at.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Amount;
+use crate::outbox::{MessageNumber, MessageState};
+use crate::{RecordId, Timestamp};
+
+/// Something the provider says it did.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Theirs {
+    /// What the provider calls it. No two entries of a provider share one.
+    pub provider_id: String,
+    /// The wire key it was made under, if the provider reports that.
+    pub key: Option<String>,
+    /// How much, if the provider says.
+    pub amount: Option<Amount>,
+    /// Of what.
+    pub currency: Option<String>,
+    /// When, by the provider's clock.
+    pub at: Timestamp,
+    /// The entry as the provider gave it, as JSON.
+    pub raw: Bytes,
+}
+
+/// Something that was asked for here.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Ours {
+    /// What it is here.
+    pub subject: Subject,
+    /// The record it was asked for under.
+    pub record: RecordId,
+    /// The key that the provider was given.
+    pub wire_key: String,
+    /// What the provider called it, if it said so.
+    pub provider_id: Option<String>,
+    /// How much, if the request says.
+    pub amount: Option<Amount>,
+    /// Of what.
+    pub currency: Option<String>,
+    /// When it was asked for: not earlier than this was it sent.
+    pub at: Timestamp,
+    /// When it may last have been sent.
+    pub until: Timestamp,
+    /// What is believed of it here.
+    pub standing: Standing,
+}
+
+/// What an entry of ours is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// A message of the outbox.
+    Message(MessageNumber),
+    /// A request whose handler called the provider itself.
+    Record(RecordId),
+}
+
+/// What is believed here of something that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It arrived.
+    Arrived,
+    /// It waits to be sent, perhaps again.
+    Waiting,
+    /// It is being sent.
+    Sending,
+    /// Nobody knows whether it arrived.
+    InDoubt,
+    /// It was sent as often as may be and never arrived, as far as is known.
+    GivenUp,
+    /// It was refused, or an operator took it back: nobody expects it there.
+    Closed,
+}
+
+/// A time: from its beginning, up to its end and without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Its first moment.
+    pub from: Timestamp,
+    /// The first moment after it.
+    pub until: Timestamp,
+}
+
+/// How much of both books was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// The time of which the provider was asked to give account.
+    pub window: Window,
+    /// Whether everything that the provider has of that time was read and understood.
+    pub is_theirs_complete: bool,
+    /// Whether everything was read that could be the counterpart of an entry of theirs.
+    pub is_ours_complete: bool,
+    /// When the provider was asked.
+    pub now: Timestamp,
+}
+
+/// How books are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// How long after something was last sent the provider has certainly done it, or never will, and
+    /// reports it; the difference of the clocks included. Until then, nothing is missing.
+    pub grace: Duration,
+    /// How far apart the times of two entries may be that match by their amounts.
+    pub tolerance: Duration,
+    /// Whether a match by amount and time proves something. Only where the provider knows neither our
+    /// keys nor tells its ids, and the amounts tell entries apart.
+    pub is_amount_proof: bool,
+}
+
+impl Rules {
+    /// Reports of most providers are complete within minutes; an hour more harms nobody.
+    pub const GRACE: Duration = Duration::from_hours(1);
+    /// Longer than a delivery takes, shorter than most people take to buy the same again.
+    pub const TOLERANCE: Duration = Duration::from_mins(5);
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { grace: Self::GRACE, tolerance: Self::TOLERANCE, is_amount_proof: false }
+    }
+}
+
+impl Window {
+    /// Whether `at` is in it.
+    pub fn contains(&self, at: Timestamp) -> bool {
+        self.from <= at && at < self.until
+    }
+}
+
+impl Standing {
+    /// What is believed of a message in `state`. `was_refused`: its last delivery ended with the
+    /// destination's refusal.
+    pub fn of_message(state: MessageState, was_refused: bool) -> Self {
+        match state {
+            MessageState::Waiting => Self::Waiting,
+            MessageState::Sending => Self::Sending,
+            MessageState::Unknown => Self::InDoubt,
+            MessageState::Dead if was_refused => Self::Closed,
+            MessageState::Dead => Self::GivenUp,
+            MessageState::Delivered => Self::Arrived,
+            MessageState::Dropped => Self::Closed,
+        }
+    }
+
+    /// In a few words, for people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Arrived => "arrived",
+            Self::Waiting => "waiting",
+            Self::Sending => "being sent",
+            Self::InDoubt => "in doubt",
+            Self::GivenUp => "given up",
+            Self::Closed => "refused or dropped",
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message(number) => write!(f, "message {number}"),
+            Self::Record(id) => write!(f, "record {id}"),
+        }
+    }
+}
+
+impl fmt::Debug for Theirs {
+    /// Neither the key nor the entry itself: both are other people's data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Theirs")
+            .field("provider_id", &self.provider_id)
+            .field("has_key", &self.key.is_some())
+            .field("amount", &self.amount)
+            .field("currency", &self.currency)
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Ours {
+    /// Not the key: it is other people's data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ours")
+            .field("subject", &self.subject)
+            .field("provider_id", &self.provider_id)
+            .field("amount", &self.amount)
+            .field("currency", &self.currency)
+            .field("at", &self.at)
+            .field("until", &self.until)
+            .field("standing", &self.standing)
+            .finish_non_exhaustive()
+    }
+}
