@@ -36,10 +36,12 @@ use crate::{Subject, sample};
 mod clock_skew;
 mod durable;
 mod fence;
+mod findings;
 mod indeterminate;
 mod insert;
 mod lease;
 mod listing;
+mod outbox;
 mod protocol_moves;
 mod retention;
 mod round_trip;
@@ -93,7 +95,7 @@ const DURABLE_TRANSACTIONS: Capabilities = Capabilities { durable: true, ..TRANS
 
 /// All cases, in the order of their subjects.
 pub fn cases() -> Vec<Case> {
-    [
+    let records = [
         insert::CASES,
         round_trip::CASES,
         swap::CASES,
@@ -107,8 +109,8 @@ pub fn cases() -> Vec<Case> {
         clock_skew::CASES,
         indeterminate::CASES,
         durable::CASES,
-    ]
-    .concat()
+    ];
+    [&records.concat(), &*outbox::cases(), findings::CASES].concat()
 }
 
 /// Runs every case whose name contains `filter` (all of them if it is empty), each on a subject

@@ -13,6 +13,8 @@ use crate::history::{HistoryOptions, check_store};
 use crate::sim::{self, Plan};
 use crate::{ManualClock, Subject};
 
+mod findings;
+mod outbox;
 mod store;
 mod subject;
 
@@ -89,6 +91,44 @@ pub enum Defect {
     FailOpen,
     /// A different request under a used key is answered with the stored outcome.
     MismatchReplays,
+    /// A claimed message can be claimed again at once.
+    ClaimWithoutLease,
+    /// A claim takes more than is wanted.
+    ClaimTakesTooMany,
+    /// A claim that ran out leaves no trace: the message looks as if never sent.
+    LapseForgotten,
+    /// A receipt is not found again by whoever claims the message next.
+    ReceiptForgotten,
+    /// A late worker settles what somebody else has claimed.
+    SettleIgnoresFence,
+    /// A message that may have arrived comes back as if it had not.
+    DoubtForgotten,
+    /// A message of which nobody knows whether it arrived is sent again.
+    UnknownComesBack,
+    /// Messages under one ordering key leave together.
+    OrderIgnored,
+    /// A destination that is to be left alone is not.
+    BreakerIgnored,
+    /// Messages are read for comparing from the beginning of time.
+    WrittenIgnoresTime,
+    /// A message that was sent again looks as if it had been sent at first only.
+    HandledAtFirst,
+    /// Two kinds of discrepancy about one subject are one finding.
+    FindingKindForgotten,
+    /// A finding that was accepted is open again at the next run.
+    AcceptedComesBack,
+    /// A finding that was fixed and comes back stays closed.
+    FixedStaysClosed,
+    /// A finding is opened again by a run that began before it was closed.
+    OldSightReopens,
+    /// A redrive takes more than was asked for.
+    RedriveIgnoresLimit,
+    /// What was found out about one delivery settles a later one.
+    ResolveIgnoresFence,
+    /// An interim answer is never replaced.
+    InterimForEver,
+    /// Delivered messages are deleted at once.
+    MessagesDeletedEarly,
 }
 
 /// Which part of the suite caught a defect.
@@ -109,7 +149,7 @@ const SIMULATIONS_MAX: u64 = 20_000;
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 52] = [
         Self::CheckThenInsert,
         Self::NoFenceCompare,
         Self::OwnerGuardIgnoresState,
@@ -143,6 +183,25 @@ impl Defect {
         Self::SweepFreesAll,
         Self::FailOpen,
         Self::MismatchReplays,
+        Self::ClaimWithoutLease,
+        Self::ClaimTakesTooMany,
+        Self::LapseForgotten,
+        Self::ReceiptForgotten,
+        Self::SettleIgnoresFence,
+        Self::DoubtForgotten,
+        Self::UnknownComesBack,
+        Self::OrderIgnored,
+        Self::BreakerIgnored,
+        Self::WrittenIgnoresTime,
+        Self::HandledAtFirst,
+        Self::FindingKindForgotten,
+        Self::AcceptedComesBack,
+        Self::FixedStaysClosed,
+        Self::OldSightReopens,
+        Self::RedriveIgnoresLimit,
+        Self::ResolveIgnoresFence,
+        Self::InterimForEver,
+        Self::MessagesDeletedEarly,
     ];
 
     /// Whether the mistake is in how a store is used, where only the simulator can see it.

@@ -104,4 +104,12 @@ impl Store for FaultyStore {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         self.inner.now()
     }
+
+    fn outbox(&self) -> Option<&dyn firstwrite_core::outbox::Outbox> {
+        self.inner.outbox()
+    }
+
+    fn findings(&self) -> Option<&dyn firstwrite_core::Findings> {
+        self.inner.findings()
+    }
 }

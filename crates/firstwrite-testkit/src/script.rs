@@ -1,14 +1,16 @@
 //! What a handler does in a transaction, as plain data, so that one suite drives every store whose
 //! transactions a handler can join.
 
+use std::convert::Infallible;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::protocol::{self, Atomic, Began};
 use firstwrite_core::{
-    AsyncTransactionalStore, BoxError, BoxFuture, Message, Policy, Request, StoreError,
+    AsyncTransactionalStore, BoxError, BoxFuture, Interim, Message, Policy, Request, StoreError,
     StoreErrorKind, TransactionalStore,
 };
 use http::{Response, StatusCode};
@@ -35,6 +37,8 @@ pub struct Script {
 pub enum Ending {
     /// With this status and body.
     Answer(u16, Bytes),
+    /// With this status, standing in for the answer that its message will bring.
+    Interim(u16),
     /// With an error.
     Fail,
     /// With a panic.
@@ -81,6 +85,7 @@ where
         }
         match ending {
             Ending::Answer(status, body) => Ok(answer(status, body)),
+            Ending::Interim(status) => Ok(interim(status)),
             Ending::Fail => Err(ScriptFailed),
             // Past the panic hook: a planned panic does not print a backtrace.
             Ending::Panic => resume_unwind(Box::new("planned by the script")),
@@ -121,14 +126,10 @@ where
     }
     let ended = match (writes.map_err(give_up), ending) {
         (Ok(()), Ending::Answer(status, body)) => {
-            match protocol::conclude(store, held, answer(status, body)).await? {
-                Atomic::Kept { response, retained_until } => {
-                    Atomic::Kept { response, retained_until }
-                }
-                Atomic::RolledBack(response) => Atomic::RolledBack(response),
-                Atomic::Refused(verdict, found) => Atomic::Refused(verdict, found),
-                Atomic::Failed(never) => match never {},
-            }
+            any_error(protocol::conclude(store, held, answer(status, body)).await?)
+        }
+        (Ok(()), Ending::Interim(status)) => {
+            any_error(protocol::conclude(store, held, interim(status)).await?)
         }
         (Ok(()), Ending::Panic) => {
             drop(held);
@@ -140,6 +141,30 @@ where
         }
     };
     Ok(ScriptReport { ran: true, ended })
+}
+
+impl Script {
+    /// A handler that only answers.
+    pub fn new(request: Request, ending: Ending) -> Self {
+        let (rows, messages) = (Vec::new(), Vec::new());
+        let policy = Arc::new(Policy::default());
+        Self { request: Arc::new(request), policy, nonce: 1, rows, messages, ending }
+    }
+}
+
+fn any_error(ended: Atomic<Infallible>) -> Atomic<ScriptFailed> {
+    match ended {
+        Atomic::Kept { response, retained_until } => Atomic::Kept { response, retained_until },
+        Atomic::RolledBack(response) => Atomic::RolledBack(response),
+        Atomic::Refused(verdict, found) => Atomic::Refused(verdict, found),
+        Atomic::Failed(never) => match never {},
+    }
+}
+
+fn interim(status: u16) -> Response<Bytes> {
+    let mut response = answer(status, Bytes::from_static(b"on its way"));
+    response.extensions_mut().insert(Interim { wait_for: Duration::ZERO });
+    response
 }
 
 fn answer(status: u16, body: Bytes) -> Response<Bytes> {

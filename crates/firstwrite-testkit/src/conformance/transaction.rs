@@ -206,7 +206,7 @@ fn script(harness: &Harness, nonce: u64, ending: Ending) -> Script {
             .expect("a short step and destination");
     let ending = match ending {
         Ending::Answer(status, _) => Ending::Answer(status, format!("answer {nonce}").into()),
-        ending @ (Ending::Fail | Ending::Panic) => ending,
+        ending @ (Ending::Interim(_) | Ending::Fail | Ending::Panic) => ending,
     };
     Script {
         request: Arc::new(request),

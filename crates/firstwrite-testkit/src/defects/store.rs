@@ -18,6 +18,9 @@ use firstwrite_core::{
     StoreErrorKind, Swapped, Timestamp, Transacted, TransactionalStore, Write,
 };
 
+use firstwrite_core::Findings;
+use firstwrite_core::outbox::Outbox;
+
 use super::Defect;
 use crate::{ManualClock, sample};
 
@@ -76,7 +79,7 @@ impl DefectiveStore {
         yield_once().await;
     }
 
-    fn has(&self, defect: Defect) -> bool {
+    pub(super) fn has(&self, defect: Defect) -> bool {
         self.defect == Some(defect)
     }
 
@@ -399,6 +402,14 @@ impl Store for DefectiveStore {
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(async move { Ok(self.clock.now()) })
+    }
+
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        Some(self)
+    }
+
+    fn findings(&self) -> Option<&dyn Findings> {
+        Some(self)
     }
 }
 

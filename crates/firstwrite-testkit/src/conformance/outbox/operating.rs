@@ -1,0 +1,234 @@
+//! What operators see and do, and how an interim answer becomes final.
+
+use firstwrite_core::outbox::{Answers, MessageNumber, Resolution};
+use firstwrite_core::{Fence, Outcome, Policy, State};
+
+use super::{
+    Case, Cause, Duration, Failure, Harness, Held, LEASE, Message, MessageQuery, MessageState,
+    MessageView, Next, OUTBOX, Sent, Settlement, TestResult, Timestamp, again, case, claim,
+    claim_one, delivered, enqueue, expect, expect_equal, failed, message, now, outbox, receipt,
+    sample, settled, state_of, views,
+};
+use crate::{Ending as ScriptEnding, Script};
+
+pub(super) const CASES: &[Case] = &[
+    case!("outbox", OUTBOX, dead_letters_are_redriven_under_their_old_key),
+    case!("outbox", OUTBOX, redriving_takes_only_dead_letters_that_match_and_no_more_than_asked),
+    case!("outbox", OUTBOX, a_message_is_resolved_once_and_only_as_it_was_seen),
+    case!("outbox", OUTBOX, a_message_that_is_being_sent_is_not_resolved),
+    case!("outbox", OUTBOX, a_message_tells_its_story),
+    case!("outbox", OUTBOX, messages_are_listed_in_pages_and_by_what_they_are),
+    case!("outbox", OUTBOX, an_interim_answer_is_replaced_once),
+    case!("outbox", OUTBOX, an_interim_answer_stands_until_it_is_replaced),
+];
+
+async fn bury(harness: &Harness, keys: &[&str]) -> TestResult {
+    for key in keys {
+        enqueue(harness, &[message(harness, key)]).await?;
+        let parcel = claim_one(harness).await?;
+        settled(harness, failed(&parcel, Next::Dead(Cause::Exhausted))).await?;
+    }
+    Ok(())
+}
+
+async fn redrive(harness: &Harness, query: MessageQuery, limit: usize) -> Result<usize, Failure> {
+    let store = harness.store();
+    Ok(outbox(&*store)?.redrive(&query, limit, &sample::audit("mended")).await?)
+}
+
+async fn only(harness: &Harness) -> Result<MessageView, Failure> {
+    let mut all = views(harness, MessageQuery::default()).await?;
+    all.pop().ok_or_else(|| Failure::new("a message is there"))
+}
+
+async fn resolve(harness: &Harness, seen: &MessageView, to: Resolution) -> Result<Held, Failure> {
+    let store = harness.store();
+    let entry = sample::audit("asked the provider");
+    Ok(outbox(&*store)?.resolve(seen.number, seen.fence, &to, &entry).await?)
+}
+
+fn found(id: &str, answer: Option<Outcome>) -> Resolution {
+    Resolution::Delivered { receipt: receipt(id), answer }
+}
+
+async fn dead_letters_are_redriven_under_their_old_key(harness: Harness) -> TestResult {
+    bury(&harness, &["k"]).await?;
+    expect_equal("one", &redrive(&harness, MessageQuery::default(), 9).await?, &1)?;
+    let parcel = claim_one(&harness).await?;
+    expect_equal("the same key", &parcel.derived_key.as_str(), &"k:step")?;
+    expect_equal("counted from the beginning", &parcel.delivery_count, &0)?;
+    let audits = harness.store().audits(parcel.record).await?;
+    let actions: Vec<&str> = audits.iter().map(|audit| audit.entry.action.as_str()).collect();
+    expect_equal("who did it", &actions, &vec![&*format!("redrive message {}", parcel.number)])
+}
+
+async fn redriving_takes_only_dead_letters_that_match_and_no_more_than_asked(
+    harness: Harness,
+) -> TestResult {
+    bury(&harness, &["1", "2", "3"]).await?;
+    enqueue(&harness, &[message(&harness, "u")]).await?;
+    let parcel = claim_one(&harness).await?;
+    settled(&harness, failed(&parcel, Next::Unknown("nobody knows"))).await?;
+    let of = |problem: &str| MessageQuery {
+        problem: Some(problem.to_owned()),
+        ..MessageQuery::default()
+    };
+    let elsewhere =
+        MessageQuery { destination: Some("mailer".to_owned()), ..MessageQuery::default() };
+    expect_equal("another problem", &redrive(&harness, of("on fire"), 9).await?, &0)?;
+    expect_equal("another destination", &redrive(&harness, elsewhere, 9).await?, &0)?;
+    expect_equal("by status, two", &redrive(&harness, of("503"), 2).await?, &2)?;
+    expect_equal("by detail, the rest", &redrive(&harness, of("was away"), 9).await?, &1)?;
+    expect_equal("what is unknown stays", &state_of(&harness, "u").await?, &MessageState::Unknown)
+}
+
+async fn a_message_is_resolved_once_and_only_as_it_was_seen(harness: Harness) -> TestResult {
+    for (key, resolution, state) in [
+        ("a", found("pay_1", None), MessageState::Delivered),
+        ("b", Resolution::Dropped, MessageState::Dropped),
+        ("c", Resolution::NotDelivered, MessageState::Waiting),
+    ] {
+        enqueue(&harness, &[message(&harness, key)]).await?;
+        let parcel = claim_one(&harness).await?;
+        settled(&harness, failed(&parcel, Next::Unknown("nobody knows"))).await?;
+        let seen = only(&harness).await?;
+        let stale = MessageView { fence: Fence::first(77), ..seen.clone() };
+        let held = resolve(&harness, &stale, resolution.clone()).await?;
+        expect_equal("seen otherwise", &held, &Held::No)?;
+        expect_equal("done", &resolve(&harness, &seen, resolution.clone()).await?, &Held::Yes)?;
+        let held = resolve(&harness, &seen, resolution).await?;
+        expect_equal("a second time", &held, &Held::No)?;
+        expect_equal("what became of it", &state_of(&harness, key).await?, &state)?;
+        let audits = harness.store().audits(seen.record).await?;
+        expect_equal("one audit entry", &audits.len(), &1)?;
+    }
+    let parcel = claim_one(&harness).await?;
+    let fresh = (parcel.derived_key.as_str(), parcel.maybe_sent_at);
+    expect_equal("what did not arrive is as if never sent", &fresh, &("c:step", None))?;
+    expect(claim(&harness, 9).await?.is_empty(), "and is the only one")
+}
+
+async fn a_message_that_is_being_sent_is_not_resolved(harness: Harness) -> TestResult {
+    enqueue(&harness, &[message(&harness, "k")]).await?;
+    claim_one(&harness).await?;
+    let seen = only(&harness).await?;
+    expect_equal("a live claim", &resolve(&harness, &seen, Resolution::Dropped).await?, &Held::No)?;
+    harness.advance(LEASE).await;
+    let held = resolve(&harness, &seen, Resolution::Dropped).await?;
+    expect_equal("once it ran out", &held, &Held::Yes)
+}
+
+async fn a_message_tells_its_story(harness: Harness) -> TestResult {
+    enqueue(&harness, &[message(&harness, "k")]).await?;
+    let parcel = claim_one(&harness).await?;
+    settled(&harness, failed(&parcel, again(Duration::ZERO, Sent::No))).await?;
+    let parcel = claim_one(&harness).await?;
+    settled(&harness, delivered(&parcel, "pay_1")).await?;
+    let store = harness.store();
+    let Some(story) = outbox(&*store)?.message(parcel.number).await? else {
+        return Err(Failure::new("the message is there"));
+    };
+    let told: Vec<_> = story
+        .deliveries
+        .iter()
+        .map(|past| (past.ending.as_str(), past.status, past.provider_id.as_deref()))
+        .collect();
+    let wanted = vec![("retry", Some(503), None), ("delivered", Some(201), Some("pay_1"))];
+    expect_equal("its deliveries", &told, &wanted)?;
+    expect_equal("its length", &story.message.payload_bytes, &"payload of k".len())?;
+    let nobody = outbox(&*store)?.message(MessageNumber(i64::MAX)).await?;
+    expect(nobody.is_none(), "no message, no story")
+}
+
+async fn messages_are_listed_in_pages_and_by_what_they_are(harness: Harness) -> TestResult {
+    let keys: Vec<String> = (0..7).map(|n| format!("k{n}")).collect();
+    let messages: Vec<Message> = keys.iter().map(|key| message(&harness, key)).collect();
+    enqueue(&harness, &messages).await?;
+    let parcels = claim(&harness, 2).await?;
+    settled(&harness, delivered(&parcels[0], "pay_1")).await?;
+    let store = harness.store();
+    let (mut after, mut listed) = (None, Vec::new());
+    loop {
+        let query = MessageQuery { after, limit: 3, ..MessageQuery::default() };
+        let page = outbox(&*store)?.messages(&query).await?;
+        expect(page.messages.len() <= 3, "no more than asked for")?;
+        listed.extend(page.messages.into_iter().map(|view| view.derived_key));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let wanted: Vec<String> = keys.iter().map(|key| format!("{key}:step")).collect();
+    expect_equal("each once, the oldest first", &listed, &wanted)?;
+    for (state, wanted) in [
+        (MessageState::Waiting, 5),
+        (MessageState::Sending, 1),
+        (MessageState::Delivered, 1),
+        (MessageState::Dead, 0),
+    ] {
+        let query = MessageQuery { state: Some(state), ..MessageQuery::default() };
+        expect_equal(state.as_str(), &views(&harness, query.clone()).await?.len(), &wanted)?;
+        let counted = outbox(&*store)?.count(&query).await?;
+        expect_equal("the preview", &(counted.count, counted.is_more), &(wanted, false))?;
+    }
+    let other = MessageQuery { tenant: Some(harness.other_tenant()), ..MessageQuery::default() };
+    expect(views(&harness, other).await?.is_empty(), "nothing of another tenant")
+}
+
+/// A handler that answers 202 for now, and leaves the rest to its message.
+async fn accept(harness: &Harness, key: &str) -> TestResult {
+    let answers = Answers {
+        delivered: sample::outcome(201, "paid as {provider_id}"),
+        refused: sample::outcome(402, "declined"),
+    };
+    let mut script = Script::new(harness.request(key), ScriptEnding::Interim(202));
+    script.messages.push(message(harness, key).answering(answers));
+    harness.subject().transact(script).await?;
+    Ok(())
+}
+
+async fn outcome_of(harness: &Harness, key: &str) -> Result<(Outcome, Timestamp), Failure> {
+    match harness.record(harness.request(key).id).await?.state {
+        State::Completed { outcome, retained_until, .. } => Ok((outcome, retained_until)),
+        State::Reserved(_) | State::Uncertain => Err(Failure::new("a completed record")),
+    }
+}
+
+async fn an_interim_answer_is_replaced_once(harness: Harness) -> TestResult {
+    accept(&harness, "k").await?;
+    let (interim, _) = outcome_of(&harness, "k").await?;
+    expect_equal("for now", &(interim.status.as_u16(), interim.is_interim), &(202, true))?;
+    let parcel = claim_one(&harness).await?;
+    let Some(answers) = parcel.answers.clone() else {
+        return Err(Failure::new("the message carries its answers"));
+    };
+    harness.advance(Duration::from_secs(20)).await;
+    let answer = answers.when_delivered(&receipt("pay_1"));
+    let settlement = Settlement { answer: Some(answer.clone()), ..delivered(&parcel, "pay_1") };
+    settled(&harness, settlement.clone()).await?;
+    let (first, retained_until) = outcome_of(&harness, "k").await?;
+    expect_equal("in the end", &first, &sample::outcome(201, "paid as pay_1"))?;
+    let wanted = now(&harness).await?.plus(Policy::default().retention);
+    expect_equal("kept from then on", &retained_until, &wanted)?;
+    // A second message of the same record comes too late to say anything.
+    enqueue(&harness, &[message(&harness, "k")]).await?;
+    let second = claim_one(&harness).await?;
+    let other = Some(sample::outcome(201, "paid twice"));
+    settled(&harness, Settlement { answer: other, ..delivered(&second, "pay_2") }).await?;
+    expect_equal("it never changes again", &outcome_of(&harness, "k").await?.0, &first)
+}
+
+async fn an_interim_answer_stands_until_it_is_replaced(harness: Harness) -> TestResult {
+    accept(&harness, "k").await?;
+    harness.advance(Policy::default().retention * 3).await;
+    harness.store().reap(100).await?;
+    let (interim, _) = outcome_of(&harness, "k").await?;
+    expect_equal("still", &interim.status.as_u16(), &202)?;
+    let parcel = claim_one(&harness).await?;
+    settled(&harness, failed(&parcel, Next::Unknown("nobody knows"))).await?;
+    let seen = only(&harness).await?;
+    let answer = Some(sample::outcome(201, "paid as pay_9"));
+    expect_equal("found", &resolve(&harness, &seen, found("pay_9", answer)).await?, &Held::Yes)?;
+    let (last, _) = outcome_of(&harness, "k").await?;
+    expect_equal("in the end", &last, &sample::outcome(201, "paid as pay_9"))
+}
