@@ -9,8 +9,11 @@ mod connect;
 mod dictionary;
 pub(crate) mod doctor;
 mod fault;
+mod findings;
+mod inbox;
 mod keys;
 mod listing;
+mod outbox;
 mod queue;
 mod readers;
 mod reap;
@@ -26,9 +29,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Conclusion, Draft, Found, Guard,
-    Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Conclusion, Draft, Findings, Found,
+    Guard, Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
     Transacted, TransactionalStore,
 };
 use rusqlite::Connection;
@@ -97,7 +101,7 @@ impl SqliteStore {
     /// Runs the application's own statements on the writer, in a savepoint of the shared commit.
     ///
     /// If `work` fails or panics, what it wrote is undone, and nothing else. It may not begin,
-    /// commit or roll back.
+    /// commit or roll back. In SQL, `firstwrite_now()` is the store's time in milliseconds.
     pub async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -188,7 +192,7 @@ fn refused_error(doing: &'static str, refused: Refused) -> StoreError {
 
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transactions: true, outbox: false, durable: true, server_time: true }
+        Capabilities { transactions: true, outbox: true, durable: true, server_time: true }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -232,6 +236,14 @@ impl Store for SqliteStore {
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(std::future::ready(Ok(self.clock.now())))
+    }
+
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        Some(self)
+    }
+
+    fn findings(&self) -> Option<&dyn Findings> {
+        Some(self)
     }
 }
 

@@ -6,8 +6,9 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use firstwrite_core::{BodyForm, OnLostAnswer, StoreError, Tenant};
+use firstwrite_core::{BodyForm, OnLostAnswer, Retention, StoreError, Tenant};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -277,6 +278,11 @@ impl<T> Default for Cache<T> {
 impl Profile {
     /// The first byte of a profile that stands in its record.
     const VERSION: u8 = 1;
+
+    pub(super) fn retention(&self) -> Retention {
+        let duration = |millis: i64| Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+        Retention { replay_for: duration(self.replay_for), linger_for: duration(self.linger_for) }
+    }
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![Self::VERSION, self.fingerprint_version];

@@ -20,6 +20,11 @@ pub(super) fn kind_of(error: &rusqlite::Error) -> StoreErrorKind {
     {
         return StoreErrorKind::Corrupt;
     }
+    if let rusqlite::Error::UserFunctionError(source) = error
+        && let Some(ours) = source.downcast_ref::<StoreError>()
+    {
+        return ours.kind();
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreErrorKind::Full,
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreErrorKind::Corrupt,

@@ -5,7 +5,7 @@ use firstwrite_core::{
     Timestamp,
 };
 use rusqlite::types::Value;
-use rusqlite::{OptionalExtension, Rows, params};
+use rusqlite::{Connection, OptionalExtension, Rows, params};
 
 use super::fault::definite;
 use super::readers::View;
@@ -64,7 +64,7 @@ impl View {
             }
             Some(StateKind::Completed) | None => {
                 let only_completed = query.state.is_some();
-                let number = self.tenant_number(tenant)?;
+                let number = tenant_number(&self.connection, tenant).map_err(&failed)?;
                 let looked_at = sql_count(LOOKED_AT_MAX);
                 let mut select = self.connection.prepare_cached(LIST_ALL).map_err(&failed)?;
                 let given = params![after, looked_at, tenant, number, only_completed, row_max];
@@ -124,16 +124,6 @@ impl View {
         Ok(records)
     }
 
-    /// The number that stands for a tenant's name in completed records, if one does.
-    fn tenant_number(&self, name: Option<&str>) -> Result<Option<i64>, StoreError> {
-        let Some(name) = name else { return Ok(None) };
-        let sql = "SELECT tenant FROM firstwrite_tenants WHERE name = ?1";
-        self.connection
-            .prepare_cached(sql)
-            .and_then(|mut query| query.query_row([name], |row| row.get(0)).optional())
-            .map_err(definite("listing records"))
-    }
-
     /// The last id that a page starting after `after` looks at, if there are more behind it.
     fn looked_at_end(&self, after: &Value) -> Result<Option<RecordId>, StoreError> {
         let sql = "SELECT id FROM firstwrite_ids WHERE id > ?1 ORDER BY id LIMIT 2 OFFSET ?2";
@@ -152,6 +142,16 @@ impl View {
             _ => None,
         })
     }
+}
+
+/// The number that stands for a tenant's name in completed records and messages, if one does.
+pub(super) fn tenant_number(
+    connection: &Connection,
+    name: Option<&str>,
+) -> rusqlite::Result<Option<i64>> {
+    let Some(name) = name else { return Ok(None) };
+    let sql = "SELECT tenant FROM firstwrite_tenants WHERE name = ?1";
+    connection.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()
 }
 
 fn page(

@@ -2,19 +2,21 @@
 //!
 //! There is no index by time: it would cost every record space for the sake of its last moment.
 //! Records are numbered in the order of their creation, so a cursor walks the numbers, takes what is
-//! due, and starts again at the first one that is too young for anything behind it to be due.
+//! due, and starts again at the first one that is too young for anything behind it to be due. What
+//! still has something to say stays: an interim outcome, and a record with a pending message.
 
 use std::sync::Arc;
 
 use firstwrite_core::{RecordId, StoreError};
-use rusqlite::Row;
-use rusqlite::params;
+use rusqlite::types::ValueRef;
+use rusqlite::{Row, params};
 
 use super::dictionary::Profile;
 use super::fault::{Failure, definite};
 use super::records::Place;
 use super::rows::{column, integer, key};
 use super::session::Session;
+use crate::encoding::decode_outcome;
 
 /// Deleted in one step: each dirties a page of the ids, and everybody's commits wait for them.
 const REAPED_MAX: usize = 500;
@@ -40,7 +42,7 @@ impl Session {
         let limit = limit.min(REAPED_MAX);
         let (mut due, mut cursor, mut looked_at) = (Vec::new(), self.reap_after.get(), 0);
         {
-            let sql = "SELECT record, tenant, key, profile, created_at, completed_after
+            let sql = "SELECT record, tenant, key, profile, created_at, completed_after, outcome
                        FROM firstwrite_records WHERE record > ?1 ORDER BY record LIMIT ?2";
             let mut query = self.connection.prepare_cached(sql).map_err(definite(DOING))?;
             let mut rows = query.query(params![cursor, LOOKED_AT_MAX]).map_err(definite(DOING))?;
@@ -65,7 +67,7 @@ impl Session {
                     break;
                 }
                 cursor = aged.number;
-                if aged.kept_until <= now {
+                if aged.kept_until <= now && !is_interim(row)? && !self.has_pending(aged.id)? {
                     due.push(aged);
                 }
             }
@@ -79,6 +81,15 @@ impl Session {
         Ok(due.len())
     }
 
+    /// Whether a message of the record is neither delivered nor dropped.
+    fn has_pending(&self, id: RecordId) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM firstwrite_pending WHERE id = ?1";
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut query| query.exists([id.as_bytes()]))
+            .map_err(definite(DOING))
+    }
+
     fn aged(&self, row: &Row<'_>) -> Result<Aged, StoreError> {
         let tenant = self.dictionary.tenant(&self.connection, column(row, 1)?)?;
         let profile: Arc<Profile> = self.dictionary.profile(&self.connection, column(row, 3)?)?;
@@ -88,5 +99,13 @@ impl Session {
             completed_at.saturating_add(profile.replay_for).saturating_add(profile.linger_for);
         let id = RecordId::of(&tenant, &key(row, 2)?);
         Ok(Aged { number: integer(row, 0)?, created_at, kept_until, id })
+    }
+}
+
+/// Whether the outcome stands in for one that is yet to come. One that cannot be read stands for nothing.
+fn is_interim(row: &Row<'_>) -> Result<bool, StoreError> {
+    match column(row, 6)? {
+        ValueRef::Blob(bytes) => Ok(decode_outcome(bytes).is_ok_and(|outcome| outcome.is_interim)),
+        ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) | ValueRef::Text(_) => Ok(false),
     }
 }

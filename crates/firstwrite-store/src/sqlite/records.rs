@@ -56,7 +56,8 @@ impl Session {
         }
         self.apply(standing, change, now).map_err(Failure::batch("swapping a record"))?;
         if let Some(entry) = audit {
-            self.put_audit(id, entry, now).map_err(Failure::batch("writing an audit entry"))?;
+            self.put_audit(id.as_bytes(), entry, now)
+                .map_err(Failure::batch("writing an audit entry"))?;
         }
         Ok(Swapped::Done(now))
     }
@@ -278,13 +279,19 @@ impl Session {
             .map(drop)
     }
 
-    fn put_audit(&self, id: RecordId, entry: &AuditEntry, now: Timestamp) -> Result<(), Error> {
+    /// `id` is a record's, or the name of a destination.
+    pub(super) fn put_audit(
+        &self,
+        id: &[u8],
+        entry: &AuditEntry,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         let sql = "INSERT INTO firstwrite_audit (id, at, actor, action, reason)
                    VALUES (?1, ?2, ?3, ?4, ?5)";
         let AuditEntry { actor, action, reason } = entry;
         self.connection
             .prepare_cached(sql)?
-            .execute(params![id.as_bytes(), now.as_millis(), actor, action, reason])
+            .execute(params![id, now.as_millis(), actor, action, reason])
             .map(drop)
     }
 }

@@ -88,9 +88,8 @@ fn completed(
 ) -> Result<Record, StoreError> {
     let profile = dictionary.profile(connection, column(row, 5)?)?;
     let created_at = integer(row, 8)?;
-    let completed_at = created_at.saturating_add(integer(row, 9)?);
-    let retained_until = completed_at.saturating_add(profile.replay_for);
     let outcome = decode_outcome(blob(row, 10)?).map_err(|Unreadable(what)| corrupt(what))?;
+    let completed_at = Timestamp::from_millis(created_at.saturating_add(integer(row, 9)?));
     let form = form_of(profile.fingerprint_form)?;
     Ok(Record {
         id,
@@ -101,11 +100,7 @@ fn completed(
         fence: fence(row, 7)?,
         on_lost_answer: lost_answer_of(profile.on_lost_answer)?,
         created_at: Timestamp::from_millis(created_at),
-        state: State::Completed {
-            outcome,
-            retained_until: Timestamp::from_millis(retained_until),
-            kept_until: Timestamp::from_millis(retained_until.saturating_add(profile.linger_for)),
-        },
+        state: State::completed(outcome, profile.retention(), completed_at),
     })
 }
 
@@ -162,7 +157,7 @@ pub(super) fn integer(row: &Row<'_>, index: usize) -> Result<i64, StoreError> {
     }
 }
 
-fn blob<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r [u8], StoreError> {
+pub(super) fn blob<'r>(row: &'r Row<'_>, index: usize) -> Result<&'r [u8], StoreError> {
     match column(row, index)? {
         ValueRef::Blob(bytes) => Ok(bytes),
         ValueRef::Null | ValueRef::Real(_) | ValueRef::Text(_) | ValueRef::Integer(_) => {

@@ -7,9 +7,10 @@ CREATE TABLE firstwrite_ids (
     record INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Completed records, appended in the order of their creation and never updated. `tenant` is a number
--- of firstwrite_tenants or the name itself; `key` is text, or the 16 bytes of a UUID; `profile` is a
--- number of firstwrite_profiles or the same facts in a blob; times are milliseconds since 1970.
+-- Completed records, appended in the order of their creation and never updated, but for an interim
+-- outcome, which is replaced once: `completed_after` then says when. `tenant` is a number of
+-- firstwrite_tenants or the name itself; `key` is text, or the 16 bytes of a UUID; `profile` is a number
+-- of firstwrite_profiles or the same facts in a blob; times are milliseconds since 1970.
 CREATE TABLE firstwrite_records (
     record          INTEGER PRIMARY KEY,
     tenant          NOT NULL,
@@ -57,9 +58,12 @@ CREATE TABLE firstwrite_tenants (
     name   TEXT NOT NULL UNIQUE
 );
 
--- Messages to be delivered, written in the commit of the effect they follow from.
+-- Messages to be delivered, written in the commit of the effect they follow from and never updated.
+-- `id` is the record's; `answers` replace its interim outcome, if the message decides that. A number is
+-- never given twice, even when the message is long gone: people and workers know messages by it.
 CREATE TABLE firstwrite_messages (
-    message      INTEGER PRIMARY KEY,
+    message      INTEGER PRIMARY KEY AUTOINCREMENT,
+    id           BLOB NOT NULL,
     tenant       NOT NULL,
     derived_key  TEXT NOT NULL,
     destination  TEXT NOT NULL,
@@ -67,10 +71,79 @@ CREATE TABLE firstwrite_messages (
     payload      BLOB NOT NULL,
     ordering_key TEXT,
     not_before   INTEGER NOT NULL,
-    created_at   INTEGER NOT NULL
+    created_at   INTEGER NOT NULL,
+    answers      BLOB
 );
 
--- What operators did.
+-- What changes of a message, as long as it is neither delivered nor dropped. `state` is 0: waiting,
+-- 1: sending, 2: unknown, 3: dead. `due_at` is when it can be claimed: when it is due, or when its claim
+-- runs out; null while it is unknown or dead, or waits for an older one under its ordering key. `fence`
+-- is that of the last claim, 0 before the first.
+CREATE TABLE firstwrite_pending (
+    message        INTEGER PRIMARY KEY,
+    id             BLOB NOT NULL,
+    destination    TEXT NOT NULL,
+    ordering_key   TEXT,
+    state          INTEGER NOT NULL,
+    due_at         INTEGER,
+    fence          INTEGER NOT NULL,
+    claimed_at     INTEGER,
+    delivery_count INTEGER NOT NULL,
+    lapse_count    INTEGER NOT NULL,
+    maybe_sent_at  INTEGER,
+    status         INTEGER,
+    problem        TEXT
+);
+CREATE INDEX firstwrite_pending_due ON firstwrite_pending (destination, due_at, message)
+    WHERE due_at IS NOT NULL;
+CREATE INDEX firstwrite_pending_order ON firstwrite_pending (destination, ordering_key, message)
+    WHERE ordering_key IS NOT NULL;
+CREATE INDEX firstwrite_pending_stuck ON firstwrite_pending (state, message) WHERE state >= 2;
+CREATE INDEX firstwrite_pending_of ON firstwrite_pending (id);
+
+-- Every handing-over of a message, and its end where an operator said so. `ending` is delivered, refused,
+-- retry, unknown or dropped; a message that is not pending is delivered or dropped.
+CREATE TABLE firstwrite_deliveries (
+    message     INTEGER NOT NULL,
+    fence       INTEGER NOT NULL,
+    at          INTEGER NOT NULL,
+    ending      TEXT NOT NULL,
+    status      INTEGER,
+    detail      TEXT NOT NULL,
+    provider_id TEXT,
+    PRIMARY KEY (message, fence)
+) WITHOUT ROWID;
+
+-- Destinations that were ever paused or left alone.
+CREATE TABLE firstwrite_destinations (
+    destination   TEXT PRIMARY KEY NOT NULL,
+    paused_at     INTEGER,
+    paused_by     TEXT,
+    paused_action TEXT,
+    paused_reason TEXT,
+    open_until    INTEGER,
+    open_cause    TEXT,
+    opening_count INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+-- How many messages of a destination are open (waiting or sending), unknown, dead, or were ever
+-- delivered. Exact: there is one writer, so it keeps the sum itself.
+CREATE TABLE firstwrite_tallies (
+    destination TEXT NOT NULL,
+    state       TEXT NOT NULL,
+    count       INTEGER NOT NULL,
+    PRIMARY KEY (destination, state)
+) WITHOUT ROWID;
+
+-- Messages of others that were consumed here. `id` is the digest of the source and the message's id.
+CREATE TABLE firstwrite_inbox (
+    id          BLOB PRIMARY KEY NOT NULL,
+    consumed_at INTEGER NOT NULL,
+    kept_until  INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX firstwrite_inbox_kept ON firstwrite_inbox (kept_until);
+
+-- What operators did to a record and its messages, or, under a destination's name, to that.
 CREATE TABLE firstwrite_audit (
     entry  INTEGER PRIMARY KEY,
     id     BLOB NOT NULL,
@@ -80,3 +153,36 @@ CREATE TABLE firstwrite_audit (
     reason TEXT NOT NULL
 );
 CREATE INDEX firstwrite_audit_of ON firstwrite_audit (id, entry);
+
+-- What reconciliations found and could not settle. `source`, `kind` and `subject` are what a finding is
+-- known by; `closing` is fixed or accepted, null while it is open.
+CREATE TABLE firstwrite_findings (
+    finding        INTEGER PRIMARY KEY AUTOINCREMENT,
+    source         TEXT NOT NULL,
+    kind           TEXT NOT NULL,
+    subject        TEXT NOT NULL,
+    detail         TEXT NOT NULL,
+    id             BLOB,
+    message        INTEGER,
+    provider_id    TEXT,
+    first_seen     INTEGER NOT NULL,
+    last_seen      INTEGER NOT NULL,
+    reopened_count INTEGER NOT NULL,
+    owner          TEXT,
+    closed_at      INTEGER,
+    closed_by      TEXT,
+    closing        TEXT,
+    resolution     TEXT,
+    UNIQUE (source, kind, subject)
+);
+CREATE INDEX firstwrite_findings_open ON firstwrite_findings (finding) WHERE closed_at IS NULL;
+CREATE INDEX firstwrite_findings_closed ON firstwrite_findings (closed_at)
+    WHERE closed_at IS NOT NULL;
+
+-- When each source was last compared completely, and from when on it must be looked at again.
+CREATE TABLE firstwrite_runs (
+    source     TEXT PRIMARY KEY NOT NULL,
+    at         INTEGER NOT NULL,
+    until      INTEGER NOT NULL,
+    again_from INTEGER NOT NULL
+) WITHOUT ROWID;

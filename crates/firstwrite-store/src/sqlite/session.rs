@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use rusqlite::Connection;
+use rusqlite::functions::FunctionFlags;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
 use super::clock::Steady;
@@ -28,6 +29,12 @@ pub(super) struct Session {
     next_number: Cell<i64>,
     /// Where the next turn of reaping goes on.
     pub(super) reap_after: Cell<i64>,
+    /// Where the next turn of deleting messages goes on.
+    pub(super) upkeep_after: Cell<i64>,
+    /// Whether something can be claimed, once this batch is committed, that could not be before.
+    has_news: Cell<bool>,
+    /// Why a message of the closure that runs was written in part, if one was.
+    half_enqueued: Cell<Option<StoreErrorKind>>,
 }
 
 /// What the hooks see and say.
@@ -81,6 +88,13 @@ impl Session {
             .authorizer(Some(move |context: AuthContext<'_>| authorizer.authorize(context)))?;
         let committer = Arc::clone(&watch);
         connection.commit_hook(Some(move || committer.forbids_commit()))?;
+        let teller = Arc::clone(&clock);
+        connection.create_scalar_function(
+            "firstwrite_now",
+            0,
+            FunctionFlags::SQLITE_UTF8,
+            move |_context| Ok(teller.now().as_millis()),
+        )?;
         let newest = "SELECT max(coalesce((SELECT max(record) FROM firstwrite_records), 0),
                                  coalesce((SELECT max(record) FROM firstwrite_reservations), 0))";
         let newest: i64 = connection.query_row(newest, [], |row| row.get(0))?;
@@ -91,6 +105,9 @@ impl Session {
             watch,
             next_number: Cell::new(newest + 1),
             reap_after: Cell::new(0),
+            upkeep_after: Cell::new(0),
+            has_news: Cell::new(false),
+            half_enqueued: Cell::new(None),
         })
     }
 
@@ -101,6 +118,22 @@ impl Session {
     /// A number no record wears. One that is rolled back is never used again.
     pub(super) fn new_number(&self) -> i64 {
         self.next_number.replace(self.next_number.get() + 1)
+    }
+
+    /// Something may be there to be claimed, once this is committed.
+    pub(super) fn nudge(&self) {
+        self.has_news.set(true);
+    }
+
+    /// Whether there was a nudge since the last time.
+    pub(super) fn take_news(&self) -> bool {
+        self.has_news.take()
+    }
+
+    /// A message of the closure that runs may be there without what belongs to it: nothing of the closure
+    /// may be kept, even if it goes on.
+    pub(super) fn spoil_closure(&self, kind: StoreErrorKind) {
+        self.half_enqueued.set(Some(kind));
     }
 
     /// Whether the batch's transaction is still open; `SQLite` ends it by itself on some errors.
@@ -134,6 +167,7 @@ impl Session {
         self.execute("SAVEPOINT firstwrite_closure -- firstwrite")
             .map_err(Failure::batch(doing))?;
         self.watch.denied.store(false, Ordering::Relaxed);
+        self.half_enqueued.set(None);
         self.watch.closure_runs.store(true, Ordering::Relaxed);
         let done = catch_unwind(AssertUnwindSafe(work));
         self.watch.closure_runs.store(false, Ordering::Relaxed);
@@ -147,7 +181,12 @@ impl Session {
                     "a closure may not begin, commit or roll back; its own savepoints are fine";
                 unsupported(doing, why)
             }
-            Ok(answer) => return Ok(answer),
+            Ok(answer) => match self.half_enqueued.take() {
+                None => return Ok(answer),
+                Some(kind) => {
+                    StoreError::definite(kind, doing).caused_by("a message could not be written")
+                }
+            },
             Err(_panic) => StoreError::definite(StoreErrorKind::Panicked, doing),
         };
         self.undo_closure(doing)?;

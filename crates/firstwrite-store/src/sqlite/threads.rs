@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
+use tokio::sync::Notify;
 
 use super::clock::Steady;
 use super::connect::{SqliteOptions, Target, WriterLock};
@@ -19,6 +20,8 @@ pub(super) struct Threads {
     pub(super) commands: Option<Arc<Commands>>,
     pub(super) lookups: Arc<Queue<Lookup>>,
     pub(super) application_reads: Arc<Queue<Lookup>>,
+    /// Told after a commit that left something to be claimed.
+    pub(super) nudge: Arc<Notify>,
     watch: Arc<Watch>,
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -35,6 +38,7 @@ impl Threads {
             commands: None,
             lookups: Arc::new(Queue::new(options.queue_max)),
             application_reads: Arc::new(Queue::new(options.queue_max)),
+            nudge: Arc::default(),
             watch: Arc::default(),
             readers: Mutex::default(),
             writer: Mutex::default(),
@@ -92,8 +96,9 @@ impl Threads {
         let commands = Arc::new(Queue::new(options.queue_max));
         self.commands = Some(Arc::clone(&commands));
         let batch_max = options.batch_max.max(1);
+        let nudge = Arc::clone(&self.nudge);
         let writer = spawn("firstwrite-writer".to_owned(), move || {
-            writer::serve(session, &commands, batch_max, lock);
+            writer::serve(session, &commands, (batch_max, &nudge), lock);
         })?;
         self.writer = Mutex::new(Some(writer));
         Ok(())

@@ -5,9 +5,9 @@ use std::fmt;
 use std::ops::Deref;
 
 use firstwrite_core::{Message, StoreError, Tenant, Timestamp};
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
-use super::fault::{definite, unsupported};
+use super::fault::{definite, kind_of, unsupported};
 use super::session::Session;
 
 /// A transaction of an [`SqliteStore`](crate::SqliteStore): the writer's connection, inside a
@@ -40,23 +40,10 @@ impl<'t> SqliteTx<'t> {
                 "the step was enqueued before in this transaction; name each message's step apart",
             ));
         }
-        let sql = "INSERT INTO firstwrite_messages (tenant, derived_key, destination, content_type,
-                       payload, ordering_key, not_before, created_at)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-        let connection = &self.session.connection;
-        let write = || {
-            connection.prepare_cached(sql)?.execute(params![
-                self.session.dictionary.tenant_value(connection, message.tenant())?,
-                message.derived_key(),
-                message.destination(),
-                message.payload_type(),
-                &message.payload()[..],
-                message.ordering_key(),
-                self.now.plus(message.delay()).as_millis(),
-                self.now.as_millis(),
-            ])
-        };
-        write().map(drop).map_err(definite(DOING))
+        self.session.enqueue(message, self.now).map_err(|error| {
+            self.session.spoil_closure(kind_of(&error));
+            definite(DOING)(error)
+        })
     }
 
     /// The store's time at which this transaction began: the same in everything it writes.

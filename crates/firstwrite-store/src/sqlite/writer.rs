@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use firstwrite_core::{StoreError, StoreErrorKind};
 use rusqlite::ErrorCode;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::connect::WriterLock;
 use super::fault::{Failure, kind_of};
@@ -55,7 +55,12 @@ struct Ended {
 const SLOW: Duration = Duration::from_millis(100);
 
 /// Serves the queue until it is closed and empty, then folds the log into the file.
-pub(super) fn serve(session: Session, queue: &Commands, batch_max: usize, lock: WriterLock) {
+pub(super) fn serve(
+    session: Session,
+    queue: &Commands,
+    (batch_max, nudge): (usize, &Notify),
+    lock: WriterLock,
+) {
     let mut stopped = None;
     loop {
         let mut jobs = queue.take(batch_max);
@@ -69,6 +74,11 @@ pub(super) fn serve(session: Session, queue: &Commands, batch_max: usize, lock: 
                 break;
             }
             stopped = run_batch(&session, &mut jobs).err();
+            if session.take_news() {
+                // Everybody who waits, and whoever looks up next: it may be just about to wait.
+                nudge.notify_waiters();
+                nudge.notify_one();
+            }
         }
         let took = began_at.elapsed();
         if took > SLOW {

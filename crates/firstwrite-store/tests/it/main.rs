@@ -8,6 +8,8 @@ mod damage;
 mod file;
 mod full;
 mod group_commit;
+mod inbox;
+mod outbox;
 mod postgres_functions;
 mod records;
 mod shop;

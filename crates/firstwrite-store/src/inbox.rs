@@ -1,0 +1,137 @@
+//! The inbox: what makes a message of somebody else's take effect once, however often it is delivered.
+
+use std::fmt;
+use std::time::Duration;
+
+use firstwrite_core::Timestamp;
+use sha2::{Digest, Sha256};
+
+/// The messages of one source that were consumed here.
+///
+/// Consuming is one insert in the consumer's own transaction: what follows from the message is committed
+/// with it or not at all, so a message that was consumed is done, and one that was not can come again.
+///
+/// ```
+/// # fn main() -> Result<(), firstwrite_store::InboxError> {
+/// let inbox = firstwrite_store::Inbox::new("stripe")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inbox {
+    source: String,
+    kept_for: Duration,
+}
+
+/// Whether a message takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consumed {
+    /// It was not seen before: what follows from it is to be done, in the same transaction.
+    First,
+    /// It was consumed before; nothing is to be done.
+    Again {
+        /// When it was consumed.
+        at: Timestamp,
+    },
+}
+
+/// A name that cannot be a source's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InboxError;
+
+/// Begins what ids are made from, so that none equals another kind of digest.
+const LABEL: &[u8] = b"firstwrite inbox";
+
+impl Inbox {
+    /// Sources are names in code and configuration, not data.
+    pub const SOURCE_BYTES_MAX: usize = 64;
+    /// Longer than any id in use; what is longer is probably a payload.
+    pub const MESSAGE_ID_BYTES_MAX: usize = 512;
+    /// Longer than senders redeliver: most give up after three days, and a person who presses "send
+    /// again" looks at this month.
+    pub const KEPT_FOR: Duration = Duration::from_hours(30 * 24);
+
+    /// The inbox for messages of `source`: 1 to 64 visible characters. Two sources never meet.
+    pub fn new(source: &str) -> Result<Self, InboxError> {
+        let is_name = (1..=Self::SOURCE_BYTES_MAX).contains(&source.len())
+            && source.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_name {
+            return Err(InboxError);
+        }
+        Ok(Self { source: source.to_owned(), kept_for: Self::KEPT_FOR })
+    }
+
+    /// How long a message is remembered, at least: longer than its sender may deliver it again.
+    #[must_use]
+    pub fn kept_for(mut self, kept_for: Duration) -> Self {
+        self.kept_for = kept_for;
+        self
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn span(&self) -> Duration {
+        self.kept_for
+    }
+
+    /// Until when a message is remembered that is consumed at `now`.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn kept_until(&self, now: Timestamp) -> Timestamp {
+        now.plus(self.kept_for)
+    }
+
+    /// What a message is known by: the first 16 bytes of SHA-256 over a label and the length-prefixed
+    /// source and id. `None` if nothing can have that id.
+    pub(crate) fn digest(&self, message_id: &str) -> Option<[u8; 16]> {
+        if !(1..=Self::MESSAGE_ID_BYTES_MAX).contains(&message_id.len()) {
+            return None;
+        }
+        let mut hash = Sha256::new();
+        hash.update(LABEL);
+        for part in [&self.source, message_id] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        hash.finalize().first_chunk().copied()
+    }
+}
+
+impl fmt::Display for InboxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a source is 1 to 64 visible characters")
+    }
+}
+
+impl std::error::Error for InboxError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(source: &str, message_id: &str) -> String {
+        let digest = Inbox::new(source).unwrap().digest(message_id).unwrap();
+        format!("{:032x}", u128::from_be_bytes(digest))
+    }
+
+    #[test]
+    fn a_digest_keeps_source_and_id_apart() {
+        assert_ne!(hex("a", "bc"), hex("ab", "c"));
+        assert_ne!(hex("stripe", "evt_1"), hex("adyen", "evt_1"));
+        // Part of what is stored: it must never change.
+        assert_eq!(hex("stripe", "evt_1"), "b023a50447eb0a0b8cf27048f22fa088");
+    }
+
+    #[test]
+    fn names_and_ids_are_bounded() {
+        for name in ["", "a b", "ü", &"s".repeat(65)] {
+            assert_eq!(Inbox::new(name), Err(InboxError), "{name}");
+        }
+        let inbox = Inbox::new(&"s".repeat(64)).unwrap();
+        assert!(inbox.digest("").is_none() && inbox.digest(&"i".repeat(513)).is_none());
+        assert!(inbox.digest(&"i".repeat(512)).is_some());
+    }
+}

@@ -1,0 +1,118 @@
+//! The history of handing-overs: one row for each claim under which something was sent, and one where an
+//! operator said how it ended.
+
+use firstwrite_core::outbox::{Delivery, Ending, MessageNumber, PastDelivery, Receipt};
+use firstwrite_core::{Fence, StoreError, Timestamp};
+use rusqlite::{Connection, params};
+
+use super::super::fault::definite;
+use super::super::rows::{integer, text};
+use super::super::session::Session;
+use super::pending::{fence, optional_text, shortened, status};
+
+/// What is written in `ending` when a message arrived.
+pub(super) const DELIVERED: &str = "delivered";
+/// What is written in `ending` when an operator gave a message up.
+pub(super) const DROPPED: &str = "dropped";
+
+/// What a story tells at most.
+const TOLD_MAX: i64 = 100;
+
+/// One row of the history.
+pub(super) struct Entry<'a> {
+    pub(super) number: MessageNumber,
+    pub(super) fence: Fence,
+    pub(super) ending: &'static str,
+    pub(super) status: Option<u16>,
+    pub(super) detail: &'a str,
+    pub(super) provider_id: Option<&'a str>,
+}
+
+impl<'a> Entry<'a> {
+    pub(super) fn of(number: MessageNumber, fence: Fence, delivery: &'a Delivery) -> Self {
+        let provider_id = match &delivery.ending {
+            Ending::Delivered(receipt) => receipt.provider_id.as_deref(),
+            Ending::Refused | Ending::Retry | Ending::Unknown => None,
+        };
+        Self {
+            number,
+            fence,
+            ending: delivery.ending.as_str(),
+            status: delivery.status,
+            detail: &delivery.detail,
+            provider_id,
+        }
+    }
+}
+
+impl Session {
+    /// Writes an entry, if its message is there. Of two under one fence the first stands, but for one
+    /// that says that the message arrived: that is the truth about the destination, however late.
+    pub(super) fn put_delivery(&self, entry: &Entry<'_>, now: Timestamp) -> rusqlite::Result<()> {
+        let sql =
+            "INSERT INTO firstwrite_deliveries (message, fence, at, ending, status, detail, provider_id)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
+             WHERE EXISTS (SELECT 1 FROM firstwrite_messages WHERE message = ?1)
+             ON CONFLICT DO UPDATE
+                 SET at = excluded.at, ending = excluded.ending, status = excluded.status,
+                     detail = excluded.detail, provider_id = excluded.provider_id
+                 WHERE excluded.ending = 'delivered' AND ending <> 'delivered'";
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![
+                entry.number.0,
+                entry.fence.as_u64().cast_signed(),
+                now.as_millis(),
+                entry.ending,
+                entry.status,
+                shortened(entry.detail),
+                entry.provider_id,
+            ])
+            .map(drop)
+    }
+
+    /// Whether the history says that a message arrived.
+    pub(super) fn has_arrived(&self, number: MessageNumber) -> rusqlite::Result<bool> {
+        let sql = "SELECT 1 FROM firstwrite_deliveries WHERE message = ?1 AND ending = 'delivered'";
+        self.connection.prepare_cached(sql)?.exists([number.0])
+    }
+}
+
+/// That the message arrived, if that was written down.
+pub(super) fn receipt_of(
+    connection: &Connection,
+    number: MessageNumber,
+) -> Result<Option<Receipt>, StoreError> {
+    let failed = definite("reading a message's deliveries");
+    let sql = "SELECT provider_id FROM firstwrite_deliveries
+               WHERE message = ?1 AND ending = 'delivered' ORDER BY fence LIMIT 1";
+    let mut query = connection.prepare_cached(sql).map_err(&failed)?;
+    let mut rows = query.query([number.0]).map_err(&failed)?;
+    let Some(row) = rows.next().map_err(&failed)? else { return Ok(None) };
+    Ok(Some(Receipt { provider_id: optional_text(row, 0)? }))
+}
+
+/// The last deliveries of a message, the oldest first.
+pub(super) fn past_deliveries(
+    connection: &Connection,
+    number: MessageNumber,
+) -> Result<Vec<PastDelivery>, StoreError> {
+    let failed = definite("reading a message's deliveries");
+    let sql = "SELECT at, fence, ending, status, detail, provider_id FROM firstwrite_deliveries
+               WHERE message = ?1 ORDER BY fence DESC LIMIT ?2";
+    let mut query = connection.prepare_cached(sql).map_err(&failed)?;
+    let mut rows = query.query(params![number.0, TOLD_MAX]).map_err(&failed)?;
+    let mut past = Vec::new();
+    while let Some(row) = rows.next().map_err(&failed)? {
+        past.push(PastDelivery {
+            at: Timestamp::from_millis(integer(row, 0)?),
+            fence: fence(row, 1)?,
+            ending: text(row, 2)?.to_owned(),
+            status: status(row, 3)?,
+            detail: text(row, 4)?.to_owned(),
+            provider_id: optional_text(row, 5)?,
+        });
+    }
+    past.reverse();
+    Ok(past)
+}

@@ -1,0 +1,216 @@
+//! The narrow row of a message that is neither delivered nor dropped: read whole, changed in memory,
+//! written whole. Nothing else writes to the file, so nothing moves in between.
+
+use firstwrite_core::outbox::{MessageNumber, MessageState};
+use firstwrite_core::{Fence, RecordId, StoreError, Timestamp};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row, params};
+
+use super::super::fault::{corrupt, definite};
+use super::super::rows::{blob, column, integer, text};
+use super::super::session::Session;
+
+/// What changes of a message.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) number: MessageNumber,
+    pub(super) id: RecordId,
+    pub(super) destination: String,
+    pub(super) ordering_key: Option<String>,
+    pub(super) phase: Phase,
+    /// When it can be claimed: when it is due, or when its claim runs out.
+    pub(super) due_at: Option<Timestamp>,
+    /// Of the last claim; zero before the first.
+    pub(super) fence: Fence,
+    pub(super) claimed_at: Option<Timestamp>,
+    pub(super) delivery_count: u32,
+    pub(super) lapse_count: u32,
+    pub(super) maybe_sent_at: Option<Timestamp>,
+    pub(super) status: Option<u16>,
+    pub(super) problem: Option<String>,
+}
+
+/// How far a message has come that is still pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Waiting,
+    Sending,
+    Unknown,
+    Dead,
+}
+
+/// What is kept of a problem: enough to recognise it, and never a whole page of somebody's error.
+const PROBLEM_BYTES_MAX: usize = 500;
+
+/// The columns that [`pending`] reads, of the table by the name `p`.
+pub(super) const COLUMNS: &str =
+    "p.message, p.id, p.destination, p.ordering_key, p.state, p.due_at,
+     p.fence, p.claimed_at, p.delivery_count, p.lapse_count, p.maybe_sent_at, p.status, p.problem";
+
+/// Reads [`COLUMNS`], the first of which is column `first`.
+pub(super) fn pending(row: &Row<'_>, first: usize) -> Result<Pending, StoreError> {
+    let id = blob(row, first + 1)?.try_into().map(RecordId::from_bytes);
+    Ok(Pending {
+        number: MessageNumber(integer(row, first)?),
+        id: id.map_err(|_length| corrupt("a record id has 16 bytes"))?,
+        destination: text(row, first + 2)?.to_owned(),
+        ordering_key: optional_text(row, first + 3)?,
+        phase: Phase::of_number(integer(row, first + 4)?)?,
+        due_at: optional_time(row, first + 5)?,
+        fence: fence(row, first + 6)?,
+        claimed_at: optional_time(row, first + 7)?,
+        delivery_count: count(row, first + 8)?,
+        lapse_count: count(row, first + 9)?,
+        maybe_sent_at: optional_time(row, first + 10)?,
+        status: status(row, first + 11)?,
+        problem: optional_text(row, first + 12)?,
+    })
+}
+
+/// The row of one message, if it is still pending.
+pub(super) fn find(
+    connection: &Connection,
+    number: MessageNumber,
+) -> Result<Option<Pending>, StoreError> {
+    let failed = definite("reading a message");
+    let sql = format!("SELECT {COLUMNS} FROM firstwrite_pending p WHERE p.message = ?1");
+    let mut query = connection.prepare_cached(&sql).map_err(&failed)?;
+    let mut rows = query.query([number.0]).map_err(&failed)?;
+    rows.next().map_err(&failed)?.map(|row| pending(row, 0)).transpose()
+}
+
+impl Session {
+    pub(super) fn insert_pending(&self, pending: &Pending) -> rusqlite::Result<()> {
+        let sql = "INSERT INTO firstwrite_pending (message, id, destination, ordering_key, state,
+                       due_at, fence, delivery_count, lapse_count)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![
+                pending.number.0,
+                pending.id.as_bytes(),
+                pending.destination,
+                pending.ordering_key,
+                pending.phase.number(),
+                pending.due_at.map(Timestamp::as_millis),
+                pending.fence.as_u64().cast_signed(),
+                pending.delivery_count,
+                pending.lapse_count,
+            ])
+            .map(drop)
+    }
+
+    pub(super) fn update_pending(&self, pending: &Pending) -> rusqlite::Result<()> {
+        let sql = "UPDATE firstwrite_pending
+                   SET state = ?2, due_at = ?3, fence = ?4, claimed_at = ?5, delivery_count = ?6,
+                       lapse_count = ?7, maybe_sent_at = ?8, status = ?9, problem = ?10
+                   WHERE message = ?1";
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![
+                pending.number.0,
+                pending.phase.number(),
+                pending.due_at.map(Timestamp::as_millis),
+                pending.fence.as_u64().cast_signed(),
+                pending.claimed_at.map(Timestamp::as_millis),
+                pending.delivery_count,
+                pending.lapse_count,
+                pending.maybe_sent_at.map(Timestamp::as_millis),
+                pending.status,
+                pending.problem.as_deref().map(shortened),
+            ])
+            .map(drop)
+    }
+
+    pub(super) fn delete_pending(&self, number: MessageNumber) -> rusqlite::Result<()> {
+        let sql = "DELETE FROM firstwrite_pending WHERE message = ?1";
+        self.connection.prepare_cached(sql)?.execute([number.0]).map(drop)
+    }
+}
+
+impl Pending {
+    /// That the message may have reached its destination, since its last claim if not before.
+    pub(super) fn doubt(&mut self) {
+        self.maybe_sent_at = self.maybe_sent_at.or(self.claimed_at);
+    }
+}
+
+impl Phase {
+    pub(super) fn number(self) -> i64 {
+        match self {
+            Self::Waiting => 0,
+            Self::Sending => 1,
+            Self::Unknown => 2,
+            Self::Dead => 3,
+        }
+    }
+
+    fn of_number(number: i64) -> Result<Self, StoreError> {
+        match number {
+            0 => Ok(Self::Waiting),
+            1 => Ok(Self::Sending),
+            2 => Ok(Self::Unknown),
+            3 => Ok(Self::Dead),
+            _ => Err(corrupt("an unknown state of a message")),
+        }
+    }
+
+    pub(super) fn state(self) -> MessageState {
+        match self {
+            Self::Waiting => MessageState::Waiting,
+            Self::Sending => MessageState::Sending,
+            Self::Unknown => MessageState::Unknown,
+            Self::Dead => MessageState::Dead,
+        }
+    }
+}
+
+/// As much of `text` as is kept.
+pub(super) fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(PROBLEM_BYTES_MAX)]
+}
+
+pub(super) fn fence(row: &Row<'_>, index: usize) -> Result<Fence, StoreError> {
+    integer(row, index).map(|number| Fence::from_u64(number.cast_unsigned()))
+}
+
+pub(super) fn optional_text(row: &Row<'_>, index: usize) -> Result<Option<String>, StoreError> {
+    if is_null(row, index)? { Ok(None) } else { text(row, index).map(|text| Some(text.to_owned())) }
+}
+
+pub(super) fn optional_time(row: &Row<'_>, index: usize) -> Result<Option<Timestamp>, StoreError> {
+    if is_null(row, index)? {
+        return Ok(None);
+    }
+    integer(row, index).map(|millis| Some(Timestamp::from_millis(millis)))
+}
+
+pub(super) fn status(row: &Row<'_>, index: usize) -> Result<Option<u16>, StoreError> {
+    if is_null(row, index)? {
+        return Ok(None);
+    }
+    let status = u16::try_from(integer(row, index)?);
+    status.map(Some).map_err(|_range| corrupt("a status has at most five digits"))
+}
+
+pub(super) fn count(row: &Row<'_>, index: usize) -> Result<u32, StoreError> {
+    u32::try_from(integer(row, index)?).map_err(|_range| corrupt("a count out of range"))
+}
+
+pub(super) fn is_null(row: &Row<'_>, index: usize) -> Result<bool, StoreError> {
+    column(row, index).map(|value| value == ValueRef::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_problem_is_cut_between_characters() {
+        assert_eq!(shortened("short"), "short");
+        let long = "ü".repeat(400);
+        assert_eq!(shortened(&long).len(), 500);
+        let odd = format!("a{long}");
+        assert_eq!(shortened(&odd).len(), 499);
+    }
+}

@@ -1,0 +1,90 @@
+//! What the outbox of the `SQLite` store promises beyond the conformance suite: what is in its file, and
+//! what happens to it when a process ends, a closure is undone or a row is damaged.
+
+mod answers;
+mod damage;
+mod plans;
+mod restart;
+mod upkeep;
+mod writing;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use firstwrite_core::outbox::{
+    Delivery, DestinationView, Ending, Held, MessageQuery, MessageView, Next, Outbox, Parcel,
+    Receipt, Settlement, Want,
+};
+use firstwrite_core::{AuditEntry, Key, Message};
+use firstwrite_store::SqliteStore;
+
+use crate::shop::{LEASE, tenant};
+
+fn message(key: &str) -> Message {
+    let payload = Bytes::from(format!("payload of {key}"));
+    Message::new(&tenant(), &Key::new(key).unwrap(), "step", "provider", payload).unwrap()
+}
+
+async fn enqueue(store: &SqliteStore, keys: &[&str]) {
+    for key in keys {
+        store.enqueue(&message(key)).await.unwrap();
+    }
+}
+
+async fn claim(store: &SqliteStore, count_max: usize) -> Vec<Parcel> {
+    let want = Want { destination: "provider".to_owned(), count_max, lease_for: LEASE };
+    store.claim(&[want], 7).await.unwrap().parcels
+}
+
+/// Claims exactly one message.
+async fn claim_one(store: &SqliteStore) -> Parcel {
+    let mut parcels = claim(store, 1).await;
+    parcels.pop().expect("a message is due")
+}
+
+fn settlement(parcel: &Parcel, delivery: Option<Delivery>, next: Next) -> Settlement {
+    Settlement { number: parcel.number, fence: parcel.fence, delivery, next, answer: None }
+}
+
+fn receipt(id: &str) -> Receipt {
+    Receipt { provider_id: Some(id.to_owned()) }
+}
+
+fn delivered(parcel: &Parcel, id: &str) -> Settlement {
+    let delivery = Delivery::new(Ending::Delivered(receipt(id)), "in a test").with_status(201);
+    settlement(parcel, Some(delivery), Next::Delivered(receipt(id)))
+}
+
+fn failed(parcel: &Parcel, next: Next) -> Settlement {
+    let delivery = Delivery::new(Ending::Unknown, "it was away").with_status(503);
+    settlement(parcel, Some(delivery), next)
+}
+
+async fn settle(store: &SqliteStore, settlement: Settlement) {
+    assert_eq!(store.settle(&[], &[settlement]).await.unwrap(), [Held::Yes]);
+}
+
+/// Every message, the oldest first.
+async fn views(store: &SqliteStore) -> Vec<MessageView> {
+    let query = MessageQuery { limit: 100, ..MessageQuery::default() };
+    store.messages(&query).await.unwrap().messages
+}
+
+async fn destination(store: &SqliteStore) -> DestinationView {
+    let mut all = store.destinations().await.unwrap();
+    assert_eq!(all.len(), 1);
+    all.pop().expect("one destination")
+}
+
+/// Open, unknown, dead and delivered messages.
+async fn counts(store: &SqliteStore) -> [i64; 4] {
+    let view = destination(store).await;
+    [view.open_count, view.unknown_count, view.dead_count, view.delivered_count]
+}
+
+fn ada(action: &str) -> AuditEntry {
+    let reason = "asked the provider".to_owned();
+    AuditEntry { actor: "ada".to_owned(), action: action.to_owned(), reason }
+}
+
+const DAY: Duration = Duration::from_hours(24);
