@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use firstwrite_core::BoxFuture;
+use firstwrite_store::tokio_postgres;
 use tokio::runtime::Runtime;
 
 /// One thing that is measured.
@@ -120,7 +121,7 @@ impl Server {
         row.get(0)
     }
 
-    async fn wal_bytes(&self) -> f64 {
+    pub(crate) async fn wal_bytes(&self) -> f64 {
         self.number("SELECT (pg_current_wal_insert_lsn() - '0/0')::float8").await
     }
 

@@ -5,9 +5,13 @@
 //!   are told apart from a key's text is the store's own affair.
 //! - A **fingerprint** is one run of bytes: the 32-byte digest, then the part digests.
 //! - An **outcome** is one run of bytes: a byte of version and form, the status, the kept headers, the
-//!   body. What nearly every answer says (`content-type: application/json`) is one byte.
+//!   body. What nearly every answer says (`content-type: application/json`) is one byte. That it is
+//!   interim is a bit of the first byte.
+//! - A message's **answers** are one run of bytes: a byte of version, the length of the first outcome,
+//!   both outcomes.
 
 use bytes::Bytes;
+use firstwrite_core::outbox::Answers;
 use firstwrite_core::{Body, BodyForm, Fingerprint, KeptHeaders, Outcome, PartDigests};
 use http::header::{HeaderName, HeaderValue};
 use http::{StatusCode, header};
@@ -19,9 +23,13 @@ pub(crate) struct Unreadable(pub(crate) &'static str);
 /// The upper half of an outcome's first byte.
 const VERSION: u8 = 0x10;
 const VERSION_MASK: u8 = 0xf0;
-/// The lower half: whether the body was kept.
+/// The lower half: whether the body was kept, and whether the outcome stands in for another.
 const FORM_WHOLE: u8 = 0;
 const FORM_TOMBSTONE: u8 = 1;
+const INTERIM: u8 = 2;
+
+/// The first byte of a message's answers.
+const ANSWERS_VERSION: u8 = 1;
 
 /// Statuses with a code of one byte, counted from 1; 0 announces two bytes. Only ever appended to.
 const STATUSES: [u16; 16] =
@@ -68,7 +76,8 @@ pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
         Body::Tombstone => (FORM_TOMBSTONE, &[][..]),
     };
     let mut out = Vec::with_capacity(body.len() + 32);
-    out.push(VERSION | form);
+    let interim = if outcome.is_interim { INTERIM } else { 0 };
+    out.push(VERSION | form | interim);
     if let Some(code) = code_of(&STATUSES, |status| *status == outcome.status.as_u16()) {
         out.push(code);
     } else {
@@ -110,11 +119,28 @@ pub(crate) fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Unreadable> {
         headers.push(decode_header(&mut rest)?);
     }
     let headers = KeptHeaders::from_pairs(headers);
-    match first & !VERSION_MASK {
-        FORM_WHOLE => Ok(Outcome::new(status, headers, Bytes::copy_from_slice(rest.0))),
-        FORM_TOMBSTONE if rest.0.is_empty() => Ok(Outcome::tombstone(status, headers)),
-        _ => Err(Unreadable("an outcome has an unknown form")),
+    let outcome = match first & !VERSION_MASK & !INTERIM {
+        FORM_WHOLE => Outcome::new(status, headers, Bytes::copy_from_slice(rest.0)),
+        FORM_TOMBSTONE if rest.0.is_empty() => Outcome::tombstone(status, headers),
+        _ => return Err(Unreadable("an outcome has an unknown form")),
+    };
+    Ok(Outcome { is_interim: first & INTERIM != 0, ..outcome })
+}
+
+pub(crate) fn encode_answers(answers: &Answers) -> Vec<u8> {
+    let mut out = vec![ANSWERS_VERSION];
+    put_bytes(&mut out, &encode_outcome(&answers.delivered));
+    out.extend_from_slice(&encode_outcome(&answers.refused));
+    out
+}
+
+pub(crate) fn decode_answers(bytes: &[u8]) -> Result<Answers, Unreadable> {
+    let mut rest = Reader(bytes);
+    if rest.byte()? != ANSWERS_VERSION {
+        return Err(Unreadable("answers were written by another version"));
     }
+    let delivered = decode_outcome(rest.bytes()?)?;
+    Ok(Answers { delivered, refused: decode_outcome(rest.0)? })
 }
 
 fn decode_header(rest: &mut Reader<'_>) -> Result<(HeaderName, HeaderValue), Unreadable> {

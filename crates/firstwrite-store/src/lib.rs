@@ -9,6 +9,8 @@
 pub mod doctor;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod encoding;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod inbox;
 mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -17,6 +19,8 @@ mod sqlite;
 
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use inbox::{Consumed, Inbox, InboxError};
 pub use open::{Access, OpenError, open};
 #[cfg(feature = "postgres")]
 pub use postgres::{

@@ -12,9 +12,12 @@ mod dispatcher;
 pub(crate) mod doctor;
 mod doubt;
 mod fault;
+mod findings;
+mod inbox;
 mod link;
 mod listing;
 mod options;
+mod outbox;
 mod profiles;
 mod reader;
 mod reap;
@@ -36,9 +39,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use deadpool_postgres::{Hook, HookError, Pool};
+use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, DraftState, Found, Guard,
-    Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, DraftState, Findings, Found,
+    Guard, Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
 };
 use tokio::sync::oneshot;
 
@@ -54,6 +58,7 @@ use fault::{definite, no_connection, unsupported};
 use link::{Held, Link};
 use options::Address;
 pub use options::{Pooler, PostgresOptions, SchemaName};
+use outbox::Delivering;
 use profiles::Profiles;
 use reader::Lookup;
 use reap::Reaping;
@@ -82,6 +87,7 @@ struct Inner {
     writes: Option<Dispatcher<Command>>,
     reads: Dispatcher<Lookup>,
     commit_count: Arc<AtomicU64>,
+    delivering: Delivering,
 }
 
 /// What every connection's user knows.
@@ -157,7 +163,9 @@ impl PostgresStore {
         };
         let reads = reader::start(&shared, client);
         tracing::info!(server = %server.address, ?access, "connected");
-        let inner = Inner { writes, reads, pool, commit_count, shared: Arc::clone(&shared) };
+        let delivering = Delivering::new(&shared);
+        let shared = Arc::clone(&shared);
+        let inner = Inner { shared, pool, writes, reads, commit_count, delivering };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -214,6 +222,7 @@ impl PostgresStore {
             writes.close().await;
         }
         self.inner.reads.close().await;
+        self.inner.delivering.close().await;
         self.inner.pool.close();
     }
 
@@ -305,7 +314,7 @@ fn greeting(shared: &Arc<Shared>) -> Hook {
 
 impl Store for PostgresStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transactions: true, outbox: false, durable: true, server_time: true }
+        Capabilities { transactions: true, outbox: true, durable: true, server_time: true }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -347,6 +356,14 @@ impl Store for PostgresStore {
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(listing::now(&self.inner.shared, &self.inner.pool))
+    }
+
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        Some(self)
+    }
+
+    fn findings(&self) -> Option<&dyn Findings> {
+        Some(self)
     }
 }
 

@@ -59,6 +59,38 @@ fn an_empty_body_and_a_body_that_was_not_kept_stay_apart() {
 }
 
 #[test]
+fn that_an_outcome_is_interim_survives_and_is_one_bit() {
+    let accepted = Outcome::new(status(202), KeptHeaders::default(), Bytes::from_static(b"{}"));
+    let (plain, interim) = (encode_outcome(&accepted), encode_outcome(&accepted.clone().interim()));
+    assert_eq!((plain[0], interim[0]), (0x10, 0x12));
+    assert_eq!(plain[1..], interim[1..]);
+    survives(&accepted.interim());
+    survives(&Outcome::tombstone(status(202), KeptHeaders::default()).interim());
+}
+
+#[test]
+fn answers_survive_and_damaged_ones_are_refused() {
+    let long = Outcome::new(status(201), KeptHeaders::default(), Bytes::from(vec![b'x'; 20_000]));
+    let json = headers(&[("content-type", b"application/json")]);
+    let short = Outcome::new(status(402), json, Bytes::from_static(b"{}"));
+    let gone = Outcome::tombstone(status(410), KeptHeaders::default());
+    for (delivered, refused) in [(&long, &short), (&short, &long), (&gone, &gone)] {
+        let answers = Answers { delivered: delivered.clone(), refused: refused.clone() };
+        let written = encode_answers(&answers);
+        assert_eq!(decode_answers(&written), Ok(answers));
+        assert!(decode_answers(&written[..2]).is_err());
+    }
+    // Pinned: version, length, `201` with `{}`, `422` with nothing.
+    let bytes = [1, 5, 0x10, 2, 0, b'{', b'}', 0x10, 16, 0];
+    let answers = decode_answers(&bytes).unwrap();
+    assert_eq!((answers.delivered.status, answers.refused.status), (status(201), status(422)));
+    assert_eq!(encode_answers(&answers), bytes);
+    for bytes in [&[][..], &[2, 0], &[1], &[1, 9, 0x10], &[1, 0, 0x10, 2, 0]] {
+        assert!(decode_answers(bytes).is_err(), "{bytes:?}");
+    }
+}
+
+#[test]
 fn random_outcomes_survive() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
@@ -70,7 +102,9 @@ fn random_outcomes_survive() {
             .map(|_| (names[random.usize(0..6)], values[random.usize(0..4)]))
             .collect();
         let body: Vec<u8> = (0..random.usize(0..400)).map(|_| random.u8(..)).collect();
-        survives(&Outcome::new(status(random.u16(100..=999)), headers(&lines), body.into()));
+        let code = status(random.u16(100..=999));
+        let outcome = Outcome::new(code, headers(&lines), body.into());
+        survives(&Outcome { is_interim: random.bool(), ..outcome });
     }
 }
 
@@ -84,7 +118,7 @@ fn damaged_outcomes_are_refused_and_never_panic() {
         assert_eq!(decode_outcome(bytes), short, "{bytes:?}");
     }
     for bytes in [
-        &[0x12, 2, 0][..],                        // an unknown form
+        &[0x14, 2, 0][..],                        // an unknown form
         &[0x11, 2, 0, b'x'],                      // a tombstone with a body
         &[0x10, 17, 0],                           // an unknown status code
         &[0x10, 0, 0, 42, 0],                     // no status

@@ -10,7 +10,8 @@ use std::time::Duration;
 use deadpool_postgres::{
     ClientWrapper, Hook, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime,
 };
-use tokio_postgres::{Config, Error};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::fault::text_of;
@@ -26,6 +27,10 @@ pub(super) struct Server {
     begins: Begins,
 }
 
+/// The other end of a connection, to be read from.
+pub(super) type Listening =
+    Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
@@ -35,6 +40,8 @@ pub(super) enum Role {
     Writer,
     /// The one that looks ids up.
     Reader,
+    /// Those that claim and settle messages.
+    Outbox,
 }
 
 /// How our own transactions begin. All say their isolation: the server's default may be another.
@@ -45,6 +52,8 @@ pub(super) struct Begins {
     pub(super) look: String,
     /// A handler's, as the database or its user has set it up.
     pub(super) handler: String,
+    /// A claim of messages, or what became of one.
+    pub(super) outbox: String,
     /// A rare move on a pooled connection.
     pub(super) rare: String,
     /// Reading on a pooled connection, each statement seeing what is committed by then.
@@ -119,6 +128,11 @@ impl Server {
         Ok(ClientWrapper::new(client, task))
     }
 
+    /// A connection whose notifications are read by who makes it.
+    pub(super) async fn connect_to_listen(&self) -> Result<(Client, Listening), Error> {
+        self.config(Role::Outbox).connect(self.tls.clone()).await
+    }
+
     /// The pool; each connection it makes is shown to `greet` first.
     pub(super) fn pool(&self, greet: Hook) -> Result<Pool, OpenError> {
         let options = &self.address.options;
@@ -161,7 +175,7 @@ impl Server {
     fn settings(&self, role: Role) -> Vec<(&'static str, String)> {
         let options = &self.address.options;
         let lock_timeout = match role {
-            Role::Pooled | Role::Reader => options.lock_timeout,
+            Role::Pooled | Role::Reader | Role::Outbox => options.lock_timeout,
             Role::Writer => BATCH_LOCK_TIMEOUT.min(options.lock_timeout),
         };
         let mut settings = timeouts(options.statement_timeout, lock_timeout);
@@ -173,7 +187,7 @@ impl Server {
         match role {
             // The application's own statements share these: its defaults stay what they are.
             Role::Pooled => {}
-            Role::Writer | Role::Reader => {
+            Role::Writer | Role::Reader | Role::Outbox => {
                 settings.push(("default_transaction_isolation", "read committed".to_owned()));
                 settings.extend(BY_INDEX.map(|(name, value)| (name, value.to_owned())));
             }
@@ -211,6 +225,7 @@ impl Begins {
             ),
             look: begin(" ISOLATION LEVEL READ COMMITTED READ ONLY", lock_for, !has_sessions),
             handler: begin("", lock_for, false),
+            outbox: begin(" ISOLATION LEVEL READ COMMITTED", lock_for, !has_sessions),
             rare: begin(" ISOLATION LEVEL READ COMMITTED", lock_for, true),
             read: begin(" ISOLATION LEVEL READ COMMITTED READ ONLY", lock_for, true),
             snapshot: begin(" ISOLATION LEVEL REPEATABLE READ READ ONLY", lock_for, true),

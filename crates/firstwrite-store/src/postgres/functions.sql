@@ -230,7 +230,7 @@ CREATE FUNCTION firstwrite.outcome_status(outcome bytea) RETURNS int
 DECLARE
     status int;
 BEGIN
-    IF firstwrite.byte_at(outcome, 0) NOT IN (16, 17) THEN
+    IF firstwrite.byte_at(outcome, 0) NOT BETWEEN 16 AND 19 THEN
         RAISE EXCEPTION 'an outcome was written by another version'
             USING ERRCODE = 'FW005', HINT = 'Migrate the schema to the version that wrote it.';
     END IF;
@@ -283,7 +283,7 @@ BEGIN
         END IF;
         headers := headers || jsonb_build_array(jsonb_build_array(name, value));
     END LOOP;
-    body := CASE get_byte(outcome, 0) WHEN 16 THEN substr(outcome, place + 1) END;
+    body := CASE get_byte(outcome, 0) & 1 WHEN 0 THEN substr(outcome, place + 1) END;
 END $$;
 
 -- An array of [name, value]: a header may be there more than once, and their order is kept.
@@ -299,22 +299,32 @@ CREATE FUNCTION firstwrite.outcome_body(outcome bytea) RETURNS bytea
 -- What stands ---------------------------------------------------------------------------------------
 
 -- Internal. Records with what their endings and profiles say about them. An ending without an outcome
--- stands in the way of a late owner and says nothing about the record.
+-- stands in the way of a late owner and says nothing about the record. An interim outcome stands until
+-- the final one is there.
 CREATE VIEW firstwrite.standing AS
-SELECT r.id, r.tenant, r.key, r.fence, r.created_at, r.lease_until, r.fingerprint,
-       p.operation, p.on_lost_answer, p.fingerprint_version,
-       CASE WHEN r.lease_until = '-infinity' OR e.outcome IS NOT NULL THEN 'completed'
-            WHEN r.lease_until = 'infinity' THEN 'uncertain'
-            ELSE 'reserved' END AS state,
-       CASE WHEN r.lease_until = '-infinity' THEN r.outcome ELSE e.outcome END AS outcome,
-       CASE WHEN r.lease_until = '-infinity' THEN firstwrite.deadline(r.created_at, p.replay_for)
-            WHEN e.outcome IS NOT NULL THEN e.retained_until END AS retained_until,
-       CASE WHEN r.lease_until = '-infinity'
-                THEN firstwrite.deadline(r.created_at, p.replay_for::numeric + p.linger_for)
-            WHEN e.outcome IS NOT NULL THEN e.kept_until END AS kept_until
-  FROM firstwrite.records AS r
-  JOIN firstwrite.profiles AS p ON p.profile = r.profile
-  LEFT JOIN firstwrite.endings AS e ON e.id = r.id AND e.fence = r.fence;
+SELECT s.id, s.tenant, s.key, s.fence, s.created_at, s.lease_until, s.fingerprint,
+       s.operation, s.on_lost_answer, s.fingerprint_version, s.state, s.outcome,
+       CASE WHEN firstwrite.is_interim(s.outcome) THEN 'infinity'
+            ELSE s.retained_until END AS retained_until,
+       CASE WHEN firstwrite.is_interim(s.outcome) THEN 'infinity'
+            ELSE s.kept_until END AS kept_until
+  FROM (SELECT r.id, r.tenant, r.key, r.fence, r.created_at, r.lease_until, r.fingerprint,
+               p.operation, p.on_lost_answer, p.fingerprint_version,
+               CASE WHEN r.outcome <> '' OR e.outcome IS NOT NULL THEN 'completed'
+                    WHEN r.lease_until = 'infinity' THEN 'uncertain'
+                    ELSE 'reserved' END AS state,
+               coalesce(e.outcome, nullif(r.outcome, '')) AS outcome,
+               CASE WHEN e.outcome IS NOT NULL THEN e.retained_until
+                    WHEN r.outcome <> '' THEN firstwrite.deadline(r.created_at, p.replay_for)
+                    END AS retained_until,
+               CASE WHEN e.outcome IS NOT NULL THEN e.kept_until
+                    WHEN r.outcome <> ''
+                        THEN firstwrite.deadline(r.created_at, p.replay_for::numeric + p.linger_for)
+                    END AS kept_until
+          FROM firstwrite.records AS r
+          JOIN firstwrite.profiles AS p ON p.profile = r.profile
+          LEFT JOIN firstwrite.endings AS e
+            ON e.id = r.id AND e.fence = r.fence AND r.lease_until > '-infinity') AS s;
 
 -- For people: one row for each key, as firstwrite understands it.
 CREATE VIEW firstwrite.keys AS
@@ -553,7 +563,8 @@ BEGIN
             PERFORM firstwrite.refuse_late(this_id, fence);
         END IF;
         PERFORM FROM firstwrite.records AS r
-          WHERE r.id = this_id AND r.fence = complete.fence AND r.lease_until > '-infinity';
+          WHERE r.id = this_id AND r.fence = complete.fence AND r.lease_until > '-infinity'
+            AND r.lease_until <> firstwrite.interim();
         IF NOT FOUND THEN
             PERFORM firstwrite.refuse_late(this_id, fence);
         END IF;
@@ -580,6 +591,7 @@ DECLARE
 BEGIN
     PERFORM FROM firstwrite.records AS r
       WHERE r.id = this_id AND r.fence = release.fence AND r.lease_until > '-infinity'
+        AND r.lease_until <> firstwrite.interim()
         FOR UPDATE;
     IF NOT FOUND OR NOT firstwrite.end_attempt(this_id, fence) THEN
         RETURN false;
@@ -597,6 +609,7 @@ DECLARE
 BEGIN
     UPDATE firstwrite.records AS r SET lease_until = 'infinity'
      WHERE r.id = this_id AND r.fence = mark_uncertain.fence AND r.lease_until > '-infinity'
+       AND r.lease_until <> firstwrite.interim()
        AND NOT EXISTS (SELECT FROM firstwrite.endings AS e WHERE e.id = r.id AND e.fence = r.fence);
     RETURN FOUND;
 END $$;
@@ -613,7 +626,7 @@ DECLARE
 BEGIN
     UPDATE firstwrite.records AS r SET lease_until = firstwrite.now() + lease_for
      WHERE r.id = this_id AND r.fence = renew.fence
-       AND r.lease_until > '-infinity' AND r.lease_until < 'infinity'
+       AND r.lease_until > '-infinity' AND r.lease_until < firstwrite.interim()
        AND NOT EXISTS (SELECT FROM firstwrite.endings AS e WHERE e.id = r.id AND e.fence = r.fence)
     RETURNING r.lease_until INTO renewed;
     RETURN renewed;

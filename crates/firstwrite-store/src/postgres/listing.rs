@@ -104,7 +104,7 @@ pub(super) async fn read(
     Ok(rows)
 }
 
-fn audited(row: &Row) -> Result<Audited, StoreError> {
+pub(super) fn audited(row: &Row) -> Result<Audited, StoreError> {
     Ok(Audited {
         at: instant(Some(row))?,
         entry: AuditEntry {

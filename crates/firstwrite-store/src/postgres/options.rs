@@ -20,8 +20,8 @@ pub struct PostgresOptions {
     pub schema: SchemaName,
     /// What stands between the store and the server. Default: nothing.
     pub pooler: Pooler,
-    /// How many connections the pool opens at most; the store has two more of its own.
-    /// Default: 32.
+    /// How many connections the pool opens at most; the store has two more of its own, one more to
+    /// tell of messages, and three more where messages are claimed. Default: 32.
     pub pool_size_max: usize,
     /// How long a caller waits for a connection of the pool. Default: 5 s.
     pub pool_wait_for: Duration,

@@ -1,7 +1,7 @@
 //! Completed records kept in memory, so that a replay asks nobody.
 //!
 //! A completed record does not change until its retention ends; near that end, the server is asked
-//! again. What this store itself changes is forgotten before and after the change, and what was being
+//! again. One whose outcome is interim is not kept. What this store itself changes is forgotten before and after the change, and what was being
 //! read meanwhile is not kept.
 
 use std::collections::HashMap;
@@ -78,7 +78,11 @@ impl Replays {
     /// Keeps what a look-up found, unless it may have changed since `mark`.
     pub(super) fn keep(&self, found: &Found, mark: Mark) {
         let Some(cache) = &self.cache else { return };
-        let State::Completed { retained_until, .. } = &found.record.state else { return };
+        let State::Completed { outcome, retained_until, .. } = &found.record.state else { return };
+        // Any worker may replace it, at any time.
+        if outcome.is_interim {
+            return;
+        }
         let id = found.record.id;
         if *retained_until <= found.now.plus(MARGIN) || !self.is_unchanged(id, mark) {
             return;

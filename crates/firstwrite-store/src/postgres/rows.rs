@@ -30,7 +30,7 @@ pub(super) struct Looked {
 pub(super) struct NewRow {
     pub(super) id: RecordId,
     pub(super) fence: i64,
-    /// Milliseconds; below zero for what is completed at once.
+    /// Milliseconds; [`COMPLETED`] or [`INTERIM`] for what is completed at once.
     pub(super) lease_for: i64,
     pub(super) profile: i16,
     pub(super) tenant: Tenant,
@@ -38,6 +38,11 @@ pub(super) struct NewRow {
     pub(super) fingerprint: Vec<u8>,
     pub(super) outcome: Vec<u8>,
 }
+
+/// Instead of a lease: the record is completed at once.
+pub(super) const COMPLETED: i64 = -1;
+/// The same, with an outcome that stands in for another.
+pub(super) const INTERIM: i64 = -2;
 
 /// The first byte of a key that is a UUID; no key's text begins with it.
 const UUID_MARK: u8 = 0;
@@ -91,25 +96,20 @@ fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreE
 }
 
 fn state(row: &Row, profile: &Profile, created_at: Timestamp) -> Result<State, StoreError> {
+    // An ending without an outcome is what stopped an attempt of a former life. One with an outcome is
+    // final, also where the record itself holds an interim one.
+    if let Some(outcome) = column::<Option<&[u8]>>(row, 9)? {
+        return completed(outcome, instant(row, 10)?, instant(row, 11)?);
+    }
     let outcome: &[u8] = column(row, 8)?;
     if !outcome.is_empty() {
         let (replay_for, linger_for) = profile
             .retention
             .ok_or_else(|| corrupt("a completed record does not say how long it is kept"))?;
         let retained_until = created_at.as_millis().saturating_add(replay_for);
-        return Ok(State::Completed {
-            outcome: decode_outcome(outcome).map_err(unreadable)?,
-            retained_until: Timestamp::from_millis(retained_until),
-            kept_until: Timestamp::from_millis(retained_until.saturating_add(linger_for)),
-        });
-    }
-    // An ending without an outcome is what stopped an attempt of a former life.
-    if let Some(outcome) = column::<Option<&[u8]>>(row, 9)? {
-        return Ok(State::Completed {
-            outcome: decode_outcome(outcome).map_err(unreadable)?,
-            retained_until: instant(row, 10)?,
-            kept_until: instant(row, 11)?,
-        });
+        let kept_until = retained_until.saturating_add(linger_for);
+        let [retained_until, kept_until] = [retained_until, kept_until].map(Timestamp::from_millis);
+        return completed(outcome, retained_until, kept_until);
     }
     match column(row, 3)? {
         At::Instant(until) => Ok(State::Reserved(Lease { until })),
@@ -118,11 +118,26 @@ fn state(row: &Row, profile: &Profile, created_at: Timestamp) -> Result<State, S
     }
 }
 
+/// An interim outcome stands until it is replaced; its deadlines are for its successor.
+fn completed(
+    outcome: &[u8],
+    retained_until: Timestamp,
+    kept_until: Timestamp,
+) -> Result<State, StoreError> {
+    let outcome = decode_outcome(outcome).map_err(unreadable)?;
+    let [retained_until, kept_until] =
+        if outcome.is_interim { [Timestamp::NEVER; 2] } else { [retained_until, kept_until] };
+    Ok(State::Completed { outcome, retained_until, kept_until })
+}
+
 impl NewRow {
     pub(super) fn new(draft: &Draft, profile: i16) -> Self {
         let (lease_for, outcome) = match &draft.state {
             DraftState::Reserved { lease_for } => (whole_millis(*lease_for), Vec::new()),
-            DraftState::Completed { outcome, .. } => (-1, encode_outcome(outcome)),
+            DraftState::Completed { outcome, .. } => {
+                let lease_for = if outcome.is_interim { INTERIM } else { COMPLETED };
+                (lease_for, encode_outcome(outcome))
+            }
         };
         Self {
             id: draft.id,

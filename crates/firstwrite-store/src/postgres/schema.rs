@@ -18,7 +18,13 @@ use crate::{Access, OpenError};
 pub(super) const VERSION: i32 = 1;
 
 /// `STEPS[n]` leads from version n to version n + 1.
-const STEPS: [&[&str]; 1] = [&[include_str!("schema.sql"), include_str!("functions.sql")]];
+const STEPS: [&[&str]; 1] = [&[
+    include_str!("schema.sql"),
+    include_str!("outbox.sql"),
+    include_str!("inbox.sql"),
+    include_str!("findings.sql"),
+    include_str!("functions.sql"),
+]];
 
 const META: &str = "CREATE TABLE firstwrite.migrations (
     version    integer     PRIMARY KEY,
@@ -82,8 +88,13 @@ pub fn grants(schema: &SchemaName, role: &str) -> String {
     let role = format!("\"{}\"", role.replace('"', "\"\""));
     let sql = format!(
         "GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT, INSERT, UPDATE, DELETE ON firstwrite.records, firstwrite.endings, firstwrite.messages \
-         TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON firstwrite.records, firstwrite.endings, firstwrite.messages, \
+         firstwrite.pending, firstwrite.deliveries, firstwrite.tallies, firstwrite.inbox, \
+         firstwrite.findings TO {role};
+GRANT SELECT, INSERT, DELETE ON firstwrite.findings_audit TO {role};
+GRANT SELECT, INSERT, UPDATE ON firstwrite.runs TO {role};
+GRANT SELECT, INSERT, UPDATE ON firstwrite.destinations TO {role};
+GRANT SELECT, UPDATE ON firstwrite.intake TO {role};
 GRANT SELECT, INSERT ON firstwrite.profiles, firstwrite.audit TO {role};
 GRANT SELECT, INSERT, UPDATE ON firstwrite.doubts TO {role};
 GRANT SELECT, UPDATE ON firstwrite.mark TO {role};

@@ -37,6 +37,16 @@ CREATE FUNCTION firstwrite.record_id(tenant text, key text) RETURNS uuid
                int8send(octet_length(tenant)) || convert_to(tenant, 'UTF8')
             || int8send(octet_length(key)) || convert_to(key, 'UTF8')), 1, 16), 'hex')::uuid;
 
+-- What `lease_until` is while a record completed at once has an interim outcome: later than any lease,
+-- earlier than the end of time.
+CREATE FUNCTION firstwrite.interim() RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN timestamptz '294276-01-01 00:00:00+00';
+
+-- Whether an outcome stands in for an answer that is not yet known.
+CREATE FUNCTION firstwrite.is_interim(outcome bytea) RETURNS boolean
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN length(outcome) > 0 AND get_byte(outcome, 0) & 2 = 2;
+
 -- What many records have in common. Never updated or deleted. Times are milliseconds; the last two
 -- are null for reservations, whose retention is not yet known.
 CREATE TABLE firstwrite.profiles (
@@ -57,7 +67,9 @@ CREATE TABLE firstwrite.profiles (
 -- -infinity, and the deadlines follow from `created_at` and the profile. Reserved: `outcome` is empty
 -- and `lease_until` says until when; the row of the same id and fence in firstwrite.endings, once
 -- there is one, says how the attempt ended. Uncertain: reserved, `lease_until` is infinity, and no
--- ending. There are no nulls, because a bitmap of them would cost eight bytes in every row.
+-- ending. Completed in the write that made it, with an interim outcome: `lease_until` is
+-- firstwrite.interim(), and the final outcome is the ending, once there is one. There are no nulls,
+-- because a bitmap of them would cost eight bytes in every row.
 --
 -- `key` is the bytes of the key's text, or, for a UUID in its canonical spelling, a zero byte and the
 -- UUID's 16: see firstwrite.key_text. `fingerprint` is the digest of 32 bytes, then
@@ -82,7 +94,8 @@ CREATE INDEX records_lease_until ON firstwrite.records (lease_until)
 
 -- How the attempts of reserved records ended. An attempt (`id`, `fence`) ends once, so whoever inserts
 -- first decides: an owner that completes needs no lock on the record. `outcome` is null if the attempt
--- was superseded or released and can complete no more.
+-- was superseded or released and can complete no more. An interim outcome stands whatever its deadlines
+-- say; they only tell how long the final one will be kept.
 CREATE TABLE firstwrite.endings (
     id             uuid        NOT NULL,
     fence          bigint      NOT NULL,
@@ -93,7 +106,9 @@ CREATE TABLE firstwrite.endings (
     PRIMARY KEY (id, fence)
 );
 
--- Messages to be delivered, written in the commit of the effect they follow from. `id` is the record's.
+-- Messages to be delivered, written in the commit of the effect they follow from, and not changed any
+-- more. `id` is the record's. `answers` is what the record's interim outcome is replaced with, if this
+-- message decides that.
 CREATE TABLE firstwrite.messages (
     message      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id           uuid        NOT NULL,
@@ -104,7 +119,8 @@ CREATE TABLE firstwrite.messages (
     payload      bytea       NOT NULL,
     ordering_key text,
     created_at   timestamptz NOT NULL,
-    not_before   timestamptz NOT NULL
+    not_before   timestamptz NOT NULL,
+    answers      bytea
 );
 
 -- What operators did.

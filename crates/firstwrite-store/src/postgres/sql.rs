@@ -30,10 +30,17 @@ pub(super) fn in_schema(sql: &str, schema: &SchemaName) -> String {
     sql.replace("firstwrite.", &format!("\"{schema}\"."))
 }
 
+/// The same, with everything in place that has a short name in our statements.
+pub(super) fn spelt_out(sql: &str, schema: &SchemaName) -> String {
+    in_schema(sql, schema)
+        .replace("LATEST", LATEST)
+        .replace("AGES", AGES)
+        .replace("INTERIM", INTERIM)
+}
+
 impl Statement {
     pub(super) fn new(schema: &SchemaName, text: &str, types: &[Type]) -> Self {
-        let text = in_schema(text, schema).replace("LATEST", LATEST).replace("AGES", AGES);
-        Self { text, types: types.to_vec() }
+        Self { text: spelt_out(text, schema), types: types.to_vec() }
     }
 
     /// Makes the next [`query`](Self::query) on this connection send its request at once, so that
@@ -70,8 +77,12 @@ impl Statement {
 }
 
 /// The end of time, as far as a column holds it.
-pub(super) const LATEST: &str = "timestamptz '294276-12-31 23:59:59.999+00'";
+const LATEST: &str = "timestamptz '294276-12-31 23:59:59.999+00'";
+
+/// The lease of a record that was completed at once with an interim outcome: later than any lease, and
+/// not the end of time. So it is found with its ending, if there is one, and never lapses.
+const INTERIM: &str = "timestamptz '294276-01-01 00:00:00+00'";
 
 /// Durations of this many milliseconds (285 years) and more end at the end of time. Below it, an
 /// interval's arithmetic is exact to the millisecond.
-pub(super) const AGES: &str = "9000000000000";
+const AGES: &str = "9000000000000";

@@ -11,6 +11,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AsyncTransactionalStore, AuditEntry, Audited, Begun, BoxFuture, Capabilities, Change, Draft,
     DraftState, Found, Guard, Inserted, Message, Page, Query, RecordId, Seen, Store, StoreError,
@@ -128,6 +129,9 @@ impl SqlxPostgresStore {
                     self.store.inner.shared.witness.acknowledged(write);
                 }
                 self.store.inner.shared.clock.heard(now);
+                if outgoing.len() > 0 {
+                    self.store.wrote_messages();
+                }
                 Ok(Transacted::Done((), now))
             }
             Err(error) if is_undone(&error) => self.rival_or(draft, Some(error)).await,
@@ -349,5 +353,13 @@ impl Store for SqlxPostgresStore {
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         self.store.now()
+    }
+
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        self.store.outbox()
+    }
+
+    fn findings(&self) -> Option<&dyn firstwrite_core::Findings> {
+        self.store.findings()
     }
 }

@@ -2,7 +2,9 @@
 
 use tokio_postgres::types::Type;
 
+use super::findings::FindingsSql;
 use super::options::SchemaName;
+use super::outbox::OutboxSql;
 use super::sql::Statement;
 use super::tx::statements::TxSql;
 use super::{doubt, profiles};
@@ -15,6 +17,10 @@ macro_rules! statements {
         pub(super) struct Sql {
             /// Those of handlers' transactions.
             pub(super) tx: TxSql,
+            /// Those of the outbox.
+            pub(super) outbox: OutboxSql,
+            /// Those about findings.
+            pub(super) findings: FindingsSql,
             $(pub(super) $name: Statement,)*
         }
 
@@ -22,6 +28,8 @@ macro_rules! statements {
             pub(super) fn new(schema: &SchemaName) -> Self {
                 Self {
                     tx: TxSql::new(schema),
+                    outbox: OutboxSql::new(schema),
+                    findings: FindingsSql::new(schema),
                     $($name: Statement::new(schema, $text, &[$(Type::$parameter),*]),)*
                 }
             }
@@ -58,10 +66,14 @@ statements! {
     reopen: "UPDATE firstwrite.records SET lease_until = 'infinity', outcome = '' WHERE id = $1",
         [UUID];
     replace: "UPDATE firstwrite.records
-              SET fence = $2, created_at = $3, lease_until = $4, profile = $5, tenant = $6,
-                  key = $7, fingerprint = $8, outcome = $9
+              SET fence = $2, created_at = $3, profile = $5, tenant = $6, key = $7,
+                  fingerprint = $8, outcome = $9,
+                  lease_until = CASE WHEN $4 = -2 THEN INTERIM
+                                     WHEN $4 < 0 THEN timestamptz '-infinity'
+                                     WHEN $4 >= AGES THEN LATEST
+                                     ELSE $3 + $4 * interval '1 millisecond' END
               WHERE id = $1",
-        [UUID, INT8, TIMESTAMPTZ, TIMESTAMPTZ, INT2, TEXT, BYTEA, BYTEA, BYTEA];
+        [UUID, INT8, TIMESTAMPTZ, INT8, INT2, TEXT, BYTEA, BYTEA, BYTEA];
     remove: "DELETE FROM firstwrite.records WHERE id = $1", [UUID];
     put_audit: "INSERT INTO firstwrite.audit (id, at, actor, action, reason)
                 VALUES ($1, $2, $3, $4, $5)",
@@ -108,7 +120,8 @@ const INSERT: &str = "
     INSERT INTO firstwrite.records
         (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
     SELECT w.id, w.fence, c.now,
-           CASE WHEN w.lease_for < 0 THEN timestamptz '-infinity'
+           CASE WHEN w.lease_for = -2 THEN INTERIM
+                WHEN w.lease_for < 0 THEN timestamptz '-infinity'
                 WHEN w.lease_for >= AGES THEN LATEST
                 ELSE c.now + w.lease_for * interval '1 millisecond' END,
            w.profile, w.tenant, w.key, w.fingerprint, w.outcome
@@ -134,7 +147,8 @@ const COMPLETE: &str = "
     FROM clock c, unnest($1::uuid[], $2::int8[], $3::int8[], $4::int8[], $5::bytea[])
          AS w(id, fence, replay_for, keep_for, outcome),
          LATERAL (SELECT FROM firstwrite.records r
-                  WHERE r.id = w.id AND r.fence = w.fence AND r.lease_until > '-infinity'
+                  WHERE r.id = w.id AND r.fence = w.fence
+                    AND r.lease_until > '-infinity' AND r.lease_until <> INTERIM
                   OFFSET 0) AS reserved
     ON CONFLICT (id, fence) DO NOTHING
     RETURNING id, ended_at";
@@ -159,10 +173,11 @@ const LIST_ALL: &str = concat!(
     ", c.now, r.id AS wanted, false AS in_doubt
      FROM (SELECT firstwrite.now() AS now OFFSET 0) c,
           (SELECT * FROM firstwrite.records WHERE id >= $1 ORDER BY id LIMIT $2) r
-     LEFT JOIN firstwrite.endings e ON e.id = r.id AND e.fence = r.fence
+     LEFT JOIN firstwrite.endings e
+       ON e.id = r.id AND e.fence = r.fence AND r.lease_until > '-infinity'
      WHERE ($3::text IS NULL OR r.tenant = $3)
        AND ($4::text IS NULL OR $4 = CASE
-            WHEN r.lease_until = '-infinity' OR e.outcome IS NOT NULL THEN 'completed'
+            WHEN r.outcome <> '' OR e.outcome IS NOT NULL THEN 'completed'
             WHEN r.lease_until = 'infinity' THEN 'uncertain' ELSE 'reserved' END)
      ORDER BY r.id LIMIT $5"
 );
@@ -192,17 +207,21 @@ const LAPSED: &str = concat!(
      ORDER BY r.lease_until LIMIT $2"
 );
 
-/// How far the tables reach, in blocks, and since when the oldest message waits.
+/// How far the tables reach, in blocks, and since when the oldest message waits that no worker has taken
+/// in: perhaps there is none, since the ranges are a little older than what workers know.
 const EXTENT: &str = "
     SELECT pg_relation_size('firstwrite.records') / current_setting('block_size')::int8,
            pg_relation_size('firstwrite.endings') / current_setting('block_size')::int8,
-           coalesce((SELECT m.created_at FROM firstwrite.messages m ORDER BY m.message LIMIT 1),
-                    'infinity'),
+           coalesce((SELECT min(m.created_at)
+                     FROM firstwrite.intake i, unnest(i.starts, i.stops) AS w(start, stop),
+                          LATERAL (SELECT m.created_at FROM firstwrite.messages m
+                                   WHERE m.message BETWEEN w.start AND w.stop
+                                   ORDER BY m.message LIMIT 1) m), 'infinity'),
            firstwrite.now()";
 
-/// A record is not reaped while a message of its waits. There is no index on that, and none is needed
-/// as a rule: messages are younger than what is reaped. An hour more, because the oldest number is not
-/// quite the oldest message.
+/// A record is not reaped while a message of its waits: one that was taken in is found by the record's id,
+/// one that was not is younger, as a rule, than what is reaped. An hour more, because the oldest number is
+/// not quite the oldest message.
 ///
 /// Rows are deleted by their places, which takes half the time. One may have got a newer version by then,
 /// and releases of PostgreSQL before autumn 2025 follow it without comparing the place, so the fence is
@@ -221,8 +240,14 @@ const REAP_RECORDS: &str = "
     due AS MATERIALIZED (
         SELECT a.place, a.fence FROM aged a, clock c
         WHERE a.kept_until <= c.now
+          AND NOT EXISTS (SELECT FROM firstwrite.pending p WHERE p.id = a.id)
           AND (a.created_at < $3 - interval '1 hour'
-               OR a.id NOT IN (SELECT m.id FROM firstwrite.messages m))
+               OR a.id NOT IN (SELECT m.id
+                               FROM firstwrite.intake i, unnest(i.starts, i.stops) AS w(start, stop),
+                                    firstwrite.messages m
+                               WHERE m.message BETWEEN w.start AND w.stop
+                                 AND NOT EXISTS (SELECT FROM firstwrite.deliveries d
+                                                 WHERE d.message = m.message)))
         ORDER BY a.place LIMIT $4),
     gone AS (
         DELETE FROM firstwrite.records r USING due d
@@ -232,17 +257,25 @@ const REAP_RECORDS: &str = "
            (SELECT min(a.kept_until) FROM aged a WHERE a.id NOT IN (SELECT g.id FROM gone g))";
 
 /// An ending takes its record with it. What only stood in the way of a late owner goes alone, and is
-/// not counted.
+/// not counted. One with an interim outcome stays until it has got its final one.
 const REAP_ENDINGS: &str = "
     WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
     aged AS MATERIALIZED (
-        SELECT e.ctid AS place, e.id, e.fence, e.ended_at, e.kept_until FROM firstwrite.endings e
-        WHERE e.ctid >= $1 AND e.ctid < $2),
+        SELECT e.ctid AS place, e.id, e.fence, e.ended_at,
+               CASE WHEN e.kept_until <= c.now AND firstwrite.is_interim(e.outcome) THEN LATEST
+                    ELSE e.kept_until END AS kept_until
+        FROM clock c, firstwrite.endings e WHERE e.ctid >= $1 AND e.ctid < $2),
     due AS MATERIALIZED (
         SELECT a.place, a.id, a.fence, c.now FROM aged a, clock c
         WHERE a.kept_until <= c.now
+          AND NOT EXISTS (SELECT FROM firstwrite.pending p WHERE p.id = a.id)
           AND (a.ended_at < $3 - interval '1 hour'
-               OR a.id NOT IN (SELECT m.id FROM firstwrite.messages m))
+               OR a.id NOT IN (SELECT m.id
+                               FROM firstwrite.intake i, unnest(i.starts, i.stops) AS w(start, stop),
+                                    firstwrite.messages m
+                               WHERE m.message BETWEEN w.start AND w.stop
+                                 AND NOT EXISTS (SELECT FROM firstwrite.deliveries d
+                                                 WHERE d.message = m.message)))
         ORDER BY a.place LIMIT $4),
     gone AS (
         DELETE FROM firstwrite.endings e USING due d

@@ -232,16 +232,12 @@ impl Swap<'_> {
     }
 
     async fn replace(&self, row: &NewRow) -> Result<(), Trouble> {
-        let lease_until = match u64::try_from(row.lease_for) {
-            Ok(millis) => At::Instant(self.now.plus(Duration::from_millis(millis))),
-            Err(_below_zero) => At::Never,
-        };
         let tenant = row.tenant.as_str();
         let given: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
             &Id(row.id),
             &row.fence,
             &At::Instant(self.now),
-            &lease_until,
+            &row.lease_for,
             &row.profile,
             &tenant,
             &row.key,

@@ -111,13 +111,18 @@ impl AsyncTransactionalStore for PostgresStore {
             return self.take_over_alone(seen, draft).await;
         }
         let row = NewRow::new(&draft, self.profile_of(&draft).await?);
+        let writes_messages = keeps_rows && outgoing.len() > 0;
         let concluding = Concluding { held, shared, row, outgoing };
         let written = match stands {
             None if keeps_rows => concluding.insert().await?,
             None => concluding.insert_alone().await?,
             Some(seen) => concluding.take_over(seen).await?,
         };
-        concluding.end(written, &draft).await
+        let ended = concluding.end(written, &draft).await?;
+        if writes_messages && matches!(ended, Transacted::Done(..)) {
+            self.wrote_messages();
+        }
+        Ok(ended)
     }
 }
 

@@ -6,12 +6,13 @@ use firstwrite_core::{Message, RecordId, Seen, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Error, PgConnection, Row as _};
 
+use crate::encoding::encode_answers;
 use crate::postgres::columns::At;
 use crate::postgres::doubt::Trust;
 use crate::postgres::options::SchemaName;
 use crate::postgres::profiles::whole_millis;
 use crate::postgres::rows::NewRow;
-use crate::postgres::sql::{AGES, LATEST, in_schema};
+use crate::postgres::sql::spelt_out;
 use crate::postgres::tx::lease_column;
 use crate::postgres::tx::outgoing::Outgoing;
 
@@ -26,20 +27,22 @@ const LOOK: &str = "
 const RECORD: &str = "
     INSERT INTO firstwrite.records
         (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
-    VALUES ($1::text::uuid, $2, firstwrite.now(), '-infinity', $3, $4, $5, $6, $7)
+    VALUES ($1::text::uuid, $2, firstwrite.now(),
+            CASE get_byte($7, 0) & 2 WHEN 2 THEN INTERIM ELSE '-infinity' END, $3, $4, $5, $6, $7)
     RETURNING (extract(epoch FROM created_at) * 1000)::int8";
 
 /// With the only message of a handler, as most have one.
 const RECORD_AND_MESSAGE: &str = "
     WITH sent AS (
         INSERT INTO firstwrite.messages (id, tenant, derived_key, destination, content_type, payload,
-                                         ordering_key, created_at, not_before)
+                                         ordering_key, created_at, not_before, answers)
         VALUES ($1::text::uuid, $8, $9, $10, $11, $12, $13, firstwrite.now(),
                 CASE WHEN $14 >= AGES THEN LATEST
-                     ELSE firstwrite.now() + $14 * interval '1 millisecond' END))
+                     ELSE firstwrite.now() + $14 * interval '1 millisecond' END, $15))
     INSERT INTO firstwrite.records
         (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
-    VALUES ($1::text::uuid, $2, firstwrite.now(), '-infinity', $3, $4, $5, $6, $7)
+    VALUES ($1::text::uuid, $2, firstwrite.now(),
+            CASE get_byte($7, 0) & 2 WHEN 2 THEN INTERIM ELSE '-infinity' END, $3, $4, $5, $6, $7)
     RETURNING (extract(epoch FROM created_at) * 1000)::int8";
 
 /// Messages and record in one statement: `sqlx` waits for the answer to each.
@@ -47,37 +50,42 @@ const RECORD_AND_MESSAGES: &str = "
     WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
     sent AS (
         INSERT INTO firstwrite.messages (id, tenant, derived_key, destination, content_type, payload,
-                                         ordering_key, created_at, not_before)
+                                         ordering_key, created_at, not_before, answers)
         SELECT $1::text::uuid, m.tenant, m.derived_key, m.destination, m.content_type, m.payload,
                m.ordering_key, c.now,
                CASE WHEN m.delay >= AGES THEN LATEST
-                    ELSE c.now + m.delay * interval '1 millisecond' END
+                    ELSE c.now + m.delay * interval '1 millisecond' END, m.answers
         FROM clock c, unnest($8::text[], $9::text[], $10::text[], $11::text[], $12::bytea[],
-                             $13::text[], $14::int8[]) WITH ORDINALITY
-            AS m(tenant, derived_key, destination, content_type, payload, ordering_key, delay, place)
+                             $13::text[], $14::int8[], $15::bytea[]) WITH ORDINALITY
+            AS m(tenant, derived_key, destination, content_type, payload, ordering_key, delay, answers,
+                 place)
         ORDER BY m.place)
     INSERT INTO firstwrite.records
         (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
-    SELECT $1::text::uuid, $2, c.now, '-infinity', $3, $4, $5, $6, $7 FROM clock c
+    SELECT $1::text::uuid, $2, c.now,
+           CASE get_byte($7, 0) & 2 WHEN 2 THEN INTERIM ELSE '-infinity' END, $3, $4, $5, $6, $7
+    FROM clock c
     RETURNING (extract(epoch FROM created_at) * 1000)::int8";
 
 const MESSAGES: &str = "
     INSERT INTO firstwrite.messages (id, tenant, derived_key, destination, content_type, payload,
-                                     ordering_key, created_at, not_before)
+                                     ordering_key, created_at, not_before, answers)
     SELECT $1::text::uuid, m.tenant, m.derived_key, m.destination, m.content_type, m.payload,
            m.ordering_key, c.now,
            CASE WHEN m.delay >= AGES THEN LATEST
-                ELSE c.now + m.delay * interval '1 millisecond' END
+                ELSE c.now + m.delay * interval '1 millisecond' END, m.answers
     FROM (SELECT firstwrite.now() AS now OFFSET 0) c,
-         unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::int8[])
-             WITH ORDINALITY
-             AS m(tenant, derived_key, destination, content_type, payload, ordering_key, delay, place)
+         unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::int8[],
+                $9::bytea[]) WITH ORDINALITY
+             AS m(tenant, derived_key, destination, content_type, payload, ordering_key, delay, answers,
+                  place)
     ORDER BY m.place";
 
 /// `$9` is the lease in milliseconds; null if it does not matter, less than nothing if it is infinite.
 const REPLACE: &str = "
     UPDATE firstwrite.records
-    SET fence = $2, created_at = firstwrite.now(), lease_until = '-infinity', profile = $3,
+    SET fence = $2, created_at = firstwrite.now(), profile = $3,
+        lease_until = CASE get_byte($7, 0) & 2 WHEN 2 THEN INTERIM ELSE '-infinity' END,
         tenant = $4, key = $5, fingerprint = $6, outcome = $7
     WHERE id = $1::text::uuid AND fence = $8
       AND CASE WHEN $9::int8 IS NULL THEN true
@@ -123,9 +131,7 @@ type Asked<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArgume
 
 impl SqlxSql {
     pub(super) fn new(schema: &SchemaName, is_persistent: bool) -> Self {
-        let text = |sql: &str| -> Arc<str> {
-            in_schema(sql, schema).replace("LATEST", LATEST).replace("AGES", AGES).into()
-        };
+        let text = |sql: &str| -> Arc<str> { spelt_out(sql, schema).into() };
         Self {
             look: text(LOOK),
             record: text(RECORD),
@@ -238,6 +244,7 @@ fn bind_message<'q>(asked: Asked<'q>, message: &'q Message) -> Asked<'q> {
         .bind(&message.payload()[..])
         .bind(message.ordering_key())
         .bind(whole_millis(message.delay()))
+        .bind(message.answers().map(encode_answers))
 }
 
 fn bind_messages<'q>(asked: Asked<'q>, messages: &'q [Message]) -> Asked<'q> {
@@ -245,6 +252,8 @@ fn bind_messages<'q>(asked: Asked<'q>, messages: &'q [Message]) -> Asked<'q> {
     let payloads: Vec<&[u8]> = messages.iter().map(|message| &message.payload()[..]).collect();
     let orders: Vec<Option<&str>> = messages.iter().map(Message::ordering_key).collect();
     let delays: Vec<i64> = messages.iter().map(|message| whole_millis(message.delay())).collect();
+    let answers: Vec<Option<Vec<u8>>> =
+        messages.iter().map(|message| message.answers().map(encode_answers)).collect();
     asked
         .bind(all(|message| message.tenant().as_str()))
         .bind(all(Message::derived_key))
@@ -253,4 +262,5 @@ fn bind_messages<'q>(asked: Asked<'q>, messages: &'q [Message]) -> Asked<'q> {
         .bind(payloads)
         .bind(orders)
         .bind(delays)
+        .bind(answers)
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use firstwrite_core::{Message, RecordId, StoreError, Tenant};
 use tokio_postgres::types::ToSql;
 
+use crate::encoding::encode_answers;
 use crate::postgres::columns::Id;
 use crate::postgres::fault::{Trouble, unsupported};
 use crate::postgres::link::Link;
@@ -66,20 +67,51 @@ impl Outgoing {
         match self.messages.as_slice() {
             [] => Ok(()),
             messages => {
-                let all = |of: fn(&Message) -> &str| messages.iter().map(of).collect::<Vec<_>>();
-                let tenants = all(|message| message.tenant().as_str());
-                let keys = all(Message::derived_key);
-                let (destinations, types) = (all(Message::destination), all(Message::payload_type));
-                let payloads: Vec<&[u8]> =
-                    messages.iter().map(|message| &message.payload()[..]).collect();
-                let orders: Vec<Option<&str>> =
-                    messages.iter().map(Message::ordering_key).collect();
-                let delays: Vec<i64> =
-                    messages.iter().map(|message| whole_millis(message.delay())).collect();
-                let given: [&(dyn ToSql + Sync); 8] =
-                    [&Id(id), &tenants, &keys, &destinations, &types, &payloads, &orders, &delays];
-                link.query(&tx.messages, &given).await.map(drop)
+                let given = Columns::new(messages);
+                link.query(&tx.messages, &given.parameters(&Id(id))).await.map(drop)
             }
         }
+    }
+}
+
+/// Messages as they are written, one array for each column.
+pub(in crate::postgres) struct Columns<'a> {
+    tenants: Vec<&'a str>,
+    keys: Vec<&'a str>,
+    destinations: Vec<&'a str>,
+    types: Vec<&'a str>,
+    payloads: Vec<&'a [u8]>,
+    orders: Vec<Option<&'a str>>,
+    delays: Vec<i64>,
+    answers: Vec<Option<Vec<u8>>>,
+}
+
+impl<'a> Columns<'a> {
+    pub(in crate::postgres) fn new(messages: &'a [Message]) -> Self {
+        let all = |of: fn(&'a Message) -> &'a str| messages.iter().map(of).collect::<Vec<_>>();
+        Self {
+            tenants: all(|message| message.tenant().as_str()),
+            keys: all(Message::derived_key),
+            destinations: all(Message::destination),
+            types: all(Message::payload_type),
+            payloads: messages.iter().map(|message| &message.payload()[..]).collect(),
+            orders: messages.iter().map(Message::ordering_key).collect(),
+            delays: messages.iter().map(|message| whole_millis(message.delay())).collect(),
+            answers: messages.iter().map(|one| one.answers().map(encode_answers)).collect(),
+        }
+    }
+
+    pub(in crate::postgres) fn parameters<'p>(&'p self, id: &'p Id) -> [&'p (dyn ToSql + Sync); 9] {
+        [
+            id,
+            &self.tenants,
+            &self.keys,
+            &self.destinations,
+            &self.types,
+            &self.payloads,
+            &self.orders,
+            &self.delays,
+            &self.answers,
+        ]
     }
 }

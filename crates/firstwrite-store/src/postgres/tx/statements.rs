@@ -4,6 +4,7 @@ use firstwrite_core::{Message, StoreError, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::encoding::encode_answers;
 use crate::postgres::columns::{At, Id};
 use crate::postgres::doubt::Trust;
 use crate::postgres::fault::corrupt;
@@ -30,43 +31,48 @@ const ONLY_IF_FREE: &str = "
                 AND firstwrite.incarnation() = $2)::int,
            firstwrite.now()";
 
-/// Without a word about conflicts: one must fail the transaction, whose `COMMIT` is under way.
+/// Without a word about conflicts: one must fail the transaction, whose `COMMIT` is under way. Whether the
+/// outcome is interim is a bit of its first byte.
 const RECORD: &str = "
     INSERT INTO firstwrite.records
         (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
-    VALUES ($1, $2, firstwrite.now(), '-infinity', $3, $4, $5, $6, $7)
+    VALUES ($1, $2, firstwrite.now(),
+            CASE get_byte($7, 0) & 2 WHEN 2 THEN INTERIM ELSE '-infinity' END, $3, $4, $5, $6, $7)
     RETURNING created_at";
 
 /// With the only message of a handler, as most have one: a statement less.
 const RECORD_AND_MESSAGE: &str = "
     WITH sent AS (
         INSERT INTO firstwrite.messages (id, tenant, derived_key, destination, content_type, payload,
-                                         ordering_key, created_at, not_before)
+                                         ordering_key, created_at, not_before, answers)
         VALUES ($1, $8, $9, $10, $11, $12, $13, firstwrite.now(),
                 CASE WHEN $14 >= AGES THEN LATEST
-                     ELSE firstwrite.now() + $14 * interval '1 millisecond' END))
+                     ELSE firstwrite.now() + $14 * interval '1 millisecond' END, $15))
     INSERT INTO firstwrite.records
         (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
-    VALUES ($1, $2, firstwrite.now(), '-infinity', $3, $4, $5, $6, $7)
+    VALUES ($1, $2, firstwrite.now(),
+            CASE get_byte($7, 0) & 2 WHEN 2 THEN INTERIM ELSE '-infinity' END, $3, $4, $5, $6, $7)
     RETURNING created_at";
 
 const REPLACE: &str = "
     UPDATE firstwrite.records
-    SET fence = $2, created_at = firstwrite.now(), lease_until = '-infinity', profile = $3,
+    SET fence = $2, created_at = firstwrite.now(), profile = $3,
+        lease_until = CASE get_byte($7, 0) & 2 WHEN 2 THEN INTERIM ELSE '-infinity' END,
         tenant = $4, key = $5, fingerprint = $6, outcome = $7
     WHERE id = $1 AND fence = $8 AND ($9::timestamptz IS NULL OR lease_until = $9)
     RETURNING created_at";
 
 const MESSAGES: &str = "
     INSERT INTO firstwrite.messages (id, tenant, derived_key, destination, content_type, payload,
-                                     ordering_key, created_at, not_before)
+                                     ordering_key, created_at, not_before, answers)
     SELECT $1, m.tenant, m.derived_key, m.destination, m.content_type, m.payload, m.ordering_key,
            c.now, CASE WHEN m.delay >= AGES THEN LATEST
-                       ELSE c.now + m.delay * interval '1 millisecond' END
+                       ELSE c.now + m.delay * interval '1 millisecond' END, m.answers
     FROM (SELECT firstwrite.now() AS now OFFSET 0) c,
-         unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::int8[])
-             WITH ORDINALITY
-             AS m(tenant, derived_key, destination, content_type, payload, ordering_key, delay, place)
+         unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::int8[],
+                $9::bytea[]) WITH ORDINALITY
+             AS m(tenant, derived_key, destination, content_type, payload, ordering_key, delay, answers,
+                  place)
     ORDER BY m.place";
 
 /// The statements of handlers' transactions, with the schema's name in place.
@@ -77,7 +83,7 @@ pub(crate) struct TxSql {
     pub(super) record: Statement,
     pub(super) replace: Statement,
     pub(super) record_and_message: Statement,
-    pub(super) messages: Statement,
+    pub(in crate::postgres) messages: Statement,
 }
 
 /// What the first look-up of a transaction says.
@@ -105,6 +111,7 @@ pub(super) struct MessageParameters<'a> {
     payload: &'a [u8],
     ordering_key: Option<&'a str>,
     delay: i64,
+    answers: Option<Vec<u8>>,
 }
 
 impl TxSql {
@@ -113,8 +120,16 @@ impl TxSql {
         let record =
             [Type::UUID, Type::INT8, Type::INT2, Type::TEXT, Type::BYTEA, Type::BYTEA, Type::BYTEA];
         let replace = [&record[..], &[Type::INT8, Type::TIMESTAMPTZ]].concat();
-        let message =
-            [Type::TEXT, Type::TEXT, Type::TEXT, Type::TEXT, Type::BYTEA, Type::TEXT, Type::INT8];
+        let message = [
+            Type::TEXT,
+            Type::TEXT,
+            Type::TEXT,
+            Type::TEXT,
+            Type::BYTEA,
+            Type::TEXT,
+            Type::INT8,
+            Type::BYTEA,
+        ];
         let both = [&record[..], &message].concat();
         let messages = [
             Type::UUID,
@@ -125,6 +140,7 @@ impl TxSql {
             Type::BYTEA_ARRAY,
             Type::TEXT_ARRAY,
             Type::INT8_ARRAY,
+            Type::BYTEA_ARRAY,
         ];
         Self {
             look: new(LOOK, &[Type::UUID, Type::INT8]),
@@ -162,7 +178,7 @@ impl RecordParameters<'_> {
     pub(super) fn and<'a>(
         &'a self,
         message: &'a MessageParameters<'a>,
-    ) -> [&'a (dyn ToSql + Sync); 14] {
+    ) -> [&'a (dyn ToSql + Sync); 15] {
         let [id, fence, profile, tenant, key, fingerprint, outcome] = self.each();
         [
             id,
@@ -179,6 +195,7 @@ impl RecordParameters<'_> {
             &message.payload,
             &message.ordering_key,
             &message.delay,
+            &message.answers,
         ]
     }
 
@@ -202,6 +219,7 @@ impl<'a> MessageParameters<'a> {
             payload: &message.payload()[..],
             ordering_key: message.ordering_key(),
             delay: whole_millis(message.delay()),
+            answers: message.answers().map(encode_answers),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{Shop, at_work, done, id, on_shop, outcome, rival};
 async fn ahead(shop: &Shop, store: &PostgresStore, key: &str) -> Ahead<i64> {
     let schema = shop.schema();
     let sql = format!(
-        "INSERT INTO {schema}.rows SELECT '{key}', nextval('{schema}.runs')::text
+        "INSERT INTO {schema}.rows SELECT '{key}', nextval('{schema}.test_runs')::text
          RETURNING value::bigint"
     );
     let first = async |client: &ClientWrapper| -> Result<i64, Error> {
@@ -23,7 +23,7 @@ async fn ahead(shop: &Shop, store: &PostgresStore, key: &str) -> Ahead<i64> {
 
 /// How often the server ran the statement, committed or not.
 async fn runs(shop: &Shop) -> i64 {
-    let sql = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM runs";
+    let sql = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM test_runs";
     shop.subject.admin().query_one(sql, &[]).await.unwrap().get(0)
 }
 
@@ -31,7 +31,7 @@ async fn on_counting_shop<T: Future<Output = ()> + Send + 'static>(
     test: impl FnOnce(Shop, PostgresStore) -> T + Send + 'static,
 ) {
     on_shop(|shop| async move {
-        shop.run("CREATE SEQUENCE runs").await;
+        shop.run("CREATE SEQUENCE test_runs").await;
         let store = shop.subject.postgres();
         test(shop, store).await;
     })

@@ -1,0 +1,279 @@
+//! The outbox in PostgreSQL: a log of messages, and a queue of what is under way.
+//!
+//! - **The log** is `messages`. It is all that the business transaction writes, and nothing in it changes.
+//! - **The queue** is `pending`. A worker takes messages in from the log under a lock that only one holds at
+//!   a time ([`intake`]), in the statement that claims ([`claim`]): what is wanted at once is written
+//!   already claimed, so that a message costs one insert and one delete.
+//! - **What happened** is `deliveries`. A message that is in neither was not taken in yet.
+//!
+//! Numbers are given out before their transactions commit: [`numbers`] says what may still come to light.
+
+mod claim;
+mod hints;
+mod intake;
+pub(super) mod listing;
+mod nudge;
+mod numbers;
+pub(super) mod operate;
+mod parts;
+mod settle;
+mod statements;
+mod upkeep;
+mod written;
+
+pub(super) use parts::short_millis;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::outbox::{
+    Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
+    MessageStory, Outbox, Received, Resolution, Settlement, Switch, Want, WrittenPage,
+    WrittenQuery,
+};
+use firstwrite_core::{AuditEntry, BoxFuture, Fence, Message, StoreError};
+use tokio::sync::Mutex;
+
+use super::columns::Id;
+use super::connect::Role;
+use super::dispatcher::OwnClient;
+use super::tx::outgoing::Columns;
+use super::{Inner, PostgresStore, Shared};
+use claim::{Again, Claiming};
+use hints::Leases;
+use nudge::Nudges;
+pub(super) use statements::OutboxSql;
+use upkeep::Upkeep;
+
+/// What this process does with the outbox. Claims and settlements have a connection each, made when it is
+/// needed: handlers may hold all of the pool.
+pub(super) struct Delivering {
+    claiming: Mutex<Claiming>,
+    settling: Mutex<OwnClient>,
+    leases: Arc<std::sync::Mutex<Leases>>,
+    upkeep: Mutex<Upkeep>,
+    nudges: Arc<Nudges>,
+}
+
+impl Delivering {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        let client = || OwnClient::new(Arc::clone(shared), Role::Outbox, None);
+        let leases = Arc::new(std::sync::Mutex::default());
+        Self {
+            claiming: Mutex::new(Claiming::new(client(), Arc::clone(&leases))),
+            settling: Mutex::new(client()),
+            leases,
+            upkeep: Mutex::default(),
+            nudges: Arc::new(Nudges::new()),
+        }
+    }
+
+    /// Messages were committed.
+    pub(super) fn wrote(&self, shared: &Arc<Shared>) {
+        self.nudges.nudge();
+        self.nudges.tell(shared);
+    }
+
+    /// Closes the connections; they come back if somebody goes on.
+    pub(super) async fn close(&self) {
+        self.nudges.close().await;
+        self.claiming.lock().await.close();
+        self.settling.lock().await.drop_client();
+    }
+}
+
+impl PostgresStore {
+    /// A handler's transaction with messages was committed.
+    pub(super) fn wrote_messages(&self) {
+        let Inner { shared, delivering, .. } = &*self.inner;
+        delivering.wrote(shared);
+    }
+
+    async fn enqueue_message(&self, message: &Message) -> Result<(), StoreError> {
+        const DOING: &str = "enqueuing a message";
+        self.writes(DOING)?;
+        let Inner { shared, pool, delivering, .. } = &*self.inner;
+        let id = Id(message.record());
+        let columns = Columns::new(std::slice::from_ref(message));
+        let messages = &shared.sql.tx.messages;
+        operate::write(shared, pool, DOING, messages, &columns.parameters(&id)).await?;
+        delivering.wrote(shared);
+        Ok(())
+    }
+
+    async fn claim_messages(&self, wants: &[Want], nonce: u64) -> Result<Claimed, StoreError> {
+        self.writes(claim::DOING)?;
+        let Inner { shared, delivering, .. } = &*self.inner;
+        let mut claiming = delivering.claiming.lock().await;
+        delivering.nudges.claiming();
+        let (claimed, again) = claiming.claim(shared, wants, nonce).await?;
+        match again {
+            Again::AtOnce => delivering.nudges.nudge(),
+            Again::Soon => delivering.nudges.nudge_soon(),
+            Again::WhenTold => {}
+        }
+        Ok(claimed)
+    }
+
+    async fn settle_messages(
+        &self,
+        receipts: &[Received],
+        settlements: &[Settlement],
+    ) -> Result<Vec<Held>, StoreError> {
+        self.writes(settle::DOING)?;
+        let Inner { shared, delivering, .. } = &*self.inner;
+        let mut client = delivering.settling.lock().await;
+        let held = settle::settle(shared, &mut client, receipts, settlements).await?;
+        drop(client);
+        let mut leases = claim::held(&delivering.leases);
+        for settlement in settlements {
+            leases.end(settlement.number);
+        }
+        Ok(held)
+    }
+
+    async fn resolve_message(
+        &self,
+        (number, seen): (MessageNumber, Fence),
+        resolution: &Resolution,
+        by: &AuditEntry,
+    ) -> Result<Held, StoreError> {
+        self.writes("resolving a message")?;
+        let Inner { shared, pool, delivering, .. } = &*self.inner;
+        let held = operate::resolve(shared, pool, (number, seen), resolution, by).await?;
+        if held == Held::Yes || seen.as_u64() != 0 {
+            delivering.nudges.nudge();
+            return Ok(held);
+        }
+        // Never claimed: perhaps nobody has taken it in yet.
+        self.claim_messages(&[], 0).await?;
+        operate::resolve(shared, pool, (number, seen), resolution, by).await
+    }
+}
+
+impl Outbox for PostgresStore {
+    fn enqueue<'a>(&'a self, message: &'a Message) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.enqueue_message(message))
+    }
+
+    fn claim<'a>(
+        &'a self,
+        wants: &'a [Want],
+        nonce: u64,
+    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
+        Box::pin(self.claim_messages(wants, nonce))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        receipts: &'a [Received],
+        settlements: &'a [Settlement],
+    ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(self.settle_messages(receipts, settlements))
+    }
+
+    fn switch<'a>(
+        &'a self,
+        destination: &'a str,
+        switch: &'a Switch,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.writes("switching a destination")?;
+            operate::switch(&self.inner.shared, &self.inner.pool, destination, switch).await
+        })
+    }
+
+    fn pause<'a>(
+        &'a self,
+        destination: &'a str,
+        by: &'a AuditEntry,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.writes("pausing a destination")?;
+            operate::pause(&self.inner.shared, &self.inner.pool, destination, by).await
+        })
+    }
+
+    fn resume<'a>(
+        &'a self,
+        destination: &'a str,
+        by: &'a AuditEntry,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.writes("resuming a destination")?;
+            operate::resume(&self.inner.shared, &self.inner.pool, destination, by).await?;
+            self.inner.delivering.nudges.nudge();
+            Ok(())
+        })
+    }
+
+    fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
+        Box::pin(listing::destinations(&self.inner.shared, &self.inner.pool))
+    }
+
+    fn messages<'a>(
+        &'a self,
+        query: &'a MessageQuery,
+    ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
+        Box::pin(listing::messages(&self.inner.shared, &self.inner.pool, query))
+    }
+
+    fn count<'a>(&'a self, query: &'a MessageQuery) -> BoxFuture<'a, Result<Counted, StoreError>> {
+        Box::pin(listing::count(&self.inner.shared, &self.inner.pool, query))
+    }
+
+    fn message(
+        &self,
+        number: MessageNumber,
+    ) -> BoxFuture<'_, Result<Option<MessageStory>, StoreError>> {
+        Box::pin(listing::message(&self.inner.shared, &self.inner.pool, number))
+    }
+
+    fn written<'a>(
+        &'a self,
+        query: &'a WrittenQuery,
+    ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
+        Box::pin(written::written(&self.inner.shared, &self.inner.pool, query))
+    }
+
+    fn redrive<'a>(
+        &'a self,
+        query: &'a MessageQuery,
+        limit: usize,
+        by: &'a AuditEntry,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        Box::pin(async move {
+            self.writes("redriving messages")?;
+            let Inner { shared, pool, delivering, .. } = &*self.inner;
+            let count = operate::redrive(shared, pool, query, limit, by).await?;
+            delivering.nudges.nudge();
+            Ok(count)
+        })
+    }
+
+    fn resolve<'a>(
+        &'a self,
+        number: MessageNumber,
+        seen: Fence,
+        resolution: &'a Resolution,
+        by: &'a AuditEntry,
+    ) -> BoxFuture<'a, Result<Held, StoreError>> {
+        Box::pin(self.resolve_message((number, seen), resolution, by))
+    }
+
+    fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(async move {
+            self.writes("keeping the outbox in order")?;
+            let Inner { shared, pool, delivering, .. } = &*self.inner;
+            delivering.upkeep.lock().await.go(shared, pool, kept_for, limit).await
+        })
+    }
+
+    fn nudged(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let Inner { shared, delivering, .. } = &*self.inner;
+            delivering.nudges.listen(shared).await;
+            delivering.nudges.nudged().await;
+        })
+    }
+}

@@ -1,0 +1,262 @@
+//! Claiming: messages are taken in, and what is wanted is given out, in one transaction and one flight.
+//!
+//! The commit is waited for, also by the disk: a claim that was lost would make its message look as if it
+//! had never been sent.
+
+mod given;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use firstwrite_core::outbox::{Claimed, MessageNumber, Parcel, Receipt, Want};
+use firstwrite_core::{Fence, StoreError, Tenant, Timestamp};
+use futures_util::future::join4;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::hints::{Hints, Leases};
+use super::intake::{Intake, Sight, Turn, add_destinations};
+use super::parts::{number_of, unreadable};
+use crate::encoding::decode_answers;
+use crate::postgres::Shared;
+use crate::postgres::columns::{At, Id};
+use crate::postgres::dispatcher::OwnClient;
+use crate::postgres::doubt::{self, Trust, greet};
+use crate::postgres::fault::{Trouble, corrupt, definite, failed_commit, unavailable};
+use crate::postgres::link::Link;
+use crate::postgres::rows::column;
+use crate::postgres::tx::{GREETINGS_MAX, OTHER_SERVERS};
+use given::Given;
+
+/// What claims one at a time: a connection, and what is known from the last time.
+pub(super) struct Claiming {
+    client: OwnClient,
+    intake: Intake,
+    hints: Hints,
+    leases: Arc<Mutex<Leases>>,
+    /// Whether to look at as many messages as can be: what is wanted lies behind what is not.
+    looks_far: bool,
+}
+
+/// What a flight brought.
+struct Landed {
+    now: Timestamp,
+    trust: Trust,
+    closed: Vec<String>,
+    /// Destinations that are not written down yet.
+    strangers: Vec<String>,
+    again: Again,
+    parcels: Vec<Parcel>,
+}
+
+/// When it is worth claiming again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// There is more.
+    AtOnce,
+    /// There will be more when somebody else has committed.
+    Soon,
+    WhenTold,
+}
+
+pub(super) const DOING: &str = "claiming messages";
+
+/// So many messages are looked at in a flight at most; the statement says so too.
+const LOOKED_AT_MAX: i64 = 1000;
+
+/// So often a claim flies again because what it looked at was taken in by others, or goes where nothing
+/// went before.
+const FLIGHTS_MAX: usize = 100;
+
+impl Claiming {
+    pub(super) fn new(client: OwnClient, leases: Arc<Mutex<Leases>>) -> Self {
+        Self {
+            client,
+            intake: Intake::default(),
+            hints: Hints::default(),
+            leases,
+            looks_far: false,
+        }
+    }
+
+    /// Closes the connection; it comes back when it is needed.
+    pub(super) fn close(&mut self) {
+        self.client.drop_client();
+    }
+
+    /// See [`firstwrite_core::outbox::Outbox::claim`]. Also says whether to look again.
+    pub(super) async fn claim(
+        &mut self,
+        shared: &Shared,
+        wants: &[Want],
+        nonce: u64,
+    ) -> Result<(Claimed, Again), StoreError> {
+        let mut greetings = 0;
+        for _ in 0..FLIGHTS_MAX {
+            let landed = self.fly(shared, wants, nonce).await?;
+            match landed.trust {
+                Trust::Whole => {}
+                Trust::NotAsked => {
+                    greetings += 1;
+                    if greetings > GREETINGS_MAX {
+                        return Err(unavailable(DOING, OTHER_SERVERS));
+                    }
+                    let client = self.client.get().await.map_err(definite(DOING))?;
+                    greet(shared, client).await.map_err(definite(DOING))?;
+                    self.intake.forget();
+                    continue;
+                }
+                // What was claimed and sent may be in what was lost, and would look as if it never was.
+                Trust::InDoubt => return Err(doubt::refuse(shared, DOING)),
+            }
+            let Landed { now, closed, strangers, mut again, parcels, .. } = landed;
+            shared.clock.heard(now);
+            if !strangers.is_empty() {
+                let client = self.client.get().await.map_err(definite(DOING))?;
+                let added = add_destinations(shared, client, &strangers).await;
+                added.map_err(definite(DOING))?;
+                again = Again::AtOnce;
+            }
+            if again != Again::AtOnce || !parcels.is_empty() {
+                return Ok((Claimed { parcels, now, closed }, again));
+            }
+        }
+        Err(unavailable(DOING, "too many messages are being taken in"))
+    }
+
+    async fn fly(
+        &mut self,
+        shared: &Shared,
+        wants: &[Want],
+        nonce: u64,
+    ) -> Result<Landed, StoreError> {
+        let client = self.client.get().await.map_err(definite(DOING))?.clone();
+        let link = Link { client: &client, shared };
+        self.intake.learn(&link).await.map_err(definite(DOING))?;
+        let turn = self.intake.turn();
+        let sql = &link.sql().outbox;
+        for statement in [&sql.take_turn, &sql.claim] {
+            link.prepare(statement).await.map_err(definite(DOING))?;
+        }
+        let asks: [&(dyn ToSql + Sync); 1] = [&turn.asks];
+        // Who wants nothing has messages taken in, and nothing else.
+        let looked_at_max = if self.looks_far || wants.is_empty() { LOOKED_AT_MAX } else { 0 };
+        let given = Given::new(shared, wants, nonce, (&self.hints, &turn, looked_at_max));
+        let given = given.parameters();
+        firstwrite_core::crash_point!("outbox-claim-before-commit");
+        let (begun, turned, rows, committed) = join4(
+            link.tell(&shared.server.begins().outbox),
+            link.query(&sql.take_turn, &asks),
+            link.query(&sql.claim, &given),
+            link.commit(),
+        )
+        .await;
+        firstwrite_core::crash_point!("outbox-claim-after-commit");
+        let landed = begun.and(turned).and_then(|turned| Ok((turned, rows?)));
+        let (turned, rows) = match landed.and_then(|rows| committed.map(|()| rows)) {
+            Ok(rows) => rows,
+            Err(trouble) => {
+                if !trouble.is_undone() {
+                    self.client.drop_client();
+                }
+                return Err(failed_commit(DOING)(trouble));
+            }
+        };
+        self.land(wants, &turn, &turned, &rows).map_err(definite(DOING))
+    }
+
+    /// Reads what was committed, and remembers what follows from it.
+    fn land(
+        &mut self,
+        wants: &[Want],
+        turn: &Turn,
+        turned: &[Row],
+        rows: &[Row],
+    ) -> Result<Landed, Trouble> {
+        let is_head = |row: &Row| column::<Option<At>>(row, 0).is_ok_and(|now| now.is_some());
+        let head = rows.iter().find(|row| is_head(row));
+        let head = head.ok_or_else(|| corrupt("a claim does not say when it was made"))?;
+        let now = column::<At>(head, 0)?.instant();
+        let now = now.ok_or_else(|| corrupt("the clock has stopped"))?;
+        let [is_known, in_doubt, takes_in, leaves_some, wants_more] =
+            [1, 2, 3, 10, 11].map(|index| column::<bool>(head, index));
+        let (takes_in, leaves_some) = (takes_in?, leaves_some?);
+        let is_full: Option<bool> = column(head, 8)?;
+        let trust = Trust::of(in_doubt?, is_known?);
+        let again = match (is_full == Some(true) && wants_more?, leaves_some) {
+            (true, _) => Again::AtOnce,
+            (false, true) => Again::Soon,
+            (false, false) => Again::WhenTold,
+        };
+        self.looks_far = again == Again::AtOnce;
+        let strangers: Vec<String> = column(head, 9)?;
+        if trust == Trust::Whole {
+            self.hints.found_all(&column::<Vec<String>>(head, 5)?, now);
+            self.hints.looked_for_lapsed(wants, column(head, 6)?, now);
+        }
+        if takes_in {
+            let turned = turned.first().ok_or_else(|| corrupt("a turn is not answered"))?;
+            let holders = column(turned, 1)?;
+            // What could not be taken in is looked at again.
+            let is_whole = is_full == Some(false) && !leaves_some && strangers.is_empty();
+            self.intake.looked(turn, Sight { holders, seen: column(head, 7)?, is_whole });
+        }
+        let mut parcels: Vec<Parcel> =
+            rows.iter().filter(|row| !is_head(row)).filter_map(readable).collect();
+        parcels.sort_unstable_by_key(|parcel| parcel.number);
+        let lease_for = |parcel: &Parcel| {
+            wants.iter().find(|want| want.destination == parcel.destination).map(|w| w.lease_for)
+        };
+        let mut leases = held(&self.leases);
+        for (parcel, lease_for) in parcels.iter().filter_map(|one| Some((one, lease_for(one)?))) {
+            leases.begin(parcel.number, now.plus(lease_for));
+        }
+        self.hints.not_later_than(leases.next(now));
+        drop(leases);
+        let closed = column(head, 4)?;
+        Ok(Landed { now, trust, closed, strangers, again, parcels })
+    }
+}
+
+/// Nothing here panics while it holds the lock, so a poisoned one is still whole.
+pub(super) fn held(leases: &Mutex<Leases>) -> MutexGuard<'_, Leases> {
+    leases.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A message that cannot be read stays claimed until its lease runs out, and keeps no other from going.
+fn readable(row: &Row) -> Option<Parcel> {
+    match parcel(row) {
+        Ok(parcel) => Some(parcel),
+        Err(error) => {
+            let message: Option<i64> = row.try_get(12).ok().flatten();
+            tracing::error!(message, %error, "a message cannot be read, and is left as it is");
+            None
+        }
+    }
+}
+
+fn parcel(row: &Row) -> Result<Parcel, StoreError> {
+    let answers: Option<&[u8]> = column(row, 26)?;
+    let answers = answers.map(decode_answers).transpose().map_err(unreadable)?;
+    let has_arrived: bool = column(row, 27)?;
+    let provider_id: Option<String> = column(row, 28)?;
+    let at = |index| column::<Option<At>>(row, index).map(|at| at.and_then(At::instant));
+    Ok(Parcel {
+        number: MessageNumber(column(row, 12)?),
+        fence: Fence::from_u64(column::<i64>(row, 13)?.cast_unsigned()),
+        record: column::<Id>(row, 18)?.0,
+        tenant: Tenant::new(column(row, 19)?)
+            .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))?,
+        derived_key: column(row, 20)?,
+        destination: column(row, 21)?,
+        content_type: column(row, 22)?,
+        payload: bytes::Bytes::copy_from_slice(column(row, 23)?),
+        ordering_key: column(row, 24)?,
+        created_at: at(25)?.ok_or_else(|| corrupt("an instant is missing"))?,
+        delivery_count: number_of(column(row, 14)?),
+        lapse_count: number_of(column(row, 15)?),
+        is_trial: column(row, 17)?,
+        maybe_sent_at: at(16)?,
+        receipt: has_arrived.then_some(Receipt { provider_id }),
+        answers: answers.map(Box::new),
+    })
+}

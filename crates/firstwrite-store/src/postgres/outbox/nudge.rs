@@ -1,0 +1,242 @@
+//! Word that there may be something to claim: within the process at once, to other processes by a
+//! notification of the server.
+//!
+//! Nothing depends on it but how soon a message is seen. So a notification is sent after the commit, in a
+//! transaction of its own, and not for every commit: while many commit, one is under way or was sent a
+//! moment ago, and one more follows for all of them. Behind a transaction pooler nobody can listen, but
+//! everybody can tell.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use deadpool_postgres::ClientWrapper;
+use futures_util::future::poll_fn;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_postgres::AsyncMessage;
+
+use crate::postgres::Shared;
+use crate::postgres::connect::Role;
+use crate::postgres::fault::text_of;
+use crate::postgres::link::Link;
+
+/// Who waits for word, and who brings it.
+#[derive(Debug)]
+pub(super) struct Nudges {
+    /// How often there was word.
+    count: AtomicU64,
+    /// How often there had been when a claim was last begun.
+    claimed: AtomicU64,
+    waiting: Notify,
+    /// Somebody tells the other processes, and must do so once more.
+    is_telling: AtomicBool,
+    is_behind: AtomicBool,
+    /// What tells them: a connection of its own, since handlers may hold all of the pool.
+    teller: tokio::sync::Mutex<Option<ClientWrapper>>,
+    listener: tokio::sync::OnceCell<Listener>,
+    /// By what this process knows its own notifications.
+    name: String,
+}
+
+/// Listens as long as it lives.
+#[derive(Debug)]
+struct Listener(JoinHandle<()>);
+
+/// Between two notifications of one process: nobody notices a fiftieth of a second, and a server that is
+/// told of thousands of commits does.
+const TELL_EVERY: Duration = Duration::from_millis(20);
+
+/// As long as a commit takes.
+const SOON: Duration = Duration::from_millis(5);
+
+/// Between two attempts to listen, soon at first.
+const WAIT_MIN: Duration = Duration::from_millis(100);
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+impl Nudges {
+    pub(super) fn new() -> Self {
+        // Two processes with one name only miss each other's word now and then.
+        let mark = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        Self {
+            count: AtomicU64::new(0),
+            claimed: AtomicU64::new(0),
+            waiting: Notify::new(),
+            is_telling: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
+            teller: tokio::sync::Mutex::default(),
+            listener: tokio::sync::OnceCell::new(),
+            name: format!("{mark:016x}"),
+        }
+    }
+
+    /// There may be something to claim.
+    pub(super) fn nudge(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.waiting.notify_waiters();
+    }
+
+    /// There may be something in a moment.
+    pub(super) fn nudge_soon(self: &Arc<Self>) {
+        let nudges = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(SOON).await;
+            nudges.nudge();
+        });
+    }
+
+    /// A claim begins, which sees everything there was word of.
+    pub(super) fn claiming(&self) {
+        self.claimed.store(self.count.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    /// Returns when there was word since the last claim was begun.
+    pub(super) async fn nudged(&self) {
+        let mut waiting = std::pin::pin!(self.waiting.notified());
+        waiting.as_mut().enable();
+        if self.count.load(Ordering::SeqCst) == self.claimed.load(Ordering::SeqCst) {
+            waiting.await;
+        }
+    }
+
+    /// Tells the other processes, soon.
+    pub(super) fn tell(self: &Arc<Self>, shared: &Arc<Shared>) {
+        self.is_behind.store(true, Ordering::SeqCst);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.is_telling.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (nudges, shared) = (Arc::clone(self), Arc::downgrade(shared));
+        runtime.spawn(async move {
+            loop {
+                while nudges.is_behind.swap(false, Ordering::SeqCst) {
+                    let Some(shared) = shared.upgrade() else { return };
+                    nudges.tell_now(&shared).await;
+                    drop(shared);
+                    tokio::time::sleep(TELL_EVERY).await;
+                }
+                nudges.is_telling.store(false, Ordering::SeqCst);
+                // Somebody may have come between the two.
+                let is_behind = nudges.is_behind.load(Ordering::SeqCst);
+                if !is_behind || nudges.is_telling.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn tell_now(&self, shared: &Shared) {
+        let mut teller = self.teller.lock().await;
+        let client = match teller.take().filter(|client| !client.is_closed()) {
+            Some(client) => client,
+            None => match shared.server.connect(Role::Outbox).await {
+                Ok(client) => client,
+                Err(error) => {
+                    tracing::debug!(error = text_of(&error), "nobody is told of a message");
+                    return;
+                }
+            },
+        };
+        // Nobody waits for the disk: what a crash loses, nobody listens for any more.
+        let sql = format!(
+            "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {}, '{}'; COMMIT",
+            channel(shared),
+            self.name
+        );
+        match (Link { client: &client, shared }).tell(&sql).await {
+            Ok(()) => *teller = Some(client),
+            Err(trouble) => tracing::debug!(%trouble, "nobody is told of a message"),
+        }
+    }
+
+    /// Begins to listen to other processes, if nobody does yet and it can be done.
+    pub(super) async fn listen(self: &Arc<Self>, shared: &Arc<Shared>) {
+        if !shared.server.has_sessions() {
+            return;
+        }
+        let start = async || {
+            let (nudges, shared) = (Arc::downgrade(self), Arc::downgrade(shared));
+            Listener(tokio::spawn(keep_listening(nudges, shared)))
+        };
+        self.listener.get_or_init(start).await;
+    }
+
+    /// Stops listening and telling.
+    pub(super) async fn close(&self) {
+        drop(self.teller.lock().await.take());
+        if let Some(Listener(task)) = self.listener.get() {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn channel(shared: &Shared) -> String {
+    format!("\"firstwrite_{}\"", shared.server.address.options.schema)
+}
+
+async fn keep_listening(nudges: Weak<Nudges>, shared: Weak<Shared>) {
+    let mut wait = WAIT_MIN;
+    loop {
+        match listen_once(&nudges, &shared, &mut wait).await {
+            Ok(Heard::Enough) => return,
+            Ok(Heard::NoMore) => {}
+            Err(error) => {
+                tracing::debug!(error = text_of(&error), "not listening for messages of others");
+            }
+        }
+        tokio::time::sleep(wait).await;
+        wait = wait.saturating_mul(2).min(WAIT_MAX);
+    }
+}
+
+/// Why nobody listens any more.
+enum Heard {
+    /// The store is gone.
+    Enough,
+    /// The connection is.
+    NoMore,
+}
+
+/// Listens until the connection is lost, or the store is gone.
+async fn listen_once(
+    nudges: &Weak<Nudges>,
+    shared: &Weak<Shared>,
+    wait: &mut Duration,
+) -> Result<Heard, tokio_postgres::Error> {
+    let Some(store) = shared.upgrade() else { return Ok(Heard::Enough) };
+    let listen = format!("LISTEN {}", channel(&store));
+    let (client, mut connection) = store.server.connect_to_listen().await?;
+    drop(store);
+    let asked = client.batch_execute(&listen);
+    let mut asked = std::pin::pin!(asked);
+    let mut is_listening = false;
+    loop {
+        tokio::select! {
+            biased;
+            listening = &mut asked, if !is_listening => {
+                listening?;
+                is_listening = true;
+                *wait = WAIT_MIN;
+                // What came before is not told.
+                let Some(nudges) = nudges.upgrade() else { return Ok(Heard::Enough) };
+                nudges.nudge();
+            }
+            message = poll_fn(|context| connection.poll_message(context)) => {
+                let Some(nudges) = nudges.upgrade() else { return Ok(Heard::Enough) };
+                match message.transpose()? {
+                    Some(AsyncMessage::Notification(word)) if word.payload() != nudges.name => {
+                        nudges.nudge();
+                    }
+                    Some(_) => {}
+                    None => return Ok(Heard::NoMore),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The statements of the outbox. The long ones have files of their own.
+
+use tokio_postgres::types::Type;
+
+use crate::postgres::options::SchemaName;
+use crate::postgres::sql::Statement;
+
+/// The statements by name, each with the types of its parameters.
+macro_rules! statements {
+    ($($name:ident: $text:expr, [$($parameter:ident),*];)*) => {
+        /// Every statement of the outbox.
+        #[derive(Debug)]
+        pub(in crate::postgres) struct OutboxSql {
+            $(pub(super) $name: Statement,)*
+        }
+
+        impl OutboxSql {
+            pub(in crate::postgres) fn new(schema: &SchemaName) -> Self {
+                Self { $($name: Statement::new(schema, &$text, &[$(Type::$parameter),*]),)* }
+            }
+        }
+    };
+}
+
+statements! {
+    intake: "SELECT starts, stops FROM firstwrite.intake", [];
+    take_turn: TAKE_TURN, [BOOL];
+    claim: include_str!("claim.sql"),
+        [TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY, INT8, TIMESTAMPTZ,
+         TIMESTAMPTZ, TIMESTAMPTZ, INT8_ARRAY, INT8_ARRAY, INT8, INT8_ARRAY, INT8_ARRAY, INT8];
+    add_destinations: "INSERT INTO firstwrite.destinations (name) SELECT unnest($1::text[])
+                       ON CONFLICT (name) DO NOTHING",
+        [TEXT_ARRAY];
+
+    settle: answering(include_str!("settle.sql")),
+        [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
+         INT8_ARRAY, BOOL_ARRAY, INT2_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT2_ARRAY, INT4_ARRAY,
+         TEXT_ARRAY, TEXT_ARRAY];
+    let_go: LET_GO, [INT8_ARRAY];
+
+    open: "INSERT INTO firstwrite.destinations AS d (name, open_until, opening_count, open_cause)
+           SELECT $1, c.until, 1, $3
+           FROM (SELECT firstwrite.now() + $2 * interval '1 millisecond' AS until OFFSET 0) c
+           ON CONFLICT (name) DO UPDATE SET open_until = excluded.open_until,
+               opening_count = d.opening_count + 1, open_cause = excluded.open_cause",
+        [TEXT, INT8, TEXT];
+    close: "UPDATE firstwrite.destinations SET open_until = NULL, opening_count = 0, open_cause = NULL
+            WHERE name = $1",
+        [TEXT];
+    pause: "INSERT INTO firstwrite.destinations AS d
+                (name, paused_at, paused_by, paused_action, paused_reason)
+            VALUES ($1, firstwrite.now(), $2, $3, $4)
+            ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at,
+                paused_by = $2, paused_action = $3, paused_reason = $4",
+        [TEXT, TEXT, TEXT, TEXT];
+    resume: "UPDATE firstwrite.destinations
+             SET paused_at = NULL, paused_by = NULL, paused_action = NULL, paused_reason = NULL,
+                 open_until = CASE WHEN open_until > firstwrite.now() THEN firstwrite.now()
+                                   ELSE open_until END
+             WHERE name = $1",
+        [TEXT];
+    redrive: include_str!("redrive.sql"), [TEXT, TEXT, TEXT, TEXT, INT8, INT8, TEXT, TEXT];
+    resolve: answering(include_str!("resolve.sql")),
+        [INT8, INT8, INT8, INT2, TEXT, BYTEA, TEXT, TEXT, TEXT];
+
+    destinations: DESTINATIONS, [];
+    list_log: listing(LOG), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
+    list_pending: listing(PENDING), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
+    list_held: listing(HELD), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
+    count_log: counting(LOG), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
+    count_pending: counting(PENDING), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
+    count_held: counting(HELD), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
+    looked_at_end: LOOKED_AT_END, [INT8, INT8];
+    written: written(), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8, TIMESTAMPTZ, TIMESTAMPTZ, INT8];
+    written_end: "SELECT m.message, m.created_at FROM firstwrite.messages m WHERE m.message > $1
+                  ORDER BY m.message OFFSET $2 LIMIT 2",
+        [INT8, INT8];
+    written_bounds: "SELECT coalesce(min(m.message), 0), coalesce(max(m.message), 0)
+                     FROM firstwrite.messages m",
+        [];
+    deliveries: "SELECT * FROM (SELECT at, fence, ending, status, detail, provider_id
+                                FROM firstwrite.deliveries WHERE message = $1
+                                ORDER BY fence DESC LIMIT 100) d ORDER BY fence",
+        [INT8];
+    whole: "SELECT payload, answers FROM firstwrite.messages WHERE message = $1", [INT8];
+
+    fold: FOLD, [];
+    repair: REPAIR, [INT4, TEXT, INT8];
+    delete: DELETE, [INT8, INT8, INT8];
+    forget: FORGET, [INT8];
+}
+
+/// Says who takes messages in: what follows in the transaction asks. And who holds the lock of the table of
+/// messages, if that is of interest.
+const TAKE_TURN: &str = "
+    SELECT set_config('fw_outbox.takes_in', pg_try_advisory_xact_lock(
+               hashtextextended('intake', 'firstwrite.messages'::regclass::oid::int8))::text, true),
+           CASE WHEN $1 THEN
+               ARRAY(SELECT l.virtualtransaction FROM pg_locks l
+                     WHERE l.locktype = 'relation' AND l.relation = 'firstwrite.messages'::regclass
+                       AND l.database = (SELECT d.oid FROM pg_database d
+                                         WHERE d.datname = current_database())
+                       AND l.mode = 'RowExclusiveLock')
+           END";
+
+/// Lets the next message go of every order to which one of these belonged, unless another one of it is on
+/// its way. A statement of its own, behind the one that ended them: it sees what was taken in meanwhile.
+const LET_GO: &str = "
+    UPDATE firstwrite.pending p SET state = 0, due_at = greatest(p.due_at, c.now)
+    FROM (SELECT firstwrite.now() AS now OFFSET 0) c,
+         (SELECT DISTINCT d.destination, m.ordering_key
+          FROM firstwrite.messages m JOIN firstwrite.destinations d ON d.name = m.destination
+          WHERE m.message = ANY ($1) AND m.ordering_key IS NOT NULL) o,
+         LATERAL (SELECT b.message FROM firstwrite.pending b
+                  WHERE b.destination = o.destination AND b.ordering_key = o.ordering_key AND b.state = 4
+                  ORDER BY b.message LIMIT 1) b
+    WHERE p.message = b.message AND p.state = 4
+      AND NOT EXISTS (SELECT FROM firstwrite.pending h
+                      WHERE h.destination = o.destination AND h.ordering_key = o.ordering_key
+                        AND h.ordering_key IS NOT NULL AND h.state <> 4)
+    RETURNING p.message";
+
+/// The same for whatever was missed, looking at `$3` messages from an order on; where it stopped.
+const REPAIR: &str = "
+    WITH looked AS MATERIALIZED (
+        SELECT p.destination, p.ordering_key, p.message, p.state FROM firstwrite.pending p
+        WHERE p.ordering_key IS NOT NULL AND (p.destination, p.ordering_key) > ($1, $2)
+        ORDER BY p.destination, p.ordering_key, p.message LIMIT $3),
+    first AS MATERIALIZED (
+        SELECT DISTINCT ON (l.destination, l.ordering_key) l.* FROM looked l
+        ORDER BY l.destination, l.ordering_key, l.message),
+    gone AS (
+        UPDATE firstwrite.pending p SET state = 0, due_at = greatest(p.due_at, firstwrite.now())
+        FROM first f
+        WHERE f.state = 4 AND p.message = f.message AND p.state = 4
+          AND NOT EXISTS (SELECT FROM firstwrite.pending h
+                          WHERE h.destination = f.destination AND h.ordering_key = f.ordering_key
+                            AND h.ordering_key IS NOT NULL AND h.state <> 4)
+        RETURNING p.message)
+    SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM looked), l.destination, l.ordering_key
+    FROM looked l ORDER BY l.destination DESC, l.ordering_key DESC LIMIT 1";
+
+/// Messages that nobody has taken in, as far as the ranges tell that are written down.
+macro_rules! untaken {
+    ($($and:literal)?) => {
+        concat!(
+            "SELECT m.message, m.destination, m.not_before
+             FROM firstwrite.intake i, unnest(i.starts, i.stops) AS w(start, stop),
+                  LATERAL (SELECT m.message, m.destination, m.not_before FROM firstwrite.messages m
+                           WHERE m.message BETWEEN w.start AND w.stop ", $($and,)?
+            "  AND NOT EXISTS (SELECT FROM firstwrite.pending p WHERE p.message = m.message)
+               AND NOT EXISTS (SELECT FROM firstwrite.deliveries d WHERE d.message = m.message)
+             ORDER BY m.message LIMIT 100000) m"
+        )
+    };
+}
+
+const DESTINATIONS: &str = concat!(
+    "WITH untaken AS MATERIALIZED (
+        SELECT u.destination AS name, count(*) AS count, min(u.not_before) AS due_at FROM (",
+    untaken!(),
+    ") u GROUP BY u.destination),
+    tallied AS MATERIALIZED (
+        SELECT t.destination, sum(t.delta) FILTER (WHERE t.kind = 0) AS open,
+               sum(t.delta) FILTER (WHERE t.kind = 1) AS unknown,
+               sum(t.delta) FILTER (WHERE t.kind = 2) AS dead,
+               sum(t.delta) FILTER (WHERE t.kind = 3) AS delivered
+        FROM firstwrite.tallies t GROUP BY t.destination)
+    SELECT coalesce(d.name, u.name), d.paused_at, d.paused_by, d.paused_action, d.paused_reason,
+           d.open_until, d.open_cause, coalesce(d.opening_count, 0),
+           (coalesce(t.open, 0) + coalesce(u.count, 0))::int8, coalesce(t.unknown, 0)::int8,
+           coalesce(t.dead, 0)::int8, coalesce(t.delivered, 0)::int8,
+           nullif(least(coalesce(p.due_at, 'infinity'),
+                        CASE WHEN u.due_at <= firstwrite.now() THEN u.due_at ELSE 'infinity' END),
+                  'infinity')
+    FROM firstwrite.destinations d FULL JOIN untaken u ON u.name = d.name
+    LEFT JOIN tallied t ON t.destination = d.destination
+    LEFT JOIN LATERAL (SELECT p.due_at FROM firstwrite.pending p
+                       WHERE p.destination = d.destination AND p.state = 0
+                         AND p.due_at <= firstwrite.now()
+                       ORDER BY p.due_at LIMIT 1) p ON true
+    ORDER BY 1"
+);
+
+/// All messages, as they were written.
+const LOG: &str = "SELECT m.message FROM firstwrite.messages m WHERE m.message > $1
+                   ORDER BY m.message LIMIT $8";
+
+/// Of as many messages as are looked at, those of a time.
+const WRITTEN: &str = "SELECT w.message
+    FROM (SELECT m.message, m.created_at FROM firstwrite.messages m WHERE m.message > $1
+          ORDER BY m.message LIMIT $8) w
+    WHERE w.created_at >= $9 AND w.created_at < $10";
+
+/// Those that are under way, or wait to be.
+const PENDING: &str = concat!(
+    "SELECT n.message FROM (
+        (SELECT p.message FROM firstwrite.pending p WHERE p.message > $1 ORDER BY p.message LIMIT $8)
+        UNION ALL
+        (SELECT u.message FROM (",
+    untaken!("AND m.message > $1"),
+    ") u LIMIT $8)) n ORDER BY n.message LIMIT $8"
+);
+
+/// Those that wait for people.
+const HELD: &str = "SELECT p.message FROM firstwrite.pending p
+                    WHERE p.state = $6 AND p.state IN (2, 3) AND p.message > $1
+                    ORDER BY p.message LIMIT $8";
+
+/// The last message that a page looked at, and whether there is another.
+const LOOKED_AT_END: &str = "SELECT m.message FROM firstwrite.messages m WHERE m.message > $1
+                             ORDER BY m.message OFFSET $2 LIMIT 2";
+
+/// Who is being added to at this moment is left for the next time.
+const FOLD: &str = "
+    WITH gone AS (
+        DELETE FROM firstwrite.tallies t
+        WHERE t.ctid = ANY (ARRAY(SELECT s.ctid FROM firstwrite.tallies s LIMIT 20000
+                                  FOR UPDATE SKIP LOCKED))
+        RETURNING t.destination, t.kind, t.delta)
+    INSERT INTO firstwrite.tallies (destination, kind, delta)
+    SELECT g.destination, g.kind, sum(g.delta) FROM gone g
+    GROUP BY g.destination, g.kind HAVING sum(g.delta) <> 0";
+
+/// Forgets messages of others that were consumed long ago.
+const FORGET: &str = "
+    DELETE FROM firstwrite.inbox i
+    WHERE i.id = ANY (ARRAY(SELECT s.id FROM firstwrite.inbox s,
+                                 (SELECT firstwrite.now() AS now OFFSET 0) c
+                            WHERE s.kept_until <= c.now ORDER BY s.kept_until LIMIT $1))";
+
+/// Deletes, of `$2` messages from a number on, those that were delivered or dropped `$3` milliseconds ago;
+/// where it stopped.
+const DELETE: &str = "
+    WITH clock AS MATERIALIZED (SELECT firstwrite.now() - $3 * interval '1 millisecond' AS before),
+    looked AS MATERIALIZED (
+        SELECT m.message, m.created_at FROM firstwrite.messages m WHERE m.message > $1
+        ORDER BY m.message LIMIT $2),
+    old AS MATERIALIZED (
+        SELECT l.message FROM clock c, looked l
+        WHERE l.created_at <= c.before
+          AND NOT EXISTS (SELECT FROM firstwrite.pending p WHERE p.message = l.message)
+          AND EXISTS (SELECT FROM firstwrite.deliveries d
+                      WHERE d.message = l.message AND d.ending IN (0, 4))
+          AND NOT EXISTS (SELECT FROM firstwrite.deliveries d
+                          WHERE d.message = l.message AND d.at > c.before)),
+    deliveries AS (
+        DELETE FROM firstwrite.deliveries d USING old o WHERE d.message = o.message),
+    messages AS (
+        DELETE FROM firstwrite.messages m USING old o WHERE m.message = o.message
+        RETURNING m.message)
+    SELECT (SELECT count(*) FROM messages), (SELECT max(l.message) FROM looked l),
+           (SELECT coalesce(bool_or(l.created_at > c.before), false) FROM clock c, looked l)";
+
+/// Puts in how interim outcomes are replaced.
+fn answering(sql: &str) -> String {
+    sql.replace("ANSWERED", include_str!("answered.sql"))
+}
+
+/// Puts in which messages a list looks at.
+fn listing(candidates: &str) -> String {
+    include_str!("list.sql").replace("CANDIDATES", candidates)
+}
+
+fn counting(candidates: &str) -> String {
+    format!("SELECT count(*) FROM ({}) n", listing(candidates))
+}
+
+/// Puts in which messages are read whole.
+fn written() -> String {
+    include_str!("written.sql").replace("LISTED", &listing(WRITTEN))
+}

@@ -1,0 +1,109 @@
+//! Folding counts, letting go what was missed, and deleting what was delivered long ago.
+//!
+//! Each is a walk in small steps: where the last one stopped is remembered, so that what was deleted and
+//! cannot be cleared away yet is not walked over again and again.
+
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use firstwrite_core::StoreError;
+use tokio::time::Instant;
+use tokio_postgres::types::ToSql;
+
+use super::operate::write;
+use super::parts::short_millis;
+use crate::postgres::Shared;
+use crate::postgres::fault::corrupt;
+use crate::postgres::rows::column;
+
+/// How far the walks have come.
+#[derive(Debug, Default)]
+pub(super) struct Upkeep {
+    /// Messages up to this number were looked at.
+    deleted_to: Option<Deleted>,
+    /// Orders up to this one were looked at.
+    repaired_to: (i32, String),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Deleted {
+    number: i64,
+    begun_at: Instant,
+}
+
+const DOING: &str = "keeping the outbox in order";
+
+/// Looked at in one statement at most.
+const STEP: i64 = 1000;
+
+/// So many statements in one call.
+const STEPS_MAX: usize = 64;
+
+/// After this long, messages are looked at from the beginning: what waited then may have arrived since.
+const WHOLE_EVERY: Duration = Duration::from_mins(10);
+
+impl Upkeep {
+    /// See [`firstwrite_core::outbox::Outbox::upkeep`].
+    pub(super) async fn go(
+        &mut self,
+        shared: &Shared,
+        pool: &Pool,
+        kept_for: Duration,
+        limit: usize,
+    ) -> Result<usize, StoreError> {
+        write(shared, pool, DOING, &shared.sql.outbox.fold, &[]).await?;
+        self.repair(shared, pool).await?;
+        write(shared, pool, DOING, &shared.sql.outbox.forget, &[&STEP]).await?;
+        self.delete(shared, pool, kept_for, limit).await
+    }
+
+    /// Lets go what waits for a predecessor that is gone. There should be none.
+    async fn repair(&mut self, shared: &Shared, pool: &Pool) -> Result<(), StoreError> {
+        let (destination, ordering_key) = &self.repaired_to;
+        let given: [&(dyn ToSql + Sync); 3] = [destination, ordering_key, &STEP];
+        let rows = write(shared, pool, DOING, &shared.sql.outbox.repair, &given).await?;
+        let Some(row) = rows.first() else {
+            self.repaired_to = Default::default();
+            return Ok(());
+        };
+        let (let_go, looked_at): (i64, i64) = (column(row, 0)?, column(row, 1)?);
+        if let_go > 0 {
+            tracing::warn!(let_go, "messages waited for predecessors that are gone");
+        }
+        // An order may be longer than a step: only its beginning matters.
+        self.repaired_to =
+            if looked_at < STEP { Default::default() } else { (column(row, 2)?, column(row, 3)?) };
+        Ok(())
+    }
+
+    async fn delete(
+        &mut self,
+        shared: &Shared,
+        pool: &Pool,
+        kept_for: Duration,
+        limit: usize,
+    ) -> Result<usize, StoreError> {
+        let kept_for = short_millis(kept_for);
+        let mut deleted = 0;
+        for _ in 0..STEPS_MAX {
+            let left = i64::try_from(limit - deleted).unwrap_or(i64::MAX).min(STEP);
+            if left == 0 {
+                break;
+            }
+            let from = self.deleted_to.filter(|last| last.begun_at.elapsed() < WHOLE_EVERY);
+            let number = from.map_or(-1, |last| last.number);
+            let begun_at = from.map_or_else(Instant::now, |last| last.begun_at);
+            let given: [&(dyn ToSql + Sync); 3] = [&number, &left, &kept_for];
+            let rows = write(shared, pool, DOING, &shared.sql.outbox.delete, &given).await?;
+            let row = rows.first().ok_or_else(|| corrupt("nothing is said of what was deleted"))?;
+            deleted += usize::try_from(column::<i64>(row, 0)?).unwrap_or(0);
+            let (last, is_young): (Option<i64>, bool) = (column(row, 1)?, column(row, 2)?);
+            let Some(last) = last.filter(|_| !is_young) else {
+                // Behind this, all is younger; what is here is looked at again.
+                break;
+            };
+            self.deleted_to = Some(Deleted { number: last, begun_at });
+        }
+        Ok(deleted)
+    }
+}
