@@ -194,7 +194,8 @@ impl Slot {
         if body.len() > policy.response_bytes_max {
             return attempt::tombstone(status, headers, policy);
         }
-        attempt::outcome(status, headers, body.clone(), policy)
+        let outcome = attempt::outcome(status, headers, body.clone(), policy);
+        if protocol::is_interim(response) { outcome.interim() } else { outcome }
     }
 
     fn store_failed(&self, error: &StoreError) -> Response<ResponseBody> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use firstwrite_core::outbox::wire_key_of;
 use firstwrite_core::{
     BoxFuture, Fence, Key, Message, MessageError, Mode, Outcome, Policy, Rejection, Request, Tenant,
 };
@@ -251,6 +252,13 @@ impl Attempt {
     /// all attempts, so that a repetition is recognised there.
     pub fn derived_key(&self, step: &str) -> String {
         format!("{}:{step}", self.request.key.as_str())
+    }
+
+    /// The same with a mark of whose key it is, as messages of the outbox are sent with it: for handlers
+    /// that call a provider themselves, where two tenants may share an account, and what a
+    /// [reconciliation](crate::reconcile) knows their calls by.
+    pub fn wire_key(&self, step: &str) -> Result<String, MessageError> {
+        wire_key_of(self.tenant(), self.key(), step)
     }
 
     /// What every write of this attempt carries, in [`Mode::Reserved`]; an external system that

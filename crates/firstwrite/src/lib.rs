@@ -67,10 +67,10 @@
 pub use firstwrite_core as core;
 pub use firstwrite_core::{
     AfterRetention, AsyncTransactionalStore, BodyForm, FingerprintRules, HeaderPolicy,
-    HeldMemoryTx, KeptStatuses, Key, KeyError, KeyRequirement, MemoryStore, MemoryTx, Message,
-    MessageError, Mode, OnConflict, OnLostAnswer, Outcome, Pointer, Policy, PolicyError, RecordId,
-    Rejection, RejectionKind, RespondAsync, Secret, Store, StoreError, Tenant, TenantError,
-    Timestamp, TransactionalStore,
+    HeldMemoryTx, Interim, KeptStatuses, Key, KeyError, KeyRequirement, MemoryStore, MemoryTx,
+    Message, MessageError, Mode, OnConflict, OnLostAnswer, Outcome, Pointer, Policy, PolicyError,
+    RecordId, Rejection, RejectionKind, RespondAsync, Secret, Store, StoreError, Tenant,
+    TenantError, Timestamp, TransactionalStore,
 };
 pub use firstwrite_store as store;
 
@@ -78,13 +78,16 @@ pub use firstwrite_store as store;
 mod atomic;
 mod attempt;
 mod body;
+pub mod carrier;
 mod coalesce;
 mod exchange;
 #[cfg(feature = "axum")]
 mod extract;
+mod interim;
 mod layer;
 mod percent;
 mod policies;
+pub mod reconcile;
 mod reserved;
 mod respond;
 #[cfg(feature = "axum")]

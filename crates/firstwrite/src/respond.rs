@@ -39,8 +39,17 @@ pub fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<Bytes
     response
 }
 
-/// Answers from the first outcome.
+/// Answers a retry from the first outcome.
 pub(crate) fn replay(outcome: &Outcome, retained_until: Timestamp) -> Response<ResponseBody> {
+    let mut response = first(outcome, retained_until);
+    if outcome.body != Body::Tombstone {
+        response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// Answers with an outcome for the first time.
+pub(crate) fn first(outcome: &Outcome, retained_until: Timestamp) -> Response<ResponseBody> {
     let body = match &outcome.body {
         Body::Bytes(bytes) => bytes.clone(),
         Body::Tombstone => return answer_not_kept(outcome, retained_until),
@@ -51,7 +60,6 @@ pub(crate) fn replay(outcome: &Outcome, retained_until: Timestamp) -> Response<R
     for (name, value) in outcome.headers.iter() {
         headers.append(name.clone(), value.clone());
     }
-    headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     stamp(headers, retained_until);
     response
 }
@@ -128,8 +136,11 @@ pub(crate) fn document(document: &serde_json::Value) -> Response<ResponseBody> {
     response
 }
 
-/// Says until when the outcome is kept.
+/// Says until when the outcome is kept; nothing, of one that stands until another replaces it.
 pub(crate) fn stamp(headers: &mut HeaderMap, retained_until: Timestamp) {
+    if retained_until == Timestamp::NEVER {
+        return;
+    }
     let date = httpdate::fmt_http_date(retained_until.min(HTTP_DATE_MAX).to_system_time());
     if let Ok(value) = HeaderValue::try_from(date) {
         headers.insert(IDEMPOTENCY_EXPIRES, value);
@@ -176,7 +187,7 @@ mod tests {
     fn a_date_beyond_the_calendar_is_the_last_one() {
         let outcome =
             Outcome::new(StatusCode::OK, KeptHeaders::default(), Bytes::from_static(b"x"));
-        let response = replay(&outcome, Timestamp::from_millis(i64::MAX));
+        let response = replay(&outcome, Timestamp::from_millis(i64::MAX - 1));
         let expires = response.headers()[IDEMPOTENCY_EXPIRES].to_str().unwrap();
         assert_eq!(expires, "Fri, 31 Dec 9999 23:59:59 GMT");
     }

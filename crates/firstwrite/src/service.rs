@@ -7,6 +7,7 @@
 //! 5. The fingerprint says what the request asks for.
 //! 6. Duplicates in this process follow the one that came first.
 //! 7. The leader's attempt asks the store and, if the key is its own, runs the handler.
+//! 8. Where the handler's answer is interim, the final one is waited for, within the handler's bound.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -31,7 +32,7 @@ use crate::coalesce::{Ended, Follow, Joined, Phase};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
 use crate::policies::Operation;
-use crate::{respond, status};
+use crate::{interim, respond, status};
 
 /// The service of an [`IdempotencyLayer`](crate::IdempotencyLayer).
 #[derive(Clone, Debug)]
@@ -169,7 +170,9 @@ async fn answer(
     loop {
         let ended = match shared.running.join(&exchange.request) {
             Joined::Lead(lead) => match attempt::start(shared, lead, exchange, call).await {
-                Led::Answered(response) => return response,
+                Led::Answered(response) => {
+                    return interim::or_final(&*shared.store, exchange.request.id, response).await;
+                }
                 Led::Refused(refused) => {
                     let ended;
                     (ended, call) = *refused;

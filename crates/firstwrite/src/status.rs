@@ -82,7 +82,11 @@ async fn look_up(shared: &Shared, id: RecordId, wait: Duration) -> Response<Resp
         // In atomic mode the record appears with its outcome: until then only this process knows.
         let in_flight = shared.running.watch(id);
         let undecided = match &found {
-            Some(found) => matches!(found.record.state, State::Reserved(_)),
+            Some(found) => match &found.record.state {
+                State::Reserved(_) => true,
+                State::Completed { outcome, .. } => outcome.is_interim,
+                State::Uncertain => false,
+            },
             None => in_flight.is_some(),
         };
         if !undecided || now >= until {
@@ -108,6 +112,11 @@ fn describe(found: &Found) -> Response<ResponseBody> {
     document.insert("created_at".to_owned(), json!(date(record.created_at)));
     match &record.state {
         State::Completed { retained_until, .. } if retained_until <= now => unknown(),
+        State::Completed { outcome, .. } if outcome.is_interim => {
+            document.insert("state".to_owned(), json!("interim"));
+            document.insert("outcome".to_owned(), describe_outcome(outcome));
+            pending(document)
+        }
         State::Completed { outcome, retained_until, .. } => {
             document.insert("expires_at".to_owned(), json!(date(*retained_until)));
             document.insert("outcome".to_owned(), describe_outcome(outcome));

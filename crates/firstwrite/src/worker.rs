@@ -1,4 +1,4 @@
-//! The loops that look after the store: sweep and reap.
+//! The loops that look after the store: deliver, sweep, reap, upkeep and reconcile.
 //!
 //! Each loop waits, does one turn, and goes again at once if the turn was full. A turn that fails is
 //! tried again, less and less often for as long as it fails. Every process of an application may run
@@ -15,11 +15,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+mod deliver;
 mod reap;
+mod reconcile;
 mod sweep;
+mod upkeep;
 
+pub use deliver::{DELIVER_EVERY, Deliver, DeliverError, DeliveredCounts, Destination, SLOT_COUNT};
 pub use reap::{REAP_EVERY, REAP_LIMIT, reap_once};
+pub use reconcile::{Account, RECONCILE_EVERY, RECONCILE_LOOK_EVERY, Reconcile};
 pub use sweep::{SWEEP_EVERY, SWEEP_LIMIT, sweep_once};
+pub use upkeep::{UPKEEP_EVERY, UPKEEP_LIMIT, upkeep_once};
 
 /// Runs the loops until it is stopped or dropped.
 #[must_use = "the loops end when it is dropped"]
@@ -35,6 +41,8 @@ pub struct Schedule {
     pub sweep_every: Duration,
     /// How often records past their retention are deleted.
     pub reap_every: Duration,
+    /// How often the outbox's counts are folded and its old messages deleted.
+    pub upkeep_every: Duration,
 }
 
 /// What one turn of every loop did.
@@ -44,6 +52,8 @@ pub struct Turn {
     pub swept: Swept,
     /// How many records were reaped.
     pub reaped: usize,
+    /// How many messages were deleted that had been delivered long ago.
+    pub deleted: usize,
 }
 
 /// Whether there may be more to do at once.
@@ -72,22 +82,44 @@ impl Worker {
                 Ok(sweep::load(&swept))
             })
         });
-        let reap = repeat(stopped, schedule.reap_every, "reap", move || {
-            let store = Arc::clone(&store);
+        let reaping = Arc::clone(&store);
+        let reap = repeat(stopped.clone(), schedule.reap_every, "reap", move || {
+            let store = Arc::clone(&reaping);
             Box::pin(async move {
                 let reaped = reap_once(&*store, REAP_LIMIT).await?;
                 reap::say(reaped);
                 Ok(reap::load(reaped))
             })
         });
-        Self { stop, loops: vec![tokio::spawn(sweep), tokio::spawn(reap)] }
+        let upkeep = repeat(stopped, schedule.upkeep_every, "upkeep", move || {
+            let store = Arc::clone(&store);
+            Box::pin(async move {
+                let deleted = upkeep_once(&*store, UPKEEP_LIMIT).await?;
+                Ok(upkeep::load(deleted))
+            })
+        });
+        Self { stop, loops: vec![tokio::spawn(sweep), tokio::spawn(reap), tokio::spawn(upkeep)] }
     }
 
-    /// Takes one turn of every loop.
+    /// Starts delivering too.
+    pub fn delivering(mut self, deliver: Deliver) -> Self {
+        self.loops.push(tokio::spawn(deliver.run(self.stop.subscribe())));
+        self
+    }
+
+    /// Starts reconciling too.
+    pub fn reconciling(mut self, reconcile: Reconcile) -> Self {
+        self.loops.push(tokio::spawn(reconcile.run(self.stop.subscribe())));
+        self
+    }
+
+    /// Takes one turn of every loop but delivering and reconciling: see [`Deliver::run_once`] and
+    /// [`Reconcile::run_once`].
     pub async fn run_once(store: &dyn Store) -> Result<Turn, StoreError> {
         let swept = sweep_once(store, SWEEP_LIMIT).await?;
         let reaped = reap_once(store, REAP_LIMIT).await?;
-        Ok(Turn { swept, reaped })
+        let deleted = upkeep_once(store, UPKEEP_LIMIT).await?;
+        Ok(Turn { swept, reaped, deleted })
     }
 
     /// Lets every loop end its turn, and returns when all have.
@@ -152,7 +184,7 @@ impl Load {
 
 impl Default for Schedule {
     fn default() -> Self {
-        Self { sweep_every: SWEEP_EVERY, reap_every: REAP_EVERY }
+        Self { sweep_every: SWEEP_EVERY, reap_every: REAP_EVERY, upkeep_every: UPKEEP_EVERY }
     }
 }
 

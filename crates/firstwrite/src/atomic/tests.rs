@@ -17,6 +17,7 @@ use crate::{IdempotencyLayer, Misconfigured};
 
 mod app;
 mod held;
+mod interim;
 
 #[tokio::test(start_paused = true)]
 async fn rows_messages_and_the_outcome_are_committed_once() {

@@ -61,7 +61,7 @@ async fn a_full_turn_is_followed_by_the_next_at_once() {
     reserve(&store, SWEEP_LIMIT * 2 + 1, OnLostAnswer::Resend).await;
     tokio::time::advance(Duration::from_secs(1)).await;
     let every = Duration::from_hours(1);
-    let schedule = Schedule { sweep_every: every, reap_every: every };
+    let schedule = Schedule { sweep_every: every, reap_every: every, upkeep_every: every };
     let worker = Worker::start(Arc::new(store.clone()), schedule);
     // Half to one and a half hours until the first turn; a second pause would be beyond that.
     let began = tokio::time::Instant::now();
@@ -78,8 +78,9 @@ async fn a_store_that_is_away_is_asked_less_and_less_often_and_served_when_it_is
     let store = Watched::over(store());
     reserve(&store.memory, 1, OnLostAnswer::Resend).await;
     store.fail("lapsed");
-    let schedule =
-        Schedule { sweep_every: Duration::from_secs(1), reap_every: Duration::from_hours(99) };
+    let never = Duration::from_hours(99);
+    let sweep_every = Duration::from_secs(1);
+    let schedule = Schedule { sweep_every, reap_every: never, upkeep_every: never };
     let worker = Worker::start(Arc::new(store.clone()), schedule);
     let pass = async |seconds: u64| {
         for _ in 0..seconds {

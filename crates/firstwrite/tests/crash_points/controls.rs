@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::cases::{Mode, Wrong, tell};
+use crate::cases::{Mode, Told, Wrong, tell};
+use crate::delivery::Custom;
 use crate::places::{Backend, Ground};
 use crate::task::{CrashAt, Flaw};
 
@@ -18,7 +19,7 @@ struct Control {
     complaint: &'static str,
 }
 
-fn controls(backend: Backend) -> [Control; 5] {
+fn controls(backend: Backend) -> [Control; 6] {
     let worked = match backend {
         Backend::Sqlite => "atomic-worked",
         Backend::Postgres => "conclude-before",
@@ -60,6 +61,13 @@ fn controls(backend: Backend) -> [Control; 5] {
             wrong: flawed(Flaw::FreesUncertain),
             complaint: "the worker left",
         },
+        Control {
+            name: "a provider that is believed to honour keys",
+            mode: Mode::Deliver(Custom::Misjudged),
+            crash_at: Some(("deliver-after-call", 1)),
+            wrong: Wrong::default(),
+            complaint: "an effect happened twice",
+        },
     ]
 }
 
@@ -78,9 +86,9 @@ pub(crate) fn trials(backends: &[Backend], ground: &Arc<Ground>) -> Vec<Trial> {
 
 fn notice(ground: &Ground, backend: Backend, control: Control) -> Result<(), Failed> {
     let Control { mode, crash_at, wrong, complaint, .. } = control;
-    let (killed, judged) = tell(ground, backend, mode, crash_at, wrong);
+    let Told { victim, judged } = tell(ground, backend, mode, crash_at, wrong);
     match judged {
-        _ if !killed => Err("nobody died".into()),
+        _ if !victim.killed => Err("nobody died".into()),
         Ok(()) => Err("the judge did not complain".into()),
         Err(said) if said.starts_with(complaint) => Ok(()),
         Err(said) => Err(format!("the judge complained of something else: {said}").into()),

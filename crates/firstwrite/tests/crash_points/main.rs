@@ -6,13 +6,15 @@
 //!
 //! - [`points`]: the points, read from the sources. [`cases`]: each of them, in every mode on every
 //!   store, at every passing. [`rules`]: what must hold.
-//! - [`task`]: what a victim is told. [`victim`]: requests. [`upkeep`]: the worker.
+//! - [`task`]: what a victim is told. [`victim`]: requests. [`upkeep`]: the worker. [`delivery`]: the
+//!   worker that delivers, and the provider it pays.
 //!   [`places`]: stores. [`controls`]: victims that do it wrong, which the rules must notice.
 #![expect(clippy::unwrap_used, reason = "what prepares a test may fail it")]
 #![expect(clippy::print_stdout, reason = "victims answer, and skipped tests say so")]
 
 mod cases;
 mod controls;
+mod delivery;
 mod places;
 mod points;
 mod rules;
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         trials.extend(MODES.map(|mode| peaceful_trial(backend, mode, &ground)));
     }
     trials.extend(controls::trials(&backends, &ground));
+    trials.extend(delivery::trials(&backends, &ground));
     let point_count = points.len();
     trials.push(Trial::test("every point has a name of its own", move || {
         points::check_names(&points).map_err(Failed::from)
@@ -93,8 +96,7 @@ fn case_trial(case: &Arc<Case>, ground: &Arc<Ground>) -> Trial {
 fn peaceful_trial(backend: Backend, mode: Mode, ground: &Arc<Ground>) -> Trial {
     let ground = Arc::clone(ground);
     Trial::test(format!("{backend}: {mode}: nobody dies"), move || {
-        let (_, judged) = tell(&ground, backend, mode, None, Wrong::default());
-        judged.map_err(Failed::from)
+        tell(&ground, backend, mode, None, Wrong::default()).judged.map_err(Failed::from)
     })
 }
 

@@ -5,7 +5,7 @@ use std::env;
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use firstwrite::core::{RecordId, StateKind};
 use firstwrite::store::tokio_postgres::{Client, NoTls, connect};
@@ -14,6 +14,8 @@ use firstwrite::{Key, Tenant};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::cases::{Mode, Wrong, tell};
+use crate::task::{LISTING, Passed};
 use crate::victim::TENANT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,15 @@ const ADDRESS: &str = "FIRSTWRITE_TEST_POSTGRES";
 pub(crate) struct Ground {
     template: OnceLock<TempDir>,
     database: OnceLock<Arc<Database>>,
+    /// What victims of each kind pass, learnt from one that lives.
+    passed: Mutex<Vec<Learnt>>,
+}
+
+/// What a victim of one kind passes, once somebody has asked.
+#[derive(Clone, Debug)]
+struct Learnt {
+    of: (Backend, Mode),
+    passed: Arc<OnceLock<Passed>>,
 }
 
 /// A database for this run, and a connection outside any store.
@@ -104,6 +115,20 @@ impl Ground {
             place.store = format!("{}?schema={schema}", database.url);
         }
         place
+    }
+
+    /// How often a victim that does not die passes each point.
+    pub(crate) fn passed(&self, backend: Backend, mode: Mode) -> Passed {
+        let of = (backend, mode);
+        let learnt = {
+            let mut all = self.passed.lock().unwrap();
+            if all.iter().all(|learnt| learnt.of != of) {
+                all.push(Learnt { of, passed: Arc::default() });
+            }
+            all.iter().find(|learnt| learnt.of == of).cloned().unwrap()
+        };
+        let ask = || tell(self, backend, mode, LISTING, Wrong::default()).victim.passed;
+        learnt.passed.get_or_init(ask).clone()
     }
 
     /// Removes what cannot remove itself.
@@ -239,6 +264,6 @@ async fn client(url: &str) -> Client {
     client
 }
 
-fn block_on<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }

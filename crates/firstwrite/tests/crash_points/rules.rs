@@ -31,7 +31,9 @@ pub(crate) fn judge(story: &Story) -> Result<(), String> {
         Role::Atomic => atomic(at_death, retry, in_the_end),
         Role::Uncertain => uncertain(at_death, retry, in_the_end),
         Role::Resend => resend(retry, in_the_end),
-        Role::Prepare | Role::Worker => Err("there is no request".to_owned()),
+        Role::Prepare | Role::Worker | Role::Enqueue | Role::Deliver => {
+            Err("there is no request".to_owned())
+        }
     }
 }
 

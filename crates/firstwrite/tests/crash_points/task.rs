@@ -1,11 +1,14 @@
 //! What a victim is told to do, and what it says before it ends; and how the judge starts one.
 
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use firstwrite::core::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use crate::delivery::To;
 
 /// The first argument of a process that is a victim; the second is its task.
 pub(crate) const VICTIM: &str = "victim";
@@ -22,6 +25,8 @@ pub(crate) struct Task {
     /// How much later than the first victim it is, by the store's clock.
     pub(crate) seconds_later: u64,
     pub(crate) flaw: Option<Flaw>,
+    /// Where messages go, for those who deliver.
+    pub(crate) to: Option<To>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +41,10 @@ pub(crate) enum Role {
     Prepare,
     /// Turns of the worker until there is nothing to do.
     Worker,
+    /// Writes messages that a worker will find.
+    Enqueue,
+    /// Deliveries until nothing is due.
+    Deliver,
 }
 
 /// What a victim does wrong, so that the judge has something to complain of.
@@ -62,7 +71,15 @@ pub(crate) struct Run {
     pub(crate) killed: bool,
     /// The first one, if any was given.
     pub(crate) answer: Option<Answer>,
+    /// How often each point was passed, if it was to say so.
+    pub(crate) passed: Passed,
 }
+
+/// How often each point was passed.
+pub(crate) type Passed = BTreeMap<String, u32>;
+
+/// Has a victim say what it passes, and live.
+pub(crate) const LISTING: CrashAt<'static> = Some(("list", 0));
 
 /// The place and the count at which a victim is killed.
 pub(crate) type CrashAt<'a> = Option<(&'a str, u32)>;
@@ -75,21 +92,34 @@ impl Task {
         Timestamp::from_millis(BEGAN_AT + later)
     }
 
-    /// Runs a victim to its end.
-    pub(crate) fn run(&self, crash_at: CrashAt<'_>) -> Run {
+    /// Starts a victim.
+    pub(crate) fn start(&self, crash_at: CrashAt<'_>) -> Child {
+        self.command(crash_at).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn command(&self, crash_at: CrashAt<'_>) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(VICTIM).arg(serde_json::to_string(self).unwrap()).stdin(Stdio::null());
         command.env_remove("FIRSTWRITE_CRASH_AT");
         if let Some((name, nth)) = crash_at {
             command.env("FIRSTWRITE_CRASH_AT", format!("{name}:{nth}"));
         }
-        let output = command.output().unwrap();
+        command
+    }
+
+    /// Runs a victim to its end.
+    pub(crate) fn run(&self, crash_at: CrashAt<'_>) -> Run {
+        let output = self.command(crash_at).output().unwrap();
         let killed = output.status.signal() == Some(9);
         let said = String::from_utf8(output.stdout).unwrap();
         let trouble = String::from_utf8_lossy(&output.stderr);
         assert!(killed || output.status.success(), "{self:?}: {}\n{trouble}", output.status);
         let answer = said.lines().next().map(|line| serde_json::from_str(line).unwrap());
-        Run { killed, answer }
+        let mut passed = Passed::new();
+        for name in trouble.lines().filter_map(|line| line.strip_prefix("passed ")) {
+            *passed.entry(name.to_owned()).or_default() += 1;
+        }
+        Run { killed, answer, passed }
     }
 }
 

@@ -20,7 +20,7 @@ use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
 use crate::task::{Answer, Flaw, Role, Task};
-use crate::upkeep;
+use crate::{delivery, upkeep};
 
 /// Whose requests they are.
 pub(crate) const TENANT: &str = "shop";
@@ -51,6 +51,8 @@ pub(crate) async fn run(task: Task) {
     match task.role {
         Role::Prepare => upkeep::prepare(&*store).await,
         Role::Worker => upkeep::work(&*store, task.flaw).await,
+        Role::Enqueue => delivery::prepare(&*store, &task.key).await,
+        Role::Deliver => delivery::work(Arc::clone(&store), task.to.as_ref().unwrap()).await,
         Role::Atomic | Role::Uncertain | Role::Resend => answer(&send(&opened, task).await),
     }
     // What was put off until after the answer is done now, and passes its points.
@@ -78,7 +80,9 @@ async fn send(opened: &Opened, task: Task) -> Answer {
     let (mode, on_lost_answer) = match task.role {
         Role::Uncertain => (Mode::Reserved, OnLostAnswer::Uncertain),
         Role::Resend => (Mode::Reserved, OnLostAnswer::Resend),
-        Role::Atomic | Role::Prepare | Role::Worker => (Mode::Atomic, OnLostAnswer::Uncertain),
+        Role::Atomic | Role::Prepare | Role::Worker | Role::Enqueue | Role::Deliver => {
+            (Mode::Atomic, OnLostAnswer::Uncertain)
+        }
     };
     let policy = Policy { mode, on_lost_answer, ..Policy::default() };
     let task = Arc::new(task);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -9,7 +10,10 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response as AxumResponse};
 use axum::routing::{MethodRouter, post};
 use bytes::Bytes;
-use firstwrite_core::{MemoryStore, Mode, Policy, Tenant, Timestamp};
+use firstwrite_core::outbox::Answers;
+use firstwrite_core::{
+    Interim, KeptHeaders, MemoryStore, Mode, Outcome, Policy, Tenant, Timestamp,
+};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
@@ -93,7 +97,15 @@ async fn order_held(
 }
 
 fn receipt(attempt: &Attempt) -> firstwrite_core::Message {
-    attempt.message("receipt", "mailer", Bytes::from_static(b"{}")).unwrap()
+    let answer = |status, body: &'static str| {
+        Outcome::new(status, KeptHeaders::default(), Bytes::from_static(body.as_bytes()))
+    };
+    let answers = Answers {
+        delivered: answer(StatusCode::CREATED, "sent as {provider_id}"),
+        refused: answer(StatusCode::PAYMENT_REQUIRED, "nobody takes it"),
+    };
+    let message = attempt.message("receipt", "mailer", Bytes::from_static(b"{}")).unwrap();
+    message.answering(answers)
 }
 
 fn answer_to(body: &str, run: usize) -> Result<Response<Bytes>, OutOfStock> {
@@ -101,9 +113,17 @@ fn answer_to(body: &str, run: usize) -> Result<Response<Bytes>, OutOfStock> {
         "fail" => Err(OutOfStock),
         "panic" => panic!("inside of the transaction"),
         "refuse" => Ok(json(StatusCode::PAYMENT_REQUIRED, &"no money")),
+        "later" => Ok(interim(Duration::from_secs(2))),
+        "later at once" => Ok(interim(Duration::ZERO)),
         "break" => Ok(json(StatusCode::INTERNAL_SERVER_ERROR, &"broken")),
         _ => Ok(json(StatusCode::CREATED, &run)),
     }
+}
+
+fn interim(wait_for: Duration) -> Response<Bytes> {
+    let mut response = json(StatusCode::ACCEPTED, &"on its way");
+    response.extensions_mut().insert(Interim { wait_for });
+    response
 }
 
 /// What the handler does after its transaction.

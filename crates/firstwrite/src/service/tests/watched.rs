@@ -126,6 +126,14 @@ impl Store for Watched {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         self.memory.now()
     }
+
+    fn outbox(&self) -> Option<&dyn firstwrite_core::outbox::Outbox> {
+        self.memory.outbox()
+    }
+
+    fn findings(&self) -> Option<&dyn firstwrite_core::Findings> {
+        self.memory.findings()
+    }
 }
 
 impl TransactionalStore for Watched {

@@ -1,0 +1,129 @@
+//! Asking a destination whether a message had its effect.
+
+use std::fmt;
+
+use firstwrite_core::Pointer;
+use firstwrite_core::outbox::{Probed, Receipt};
+use http::{StatusCode, Uri};
+use serde_json::Value;
+
+use super::answer::{id_at, json};
+use super::destination::{HttpDestinationError, check_url};
+use super::exchange::Answer;
+use crate::percent;
+
+/// Stands for the message's wire key in a URL.
+const PLACE: &str = "{key}";
+
+/// How a destination is asked whether a message had its effect, and how its answer is read.
+///
+/// The question is a GET with the destination's headers, timeout and guard. Only a destination that can be
+/// believed may be asked: "it did not happen" frees the message to be sent again, so the answer must not
+/// come from a copy that is behind, and no delivery may still be under way there unseen.
+#[derive(Clone)]
+pub struct ProbeSettings {
+    template: String,
+    form: Form,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    One { id: Pointer },
+    List { list: Pointer, id: Pointer },
+}
+
+/// Settings that were checked.
+#[derive(Clone, Debug)]
+pub(super) struct Probe {
+    settings: ProbeSettings,
+    is_https: bool,
+}
+
+impl ProbeSettings {
+    /// The URL is that of one thing: 200 with an id at `id` says that it happened, 404 that it did not.
+    ///
+    /// In `url_template`, `{key}` is replaced by the wire key, percent-encoded:
+    /// `https://api.example.com/payments/by-key/{key}`.
+    pub fn one(url_template: &str, id: Pointer) -> Self {
+        Self { template: url_template.to_owned(), form: Form::One { id } }
+    }
+
+    /// The URL is that of a list: 200 with an array at `list`. If the array is empty, it did not happen;
+    /// otherwise it did, and `id`, seen from the first element, leads to its id.
+    ///
+    /// In `url_template`, `{key}` is replaced by the wire key, percent-encoded:
+    /// `https://api.example.com/payments?reference={key}`.
+    pub fn list(url_template: &str, list: Pointer, id: Pointer) -> Self {
+        Self { template: url_template.to_owned(), form: Form::List { list, id } }
+    }
+}
+
+impl Probe {
+    pub(super) fn new(settings: ProbeSettings) -> Result<Self, HttpDestinationError> {
+        // A name that no template has by chance, and that is the same encoded or not.
+        const MARK: &str = "firstwrite-key-stands-here";
+        let uri = check_url(&settings.template.replace(PLACE, MARK))
+            .map_err(|error| error.of("the probe's URL"))?;
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let after = uri.path_and_query().map_or("", |after| after.as_str());
+        if authority.contains(MARK) || !after.contains(MARK) {
+            return Err(HttpDestinationError::new(
+                "the probe's URL has {key} in its path or query, where the key is to stand",
+            ));
+        }
+        Ok(Self { is_https: uri.scheme_str() == Some("https"), settings })
+    }
+
+    pub(super) fn is_https(&self) -> bool {
+        self.is_https
+    }
+
+    /// Where to ask about the message with this key.
+    pub(super) fn url(&self, wire_key: &str) -> Result<Uri, http::uri::InvalidUri> {
+        self.settings.template.replace(PLACE, &percent::encode(wire_key)).parse()
+    }
+
+    /// What the answer says.
+    pub(super) fn read(&self, answer: &Answer) -> Probed {
+        match (&self.settings.form, answer.status) {
+            (Form::One { .. }, StatusCode::NOT_FOUND) => Probed::NotHappened,
+            (Form::One { id }, StatusCode::OK) => match json(answer) {
+                Ok(document) => happened(&document, id),
+                Err(reason) => silent(answer, reason),
+            },
+            (Form::List { list, id }, StatusCode::OK) => {
+                let document = match json(answer) {
+                    Ok(document) => document,
+                    Err(reason) => return silent(answer, reason),
+                };
+                match document.pointer(list.as_str()).and_then(Value::as_array).map(Vec::as_slice) {
+                    None => silent(answer, &format!("has no array at {:?}", list.as_str())),
+                    Some([]) => Probed::NotHappened,
+                    Some([first, ..]) => happened(first, id),
+                }
+            }
+            (_, status) => Probed::Silent(format!("answered {status}")),
+        }
+    }
+}
+
+impl fmt::Debug for ProbeSettings {
+    /// Without the URL, which may have a secret in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProbeSettings").field("form", &self.form).finish_non_exhaustive()
+    }
+}
+
+fn happened(document: &Value, pointer: &Pointer) -> Probed {
+    match id_at(document, pointer) {
+        Some(id) => Probed::Happened(Receipt { provider_id: Some(id) }),
+        None => Probed::Silent(format!("answered, but has no id at {:?}", pointer.as_str())),
+    }
+}
+
+fn silent(answer: &Answer, reason: &str) -> Probed {
+    Probed::Silent(format!("answered {}, but {reason}", answer.status))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Questions and what their answers say.
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use super::super::exchange::Unread;
+use super::*;
+
+fn answer(status: u16, body: &str) -> Answer {
+    Answer {
+        status: StatusCode::from_u16(status).unwrap(),
+        headers: HeaderMap::new(),
+        body: Ok(Bytes::from(body.to_owned())),
+    }
+}
+
+fn one() -> Probe {
+    Probe::new(ProbeSettings::one("https://a.test/{key}", "/id".parse().unwrap())).unwrap()
+}
+
+fn list() -> Probe {
+    let (list, id) = ("/data".parse().unwrap(), "/id".parse().unwrap());
+    Probe::new(ProbeSettings::list("https://a.test/?q={key}", list, id)).unwrap()
+}
+
+fn happened(id: &str) -> Probed {
+    Probed::Happened(Receipt { provider_id: Some(id.to_owned()) })
+}
+
+#[test]
+fn one_thing_is_there_or_not() {
+    assert_eq!(one().read(&answer(200, r#"{"id":"ch_1"}"#)), happened("ch_1"));
+    assert_eq!(one().read(&answer(404, "")), Probed::NotHappened);
+    for (status, body) in
+        [(200, "{}"), (200, "<html>"), (201, r#"{"id":"ch_1"}"#), (302, ""), (410, ""), (500, "")]
+    {
+        assert!(matches!(one().read(&answer(status, body)), Probed::Silent(_)), "{status} {body}");
+    }
+}
+
+#[test]
+fn a_list_is_empty_or_not() {
+    let two = r#"{"data":[{"id":"ch_1"},{"id":"ch_2"}]}"#;
+    assert_eq!(list().read(&answer(200, two)), happened("ch_1"));
+    assert_eq!(list().read(&answer(200, r#"{"data":[]}"#)), Probed::NotHappened);
+    for (status, body) in [
+        (200, "{}"),
+        (200, r#"{"data":null}"#),
+        (200, r#"{"data":{}}"#),
+        (200, r#"{"data":[{}]}"#),
+        (200, "[]"),
+        (404, ""),
+        (500, r#"{"data":[]}"#),
+    ] {
+        assert!(matches!(list().read(&answer(status, body)), Probed::Silent(_)), "{status} {body}");
+    }
+}
+
+#[test]
+fn a_body_that_was_not_read_says_nothing() {
+    for unread in [Unread::TooLong, Unread::BrokenOff, Unread::Late] {
+        let answer = Answer { body: Err(unread), ..answer(200, "") };
+        assert!(matches!(list().read(&answer), Probed::Silent(_)));
+        assert!(matches!(one().read(&answer), Probed::Silent(_)));
+    }
+}
+
+#[test]
+fn the_key_stands_encoded_in_path_or_query() {
+    let url = list().url("a/b?c&d=e:charge:ef56").unwrap();
+    assert_eq!(url.to_string(), "https://a.test/?q=a%2Fb%3Fc%26d%3De%3Acharge%3Aef56");
+    for template in [
+        "https://a.test/",
+        "https://{key}.test/",
+        "https://{key}.test/{key}",
+        "https://a.test/#{key}",
+        "ftp://a.test/{key}",
+        "/{key}",
+    ] {
+        let settings = ProbeSettings::one(template, "/id".parse().unwrap());
+        assert!(Probe::new(settings).is_err(), "{template}");
+    }
+}
+
+#[test]
+fn the_url_is_not_shown() {
+    let settings = ProbeSettings::one("https://a.test/secret/{key}", "/id".parse().unwrap());
+    assert!(!format!("{settings:?}").contains("secret"));
+}

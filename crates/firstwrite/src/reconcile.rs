@@ -1,0 +1,225 @@
+//! Reconciliation: our books compared with a provider's account, so that nothing stays in doubt that the
+//! provider knows, and nothing stays unseen that the two disagree on.
+//!
+//! A [`Source`] gives account of a [`Window`] of time. [`reconcile_once`] reads it, reads what was asked
+//! for here, and compares the two as [`firstwrite_core::reconcile`] says. Then
+//!
+//! 1. a message of which nobody knows whether it arrived is *delivered* if the provider has it, and sent
+//!    again under its key if it is proven not to;
+//! 2. an uncertain request is *completed* with the answer of [`RecordScope`] if the provider has it, so
+//!    that the client's retry is a replay, and its key is *free* if it is proven not to;
+//! 3. whatever contradicts our books is a *finding* for a person, and settles nothing.
+//!
+//! What is proven absent is done again. So an account must be whole, and [`Rules::grace`] long enough
+//! that whatever was sent before is in it.
+
+mod acting;
+mod books;
+#[cfg(feature = "csv")]
+mod csv_export;
+mod entry;
+#[cfg(feature = "http-destination")]
+mod http_list;
+mod pulling;
+mod raw_json;
+mod report;
+mod settings;
+mod source;
+
+use std::fmt;
+
+use firstwrite_core::findings::{Findings, Run};
+use firstwrite_core::reconcile::{Class, Ours, Sight, Theirs, Verdict, compare};
+use firstwrite_core::{Store, StoreError, StoreErrorKind, Timestamp};
+
+#[cfg(feature = "csv")]
+pub use csv_export::{CsvColumns, CsvExport};
+pub use entry::{Reading, Texts, TimeForm};
+pub use firstwrite_core::reconcile::{AnswerBody, AnswerTemplate, Rules, Window};
+#[cfg(feature = "http-destination")]
+pub use http_list::{HttpItems, HttpList, HttpListSource};
+pub use report::{ClassCounts, NotedCounts, Progress, Read, Report};
+pub use settings::{Limits, MessageScope, RecordScope, Settings, SettingsError};
+pub use source::{Flaw, Source, SourceError, SourcePage};
+
+use books::{Books, before};
+
+/// A run that could not be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReconcileError {
+    /// The settings cannot hold.
+    Settings(SettingsError),
+    /// The store keeps no messages to compare with, or no findings.
+    Unsupported(&'static str),
+    /// The store failed. What was settled before stays settled.
+    Store(StoreError),
+}
+
+/// Compares our books with what `source` has of `window`, and acts on it.
+///
+/// A source that fails or has flaws does not end the run: what it does have can prove something, and only
+/// absence can not. The report says so.
+pub async fn reconcile_once(
+    store: &dyn Store,
+    source: &dyn Source,
+    settings: &Settings,
+    window: Window,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Report, ReconcileError> {
+    let findings = check(store, settings)?;
+    let now = store.now().await?;
+    // Theirs first: whatever they did by then was asked for here before, and is found in what is read next.
+    let pulled = pulling::pull(source, window, &settings.limits, progress).await;
+    let read = Read { pages: pulled.page_count, theirs: pulled.theirs.len(), ours: 0 };
+    let mut reading = |ours| progress(Progress::Reading(Read { ours, ..read }));
+    let books = books::read(store, settings, window, &pulled.theirs, &mut reading).await?;
+    let sight = Sight {
+        window,
+        is_theirs_complete: pulled.flaws.is_empty(),
+        is_ours_complete: books.is_complete,
+        now,
+    };
+    let (books, theirs, verdicts) = judge(books, pulled.theirs, sight, settings).await?;
+    progress(Progress::Compared(verdicts.len()));
+    let mut report = Report {
+        window,
+        is_complete: sight.is_theirs_complete && sight.is_ours_complete,
+        flaws: pulled.flaws,
+        read: Read { ours: books.ours.len(), ..read },
+        classes: ClassCounts::of(&verdicts),
+        delivered: 0,
+        resent: 0,
+        completed: 0,
+        freed: 0,
+        moved: 0,
+        found: Vec::new(),
+        noted: NotedCounts::default(),
+    };
+    if !books.is_complete {
+        let detail = "more messages or records than are read in a run; choose a shorter window";
+        report.flaws.push(Flaw::new("our books", detail));
+    }
+    let compared = (&books, &theirs[..], &verdicts[..]);
+    acting::settle(store, settings, compared, &mut report, progress).await?;
+    if !settings.dry_run {
+        acting::note(findings, &settings.source, now, &mut report).await?;
+        if report.is_complete {
+            let run = run(&books.ours, &theirs, &verdicts, sight, settings);
+            remember(findings, settings, window, &run).await?;
+        }
+    }
+    Ok(report)
+}
+
+/// The window of the next scheduled run: since the last one that was complete, what was too early to tell
+/// then included, and far enough back to prove something about whatever is in doubt.
+pub async fn next_window(store: &dyn Store, settings: &Settings) -> Result<Window, ReconcileError> {
+    let findings = check(store, settings)?;
+    let now = store.now().await?;
+    let earliest = before(now, settings.limits.reach_back_max);
+    let since = findings.last_run(&settings.source).await?.map(|run| run.again_from);
+    // The first run looks back as far as delivered messages are kept.
+    let kept_for = firstwrite_core::outbox::MESSAGES_KEPT_FOR;
+    let mut from = since.unwrap_or_else(|| before(now, kept_for));
+    if let Some(oldest) = books::oldest_in_doubt(store, settings).await? {
+        from = from.min(before(oldest, settings.rules.grace));
+    }
+    Ok(Window { from: from.max(earliest), until: now })
+}
+
+fn check<'a>(
+    store: &'a dyn Store,
+    settings: &Settings,
+) -> Result<&'a dyn Findings, ReconcileError> {
+    settings.check().map_err(ReconcileError::Settings)?;
+    if settings.messages.is_some() && store.outbox().is_none() {
+        return Err(ReconcileError::Unsupported("the store keeps no messages"));
+    }
+    store.findings().ok_or(ReconcileError::Unsupported("the store keeps no findings"))
+}
+
+/// Compares, on a thread of its own: books of a busy day keep one busy for a while.
+async fn judge(
+    books: Books,
+    theirs: Vec<Theirs>,
+    sight: Sight,
+    settings: &Settings,
+) -> Result<(Books, Vec<Theirs>, Vec<Verdict>), ReconcileError> {
+    let (rules, scope) = (settings.rules, settings.records.clone());
+    let comparing = tokio::task::spawn_blocking(move || {
+        let mut verdicts = compare(&books.ours, &theirs, &sight, &rules);
+        if let Some(scope) = scope {
+            verdicts.retain(|verdict| {
+                let is_unasked = verdict.class == Class::MissingHere;
+                let forgotten = |place: &usize| scope.has_forgotten(&theirs[*place], sight.now);
+                !(is_unasked && verdict.theirs.iter().any(forgotten))
+            });
+        }
+        (books, theirs, verdicts)
+    });
+    comparing.await.map_err(|error| {
+        let failed = StoreError::definite(StoreErrorKind::Panicked, "comparing books");
+        ReconcileError::Store(failed.caused_by(error))
+    })
+}
+
+/// From when on the next run must look again.
+fn run(
+    ours: &[Ours],
+    theirs: &[Theirs],
+    verdicts: &[Verdict],
+    sight: Sight,
+    settings: &Settings,
+) -> Run {
+    let grace = settings.rules.grace;
+    let end = sight.window.until.min(sight.now);
+    let late = verdicts.iter().filter(|verdict| verdict.class == Class::Late);
+    let late = late.flat_map(|verdict| {
+        let our = verdict.ours.map(|index| ours[index].at);
+        our.into_iter().chain(verdict.theirs.iter().map(|place| theirs[*place].at))
+    });
+    // What was asked for just before the end is judged when its grace is over, and its grace before it.
+    let again_from = late.chain([before(end, grace)]).min().unwrap_or(end);
+    Run { at: sight.now, until: end, again_from: before(again_from, grace) }
+}
+
+/// Writes down how far we have come, unless the run left a gap or looked at an older time.
+async fn remember(
+    findings: &dyn Findings,
+    settings: &Settings,
+    window: Window,
+    run: &Run,
+) -> Result<(), StoreError> {
+    let last = findings.last_run(&settings.source).await?;
+    let goes_on = last.is_none_or(|last| {
+        window.from <= last.again_from.max(Timestamp::EPOCH) && last.until <= run.until
+    });
+    if goes_on { findings.ran(&settings.source, run).await } else { Ok(()) }
+}
+
+impl From<StoreError> for ReconcileError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl fmt::Display for ReconcileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Settings(error) => error.fmt(f),
+            Self::Unsupported(what) => f.write_str(what),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReconcileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Settings(error) => Some(error),
+            Self::Unsupported(_) => None,
+            Self::Store(error) => Some(error),
+        }
+    }
+}

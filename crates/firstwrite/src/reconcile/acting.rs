@@ -1,0 +1,155 @@
+//! What follows from a comparison: proofs settle, contradictions are noted.
+
+use firstwrite_core::findings::{Findings, NOTED_MAX, NewFinding};
+use firstwrite_core::outbox::{Held, MessageNumber, Outbox, Receipt, Resolution};
+use firstwrite_core::protocol::{self, Force, Settled, Settlement};
+use firstwrite_core::reconcile::{Action, MatchedBy, Ours, Subject, Theirs, Verdict, finding};
+use firstwrite_core::{AuditEntry, Record, Store, StoreError, Timestamp};
+
+use super::books::{Books, Handle};
+use super::report::Report;
+use super::settings::Settings;
+use super::{Flaw, Progress};
+
+/// Settles what is proven, counting it in `report`, and gathers what a person must look at.
+pub(super) async fn settle(
+    store: &dyn Store,
+    settings: &Settings,
+    compared: (&Books, &[Theirs], &[Verdict]),
+    report: &mut Report,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<(), StoreError> {
+    let (books, theirs, verdicts) = compared;
+    let of = verdicts.iter().filter(|verdict| verdict.action != Action::Nothing).count();
+    let mut done = 0;
+    for verdict in verdicts {
+        let proof = match verdict.action {
+            Action::Nothing => continue,
+            Action::Find(_) => {
+                if report.found.len() < settings.limits.findings_max {
+                    report.found.extend(finding(verdict, &books.ours, theirs));
+                } else if report.found.len() == settings.limits.findings_max && report.is_complete {
+                    let detail = "more than are noted in a run; settle what is behind them";
+                    report.flaws.push(Flaw::new("findings", detail));
+                    report.is_complete = false;
+                }
+                None
+            }
+            Action::Arrived => {
+                verdict.theirs.first().and_then(|place| theirs.get(*place)).map(Some)
+            }
+            Action::NotArrived => Some(None),
+        };
+        if let (Some(their), Some(index), false) = (proof, verdict.ours, settings.dry_run) {
+            let proof = Proof { their, by: verdict.matched_by, settings };
+            proof.settle(store, &books.ours[index], &books.handles[index], report).await?;
+        }
+        done += 1;
+        progress(Progress::Acting { done, of });
+    }
+    Ok(())
+}
+
+/// Writes down what a person must look at.
+pub(super) async fn note(
+    findings: &dyn Findings,
+    source: &str,
+    seen_at: Timestamp,
+    report: &mut Report,
+) -> Result<(), StoreError> {
+    let found: &[NewFinding] = &report.found;
+    for found in found.chunks(NOTED_MAX) {
+        let noted = findings.note(source, found, seen_at).await?;
+        report.noted.add(&noted);
+    }
+    Ok(())
+}
+
+/// What the provider proves about an entry of ours.
+struct Proof<'a> {
+    /// What it has of it; nothing, if it is proven not to have happened.
+    their: Option<&'a Theirs>,
+    by: Option<MatchedBy>,
+    settings: &'a Settings,
+}
+
+impl Proof<'_> {
+    async fn settle(
+        &self,
+        store: &dyn Store,
+        our: &Ours,
+        handle: &Handle,
+        report: &mut Report,
+    ) -> Result<(), StoreError> {
+        let is_done = match (our.subject, handle, store.outbox()) {
+            (Subject::Message(number), Handle::Message(..), Some(outbox)) => {
+                self.settle_message(outbox, number, handle).await?
+            }
+            (Subject::Record(_), Handle::Record(record), _) => {
+                self.settle_record(store, record).await?
+            }
+            _ => return Ok(()),
+        };
+        *match (is_done, our.subject, self.their) {
+            (false, ..) => &mut report.moved,
+            (true, Subject::Message(_), Some(_)) => &mut report.delivered,
+            (true, Subject::Message(_), None) => &mut report.resent,
+            (true, Subject::Record(_), Some(_)) => &mut report.completed,
+            (true, Subject::Record(_), None) => &mut report.freed,
+        } += 1;
+        Ok(())
+    }
+
+    async fn settle_message(
+        &self,
+        outbox: &dyn Outbox,
+        number: MessageNumber,
+        handle: &Handle,
+    ) -> Result<bool, StoreError> {
+        let Handle::Message(seen, answers) = handle else { return Ok(false) };
+        let resolution = match self.their {
+            Some(their) => {
+                let receipt = Receipt { provider_id: Some(their.provider_id.clone()) };
+                let answer = answers.as_ref().map(|answers| answers.when_delivered(&receipt));
+                Resolution::Delivered { receipt, answer }
+            }
+            None => Resolution::NotDelivered,
+        };
+        let by = self.audit("delivered", "not delivered");
+        Ok(outbox.resolve(number, *seen, &resolution, &by).await? == Held::Yes)
+    }
+
+    async fn settle_record(&self, store: &dyn Store, record: &Record) -> Result<bool, StoreError> {
+        let Some(scope) = &self.settings.records else { return Ok(false) };
+        let settlement = match self.their {
+            Some(their) => Settlement::Happened {
+                outcome: scope.answer.outcome(&their.provider_id, &their.raw),
+                retention: scope.retention,
+            },
+            None => Settlement::NotHappened,
+        };
+        let by = self.audit("settle: happened", "settle: not happened");
+        Ok(match protocol::settle(store, record, settlement, Force::No, &by).await? {
+            Settled::Done => true,
+            Settled::Absent
+            | Settled::Moved
+            | Settled::AlreadyCompleted
+            | Settled::StillHeld(_) => false,
+        })
+    }
+
+    fn audit(&self, happened: &str, not_happened: &str) -> AuditEntry {
+        let actor = self.settings.actor();
+        let Some(their) = self.their else {
+            let reason = "the provider's complete account does not have it".to_owned();
+            return AuditEntry { actor, action: not_happened.to_owned(), reason };
+        };
+        let by = match self.by {
+            Some(MatchedBy::Key) => "key",
+            Some(MatchedBy::ProviderId) => "id",
+            Some(MatchedBy::Amount) | None => "amount and time",
+        };
+        let reason = format!("the provider has it as {}, matched by {by}", their.provider_id);
+        AuditEntry { actor, action: happened.to_owned(), reason }
+    }
+}

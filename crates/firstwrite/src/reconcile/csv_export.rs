@@ -1,0 +1,273 @@
+//! A provider's account as a file of CSV.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use csv::{ReaderBuilder, StringRecord, Trim};
+use firstwrite_core::BoxFuture;
+use firstwrite_core::reconcile::{Theirs, Window};
+
+use super::entry::{Reading, Texts, TimeForm};
+use super::{Flaw, Source, SourceError, SourcePage};
+
+/// An export as CSV with a line of names first (RFC 4180).
+///
+/// It is read anew for each run, on a thread of its own. A row that cannot be understood is reported with
+/// its line, and makes the account incomplete: then nothing is taken to be absent.
+///
+/// ```
+/// use firstwrite::reconcile::{CsvColumns, CsvExport};
+///
+/// let columns = CsvColumns {
+///     key: Some("idempotency_key".to_owned()),
+///     amount: Some("amount".to_owned()),
+///     currency: Some("currency".to_owned()),
+///     ..CsvColumns::new("id", "created_at")
+/// };
+/// let export = CsvExport::file("payments.csv", columns);
+/// # let _ = export;
+/// ```
+#[derive(Clone)]
+#[must_use = "an export is read by a run"]
+pub struct CsvExport {
+    open: Arc<Open>,
+    columns: CsvColumns,
+    delimiter: u8,
+    reading: Reading,
+    bytes_max: u64,
+    only: Option<(String, Vec<String>)>,
+}
+
+/// The names of the columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsvColumns {
+    /// What the provider calls it.
+    pub id: String,
+    /// The key it was made under.
+    pub key: Option<String>,
+    /// How much.
+    pub amount: Option<String>,
+    /// Of what.
+    pub currency: Option<String>,
+    /// When.
+    pub at: String,
+}
+
+type Open = dyn Fn() -> io::Result<Box<dyn Read + Send>> + Send + Sync;
+
+/// More flaws than this say no more.
+const FLAWS_MAX: usize = 1000;
+
+impl CsvColumns {
+    /// The two that every export must have.
+    pub fn new(id: &str, at: &str) -> Self {
+        Self { id: id.to_owned(), key: None, amount: None, currency: None, at: at.to_owned() }
+    }
+}
+
+impl CsvExport {
+    /// A million rows or two. A larger export is cut off there, and incomplete.
+    pub const BYTES_MAX_DEFAULT: u64 = 256 * 1024 * 1024;
+
+    /// The export in a file.
+    pub fn file(path: impl Into<PathBuf>, columns: CsvColumns) -> Self {
+        let path = path.into();
+        Self::reader(
+            move || File::open(&path).map(|file| Box::new(file) as Box<dyn Read + Send>),
+            columns,
+        )
+    }
+
+    /// The export that `open` opens, anew for each run.
+    pub fn reader(
+        open: impl Fn() -> io::Result<Box<dyn Read + Send>> + Send + Sync + 'static,
+        columns: CsvColumns,
+    ) -> Self {
+        Self {
+            open: Arc::new(open),
+            columns,
+            delimiter: b',',
+            reading: Reading::default(),
+            bytes_max: Self::BYTES_MAX_DEFAULT,
+            only: None,
+        }
+    }
+
+    /// What stands between fields; a comma unless set.
+    pub fn delimiter(mut self, delimiter: u8) -> Self {
+        self.delimiter = delimiter;
+        self
+    }
+
+    /// How times are written; RFC 3339 unless set.
+    pub fn times(mut self, form: TimeForm) -> Self {
+        self.reading.time = form;
+        self
+    }
+
+    /// Multiplies amounts by a power of ten: 2 where the export has euros and messages have cents. 0
+    /// unless set.
+    pub fn amount_power(mut self, power: i32) -> Self {
+        self.reading.amount_power = power;
+        self
+    }
+
+    /// Takes only rows that have one of `values` in `column`: an export may also have payments that
+    /// failed, which had no effect. All of them unless set.
+    pub fn only(mut self, column: &str, values: &[&str]) -> Self {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        self.only = Some((column.to_owned(), values));
+        self
+    }
+
+    /// How much is read of an export; 256 MiB unless set.
+    pub fn bytes_max(mut self, bytes: u64) -> Self {
+        self.bytes_max = bytes;
+        self
+    }
+
+    fn read(&self, window: Window) -> Result<SourcePage, SourceError> {
+        let unopened = |error| SourceError::new("the export cannot be opened").caused_by(error);
+        // One byte more tells whether it was cut off.
+        let mut bytes = (self.open)().map_err(unopened)?.take(self.bytes_max.saturating_add(1));
+        let mut reader =
+            ReaderBuilder::new().delimiter(self.delimiter).trim(Trim::All).from_reader(&mut bytes);
+        let unread = |error| SourceError::new("the export has no head").caused_by(error);
+        let head = reader.headers().map_err(unread)?.clone();
+        let places = Places::new(self, &head)?;
+        let mut page = SourcePage::default();
+        let mut row = StringRecord::new();
+        loop {
+            let line = reader.position().line();
+            let place = || format!("line {line}");
+            match reader.read_record(&mut row) {
+                Ok(false) => break,
+                Ok(true) => match self.entry(&places, &row) {
+                    Ok(Some(mut entry)) if window.contains(entry.at) => {
+                        entry.raw = as_json(&head, &row);
+                        page.entries.push(entry);
+                    }
+                    Ok(_) => {}
+                    Err(problem) => page.flaws.push(Flaw::new(place(), problem)),
+                },
+                Err(error) => {
+                    let is_over = matches!(error.kind(), csv::ErrorKind::Io(_));
+                    page.flaws.push(Flaw::new(place(), problem_of(&error)));
+                    if is_over {
+                        break;
+                    }
+                }
+            }
+            if page.flaws.len() >= FLAWS_MAX {
+                page.flaws.push(Flaw::new(place(), "too many flaws; the rest was not read"));
+                break;
+            }
+        }
+        drop(reader);
+        if bytes.limit() == 0 {
+            let detail = format!("longer than {} bytes; the rest was not read", self.bytes_max);
+            page.flaws.push(Flaw::new("the export", detail));
+        }
+        Ok(page)
+    }
+
+    /// The entry of a row; none if it had no effect.
+    fn entry(&self, places: &Places, row: &StringRecord) -> Result<Option<Theirs>, &'static str> {
+        if let (Some(place), Some((_, values))) = (places.only, &self.only)
+            && !values.iter().any(|value| row.get(place) == Some(value))
+        {
+            return Ok(None);
+        }
+        let field = |place: Option<usize>| place.and_then(|place| row.get(place));
+        let texts = Texts {
+            id: row.get(places.id),
+            key: field(places.key),
+            amount: field(places.amount),
+            currency: field(places.currency),
+            at: row.get(places.at),
+        };
+        self.reading.entry(texts, Bytes::new()).map(Some)
+    }
+}
+
+/// Where the columns stand.
+struct Places {
+    id: usize,
+    key: Option<usize>,
+    amount: Option<usize>,
+    currency: Option<usize>,
+    at: usize,
+    only: Option<usize>,
+}
+
+impl Places {
+    fn new(export: &CsvExport, head: &StringRecord) -> Result<Self, SourceError> {
+        let find = |name: &str| {
+            // Spreadsheets begin files with a mark of their encoding.
+            let is_it = |each: &str| each.trim_start_matches('\u{feff}') == name;
+            let place = head.iter().position(is_it);
+            place.ok_or_else(|| SourceError::new(format!("the export has no column `{name}`")))
+        };
+        let columns = &export.columns;
+        let optional = |name: &Option<String>| name.as_deref().map(find).transpose();
+        Ok(Self {
+            id: find(&columns.id)?,
+            key: optional(&columns.key)?,
+            amount: optional(&columns.amount)?,
+            currency: optional(&columns.currency)?,
+            at: find(&columns.at)?,
+            only: export.only.as_ref().map(|(name, _)| find(name)).transpose()?,
+        })
+    }
+}
+
+/// What is wrong, without what the row says.
+fn problem_of(error: &csv::Error) -> &'static str {
+    use csv::ErrorKind::{Io, UnequalLengths, Utf8};
+    let kind = error.kind();
+    if matches!(kind, Io(_)) {
+        "it cannot be read; the rest was not read"
+    } else if matches!(kind, Utf8 { .. }) {
+        "it is not UTF-8"
+    } else if matches!(kind, UnequalLengths { .. }) {
+        "it has more or fewer fields than the head"
+    } else {
+        "it is no row of CSV"
+    }
+}
+
+fn as_json(head: &StringRecord, row: &StringRecord) -> Bytes {
+    let members = head.iter().zip(row.iter());
+    let members: serde_json::Map<String, serde_json::Value> =
+        members.map(|(name, value)| (name.to_owned(), value.into())).collect();
+    Bytes::from(serde_json::Value::Object(members).to_string())
+}
+
+impl Source for CsvExport {
+    fn pull<'a>(
+        &'a self,
+        window: Window,
+        _cursor: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<SourcePage, SourceError>> {
+        let export = self.clone();
+        Box::pin(async move {
+            let reading = tokio::task::spawn_blocking(move || export.read(window));
+            reading.await.unwrap_or_else(|error| {
+                Err(SourceError::new("reading the export broke off").caused_by(error))
+            })
+        })
+    }
+}
+
+impl fmt::Debug for CsvExport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CsvExport").field("columns", &self.columns).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! Entries of an account, made of the texts they are given as. Nothing in them is trusted.
+
+use std::fmt;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use firstwrite_core::Timestamp;
+use firstwrite_core::reconcile::{Amount, Theirs};
+
+/// How a provider writes times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimeForm {
+    /// `2026-01-31T12:00:00Z`, with or without a fraction; `Z`, or a distance from it as `+01:00`.
+    #[default]
+    Rfc3339,
+    /// Whole seconds since 1970.
+    UnixSeconds,
+    /// Whole milliseconds since 1970.
+    UnixMillis,
+}
+
+/// The texts of an entry, as a source was given them. Empty ones are as good as none.
+#[derive(Clone, Copy, Default)]
+pub struct Texts<'t> {
+    /// What the provider calls it.
+    pub id: Option<&'t str>,
+    /// The key it was made under.
+    pub key: Option<&'t str>,
+    /// How much.
+    pub amount: Option<&'t str>,
+    /// Of what.
+    pub currency: Option<&'t str>,
+    /// When.
+    pub at: Option<&'t str>,
+}
+
+/// How a source reads texts into entries.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reading {
+    /// How times are written.
+    pub time: TimeForm,
+    /// What amounts are multiplied by, as a power of ten.
+    pub amount_power: i32,
+}
+
+/// What providers call things is short.
+const ID_BYTES_MAX: usize = 255;
+/// Longer than any code in use.
+const CURRENCY_BYTES_MAX: usize = 16;
+/// An entry is an answer's body at most.
+const RAW_BYTES_MAX: usize = 64 * 1024;
+
+impl Reading {
+    /// The entry, or what is wrong with it.
+    pub fn entry(self, texts: Texts<'_>, raw: Bytes) -> Result<Theirs, &'static str> {
+        let given = |text: Option<&str>| -> Option<String> {
+            text.filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let id = given(texts.id).ok_or("it has no id")?;
+        if id.len() > ID_BYTES_MAX || id.contains(char::is_control) {
+            return Err("its id is longer than 255 bytes, or has control characters in it");
+        }
+        let key = given(texts.key);
+        let currency = given(texts.currency);
+        if currency.as_ref().is_some_and(|currency| currency.len() > CURRENCY_BYTES_MAX) {
+            return Err("its currency is longer than 16 bytes");
+        }
+        let amount = match texts.amount.filter(|text| !text.is_empty()) {
+            Some(text) => {
+                // The cause is not kept: its text says no more than this one.
+                let Ok(amount) = Amount::parse(text) else {
+                    return Err("its amount is not a decimal number");
+                };
+                Some(amount.shifted(self.amount_power))
+            }
+            None => None,
+        };
+        let at = texts.at.ok_or("it has no time")?;
+        let at = self.time.parse(at).ok_or("its time cannot be read")?;
+        let raw = if raw.len() > RAW_BYTES_MAX { Bytes::new() } else { raw };
+        Ok(Theirs { provider_id: id, key, amount, currency, at, raw })
+    }
+}
+
+impl fmt::Debug for Texts<'_> {
+    /// Not the key: it is other people's data.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Texts")
+            .field("id", &self.id)
+            .field("amount", &self.amount)
+            .field("currency", &self.currency)
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TimeForm {
+    /// Reads a time.
+    pub fn parse(self, text: &str) -> Option<Timestamp> {
+        let whole = || text.parse::<i64>().ok().filter(|number| *number >= 0);
+        match self {
+            Self::UnixMillis => whole().map(Timestamp::from_millis),
+            Self::UnixSeconds => whole()?.checked_mul(1000).map(Timestamp::from_millis),
+            Self::Rfc3339 => rfc3339(text),
+        }
+    }
+
+    /// Writes a time.
+    pub fn write(self, at: Timestamp) -> String {
+        match self {
+            Self::UnixMillis => at.as_millis().to_string(),
+            Self::UnixSeconds => at.as_millis().div_euclid(1000).to_string(),
+            Self::Rfc3339 => humantime::format_rfc3339_millis(at.to_system_time()).to_string(),
+        }
+    }
+}
+
+fn rfc3339(text: &str) -> Option<Timestamp> {
+    let (local, east) = match text.len().checked_sub(6).and_then(|at| text.split_at_checked(at)) {
+        Some((local, offset)) if offset.starts_with(['+', '-']) && local.contains('T') => {
+            (local, offset_seconds(offset)?)
+        }
+        _ => (text.strip_suffix(['Z', 'z'])?, 0),
+    };
+    if !local.ends_with(|last: char| last.is_ascii_digit()) {
+        return None;
+    }
+    let time = humantime::parse_rfc3339(&format!("{local}Z")).ok()?;
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let millis = i64::try_from(since_epoch.as_millis()).ok()?;
+    Some(Timestamp::from_millis(millis - east * 1000))
+}
+
+/// `+01:30` in seconds.
+fn offset_seconds(text: &str) -> Option<i64> {
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    let (hours, minutes) = text.get(1..)?.split_once(':')?;
+    let number = |text: &str, max: i64| {
+        let is_number = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<i64>().ok().filter(|number| is_number && *number <= max)
+    };
+    Some(sign * (number(hours, 23)? * 3600 + number(minutes, 59)? * 60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_in_each_form() {
+        let noon = Timestamp::from_millis(1_769_860_800_250);
+        for (form, text) in [
+            (TimeForm::Rfc3339, "2026-01-31T12:00:00.250Z"),
+            (TimeForm::Rfc3339, "2026-01-31T12:00:00.25Z"),
+            (TimeForm::Rfc3339, "2026-01-31T13:30:00.250+01:30"),
+            (TimeForm::Rfc3339, "2026-01-31T07:00:00.25-05:00"),
+            (TimeForm::UnixMillis, "1769860800250"),
+        ] {
+            assert_eq!(form.parse(text), Some(noon), "{text}");
+        }
+        assert_eq!(
+            TimeForm::UnixSeconds.parse("1769860800").unwrap().as_millis(),
+            1_769_860_800_000
+        );
+        for form in [TimeForm::Rfc3339, TimeForm::UnixMillis] {
+            assert_eq!(form.parse(&form.write(noon)), Some(noon));
+        }
+        assert_eq!(TimeForm::UnixSeconds.write(noon), "1769860800");
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in [
+            "",
+            "yesterday",
+            "2026-01-31",
+            "2026-01-31T12:00:00",
+            "2026-01-31T12:00:00+1:00",
+            "2026-01-31T12:00:00+25:00",
+            "2026-01-31T12:00:00Z+01:00",
+            "ü026-01-31T12:00:00Z",
+        ] {
+            assert_eq!(TimeForm::Rfc3339.parse(text), None, "{text}");
+        }
+        for text in ["", "-1", "1.5", "99999999999999999999"] {
+            assert_eq!(TimeForm::UnixSeconds.parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_entry_needs_an_id_and_a_time_and_says_nothing_else_wrongly() {
+        let whole = Texts {
+            id: Some("pay_1"),
+            key: Some("k"),
+            amount: Some("12.50"),
+            currency: Some("EUR"),
+            at: Some("2026-01-31T12:00:00Z"),
+        };
+        let read =
+            |texts| Reading { amount_power: 2, ..Reading::default() }.entry(texts, Bytes::new());
+        let entry = read(whole).unwrap();
+        assert_eq!(entry.amount, Some("1250".parse().unwrap()));
+        let bare =
+            read(Texts { key: Some(""), amount: None, currency: Some(""), ..whole }).unwrap();
+        assert_eq!((bare.key, bare.amount, bare.currency), (None, None, None));
+        for (texts, problem) in [
+            (Texts { id: None, ..whole }, "no id"),
+            (Texts { id: Some(""), ..whole }, "no id"),
+            (Texts { id: Some("a\nb"), ..whole }, "control"),
+            (Texts { at: None, ..whole }, "no time"),
+            (Texts { at: Some("now"), ..whole }, "time cannot"),
+            (Texts { amount: Some("12,50"), ..whole }, "amount"),
+            (Texts { currency: Some("a whole lot of euros"), ..whole }, "currency"),
+        ] {
+            let refused = read(texts).unwrap_err();
+            assert!(refused.contains(problem), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A provider's account as a list by HTTP, page by page.
+
+mod settings;
+
+use std::fmt;
+
+use bytes::Bytes;
+use firstwrite_core::reconcile::{Theirs, Window};
+use firstwrite_core::{BoxFuture, Pointer};
+use http::Uri;
+use serde_json::value::RawValue;
+
+use super::entry::{Reading, Texts};
+use super::raw_json::{elements, text_at, value_at};
+use super::{Flaw, Source, SourceError, SourcePage};
+use crate::carrier::http::getting::{Getter, NotGot};
+use crate::percent;
+
+pub use settings::{HttpItems, HttpList};
+
+/// A list that is asked for page by page. Made by [`HttpList::build`].
+///
+/// An item that cannot be understood is reported, and makes the account incomplete: then nothing is taken
+/// to be absent.
+pub struct HttpListSource {
+    getter: Getter,
+    template: String,
+    items: HttpItems,
+    next: Next,
+    reading: Reading,
+    only: Option<(Pointer, Vec<String>)>,
+}
+
+/// How the next page is asked for.
+#[derive(Clone, Debug)]
+enum Next {
+    /// There is only one.
+    None,
+    /// By what stands here.
+    Cursor(Pointer),
+    /// By the id of the last item, while this is true.
+    LastId { more: Pointer },
+}
+
+/// A cursor is a place, not a document.
+const CURSOR_BYTES_MAX: usize = 4096;
+
+impl HttpListSource {
+    async fn page(&self, window: Window, cursor: Option<&str>) -> Result<SourcePage, SourceError> {
+        let url = self.url(window, cursor)?;
+        let body = self.getter.get(url).await.map_err(|not_got| {
+            let NotGot { detail, is_transient, retry_after } = not_got;
+            let error = if is_transient {
+                SourceError::transient(detail)
+            } else {
+                SourceError::new(detail)
+            };
+            error.retry_after(retry_after)
+        })?;
+        self.read(&body)
+    }
+
+    fn url(&self, window: Window, cursor: Option<&str>) -> Result<Uri, SourceError> {
+        let url = match cursor {
+            Some(cursor) => self.template.replace("{cursor}", &percent::encode(cursor)),
+            None => settings::without_cursor(&self.template),
+        };
+        let url = [("{from}", window.from), ("{until}", window.until)]
+            .iter()
+            .fold(url, |url, (place, at)| {
+                url.replace(place, &percent::encode(&self.reading.time.write(*at)))
+            });
+        url.parse().map_err(|error| SourceError::new("the page has no URL").caused_by(error))
+    }
+
+    fn read(&self, body: &Bytes) -> Result<SourcePage, SourceError> {
+        // The cause is not kept: it may quote the body.
+        let Ok(json) = serde_json::from_slice::<&RawValue>(body) else {
+            return Err(SourceError::transient("its answer is not JSON"));
+        };
+        let list = &self.items.list;
+        let Some(items) = value_at(json, list).and_then(elements) else {
+            let detail = format!("its answer has no array at {:?}", list.as_str());
+            return Err(SourceError::new(detail));
+        };
+        let mut page = SourcePage::default();
+        for (index, item) in items.iter().enumerate() {
+            match self.entry(item) {
+                Ok(Some(entry)) => page.entries.push(entry),
+                Ok(None) => {}
+                Err(problem) => page.flaws.push(Flaw::new(format!("item {index}"), problem)),
+            }
+        }
+        page.next = self.next(json, items.last().copied())?;
+        Ok(page)
+    }
+
+    /// The entry of an item; none if it had no effect.
+    fn entry(&self, item: &RawValue) -> Result<Option<Theirs>, &'static str> {
+        let text = |pointer: Option<&Pointer>| {
+            text_at(item, pointer).map_err(|()| "it has something else where a text should be")
+        };
+        if let Some((pointer, values)) = &self.only {
+            let found = text(Some(pointer))?;
+            if !values.iter().any(|value| found.as_deref() == Some(value)) {
+                return Ok(None);
+            }
+        }
+        let HttpItems { id, key, amount, currency, at, .. } = &self.items;
+        let (id, at) = (text(Some(id))?, text(Some(at))?);
+        let (key, amount, currency) =
+            (text(key.as_ref())?, text(amount.as_ref())?, text(currency.as_ref())?);
+        let texts = Texts {
+            id: id.as_deref(),
+            key: key.as_deref(),
+            amount: amount.as_deref(),
+            currency: currency.as_deref(),
+            at: at.as_deref(),
+        };
+        // A copy: an entry that is kept must not keep its page.
+        let raw = Bytes::copy_from_slice(item.get().as_bytes());
+        self.reading.entry(texts, raw).map(Some)
+    }
+
+    fn next(
+        &self,
+        json: &RawValue,
+        last: Option<&RawValue>,
+    ) -> Result<Option<String>, SourceError> {
+        let unclear = || SourceError::new("its answer does not say where the next page is");
+        let cursor = match &self.next {
+            Next::None => return Ok(None),
+            Next::Cursor(pointer) => text_at(json, Some(pointer)).map_err(|()| unclear())?,
+            Next::LastId { more } => match value_at(json, more).map(RawValue::get) {
+                Some("true") => {
+                    let id = last.map(|last| text_at(last, Some(&self.items.id)));
+                    Some(id.and_then(Result::ok).flatten().ok_or_else(unclear)?)
+                }
+                Some("false" | "null") | None => None,
+                Some(_) => return Err(unclear()),
+            },
+        };
+        match cursor.filter(|cursor| !cursor.is_empty()) {
+            Some(cursor) if cursor.len() > CURSOR_BYTES_MAX => Err(unclear()),
+            cursor => Ok(cursor.map(std::borrow::Cow::into_owned)),
+        }
+    }
+}
+
+impl Source for HttpListSource {
+    fn pull<'a>(
+        &'a self,
+        window: Window,
+        cursor: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<SourcePage, SourceError>> {
+        Box::pin(self.page(window, cursor))
+    }
+}
+
+impl fmt::Debug for HttpListSource {
+    /// Without the URL, which may have a secret in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpListSource").field("items", &self.items).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! Settings of a list by HTTP, each with its default, and what they must hold to.
+
+use std::fmt;
+use std::time::Duration;
+
+use firstwrite_core::Pointer;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{HttpListSource, Next};
+use crate::carrier::http::getting::{GetSettings, Getter, check};
+use crate::carrier::http::{HttpDestination, HttpDestinationError, Network};
+use crate::reconcile::entry::{Reading, TimeForm};
+
+/// Where a provider lists what it did, and how the list is read.
+///
+/// Each method sets one thing and says what it is otherwise; [`build`](Self::build) checks the whole.
+///
+/// ```
+/// use firstwrite::reconcile::{HttpItems, HttpList};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let items = HttpItems {
+///     key: Some("/idempotency_key".parse()?),
+///     amount: Some("/amount".parse()?),
+///     currency: Some("/currency".parse()?),
+///     ..HttpItems::new("/data".parse()?, "/id".parse()?, "/created_at".parse()?)
+/// };
+/// let url = "http://api.example.com/v1/payments?from={from}&until={until}&after={cursor}";
+/// let list = HttpList::new(url, items).next_cursor("/next".parse()?).build()?;
+/// # let _ = list;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "settings do nothing until they are built"]
+pub struct HttpList {
+    template: String,
+    items: HttpItems,
+    next: Next,
+    reading: Reading,
+    only: Option<(Pointer, Vec<String>)>,
+    get: GetSettings,
+}
+
+/// Where in a page its items stand, and what is where in an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpItems {
+    /// The array of items, seen from the page. All others are seen from the item.
+    pub list: Pointer,
+    /// What the provider calls it: a text or a whole number.
+    pub id: Pointer,
+    /// The key it was made under.
+    pub key: Option<Pointer>,
+    /// How much: a text or a number, taken digit for digit.
+    pub amount: Option<Pointer>,
+    /// Of what.
+    pub currency: Option<Pointer>,
+    /// When.
+    pub at: Pointer,
+}
+
+impl HttpItems {
+    /// The three that every list must have.
+    pub fn new(list: Pointer, id: Pointer, at: Pointer) -> Self {
+        Self { list, id, key: None, amount: None, currency: None, at }
+    }
+}
+
+impl HttpList {
+    /// A page of a thousand payments, each a few kilobytes.
+    pub const PAGE_BYTES_MAX_DEFAULT: usize = 16 * 1024 * 1024;
+
+    /// In `url_template`, `{from}` and `{until}` are replaced by the beginning and the end of the window,
+    /// and `{cursor}` by what leads to the next page; a parameter of the query that has `{cursor}` in it
+    /// is left out for the first page.
+    pub fn new(url_template: &str, items: HttpItems) -> Self {
+        Self {
+            template: url_template.to_owned(),
+            items,
+            next: Next::None,
+            reading: Reading::default(),
+            only: None,
+            get: GetSettings {
+                timeout: HttpDestination::TIMEOUT_DEFAULT,
+                connect_timeout: HttpDestination::CONNECT_TIMEOUT_DEFAULT,
+                headers: HeaderMap::new(),
+                answer_bytes_max: Self::PAGE_BYTES_MAX_DEFAULT,
+                allowed_networks: Vec::new(),
+                root_certificates: Vec::new(),
+            },
+        }
+    }
+
+    /// Where in a page the cursor of the next one stands: null or nothing in the last. The list is one
+    /// page unless set.
+    pub fn next_cursor(mut self, pointer: Pointer) -> Self {
+        self.next = Next::Cursor(pointer);
+        self
+    }
+
+    /// The cursor is the id of a page's last item, and there are more pages while `more` is true.
+    pub fn next_by_last_id(mut self, more: Pointer) -> Self {
+        self.next = Next::LastId { more };
+        self
+    }
+
+    /// How times are written, in items and in the URL; RFC 3339 unless set.
+    pub fn times(mut self, form: TimeForm) -> Self {
+        self.reading.time = form;
+        self
+    }
+
+    /// Multiplies amounts by a power of ten: 2 where the list has euros and messages have cents. 0 unless
+    /// set.
+    pub fn amount_power(mut self, power: i32) -> Self {
+        self.reading.amount_power = power;
+        self
+    }
+
+    /// Takes only items that have one of `values` at `pointer`: a list may also have payments that
+    /// failed, which had no effect. All of them unless set.
+    pub fn only(mut self, pointer: Pointer, values: &[&str]) -> Self {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        self.only = Some((pointer, values));
+        self
+    }
+
+    /// Adds a header to every request. Every value is treated as a secret.
+    pub fn header(mut self, name: HeaderName, mut value: HeaderValue) -> Self {
+        value.set_sensitive(true);
+        self.get.headers.append(name, value);
+        self
+    }
+
+    /// How long one page may take; 30 seconds unless set.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.get.timeout = timeout;
+        self
+    }
+
+    /// How long a page may be; 16 MiB unless set.
+    pub fn page_bytes_max(mut self, bytes: usize) -> Self {
+        self.get.answer_bytes_max = bytes;
+        self
+    }
+
+    /// Lets the list be asked for at addresses of `network` although they are not public. None unless
+    /// set.
+    pub fn allow_network(mut self, network: Network) -> Self {
+        self.get.allowed_networks.push(network);
+        self
+    }
+
+    /// Certificates (PEM) to trust besides those of the platform. None unless set.
+    pub fn root_certificates(mut self, pem: &[u8]) -> Self {
+        self.get.root_certificates = pem.to_vec();
+        self
+    }
+
+    /// Checks the settings and makes the source.
+    pub fn build(self) -> Result<HttpListSource, HttpDestinationError> {
+        // A name that no template has by chance, and that is the same encoded or not.
+        const MARK: &str = "firstwrite-stands-here";
+        let filled = ["{from}", "{until}", "{cursor}"]
+            .iter()
+            .fold(self.template.clone(), |url, place| url.replace(place, MARK));
+        let uri = check(&filled, "the list's URL")?;
+        if uri.authority().is_some_and(|authority| authority.as_str().contains(MARK)) {
+            return Err(HttpDestinationError::new("the list's host does not depend on the page"));
+        }
+        let in_query = self
+            .template
+            .split_once('?')
+            .is_some_and(|(path, query)| query.contains("{cursor}") && !path.contains("{cursor}"));
+        let has_cursor = self.template.contains("{cursor}");
+        let has_pages = !matches!(self.next, Next::None);
+        if has_pages != has_cursor || (has_cursor && !in_query) {
+            return Err(HttpDestinationError::new(
+                "a list of several pages has {cursor} in its URL's query, and no other has",
+            ));
+        }
+        let is_https = uri.scheme_str() == Some("https");
+        Ok(HttpListSource {
+            getter: Getter::new(self.get, is_https)?,
+            template: self.template,
+            items: self.items,
+            next: self.next,
+            reading: self.reading,
+            only: self.only,
+        })
+    }
+}
+
+/// The URL of the first page.
+pub(super) fn without_cursor(template: &str) -> String {
+    let Some((path, query)) = template.split_once('?') else { return template.to_owned() };
+    let parameters: Vec<&str> =
+        query.split('&').filter(|parameter| !parameter.contains("{cursor}")).collect();
+    if parameters.is_empty() {
+        return path.to_owned();
+    }
+    format!("{path}?{}", parameters.join("&"))
+}
+
+impl fmt::Debug for HttpList {
+    /// Without what may be a secret: the URL and headers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpList")
+            .field("items", &self.items)
+            .field("next", &self.next)
+            .field("allowed_networks", &self.get.allowed_networks)
+            .finish_non_exhaustive()
+    }
+}

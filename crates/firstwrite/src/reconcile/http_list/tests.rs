@@ -1,0 +1,113 @@
+//! URLs and pages; the real thing is asked in `tests/reconcile`.
+
+use firstwrite_core::Timestamp;
+
+use super::*;
+
+const URL: &str = "http://127.0.0.1:1/v1/payments?from={from}&until={until}&after={cursor}";
+
+fn items() -> HttpItems {
+    HttpItems {
+        key: Some("/key".parse().unwrap()),
+        amount: Some("/amount".parse().unwrap()),
+        currency: Some("/currency".parse().unwrap()),
+        ..HttpItems::new("/data".parse().unwrap(), "/id".parse().unwrap(), "/at".parse().unwrap())
+    }
+}
+
+fn list() -> HttpList {
+    HttpList::new(URL, items()).next_cursor("/next".parse().unwrap())
+}
+
+fn read(list: HttpList, body: &'static str) -> Result<SourcePage, SourceError> {
+    list.build().unwrap().read(&Bytes::from_static(body.as_bytes()))
+}
+
+#[test]
+fn the_window_and_the_cursor_are_put_into_the_url() {
+    let source = list().build().unwrap();
+    let window = Window { from: Timestamp::EPOCH, until: Timestamp::from_millis(1500) };
+    let url = |cursor| source.url(window, cursor).unwrap().to_string();
+    let first = "http://127.0.0.1:1/v1/payments?from=1970-01-01T00%3A00%3A00.000Z\
+                 &until=1970-01-01T00%3A00%3A01.500Z";
+    assert_eq!(url(None), first);
+    assert_eq!(url(Some("a&b={from}")), format!("{first}&after=a%26b%3D%7Bfrom%7D"));
+}
+
+#[test]
+fn items_are_read_and_amounts_digit_for_digit() {
+    let page = read(
+        list(),
+        r#"{"data":[{"id":7,"key":"k1","amount":0.1000000000000000055,"currency":"EUR","at":"1970-01-01T00:00:01Z"},
+                    {"id":"b","key":null,"amount":"12.50","at":"1970-01-01T00:00:01Z","x":{"y":[]}}],"next":"c2"}"#,
+    )
+    .unwrap();
+    assert_eq!(page.next.as_deref(), Some("c2"));
+    let [first, second] = &page.entries[..] else { panic!("{page:?}") };
+    assert_eq!(first.provider_id, "7");
+    assert_eq!(first.amount, Some("0.1000000000000000055".parse().unwrap()));
+    assert_ne!(first.amount, Some("0.1".parse().unwrap()));
+    assert_eq!((&second.key, &second.currency), (&None, &None));
+    assert!(second.raw.ends_with(b"\"x\":{\"y\":[]}}"));
+}
+
+#[test]
+fn an_item_that_cannot_be_understood_is_a_flaw() {
+    let page = read(
+        list(),
+        r#"{"data":[{"id":"a"},{"id":{},"at":"1970-01-01T00:00:01Z"},17,
+                    {"id":"d","amount":true,"at":"1970-01-01T00:00:01Z"},
+                    {"id":"e","amount":"secret","at":"1970-01-01T00:00:01Z"}]}"#,
+    )
+    .unwrap();
+    assert!(page.entries.is_empty());
+    let flaws: Vec<String> = page.flaws.iter().map(ToString::to_string).collect();
+    assert_eq!(flaws.len(), 5);
+    assert_eq!(flaws[0], "item 0: it has no time");
+    assert!(!flaws.join("").contains("secret"));
+}
+
+#[test]
+fn a_page_that_cannot_be_understood_is_an_error() {
+    for body in ["", "<html>", "{}", r#"{"data":{}}"#, r#"{"data":[],"next":{}}"#] {
+        assert!(read(list(), body).is_err(), "{body}");
+    }
+    for body in [r#"{"data":[]}"#, r#"{"data":[],"next":null}"#, r#"{"data":[],"next":""}"#] {
+        assert_eq!(read(list(), body).unwrap().next, None, "{body}");
+    }
+}
+
+#[test]
+fn a_page_can_go_on_behind_its_last_item() {
+    let list = || HttpList::new(URL, items()).next_by_last_id("/has_more".parse().unwrap());
+    let more = r#"{"data":[{"id":"a","at":"1970-01-01T00:00:01Z"},{"id":"b","at":"1970-01-01T00:00:01Z"}],"has_more":true}"#;
+    assert_eq!(read(list(), more).unwrap().next.as_deref(), Some("b"));
+    let last = r#"{"data":[{"id":"a","at":"1970-01-01T00:00:01Z"}],"has_more":false}"#;
+    assert_eq!(read(list(), last).unwrap().next, None);
+    assert!(read(list(), r#"{"data":[],"has_more":true}"#).is_err());
+}
+
+#[test]
+fn items_without_effect_are_passed_over() {
+    let list = list().only("/status".parse().unwrap(), &["paid"]);
+    let body = r#"{"data":[{"id":"a","status":"failed"},{"id":"b","status":"paid","at":"1970-01-01T00:00:01Z"}]}"#;
+    let page = read(list, body).unwrap();
+    assert_eq!((page.entries.len(), page.flaws.len()), (1, 0));
+}
+
+#[test]
+fn settings_that_cannot_hold_are_refused() {
+    for url in [
+        "payments",
+        "ftp://example.com/{cursor}",
+        "http://{cursor}.example.com/?a={cursor}",
+        "http://u:p@example.com/?a={cursor}",
+        "http://example.com/{cursor}",
+        "http://example.com/?from={from}",
+    ] {
+        let list = HttpList::new(url, items()).next_cursor("/next".parse().unwrap());
+        assert!(list.build().is_err(), "{url}");
+    }
+    assert!(HttpList::new(URL, items()).build().is_err(), "a cursor, and no word of where it is");
+    assert!(list().timeout(std::time::Duration::ZERO).build().is_err());
+}

@@ -1,0 +1,107 @@
+//! Reading a source to its end, or to a limit.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use firstwrite_core::reconcile::{Theirs, Window};
+use tokio::time::sleep;
+
+use super::report::Read;
+use super::settings::Limits;
+use super::{Flaw, Progress, Source, SourceError, SourcePage};
+
+/// What was read of a source.
+pub(super) struct Pulled {
+    pub(super) theirs: Vec<Theirs>,
+    pub(super) page_count: usize,
+    /// Why it is not whole, the first of it; whole if there are none.
+    pub(super) flaws: Vec<Flaw>,
+}
+
+/// More than these say no more.
+const FLAWS_MAX: usize = 100;
+
+/// What a provider asks for with `Retry-After` is granted up to here.
+const PAUSE_MAX: Duration = Duration::from_mins(2);
+
+/// Reads every page of `window`.
+///
+/// A page that cannot be had ends the reading, not the run: what was read of the account is true all the
+/// same.
+pub(super) async fn pull(
+    source: &dyn Source,
+    window: Window,
+    limits: &Limits,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Pulled {
+    let mut pulled = Pulled { theirs: Vec::new(), page_count: 0, flaws: Vec::new() };
+    let mut cursors: HashSet<String> = HashSet::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let place = || format!("page {}", pulled.page_count + 1);
+        let SourcePage { entries, flaws, next } =
+            match page(source, window, cursor.as_deref(), limits).await {
+                Ok(page) => page,
+                Err(error) => {
+                    let flaw = Flaw::new(place(), error.to_string());
+                    pulled.flaw(flaw);
+                    return pulled;
+                }
+            };
+        let place = place();
+        pulled.page_count += 1;
+        pulled.theirs.extend(entries);
+        for flaw in flaws {
+            pulled.flaw(Flaw::new(format!("{place}, {}", flaw.place), flaw.detail));
+        }
+        progress(Progress::Pulling(Read {
+            pages: pulled.page_count,
+            theirs: pulled.theirs.len(),
+            ours: 0,
+        }));
+        let Some(next) = next else { return pulled };
+        let end = if pulled.page_count >= limits.pages_max {
+            Some("there are more pages than are read in a run; choose a shorter window")
+        } else if pulled.theirs.len() >= limits.entries_max {
+            Some("there are more entries than are read in a run; choose a shorter window")
+        } else if !cursors.insert(next.clone()) {
+            Some("the page after it has come before: the list goes in circles")
+        } else {
+            None
+        };
+        if let Some(end) = end {
+            pulled.flaw(Flaw::new(place, end));
+            return pulled;
+        }
+        cursor = Some(next);
+    }
+}
+
+/// One page, patiently.
+async fn page(
+    source: &dyn Source,
+    window: Window,
+    cursor: Option<&str>,
+    limits: &Limits,
+) -> Result<SourcePage, SourceError> {
+    let mut pause = limits.pause_first;
+    for _ in 1..limits.tries_max {
+        match source.pull(window, cursor).await {
+            Err(error) if error.is_transient() => {
+                tracing::debug!(%error, "a page is asked for again");
+                sleep(pause.max(error.asked_pause().unwrap_or_default()).min(PAUSE_MAX)).await;
+                pause = pause.saturating_mul(2);
+            }
+            ended => return ended,
+        }
+    }
+    source.pull(window, cursor).await
+}
+
+impl Pulled {
+    fn flaw(&mut self, flaw: Flaw) {
+        if self.flaws.len() < FLAWS_MAX {
+            self.flaws.push(flaw);
+        }
+    }
+}

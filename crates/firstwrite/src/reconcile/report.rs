@@ -1,0 +1,131 @@
+//! What a run did.
+
+use firstwrite_core::findings::{NewFinding, Noted};
+use firstwrite_core::reconcile::{Class, Verdict, Window};
+
+use super::Flaw;
+
+/// What a run saw and did.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The time of which the provider gave account.
+    pub window: Window,
+    /// Whether everything was read and understood. If not, nothing was taken to be absent, and the next
+    /// run looks at the same time again.
+    pub is_complete: bool,
+    /// What could not be read or understood, the first of it.
+    pub flaws: Vec<Flaw>,
+    /// How much was read.
+    pub read: Read,
+    /// What was said of the entries.
+    pub classes: ClassCounts,
+    /// Messages that are delivered now, on the provider's word.
+    pub delivered: usize,
+    /// Messages that are sent again, because the provider does not have them.
+    pub resent: usize,
+    /// Uncertain requests that are completed now, on the provider's word.
+    pub completed: usize,
+    /// Uncertain requests whose keys are free, because the provider does not have them.
+    pub freed: usize,
+    /// What had moved on by itself before it could be settled.
+    pub moved: usize,
+    /// What a person must look at.
+    pub found: Vec<NewFinding>,
+    /// How many of these are new, known, open again, or closed already.
+    pub noted: NotedCounts,
+}
+
+/// How much was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// Pages of the source.
+    pub pages: usize,
+    /// Entries of the source.
+    pub theirs: usize,
+    /// Messages and requests of ours.
+    pub ours: usize,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The source is being read.
+    Pulling(Read),
+    /// Our own books are being read.
+    Reading(Read),
+    /// Everything is compared, and gave so many verdicts.
+    Compared(usize),
+    /// So many of them have been acted on.
+    Acting {
+        /// So many.
+        done: usize,
+        /// Of so many.
+        of: usize,
+    },
+}
+
+/// How many entries are of each class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounts {
+    /// Both have it, and agree.
+    pub matched: usize,
+    /// Both have it, and do not agree.
+    pub differs: usize,
+    /// The provider did more than once what was asked for once.
+    pub duplicate: usize,
+    /// Nobody here asked for it.
+    pub missing_here: usize,
+    /// It arrived, and is not there.
+    pub missing_there: usize,
+    /// Nobody knows whether it arrived, and something like it is there.
+    pub likely: usize,
+    /// It is not there, and nobody says that it should be.
+    pub absent: usize,
+    /// It is too early to tell.
+    pub late: usize,
+}
+
+/// What became of findings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotedCounts {
+    /// Found for the first time.
+    pub new: usize,
+    /// Open already.
+    pub known: usize,
+    /// Had been closed, and are open again.
+    pub reopened: usize,
+    /// Are closed, and stay so.
+    pub closed: usize,
+}
+
+impl ClassCounts {
+    pub(super) fn of(verdicts: &[Verdict]) -> Self {
+        let mut counts = Self::default();
+        for verdict in verdicts {
+            *match verdict.class {
+                Class::Matched => &mut counts.matched,
+                Class::Differs => &mut counts.differs,
+                Class::Duplicate => &mut counts.duplicate,
+                Class::MissingHere => &mut counts.missing_here,
+                Class::MissingThere => &mut counts.missing_there,
+                Class::Likely => &mut counts.likely,
+                Class::Absent => &mut counts.absent,
+                Class::Late => &mut counts.late,
+            } += 1;
+        }
+        counts
+    }
+}
+
+impl NotedCounts {
+    pub(super) fn add(&mut self, noted: &[Noted]) {
+        for noted in noted {
+            *match noted {
+                Noted::New(_) => &mut self.new,
+                Noted::Known(_) => &mut self.known,
+                Noted::Reopened(_) => &mut self.reopened,
+                Noted::Closed(_) => &mut self.closed,
+            } += 1;
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What is compared with a source, and within which limits.
+
+use std::fmt;
+use std::time::Duration;
+
+use firstwrite_core::reconcile::{AnswerTemplate, Rules};
+use firstwrite_core::{Message, Pointer, Policy, Retention, Tenant};
+
+/// How our books are compared with one source.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The source's name: findings and audit entries bear it. 1 to 64 visible characters without a colon.
+    pub source: String,
+    /// The messages it gives account of.
+    pub messages: Option<MessageScope>,
+    /// The requests it gives account of whose handlers called the provider themselves.
+    pub records: Option<RecordScope>,
+    /// Only this tenant's, where tenants have accounts of their own. Everybody's unless set.
+    pub tenant: Option<Tenant>,
+    /// How entries are matched and judged.
+    pub rules: Rules,
+    /// How much is read at most.
+    pub limits: Limits,
+    /// Looks, and neither settles nor notes anything.
+    pub dry_run: bool,
+}
+
+/// Which messages a source gives account of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageScope {
+    /// Those to this destination.
+    pub destination: String,
+    /// Only those of these steps, if there are any: a list of payments says nothing about refunds.
+    pub steps: Vec<String>,
+    /// Where in a payload the amount stands.
+    pub amount: Option<Pointer>,
+    /// Where in a payload the currency stands.
+    pub currency: Option<Pointer>,
+}
+
+/// Which requests a source gives account of.
+///
+/// Their handlers ran in reserved mode and called the provider under the wire key of a step
+/// ([`crate::Attempt::wire_key`]). Every request of these operations that was answered with success did
+/// this step, and no other has an effect: whatever the source does not have of a request that is
+/// uncertain is free to run again.
+#[derive(Clone, Debug)]
+pub struct RecordScope {
+    /// The step under whose key the handlers call.
+    pub step: String,
+    /// The operations, as records have them: `POST /payments`.
+    pub operations: Vec<String>,
+    /// What a client is answered with whose request is proven to have been carried out.
+    pub answer: AnswerTemplate,
+    /// How long that answer is kept, as the operations' policy has it. What the source has of requests
+    /// older than this is not judged: their records may be gone.
+    pub retention: Retention,
+    /// The longest an attempt can take until it has had its effect.
+    pub attempt_max: Duration,
+}
+
+/// How much is read at most, and how patiently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Pages of a source.
+    pub pages_max: usize,
+    /// Entries of a source, and as many of ours.
+    pub entries_max: usize,
+    /// Findings of one run.
+    pub findings_max: usize,
+    /// How often a page is asked for that cannot be had.
+    pub tries_max: u32,
+    /// How long to wait with the second try; twice as long with each further one.
+    pub pause_first: Duration,
+    /// How much earlier than a window our messages are read: so long one can have waited to be sent.
+    pub read_back: Duration,
+    /// How far back a scheduled run looks at most.
+    pub reach_back_max: Duration,
+}
+
+/// Settings that cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettingsError(&'static str);
+
+impl Settings {
+    /// Compares messages to `destination` with the source of this name.
+    pub fn new(source: &str, destination: &str) -> Self {
+        Self {
+            source: source.to_owned(),
+            messages: Some(MessageScope {
+                destination: destination.to_owned(),
+                steps: Vec::new(),
+                amount: None,
+                currency: None,
+            }),
+            records: None,
+            tenant: None,
+            rules: Rules::default(),
+            limits: Limits::default(),
+            dry_run: false,
+        }
+    }
+
+    /// Says whether the settings can hold.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if !Message::is_name(&self.source) {
+            return Err(SettingsError(
+                "a source's name is 1 to 64 visible characters without a colon",
+            ));
+        }
+        if self.messages.is_none() && self.records.is_none() {
+            return Err(SettingsError("a source is compared with messages, records or both"));
+        }
+        if let Some(records) = &self.records {
+            if !Message::is_name(&records.step) {
+                return Err(SettingsError("a step is 1 to 64 visible characters without a colon"));
+            }
+            // Without them, uncertain requests would be freed that have nothing to do with it.
+            if records.operations.is_empty() {
+                return Err(SettingsError("say which operations the source gives account of"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who settles what is proven.
+    pub(super) fn actor(&self) -> String {
+        format!("reconcile {}", self.source)
+    }
+}
+
+impl RecordScope {
+    /// Longer than any request should take. Whoever lets handlers run longer must say so.
+    pub const ATTEMPT_MAX: Duration = Duration::from_hours(1);
+
+    /// Requests of `operation` whose handlers call under the key of `step`, kept as by default.
+    pub fn new(step: &str, operation: &str, answer: AnswerTemplate) -> Self {
+        Self {
+            step: step.to_owned(),
+            operations: vec![operation.to_owned()],
+            answer,
+            retention: Policy::default().retention(),
+            attempt_max: Self::ATTEMPT_MAX,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // A hundred items on a page is what most providers give.
+            pages_max: 10_000,
+            // About half a gigabyte, if entries are a kilobyte.
+            entries_max: 500_000,
+            // Nobody looks into more; and something else is wrong then.
+            findings_max: 10_000,
+            tries_max: 5,
+            pause_first: Duration::from_secs(1),
+            // A weekend.
+            read_back: Duration::from_hours(72),
+            reach_back_max: Duration::from_hours(30 * 24),
+        }
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_hold_are_refused() {
+        let good = Settings::new("provider", "provider");
+        assert_eq!(good.check(), Ok(()));
+        assert!(Settings::new("a b", "provider").check().is_err());
+        assert!(Settings { messages: None, ..good.clone() }.check().is_err());
+        let scope = RecordScope::new("charge", "POST /payments", AnswerTemplate::created("{}"));
+        let with = |scope: RecordScope| Settings { records: Some(scope), ..good.clone() };
+        assert_eq!(with(scope.clone()).check(), Ok(()));
+        assert!(with(RecordScope { operations: Vec::new(), ..scope.clone() }).check().is_err());
+        assert!(with(RecordScope { step: "a:b".to_owned(), ..scope }).check().is_err());
+    }
+}

@@ -1,0 +1,197 @@
+//! Deliver: claim messages that are due, hand each to its destination, and settle how that ended.
+//!
+//! One task claims and settles; each delivery runs in a task of its own. Whatever ends while a commit
+//! is under way is written with the next one, and a claim takes as much as there are free slots, so
+//! batches form by themselves and an idle worker adds no delay. No transaction is open while a
+//! destination is spoken to.
+
+mod errand;
+mod lane;
+mod round;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::outbox::{Carrier, Terms};
+use firstwrite_core::{Message, Store, StoreError};
+use tokio::sync::watch;
+
+use round::Round;
+
+/// A destination: its name, what it declares, and who carries messages there.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    name: String,
+    terms: Terms,
+    carrier: Arc<dyn Carrier>,
+}
+
+/// Delivers the messages of a store to the destinations it knows.
+#[derive(Clone)]
+pub struct Deliver {
+    store: Arc<dyn Store>,
+    destinations: Arc<[Destination]>,
+    slot_count: usize,
+    claim_max: usize,
+}
+
+/// Destinations that cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeliverError {
+    /// The store keeps no messages.
+    NoOutbox,
+    /// Two destinations have this name.
+    TwoOfOneName(String),
+    /// No message can go to a destination of this name.
+    NotAName(String),
+}
+
+/// How the deliveries of a turn ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeliveredCounts {
+    /// Messages that arrived.
+    pub delivered: usize,
+    /// Messages that are due again later.
+    pub waiting: usize,
+    /// Messages that are held: whether they arrived nobody knows.
+    pub unknown: usize,
+    /// Messages that became dead letters.
+    pub dead: usize,
+    /// Claims that somebody else had taken over before they were settled.
+    pub lost: usize,
+}
+
+/// How often messages are looked for when nobody says that there are some.
+pub const DELIVER_EVERY: Duration = Duration::from_secs(1);
+/// Deliveries of one worker at a time: enough to keep dozens of slow destinations busy, few enough that
+/// their payloads fit into memory (256 MiB at the very most).
+pub const SLOT_COUNT: usize = 256;
+
+impl Destination {
+    /// A destination by the name that messages give.
+    pub fn new(name: impl Into<String>, terms: Terms, carrier: Arc<dyn Carrier>) -> Self {
+        Self { name: name.into(), terms, carrier }
+    }
+
+    /// The name that messages give.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it declares.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+}
+
+impl Deliver {
+    /// Delivers what `store` holds for `destinations`. Messages to others wait.
+    pub fn new(
+        store: Arc<dyn Store>,
+        destinations: Vec<Destination>,
+    ) -> Result<Self, DeliverError> {
+        if store.outbox().is_none() {
+            return Err(DeliverError::NoOutbox);
+        }
+        let mut names: Vec<&str> = destinations.iter().map(Destination::name).collect();
+        if let Some(name) = names.iter().find(|name| !Message::is_name(name)) {
+            return Err(DeliverError::NotAName((*name).to_owned()));
+        }
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(DeliverError::TwoOfOneName(twice[0].to_owned()));
+        }
+        Ok(Self {
+            store,
+            destinations: destinations.into(),
+            slot_count: SLOT_COUNT,
+            claim_max: usize::MAX,
+        })
+    }
+
+    /// Sets how many deliveries may be under way at a time.
+    #[must_use]
+    pub fn slot_count(mut self, slot_count: usize) -> Self {
+        self.slot_count = slot_count.max(1);
+        self
+    }
+
+    /// Sets how many messages one claim takes for a destination; as many as its pace allows, unless set.
+    #[must_use]
+    pub fn claim_max(mut self, claim_max: usize) -> Self {
+        self.claim_max = claim_max.max(1);
+        self
+    }
+
+    /// The destinations it knows.
+    pub fn destinations(&self) -> &[Destination] {
+        &self.destinations
+    }
+
+    /// Claims once, as much as each destination's pace allows, and returns when everything claimed is
+    /// settled.
+    pub async fn run_once(&self) -> Result<DeliveredCounts, StoreError> {
+        Round::new(self).once().await
+    }
+
+    /// Claims until nothing is due, and returns when everything is settled. What waits for its pause
+    /// is left waiting.
+    pub async fn run_until_idle(&self) -> Result<DeliveredCounts, StoreError> {
+        let mut round = Round::new(self);
+        let mut sum = DeliveredCounts::default();
+        loop {
+            let counts = round.once().await?;
+            if counts == DeliveredCounts::default() {
+                return Ok(sum);
+            }
+            sum = sum.plus(counts);
+        }
+    }
+
+    /// Delivers until everybody who could say stop is gone; then ends what is under way and claims no
+    /// more.
+    pub(super) async fn run(self, stopped: watch::Receiver<()>) {
+        if !self.destinations.is_empty() {
+            Round::new(&self).until(stopped).await;
+        }
+    }
+}
+
+impl DeliveredCounts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            delivered: self.delivered + other.delivered,
+            waiting: self.waiting + other.waiting,
+            unknown: self.unknown + other.unknown,
+            dead: self.dead + other.dead,
+            lost: self.lost + other.lost,
+        }
+    }
+}
+
+impl fmt::Debug for Deliver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.destinations.iter().map(Destination::name).collect();
+        f.debug_struct("Deliver").field("destinations", &names).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for DeliverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoOutbox => f.write_str("the store keeps no messages"),
+            Self::TwoOfOneName(name) => write!(f, "two destinations are called `{name}`"),
+            Self::NotAName(name) => write!(
+                f,
+                "`{}` cannot be a destination's name: 1 to 64 visible characters without a colon",
+                name.escape_debug()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DeliverError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! One errand: what a delivery task does with the message it was given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::outbox::{
+    Carrier, Delivery, Ending, Moment, Next, Parcel, Probed, Receipt, Received, Sent, Settlement,
+    Step, Strain, Terms, after_delivery, after_probe, next_step,
+};
+use firstwrite_core::{Timestamp, crash_point};
+use tokio::time::{Instant, timeout};
+
+/// A message that was claimed, and where it goes.
+#[derive(Debug)]
+pub(super) struct Errand {
+    pub(super) parcel: Parcel,
+    pub(super) terms: Terms,
+    pub(super) carrier: Arc<dyn Carrier>,
+    /// The store's time when the claim was made, and how long ago that is.
+    pub(super) claimed_at: Timestamp,
+    pub(super) since: Instant,
+}
+
+/// What an errand brings back.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// To be durable before the settlement, if the destination gave an id.
+    pub(super) received: Option<Received>,
+    pub(super) settlement: Settlement,
+    /// How the destination looked.
+    pub(super) strain: Option<Strain>,
+    /// Whether the destination was there and did its part; `None` if it was not spoken to.
+    pub(super) was_there: Option<bool>,
+    pub(super) is_trial: bool,
+    /// What to say of a destination that was not there.
+    pub(super) cause: String,
+}
+
+impl Errand {
+    pub(super) async fn run(self) -> Done {
+        crash_point!("deliver-claimed");
+        match next_step(&self.parcel, &self.terms, self.now()) {
+            Step::Settle(receipt) => self.unsent(Next::Delivered(receipt)),
+            Step::Hold(why) => self.unsent(Next::Unknown(why)),
+            Step::Send => self.send(false).await,
+            Step::Ask => self.ask().await,
+        }
+    }
+
+    async fn ask(self) -> Done {
+        let Some(asking) = self.carrier.probe(&self.parcel) else {
+            return self.unsent(Next::Unknown("its destination cannot be asked after all"));
+        };
+        let began_at = Instant::now();
+        let probed = timeout(self.terms.timeout, asking).await;
+        let probed = probed.unwrap_or_else(|_| Probed::Silent("no answer in time".to_owned()));
+        let moment = self.moment();
+        let Some(next) = after_probe(&self.parcel, &self.terms, &probed, moment) else {
+            return self.send(true).await;
+        };
+        let mut done = self.unsent(next);
+        match probed {
+            Probed::Happened(_) | Probed::NotHappened => {
+                done.strain = Some(Strain::Answered(began_at.elapsed()));
+                done.was_there = Some(true);
+            }
+            Probed::Silent(why) => {
+                done.strain = Some(Strain::Overloaded);
+                done.was_there = Some(false);
+                done.cause = format!("asked, and not told: {why}");
+            }
+        }
+        done
+    }
+
+    async fn send(self, absence_proven: bool) -> Done {
+        if !self.has_time() {
+            // Whoever was put to sleep with a claim in hand must not send under a lease that may end
+            // meanwhile.
+            let sent = if absence_proven { Sent::No } else { Sent::AsBefore };
+            return self.unsent(Next::Waiting { pause: Duration::ZERO, counts: false, sent });
+        }
+        crash_point!("deliver-before-call");
+        let began_at = Instant::now();
+        let delivery = timeout(self.terms.timeout, self.carrier.carry(&self.parcel)).await;
+        let delivery =
+            delivery.unwrap_or_else(|_| Delivery::new(Ending::Unknown, "no answer in time"));
+        crash_point!("deliver-after-call");
+        let (strain, was_there) = look(&delivery, began_at.elapsed());
+        let next =
+            after_delivery(&self.parcel, &self.terms, &delivery, absence_proven, self.moment());
+        let cause = delivery.detail.clone();
+        let mut done = self.unsent(next);
+        done.strain = Some(strain);
+        done.was_there = Some(was_there);
+        done.cause = cause;
+        // An id must be durable before anything follows from it; without one, both are one step.
+        if let Ending::Delivered(Receipt { provider_id: Some(_) }) = &delivery.ending {
+            let Settlement { number, fence, .. } = done.settlement;
+            done.received = Some(Received { number, fence, delivery });
+        } else {
+            done.settlement.delivery = Some(delivery);
+        }
+        done
+    }
+
+    /// What follows without a delivery.
+    fn unsent(self, next: Next) -> Done {
+        let parcel = self.parcel;
+        let answer = parcel.answers.as_ref().and_then(|answers| answers.after(&next));
+        let (number, fence) = (parcel.number, parcel.fence);
+        Done {
+            received: None,
+            settlement: Settlement { number, fence, delivery: None, next, answer },
+            strain: None,
+            was_there: None,
+            is_trial: parcel.is_trial,
+            cause: String::new(),
+        }
+    }
+
+    /// Whether a delivery that begins now ends well before the lease does.
+    fn has_time(&self) -> bool {
+        self.since.elapsed().saturating_add(self.terms.timeout) < self.terms.lease_for()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.claimed_at.plus(self.since.elapsed())
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { now: self.now(), random: fastrand::f64() }
+    }
+}
+
+/// How a destination looked in a delivery: how much it could take, and whether it was there.
+fn look(delivery: &Delivery, took: Duration) -> (Strain, bool) {
+    let strain = match delivery.ending {
+        _ if delivery.is_overloaded => Strain::Overloaded,
+        Ending::Delivered(_) | Ending::Refused | Ending::Retry => Strain::Answered(took),
+        Ending::Unknown => Strain::Overloaded,
+    };
+    let was_there = match delivery.ending {
+        Ending::Delivered(_) | Ending::Refused => true,
+        // One that says "not so fast" is there.
+        Ending::Retry => delivery.status == Some(429),
+        Ending::Unknown => false,
+    };
+    (strain, was_there)
+}

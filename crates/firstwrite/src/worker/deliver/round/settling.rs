@@ -1,0 +1,126 @@
+//! Writing down how errands ended: receipts first, and everything in batches.
+
+use std::sync::Arc;
+
+use firstwrite_core::outbox::{Held, Next, Received, Settlement};
+use firstwrite_core::{Store, StoreError, crash_point};
+
+use super::super::lane::{Turned, tell};
+use super::{Round, outbox};
+
+/// What was written down together, and how that went.
+pub(super) struct Flight {
+    receipts: Vec<(Received, Settlement)>,
+    settlements: Vec<Settlement>,
+    turned: Vec<(usize, Turned)>,
+    written: Result<Vec<Held>, StoreError>,
+}
+
+/// A statement of bounded size, and a commit that others need not wait for long.
+const SETTLE_MAX: usize = 500;
+impl Round {
+    /// Begins to write down what has ended, unless a commit is under way: then it waits for the next.
+    pub(super) fn settle(&mut self) {
+        if self.settling.is_some() || self.is_store_away() {
+            return;
+        }
+        if self.ended.is_empty() && self.turned.is_empty() {
+            return;
+        }
+        let rest = self.ended.split_off(self.ended.len().min(SETTLE_MAX));
+        let (mut receipts, mut settlements) = (Vec::new(), Vec::new());
+        for (received, settlement) in std::mem::replace(&mut self.ended, rest) {
+            match received {
+                Some(received) => receipts.push((received, settlement)),
+                None => settlements.push(settlement),
+            }
+        }
+        let turned = std::mem::take(&mut self.turned);
+        let names: Vec<(String, Turned)> = turned
+            .iter()
+            .map(|(lane, turned)| (self.lanes[*lane].destination.name().to_owned(), turned.clone()))
+            .collect();
+        let store = Arc::clone(&self.store);
+        self.settling = Some(Box::pin(async move {
+            let written = write(&*store, &receipts, &settlements, names).await;
+            Flight { receipts, settlements, turned, written }
+        }));
+    }
+
+    pub(super) fn settled(&mut self, flight: Flight) {
+        let held = match flight.written {
+            Ok(held) => held,
+            Err(error) => {
+                // Again, later: until then the leases hold, and after that the fences do.
+                let receipts = flight.receipts.into_iter().map(|(got, next)| (Some(got), next));
+                self.ended.extend(receipts);
+                self.ended.extend(flight.settlements.into_iter().map(|next| (None, next)));
+                self.turned.extend(flight.turned);
+                self.fail(error);
+                return;
+            }
+        };
+        self.helped();
+        // What was received is durable: now it is settled.
+        self.ended.extend(flight.receipts.into_iter().map(|(_, settlement)| (None, settlement)));
+        for (settlement, held) in flight.settlements.iter().zip(held) {
+            self.count(settlement, held);
+        }
+    }
+
+    fn count(&mut self, settlement: &Settlement, held: Held) {
+        let message = settlement.number.0;
+        if held == Held::No {
+            self.counts.lost += 1;
+            tracing::warn!(message, "settled too late: the claim had run out");
+            return;
+        }
+        let status = settlement.delivery.as_ref().and_then(|delivery| delivery.status);
+        let detail = settlement.delivery.as_ref().map(|delivery| delivery.detail.as_str());
+        match &settlement.next {
+            Next::Delivered(_) => {
+                self.counts.delivered += 1;
+                tracing::debug!(message, "delivered");
+            }
+            Next::Waiting { pause, .. } => {
+                self.counts.waiting += 1;
+                let pause_ms = pause.as_millis();
+                tracing::info!(message, status, detail, pause_ms, "not delivered; due again");
+            }
+            Next::Unknown(why) => {
+                self.counts.unknown += 1;
+                tracing::warn!(message, status, detail, why, "held: it waits for proof");
+            }
+            Next::Dead(cause) => {
+                self.counts.dead += 1;
+                let cause = cause.as_str();
+                tracing::warn!(message, status, detail, cause, "a dead letter");
+            }
+        }
+    }
+}
+
+async fn write(
+    store: &dyn Store,
+    receipts: &[(Received, Settlement)],
+    settlements: &[Settlement],
+    turned: Vec<(String, Turned)>,
+) -> Result<Vec<Held>, StoreError> {
+    let outbox = outbox(store)?;
+    let receipts: Vec<Received> = receipts.iter().map(|(received, _)| received.clone()).collect();
+    let held = if receipts.is_empty() && settlements.is_empty() {
+        Vec::new()
+    } else {
+        outbox.settle(&receipts, settlements).await?
+    };
+    if !receipts.is_empty() {
+        crash_point!("deliver-recorded");
+    }
+    for (destination, turned) in turned {
+        // Losing this only means that others find out for themselves.
+        if let Err(error) = tell(outbox, &destination, turned).await {
+            tracing::warn!(%error, destination, "other workers could not be told");
+        }
+    }
+    Ok(held)
+}

@@ -1,0 +1,151 @@
+//! Runs by the clock: nothing is judged too early, and nothing is forgotten.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite::Timestamp;
+use firstwrite::core::outbox::MessageState;
+use firstwrite::reconcile::{Report, Window, reconcile_once};
+use firstwrite::worker::{Account, Reconcile};
+use firstwrite_provider::{Chance, Foreign, Plant};
+
+use crate::over_each_store;
+use crate::stand::{Faults, HOUR, Stand, found, settings};
+
+const DAY: Duration = Duration::from_hours(24);
+
+fn reconcile(stand: &Stand) -> Reconcile {
+    let source = Arc::new(stand.http_list().build().unwrap());
+    let account = Account { settings: settings(), source };
+    Reconcile::new(Arc::clone(&stand.store), vec![account]).unwrap()
+}
+
+/// A run that is due.
+async fn run(reconcile: &Reconcile) -> Report {
+    let (_, report) = reconcile.run_once().await.pop().unwrap();
+    report.unwrap()
+}
+
+over_each_store!(what_is_young_is_late_and_looked_at_again);
+async fn what_is_young_is_late_and_looked_at_again(stand: &Stand) {
+    let reconcile = reconcile(stand);
+    stand.advance(2 * DAY).await;
+    stand.ask("order-1", 500).await.unwrap();
+    stand.deliver(Faults::default()).await;
+    stand.provider.plant(Plant::Remove { id: stand.id_of("order-1") }).await.unwrap();
+    let foreign = Foreign {
+        amount: 77,
+        currency: "EUR".to_owned(),
+        reference: None,
+        idempotency_key: None,
+        created_at: None,
+    };
+    stand.provider.plant(Plant::AddForeign(foreign)).await.unwrap();
+    stand.advance(HOUR / 2).await;
+    let report = run(&reconcile).await;
+    assert_eq!((report.classes.late, report.found.len()), (2, 0), "{report:?}");
+    assert!(reconcile.run_once().await.is_empty(), "once a day");
+    stand.advance(DAY).await;
+    let report = run(&reconcile).await;
+    let kinds: Vec<_> = found(&report).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, ["missing_here", "missing_there"]);
+    // It was looked at, and its time is past.
+    stand.advance(DAY).await;
+    let report = run(&reconcile).await;
+    assert_eq!((report.classes.late, report.found.len()), (0, 0), "{report:?}");
+}
+
+over_each_store!(a_report_that_lags_behind_proves_nothing);
+async fn a_report_that_lags_behind_proves_nothing(stand: &Stand) {
+    stand.advance(2 * DAY).await;
+    stand.ask("order-1", 500).await.unwrap();
+    let lost = Faults { lose_answers: Chance::Always, ..Faults::default() };
+    stand.deliver(lost).await;
+    let lagging = Faults { report_lag: HOUR * 3 / 4, ..Faults::default() };
+    stand.provider.behave(lagging).unwrap();
+    let reconcile = reconcile(stand).every(HOUR / 4);
+    for _ in 0..3 {
+        let report = run(&reconcile).await;
+        assert_eq!((report.classes.late, report.resent), (1, 0), "{report:?}");
+        stand.advance(HOUR / 4).await;
+    }
+    assert_eq!(run(&reconcile).await.delivered, 1);
+    assert_eq!(stand.provider.payments().len(), 1);
+}
+
+over_each_store!(a_message_that_waits_for_days_is_judged_in_the_end);
+async fn a_message_that_waits_for_days_is_judged_in_the_end(stand: &Stand) {
+    let reconcile = reconcile(stand);
+    stand.advance(2 * DAY).await;
+    stand.ask("order-1", 500).await.unwrap();
+    for _ in 0..5 {
+        let report = run(&reconcile).await;
+        assert_eq!((report.classes.late, report.found.len()), (1, 0), "{report:?}");
+        stand.advance(DAY).await;
+    }
+    stand.deliver(Faults::default()).await;
+    assert_eq!(stand.state("order-1").await, MessageState::Delivered);
+    stand.provider.plant(Plant::Remove { id: stand.id_of("order-1") }).await.unwrap();
+    assert_eq!(run(&reconcile).await.classes.late, 1);
+    stand.advance(DAY).await;
+    let report = run(&reconcile).await;
+    assert_eq!(report.classes.missing_there, 1, "{report:?}");
+}
+
+over_each_store!(what_is_in_doubt_is_looked_at_however_old_it_is);
+async fn what_is_in_doubt_is_looked_at_however_old_it_is(stand: &Stand) {
+    let reconcile = reconcile(stand);
+    stand.advance(2 * DAY).await;
+    stand.ask("order-1", 500).await.unwrap();
+    let away = Faults { fail_before_effect: Chance::Always, ..Faults::default() };
+    stand.deliver(away).await;
+    assert_eq!(stand.state("order-1").await, MessageState::Unknown);
+    // As if nobody had run for a week, and then one who knows nothing of it.
+    let settings = settings();
+    stand.advance(7 * DAY).await;
+    let now = stand.store.now().await.unwrap();
+    let run_now = firstwrite::core::findings::Run { at: now, until: now, again_from: now };
+    stand.store.findings().unwrap().ran(&settings.source, &run_now).await.unwrap();
+    stand.advance(DAY).await;
+    assert_eq!(run(&reconcile).await.resent, 1);
+}
+
+over_each_store!(a_late_payment_of_an_old_message_is_known);
+async fn a_late_payment_of_an_old_message_is_known(stand: &Stand) {
+    stand.advance(2 * DAY).await;
+    stand.ask("order-1", 500).await.unwrap();
+    // Longer than our messages are read back: it is looked for by its key.
+    stand.advance(10 * DAY).await;
+    stand.deliver(Faults::default()).await;
+    stand.advance(3 * HOUR).await;
+    let until = stand.store.now().await.unwrap();
+    let from = Timestamp::from_millis(until.as_millis() - 4 * 3_600_000);
+    let window = Window { from, until };
+    let (source, settings) = (stand.http(), settings());
+    let report =
+        reconcile_once(&*stand.store, &*source, &settings, window, &mut |_| {}).await.unwrap();
+    assert_eq!((report.classes.matched, report.found.len()), (1, 0), "{report:?}");
+}
+
+over_each_store!(a_run_by_hand_leaves_no_gap_in_the_scheduled_ones);
+async fn a_run_by_hand_leaves_no_gap_in_the_scheduled_ones(stand: &Stand) {
+    let reconcile = reconcile(stand);
+    stand.advance(2 * DAY).await;
+    run(&reconcile).await;
+    let findings = stand.store.findings().unwrap();
+    let last = findings.last_run("payments").await.unwrap();
+    stand.advance(5 * DAY).await;
+    let (source, settings, now) = (stand.http(), settings(), stand.store.now().await.unwrap());
+    let before = |by: Duration| {
+        Timestamp::from_millis(now.as_millis() - i64::try_from(by.as_millis()).unwrap())
+    };
+    // The last day alone, and a day that was looked at long ago.
+    for (from, until) in [(before(DAY), now), (before(20 * DAY), before(10 * DAY))] {
+        let window = Window { from, until };
+        reconcile_once(&*stand.store, &*source, &settings, window, &mut |_| {}).await.unwrap();
+        assert_eq!(findings.last_run("payments").await.unwrap(), last);
+    }
+    let window = Window { from: before(20 * DAY), until: now };
+    reconcile_once(&*stand.store, &*source, &settings, window, &mut |_| {}).await.unwrap();
+    assert_eq!(findings.last_run("payments").await.unwrap().unwrap().until, now);
+}

@@ -1,0 +1,143 @@
+//! Requests whose handlers call the provider themselves, and of which nobody knows how they ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Router, http};
+use firstwrite::reconcile::{AnswerTemplate, RecordScope, Settings};
+use firstwrite::{Attempt, IdempotencyLayer, Store};
+use firstwrite_provider::{Foreign, Plant, Provider};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use tower::ServiceExt as _;
+
+use crate::over_each_store;
+use crate::stand::{HOUR, Stand, found, settings, tenant};
+
+/// What the handlers share.
+#[derive(Clone)]
+struct Shop {
+    provider: Arc<Provider>,
+    runs: Arc<AtomicUsize>,
+}
+
+/// Pays at the provider, or not, and dies or answers, as the body says.
+async fn pay(State(shop): State<Shop>, attempt: Attempt, body: String) -> (StatusCode, String) {
+    let run = shop.runs.fetch_add(1, Ordering::SeqCst);
+    let wire_key = attempt.wire_key("charge").unwrap();
+    assert!(!body.contains("dies-before") || run > 0, "in a test: before the payment");
+    let foreign = Foreign {
+        amount: 500,
+        currency: "EUR".to_owned(),
+        reference: None,
+        idempotency_key: Some(wire_key),
+        created_at: None,
+    };
+    let payment = shop.provider.plant(Plant::AddForeign(foreign)).await.unwrap();
+    assert!(!body.contains("dies-after"), "in a test: after the payment");
+    (StatusCode::CREATED, format!(r#"{{"payment":"{}"}}"#, payment.id))
+}
+
+struct Answer {
+    status: StatusCode,
+    is_replay: bool,
+    body: String,
+}
+
+async fn send(app: &Router, key: &str, body: &'static str) -> Answer {
+    let request = Request::post("/payments").header("idempotency-key", key);
+    let response = app.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+    let (status, is_replay) =
+        (response.status(), response.headers().contains_key("idempotent-replayed"));
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    Answer { status, is_replay, body: String::from_utf8(body.to_vec()).unwrap() }
+}
+
+/// The application, and how often its handler ran. The stand's provider is shared with it.
+fn app(store: Arc<dyn Store>, provider: Arc<Provider>) -> (Router, Arc<AtomicUsize>) {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let layer = IdempotencyLayer::new(store).single_tenant(tenant());
+    let shop = Shop { provider, runs: Arc::clone(&runs) };
+    (Router::new().route("/payments", post(pay)).layer(layer).with_state(shop), runs)
+}
+
+fn record_settings() -> Settings {
+    let answer = AnswerTemplate::created(r#"{"payment":"{provider_id}"}"#);
+    let scope = RecordScope::new("charge", "POST /payments", answer);
+    Settings { messages: None, records: Some(scope), ..settings() }
+}
+
+over_each_store!(one_that_happened_is_replayed_as_a_true_201);
+async fn one_that_happened_is_replayed_as_a_true_201(stand: &Stand) {
+    let (app, runs) = app(Arc::clone(&stand.store), Arc::clone(&stand.provider));
+    let first = send(&app, "order-1", "dies-after").await;
+    assert!(first.status.is_server_error() || first.status == StatusCode::CONFLICT);
+    let again = send(&app, "order-1", "dies-after").await;
+    assert_eq!((again.status, again.is_replay), (StatusCode::CONFLICT, false));
+    let report = stand.run(&*stand.http(), &record_settings()).await;
+    assert_eq!((report.completed, report.freed, report.found.len()), (1, 0, 0), "{report:?}");
+    let replay = send(&app, "order-1", "dies-after").await;
+    assert_eq!((replay.status, replay.is_replay), (StatusCode::CREATED, true));
+    assert_eq!(replay.body, format!(r#"{{"payment":"{}"}}"#, stand.id_of("order-1")));
+    assert_eq!((runs.load(Ordering::SeqCst), stand.provider.payments().len()), (1, 1));
+    let id = firstwrite::RecordId::of(&tenant(), &firstwrite::Key::new("order-1").unwrap());
+    let audits = stand.store.audits(id).await.unwrap();
+    let entry = &audits[0].entry;
+    assert_eq!((&*entry.actor, &*entry.action), ("reconcile payments", "settle: happened"));
+}
+
+over_each_store!(one_that_did_not_happen_is_free_and_runs_once);
+async fn one_that_did_not_happen_is_free_and_runs_once(stand: &Stand) {
+    let (app, runs) = app(Arc::clone(&stand.store), Arc::clone(&stand.provider));
+    send(&app, "order-1", "dies-before").await;
+    stand.advance(HOUR).await;
+    // An attempt may take an hour, and what it did may be reported an hour later.
+    let report = stand.run(&*stand.http(), &record_settings()).await;
+    assert_eq!((report.freed, report.classes.late), (0, 1), "{report:?}");
+    assert_eq!(send(&app, "order-1", "dies-before").await.status, StatusCode::CONFLICT);
+    stand.advance(HOUR).await;
+    let report = stand.run(&*stand.http(), &record_settings()).await;
+    assert_eq!((report.freed, report.completed, report.found.len()), (1, 0, 0), "{report:?}");
+    let retry = send(&app, "order-1", "dies-before").await;
+    assert_eq!((retry.status, retry.is_replay), (StatusCode::CREATED, false));
+    assert!(send(&app, "order-1", "dies-before").await.is_replay);
+    assert_eq!((runs.load(Ordering::SeqCst), stand.provider.payments().len()), (2, 1));
+}
+
+over_each_store!(those_that_were_answered_are_compared_too);
+async fn those_that_were_answered_are_compared_too(stand: &Stand) {
+    let (app, _) = app(Arc::clone(&stand.store), Arc::clone(&stand.provider));
+    for number in 0..10 {
+        let answer = send(&app, &format!("order-{number}"), "well").await;
+        assert_eq!(answer.status, StatusCode::CREATED);
+    }
+    stand.advance(3 * HOUR).await;
+    let report = stand.run(&*stand.http(), &record_settings()).await;
+    assert_eq!((report.classes.matched, report.found.len()), (10, 0), "{report:?}");
+    let removed = stand.id_of("order-3");
+    stand.provider.plant(Plant::Remove { id: removed }).await.unwrap();
+    stand.provider.plant(Plant::Duplicate { id: stand.id_of("order-4") }).await.unwrap();
+    let report = stand.run(&*stand.http(), &record_settings()).await;
+    let kinds: Vec<_> = found(&report).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, ["duplicate", "missing_there"]);
+    // Long after, when their records are gone, what the provider has of them is nobody's fault.
+    stand.advance(50 * HOUR).await;
+    while stand.store.reap(1000).await.unwrap() > 0 {}
+    let report = stand.run(&*stand.http(), &record_settings()).await;
+    assert_eq!((report.read.ours, report.found.len()), (0, 0), "{report:?}");
+}
+
+over_each_store!(other_operations_are_left_alone);
+async fn other_operations_are_left_alone(stand: &Stand) {
+    let (app, _) = app(Arc::clone(&stand.store), Arc::clone(&stand.provider));
+    send(&app, "order-1", "dies-before").await;
+    stand.advance(5 * HOUR).await;
+    let mut settings = record_settings();
+    settings.records.as_mut().unwrap().operations = vec!["POST /refunds".to_owned()];
+    let report = stand.run(&*stand.http(), &settings).await;
+    assert_eq!((report.freed, report.read.ours), (0, 0));
+    assert_eq!(send(&app, "order-1", "dies-before").await.status, StatusCode::CONFLICT);
+}
