@@ -9,10 +9,13 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{File, UsageError};
 use crate::telemetry::LogFormat;
-use crate::{demo, doctor, migrate, telemetry, worker};
+use crate::{demo, demo_provider, doctor, migrate, telemetry, worker};
 
 mod keys;
 mod operate;
+mod outbox;
+mod provider;
+mod reconcile;
 mod values;
 
 pub(crate) use self::keys::{
@@ -20,6 +23,15 @@ pub(crate) use self::keys::{
     ShowFlags,
 };
 pub(crate) use self::operate::{DemoFlags, DoctorFlags, MigrateFlags, WorkerFlags};
+pub(crate) use self::outbox::{
+    OutboxCommand, OutboxFlags, OutboxListFlags, OutboxSettleFlags, OutboxShowFlags, PauseFlags,
+    RedriveFlags, SharedOutboxFlags, WordFlags,
+};
+pub(crate) use self::provider::ProviderFlags;
+pub(crate) use self::reconcile::{
+    AssignFlags, FindingsFlags, ReconcileCommand, ReconcileFlags, ReconcileRunFlags, ResolveFlags,
+    SharedReconcileFlags,
+};
 
 const STORE_ENVIRONMENT: &str = "FIRSTWRITE_STORE";
 
@@ -52,6 +64,7 @@ pub(crate) enum Exit {
     Completed = 4,
     Held = 5,
     Unsafe = 6,
+    Found = 7,
 }
 
 /// What is going to be done: checked, resolved, and not begun.
@@ -64,7 +77,10 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 enum Action {
     Demo(demo::Settings),
+    DemoProvider(demo_provider::Settings),
     Keys(crate::keys::Settings),
+    Outbox(crate::outbox::Settings),
+    Reconcile(crate::reconcile::Settings),
     Worker(worker::Settings),
     Migrate(migrate::Settings),
     Doctor(doctor::Settings),
@@ -91,10 +107,19 @@ enum Command {
     /// Run a payments API, to see safe retries work
     #[command(after_help = operate::DEMO_EXAMPLES)]
     Demo(DemoFlags),
+    /// Run a payment provider that misbehaves on request, for the demo and for tests
+    #[command(after_help = self::provider::EXAMPLES)]
+    DemoProvider(ProviderFlags),
     /// Look at the records of a store, and settle or release a key that is stuck
     #[command(after_help = self::keys::EXAMPLES)]
     Keys(KeysFlags),
-    /// Look after a store: free lapsed keys, delete what is past its retention
+    /// Look at the messages of a store, and put back, pause or settle what is stuck
+    #[command(after_help = self::outbox::EXAMPLES)]
+    Outbox(OutboxFlags),
+    /// Compare our books with what providers say, and see what does not match
+    #[command(after_help = self::reconcile::EXAMPLES)]
+    Reconcile(ReconcileFlags),
+    /// Look after a store: deliver messages, free lapsed keys, delete what is past its retention
     #[command(after_help = operate::WORKER_EXAMPLES)]
     Worker(WorkerFlags),
     /// Create a store's tables, or bring them up to date
@@ -114,14 +139,29 @@ impl Arguments {
             None => File::default(),
         };
         let log_default = match &command {
-            Command::Demo(_) | Command::Worker(_) => "info",
-            Command::Keys(_) | Command::Migrate(_) | Command::Doctor(_) => "warn",
+            Command::Demo(_) | Command::DemoProvider(_) | Command::Worker(_) => "info",
+            Command::Keys(_)
+            | Command::Outbox(_)
+            | Command::Reconcile(_)
+            | Command::Migrate(_)
+            | Command::Doctor(_) => "warn",
         };
         let action = match command {
             Command::Demo(flags) => Action::Demo(demo::Settings::resolve(&flags, &file)?),
+            Command::DemoProvider(flags) => {
+                Action::DemoProvider(demo_provider::Settings::resolve(&flags)?)
+            }
             Command::Keys(flags) => {
                 let (shared, command) = (flags.shared, flags.command);
                 Action::Keys(crate::keys::Settings::resolve(&shared, command, &file)?)
+            }
+            Command::Outbox(flags) => {
+                let (shared, command) = (flags.shared, flags.command);
+                Action::Outbox(crate::outbox::Settings::resolve(&shared, command, &file)?)
+            }
+            Command::Reconcile(flags) => {
+                let (shared, command) = (flags.shared, flags.command);
+                Action::Reconcile(crate::reconcile::Settings::resolve(&shared, command, &file)?)
             }
             Command::Worker(flags) => Action::Worker(worker::Settings::resolve(&flags, &file)?),
             Command::Migrate(flags) => Action::Migrate(migrate::Settings::resolve(flags, &file)?),
@@ -139,7 +179,10 @@ impl Plan {
         self.telemetry.install();
         match self.action {
             Action::Demo(settings) => demo::run(&settings),
+            Action::DemoProvider(settings) => demo_provider::run(&settings),
             Action::Keys(settings) => crate::keys::run(&settings),
+            Action::Outbox(settings) => crate::outbox::run(&settings),
+            Action::Reconcile(settings) => crate::reconcile::run(&settings),
             Action::Worker(settings) => worker::run(&settings),
             Action::Migrate(settings) => migrate::run(&settings),
             Action::Doctor(settings) => doctor::run(&settings),

@@ -12,11 +12,19 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
+use toml::de::DeTable;
 
 use crate::telemetry::LogFormat;
 
+mod destinations;
+mod given;
+mod mistake;
+mod reconcile;
 mod store_url;
 
+pub(crate) use destinations::Destinations;
+use mistake::Mistake;
+pub(crate) use reconcile::Reconcile;
 pub(crate) use store_url::StoreUrl;
 
 /// A settings file is a page; anything larger is the wrong file.
@@ -41,16 +49,27 @@ pub(crate) struct File {
     /// The settings of `firstwrite doctor`.
     #[serde(default)]
     pub(crate) doctor: DoctorSection,
+    /// Whose accounts our books are compared with.
+    #[serde(default)]
+    pub(crate) reconcile: Reconcile,
+    /// Where messages go. Read apart from the rest, since each kind has settings of its own.
+    #[serde(skip)]
+    pub(crate) destinations: Destinations,
 }
 
 /// The `[worker]` section.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "these are the names in the file")]
 pub(crate) struct WorkerSection {
     /// How often lapsed leases are looked for, such as `"5s"`.
     pub(crate) sweep_every: Option<Span>,
     /// How often records past their retention are deleted, such as `"1m"`.
     pub(crate) reap_every: Option<Span>,
+    /// How often the outbox's counts are folded and its old messages deleted, such as `"10s"`.
+    pub(crate) upkeep_every: Option<Span>,
+    /// How often each source is reconciled, such as `"24h"`.
+    pub(crate) reconcile_every: Option<Span>,
 }
 
 /// The `[doctor]` section.
@@ -73,6 +92,10 @@ pub(crate) struct DemoSection {
     pub(crate) retention: Option<Span>,
     /// How long requests under way may take to end at shutdown, such as `"10s"`.
     pub(crate) drain: Option<Span>,
+    /// How long a caller is kept waiting for the provider's word, such as `"2s"`.
+    pub(crate) wait_for: Option<Span>,
+    /// The address of another provider than the demo's own.
+    pub(crate) provider: Option<String>,
 }
 
 /// Where to listen.
@@ -115,32 +138,27 @@ impl File {
             let message = format!("{name} is over {FILE_BYTES_MAX} bytes; is it the config file?");
             return Err(UsageError(message));
         }
-        Self::parse(&text).map_err(|Wrong { line, message }| {
-            UsageError(match line {
+        let mut parsed = Self::parse(&text).map_err(|mistake| {
+            let message = &mistake.message;
+            UsageError(match mistake.line(&text) {
                 Some(line) => format!("{name}:{line}: {message}"),
                 None => format!("{name}: {message}"),
             })
-        })
+        })?;
+        let place = |offset| format!("{name}:{}", mistake::line(&text, offset));
+        parsed.destinations.locate(place);
+        Ok(parsed)
     }
 
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        toml::from_str(text).map_err(|error| Wrong {
-            line: error.span().map(|span| 1 + line_breaks_before(text, span.start)),
-            // The parser's own message may run over several lines.
-            message: error.message().split_whitespace().collect::<Vec<_>>().join(" "),
-        })
+    fn parse(text: &str) -> Result<Self, Mistake> {
+        let mut tables = DeTable::parse(text)?;
+        let destinations = match tables.get_mut().remove("destinations") {
+            Some(value) => Destinations::parse(value)?,
+            None => Destinations::default(),
+        };
+        let file = Self::deserialize(toml::Deserializer::from(tables))?;
+        Ok(Self { destinations, ..file })
     }
-}
-
-/// What is wrong with a file, and where.
-#[derive(Debug, PartialEq, Eq)]
-struct Wrong {
-    line: Option<usize>,
-    message: String,
-}
-
-fn line_breaks_before(text: &str, offset: usize) -> usize {
-    text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
 }
 
 impl UsageError {
@@ -226,7 +244,8 @@ mod tests {
         let file = File::parse(
             "store = 'sqlite:a.db'\nlog = 'debug'\nlog_format = 'json'\n\
              [demo]\nlisten = 'localhost:9'\nfaults = true\nretention = '2h'\ndrain = '3s'\n\
-             [worker]\nsweep_every = '4s'\nreap_every = '5s'\n[doctor]\nexpect_standby = 'two'\n",
+             [worker]\nsweep_every = '4s'\nreap_every = '5s'\nupkeep_every = '6s'\n\
+             [doctor]\nexpect_standby = 'two'\n",
         )
         .unwrap();
         assert_eq!(file.store, Some(StoreUrl::sqlite("a.db")));
@@ -238,6 +257,7 @@ mod tests {
         assert_eq!(file.demo.drain, Some(Span(Duration::from_secs(3))));
         assert_eq!(file.worker.sweep_every, Some(Span(Duration::from_secs(4))));
         assert_eq!(file.worker.reap_every, Some(Span(Duration::from_secs(5))));
+        assert_eq!(file.worker.upkeep_every, Some(Span(Duration::from_secs(6))));
         assert_eq!(file.doctor.expect_standby.as_deref(), Some("two"));
     }
 
@@ -252,7 +272,7 @@ mod tests {
             ("log = \n", 1, ""),
         ] {
             let wrong = File::parse(text).unwrap_err();
-            assert_eq!(wrong.line, Some(line), "{text}: {}", wrong.message);
+            assert_eq!(wrong.line(text), Some(line), "{text}: {}", wrong.message);
             assert!(wrong.message.contains(word), "{}", wrong.message);
             assert!(!wrong.message.contains('\n'), "{}", wrong.message);
         }

@@ -1,32 +1,41 @@
 //! `firstwrite demo`: a payments API, ready in one command, on SQLite or on PostgreSQL.
 //!
 //! It is an application like any other that links the library: its handlers write payments,
-//! messages and outcomes in one commit.
+//! messages and outcomes in one commit. The messages go to a payment provider, which plays a
+//! stranger's part: it answers, sends webhooks, and misbehaves when told to.
 
 mod api;
 mod banner;
+mod charge;
 mod faults;
 mod ledger;
+mod order;
 mod payments;
 mod problem;
+mod provider;
 mod refunds;
 mod shutdown;
 mod tenants;
+mod webhooks;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use firstwrite::worker::{Schedule, Worker};
+use firstwrite::worker::{Deliver, Schedule, Worker};
 use firstwrite_core::Policy;
 use tokio::net::TcpListener;
 
 use crate::command::{DemoFlags, Exit};
-use crate::config::{self, File, StoreUrl, UsageError};
+use crate::config::{self, DemoSection, File, StoreUrl, UsageError};
+use crate::demo_provider;
+use crate::opening;
 use crate::output;
 use crate::signals::Signals;
+use api::Setup;
 use faults::Faults;
 use ledger::Books;
+use provider::{Counterpart, Wanted};
 
 /// The usual port for a service under development, and not reachable from other machines.
 const LISTEN_DEFAULT: SocketAddr =
@@ -38,6 +47,9 @@ const STORE_DEFAULT: &str = "firstwrite-demo.db";
 /// Longer than any handler here takes, shorter than what process supervisors wait before they kill.
 const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
 
+/// Far longer than a provider in the same process takes, and no longer than a person waits gladly.
+const WAIT_DEFAULT: Duration = Duration::from_secs(2);
+
 /// What is going to be run.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -46,6 +58,8 @@ pub(crate) struct Settings {
     faults: Faults,
     retention: Duration,
     drain: Duration,
+    wait_for: Duration,
+    provider: Wanted,
 }
 
 impl Settings {
@@ -60,6 +74,8 @@ impl Settings {
             faults: if faults { Faults::Honoured } else { Faults::Ignored },
             retention: demo.retention.map_or(Policy::RETENTION_DEFAULT, |span| span.0),
             drain: demo.drain.map_or(DRAIN_DEFAULT, |span| span.0),
+            wait_for: flags.wait_for.or(demo.wait_for.map(|span| span.0)).unwrap_or(WAIT_DEFAULT),
+            provider: wanted(flags, demo)?,
         };
         api::policy(settings.retention).check().map_err(|error| {
             UsageError::new(format!("the demo's settings contradict each other: {error}"))
@@ -69,12 +85,24 @@ impl Settings {
 }
 
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    runtime.block_on(serve(settings))?;
+    opening::service_runtime()?.block_on(serve(settings))?;
     Ok(Exit::Done)
+}
+
+/// Which provider is to be used.
+fn wanted(flags: &DemoFlags, demo: &DemoSection) -> Result<Wanted, UsageError> {
+    let Some(url) = flags.provider.clone().or_else(|| demo.provider.clone()) else {
+        return Ok(Wanted::Own);
+    };
+    let is_address = url.starts_with("http://") || url.starts_with("https://");
+    if !is_address {
+        let message = "--provider: an address is needed, such as http://127.0.0.1:8090";
+        return Err(UsageError::new(message));
+    }
+    let secret = flags.webhook_secret.as_deref().unwrap_or(demo_provider::WEBHOOK_SECRET);
+    let secret =
+        secret.parse().map_err(|error| UsageError::new(format!("--webhook-secret: {error}")))?;
+    Ok(Wanted::Other { url, secret })
 }
 
 async fn serve(settings: &Settings) -> anyhow::Result<()> {
@@ -82,12 +110,21 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let listener = bind(settings.listen).await?;
     let address = listener.local_addr().context("cannot read the address that was bound")?;
     let books = Books::open(&settings.store).await?;
-    let router = api::router(&books, settings.faults, settings.retention)?;
-    let worker = Worker::start(books.store(), Schedule::default());
+    let provider = Counterpart::start(&settings.provider, &settings.store, address).await?;
+    let setup = Setup {
+        faults: settings.faults,
+        retention: settings.retention,
+        wait_for: settings.wait_for,
+        secret: provider.secret.clone(),
+    };
+    let router = api::router(&books, setup)?;
+    let deliver = Deliver::new(books.store(), vec![provider.destination()?])?;
+    let worker = Worker::start(books.store(), Schedule::default()).delivering(deliver);
     let signals = Signals::listen()?;
-    output::data(&banner::text(address, &settings.store, settings.faults))?;
+    output::data(&banner::text(address, &settings.store, settings.faults, &provider))?;
     let served = shutdown::serve_until_told(listener, router, signals, settings.drain).await;
     worker.stop().await;
+    provider.stop().await;
     books.close().await;
     served
 }

@@ -8,7 +8,8 @@ mod settle;
 mod show;
 mod view;
 
-pub(crate) use view::brief;
+pub(crate) use show::{AuditView, hex};
+pub(crate) use view::{brief, instant};
 
 use firstwrite_store::Access;
 

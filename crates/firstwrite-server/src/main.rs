@@ -6,11 +6,14 @@
 mod command;
 mod config;
 mod demo;
+mod demo_provider;
 mod doctor;
 mod keys;
 mod migrate;
 mod opening;
+mod outbox;
 mod output;
+mod reconcile;
 mod signals;
 mod telemetry;
 mod worker;

@@ -17,6 +17,14 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
         .context("cannot start the runtime")
 }
 
+/// A runtime for a command that does many things at a time.
+pub(crate) fn service_runtime() -> anyhow::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+}
+
 /// Opens a store that is already there: an operator who mistypes a path must not make a new one.
 pub(crate) async fn open(url: &StoreUrl, access: Access) -> anyhow::Result<Arc<dyn Store>> {
     check_there(url)?;

@@ -8,6 +8,10 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Serialize;
 
+mod progress;
+
+pub(crate) use progress::Progress;
+
 /// How data is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {

@@ -28,12 +28,15 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn new(filter: &str, format: LogFormat) -> Result<Self, UsageError> {
-        let filter = EnvFilter::builder().parse(filter).map_err(|error| {
+        let unreadable = |error| {
             UsageError::new(format!(
                 "the log filter cannot be read ({error}); write a level such as info, or \
                  warn,firstwrite=debug"
             ))
-        })?;
+        };
+        // The last word: it shows whole messages that a broker gave back.
+        let filter = format!("{filter},lapin::returned_messages=off");
+        let filter = EnvFilter::builder().parse(filter).map_err(unreadable)?;
         Ok(Self { filter, format })
     }
 

@@ -13,6 +13,11 @@ pub(super) const DEMO_EXAMPLES: &str = "\
 Example:
   firstwrite demo --listen 127.0.0.1:0 --store sqlite:/tmp/demo.db --faults
   firstwrite demo --store postgres://app@127.0.0.1/shop
+  firstwrite demo --provider http://127.0.0.1:8090
+
+A payment goes to a payment provider, which runs in the demo's own process unless
+--provider names another, such as `firstwrite demo-provider`. Its ledger is beside the
+store.
 
 Two tenants are known: `Authorization: Bearer demo-acme` and `Bearer demo-globex`.
 With --faults a POST may carry `X-Demo-Fault: delay=500ms`, `status=500`, `panic`,
@@ -22,6 +27,15 @@ pub(super) const WORKER_EXAMPLES: &str = "\
 Examples:
   firstwrite worker --store postgres://app@db/shop
   firstwrite worker --store sqlite:payments.db --once --format json
+  firstwrite worker --config firstwrite.toml
+
+Messages are delivered to the destinations in the config file, one section each:
+  [destinations.provider]
+  kind = \"http\"
+  url = \"https://api.example.com/v1/payments\"
+  headers = { authorization = \"env:PROVIDER_TOKEN\" }
+  provider_id = \"/id\"
+  dedupe_for = \"24h\"
 
 Any number of workers may run on one PostgreSQL store. A SQLite file belongs to one
 process: a service that holds it open runs the loops itself.
@@ -61,6 +75,18 @@ pub(crate) struct DemoFlags {
     #[arg(default_missing_value = "true", value_parser = BoolishValueParser::new())]
     #[arg(env = "FIRSTWRITE_FAULTS", hide_env_values = true, hide_possible_values = true)]
     pub(crate) faults: Option<bool>,
+    /// Send payments to this provider instead of one in this process
+    #[arg(long, value_name = "URL")]
+    #[arg(env = "FIRSTWRITE_PROVIDER", hide_env_values = true)]
+    pub(crate) provider: Option<String>,
+    /// What that provider signs its webhooks with [default: that of `firstwrite demo-provider`]
+    #[arg(long, value_name = "SECRET")]
+    #[arg(env = "FIRSTWRITE_WEBHOOK_SECRET", hide_env_values = true)]
+    pub(crate) webhook_secret: Option<String>,
+    /// How long a caller waits for the provider's word before it is told 202 [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    #[arg(env = "FIRSTWRITE_WAIT_FOR", hide_env_values = true)]
+    pub(crate) wait_for: Option<Duration>,
 }
 
 /// Which store a command works on.
@@ -85,7 +111,7 @@ pub(crate) struct FormatFlags {
 pub(crate) struct WorkerFlags {
     #[command(flatten)]
     pub(crate) store: StoreFlags,
-    /// Take one turn of every loop, say what it did, and end
+    /// Deliver what is due, take one turn of every other loop, say what was done, and end
     #[arg(long)]
     pub(crate) once: bool,
     #[command(flatten)]

@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use firstwrite_core::{Key, KeyError, RecordId, StateKind, Tenant, TenantError};
+use firstwrite_core::findings::{FindingError, FindingKind, FindingNumber, Owner};
+use firstwrite_core::outbox::{MessageNumber, MessageState};
+use firstwrite_core::{
+    Key, KeyError, Message, RecordId, StateKind, Tenant, TenantError, Timestamp,
+};
 
 use crate::config::Span;
+use crate::outbox::Rate;
 
 pub(super) fn tenant(text: &str) -> Result<Tenant, TenantError> {
     Tenant::new(text)
@@ -29,6 +34,30 @@ pub(super) fn record_id(text: &str) -> Result<RecordId, &'static str> {
     }
     let Ok(number) = u128::from_str_radix(text, 16) else { return Err(EXPECTED) };
     Ok(RecordId::from_bytes(number.to_be_bytes()))
+}
+
+pub(super) fn finding_number(text: &str) -> Result<FindingNumber, &'static str> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.map(FindingNumber).ok_or("a finding is known by its number")
+}
+
+pub(super) fn finding_kind(text: &str) -> Result<FindingKind, &'static str> {
+    let word = text.replace('-', "_");
+    let known = |kind: &FindingKind| kind.as_str() == text || kind.as_str() == word;
+    FindingKind::ALL
+        .into_iter()
+        .find(known)
+        .ok_or("a kind is missing-here, missing-there, differs, duplicate or likely")
+}
+
+pub(super) fn owner(text: &str) -> Result<Owner, FindingError> {
+    Owner::new(text)
+}
+
+/// A moment, such as `2026-01-31T12:00:00Z`.
+pub(super) fn instant(text: &str) -> Result<Timestamp, &'static str> {
+    let form = firstwrite::reconcile::TimeForm::Rfc3339;
+    form.parse(text).ok_or("a time is written as 2026-01-31T12:00:00Z")
 }
 
 /// An audit entry is a sentence, not a file.
@@ -55,6 +84,40 @@ pub(super) fn kept_status(text: &str) -> Result<StatusCode, &'static str> {
     } else {
         Err("no retry is answered with that status; see `firstwrite help keys settle`")
     }
+}
+
+pub(super) fn destination(text: &str) -> Result<String, &'static str> {
+    if !Message::is_name(text) {
+        return Err("a destination is 1 to 64 visible characters without a colon");
+    }
+    Ok(text.to_owned())
+}
+
+pub(super) fn message_number(text: &str) -> Result<MessageNumber, &'static str> {
+    let number = text.parse().ok().filter(|number| *number >= 0);
+    number.map(MessageNumber).ok_or("a message is known by its number, as `outbox list` shows it")
+}
+
+pub(super) fn message_state(text: &str) -> Result<MessageState, &'static str> {
+    MessageState::ALL
+        .into_iter()
+        .find(|state| state.as_str() == text)
+        .ok_or("a state is waiting, sending, unknown, dead, delivered or dropped")
+}
+
+/// What is searched for or kept as an id: one line that is not empty.
+pub(super) fn text(text: &str) -> Result<String, &'static str> {
+    let is_fine = (1..=AUDIT_CHARACTERS_MAX).contains(&text.chars().count())
+        && !text.chars().any(char::is_control);
+    if is_fine {
+        Ok(text.to_owned())
+    } else {
+        Err("1 to 500 characters without control characters are needed")
+    }
+}
+
+pub(super) fn rate(text: &str) -> Result<Rate, &'static str> {
+    text.parse()
 }
 
 /// A length of time with its unit.

@@ -3,25 +3,41 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler as _;
 use axum::http::header::{HOST, HeaderValue};
 use axum::http::{Method, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use firstwrite::carrier::http::SigningSecret;
 use firstwrite::{Policies, Routes};
 use firstwrite_core::{Mode, Policy};
 
 use super::faults::{self, Faults};
 use super::ledger::Books;
+use super::payments::WaitFor;
 use super::problem::Problem;
-use super::{payments, refunds, tenants};
+use super::webhooks::Hooks;
+use super::{payments, refunds, tenants, webhooks};
+
+/// What callers may expect.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub(super) faults: Faults,
+    /// How long an outcome is replayed.
+    pub(super) retention: Duration,
+    /// How long a caller is kept waiting for the provider's word.
+    pub(super) wait_for: Duration,
+    /// What the provider signs its webhooks with.
+    pub(super) secret: SigningSecret,
+}
 
 /// The routes, and around them, outermost first: whose request it is, what trouble it asks for,
 /// and the protection of what changes something.
-pub(super) fn router(books: &Books, faults: Faults, retention: Duration) -> anyhow::Result<Router> {
+pub(super) fn router(books: &Books, setup: Setup) -> anyhow::Result<Router> {
+    let Setup { faults, retention, wait_for, secret } = setup;
     let policies = Policies::new()
         .operation(Method::POST, "/payments", policy(retention))
         .operation(Method::POST, "/payments/{id}/refunds", policy(retention))
@@ -40,9 +56,13 @@ pub(super) fn router(books: &Books, faults: Faults, retention: Duration) -> anyh
         .fallback(no_route.layer(idempotency.policies(policies)))
         .method_not_allowed_fallback(async || Problem::no_method())
         .layer(from_fn(under_one_name))
+        .layer(Extension(WaitFor(wait_for)))
         .layer(from_fn_with_state(faults, faults::read))
         .layer(from_fn(tenants::require))
         .route("/healthz", get(async || "ok\n"))
+        // The provider is no tenant, and sends no key: its signature says who it is, and the inbox
+        // that a notice counts once.
+        .route(webhooks::PATH, post(webhooks::receive).layer(Extension(Hooks::new(secret))))
         .with_state(books.clone());
     Ok(router)
 }

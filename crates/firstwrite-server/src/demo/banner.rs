@@ -7,16 +7,25 @@ use std::hash::BuildHasher as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::faults::Faults;
+use super::provider::Counterpart;
+use super::webhooks;
 use crate::config::StoreUrl;
 
 /// The text for one start. The key in it is fresh, so that the commands do what is said of them
 /// every time.
-pub(super) fn text(address: SocketAddr, store: &StoreUrl, faults: Faults) -> String {
+pub(super) fn text(
+    address: SocketAddr,
+    store: &StoreUrl,
+    faults: Faults,
+    provider: &Counterpart,
+) -> String {
     // The standard library seeds its hashers at random; that is all a fresh key needs.
     let key = format!("demo-{:016x}", RandomState::new().hash_one(address));
     // Called again as it was called now, the program is found.
     let program = env::args().next().unwrap_or_else(|| "firstwrite".to_owned());
-    let list = format!("{} keys list --store {}", word(&program), word(&store.to_string()));
+    let (program, place) = (word(&program), word(&store.to_string()));
+    let list = format!("{program} keys list --store {place}");
+    let status = format!("{program} outbox status --store {place}");
     let payments = format!("http://{}/payments", reachable(address));
     let faults = match faults {
         Faults::Ignored => "off (start with --faults to let a request ask for trouble)",
@@ -25,10 +34,12 @@ pub(super) fn text(address: SocketAddr, store: &StoreUrl, faults: Faults) -> Str
     let mut text = format!(
         "listening on http://{address}\n\
          store: {store}\n\
-         faults: {faults}\n"
+         faults: {faults}\n\
+         provider: {}\n",
+        of_provider(provider)
     );
     for (heading, amount) in [
-        ("1. First call: 201, the payment is made", 4990),
+        ("1. First call: 201, the payment is made, and the provider has it", 4990),
         ("2. The same again: 201 with Idempotent-Replayed: true, and no second payment", 4990),
         ("3. The same key for another amount: 422 key-reused, and nothing runs", 9990),
     ] {
@@ -41,14 +52,32 @@ pub(super) fn text(address: SocketAddr, store: &StoreUrl, faults: Faults) -> Str
         )
         .expect("writing to a string");
     }
+    let provider = &provider.url;
+    let webhooks = format!("http://{}{}", reachable(address), webhooks::PATH);
     writeln!(
         text,
-        "\nThe payments:  curl -s {payments} -H 'Authorization: Bearer demo-acme'\n\
-         The keys:      {list}\n\
+        "\nWatch it settle, pending until the provider's webhook has come:\n\
+         The payments:  curl -s {payments} -H 'Authorization: Bearer demo-acme'\n\
+         Its ledger:    curl -s {provider}/v1/payments\n\
+         \nLet it lose every second answer, then pay with other keys; leave lose_answers out to end that:\n\
+         Misbehave:     curl -X PUT {provider}/control \
+         -d '{{\"lose_answers\":{{\"every\":2}},\"webhooks\":{{\"url\":\"{webhooks}\"}}}}'\n\
+         \nThe keys:      {list}\n\
+         The messages:  {status}\n\
          Stop:          Ctrl-C"
     )
     .expect("writing to a string");
     text
+}
+
+/// Where the provider is, and where its ledger.
+fn of_provider(provider: &Counterpart) -> String {
+    match provider.ledger() {
+        Some(ledger) => {
+            format!("{}, in this process; its ledger: {}", provider.url, ledger.display())
+        }
+        None => provider.url.clone(),
+    }
 }
 
 /// The text as one word of a shell's command.
@@ -62,7 +91,7 @@ fn word(text: &str) -> String {
 }
 
 /// The address a caller on this machine uses: "everywhere" is no place to send a request to.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -74,12 +103,17 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo_provider;
+
+    fn provider() -> Counterpart {
+        Counterpart::other("http://127.0.0.1:81", demo_provider::WEBHOOK_SECRET.parse().unwrap())
+    }
 
     #[test]
     fn the_commands_go_to_an_address_that_can_be_called() {
         let store = StoreUrl::sqlite("a.db");
         let everywhere = "0.0.0.0:80".parse().unwrap();
-        let text = text(everywhere, &store, Faults::Ignored);
+        let text = text(everywhere, &store, Faults::Ignored, &provider());
         assert!(text.starts_with("listening on http://0.0.0.0:80\n"));
         assert_eq!(text.matches("\ncurl -i http://127.0.0.1:80/payments ").count(), 3);
     }
@@ -93,7 +127,7 @@ mod tests {
     #[test]
     fn every_start_has_a_key_of_its_own() {
         let (store, address) = (StoreUrl::sqlite("a.db"), "127.0.0.1:80".parse().unwrap());
-        let first = text(address, &store, Faults::Ignored);
-        assert_ne!(first, text(address, &store, Faults::Ignored));
+        let first = text(address, &store, Faults::Ignored, &provider());
+        assert_ne!(first, text(address, &store, Faults::Ignored, &provider()));
     }
 }

@@ -16,10 +16,10 @@ use axum::response::Response;
 use bytes::Bytes;
 use firstwrite::{Atomic, Attempt, IdempotencyLayer, Misconfigured, Transaction};
 use firstwrite_core::{Message, Store, Tenant};
-use firstwrite_store::{PostgresStore, SqliteStore};
+use firstwrite_store::{Consumed, Inbox, PostgresStore, SqliteStore};
 use serde::Serialize;
 
-use super::payments::Order;
+use super::order::Order;
 use super::problem::Failure;
 use crate::config::StoreUrl;
 use crate::opening;
@@ -31,9 +31,24 @@ pub(super) struct Payment {
     pub(super) amount: i64,
     pub(super) currency: String,
     pub(super) customer: String,
+    /// `pending`, and `settled` once the provider has said so.
     pub(super) status: String,
+    /// What the provider calls it, once it is settled.
+    pub(super) provider_id: Option<String>,
     pub(super) refunded: i64,
     pub(super) created_at: String,
+    pub(super) settled_at: Option<String>,
+}
+
+/// That the provider has made a payment, by its own word.
+#[derive(Debug)]
+pub(super) struct Settled {
+    /// What the provider calls this notice; the same however often it comes.
+    pub(super) event: String,
+    /// Our payment's id.
+    pub(super) payment: String,
+    /// What the provider calls it.
+    pub(super) provider_id: String,
 }
 
 /// A refund as callers see it.
@@ -174,6 +189,22 @@ impl Books {
                 postgres::payments(store, &tenant, limit, after.as_deref()).await?
             }
         })
+    }
+
+    /// Settles a payment in one transaction with the notice that says so, which counts once.
+    pub(super) async fn settle(
+        &self,
+        inbox: &Inbox,
+        settled: Settled,
+    ) -> Result<Consumed, Failure> {
+        match self {
+            Self::Sqlite(store) => {
+                let inbox = inbox.clone();
+                let settle = move |connection: &_| sqlite::settle(connection, &inbox, &settled);
+                Ok(store.write(settle).await?)
+            }
+            Self::Postgres(store) => postgres::settle(store, inbox, &settled).await,
+        }
     }
 
     /// Finishes what waits and lets go of the store.

@@ -57,6 +57,26 @@ impl Problem {
         )
     }
 
+    /// The provider will not make this payment.
+    pub(super) fn declined(payment: &str) -> Self {
+        Self::new(
+            StatusCode::PAYMENT_REQUIRED,
+            "payment-declined",
+            "The provider declined the payment",
+            format!("Payment {payment} is not made. Pay in another way, under a new key."),
+        )
+    }
+
+    /// A notice that is not signed by the provider.
+    pub(super) fn not_signed(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "signature-invalid",
+            "The notice is not the provider's",
+            detail,
+        )
+    }
+
     /// There is no such route.
     pub(super) fn no_route() -> Self {
         Self::new(

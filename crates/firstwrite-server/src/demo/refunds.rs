@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::faults::Fault;
 use super::ledger::{Job, Ledger, Work};
-use super::payments::{amount, members};
+use super::order::{amount, members};
 use super::problem::{Failure, Problem};
 
 /// `POST /payments/{id}/refunds`: an amount, or all that is left.

@@ -38,8 +38,9 @@ struct HeaderView {
     value: String,
 }
 
+/// What an operator did, and why.
 #[derive(Debug, Serialize)]
-struct AuditView {
+pub(crate) struct AuditView {
     at: String,
     actor: String,
     action: String,
@@ -106,13 +107,18 @@ impl OutcomeView {
 }
 
 impl AuditView {
-    fn of(audited: &Audited) -> Self {
+    pub(crate) fn of(audited: &Audited) -> Self {
         Self {
             at: view::instant(audited.at),
             actor: audited.entry.actor.clone(),
             action: audited.entry.action.clone(),
             reason: audited.entry.reason.clone(),
         }
+    }
+
+    pub(crate) fn for_people(&self) -> String {
+        let Self { at, actor, action, reason } = self;
+        format!("{at} {action} by {actor}: {reason}")
     }
 }
 
@@ -148,14 +154,14 @@ impl Shown {
             }
         }
         for entry in &self.audit {
-            let AuditView { at, actor, action, reason } = entry;
-            line("audit", &format!("{at} {action} by {actor}: {reason}"));
+            line("audit", &entry.for_people());
         }
         text
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes that are not text, in a form that can be printed.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a string");
         text

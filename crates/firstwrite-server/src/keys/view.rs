@@ -61,7 +61,7 @@ pub(super) fn expiry(state: &State, now: Timestamp) -> String {
 }
 
 /// An instant in RFC 3339, in UTC.
-pub(super) fn instant(at: Timestamp) -> String {
+pub(crate) fn instant(at: Timestamp) -> String {
     /// The last millisecond that the format can write; a damaged store may hold a later one.
     const LAST: Timestamp = Timestamp::from_millis(253_402_300_799_999);
     humantime::format_rfc3339_millis(at.min(LAST).to_system_time()).to_string()

@@ -17,6 +17,15 @@ fn every_help_text_is_as_reviewed() {
         ("help_keys_show", &["keys", "show", "--help"]),
         ("help_keys_release", &["keys", "release", "--help"]),
         ("help_keys_settle", &["keys", "settle", "--help"]),
+        ("help_demo_provider", &["demo-provider", "--help"]),
+        ("help_outbox", &["outbox", "--help"]),
+        ("help_outbox_status", &["outbox", "status", "--help"]),
+        ("help_outbox_list", &["outbox", "list", "--help"]),
+        ("help_outbox_show", &["outbox", "show", "--help"]),
+        ("help_outbox_redrive", &["outbox", "redrive", "--help"]),
+        ("help_outbox_pause", &["outbox", "pause", "--help"]),
+        ("help_outbox_resume", &["outbox", "resume", "--help"]),
+        ("help_outbox_settle", &["outbox", "settle", "--help"]),
         ("help_worker", &["worker", "--help"]),
         ("help_migrate", &["migrate", "--help"]),
         ("help_doctor", &["doctor", "--help"]),
@@ -39,6 +48,8 @@ fn wrong_usage_is_one_clear_complaint_and_exit_code_two() {
     let folder = Folder::new();
     fs::write(folder.path().join("bad.toml"), "log = 'info'\n[demo]\nlissten = 'x'\n").unwrap();
     fs::write(folder.path().join("short.toml"), "[demo]\nretention = '1s'\n").unwrap();
+    let nowhere = "[destinations.provider]\nkind = 'http'\nurl = 'secret'\n";
+    fs::write(folder.path().join("nowhere.toml"), nowhere).unwrap();
     let mut complaints = String::new();
     for arguments in [
         &["demo", "--store", "mysql://u:secret@h/d"][..],
@@ -54,7 +65,24 @@ fn wrong_usage_is_one_clear_complaint_and_exit_code_two() {
         &["keys", "release", "acme", "k", "--store", "sqlite:a.db"],
         &["keys", "release", "acme", "k", "--store", "sqlite:a.db", "--reason", " "],
         &["keys", "settle", "acme", "k", "--store", "sqlite:a.db", "--reason", "r"],
+        &["demo", "--provider", "127.0.0.1:8090"],
+        &["demo", "--provider", "http://127.0.0.1:1", "--webhook-secret", "secret"],
+        &["demo-provider", "--listen", "0.0.0.0:8090"],
+        &["demo-provider", "--lose-answers", "sometimes"],
+        &["demo-provider", "--webhook-duplicates", "2"],
+        &["outbox", "list"],
+        &["outbox", "list", "--store", "sqlite:a.db", "--state", "stuck"],
+        &["outbox", "show", "first", "--store", "sqlite:a.db"],
+        &["outbox", "redrive", "--store", "sqlite:a.db"],
+        &["outbox", "redrive", "--store", "sqlite:a.db", "--all", "--tenant", "acme"],
+        &["outbox", "redrive", "--store", "sqlite:a.db", "--all", "--yes"],
+        &["outbox", "redrive", "--store", "sqlite:a.db", "--all", "--rate", "50"],
+        &["outbox", "pause", "a:b", "--store", "sqlite:a.db", "--reason", "r"],
+        &["outbox", "pause", "provider", "--store", "sqlite:a.db"],
+        &["outbox", "settle", "1", "--store", "sqlite:a.db", "--reason", "r"],
+        &["outbox", "settle", "1", "--store", "sqlite:a.db", "--drop", "--provider-id", "x"],
         &["worker"],
+        &["worker", "--store", "sqlite:a.db", "--config", "nowhere.toml"],
         &["migrate", "--store", "postgres://h/d?schema=Ö"],
         &["doctor", "--store", "sqlite:a.db", "--expect-standby", "two"],
         &["doctor", "--store", "postgres://u:secret@h/d", "--clear-doubt"],
@@ -67,7 +95,7 @@ fn wrong_usage_is_one_clear_complaint_and_exit_code_two() {
     insta::assert_snapshot!("complaints", complaints);
     let left: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "something was created: {left:?}");
+    assert_eq!(left.len(), 3, "something was created: {left:?}");
 }
 
 #[test]
@@ -130,8 +158,11 @@ fn the_first_lines_of_the_demo_are_as_reviewed() {
     let (before, after) = text.split_once("Idempotency-Key: \"").unwrap();
     assert!(!before.is_empty());
     let (key, _) = after.split_once('"').unwrap();
+    let (_, after) = text.split_once("provider: ").unwrap();
+    let (provider, _) = after.split_once(',').unwrap();
     let steady = text
         .replace(key, "KEY")
+        .replace(provider, "http://PROVIDER")
         .replace(&demo.address.to_string(), "ADDRESS")
         .replace(env!("CARGO_BIN_EXE_firstwrite"), "firstwrite");
     insta::assert_snapshot!("banner", steady);

@@ -40,8 +40,9 @@ fn a_crash_after_the_commit_keeps_the_payment_and_its_answer(folder: &Folder) {
 
     let demo = folder.demo(&[]);
     assert_eq!(demo.payment_count(), 1);
+    // Whether the provider has answered by now is another matter.
     let retried = demo.answer(&request());
-    assert_eq!((retried.status, retried.is_replay()), (201, true));
+    assert!(matches!(retried.status, 201 | 202) && retried.is_replay(), "{retried:?}");
     assert_eq!(demo.payment_count(), 1);
 }
 

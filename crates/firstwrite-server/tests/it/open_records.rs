@@ -65,7 +65,7 @@ pub(crate) fn leave_lapsed_records(folder: &Folder, count: usize) {
 }
 
 /// Opens the folder's store, tables included, uses it and closes it.
-fn with_store(folder: &Folder, work: impl AsyncFnOnce(Arc<dyn Store>)) {
+pub(crate) fn with_store(folder: &Folder, work: impl AsyncFnOnce(Arc<dyn Store>)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let url = match folder.store().strip_prefix("sqlite:") {
         Some(file) => format!("sqlite:{}", folder.path().join(file).display()),

@@ -31,13 +31,16 @@ fn a_payment_is_made_found_and_listed(folder: &Folder) {
     assert_eq!(payment["amount"], 4990);
     assert_eq!(payment["currency"], "EUR");
     assert_eq!(payment["customer"], "cus_1");
-    assert_eq!(payment["status"], "succeeded");
+    assert_eq!(payment["status"], "pending");
+    assert!(payment["provider_id"].as_str().unwrap().starts_with("pay_"));
     assert!(payment["created_at"].as_str().unwrap().ends_with('Z'));
 
-    let found = demo.answer(&get(&format!("/payments/{id}")).acme());
-    assert_eq!((found.status, found.json()), (200, payment.clone()));
+    let settled = demo.settled(id);
+    for member in ["id", "amount", "currency", "customer", "provider_id", "created_at"] {
+        assert_eq!(settled[member], payment[member], "{member}");
+    }
     let listed = demo.answer(&get("/payments").acme());
-    assert_eq!(listed.json(), json!({"count": 1, "payments": [payment], "next": null}));
+    assert_eq!(listed.json(), json!({"count": 1, "payments": [settled], "next": null}));
 }
 
 fn a_tenant_sees_only_its_own_payments(folder: &Folder) {

@@ -24,6 +24,9 @@ pub(crate) struct Demo {
     pub(crate) address: SocketAddr,
 }
 
+/// Enough for half a minute, on a machine that answers within a millisecond.
+const ASKED_MAX: usize = 30_000;
+
 /// The binary, with nothing in its environment or on its terminal that could change what it says.
 pub(crate) fn firstwrite(folder: &Folder) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_firstwrite"));
@@ -89,7 +92,27 @@ impl Folder {
     fn demo_command(&self) -> Command {
         let mut command = firstwrite(self);
         command.args(["demo", "--listen", "127.0.0.1:0", "--store", self.store()]);
+        // A loaded machine may be slow; the answers are what is looked at.
+        command.env("FIRSTWRITE_WAIT_FOR", "30s");
         command
+    }
+
+    /// Starts a payment provider with its ledger in this folder, on a free port.
+    pub(crate) fn provider(&self, more: &[&str]) -> Demo {
+        self.provider_at("127.0.0.1:0", more)
+    }
+
+    /// The same, on this address.
+    pub(crate) fn provider_at(&self, listen: &str, more: &[&str]) -> Demo {
+        let mut command = firstwrite(self);
+        command.args(["demo-provider", "--listen", listen, "--ledger", "provider.jsonl"]);
+        Demo::start(command.args(more))
+    }
+
+    /// Whatever the provider's ledger holds that is a payment.
+    pub(crate) fn provider_payments(&self, ledger: &str) -> Vec<firstwrite_provider::Payment> {
+        let ledger = firstwrite_provider::Ledger::read(self.path().join(ledger)).unwrap();
+        ledger.payments()
     }
 
     /// The same, with its log lines in `demo.log`.
@@ -134,6 +157,27 @@ impl Demo {
     /// Sends a request that must be answered.
     pub(crate) fn answer(&self, request: &Request) -> Response {
         request.send(self.address).expect("the connection ended without an answer")
+    }
+
+    /// Asks again and again until the answer is as wanted.
+    pub(crate) fn answer_when(
+        &self,
+        request: &Request,
+        is_wanted: impl Fn(&Response) -> bool,
+    ) -> Response {
+        for _ in 0..ASKED_MAX {
+            let answer = self.answer(request);
+            if is_wanted(&answer) {
+                return answer;
+            }
+        }
+        panic!("it never came: {:?}", self.answer(request));
+    }
+
+    /// A payment of acme's, once it is settled.
+    pub(crate) fn settled(&self, id: &str) -> serde_json::Value {
+        let request = get(&format!("/payments/{id}")).acme();
+        self.answer_when(&request, |answer| answer.json()["status"] == "settled").json()
     }
 
     /// How many payments a tenant has.

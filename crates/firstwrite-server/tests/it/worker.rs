@@ -34,8 +34,8 @@ fn one_turn_frees_and_marks_and_says_so(folder: &Folder) {
     );
     assert_eq!(left["records"].as_array().unwrap().len(), 3);
     let table = stdout(&once(folder).output().unwrap());
-    assert!(table.starts_with("LOOP   WHAT"), "{table}");
-    assert!(table.contains("sweep  freed: the key may run again  0\n"), "{table}");
+    assert!(table.starts_with("LOOP     WHAT"), "{table}");
+    assert!(table.contains("sweep    freed: the key may run again          0\n"), "{table}");
 }
 
 /// A running worker; killed when dropped.

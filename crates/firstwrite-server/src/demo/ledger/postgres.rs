@@ -2,10 +2,12 @@
 
 use firstwrite_core::{Message, Tenant};
 use firstwrite_store::tokio_postgres::Row;
-use firstwrite_store::{OpenError, PostgresOptions, PostgresStore, PostgresTx, migrate};
+use firstwrite_store::{
+    Consumed, Inbox, OpenError, PostgresOptions, PostgresStore, PostgresTx, migrate,
+};
 
-use super::{Ledger, Payment, PaymentPage, Refund};
-use crate::demo::payments::Order;
+use super::{Ledger, Payment, PaymentPage, Refund, Settled};
+use crate::demo::order::Order;
 use crate::demo::problem::Failure;
 
 /// `sequence` is what listings and cursors follow; `id` is what callers see, drawn at random so that
@@ -23,6 +25,8 @@ const TABLES: &str = "
         currency   text        NOT NULL,
         customer   text        NOT NULL,
         status     text        NOT NULL,
+        provider_id text,
+        settled_at timestamptz,
         refunded   bigint      NOT NULL DEFAULT 0 CHECK (refunded BETWEEN 0 AND amount),
         created_at timestamptz NOT NULL DEFAULT clock_timestamp()
     );
@@ -40,9 +44,10 @@ const TABLES: &str = "
 const INSERT_PAYMENT: &str = "
     INSERT INTO demo.payments (id, tenant, amount, currency, customer, status)
     VALUES ('pay_' || substr(replace(gen_random_uuid()::text, '-', ''), 1, 24),
-            $1, $2, $3, $4, 'succeeded')
+            $1, $2, $3, $4, 'pending')
     RETURNING id, amount, currency, customer, status, refunded,
-        to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')";
+        to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'),
+        provider_id, to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')";
 
 const INSERT_REFUND: &str = "
     INSERT INTO demo.refunds (id, payment_id, amount)
@@ -52,7 +57,8 @@ const INSERT_REFUND: &str = "
 
 const PAYMENT: &str = "
     SELECT id, amount, currency, customer, status, refunded,
-        to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')
+        to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"'),
+        provider_id, to_char(settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')
     FROM demo.payments";
 
 /// Opens the store, after bringing its tables up to date: a demo is ready in one command.
@@ -111,6 +117,26 @@ pub(super) async fn payments(
     Ok(Some(PaymentPage { count, payments, next }))
 }
 
+/// Settles a payment, if the notice of it was not seen before.
+pub(super) async fn settle(
+    store: &PostgresStore,
+    inbox: &Inbox,
+    settled: &Settled,
+) -> Result<Consumed, Failure> {
+    let Settled { event, payment, provider_id } = settled;
+    let mut client = store.pool().get().await?;
+    let tx = client.transaction().await?;
+    let consumed = store.consume(inbox, event, &*tx).await?;
+    if consumed == Consumed::First {
+        let sql = "UPDATE demo.payments SET status = 'settled', provider_id = $2,
+                       settled_at = clock_timestamp()
+                   WHERE id = $1";
+        tx.execute(sql, &[payment, provider_id]).await?;
+    }
+    tx.commit().await?;
+    Ok(consumed)
+}
+
 impl Ledger for PostgresTx {
     async fn insert_payment(&mut self, tenant: &Tenant, order: &Order) -> Result<Payment, Failure> {
         let Order { amount, currency, customer } = order;
@@ -156,5 +182,7 @@ fn payment_of_row(row: &Row) -> Result<Payment, firstwrite_store::tokio_postgres
         status: row.try_get(4)?,
         refunded: row.try_get(5)?,
         created_at: row.try_get(6)?,
+        provider_id: row.try_get(7)?,
+        settled_at: row.try_get(8)?,
     })
 }

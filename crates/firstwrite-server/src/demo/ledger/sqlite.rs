@@ -4,10 +4,10 @@ use std::future::ready;
 
 use firstwrite_core::{Message, StoreError, Tenant};
 use firstwrite_store::rusqlite::{self, Connection, OptionalExtension as _, Row, params};
-use firstwrite_store::{SqliteStore, SqliteTx};
+use firstwrite_store::{Consumed, Inbox, SqliteStore, SqliteTx};
 
-use super::{Ledger, Payment, PaymentPage, Refund};
-use crate::demo::payments::Order;
+use super::{Ledger, Payment, PaymentPage, Refund, Settled};
+use crate::demo::order::Order;
 use crate::demo::problem::Failure;
 
 /// `sequence` is the order of commits, which listings and cursors follow; `id` is what callers see,
@@ -21,6 +21,8 @@ const TABLES: &str = "
         currency   TEXT    NOT NULL,
         customer   TEXT    NOT NULL,
         status     TEXT    NOT NULL,
+        provider_id TEXT,
+        settled_at TEXT,
         refunded   INTEGER NOT NULL DEFAULT 0 CHECK (refunded BETWEEN 0 AND amount),
         created_at TEXT    NOT NULL
     ) STRICT;
@@ -81,9 +83,10 @@ fn insert_payment(
     connection
         .prepare_cached(
             "INSERT INTO demo_payments (id, tenant, amount, currency, customer, status, created_at)
-             VALUES ('pay_' || lower(hex(randomblob(12))), ?1, ?2, ?3, ?4, 'succeeded',
+             VALUES ('pay_' || lower(hex(randomblob(12))), ?1, ?2, ?3, ?4, 'pending',
                      strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
-             RETURNING id, amount, currency, customer, status, refunded, created_at",
+             RETURNING id, amount, currency, customer, status, refunded, created_at, provider_id,
+                       settled_at",
         )?
         .query_row(
             params![tenant.as_str(), order.amount, order.currency, order.customer],
@@ -99,7 +102,8 @@ pub(super) fn payment(
 ) -> rusqlite::Result<Option<Payment>> {
     connection
         .prepare_cached(
-            "SELECT id, amount, currency, customer, status, refunded, created_at
+            "SELECT id, amount, currency, customer, status, refunded, created_at, provider_id,
+                    settled_at
              FROM demo_payments WHERE id = ?1 AND tenant = ?2",
         )?
         .query_row(params![id, tenant.as_str()], payment_of_row)
@@ -133,7 +137,8 @@ pub(super) fn payments(
     let wanted = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut payments = connection
         .prepare_cached(
-            "SELECT id, amount, currency, customer, status, refunded, created_at
+            "SELECT id, amount, currency, customer, status, refunded, created_at, provider_id,
+                    settled_at
              FROM demo_payments WHERE tenant = ?1 AND sequence < ?2
              ORDER BY sequence DESC LIMIT ?3",
         )?
@@ -168,6 +173,28 @@ fn insert_refund(connection: &Connection, payment: &str, amount: i64) -> rusqlit
         })
 }
 
+/// Settles a payment, if the notice of it was not seen before.
+pub(super) fn settle(
+    connection: &Connection,
+    inbox: &Inbox,
+    settled: &Settled,
+) -> rusqlite::Result<Consumed> {
+    let Settled { event, payment, provider_id } = settled;
+    let consumed = inbox
+        .consume(event, connection)
+        .map_err(|error| rusqlite::Error::UserFunctionError(error.into()))?;
+    if consumed == Consumed::First {
+        connection
+            .prepare_cached(
+                "UPDATE demo_payments SET status = 'settled', provider_id = ?2,
+                     settled_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+                 WHERE id = ?1",
+            )?
+            .execute(params![payment, provider_id])?;
+    }
+    Ok(consumed)
+}
+
 fn payment_of_row(row: &Row<'_>) -> rusqlite::Result<Payment> {
     Ok(Payment {
         id: row.get(0)?,
@@ -177,5 +204,7 @@ fn payment_of_row(row: &Row<'_>) -> rusqlite::Result<Payment> {
         status: row.get(4)?,
         refunded: row.get(5)?,
         created_at: row.get(6)?,
+        provider_id: row.get(7)?,
+        settled_at: row.get(8)?,
     })
 }

@@ -1,0 +1,148 @@
+//! Destinations on message brokers.
+//!
+//! A `timeout` there is for reaching the broker, and again for its answer; a delivery may take both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite::carrier::broker::{SettingsError, TIMEOUT_DEFAULT};
+use firstwrite::carrier::nats::{NatsCarrier, NatsSettings};
+use firstwrite::carrier::rabbitmq::{RabbitmqCarrier, RabbitmqSettings};
+use firstwrite::carrier::redis::{RedisCarrier, RedisSettings};
+use firstwrite_core::outbox::{Carrier, Terms};
+use serde::Deserialize;
+
+use super::super::given::Given;
+use super::named;
+use super::terms::TermsSection;
+
+#[cfg(feature = "kafka")]
+pub(super) use kafka::KafkaSection;
+
+#[cfg(feature = "kafka")]
+mod kafka;
+
+/// The settings of `kind = "nats"`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NatsSection {
+    /// One server, or several separated by commas.
+    url: Given,
+    /// What is published to.
+    subject: String,
+    /// The stream that must be the one to store it.
+    stream: Option<String>,
+    /// What stands in a `.creds` file.
+    credentials: Option<Given>,
+}
+
+/// The settings of `kind = "rabbitmq"`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RabbitmqSection {
+    /// The server and its virtual host.
+    url: Given,
+    /// The queue; or else an exchange and a routing key.
+    queue: Option<String>,
+    exchange: Option<String>,
+    routing_key: Option<String>,
+    /// Whether a message gets into one queue at most.
+    reaches_one_queue: Option<bool>,
+    /// How many messages may be under way at once.
+    channel_max: Option<u16>,
+}
+
+/// The settings of `kind = "redis"`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RedisSection {
+    /// The server and its database.
+    url: Given,
+    /// The key of the stream.
+    stream: String,
+    /// Whether a stream that is not there is made.
+    creates_stream: Option<bool>,
+    /// About how many entries the stream keeps.
+    length_max: Option<u64>,
+}
+
+impl NatsSection {
+    pub(super) fn build(
+        &self,
+        section: &TermsSection,
+        terms: &mut Terms,
+    ) -> Result<Arc<dyn Carrier>, String> {
+        let url = named("url", self.url.read())?;
+        let mut settings = NatsSettings::new(url, &self.subject);
+        settings.stream.clone_from(&self.stream);
+        if let Some(credentials) = &self.credentials {
+            settings.credentials = Some(named("credentials", credentials.read())?);
+        }
+        settings.timeout = timeout(section, terms);
+        carrier(NatsCarrier::new(settings))
+    }
+}
+
+impl RabbitmqSection {
+    pub(super) fn build(
+        &self,
+        section: &TermsSection,
+        terms: &mut Terms,
+    ) -> Result<Arc<dyn Carrier>, String> {
+        let url = named("url", self.url.read())?;
+        let mut settings = match (&self.queue, &self.exchange, &self.routing_key) {
+            (Some(queue), None, None) => RabbitmqSettings::to_queue(url, queue),
+            (None, Some(exchange), key) => {
+                RabbitmqSettings::to_exchange(url, exchange, key.as_deref().unwrap_or_default())
+            }
+            (Some(_), _, _) | (None, None, _) => {
+                return Err("name a queue, or an exchange and a routing_key".to_owned());
+            }
+        };
+        if let Some(reaches_one_queue) = self.reaches_one_queue {
+            settings.reaches_one_queue = reaches_one_queue;
+        }
+        if let Some(channel_max) = self.channel_max {
+            settings.channel_max = channel_max;
+        }
+        settings.timeout = timeout(section, terms);
+        carrier(RabbitmqCarrier::new(settings))
+    }
+}
+
+impl RedisSection {
+    pub(super) fn build(
+        &self,
+        section: &TermsSection,
+        terms: &mut Terms,
+    ) -> Result<Arc<dyn Carrier>, String> {
+        let url = named("url", self.url.read())?;
+        let mut settings = RedisSettings::new(url, &self.stream);
+        if let Some(dedupe_for) = section.dedupe_for {
+            settings.dedupe_for = dedupe_for.0;
+        }
+        if let Some(creates_stream) = self.creates_stream {
+            settings.creates_stream = creates_stream;
+        }
+        settings.length_max = self.length_max;
+        settings.timeout = timeout(section, terms);
+        // Here the window is ours to set, and Redis can be asked within it.
+        terms.dedupe_for = settings.dedupe_for;
+        terms.can_be_asked = true;
+        carrier(RedisCarrier::new(settings))
+    }
+}
+
+/// The broker's own time limit; a delivery may take it twice.
+fn timeout(section: &TermsSection, terms: &mut Terms) -> Duration {
+    let timeout = section.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0);
+    terms.timeout = timeout.saturating_mul(2);
+    timeout
+}
+
+fn carrier<C: Carrier>(made: Result<C, SettingsError>) -> Result<Arc<dyn Carrier>, String> {
+    match made {
+        Ok(carrier) => Ok(Arc::new(carrier)),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,149 @@
+//! Destinations by HTTP.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::http::{HeaderName, HeaderValue, Method};
+use firstwrite::Pointer;
+use firstwrite::carrier::http::{HttpDestination, Network, ProbeSettings, SigningSecret, Statuses};
+use firstwrite_core::outbox::{Carrier, Terms};
+use serde::Deserialize;
+
+use super::super::given::{Given, read_file};
+use super::named;
+
+/// The settings of `kind = "http"`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HttpSection {
+    /// Where messages are sent.
+    url: Given,
+    /// POST, PUT or PATCH.
+    method: Option<String>,
+    /// What is added to every request.
+    #[serde(default)]
+    headers: BTreeMap<String, Given>,
+    /// The header that the key travels in.
+    key_header: Option<String>,
+    /// Whether the key is sent in quotes.
+    #[serde(default)]
+    quoted_key: bool,
+    /// Statuses that say that the message arrived, such as `"200-299"`.
+    success_statuses: Option<String>,
+    /// Statuses that say that it will never be taken.
+    refusal_statuses: Option<String>,
+    /// Statuses that say that it had no effect and may come again.
+    retry_statuses: Option<String>,
+    /// Where in the answer the provider's id stands, such as `"/id"`.
+    provider_id: Option<String>,
+    /// What messages are signed with: one secret, or two while one replaces the other.
+    #[serde(default)]
+    signing_secrets: Vec<Given>,
+    /// Networks that are not public and may be sent to, such as `"127.0.0.0/8"`.
+    #[serde(default)]
+    allow_networks: Vec<String>,
+    /// A file of certificates to trust besides the platform's.
+    root_certificates: Option<String>,
+    /// How to ask whether a message had its effect.
+    probe: Option<ProbeSection>,
+}
+
+/// The settings of `probe`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProbeSection {
+    /// Where to ask; `{key}` stands for the key.
+    url: Given,
+    /// Where in the answer the array is, if it is a list.
+    list: Option<String>,
+    /// Where the provider's id stands: in the answer, or in the list's first element.
+    id: String,
+}
+
+impl HttpSection {
+    pub(super) fn build(&self, terms: &mut Terms) -> Result<Arc<dyn Carrier>, String> {
+        let url = named("url", self.url.read())?;
+        let mut settings = HttpDestination::new(&url).timeout(terms.timeout);
+        if let Some(method) = &self.method {
+            settings = settings.method(parsed::<Method>("method", method)?);
+        }
+        for (name, value) in &self.headers {
+            let what = format!("header {name}");
+            let value = named(&what, value.read())?;
+            let name = parsed::<HeaderName>("headers", name)?;
+            // The cause is not told: it would be about the value.
+            let Ok(value) = HeaderValue::from_str(&value) else {
+                return Err(format!("{what}: its value cannot stand in a header"));
+            };
+            settings = settings.header(name, value);
+        }
+        if let Some(name) = &self.key_header {
+            settings = settings.key_header(parsed("key_header", name)?);
+        }
+        if self.quoted_key {
+            settings = settings.quoted_key();
+        }
+        settings = self.with_statuses(settings)?;
+        if let Some(pointer) = &self.provider_id {
+            settings = settings.provider_id(pointer_at("provider_id", pointer)?);
+        }
+        for secret in &self.signing_secrets {
+            let secret = named("signing_secrets", secret.read())?;
+            settings = settings.sign_with(parsed::<SigningSecret>("signing_secrets", &secret)?);
+        }
+        for network in &self.allow_networks {
+            settings = settings.allow_network(parsed::<Network>("allow_networks", network)?);
+        }
+        if let Some(path) = &self.root_certificates {
+            let pem = named("root_certificates", read_file(path))?;
+            settings = settings.root_certificates(&pem);
+        }
+        if let Some(probe) = &self.probe {
+            settings = settings.probe(probe.settings()?);
+            terms.can_be_asked = true;
+        }
+        let carrier = settings.build().map_err(|error| error.to_string())?;
+        Ok(Arc::new(carrier))
+    }
+
+    fn with_statuses(&self, mut settings: HttpDestination) -> Result<HttpDestination, String> {
+        if let Some(text) = &self.success_statuses {
+            settings = settings.success_statuses(parsed::<Statuses>("success_statuses", text)?);
+        }
+        if let Some(text) = &self.refusal_statuses {
+            settings = settings.refusal_statuses(parsed::<Statuses>("refusal_statuses", text)?);
+        }
+        if let Some(text) = &self.retry_statuses {
+            settings = settings.retry_statuses(parsed::<Statuses>("retry_statuses", text)?);
+        }
+        Ok(settings)
+    }
+}
+
+impl ProbeSection {
+    fn settings(&self) -> Result<ProbeSettings, String> {
+        let url = named("probe.url", self.url.read())?;
+        let id = pointer_at("probe.id", &self.id)?;
+        Ok(match &self.list {
+            Some(list) => ProbeSettings::list(&url, parsed("probe.list", list)?, id),
+            None => ProbeSettings::one(&url, id),
+        })
+    }
+}
+
+/// The text as a `T`, or a complaint that names the setting.
+fn parsed<T>(setting: &str, text: &str) -> Result<T, String>
+where
+    T: FromStr<Err: std::fmt::Display>,
+{
+    named(setting, text.parse().map_err(|error: T::Err| error.to_string()))
+}
+
+fn pointer_at(setting: &str, text: &str) -> Result<Pointer, String> {
+    let pointer: Pointer = parsed(setting, text)?;
+    if pointer.as_str().is_empty() {
+        return Err(format!("{setting}: a place in the answer is needed, such as \"/id\""));
+    }
+    Ok(pointer)
+}

@@ -1,0 +1,67 @@
+//! What every kind of destination declares: time limits, tries, and how long it recognises a key.
+
+use std::time::Duration;
+
+use firstwrite_core::outbox::Terms;
+use serde::Deserialize;
+
+use super::super::Span;
+
+/// The settings that every kind of destination knows.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TermsSection {
+    /// How long one delivery may take, such as `"30s"`.
+    pub(super) timeout: Option<Span>,
+    /// How long the destination recognises a key, such as `"24h"`.
+    pub(super) dedupe_for: Option<Span>,
+    /// How many deliveries are made before a message becomes a dead letter.
+    delivery_count_max: Option<u32>,
+    /// What the first pause is drawn from.
+    pause_first: Option<Span>,
+    /// What no pause is drawn beyond.
+    pause_max: Option<Span>,
+    /// How many deliveries may be under way in one worker.
+    concurrency_max: Option<u32>,
+}
+
+impl TermsSection {
+    /// The names of its settings.
+    pub(super) const KEYS: [&str; 6] = [
+        "timeout",
+        "dedupe_for",
+        "delivery_count_max",
+        "pause_first",
+        "pause_max",
+        "concurrency_max",
+    ];
+
+    /// The terms, with what is right where nothing is declared.
+    pub(super) fn terms(&self) -> Result<Terms, String> {
+        let usual = Terms::default();
+        let span = |span: Option<Span>, usual| span.map_or(usual, |span: Span| span.0);
+        let terms = Terms {
+            timeout: span(self.timeout, usual.timeout),
+            dedupe_for: span(self.dedupe_for, usual.dedupe_for),
+            can_be_asked: false,
+            delivery_count_max: self.delivery_count_max.unwrap_or(usual.delivery_count_max),
+            pause_first: span(self.pause_first, usual.pause_first),
+            pause_max: span(self.pause_max, usual.pause_max),
+            concurrency_max: self.concurrency_max.unwrap_or(usual.concurrency_max),
+        };
+        let wrong = [
+            (terms.timeout.is_zero(), "timeout is longer than zero"),
+            (terms.timeout > TIMEOUT_MAX, "timeout is at most 10 minutes"),
+            (terms.delivery_count_max == 0, "delivery_count_max is at least 1"),
+            (terms.concurrency_max == 0, "concurrency_max is at least 1"),
+            (terms.pause_first > terms.pause_max, "pause_first is at most pause_max"),
+        ];
+        match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+            Some((_, message)) => Err(message.to_owned()),
+            None => Ok(terms),
+        }
+    }
+}
+
+/// A claim stands for as long as its delivery may take; whatever a dead worker held waits for that.
+const TIMEOUT_MAX: Duration = Duration::from_mins(10);

@@ -1,0 +1,135 @@
+//! `firstwrite outbox settle`: says on an operator's word what became of a message, with an audit
+//! entry.
+
+use anyhow::ensure;
+use firstwrite_core::Body;
+use firstwrite_core::outbox::{
+    Answers, Held, MessageNumber, MessageState, MessageStory, Outbox, Receipt, Resolution,
+};
+use serde::Serialize;
+
+use super::entry;
+use crate::command::{Exit, OutboxSettleFlags};
+use crate::output::{self, Format};
+
+/// The document of `--format json`.
+#[derive(Debug, Serialize)]
+struct Answer {
+    number: i64,
+    /// `delivered`, `waiting`, `dropped`, `absent`, `settled`, `held` or `moved`.
+    result: &'static str,
+    /// What happened or what to do next, in words.
+    detail: &'static str,
+}
+
+type Verdict = (Exit, &'static str, &'static str);
+
+pub(super) async fn run(
+    outbox: &dyn Outbox,
+    flags: &OutboxSettleFlags,
+    format: Format,
+) -> anyhow::Result<Exit> {
+    let (exit, result, detail) = match outbox.message(flags.number).await? {
+        Some(story) => settle(outbox, &story, flags).await?,
+        None => ABSENT,
+    };
+    match format {
+        Format::Json => output::document(&Answer { number: flags.number.0, result, detail })?,
+        Format::Table if exit == Exit::Done => output::data(&format!("{detail}\n"))?,
+        Format::Table => output::error(detail),
+    }
+    Ok(exit)
+}
+
+const ABSENT: Verdict =
+    (Exit::Absent, "absent", "there is no such message; look for it with `firstwrite outbox list`");
+
+async fn settle(
+    outbox: &dyn Outbox,
+    story: &MessageStory,
+    flags: &OutboxSettleFlags,
+) -> anyhow::Result<Verdict> {
+    if let Some(verdict) = settled(story.message.state) {
+        return Ok(verdict);
+    }
+    let resolution = resolution(story, flags)?;
+    let (action, verdict) = match &resolution {
+        Resolution::Delivered { .. } => (
+            "settle: delivered",
+            (Exit::Done, "delivered", "settled: it counts as delivered and is not sent again"),
+        ),
+        Resolution::NotDelivered => (
+            "settle: not delivered",
+            (Exit::Done, "waiting", "settled: it is sent again as if it never had been"),
+        ),
+        Resolution::Dropped if story.answers.is_some() => (
+            "settle: drop",
+            (Exit::Done, "dropped", "dropped: its client keeps the interim answer for good"),
+        ),
+        Resolution::Dropped => {
+            ("settle: drop", (Exit::Done, "dropped", "dropped: it is not delivered any more"))
+        }
+    };
+    let (number, seen) = (story.message.number, story.message.fence);
+    match outbox.resolve(number, seen, &resolution, &entry(action, &flags.word)).await? {
+        Held::Yes => Ok(verdict),
+        Held::No => why_not(outbox, number).await,
+    }
+}
+
+fn resolution(story: &MessageStory, flags: &OutboxSettleFlags) -> anyhow::Result<Resolution> {
+    if flags.not_delivered {
+        return Ok(Resolution::NotDelivered);
+    }
+    if flags.drop {
+        return Ok(Resolution::Dropped);
+    }
+    let receipt = Receipt { provider_id: flags.provider_id.clone() };
+    let answers = story.answers.as_deref();
+    ensure!(
+        receipt.provider_id.is_some() || !answers.is_some_and(tells_id),
+        "its client is told the provider's id; add --provider-id"
+    );
+    let answer = answers.map(|answers| answers.when_delivered(&receipt));
+    Ok(Resolution::Delivered { receipt, answer })
+}
+
+/// Whether the final answer has a place for the provider's id.
+fn tells_id(answers: &Answers) -> bool {
+    match &answers.delivered.body {
+        Body::Bytes(bytes) => {
+            let place = Answers::PROVIDER_ID.as_bytes();
+            bytes.windows(place.len()).any(|part| part == place)
+        }
+        Body::Tombstone => false,
+    }
+}
+
+/// Why the message could not be settled, as it stands now.
+async fn why_not(outbox: &dyn Outbox, number: MessageNumber) -> anyhow::Result<Verdict> {
+    let Some(story) = outbox.message(number).await? else { return Ok(ABSENT) };
+    if let Some(verdict) = settled(story.message.state) {
+        return Ok(verdict);
+    }
+    if story.message.state == MessageState::Sending {
+        let detail = "a worker is delivering it now; look again with `firstwrite outbox show`";
+        return Ok((Exit::Held, "held", detail));
+    }
+    let detail = "it was delivered again meanwhile; look again with `firstwrite outbox show`";
+    Ok((Exit::Failed, "moved", detail))
+}
+
+fn settled(state: MessageState) -> Option<Verdict> {
+    match state {
+        MessageState::Delivered => {
+            Some((Exit::Completed, "settled", "it is delivered already, and that never changes"))
+        }
+        MessageState::Dropped => {
+            Some((Exit::Completed, "settled", "it was dropped already, and that never changes"))
+        }
+        MessageState::Waiting
+        | MessageState::Sending
+        | MessageState::Unknown
+        | MessageState::Dead => None,
+    }
+}

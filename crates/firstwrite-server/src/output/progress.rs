@@ -1,0 +1,88 @@
+//! How far a long command has come, on standard error.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A line that is written over again and again on a terminal, and a line now and then in a log.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    what: &'static str,
+    total: usize,
+    began_at: Instant,
+    /// When something was last shown.
+    shown_at: Option<Instant>,
+    is_terminal: bool,
+    /// How long the line on the terminal is.
+    width: usize,
+}
+
+/// As often as an eye can follow.
+const TERMINAL_EVERY: Duration = Duration::from_millis(100);
+/// A log should not be full of it.
+const LOG_EVERY: Duration = Duration::from_secs(5);
+
+impl Progress {
+    /// Counts `what` up to `total`; zero if nobody knows.
+    pub(crate) fn new(what: &'static str, total: usize) -> Self {
+        let (began_at, is_terminal) = (Instant::now(), io::stderr().is_terminal());
+        Self { what, total, began_at, shown_at: None, is_terminal, width: 0 }
+    }
+
+    /// Shows that `count` are done, unless that was just shown.
+    pub(crate) fn show(&mut self, count: usize) {
+        let every = if self.is_terminal { TERMINAL_EVERY } else { LOG_EVERY };
+        let since = self.shown_at.unwrap_or(self.began_at);
+        let is_first = self.shown_at.is_none() && self.is_terminal;
+        if !is_first && since.elapsed() < every {
+            return;
+        }
+        self.shown_at = Some(Instant::now());
+        let line = line(self.what, count, self.total, self.began_at.elapsed());
+        // Nobody is left to be told that standard error is closed.
+        if self.is_terminal {
+            let width = self.width.max(line.chars().count());
+            drop(write!(io::stderr().lock(), "\r{line:width$}"));
+            self.width = width;
+        } else {
+            drop(writeln!(io::stderr().lock(), "{line}"));
+        }
+    }
+
+    /// Clears the terminal's line for what follows.
+    pub(crate) fn end(self) {
+        if self.width > 0 {
+            drop(write!(io::stderr().lock(), "\r{:1$}\r", "", self.width));
+        }
+    }
+}
+
+fn line(what: &str, count: usize, total: usize, elapsed: Duration) -> String {
+    if total == 0 {
+        return format!("{what}: {count}");
+    }
+    let left = total.saturating_sub(count);
+    let percent = (count.min(total) * 100).checked_div(total).unwrap_or(100);
+    let line = format!("{what}: {count} of {total}, {percent} %");
+    let Ok(count) = u32::try_from(count) else { return line };
+    let Some(each) = elapsed.checked_div(count) else { return line };
+    let left = each.saturating_mul(u32::try_from(left).unwrap_or(u32::MAX)).as_secs();
+    if left == 0 { line } else { format!("{line}, about {left} s left") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_and_how_long() {
+        let told =
+            |count, total, seconds| line("put back", count, total, Duration::from_secs(seconds));
+        assert_eq!(told(0, 10, 0), "put back: 0 of 10, 0 %");
+        assert_eq!(told(5, 10, 10), "put back: 5 of 10, 50 %, about 10 s left");
+        assert_eq!(told(10, 10, 20), "put back: 10 of 10, 100 %");
+        assert_eq!(told(12, 10, 20), "put back: 12 of 10, 100 %");
+        assert_eq!(told(0, 0, 0), "put back: 0");
+    }
+}

@@ -1,0 +1,82 @@
+//! `firstwrite reconcile`: our books compared with what providers say, and what a person has to look at.
+
+mod findings;
+mod run;
+
+use std::sync::Arc;
+
+use firstwrite::worker::Account;
+use firstwrite_core::findings::Findings;
+use firstwrite_core::{AuditEntry, Store};
+use firstwrite_store::Access;
+
+use crate::command::{Exit, ReconcileCommand, SharedReconcileFlags, WordFlags};
+use crate::config::{File, StoreUrl, UsageError};
+use crate::opening;
+use crate::output::Format;
+
+/// What is going to be done.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    store: StoreUrl,
+    format: Format,
+    command: ReconcileCommand,
+    /// What `run` compares.
+    accounts: Vec<Account>,
+}
+
+impl Settings {
+    pub(crate) fn resolve(
+        shared: &SharedReconcileFlags,
+        command: ReconcileCommand,
+        file: &File,
+    ) -> Result<Self, UsageError> {
+        let store = file.store_or(shared.store.as_deref())?;
+        let accounts = match &command {
+            ReconcileCommand::Run(flags) => run::accounts(flags, file)?,
+            ReconcileCommand::Findings(_)
+            | ReconcileCommand::Assign(_)
+            | ReconcileCommand::Resolve(_) => Vec::new(),
+        };
+        Ok(Self { store, format: shared.format, command, accounts })
+    }
+}
+
+pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
+    let Settings { store, format, command, accounts } = settings;
+    opening::service_runtime()?.block_on(async {
+        let access = match command {
+            ReconcileCommand::Findings(_) => Access::ReadOnly,
+            ReconcileCommand::Run(flags) if flags.dry_run => Access::ReadOnly,
+            ReconcileCommand::Run(_)
+            | ReconcileCommand::Assign(_)
+            | ReconcileCommand::Resolve(_) => Access::Write,
+        };
+        let store = opening::open(store, access).await?;
+        match command {
+            ReconcileCommand::Run(flags) => run::run(&*store, accounts, flags, *format).await,
+            ReconcileCommand::Findings(flags) => {
+                findings::list(kept(&store)?, flags, *format).await
+            }
+            ReconcileCommand::Assign(flags) => {
+                findings::assign(kept(&store)?, flags, *format).await
+            }
+            ReconcileCommand::Resolve(flags) => {
+                findings::resolve(kept(&store)?, flags, *format).await
+            }
+        }
+    })
+}
+
+fn kept(store: &Arc<dyn Store>) -> anyhow::Result<&dyn Findings> {
+    store.findings().ok_or_else(|| anyhow::anyhow!("this store keeps no findings"))
+}
+
+/// The audit entry for what an operator does.
+fn entry(action: &str, word: &WordFlags) -> AuditEntry {
+    AuditEntry {
+        actor: word.actor.clone().unwrap_or_else(|| "unknown".to_owned()),
+        action: action.to_owned(),
+        reason: word.reason.clone(),
+    }
+}
