@@ -4,7 +4,9 @@
 //! try again with the same key; in the end every key must have one payment and one answer.
 
 pub(crate) mod books;
+pub(crate) mod effects;
 pub(crate) mod ledger;
 pub(crate) mod load;
+pub(crate) mod report;
 #[cfg(test)]
 pub(crate) mod stand_in;

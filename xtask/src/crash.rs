@@ -1,8 +1,8 @@
 //! `cargo xtask crash`: kill -9 under load, then count payments and compare answers.
 //!
 //! Clients keep sending while the demo, or the database under it, is killed and started again, many times,
-//! at random moments. In the end every key is sent once more: each must have exactly one payment, and each
-//! answer that a client ever saw must come back byte for byte.
+//! at random moments. In the end every key is sent once more: each must have exactly one payment, which the
+//! provider has made exactly once, and each final answer that a client ever saw must come back byte for byte.
 //!
 //! A killed process leaves the kernel's page cache behind, so this shows what survives the death of the
 //! process, not of the machine.
@@ -18,9 +18,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::args::{Args, Usage};
-use crate::clients::ledger::{Ledger, Report};
+use crate::clients::ledger::Ledger;
 use crate::clients::load::Clients;
-use crate::clients::{books, load};
+use crate::clients::report::Report;
+use crate::clients::{books, effects, load};
 use crate::clock::{Deadline, Stopwatch, pause};
 use crate::demo::{Backend, Build, Stage};
 use crate::guard::Guard;
@@ -43,8 +44,8 @@ pub(crate) const HELP: &str = "\
   --seed S         repeat the schedule of an earlier run; threads make the rest a little different
   --release        run the release build
 
-Fails if a key has no payment or more than one, if an answer changed or was lost, or if a key never gets
-an answer. The data of a run that failed stays below target/xtask.";
+Fails if a key has no payment or more than one, in the demo's books or the provider's, if an answer changed
+or was lost, or if a key never gets a final answer. The data of a run that failed stays below target/xtask.";
 
 /// One kill in so many comes while the victim is still starting.
 const EARLY_ONE_IN: u64 = 8;
@@ -206,16 +207,17 @@ pub(crate) fn check(workspace: &Workspace, plan: &Plan, guard: &Guard) -> anyhow
 }
 
 fn perform(stage: &Stage<'_>, server: Option<&mut Node<'_>>, plan: &Plan) -> anyhow::Result<()> {
+    let effects = stage.provider_ledger();
     let report = match server {
         Some(server) if plan.scene.kills_server() => {
-            crash(&mut ServerVictim::new(stage, server), plan)?
+            crash(&mut ServerVictim::new(stage, server), plan, Some(&effects))?
         }
         Some(server) => {
             server.start()?;
             server.wait_until_ready()?;
-            crash(&mut DemoVictim::new(stage), plan)?
+            crash(&mut DemoVictim::new(stage), plan, Some(&effects))?
         }
-        None => crash(&mut DemoVictim::new(stage), plan)?,
+        None => crash(&mut DemoVictim::new(stage), plan, Some(&effects))?,
     };
     print!("{report}");
     if plan.scene == Scene::Forgetful {
@@ -227,7 +229,8 @@ fn perform(stage: &Stage<'_>, server: Option<&mut Node<'_>>, plan: &Plan) -> any
 }
 
 /// Kills `victim` as planned while clients are at work, then lets everything settle and looks.
-fn crash(victim: &mut dyn Victim, plan: &Plan) -> anyhow::Result<Report> {
+/// `effects`: what the provider wrote down, if there is one.
+fn crash(victim: &mut dyn Victim, plan: &Plan, effects: Option<&Path>) -> anyhow::Result<Report> {
     let watch = Stopwatch::start();
     let ledger = Ledger::new(plan.seed, plan.key_count_max, plan.keys_last_for);
     let mut random = Random::new(plan.seed);
@@ -254,6 +257,9 @@ fn crash(victim: &mut dyn Victim, plan: &Plan) -> anyhow::Result<Report> {
         }
     }
     books::compare(address, &ledger, Deadline::after(SETTLE_MAX))?;
+    if let Some(file) = effects {
+        effects::compare(file, &ledger)?;
+    }
     victim.kill()?;
     Ok(ledger.report(kills, watch.seconds()))
 }

@@ -114,6 +114,12 @@ impl<'a> Stage<'a> {
         &self.folder
     }
 
+    /// What the demo's own provider writes down of what it did.
+    pub(crate) fn provider_ledger(&self) -> PathBuf {
+        let name = if self.store.starts_with("sqlite:") { "demo" } else { "firstwrite-demo" };
+        self.folder.join(format!("{name}.provider.jsonl"))
+    }
+
     /// Starts the demo on `port`; it may not answer yet.
     pub(crate) fn start(&self, port: u16) -> anyhow::Result<Demo<'a>> {
         let log = self.folder.join("demo.log");

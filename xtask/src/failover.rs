@@ -15,8 +15,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use crate::args::Args;
-use crate::clients::ledger::{Ledger, Report};
+use crate::clients::ledger::Ledger;
 use crate::clients::load::Clients;
+use crate::clients::report::Report;
 use crate::clients::{books, load};
 use crate::clock::{Deadline, Stopwatch, pause, wait_until};
 use crate::demo::{Build, Stage};

@@ -38,6 +38,7 @@ struct Bench {
 enum Server {
     Nothing,
     Postgres,
+    PostgresAndHttp,
 }
 
 const BENCHES: &[Bench] = &[
@@ -76,6 +77,12 @@ const BENCHES: &[Bench] = &[
         package: "firstwrite-store",
         measures: "bytes per key on PostgreSQL, tables and indexes",
         server: Server::Postgres,
+    },
+    Bench {
+        name: "outbox",
+        package: "firstwrite",
+        measures: "messages delivered from PostgreSQL to a sink: clean, held snapshot, outage, recovery",
+        server: Server::PostgresAndHttp,
     },
 ];
 
@@ -116,6 +123,10 @@ pub(crate) fn bench(workspace: &Workspace, mut args: Args) -> anyhow::Result<()>
         Server::Nothing => process::run(command.arg("--").args(args.rest())),
         Server::Postgres => {
             command.args(["--features", "postgres,sqlx", "--"]).args(args.rest());
+            on_postgres(workspace, &mut command)
+        }
+        Server::PostgresAndHttp => {
+            command.args(["--features", "postgres,http-destination", "--"]).args(args.rest());
             on_postgres(workspace, &mut command)
         }
     }

@@ -23,6 +23,10 @@ pub(crate) struct Need {
 pub(crate) const C_COMPILER: Need =
     Need { program: "cc", packages: &["gcc", "libc6-dev"], find: None };
 
+/// The Kafka client's library is in C, built with make, and brings a part in C++ along.
+pub(crate) const CPP_COMPILER: Need = Need { program: "c++", packages: &["g++"], find: None };
+pub(crate) const MAKE: Need = Need { program: "make", packages: &["make"], find: None };
+
 /// The demo prints curl commands, and the check runs them as printed.
 pub(crate) const CURL: Need = Need { program: "curl", packages: &["curl"], find: None };
 

@@ -91,7 +91,7 @@ pub(crate) fn delete(folder: &Path) {
 }
 
 /// A port nobody listens on, which stays free while its server is down.
-fn steady_port() -> anyhow::Result<u16> {
+pub(crate) fn steady_port() -> anyhow::Result<u16> {
     let mut random = Random::new(fresh_seed());
     for _ in 0..PORT_TRIES {
         let port = PORTS.start + random.below(PORTS.end - PORTS.start);

@@ -1,12 +1,14 @@
-//! Database servers for the suites: on loopback, on private ports, in private folders, stopped by pid.
+//! Servers for the suites: databases and brokers: on loopback, on private ports, in private folders, stopped by pid.
 //!
 //! What a server needs is data and four small functions, one file per server; how servers are started,
 //! watched and stopped is the same for all and lives in `server.rs`.
 
 mod debian_root;
 mod mariadb;
+mod nats;
 mod pgbouncer;
 mod postgres;
+mod rabbitmq;
 mod redis;
 mod server;
 
@@ -31,6 +33,8 @@ pub(crate) const HELP: &str = "\
   pgbouncer       transaction mode, 8 sessions, in front of that PostgreSQL; starts it too
   pgbouncer-new   the same with a version that follows prepared statements, from a private root of
                   Debian's newest packages: costly (a minute, 150 MB, root), so only when named
+  nats            with JetStream
+  rabbitmq        starts epmd too, the name server of Erlang
   mariadb, redis
 
 A server that stands in front of another is stopped with it.
@@ -38,14 +42,29 @@ A server that stands in front of another is stopped with it.
 The servers listen on 127.0.0.1 only, on ports of their own, without passwords; their data lies below
 target/services. A task that needs servers starts its own and does not touch these.";
 
-const RECIPES: &[&Recipe] =
-    &[&postgres::RECIPE, &pgbouncer::RECIPE, &pgbouncer::NEW, &mariadb::RECIPE, &redis::RECIPE];
+const RECIPES: &[&Recipe] = &[
+    &postgres::RECIPE,
+    &pgbouncer::RECIPE,
+    &pgbouncer::NEW,
+    &mariadb::RECIPE,
+    &redis::RECIPE,
+    &nats::RECIPE,
+    &rabbitmq::EPMD,
+    &rabbitmq::RECIPE,
+];
 
 /// What the suites of every run need.
-pub(crate) const SUITES: &[&Recipe] = &[&postgres::RECIPE, &pgbouncer::RECIPE];
+pub(crate) const SUITES: &[&Recipe] =
+    &[&postgres::RECIPE, &pgbouncer::RECIPE, &redis::RECIPE, &nats::RECIPE, &rabbitmq::RECIPE];
 /// The same, and what costs more than every run should pay.
-pub(crate) const SUITES_FULL: &[&Recipe] =
-    &[&postgres::RECIPE, &pgbouncer::RECIPE, &pgbouncer::NEW];
+pub(crate) const SUITES_FULL: &[&Recipe] = &[
+    &postgres::RECIPE,
+    &pgbouncer::RECIPE,
+    &pgbouncer::NEW,
+    &redis::RECIPE,
+    &nats::RECIPE,
+    &rabbitmq::RECIPE,
+];
 
 /// How one kind of server is run.
 pub(crate) struct Recipe {

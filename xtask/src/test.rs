@@ -11,7 +11,7 @@ use crate::crash::Scene;
 use crate::demo::{Backend, Build};
 use crate::failover::Service;
 use crate::guard::Guard;
-use crate::packages::{self, C_COMPILER, CURL, PSYCOPG};
+use crate::packages::{self, C_COMPILER, CPP_COMPILER, CURL, MAKE, PSYCOPG};
 use crate::services::{self, Recipe, Services};
 use crate::steps::{Counts, Row, Steps};
 use crate::workspace::Workspace;
@@ -20,7 +20,7 @@ use suites::SuiteReader;
 
 pub(crate) const HELP: &str = "\
 Installs what is missing (as root, from Debian packages; otherwise says what to install), starts the
-servers the suites need (PostgreSQL, PgBouncer), and runs: tidy, all tests and doc tests with all features,
+servers the suites need (PostgreSQL, PgBouncer, Redis, NATS, RabbitMQ), and runs: tidy, all tests and doc tests with all features,
 the simulator, the demo's own commands, crash runs on SQLite and PostgreSQL with their negative control,
 and failovers to a standby. Nothing is left running, also after Ctrl-C.
 
@@ -60,7 +60,8 @@ const FULL: Size = Size {
 };
 
 /// What the suites run besides servers: curl for the demo's commands, Python and psql for the examples.
-const PROGRAMS: [packages::Need; 4] = [C_COMPILER, CURL, PSYCOPG, postgres::PSQL];
+const PROGRAMS: [packages::Need; 6] =
+    [C_COMPILER, CPP_COMPILER, MAKE, CURL, PSYCOPG, postgres::PSQL];
 
 pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     let size = if args.flag("--full") { FULL } else { SHORT };

@@ -23,6 +23,8 @@ const KNOCK: Duration = Duration::from_millis(3);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 /// How long one key may be told to wait, in the end, before that is a finding.
 const SETTLE_KEY_MAX: Duration = Duration::from_secs(45);
+/// What the provider is left to answer; a claim that died with its worker is free after 20 seconds.
+const ACCEPTED_PAUSE: Duration = Duration::from_millis(100);
 /// How often a connection may break in the end, when nothing is killed any more.
 const BROKEN_MAX: u32 = 5;
 
@@ -45,6 +47,8 @@ impl Drop for Stop<'_> {
 /// What became of sending a key once.
 enum Sent {
     Answered,
+    /// Answered, and the final answer is still to come.
+    Accepted,
     /// Told to come again, after this long.
     Refused(Duration),
     /// The connection broke: nobody knows whether it was carried out.
@@ -127,7 +131,7 @@ impl<'a> Worker<'a> {
         self.is_knocking = matches!(sent, Sent::Unreachable);
         match sent {
             Sent::Answered => {}
-            Sent::Refused(_) | Sent::Unknown => self.unsure.push(id),
+            Sent::Accepted | Sent::Refused(_) | Sent::Unknown => self.unsure.push(id),
             Sent::Unreachable => {
                 self.unsure.push(id);
                 pause(KNOCK);
@@ -189,6 +193,10 @@ pub(crate) fn settle(client: &mut Client, id: &KeyId, ledger: &Ledger, limit: Du
     loop {
         let reason = match send(client, id, ledger) {
             Sent::Answered => return,
+            Sent::Accepted => {
+                pause(ACCEPTED_PAUSE);
+                "gets no final answer"
+            }
             Sent::Refused(retry_after) => {
                 pause(retry_after.min(RETRY_AFTER_MAX));
                 "is told to wait"
@@ -219,8 +227,10 @@ fn send(client: &mut Client, id: &KeyId, ledger: &Ledger) -> Sent {
         let seconds = response.header("retry-after").and_then(|text| text.parse().ok());
         return Sent::Refused(seconds.map_or(KNOCK, Duration::from_secs));
     }
-    ledger.answered(id, Answer::of(response));
-    Sent::Answered
+    let answer = Answer::of(response);
+    let is_interim = answer.is_interim();
+    ledger.answered(id, answer);
+    if is_interim { Sent::Accepted } else { Sent::Answered }
 }
 
 /// Whether an answer asks to come again; everything else is the answer, and must stay so.

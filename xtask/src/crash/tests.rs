@@ -28,7 +28,7 @@ fn report(habit: Habit) -> Report {
         seed: 7,
         ..Plan::of(Scene::Sqlite, 4, Build::Debug)
     };
-    crash(&mut StandIn::new(habit), &plan).unwrap()
+    crash(&mut StandIn::new(habit), &plan, None).unwrap()
 }
 
 #[test]

@@ -158,6 +158,9 @@ fn payments(address: SocketAddr, keys: &[&[KeyId]]) -> anyhow::Result<Vec<(KeyId
 
 impl Reply {
     fn of(response: Response) -> Self {
+        if response.status == 202 {
+            return Self::Other("202: the final answer is still to come".to_owned());
+        }
         if !asks_to_come_again(response.status) {
             return Self::Answer(Answer::of(response));
         }

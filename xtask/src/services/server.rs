@@ -13,7 +13,7 @@ use crate::clock::{Stopwatch, wait_until};
 use crate::guard::Running;
 use crate::place::{Place, delete};
 
-/// The slowest server takes three seconds on an idle machine.
+/// The slowest server, RabbitMQ, takes five seconds on an idle machine.
 const START_MAX: Duration = Duration::from_mins(1);
 
 /// A server started by this process.

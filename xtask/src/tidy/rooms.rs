@@ -14,6 +14,9 @@ const END: &str = "<!-- rooms:end -->";
 const DRIVERS: &[&str] =
     &["aws-sdk-dynamodb", "mysql_async", "redis", "rusqlite", "sqlx", "tokio-postgres"];
 
+/// Drivers of databases that are brokers too, and whose carriers speak to them as such: by crate.
+const BROKERS: &[(&str, &str)] = &[("firstwrite", "redis")];
+
 /// Crates that use nothing of ours: they look at the rest from outside.
 const OUTSIDERS: &[&str] = &["firstwrite-verify", "xtask"];
 
@@ -80,7 +83,10 @@ pub(super) fn walls(packages: &[Package]) -> Vec<Finding> {
                 "what checks the others shares no code with them",
             ));
         }
-        let driver = package.dependencies.iter().find(|own| DRIVERS.contains(&own.name.as_str()));
+        let driver = package.dependencies.iter().find(|own| {
+            let is_broker = BROKERS.contains(&(package.name.as_str(), own.name.as_str()));
+            DRIVERS.contains(&own.name.as_str()) && !is_broker
+        });
         if let Some(driver) = driver.filter(|_| package.name != "firstwrite-store") {
             findings.push(Finding::new(
                 &package.manifest,
@@ -205,7 +211,9 @@ mod tests {
         assert_eq!(walls(&packages()), []);
         let with = |extra| walls(&[packages(), vec![extra]].concat());
         assert_eq!(with(package("firstwrite", &["firstwrite-testkit"], &[])).len(), 1);
-        assert_eq!(with(package("firstwrite", &["redis"], &[])).len(), 1);
+        assert_eq!(with(package("firstwrite", &["rusqlite"], &[])).len(), 1);
+        assert_eq!(with(package("firstwrite-server", &["redis"], &[])).len(), 1);
+        assert_eq!(with(package("firstwrite", &["redis"], &[])).len(), 0, "to a carrier, a broker");
         assert_eq!(with(package("firstwrite-verify", &[], &["firstwrite-core"])).len(), 1);
         assert_eq!(with(package("xtask", &["firstwrite-core"], &[])).len(), 1);
         assert_eq!(with(package("xtask", &["anyhow"], &[])).len(), 0);
