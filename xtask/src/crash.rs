@@ -192,6 +192,9 @@ pub(crate) fn check(workspace: &Workspace, plan: &Plan, guard: &Guard) -> anyhow
     if let Some(server) = &server {
         stage = stage.on(server.address());
     }
+    if plan.scene == Scene::Forgetful {
+        stage = stage.answering_at_once();
+    }
     println!("seed {}", plan.seed);
     let outcome = perform(&stage, server.as_mut(), plan);
     if outcome.is_err()
@@ -222,7 +225,7 @@ fn perform(stage: &Stage<'_>, server: Option<&mut Node<'_>>, plan: &Plan) -> any
     print!("{report}");
     if plan.scene == Scene::Forgetful {
         let lost = report.judge_loss()?;
-        println!("as it must be: {lost} acknowledged answers are lost, and this run sees it");
+        println!("as it must be: answers are lost, and this run sees it ({lost} findings)");
         return Ok(());
     }
     report.judge()

@@ -40,6 +40,8 @@ pub(crate) struct Stage<'a> {
     folder: PathBuf,
     /// The address of the store, as the demo takes it.
     store: String,
+    /// Further words of its command line.
+    words: &'static [&'static str],
     guard: &'a Guard,
 }
 
@@ -102,12 +104,17 @@ impl<'a> Stage<'a> {
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make the folder {}", workspace.spoken(&folder)))?;
         let store = format!("sqlite:{}", folder.join("demo.db").display());
-        Ok(Self { binary, folder, store, guard })
+        Ok(Self { binary, folder, store, words: &[], guard })
     }
 
     /// The same with another store.
     pub(crate) fn on(self, store: String) -> Self {
         Self { store, ..self }
+    }
+
+    /// The same with callers that do not wait for the provider's word: far more are answered.
+    pub(crate) fn answering_at_once(self) -> Self {
+        Self { words: &["--wait-for", "0s"], ..self }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -126,7 +133,7 @@ impl<'a> Stage<'a> {
         let output = open_log(&log)?;
         let mut command = Command::new(&self.binary);
         command.arg("demo").args(["--listen", &format!("127.0.0.1:{port}")]);
-        command.args(["--store", &self.store]);
+        command.args(["--store", &self.store]).args(self.words);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let started = Stopwatch::start();
         let child = command.current_dir(&self.folder).spawn().context("cannot start the demo")?;

@@ -57,8 +57,12 @@ pub(crate) const MEASURED: Settings = &[
 ];
 
 /// Acknowledges a commit that is nowhere but in shared memory, and leaves it there for long.
-pub(crate) const FORGETFUL: Settings =
-    &[("synchronous_commit", "off"), ("wal_writer_delay", "10s"), ("wal_buffers", "16MB")];
+pub(crate) const FORGETFUL: Settings = &[
+    ("synchronous_commit", "off"),
+    ("wal_writer_delay", "10s"),
+    ("wal_writer_flush_after", "1GB"),
+    ("wal_buffers", "64MB"),
+];
 
 pub(crate) const SERVER: Need =
     Need { program: "initdb", packages: &["postgresql"], find: Some(|| program("initdb").ok()) };
