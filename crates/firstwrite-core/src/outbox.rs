@@ -22,7 +22,7 @@ use std::time::Duration;
 pub use answers::Answers;
 pub(crate) use answers::fill;
 pub use breaker::Sightings;
-pub use delivery::{Carrier, Delivery, Ending, MessageNumber, Parcel, Probed, Receipt, wire_key};
+pub use delivery::{Carrier, Delivery, Ending, MessageNumber, Parcel, Probed, Receipt};
 pub use pace::{Pace, Strain};
 pub use rules::{
     Cause, LAPSE_COUNT_MAX, Moment, Next, Sent, Step, after_delivery, after_probe, next_step,
@@ -33,7 +33,7 @@ pub use view::{
     Counted, DestinationView, MessagePage, MessageQuery, MessageState, MessageStory, MessageView,
     PastDelivery,
 };
-pub use wire_key::{is_wire_key, wire_key_of};
+pub use wire_key::{is_wire_key, wire_key, wire_key_of};
 pub use written::{Written, WrittenPage, WrittenQuery};
 
 use crate::{AuditEntry, BoxFuture, Fence, Message, Outcome, StoreError, Timestamp};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Answers;
+use super::{Answers, wire_key};
 use crate::{BoxFuture, Fence, RecordId, Tenant, Timestamp};
 
 /// The number of a message in its outbox. It grows in about the order of writing.
@@ -117,25 +117,6 @@ impl Parcel {
     }
 }
 
-/// What most destinations take as a key; our own limit for clients, too.
-const WIRE_KEY_BYTES_MAX: usize = 255;
-
-/// The key that goes over the wire: the derived key and a mark of whose it is.
-///
-/// Tenants choose their keys apart from each other, and often alike (`order-1`), but may share one
-/// account at the destination. Without the mark the second tenant's payment would be taken for
-/// a repetition of the first's. A key that would be too long is given by the record's id.
-pub fn wire_key(derived_key: &str, record: RecordId) -> String {
-    let id = record.to_string();
-    let mark = id.get(..16).unwrap_or(&id);
-    let key = format!("{derived_key}:{mark}");
-    if key.len() <= WIRE_KEY_BYTES_MAX {
-        return key;
-    }
-    let step = derived_key.rsplit(':').next().unwrap_or_default();
-    format!("{id}:{step}")
-}
-
 impl Delivery {
     /// An ending with its story; nothing else is known.
     pub fn new(ending: Ending, detail: impl Into<String>) -> Self {
@@ -179,32 +160,5 @@ impl fmt::Debug for Parcel {
             .field("delivery_count", &self.delivery_count)
             .field("maybe_sent_at", &self.maybe_sent_at)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Key;
-
-    fn wire(tenant: &str, key: &str, step: &str) -> String {
-        let record = RecordId::of(&Tenant::new(tenant).unwrap(), &Key::new(key).unwrap());
-        wire_key(&format!("{key}:{step}"), record)
-    }
-
-    #[test]
-    fn two_tenants_with_one_key_are_told_apart_at_the_destination() {
-        // Part of what destinations store: it must never change.
-        assert_eq!(wire("acme", "order-1", "charge"), "order-1:charge:ef56e51bcb051fa4");
-        assert_ne!(wire("acme", "order-1", "charge"), wire("other", "order-1", "charge"));
-    }
-
-    #[test]
-    fn a_long_key_is_sent_as_the_records_id() {
-        let key = "k".repeat(255);
-        let long = wire("acme", &key, "charge");
-        assert!(long.len() <= WIRE_KEY_BYTES_MAX && long.ends_with(":charge"), "{long}");
-        assert_ne!(long, wire("acme", &key, "refund"));
-        assert_ne!(long, wire("other", &key, "charge"));
     }
 }

@@ -1,7 +1,25 @@
-//! Wire keys of handlers that call a destination themselves, and of strangers.
+//! Wire keys: what a destination knows a message by, or the call of a handler.
 
-use super::wire_key;
 use crate::{Key, Message, MessageError, RecordId, Tenant};
+
+/// What most destinations take as a key; our own limit for clients, too.
+const WIRE_KEY_BYTES_MAX: usize = 255;
+
+/// The key that goes over the wire: the derived key and a mark of whose it is.
+///
+/// Tenants choose their keys apart from each other, and often alike (`order-1`), but may share one
+/// account at the destination. Without the mark the second tenant's payment would be taken for
+/// a repetition of the first's. A key that would be too long is given by the record's id.
+pub fn wire_key(derived_key: &str, record: RecordId) -> String {
+    let id = record.to_string();
+    let mark = id.get(..16).unwrap_or(&id);
+    let key = format!("{derived_key}:{mark}");
+    if key.len() <= WIRE_KEY_BYTES_MAX {
+        return key;
+    }
+    let step = derived_key.rsplit(':').next().unwrap_or_default();
+    format!("{id}:{step}")
+}
 
 /// The [wire key](wire_key) of one step of a request, for handlers that call a destination themselves
 /// instead of writing a message: with it, the destination recognises a repetition, and a reconciliation
@@ -33,6 +51,26 @@ mod tests {
 
     fn of(key: &str, step: &str) -> Result<String, MessageError> {
         wire_key_of(&Tenant::new("acme").unwrap(), &Key::new(key).unwrap(), step)
+    }
+
+    fn wire(tenant: &str, key: &str, step: &str) -> String {
+        wire_key_of(&Tenant::new(tenant).unwrap(), &Key::new(key).unwrap(), step).unwrap()
+    }
+
+    #[test]
+    fn two_tenants_with_one_key_are_told_apart_at_the_destination() {
+        // Part of what destinations store: it must never change.
+        assert_eq!(wire("acme", "order-1", "charge"), "order-1:charge:ef56e51bcb051fa4");
+        assert_ne!(wire("acme", "order-1", "charge"), wire("other", "order-1", "charge"));
+    }
+
+    #[test]
+    fn a_long_key_is_sent_as_the_records_id() {
+        let key = "k".repeat(255);
+        let long = wire("acme", &key, "charge");
+        assert!(long.len() <= WIRE_KEY_BYTES_MAX && long.ends_with(":charge"), "{long}");
+        assert_ne!(long, wire("acme", &key, "refund"));
+        assert_ne!(long, wire("other", &key, "charge"));
     }
 
     #[test]
