@@ -12,6 +12,7 @@ use crate::telemetry::LogFormat;
 use crate::{demo, demo_provider, doctor, migrate, telemetry, worker};
 
 mod keys;
+mod looking;
 mod operate;
 mod outbox;
 mod provider;
@@ -19,18 +20,17 @@ mod reconcile;
 mod values;
 
 pub(crate) use self::keys::{
-    FindingFlags, KeysCommand, KeysFlags, ListFlags, ReleaseFlags, SettleFlags, SharedKeysFlags,
-    ShowFlags,
+    FindingFlags, KeysCommand, KeysFlags, ListFlags, ReleaseFlags, SettleFlags, ShowFlags,
 };
+pub(crate) use self::looking::LookFlags;
 pub(crate) use self::operate::{DemoFlags, DoctorFlags, MigrateFlags, WorkerFlags};
 pub(crate) use self::outbox::{
     OutboxCommand, OutboxFlags, OutboxListFlags, OutboxSettleFlags, OutboxShowFlags, PauseFlags,
-    RedriveFlags, SharedOutboxFlags, WordFlags,
+    RedriveFlags,
 };
 pub(crate) use self::provider::ProviderFlags;
 pub(crate) use self::reconcile::{
     AssignFlags, FindingsFlags, ReconcileCommand, ReconcileFlags, ReconcileRunFlags, ResolveFlags,
-    SharedReconcileFlags,
 };
 
 const STORE_ENVIRONMENT: &str = "FIRSTWRITE_STORE";

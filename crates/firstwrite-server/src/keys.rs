@@ -13,7 +13,7 @@ pub(crate) use view::{brief, instant};
 
 use firstwrite_store::Access;
 
-use crate::command::{Exit, KeysCommand, SharedKeysFlags};
+use crate::command::{Exit, KeysCommand, LookFlags};
 use crate::config::{File, StoreUrl, UsageError};
 use crate::opening::{self, open};
 use crate::output::Format;
@@ -28,7 +28,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn resolve(
-        shared: &SharedKeysFlags,
+        shared: &LookFlags,
         command: KeysCommand,
         file: &File,
     ) -> Result<Self, UsageError> {

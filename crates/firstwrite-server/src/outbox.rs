@@ -14,11 +14,11 @@ mod view;
 
 use std::sync::Arc;
 
+use firstwrite_core::Store;
 use firstwrite_core::outbox::Outbox;
-use firstwrite_core::{AuditEntry, Store};
 use firstwrite_store::Access;
 
-use crate::command::{Exit, OutboxCommand, SharedOutboxFlags, WordFlags};
+use crate::command::{Exit, LookFlags, OutboxCommand};
 use crate::config::{File, StoreUrl, UsageError};
 use crate::opening;
 use crate::output::Format;
@@ -38,7 +38,7 @@ struct Opened(Arc<dyn Store>);
 
 impl Settings {
     pub(crate) fn resolve(
-        shared: &SharedOutboxFlags,
+        shared: &LookFlags,
         command: OutboxCommand,
         file: &File,
     ) -> Result<Self, UsageError> {
@@ -84,14 +84,5 @@ impl Opened {
 
     fn outbox(&self) -> anyhow::Result<&dyn Outbox> {
         self.0.outbox().ok_or_else(|| anyhow::anyhow!("this store keeps no messages"))
-    }
-}
-
-/// The audit entry for what an operator does.
-fn entry(action: &str, word: &WordFlags) -> AuditEntry {
-    AuditEntry {
-        actor: word.actor.clone().unwrap_or_else(|| "unknown".to_owned()),
-        action: action.to_owned(),
-        reason: word.reason.clone(),
     }
 }

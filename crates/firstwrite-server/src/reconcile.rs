@@ -6,11 +6,11 @@ mod run;
 use std::sync::Arc;
 
 use firstwrite::worker::Account;
+use firstwrite_core::Store;
 use firstwrite_core::findings::Findings;
-use firstwrite_core::{AuditEntry, Store};
 use firstwrite_store::Access;
 
-use crate::command::{Exit, ReconcileCommand, SharedReconcileFlags, WordFlags};
+use crate::command::{Exit, LookFlags, ReconcileCommand};
 use crate::config::{File, StoreUrl, UsageError};
 use crate::opening;
 use crate::output::Format;
@@ -27,7 +27,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn resolve(
-        shared: &SharedReconcileFlags,
+        shared: &LookFlags,
         command: ReconcileCommand,
         file: &File,
     ) -> Result<Self, UsageError> {
@@ -70,13 +70,4 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
 
 fn kept(store: &Arc<dyn Store>) -> anyhow::Result<&dyn Findings> {
     store.findings().ok_or_else(|| anyhow::anyhow!("this store keeps no findings"))
-}
-
-/// The audit entry for what an operator does.
-fn entry(action: &str, word: &WordFlags) -> AuditEntry {
-    AuditEntry {
-        actor: word.actor.clone().unwrap_or_else(|| "unknown".to_owned()),
-        action: action.to_owned(),
-        reason: word.reason.clone(),
-    }
 }

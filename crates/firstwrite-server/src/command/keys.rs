@@ -6,9 +6,8 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use clap::{ArgGroup, Args, Subcommand};
 use firstwrite_core::{Key, RecordId, StateKind, Tenant};
 
-use super::STORE_ENVIRONMENT;
+use super::looking::LookFlags;
 use super::values::{header, kept_status, key, reason, record_id, state, tenant};
-use crate::output::Format;
 
 pub(super) const EXAMPLES: &str = "\
 Example:
@@ -55,21 +54,9 @@ Exit codes: 0 settled, 1 failed, 2 wrong usage, 3 nothing stands under the key,
 #[derive(Debug, Args)]
 pub(crate) struct KeysFlags {
     #[command(flatten, next_help_heading = "Options of every keys command")]
-    pub(crate) shared: SharedKeysFlags,
+    pub(crate) shared: LookFlags,
     #[command(subcommand)]
     pub(crate) command: KeysCommand,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SharedKeysFlags {
-    /// The store to look into, such as sqlite:firstwrite-demo.db
-    #[arg(long, global = true, value_name = "URL")]
-    #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
-    pub(crate) store: Option<String>,
-    /// How to print: for people, or one JSON document
-    #[arg(long, global = true, value_enum, default_value = "table", value_name = "table|json")]
-    #[arg(hide_possible_values = true)]
-    pub(crate) format: Format,
 }
 
 #[derive(Debug, Subcommand)]

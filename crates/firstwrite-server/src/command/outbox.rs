@@ -4,10 +4,9 @@ use clap::{ArgGroup, Args, Subcommand};
 use firstwrite_core::Tenant;
 use firstwrite_core::outbox::{MessageNumber, MessageState};
 
-use super::STORE_ENVIRONMENT;
+use super::looking::{LookFlags, WordFlags};
 use super::values::{destination, message_number, message_state, rate, reason, tenant, text};
 use crate::outbox::Rate;
-use crate::output::Format;
 
 pub(super) const EXAMPLES: &str = "\
 Example:
@@ -73,21 +72,9 @@ Exit codes: 0 settled, 1 failed, 2 wrong usage, 3 there is no such message,
 #[derive(Debug, Args)]
 pub(crate) struct OutboxFlags {
     #[command(flatten, next_help_heading = "Options of every outbox command")]
-    pub(crate) shared: SharedOutboxFlags,
+    pub(crate) shared: LookFlags,
     #[command(subcommand)]
     pub(crate) command: OutboxCommand,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SharedOutboxFlags {
-    /// The store to look into, such as sqlite:firstwrite-demo.db
-    #[arg(long, global = true, value_name = "URL")]
-    #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
-    pub(crate) store: Option<String>,
-    /// How to print: for people, or one JSON document
-    #[arg(long, global = true, value_enum, default_value = "table", value_name = "table|json")]
-    #[arg(hide_possible_values = true)]
-    pub(crate) format: Format,
 }
 
 #[derive(Debug, Subcommand)]
@@ -175,17 +162,6 @@ pub(crate) struct RedriveFlags {
     #[arg(long, value_parser = reason)]
     pub(crate) reason: Option<String>,
     /// Who you are; kept in the audit entries
-    #[arg(long, env = "USER", hide_env_values = true, value_parser = reason)]
-    pub(crate) actor: Option<String>,
-}
-
-/// Who says it, and why.
-#[derive(Debug, Args)]
-pub(crate) struct WordFlags {
-    /// Why; kept in the audit entry
-    #[arg(long, value_parser = reason)]
-    pub(crate) reason: String,
-    /// Who you are; kept in the audit entry
     #[arg(long, env = "USER", hide_env_values = true, value_parser = reason)]
     pub(crate) actor: Option<String>,
 }

@@ -6,10 +6,8 @@ use clap::{ArgGroup, Args, Subcommand};
 use firstwrite_core::Timestamp;
 use firstwrite_core::findings::{FindingKind, FindingNumber, Owner};
 
-use super::STORE_ENVIRONMENT;
-use super::outbox::WordFlags;
+use super::looking::{LookFlags, WordFlags};
 use super::values::{finding_kind, finding_number, instant, owner, text};
-use crate::output::Format;
 
 pub(super) const EXAMPLES: &str = "\
 Example:
@@ -47,21 +45,9 @@ Exit codes: 0 closed, 1 failed, 2 wrong usage, 3 there is no such finding, or it
 #[derive(Debug, Args)]
 pub(crate) struct ReconcileFlags {
     #[command(flatten, next_help_heading = "Options of every reconcile command")]
-    pub(crate) shared: SharedReconcileFlags,
+    pub(crate) shared: LookFlags,
     #[command(subcommand)]
     pub(crate) command: ReconcileCommand,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SharedReconcileFlags {
-    /// The store whose books are compared
-    #[arg(long, global = true, value_name = "URL")]
-    #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
-    pub(crate) store: Option<String>,
-    /// How to print: for people, or one JSON document
-    #[arg(long, global = true, value_enum, default_value = "table", value_name = "table|json")]
-    #[arg(hide_possible_values = true)]
-    pub(crate) format: Format,
 }
 
 #[derive(Debug, Subcommand)]

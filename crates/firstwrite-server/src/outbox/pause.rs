@@ -3,7 +3,6 @@
 use firstwrite_core::outbox::Outbox;
 use serde::Serialize;
 
-use super::entry;
 use crate::command::{Exit, PauseFlags};
 use crate::output::{self, Format, printable};
 
@@ -24,7 +23,7 @@ pub(super) async fn pause(
     format: Format,
 ) -> anyhow::Result<Exit> {
     let was_known = is_known(outbox, &flags.destination).await?;
-    outbox.pause(&flags.destination, &entry("pause", &flags.word)).await?;
+    outbox.pause(&flags.destination, &flags.word.entry("pause")).await?;
     say(flags, "paused", was_known, format)
 }
 
@@ -35,7 +34,7 @@ pub(super) async fn resume(
     format: Format,
 ) -> anyhow::Result<Exit> {
     let was_known = is_known(outbox, &flags.destination).await?;
-    outbox.resume(&flags.destination, &entry("resume", &flags.word)).await?;
+    outbox.resume(&flags.destination, &flags.word.entry("resume")).await?;
     say(flags, "resumed", was_known, format)
 }
 

@@ -8,7 +8,6 @@ use firstwrite_core::outbox::{
 };
 use serde::Serialize;
 
-use super::entry;
 use crate::command::{Exit, OutboxSettleFlags};
 use crate::output::{self, Format};
 
@@ -71,7 +70,7 @@ async fn settle(
         }
     };
     let (number, seen) = (story.message.number, story.message.fence);
-    match outbox.resolve(number, seen, &resolution, &entry(action, &flags.word)).await? {
+    match outbox.resolve(number, seen, &resolution, &flags.word.entry(action)).await? {
         Held::Yes => Ok(verdict),
         Held::No => why_not(outbox, number).await,
     }

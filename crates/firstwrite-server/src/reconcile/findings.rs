@@ -4,7 +4,6 @@ use firstwrite_core::Timestamp;
 use firstwrite_core::findings::{Closing, Finding, FindingQuery, Findings};
 use serde::Serialize;
 
-use super::entry;
 use crate::command::{AssignFlags, Exit, FindingsFlags, ResolveFlags};
 use crate::keys::{brief, instant};
 use crate::output::{self, Format, Table};
@@ -119,7 +118,7 @@ pub(super) async fn assign(
     flags: &AssignFlags,
     format: Format,
 ) -> anyhow::Result<Exit> {
-    let by = entry("assign", &flags.word);
+    let by = flags.word.entry("assign");
     let is_done = findings.assign(flags.number, flags.to.as_ref(), &by).await?;
     done(flags.number.0, is_done, "assigned", format)
 }
@@ -131,7 +130,7 @@ pub(super) async fn resolve(
 ) -> anyhow::Result<Exit> {
     let reason = &flags.word.reason;
     let closing = if flags.fixed { Closing::fixed(reason)? } else { Closing::accepted(reason)? };
-    let by = entry("resolve", &flags.word);
+    let by = flags.word.entry("resolve");
     let is_done = findings.close(flags.number, &closing, &by).await?;
     done(flags.number.0, is_done, closing.as_str(), format)
 }
