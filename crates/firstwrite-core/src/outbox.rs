@@ -225,7 +225,13 @@ pub enum Resolution {
     },
     /// It did not arrive: it is sent again, as if never sent.
     NotDelivered,
-    /// It is not to be delivered any more. A successor under its ordering key goes on.
+    /// It did not arrive and never will. A successor under its ordering key goes on.
+    Refused {
+        /// What the record's interim answer is replaced with, if it has one.
+        answer: Option<Outcome>,
+    },
+    /// It is not to be delivered any more, whether it arrived or not. A successor under its ordering key
+    /// goes on.
     Dropped,
 }
 

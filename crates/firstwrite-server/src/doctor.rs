@@ -1,5 +1,6 @@
 //! `firstwrite doctor`: names what is unsafe or troubled about a store, and what to do about it.
 
+mod messages;
 mod records;
 
 use std::time::Duration;
@@ -81,7 +82,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 check_there(&settings.store)?;
                 let store = SqliteStore::open_read_only(path).map_err(|error| unopened(&error))?;
                 let findings = doctor::sqlite(&store, path).await?;
-                (with_records(&store, findings).await?, None)
+                (with_content(&store, findings).await?, None)
             }
             StoreUrl::Postgres(url) => examine_postgres(url, settings).await?,
         };
@@ -110,16 +111,17 @@ async fn examine_postgres(
         open_for_max: settings.open_for_max,
     };
     let findings = doctor::postgres(&store, &expected).await?;
-    let findings = with_records(&store, findings).await?;
+    let findings = with_content(&store, findings).await?;
     store.close().await;
     Ok((findings, cleared))
 }
 
-async fn with_records(
+async fn with_content(
     store: &dyn Store,
     mut findings: Vec<Finding>,
 ) -> anyhow::Result<Vec<Finding>> {
     findings.extend(records::look(store).await?);
+    findings.extend(messages::look(store).await?);
     findings.sort_by_key(|finding| finding.severity);
     Ok(findings)
 }

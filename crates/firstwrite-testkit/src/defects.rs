@@ -105,6 +105,8 @@ pub enum Defect {
     DoubtForgotten,
     /// A message of which nobody knows whether it arrived is sent again.
     UnknownComesBack,
+    /// What a client was told will never happen can be put back, and then happens.
+    RefusedIsDead,
     /// Messages under one ordering key leave together.
     OrderIgnored,
     /// A destination that is to be left alone is not.
@@ -149,7 +151,7 @@ const SIMULATIONS_MAX: u64 = 20_000;
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 53] = [
         Self::CheckThenInsert,
         Self::NoFenceCompare,
         Self::OwnerGuardIgnoresState,
@@ -190,6 +192,7 @@ impl Defect {
         Self::SettleIgnoresFence,
         Self::DoubtForgotten,
         Self::UnknownComesBack,
+        Self::RefusedIsDead,
         Self::OrderIgnored,
         Self::BreakerIgnored,
         Self::WrittenIgnoresTime,

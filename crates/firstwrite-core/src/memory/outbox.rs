@@ -95,6 +95,7 @@ impl Outgoing {
                 | MessageState::Unknown
                 | MessageState::Dead
                 | MessageState::Delivered
+                | MessageState::Refused
                 | MessageState::Dropped => None,
             })
             .collect();
@@ -142,7 +143,7 @@ impl Outgoing {
 
 impl Entry {
     fn is_settled(&self) -> bool {
-        matches!(self.state, MessageState::Delivered | MessageState::Dropped)
+        self.state.is_final()
     }
 
     fn claim(
@@ -233,6 +234,10 @@ impl Entry {
                     Some(problem) => format!("{why}: {problem}"),
                     None => (*why).to_owned(),
                 });
+            }
+            Next::Refused => {
+                self.state = MessageState::Refused;
+                self.settled_at = now;
             }
             Next::Dead(_) => self.state = MessageState::Dead,
         }

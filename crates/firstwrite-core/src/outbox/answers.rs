@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Cause, Next, Receipt};
+use super::{Next, Receipt};
 use crate::{Body, Outcome};
 
 /// What a record's interim answer is replaced with, once its message is settled; written with the
@@ -24,11 +24,14 @@ impl Answers {
     pub fn after(&self, next: &Next) -> Option<Outcome> {
         match next {
             Next::Delivered(receipt) => Some(self.when_delivered(receipt)),
-            Next::Dead(Cause::Refused) => {
-                Some(Outcome { is_interim: false, ..self.refused.clone() })
-            }
-            Next::Dead(Cause::Exhausted) | Next::Waiting { .. } | Next::Unknown(_) => None,
+            Next::Refused => Some(self.when_refused()),
+            Next::Dead(_) | Next::Waiting { .. } | Next::Unknown(_) => None,
         }
+    }
+
+    /// The answer when the message will never arrive.
+    pub fn when_refused(&self) -> Outcome {
+        Outcome { is_interim: false, ..self.refused.clone() }
     }
 
     /// The answer when the message has arrived.
@@ -72,7 +75,7 @@ mod tests {
 
     use super::*;
     use crate::KeptHeaders;
-    use crate::outbox::Sent;
+    use crate::outbox::{Cause, Sent};
 
     fn answers() -> Answers {
         let outcome = |status, body: &'static str| {
@@ -109,7 +112,8 @@ mod tests {
     fn only_an_end_that_is_known_gives_an_answer() {
         let status = |next: Next| answers().after(&next).map(|outcome| outcome.status.as_u16());
         assert_eq!(status(Next::Delivered(Receipt::default())), Some(201));
-        assert_eq!(status(Next::Dead(Cause::Refused)), Some(402));
+        assert_eq!(status(Next::Refused), Some(402));
+        assert_eq!(status(Next::Dead(Cause::Refused)), None);
         assert_eq!(status(Next::Dead(Cause::Exhausted)), None);
         assert_eq!(status(Next::Unknown("in a test")), None);
         let sent = Sent::Maybe;

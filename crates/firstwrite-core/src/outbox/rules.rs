@@ -38,7 +38,9 @@ pub enum Next {
     },
     /// Whether it arrived nobody knows; it waits for proof.
     Unknown(&'static str),
-    /// It is no longer delivered by itself. Why.
+    /// The destination will never take it, and whoever waits for its word is told so: that is its end.
+    Refused,
+    /// It is no longer delivered by itself, until somebody puts it back. Why.
     Dead(Cause),
 }
 
@@ -111,6 +113,8 @@ pub fn after_delivery(
     };
     match &delivery.ending {
         Ending::Delivered(receipt) => Next::Delivered(receipt.clone()),
+        // What a client was told is true for good: nobody puts such a message back.
+        Ending::Refused if parcel.answers.is_some() => Next::Refused,
         Ending::Refused => Next::Dead(Cause::Refused),
         Ending::Retry if is_last && before.is_some() => {
             Next::Unknown("deliveries are exhausted, and an earlier one may have arrived")

@@ -19,6 +19,8 @@ pub enum MessageState {
     Dead,
     /// It arrived.
     Delivered,
+    /// It never will arrive, and its client was told so.
+    Refused,
     /// An operator gave it up.
     Dropped,
 }
@@ -162,8 +164,20 @@ pub struct DestinationView {
 
 impl MessageState {
     /// Every state, in the order in which a message can come to it.
-    pub const ALL: [Self; 6] =
-        [Self::Waiting, Self::Sending, Self::Unknown, Self::Dead, Self::Delivered, Self::Dropped];
+    pub const ALL: [Self; 7] = [
+        Self::Waiting,
+        Self::Sending,
+        Self::Unknown,
+        Self::Dead,
+        Self::Delivered,
+        Self::Refused,
+        Self::Dropped,
+    ];
+
+    /// Whether nothing can become of it any more.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Delivered | Self::Refused | Self::Dropped)
+    }
 
     /// The word used in SQL, listings and metrics.
     pub fn as_str(self) -> &'static str {
@@ -173,6 +187,7 @@ impl MessageState {
             Self::Unknown => "unknown",
             Self::Dead => "dead",
             Self::Delivered => "delivered",
+            Self::Refused => "refused",
             Self::Dropped => "dropped",
         }
     }

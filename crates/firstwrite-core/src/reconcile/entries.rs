@@ -141,7 +141,7 @@ impl Standing {
             MessageState::Dead if was_refused => Self::Closed,
             MessageState::Dead => Self::GivenUp,
             MessageState::Delivered => Self::Arrived,
-            MessageState::Dropped => Self::Closed,
+            MessageState::Refused | MessageState::Dropped => Self::Closed,
         }
     }
 

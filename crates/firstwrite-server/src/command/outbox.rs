@@ -60,11 +60,13 @@ Examples:
       --provider-id ch_7 --reason 'found in their dashboard'
   firstwrite outbox settle 43 --store postgres://app@db/shop --not-delivered \\
       --reason 'they have no such charge'
-  firstwrite outbox settle 44 --store postgres://app@db/shop --drop --reason 'a test'
+  firstwrite outbox settle 44 --store postgres://app@db/shop --refused \\
+      --reason 'they will never take it'
+  firstwrite outbox settle 45 --store postgres://app@db/shop --drop --reason 'a test'
 
-With --delivered the client's interim answer, if there is one, becomes the final one;
-with --not-delivered the message is sent again as if it never had been; with --drop it is
-given up, and messages that wait behind it go on.
+With --delivered and --refused a client that waits gets its final answer; with
+--not-delivered the message is sent again as if it never had been; with --drop a message
+that no client waits for is given up. Messages that wait behind it go on.
 
 Exit codes: 0 settled, 1 failed, 2 wrong usage, 3 there is no such message,
 4 it is settled already, 5 a worker is delivering it now.";
@@ -175,9 +177,10 @@ pub(crate) struct PauseFlags {
     pub(crate) word: WordFlags,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag, and one of them is given")]
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("finding").required(true)
-    .args(["delivered", "not_delivered", "drop"]))]
+    .args(["delivered", "not_delivered", "refused", "drop"]))]
 pub(crate) struct OutboxSettleFlags {
     /// Which message
     #[arg(value_parser = message_number)]
@@ -191,7 +194,10 @@ pub(crate) struct OutboxSettleFlags {
     /// It certainly did not arrive: send it again
     #[arg(long)]
     pub(crate) not_delivered: bool,
-    /// It is not to be delivered any more
+    /// It did not arrive and never will: tell the client so
+    #[arg(long)]
+    pub(crate) refused: bool,
+    /// It is not to be delivered any more; only where no client waits for it
     #[arg(long)]
     pub(crate) drop: bool,
     #[command(flatten)]

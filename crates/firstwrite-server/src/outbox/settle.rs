@@ -15,7 +15,7 @@ use crate::output::{self, Format};
 #[derive(Debug, Serialize)]
 struct Answer {
     number: i64,
-    /// `delivered`, `waiting`, `dropped`, `absent`, `settled`, `held` or `moved`.
+    /// `delivered`, `waiting`, `refused`, `dropped`, `absent`, `settled`, `held` or `moved`.
     result: &'static str,
     /// What happened or what to do next, in words.
     detail: &'static str,
@@ -61,9 +61,13 @@ async fn settle(
             "settle: not delivered",
             (Exit::Done, "waiting", "settled: it is sent again as if it never had been"),
         ),
-        Resolution::Dropped if story.answers.is_some() => (
-            "settle: drop",
-            (Exit::Done, "dropped", "dropped: its client keeps the interim answer for good"),
+        Resolution::Refused { .. } => (
+            "settle: refused",
+            (
+                Exit::Done,
+                "refused",
+                "settled: it is never sent, and a client that waits is told so",
+            ),
         ),
         Resolution::Dropped => {
             ("settle: drop", (Exit::Done, "dropped", "dropped: it is not delivered any more"))
@@ -80,11 +84,18 @@ fn resolution(story: &MessageStory, flags: &OutboxSettleFlags) -> anyhow::Result
     if flags.not_delivered {
         return Ok(Resolution::NotDelivered);
     }
+    let answers = story.answers.as_deref();
+    if flags.refused {
+        return Ok(Resolution::Refused { answer: answers.map(Answers::when_refused) });
+    }
     if flags.drop {
+        ensure!(
+            answers.is_none(),
+            "its client waits for an answer; find out what became of it and add --delivered or --refused"
+        );
         return Ok(Resolution::Dropped);
     }
     let receipt = Receipt { provider_id: flags.provider_id.clone() };
-    let answers = story.answers.as_deref();
     ensure!(
         receipt.provider_id.is_some() || !answers.is_some_and(tells_id),
         "its client is told the provider's id; add --provider-id"
@@ -125,6 +136,10 @@ fn settled(state: MessageState) -> Option<Verdict> {
         }
         MessageState::Dropped => {
             Some((Exit::Completed, "settled", "it was dropped already, and that never changes"))
+        }
+        MessageState::Refused => {
+            let detail = "it was refused, its client knows, and that never changes";
+            Some((Exit::Completed, "settled", detail))
         }
         MessageState::Waiting
         | MessageState::Sending

@@ -28,13 +28,14 @@ struct DeliveredView {
     delivered: usize,
     waiting: usize,
     unknown: usize,
+    refused: usize,
     dead: usize,
     lost: usize,
 }
 
 pub(super) fn say(turn: &Turn, counts: DeliveredCounts, format: Format) -> anyhow::Result<()> {
     let Turn { swept, reaped, deleted } = *turn;
-    let DeliveredCounts { delivered, waiting, unknown, dead, lost } = counts;
+    let DeliveredCounts { delivered, waiting, unknown, refused, dead, lost } = counts;
     match format {
         Format::Json => {
             let (freed, uncertain, moved) = (swept.freed, swept.uncertain, swept.moved);
@@ -42,7 +43,7 @@ pub(super) fn say(turn: &Turn, counts: DeliveredCounts, format: Format) -> anyho
                 swept: SweptView { freed, uncertain, moved },
                 reaped,
                 deleted,
-                delivered: DeliveredView { delivered, waiting, unknown, dead, lost },
+                delivered: DeliveredView { delivered, waiting, unknown, refused, dead, lost },
             })
         }
         Format::Table => {
@@ -56,6 +57,7 @@ pub(super) fn say(turn: &Turn, counts: DeliveredCounts, format: Format) -> anyho
                 ("deliver", "delivered", delivered),
                 ("deliver", "waiting for the next try", waiting),
                 ("deliver", "unknown: waiting for proof", unknown),
+                ("deliver", "refused: the client is told", refused),
                 ("deliver", "dead letters", dead),
                 ("deliver", "taken over by another worker", lost),
             ] {

@@ -6,6 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::database::{Database, on_postgres};
+use crate::messages::{Fate, leave_messages, outbox_json};
 use crate::open_records::{document, leave_lapsed_records, leave_open_records};
 use crate::process::{Folder, firstwrite, stderr, stdout};
 
@@ -16,6 +17,7 @@ on_postgres! {
     more_connections_than_there_is_room_for_are_named,
     records_that_wait_for_proof_are_counted,
     clearing_doubts_needs_a_reason_and_says_how_many,
+    messages_that_wait_for_people_are_counted,
 }
 
 /// What was found: the exit code and the findings as `severity code`.
@@ -100,6 +102,21 @@ fn clearing_doubts_needs_a_reason_and_says_how_many(folder: &Folder) {
     assert_eq!(check(folder, &clear, 0, &[])["cleared"], 0);
     let text = folder.run(&[&["doctor", "--store", folder.store()][..], &clear].concat());
     assert!(stdout(&text).starts_with("doubts cleared: 0\n"), "{}", stdout(&text));
+}
+
+fn messages_that_wait_for_people_are_counted(folder: &Folder) {
+    database(folder);
+    leave_messages(
+        folder,
+        &[("lost", Fate::Unknown), ("sent", Fate::Sending), ("no", Fate::Dead(404))],
+    );
+    let found = ["trouble unknown-messages", "trouble dead-letters"];
+    let report = check(folder, &[], 0, &found);
+    let what = report["findings"][0]["what"].as_str().unwrap();
+    assert_eq!(what, "1 messages to provider may have arrived, or not");
+    outbox_json(folder, &["pause", "provider", "--reason", "r", "--actor", "ada"]);
+    let (_, findings, report) = examine(folder, &[]);
+    assert!(findings.contains(&"note destination-paused".to_owned()), "{report:#}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ on_every_store! {
     what_cannot_be_settled_says_why,
     the_client_gets_its_final_answer,
     an_awaited_id_must_be_given,
+    a_client_that_waits_is_told_before_its_message_goes,
 }
 
 /// The number of the only message in `state`.
@@ -101,4 +102,26 @@ fn an_awaited_id_must_be_given(folder: &Folder) {
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("--provider-id"), "{}", stderr(&refused));
     assert_eq!(only(folder, "unknown"), number);
+}
+
+fn a_client_that_waits_is_told_before_its_message_goes(folder: &Folder) {
+    let away = ["--provider", "http://127.0.0.1:9", "--wait-for", "0s"];
+    let demo = folder.demo(&away);
+    let request = || post("/payments", ORDER).acme().key("order-1");
+    assert_eq!(demo.answer(&request()).status, 202);
+    demo.terminate();
+    assert!(demo.end().success());
+    let number = only(folder, "waiting");
+    let dropped = outbox(folder, &["settle", &number, "--drop", "--reason", "r"]);
+    assert_eq!(dropped.status.code(), Some(1));
+    assert!(stderr(&dropped).contains("--delivered or --refused"), "{}", stderr(&dropped));
+    assert_eq!(settle(folder, &number, &["--refused"])["result"], "refused");
+    assert_eq!(only(folder, "refused"), number);
+    assert_eq!(json(folder, &["show", "acme", "order-1"])["outcome"]["status"], 402);
+    let again = outbox(folder, &["settle", &number, "--not-delivered", "--reason", "r"]);
+    assert_eq!(again.status.code(), Some(4), "{}", stderr(&again));
+
+    let demo = folder.demo(&away);
+    let declined = demo.answer(&request());
+    assert_eq!((declined.status, declined.is_replay()), (402, true));
 }

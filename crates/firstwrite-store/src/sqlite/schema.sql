@@ -102,7 +102,7 @@ CREATE INDEX firstwrite_pending_stuck ON firstwrite_pending (state, message) WHE
 CREATE INDEX firstwrite_pending_of ON firstwrite_pending (id);
 
 -- Every handing-over of a message, and its end where an operator said so. `ending` is delivered, refused,
--- retry, unknown or dropped; a message that is not pending is delivered or dropped.
+-- retry, unknown or dropped; the last one of a message that is not pending is delivered, refused or dropped.
 CREATE TABLE firstwrite_deliveries (
     message     INTEGER NOT NULL,
     fence       INTEGER NOT NULL,

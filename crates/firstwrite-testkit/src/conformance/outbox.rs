@@ -105,6 +105,11 @@ fn failed(parcel: &Parcel, next: Next) -> Settlement {
     settlement(parcel, Some(delivery), next)
 }
 
+fn refused(parcel: &Parcel) -> Settlement {
+    let delivery = Delivery::new(Ending::Refused, "declined").with_status(402);
+    settlement(parcel, Some(delivery), Next::Refused)
+}
+
 fn again(pause: Duration, sent: Sent) -> Next {
     Next::Waiting { pause, counts: true, sent }
 }

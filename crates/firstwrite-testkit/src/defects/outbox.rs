@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
+    Cause, Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
     MessageStory, Next, Outbox, Received, Resolution, Sent, Settlement, Switch, Want, WrittenPage,
     WrittenQuery,
 };
@@ -98,9 +98,13 @@ impl Outbox for DefectiveStore {
                         let pause = Duration::ZERO;
                         *next = Next::Waiting { pause, counts: true, sent: Sent::No };
                     }
+                    next @ Next::Refused if self.has(Defect::RefusedIsDead) => {
+                        *next = Next::Dead(Cause::Refused);
+                    }
                     Next::Delivered(_)
                     | Next::Waiting { .. }
                     | Next::Unknown(_)
+                    | Next::Refused
                     | Next::Dead(_) => {}
                 }
                 if self.has(Defect::InterimForEver) {

@@ -56,6 +56,8 @@ pub struct DeliveredCounts {
     pub waiting: usize,
     /// Messages that are held: whether they arrived nobody knows.
     pub unknown: usize,
+    /// Messages that never will arrive, and whose clients were told so.
+    pub refused: usize,
     /// Messages that became dead letters.
     pub dead: usize,
     /// Claims that somebody else had taken over before they were settled.
@@ -164,6 +166,7 @@ impl DeliveredCounts {
             delivered: self.delivered + other.delivered,
             waiting: self.waiting + other.waiting,
             unknown: self.unknown + other.unknown,
+            refused: self.refused + other.refused,
             dead: self.dead + other.dead,
             lost: self.lost + other.lost,
         }

@@ -171,6 +171,7 @@ fn judge(
             | MessageState::Sending
             | MessageState::Unknown
             | MessageState::Dead
+            | MessageState::Refused
             | MessageState::Dropped => return Err(format!("a message was lost: {}", story())),
         }
     }

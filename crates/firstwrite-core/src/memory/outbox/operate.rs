@@ -197,7 +197,7 @@ impl Content {
         let is_open = match entry.state {
             MessageState::Waiting | MessageState::Unknown | MessageState::Dead => true,
             MessageState::Sending => entry.lease_until <= now,
-            MessageState::Delivered | MessageState::Dropped => false,
+            MessageState::Delivered | MessageState::Refused | MessageState::Dropped => false,
         };
         if !is_open || entry.fence.unwrap_or(Fence::from_u64(0)) != seen {
             return Held::No;
@@ -218,6 +218,12 @@ impl Content {
                 entry.due_at = now;
                 entry.maybe_sent_at = None;
                 (entry.delivery_count, entry.lapse_count) = (0, 0);
+            }
+            Resolution::Refused { answer: given } => {
+                entry.state = MessageState::Refused;
+                entry.settled_at = now;
+                entry.past.push(told("refused", fence, by, now, None));
+                answer.clone_from(given);
             }
             Resolution::Dropped => {
                 entry.state = MessageState::Dropped;

@@ -1,10 +1,11 @@
 //! The rules as tables.
 
 use bytes::Bytes;
+use http::StatusCode;
 
 use super::*;
-use crate::outbox::MessageNumber;
-use crate::{Fence, Key, RecordId, Tenant};
+use crate::outbox::{Answers, MessageNumber};
+use crate::{Fence, KeptHeaders, Key, Outcome, RecordId, Tenant};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
 const SECOND: Duration = Duration::from_secs(1);
@@ -66,7 +67,9 @@ fn after(parcel: &Parcel, terms: &Terms, ending: Ending) -> Next {
 fn waiting(next: Next) -> (Duration, bool, Sent) {
     match next {
         Next::Waiting { pause, counts, sent } => (pause, counts, sent),
-        other @ (Next::Delivered(_) | Next::Unknown(_) | Next::Dead(_)) => panic!("{other:?}"),
+        other @ (Next::Delivered(_) | Next::Unknown(_) | Next::Refused | Next::Dead(_)) => {
+            panic!("{other:?}")
+        }
     }
 }
 
@@ -161,6 +164,10 @@ fn the_last_delivery_makes_a_dead_letter_only_of_what_cannot_have_arrived() {
 #[test]
 fn a_refusal_is_final_at_once() {
     assert_eq!(after(&parcel(), &honours(), Ending::Refused), Next::Dead(Cause::Refused));
+    let nothing = || Outcome::new(StatusCode::OK, KeptHeaders::default(), Bytes::new());
+    let told = Answers { delivered: nothing(), refused: nothing() };
+    let awaited = Parcel { answers: Some(Box::new(told)), ..parcel() };
+    assert_eq!(after(&awaited, &honours(), Ending::Refused), Next::Refused);
 }
 
 #[test]

@@ -336,6 +336,7 @@ fn what_is_believed_of_a_message_follows_from_its_state() {
         (MessageState::Dead, false, Standing::GivenUp),
         (MessageState::Dead, true, Standing::Closed),
         (MessageState::Delivered, false, Standing::Arrived),
+        (MessageState::Refused, true, Standing::Closed),
         (MessageState::Dropped, false, Standing::Closed),
     ] {
         assert_eq!(Standing::of_message(state, was_refused), standing);

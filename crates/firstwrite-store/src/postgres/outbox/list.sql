@@ -3,7 +3,8 @@
 SELECT v.* FROM (
     SELECT m.message, m.id, m.tenant, m.derived_key, m.destination, m.ordering_key, m.created_at,
            CASE WHEN p.state = 4 THEN 0 WHEN p.state IS NOT NULL THEN p.state
-                WHEN d.fence IS NULL THEN 0 WHEN d.was_dropped THEN 6 ELSE 5 END::int2 AS state,
+                WHEN d.fence IS NULL THEN 0
+                ELSE CASE d.ending WHEN 4 THEN 6 WHEN 1 THEN 7 ELSE 5 END END::int2 AS state,
            coalesce(p.fence, d.fence, 0) AS fence,
            CASE WHEN p.state = 0 THEN p.due_at WHEN p.state IS NULL AND d.fence IS NULL
                 THEN m.not_before END AS due_at,
@@ -14,7 +15,7 @@ SELECT v.* FROM (
     JOIN firstwrite.messages m ON m.message = n.message
     LEFT JOIN firstwrite.pending p ON p.message = m.message
     LEFT JOIN LATERAL (
-        SELECT max(d.fence) AS fence, bool_or(d.ending = 4) AS was_dropped,
+        SELECT max(d.fence) AS fence, (array_agg(d.ending ORDER BY d.fence DESC))[1] AS ending,
                count(*) FILTER (WHERE d.ending <> 4) AS count
         FROM firstwrite.deliveries d WHERE d.message = m.message) d ON true
     LEFT JOIN LATERAL (

@@ -46,7 +46,9 @@ async fn page(
     let (statement, is_log) = match query.state {
         Some(MessageState::Unknown | MessageState::Dead) => (&sql.list_held, false),
         Some(MessageState::Waiting | MessageState::Sending) => (&sql.list_pending, false),
-        Some(MessageState::Delivered | MessageState::Dropped) | None => (&sql.list_log, true),
+        Some(MessageState::Delivered | MessageState::Refused | MessageState::Dropped) | None => {
+            (&sql.list_log, true)
+        }
     };
     let rows = link.query(statement, &given.parameters()).await?;
     let messages: Result<Vec<MessageView>, StoreError> = rows.iter().map(view).collect();
@@ -79,7 +81,8 @@ pub(super) async fn count(
         let statement = match query.state {
             Some(MessageState::Unknown | MessageState::Dead) => &sql.count_held,
             Some(MessageState::Waiting | MessageState::Sending) => &sql.count_pending,
-            Some(MessageState::Delivered | MessageState::Dropped) | None => &sql.count_log,
+            Some(MessageState::Delivered | MessageState::Refused | MessageState::Dropped)
+            | None => &sql.count_log,
         };
         link.query(statement, &Given::new(query, row_max, COUNTED_AT_MAX).parameters()).await
     })

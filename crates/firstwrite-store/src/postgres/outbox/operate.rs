@@ -8,7 +8,7 @@ use firstwrite_core::{AuditEntry, Fence, StoreError, Tenant};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::parts::{DELIVERED, DROPPED, cut, short_millis};
+use super::parts::{DELIVERED, DROPPED, REFUSED, cut, short_millis};
 use crate::encoding::encode_outcome;
 use crate::postgres::Shared;
 use crate::postgres::fault::{Trouble, corrupt, definite, failed_commit, no_connection};
@@ -17,7 +17,7 @@ use crate::postgres::rows::column;
 use crate::postgres::sql::{Parameters, Statement};
 
 /// That a message did not arrive, as [`resolve.sql`] knows it.
-const NOT_DELIVERED: i16 = 1;
+const NOT_DELIVERED: i16 = -1;
 
 /// See [`firstwrite_core::outbox::Outbox::switch`].
 pub(super) async fn switch(
@@ -110,6 +110,7 @@ pub(super) async fn resolve(
             (DELIVERED, receipt.provider_id.as_deref().map(cut), answer.as_ref())
         }
         Resolution::NotDelivered => (NOT_DELIVERED, None, None),
+        Resolution::Refused { answer } => (REFUSED, None, answer.as_ref()),
         Resolution::Dropped => (DROPPED, None, None),
     };
     // Another fence than any that was seen, so that a second finding is refused.

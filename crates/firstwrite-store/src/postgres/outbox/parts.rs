@@ -17,6 +17,7 @@ pub(super) const DEAD: i16 = 3;
 
 /// What `ending` is in `deliveries`.
 pub(super) const DELIVERED: i16 = 0;
+pub(super) const REFUSED: i16 = 1;
 pub(super) const DROPPED: i16 = 4;
 
 /// A detail is a few words: an answer that is a whole page is cut off.
@@ -28,7 +29,7 @@ const SPAN_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 pub(super) fn ending_number(ending: &Ending) -> i16 {
     match ending {
         Ending::Delivered(_) => DELIVERED,
-        Ending::Refused => 1,
+        Ending::Refused => REFUSED,
         Ending::Retry => 2,
         Ending::Unknown => 3,
     }
@@ -37,7 +38,7 @@ pub(super) fn ending_number(ending: &Ending) -> i16 {
 pub(super) fn ending_word(number: i16) -> Result<&'static str, StoreError> {
     Ok(match number {
         DELIVERED => "delivered",
-        1 => "refused",
+        REFUSED => "refused",
         2 => "retry",
         3 => "unknown",
         DROPPED => "dropped",
@@ -54,6 +55,7 @@ pub(super) fn state_number(state: MessageState) -> i16 {
         MessageState::Dead => DEAD,
         MessageState::Delivered => 5,
         MessageState::Dropped => 6,
+        MessageState::Refused => 7,
     }
 }
 

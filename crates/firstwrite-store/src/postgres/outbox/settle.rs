@@ -32,12 +32,12 @@ pub(super) async fn settle(
     let sql = &link.sql().outbox;
     let (receipts, ends) = (Receipts::new(receipts), Ends::new(settlements));
     let given = [&receipts.parameters()[..], &ends.parameters()[..]].concat();
-    let arrived: Vec<i64> = settlements
+    let ended: Vec<i64> = settlements
         .iter()
-        .filter(|one| matches!(one.next, Next::Delivered(_)))
+        .filter(|one| matches!(one.next, Next::Delivered(_) | Next::Refused))
         .map(|one| one.number.0)
         .collect();
-    let goes_on: Option<[&(dyn ToSql + Sync); 1]> = (!arrived.is_empty()).then_some([&arrived]);
+    let goes_on: Option<[&(dyn ToSql + Sync); 1]> = (!ended.is_empty()).then_some([&ended]);
     for statement in [&sql.settle, &sql.let_go] {
         link.prepare(statement).await.map_err(definite(DOING))?;
     }
@@ -128,11 +128,12 @@ impl Ends {
                     };
                     (2, 0, false, Sent::Maybe, Some(problem))
                 }
+                Next::Refused => (4, 0, true, Sent::AsBefore, None),
                 Next::Dead(_) => (3, 0, false, Sent::AsBefore, detail.map(str::to_owned)),
             };
             let known = match next {
                 Next::Delivered(receipt) => Some(receipt),
-                Next::Waiting { .. } | Next::Unknown(_) | Next::Dead(_) => None,
+                Next::Waiting { .. } | Next::Unknown(_) | Next::Refused | Next::Dead(_) => None,
             };
             ends.messages.push(number.0);
             ends.fences.push(fence.as_u64().cast_signed());

@@ -229,8 +229,7 @@ const FORGET: &str = "
                                  (SELECT firstwrite.now() AS now OFFSET 0) c
                             WHERE s.kept_until <= c.now ORDER BY s.kept_until LIMIT $1))";
 
-/// Deletes, of `$2` messages from a number on, those that were delivered or dropped `$3` milliseconds ago;
-/// where it stopped.
+/// Deletes, of `$2` messages from a number on, those that ended `$3` milliseconds ago; where it stopped.
 const DELETE: &str = "
     WITH clock AS MATERIALIZED (SELECT firstwrite.now() - $3 * interval '1 millisecond' AS before),
     looked AS MATERIALIZED (
@@ -241,7 +240,7 @@ const DELETE: &str = "
         WHERE l.created_at <= c.before
           AND NOT EXISTS (SELECT FROM firstwrite.pending p WHERE p.message = l.message)
           AND EXISTS (SELECT FROM firstwrite.deliveries d
-                      WHERE d.message = l.message AND d.ending IN (0, 4))
+                      WHERE d.message = l.message AND d.ending IN (0, 1, 4))
           AND NOT EXISTS (SELECT FROM firstwrite.deliveries d
                           WHERE d.message = l.message AND d.at > c.before)),
     deliveries AS (

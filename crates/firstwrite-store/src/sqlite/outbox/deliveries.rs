@@ -3,7 +3,7 @@
 
 use firstwrite_core::outbox::{Delivery, Ending, MessageNumber, PastDelivery, Receipt};
 use firstwrite_core::{Fence, StoreError, Timestamp};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::fault::definite;
 use super::super::rows::{integer, text};
@@ -12,6 +12,8 @@ use super::pending::{fence, optional_text, shortened, status};
 
 /// What is written in `ending` when a message arrived.
 pub(super) const DELIVERED: &str = "delivered";
+/// What is written in `ending` when a message will never arrive.
+pub(super) const REFUSED: &str = "refused";
 /// What is written in `ending` when an operator gave a message up.
 pub(super) const DROPPED: &str = "dropped";
 
@@ -71,10 +73,11 @@ impl Session {
             .map(drop)
     }
 
-    /// Whether the history says that a message arrived.
-    pub(super) fn has_arrived(&self, number: MessageNumber) -> rusqlite::Result<bool> {
-        let sql = "SELECT 1 FROM firstwrite_deliveries WHERE message = ?1 AND ending = 'delivered'";
-        self.connection.prepare_cached(sql)?.exists([number.0])
+    /// What the history says last of a message.
+    pub(super) fn last_ending(&self, number: MessageNumber) -> rusqlite::Result<Option<String>> {
+        let sql = "SELECT ending FROM firstwrite_deliveries WHERE message = ?1
+                   ORDER BY fence DESC LIMIT 1";
+        self.connection.prepare_cached(sql)?.query_row([number.0], |row| row.get(0)).optional()
     }
 }
 

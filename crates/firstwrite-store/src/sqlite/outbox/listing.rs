@@ -14,7 +14,7 @@ use super::super::listing::tenant_number;
 use super::super::readers::View;
 use super::super::rows::{blob, column, integer, text};
 use super::claim::answers;
-use super::deliveries::past_deliveries;
+use super::deliveries::{DELIVERED, REFUSED, past_deliveries};
 use super::pending::{COLUMNS, Phase, count, fence, is_null, optional_text, pending};
 
 /// How many messages one page looks at. A page that finds few among many ends early and says where the
@@ -31,15 +31,19 @@ const ALL: i64 = -1;
 pub(super) const SELECT: &str =
     "m.message, m.id, m.tenant, m.derived_key, m.destination, m.ordering_key,
      m.created_at, length(m.payload), m.content_type, a.fence, a.provider_id,
-     (SELECT coalesce(max(d.fence), 0) FROM firstwrite_deliveries d WHERE d.message = m.message),
+     coalesce(l.fence, 0),
      (SELECT count(*) FROM firstwrite_deliveries d
-      WHERE d.message = m.message AND d.ending <> 'dropped')";
+      WHERE d.message = m.message AND d.ending <> 'dropped'),
+     l.ending";
 
 /// Where the columns of [`COLUMNS`] begin behind those of [`SELECT`].
-pub(super) const PENDING_FROM: usize = 13;
+pub(super) const PENDING_FROM: usize = 14;
 
+/// What the history says last of a message that is not pending is how it ended.
 pub(super) const JOINED: &str = "JOIN firstwrite_messages m ON m.message = s.message
      LEFT JOIN firstwrite_pending p ON p.message = m.message
+     LEFT JOIN firstwrite_deliveries l ON l.message = m.message
+         AND l.fence = (SELECT max(d.fence) FROM firstwrite_deliveries d WHERE d.message = m.message)
      LEFT JOIN firstwrite_deliveries a ON a.message = m.message
          AND a.fence = (SELECT min(d.fence) FROM firstwrite_deliveries d
                         WHERE d.message = m.message AND d.ending = 'delivered')";
@@ -47,7 +51,8 @@ pub(super) const JOINED: &str = "JOIN firstwrite_messages m ON m.message = s.mes
 /// The parameters are those of [`Filter::parameters`].
 const WHERE: &str = "(?3 IS NULL OR m.destination = ?3)
      AND (?4 IS NULL OR ?4 = CASE WHEN p.message IS NOT NULL THEN p.state
-                                  WHEN a.fence IS NOT NULL THEN 4 ELSE 5 END)
+                                  WHEN l.ending = 'delivered' THEN 4
+                                  WHEN l.ending = 'refused' THEN 5 ELSE 6 END)
      AND (?5 IS NULL OR m.tenant IN (?5, ?6))
      AND (?7 IS NULL OR instr(p.problem, ?7) > 0 OR CAST(p.status AS TEXT) = ?7)
      AND (?8 IS NULL OR m.derived_key = ?8)";
@@ -114,9 +119,8 @@ impl<'q> Filter<'q> {
             Some(MessageState::Waiting | MessageState::Sending) => {
                 "SELECT message FROM firstwrite_pending WHERE message > ?1 ORDER BY message"
             }
-            Some(MessageState::Delivered | MessageState::Dropped) | None => {
-                "SELECT message FROM firstwrite_messages WHERE message > ?1 ORDER BY message"
-            }
+            Some(MessageState::Delivered | MessageState::Refused | MessageState::Dropped)
+            | None => "SELECT message FROM firstwrite_messages WHERE message > ?1 ORDER BY message",
         }
     }
 }
@@ -240,7 +244,11 @@ pub(super) fn view(
         destination: text(row, 4)?.to_owned(),
         ordering_key: optional_text(row, 5)?,
         created_at: Timestamp::from_millis(integer(row, 6)?),
-        state: if has_arrived { MessageState::Delivered } else { MessageState::Dropped },
+        state: match optional_text(row, 13)?.as_deref() {
+            Some(DELIVERED) => MessageState::Delivered,
+            Some(REFUSED) => MessageState::Refused,
+            _ => MessageState::Dropped,
+        },
         fence: fence(row, 11)?,
         due_at: None,
         delivery_count: count(row, 12)?,
@@ -273,6 +281,7 @@ fn state_number(state: MessageState) -> i64 {
         MessageState::Unknown => Phase::Unknown.number(),
         MessageState::Dead => Phase::Dead.number(),
         MessageState::Delivered => 4,
-        MessageState::Dropped => 5,
+        MessageState::Refused => 5,
+        MessageState::Dropped => 6,
     }
 }

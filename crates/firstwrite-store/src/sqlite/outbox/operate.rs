@@ -5,7 +5,7 @@ use firstwrite_core::{AuditEntry, Fence, Timestamp};
 
 use super::super::fault::{Failure, definite};
 use super::super::session::Session;
-use super::deliveries::{DELIVERED, DROPPED, Entry};
+use super::deliveries::{DELIVERED, DROPPED, Entry, REFUSED};
 use super::listing::Filter;
 use super::pending::{self, Pending, Phase};
 use super::tallies::{Kind, Tallies};
@@ -74,16 +74,13 @@ impl Session {
         };
         // No claim can have this count: the next one is made from it.
         let fence = seen.next(0);
-        let becomes = match resolution {
+        let (told, answer, becomes) = match resolution {
             Resolution::Delivered { receipt, answer } => {
                 let told = (DELIVERED, receipt.provider_id.as_deref());
-                wrote(self.put_finding((number, fence), told, by, now), DOING)?;
-                wrote(self.end_pending(&pending, now), DOING)?;
-                if let Some(outcome) = answer {
-                    self.replace_interim(pending.id, outcome, now)?;
-                }
-                Some(Kind::Delivered)
+                (Some(told), answer.as_ref(), Some(Kind::Delivered))
             }
+            Resolution::Refused { answer } => (Some((REFUSED, None)), answer.as_ref(), None),
+            Resolution::Dropped => (Some((DROPPED, None)), None, None),
             Resolution::NotDelivered => {
                 let write = || {
                     self.update_pending(&Pending {
@@ -98,14 +95,16 @@ impl Session {
                 };
                 wrote(write(), DOING)?;
                 self.nudge();
-                Some(Kind::Open)
-            }
-            Resolution::Dropped => {
-                wrote(self.put_finding((number, fence), (DROPPED, None), by, now), DOING)?;
-                wrote(self.end_pending(&pending, now), DOING)?;
-                None
+                (None, None, Some(Kind::Open))
             }
         };
+        if let Some(told) = told {
+            wrote(self.put_finding((number, fence), told, by, now), DOING)?;
+            wrote(self.end_pending(&pending, now), DOING)?;
+        }
+        if let Some(outcome) = answer {
+            self.replace_interim(pending.id, outcome, now)?;
+        }
         let mut tallies = Tallies::default();
         tallies.moved(&pending.destination, pending.phase, becomes);
         wrote(self.put_tallies(&tallies), DOING)?;

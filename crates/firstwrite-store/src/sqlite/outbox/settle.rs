@@ -1,7 +1,7 @@
 //! Writing down how claims ended.
 
 use firstwrite_core::outbox::{
-    Cause, Delivery, Ending, Held, MessageNumber, Next, Receipt, Received, Sent, Settlement,
+    Cause, Delivery, Ending, Held, MessageNumber, Next, Received, Sent, Settlement,
 };
 use firstwrite_core::{Fence, Timestamp};
 
@@ -13,6 +13,9 @@ use super::pending::{self, Pending, Phase};
 use super::tallies::{Kind, Tallies};
 
 const DOING: &str = "settling messages";
+
+/// What is written down where the delivery itself was not.
+const FOUND: &str = "found to have arrived";
 
 impl Session {
     /// See [`firstwrite_core::outbox::Outbox::settle`].
@@ -59,35 +62,46 @@ impl Session {
             self.put_delivery(&entry, now).map_err(Failure::batch(DOING))?;
         }
         let Some(mut pending) = pending else { return Ok(Held::No) };
-        if let Next::Delivered(receipt) = next {
-            self.put_arrival((*number, *fence), receipt, now)?;
-            self.end_pending(&pending, now).map_err(Failure::batch(DOING))?;
-            tallies.moved(&pending.destination, pending.phase, Some(Kind::Delivered));
-        } else {
-            let was = pending.phase;
-            proceed(&mut pending, delivery.as_ref(), next, now);
-            self.update_pending(&pending).map_err(Failure::batch(DOING))?;
-            tallies.moved(&pending.destination, was, Some(pending.phase.kind()));
-        }
+        let was = pending.phase;
+        let becomes = match next {
+            Next::Delivered(receipt) => {
+                let arrived = Delivery::new(Ending::Delivered(receipt.clone()), FOUND);
+                self.end((*number, *fence), &arrived, &pending, now)?;
+                Some(Kind::Delivered)
+            }
+            Next::Refused => {
+                let refused = Delivery::new(Ending::Refused, said(Cause::Refused));
+                self.end((*number, *fence), &refused, &pending, now)?;
+                None
+            }
+            Next::Waiting { .. } | Next::Unknown(_) | Next::Dead(_) => {
+                proceed(&mut pending, delivery.as_ref(), next, now);
+                self.update_pending(&pending).map_err(Failure::batch(DOING))?;
+                Some(pending.phase.kind())
+            }
+        };
+        tallies.moved(&pending.destination, was, becomes);
         if let Some(outcome) = answer {
             self.replace_interim(pending.id, outcome, now)?;
         }
         Ok(Held::Yes)
     }
 
-    /// Sees to it that the history says that a message arrived.
-    fn put_arrival(
+    /// Ends a message, and sees to it that its history ends like this.
+    fn end(
         &self,
         (number, fence): (MessageNumber, Fence),
-        receipt: &Receipt,
+        delivery: &Delivery,
+        pending: &Pending,
         now: Timestamp,
     ) -> Result<(), Failure> {
-        if self.has_arrived(number).map_err(Failure::batch(DOING))? {
-            return Ok(());
-        }
-        let delivery = Delivery::new(Ending::Delivered(receipt.clone()), "found to have arrived");
-        let entry = Entry::of(number, fence, &delivery);
-        self.put_delivery(&entry, now).map_err(Failure::batch(DOING))
+        let end = || {
+            if self.last_ending(number)?.as_deref() != Some(delivery.ending.as_str()) {
+                self.put_delivery(&Entry::of(number, fence, delivery), now)?;
+            }
+            self.end_pending(pending, now)
+        };
+        end().map_err(Failure::batch(DOING))
     }
 
     /// Takes a message out of what is pending, and lets its successor go.
@@ -104,7 +118,7 @@ fn proceed(pending: &mut Pending, delivery: Option<&Delivery>, next: &Next, now:
         pending.problem = Some(delivery.detail.clone());
     }
     match next {
-        Next::Delivered(_) => unreachable!("a message that arrived is not pending"),
+        Next::Delivered(_) | Next::Refused => unreachable!("a message that ended is not pending"),
         Next::Waiting { pause, counts, sent } => {
             match sent {
                 Sent::No => pending.maybe_sent_at = None,

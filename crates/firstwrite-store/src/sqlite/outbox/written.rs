@@ -35,7 +35,7 @@ impl View {
         let sql = format!(
             "SELECT {SELECT}, {COLUMNS}, m.payload, m.answers,
                     (SELECT max(d.at) FROM firstwrite_deliveries d
-                     WHERE d.message = m.message AND d.ending IN ('delivered', 'dropped'))
+                     WHERE d.message = m.message AND d.ending IN ('delivered', 'refused', 'dropped'))
              FROM ({source} LIMIT ?2) s {JOINED}
              WHERE m.destination = ?3 AND m.created_at >= ?4 AND m.created_at < ?5
              ORDER BY m.message LIMIT ?6"

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use firstwrite_core::outbox::{Answers, Cause, Held, Next, Outbox, Resolution};
+use firstwrite_core::outbox::{
+    Answers, Delivery, Ending, Held, MessageState, Next, Outbox, Resolution,
+};
 use firstwrite_core::{
     DraftState, Inserted, Record, State, Store, Timestamp, Transacted, TransactionalStore, Write,
 };
@@ -73,7 +75,8 @@ async fn a_refusal_answers_and_a_later_finding_changes_nothing() {
     let shop = Shop::open();
     accept(&shop).await;
     let parcel = claim_one(&shop.store).await;
-    let mut refused = failed(&parcel, Next::Dead(Cause::Refused));
+    let mut refused = failed(&parcel, Next::Refused);
+    refused.delivery = Some(Delivery::new(Ending::Refused, "declined"));
     refused.answer = parcel.answers.as_ref().unwrap().after(&refused.next);
     settle(&shop.store, refused).await;
     let first = record(&shop).await;
@@ -86,8 +89,22 @@ async fn a_refusal_answers_and_a_later_finding_changes_nothing() {
     };
     let by = ada("resolve");
     let held = shop.store.resolve(parcel.number, parcel.fence, &found, &by).await.unwrap();
-    assert_eq!(held, Held::Yes);
+    assert_eq!(held, Held::No);
     assert_eq!(record(&shop).await, first);
+    let story = shop.store.message(parcel.number).await.unwrap().unwrap();
+    assert_eq!((story.message.state, story.audits.len()), (MessageState::Refused, 0));
+}
+
+#[tokio::test]
+async fn a_finding_answers_and_tells_who_found_it() {
+    let shop = Shop::open();
+    accept(&shop).await;
+    let parcel = claim_one(&shop.store).await;
+    settle(&shop.store, failed(&parcel, Next::Unknown("nobody knows"))).await;
+    let found = Resolution::Delivered { receipt: receipt("pay_1"), answer: Some(outcome("paid")) };
+    let by = ada("resolve");
+    let held = shop.store.resolve(parcel.number, parcel.fence, &found, &by).await.unwrap();
+    assert_eq!(held, Held::Yes);
     let again = shop.store.resolve(parcel.number, parcel.fence, &found, &by).await.unwrap();
     assert_eq!(again, Held::No);
     let story = shop.store.message(parcel.number).await.unwrap().unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use firstwrite_core::outbox::{Answers, Cause, Ending, Held, Next, Outbox, Resolution, Settlement};
+use firstwrite_core::outbox::{Answers, Ending, Held, Next, Outbox, Resolution, Settlement};
 use firstwrite_core::{
     AsyncTransactionalStore, Begun, Body, Change, Draft, Fence, Guard, Outcome, Policy, Query,
     RecordId, State, StateKind, Store, Swapped, Timestamp, Transacted, Write,
@@ -129,7 +129,7 @@ async fn an_interim_answer_written_by_sqlx_is_replaced_too() {
         let id = accept(&store, "k", |tx, message| tx.enqueue(message).unwrap()).await;
         assert_eq!(stands(&store, id).await.0, 202);
         let parcels = claim(store.store(), "provider", 9).await;
-        let refused = settlement(&parcels[0], Ending::Refused, Next::Dead(Cause::Refused));
+        let refused = settlement(&parcels[0], Ending::Refused, Next::Refused);
         settle(store.store(), &[answered(&parcels[0], refused)]).await;
         assert_eq!(stands(&store, id).await.0, 402);
         // The key was told of its end: what operators find out later changes nothing.
@@ -140,7 +140,7 @@ async fn an_interim_answer_written_by_sqlx_is_replaced_too() {
             answer: Some(parcel.answers.as_ref().unwrap().when_delivered(&receipt("late"))),
         };
         let held = outbox.resolve(parcel.number, parcel.fence, &late, &somebody("resolve")).await;
-        assert_eq!(held.unwrap(), Held::Yes);
+        assert_eq!(held.unwrap(), Held::No);
         assert_eq!(stands(&store, id).await.0, 402);
     })
     .await;
@@ -206,7 +206,7 @@ async fn of_two_workers_with_different_answers_the_one_that_holds_the_claim_is_h
         let old = claim(&store, "provider", 1).await;
         subject.advance(LEASE).await;
         let new = claim(&rival, "provider", 1).await;
-        let refused = settlement(&old[0], Ending::Refused, Next::Dead(Cause::Refused));
+        let refused = settlement(&old[0], Ending::Refused, Next::Refused);
         let late = [answered(&old[0], refused)];
         let mine = [answered(&new[0], arrived(&new[0]))];
         let (late, mine) = tokio::join!(store.settle(&[], &late), rival.settle(&[], &mine));

@@ -7,7 +7,7 @@ use super::{
     Case, Cause, Duration, Failure, Harness, Held, LEASE, Message, MessageQuery, MessageState,
     MessageView, Next, OUTBOX, Sent, Settlement, TestResult, Timestamp, again, case, claim,
     claim_one, delivered, enqueue, expect, expect_equal, failed, message, now, outbox, receipt,
-    sample, settled, state_of, views,
+    refused, sample, settled, state_of, views,
 };
 use crate::{Ending as ScriptEnding, Script};
 
@@ -20,6 +20,8 @@ pub(super) const CASES: &[Case] = &[
     case!("outbox", OUTBOX, messages_are_listed_in_pages_and_by_what_they_are),
     case!("outbox", OUTBOX, an_interim_answer_is_replaced_once),
     case!("outbox", OUTBOX, an_interim_answer_stands_until_it_is_replaced),
+    case!("outbox", OUTBOX, what_a_client_was_told_never_to_happen_is_not_put_back),
+    case!("outbox", OUTBOX, a_client_can_be_told_on_somebodys_word_that_it_never_will_happen),
 ];
 
 async fn bury(harness: &Harness, keys: &[&str]) -> TestResult {
@@ -86,6 +88,7 @@ async fn a_message_is_resolved_once_and_only_as_it_was_seen(harness: Harness) ->
     for (key, resolution, state) in [
         ("a", found("pay_1", None), MessageState::Delivered),
         ("b", Resolution::Dropped, MessageState::Dropped),
+        ("r", Resolution::Refused { answer: None }, MessageState::Refused),
         ("c", Resolution::NotDelivered, MessageState::Waiting),
     ] {
         enqueue(&harness, &[message(&harness, key)]).await?;
@@ -231,4 +234,49 @@ async fn an_interim_answer_stands_until_it_is_replaced(harness: Harness) -> Test
     expect_equal("found", &resolve(&harness, &seen, found("pay_9", answer)).await?, &Held::Yes)?;
     let (last, _) = outcome_of(&harness, "k").await?;
     expect_equal("in the end", &last, &sample::outcome(201, "paid as pay_9"))
+}
+
+async fn what_a_client_was_told_never_to_happen_is_not_put_back(harness: Harness) -> TestResult {
+    accept(&harness, "k").await?;
+    let ordered = ["1", "2"].map(|key| message(&harness, key).ordered_by("card"));
+    enqueue(&harness, &ordered).await?;
+    for parcel in claim(&harness, 9).await? {
+        let answer = parcel.answers.as_ref().map(|answers| answers.when_refused());
+        settled(&harness, Settlement { answer, ..refused(&parcel) }).await?;
+    }
+    let told = outcome_of(&harness, "k").await?.0;
+    expect_equal("the client is told", &told, &sample::outcome(402, "declined"))?;
+    let state = state_of(&harness, "k").await?;
+    expect_equal("that is its end", &state, &MessageState::Refused)?;
+    let query = MessageQuery { state: Some(MessageState::Refused), ..MessageQuery::default() };
+    expect_equal("two are listed", &views(&harness, query.clone()).await?.len(), &2)?;
+    expect_equal("none can be put back", &redrive(&harness, query, 9).await?, &0)?;
+    expect_equal("by any name", &redrive(&harness, MessageQuery::default(), 9).await?, &0)?;
+    for seen in views(&harness, MessageQuery::default()).await? {
+        let open = seen.derived_key == "2:step";
+        let held = resolve(&harness, &seen, Resolution::NotDelivered).await?;
+        let wanted = if open { Held::Yes } else { Held::No };
+        expect_equal("nor on anybody's word", &held, &wanted)?;
+    }
+    let next = claim_one(&harness).await?;
+    expect_equal("a successor goes on", &next.derived_key.as_str(), &"2:step")?;
+    harness.advance(Duration::from_hours(25)).await;
+    let store = harness.store();
+    let deleted = outbox(&*store)?.upkeep(Duration::from_hours(24), 9).await?;
+    expect_equal("in the end they are deleted", &deleted, &2)
+}
+
+async fn a_client_can_be_told_on_somebodys_word_that_it_never_will_happen(
+    harness: Harness,
+) -> TestResult {
+    accept(&harness, "k").await?;
+    let parcel = claim_one(&harness).await?;
+    settled(&harness, failed(&parcel, Next::Unknown("nobody knows"))).await?;
+    let seen = only(&harness).await?;
+    let answer = Some(sample::outcome(402, "declined"));
+    let held = resolve(&harness, &seen, Resolution::Refused { answer }).await?;
+    expect_equal("done", &held, &Held::Yes)?;
+    let told = outcome_of(&harness, "k").await?.0;
+    expect_equal("the client is told", &told, &sample::outcome(402, "declined"))?;
+    expect(claim(&harness, 9).await?.is_empty(), "it is not sent")
 }

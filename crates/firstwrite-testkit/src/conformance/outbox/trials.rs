@@ -5,7 +5,7 @@ use firstwrite_core::outbox::{DestinationView, Switch};
 use super::{
     Case, Cause, Duration, Failure, Harness, LEASE, MessageQuery, Next, OUTBOX, Sent, TestResult,
     again, case, claim, claim_of, claim_one, delivered, enqueue, expect, expect_equal, failed,
-    message, message_to, outbox, sample, settled, want,
+    message, message_to, outbox, refused, sample, settled, want,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -13,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case!("outbox", OUTBOX, one_worker_makes_the_trial),
     case!("outbox", OUTBOX, a_trial_without_a_message_is_still_to_come),
     case!("outbox", OUTBOX, a_paused_destination_gives_nothing_until_it_is_resumed),
+    case!("outbox", OUTBOX, a_healthy_destination_is_as_before_when_it_is_resumed),
     case!("outbox", OUTBOX, counts_follow_what_happens),
 ];
 
@@ -96,8 +97,18 @@ async fn a_paused_destination_gives_nothing_until_it_is_resumed(harness: Harness
     expect_equal("a trial at once", &claim_one(&harness).await?.is_trial, &true)
 }
 
+async fn a_healthy_destination_is_as_before_when_it_is_resumed(harness: Harness) -> TestResult {
+    enqueue(&harness, &["1", "2", "3"].map(|key| message(&harness, key))).await?;
+    let store = harness.store();
+    outbox(&*store)?.pause("provider", &sample::audit("an incident")).await?;
+    outbox(&*store)?.resume("provider", &sample::audit("it is over")).await?;
+    let parcels = claim(&harness, 9).await?;
+    let all_at_once = parcels.len() == 3 && parcels.iter().all(|parcel| !parcel.is_trial);
+    expect(all_at_once, "all of them at once, and none as a trial")
+}
+
 async fn counts_follow_what_happens(harness: Harness) -> TestResult {
-    let keys = ["1", "2", "3", "4", "5", "6"];
+    let keys = ["1", "2", "3", "4", "5", "6", "7"];
     enqueue(&harness, &keys.map(|key| message(&harness, key))).await?;
     let counts = async |expected: &str, wanted: [i64; 4]| {
         // A store may take a message in only when it is next looked for.
@@ -106,14 +117,15 @@ async fn counts_follow_what_happens(harness: Harness) -> TestResult {
         let found = [view.open_count, view.unknown_count, view.dead_count, view.delivered_count];
         expect_equal(expected, &found, &wanted)
     };
-    counts("all wait", [6, 0, 0, 0]).await?;
-    let parcels = claim(&harness, 5).await?;
-    counts("claimed ones are open", [6, 0, 0, 0]).await?;
+    counts("all wait", [7, 0, 0, 0]).await?;
+    let parcels = claim(&harness, 6).await?;
+    counts("claimed ones are open", [7, 0, 0, 0]).await?;
     settled(&harness, delivered(&parcels[0], "pay_1")).await?;
     settled(&harness, delivered(&parcels[1], "pay_2")).await?;
     settled(&harness, failed(&parcels[2], Next::Unknown("nobody knows"))).await?;
     settled(&harness, failed(&parcels[3], Next::Dead(Cause::Refused))).await?;
     settled(&harness, failed(&parcels[4], again(Duration::ZERO, Sent::No))).await?;
+    settled(&harness, refused(&parcels[5])).await?;
     counts("each where it belongs", [2, 1, 1, 2]).await?;
     let store = harness.store();
     outbox(&*store)?.upkeep(Duration::from_hours(24), 100).await?;

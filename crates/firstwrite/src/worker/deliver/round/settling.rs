@@ -91,6 +91,10 @@ impl Round {
                 self.counts.unknown += 1;
                 tracing::warn!(message, status, detail, why, "held: it waits for proof");
             }
+            Next::Refused => {
+                self.counts.refused += 1;
+                tracing::info!(message, status, detail, "refused for good; its client is told");
+            }
             Next::Dead(cause) => {
                 self.counts.dead += 1;
                 let cause = cause.as_str();
