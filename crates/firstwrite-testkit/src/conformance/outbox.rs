@@ -30,6 +30,7 @@ const CASES: &[Case] = &[
     case!("outbox", OUTBOX, a_lapsed_claim_may_have_been_sent),
     case!("outbox", OUTBOX, a_claim_given_back_was_not_sent),
     case!("outbox", OUTBOX, a_late_worker_is_refused_by_its_fence),
+    case!("outbox", OUTBOX, a_settlement_that_is_repeated_changes_nothing),
     case!("outbox", OUTBOX, a_delivered_message_is_never_claimed_again),
     case!("outbox", OUTBOX, a_receipt_outlives_the_claim_it_was_made_under),
     case!("outbox", OUTBOX, a_receipt_of_a_late_worker_is_kept),
@@ -248,12 +249,28 @@ async fn a_late_worker_is_refused_by_its_fence(harness: Harness) -> TestResult {
     let late = claim_one(&harness).await?;
     harness.advance(LEASE).await;
     let heir = claim_one(&harness).await?;
-    for next in [again(Duration::ZERO, Sent::No), Next::Dead(Cause::Refused)] {
+    let arrived = Next::Delivered(receipt("pay_0"));
+    let nexts =
+        [again(Duration::ZERO, Sent::No), Next::Dead(Cause::Refused), Next::Refused, arrived];
+    for next in nexts {
         let held = settle(&harness, &[failed(&late, next)]).await?;
         expect_equal("a late worker", &held, &vec![Held::No])?;
     }
     expect_equal("the heir's claim", &state_of(&harness, "k").await?, &MessageState::Sending)?;
     settled(&harness, delivered(&heir, "pay_1")).await
+}
+
+async fn a_settlement_that_is_repeated_changes_nothing(harness: Harness) -> TestResult {
+    enqueue(&harness, &[message(&harness, "k")]).await?;
+    let parcel = claim_one(&harness).await?;
+    let retry = failed(&parcel, again(Duration::ZERO, Sent::No));
+    settled(&harness, retry.clone()).await?;
+    expect_equal("a second time", &settle(&harness, &[retry]).await?, &vec![Held::No])?;
+    for next in [Next::Delivered(receipt("pay_1")), Next::Refused, Next::Dead(Cause::Refused)] {
+        let held = settle(&harness, &[settlement(&parcel, None, next)]).await?;
+        expect_equal("another word under the same claim", &held, &vec![Held::No])?;
+    }
+    expect_equal("counted once", &claim_one(&harness).await?.delivery_count, &1)
 }
 
 async fn a_delivered_message_is_never_claimed_again(harness: Harness) -> TestResult {
@@ -368,7 +385,9 @@ async fn delivered_messages_are_deleted_after_their_time_and_no_others(
     let parcels = claim(&harness, 4).await?;
     settled(&harness, delivered(&parcels[0], "pay_0")).await?;
     settled(&harness, delivered(&parcels[1], "pay_1")).await?;
-    settled(&harness, failed(&parcels[2], Next::Dead(Cause::Refused))).await?;
+    let dead = Next::Dead(Cause::Refused);
+    settled(&harness, Settlement { next: dead, ..refused(&parcels[2]) }).await?;
+    enqueue(&harness, &[message_to(&harness, "far", "nobody")]).await?;
     let kept_for = Duration::from_hours(24);
     let store = harness.store();
     harness.advance(sample::just_before(kept_for)).await;
@@ -378,5 +397,5 @@ async fn delivered_messages_are_deleted_after_their_time_and_no_others(
     expect_equal("the other", &outbox(&*store)?.upkeep(kept_for, 100).await?, &1)?;
     expect_equal("no more", &outbox(&*store)?.upkeep(kept_for, 100).await?, &0)?;
     let left = views(&harness, MessageQuery::default()).await?;
-    expect_equal("what was not delivered", &left.len(), &2)
+    expect_equal("what was not delivered", &left.len(), &3)
 }

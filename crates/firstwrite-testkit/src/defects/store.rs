@@ -296,7 +296,7 @@ impl DefectiveStore {
                 Body::Bytes(Bytes::from(String::from_utf8_lossy(&bytes).into_owned()))
             }
             Body::Tombstone if self.has(Defect::TombstoneAsEmptyBody) => Body::Bytes(Bytes::new()),
-            same @ (Body::Bytes(_) | Body::Tombstone) => same,
+            same @ (Body::Bytes(_) | Body::Tombstone | Body::Sealed(_)) => same,
         };
         outcome
     }

@@ -183,7 +183,7 @@ async fn one_that_was_refused_is_expected_nowhere(stand: &Stand) {
     }
     stand.deliver(Faults::default()).await;
     let message = stand.message("order-2").await;
-    assert_eq!(message.state, MessageState::Refused);
+    assert_eq!(message.state, MessageState::Dead);
     let key = firstwrite::core::outbox::wire_key(&message.derived_key, message.record);
     let foreign = Foreign {
         amount: 666,
@@ -197,7 +197,7 @@ async fn one_that_was_refused_is_expected_nowhere(stand: &Stand) {
     let report = stand.run(&*stand.http(), &settings()).await;
     assert_eq!(found(&report), [("differs", format!("message {}", message.number))]);
     assert_eq!((report.classes.absent, report.delivered), (1, 0));
-    assert_eq!(stand.state("order-2").await, MessageState::Refused);
+    assert_eq!(stand.state("order-2").await, MessageState::Dead);
 }
 
 over_each_store!(one_that_was_given_up_is_delivered_if_it_is_there);

@@ -177,6 +177,10 @@ fn a_trial_never_counts() {
     assert_eq!((counts, sent), (false, Sent::AsBefore));
     let (_, counts, sent) = waiting(after(&trial, &honours(), Ending::Unknown));
     assert_eq!((counts, sent), (false, Sent::Maybe));
+    let silent = Probed::Silent("it is down".to_owned());
+    let asked = after_probe(&trial, &answers(), &silent, at(1.0)).unwrap();
+    let (_, counts, sent) = waiting(asked);
+    assert_eq!((counts, sent), (false, Sent::AsBefore));
 }
 
 #[test]

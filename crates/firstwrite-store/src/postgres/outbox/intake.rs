@@ -255,6 +255,19 @@ mod tests {
     }
 
     #[test]
+    fn a_gap_that_was_not_looked_at_is_not_given_up() {
+        for (is_all, is_whole) in [(true, false), (false, true)] {
+            let mut intake = intake();
+            look(&mut intake, &[0, 2], &[]);
+            let ranges = intake.known.as_ref().unwrap().numbers.ranges(true);
+            let turn = Turn { ranges: Ranges { is_all, ..ranges }, asks: true, notes: None };
+            let (holders, seen) = (Some(Vec::new()), Vec::new());
+            intake.looked(&turn, Sight { holders, seen, is_whole });
+            assert!(has_gaps(&intake));
+        }
+    }
+
+    #[test]
     fn a_gap_that_is_filled_late_is_seen() {
         let mut intake = intake();
         look(&mut intake, &[0, 2, 3], &["3/7"]);

@@ -10,10 +10,14 @@ use firstwrite_core::{
     Conclusion, Message, StoreError, StoreErrorKind, Transacted, TransactionalStore, Write,
 };
 use firstwrite_store::{SqliteStore, SqliteTx};
+use tokio::time::timeout;
 
 use super::{claim, counts, enqueue, message};
 use crate::group_commit::Held;
 use crate::shop::{Shop, completed, id_of};
+
+/// Longer than word ever takes; only a test that fails waits for so long.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Enqueues `messages` in a handler that goes on whatever happens.
 async fn handle(
@@ -93,9 +97,9 @@ async fn whoever_waits_is_nudged_after_the_commit_and_not_before() {
     assert_eq!(nudged.as_mut().poll(&mut context), Poll::Pending);
     held.let_go();
     enqueued.await.unwrap();
-    nudged.await;
+    timeout(PATIENCE, nudged).await.expect("there was no word");
     // Who was not waiting at that moment is nudged as well, once.
-    shop.store.nudged().await;
+    timeout(PATIENCE, shop.store.nudged()).await.expect("there was no word");
     let mut third = pin!(shop.store.nudged());
     assert_eq!(third.as_mut().poll(&mut context), Poll::Pending);
 }

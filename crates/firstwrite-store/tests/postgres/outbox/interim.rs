@@ -146,28 +146,60 @@ async fn an_interim_answer_written_by_sqlx_is_replaced_too() {
     .await;
 }
 
+/// The same for a key that was reserved first.
+async fn accept_reserved(store: &PostgresStore, key: &str) -> RecordId {
+    let draft = reserved(key, Fence::first(1));
+    store.insert(&draft).await.unwrap();
+    store.enqueue(&message(key, "provider").answering(answers())).await.unwrap();
+    let change = Change::Complete { outcome: interim(), retention: Policy::default().retention() };
+    let done = store.swap(draft.id, Guard::Owner(draft.fence), change, None).await.unwrap();
+    assert!(matches!(done, Swapped::Done(_)));
+    draft.id
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reserved_record_is_completed_for_the_time_being_too() {
     on_database(Way::Direct, &[], async |database| {
         let subject = subject(&database).await;
         let store = subject.postgres();
-        let draft = reserved("k", Fence::first(1));
-        store.insert(&draft).await.unwrap();
-        store.enqueue(&message("k", "provider").answering(answers())).await.unwrap();
+        let id = accept_reserved(&store, "k").await;
         let retention = Policy::default().retention();
-        let change = Change::Complete { outcome: interim(), retention };
-        let done = store.swap(draft.id, Guard::Owner(draft.fence), change, None).await.unwrap();
-        assert!(matches!(done, Swapped::Done(_)));
         subject.advance(Duration::from_hours(24 * 400)).await;
         assert_eq!(store.reap(100).await.unwrap(), 0);
-        assert_eq!(stands(&store, draft.id).await.0, 202);
+        assert_eq!(stands(&store, id).await.0, 202);
         let parcels = claim(&store, "provider", 9).await;
         settle(&store, &[answered(&parcels[0], arrived(&parcels[0]))]).await;
         let until = store.now().await.unwrap().plus(retention.replay_for);
-        let (status, _, retained_until) = stands(&store, draft.id).await;
+        let (status, _, retained_until) = stands(&store, id).await;
         assert_eq!((status, retained_until), (201, until));
         subject.advance(retention.replay_for + retention.linger_for).await;
         assert_eq!(store.reap(100).await.unwrap(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_message_does_not_change_what_the_first_one_answered() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = subject(&database).await;
+        let store = subject.postgres();
+        let atomic = accept(&store, "a", |tx, message| tx.enqueue(message).unwrap()).await;
+        let reserved = accept_reserved(&store, "r").await;
+        for parcel in claim(&store, "provider", 9).await {
+            settle(&store, &[answered(&parcel, arrived(&parcel))]).await;
+        }
+        for key in ["a", "r"] {
+            store.enqueue(&message(key, "provider").answering(answers())).await.unwrap();
+        }
+        for parcel in claim(&store, "provider", 9).await {
+            let refused = settlement(&parcel, Ending::Refused, Next::Refused);
+            assert_eq!(settle(&store, &[answered(&parcel, refused)]).await, [Held::Yes]);
+        }
+        // One that has nothing in memory.
+        let rival = subject.rival().await;
+        for id in [atomic, reserved] {
+            assert_eq!(stands(&rival, id).await.0, 201);
+        }
     })
     .await;
 }

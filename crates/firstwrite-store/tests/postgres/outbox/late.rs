@@ -1,9 +1,11 @@
 //! Messages that come to light late: numbers are given out before their transactions commit.
 
-use firstwrite_core::outbox::Outbox;
+use std::time::Duration;
+
+use firstwrite_core::outbox::{Ending, Next, Outbox, Sent};
 use firstwrite_store::tokio_postgres::Client;
 
-use super::{claim, deliver, enqueue, keys, message, subject};
+use super::{claim, deliver, enqueue, keys, message, settle, settlement, subject};
 use crate::server::{Way, client, on_database};
 use crate::subject::PostgresSubject;
 
@@ -136,6 +138,28 @@ async fn numbers_that_never_come_are_given_up_and_the_rest_is_remembered() {
         assert!(claim(&rival, "mailer", 100).await.is_empty());
         enqueue(&rival, &["last"], "mailer").await;
         assert_eq!(keys(&claim(&rival, "mailer", 100).await), ["last"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gap_that_a_claim_had_no_room_to_look_at_is_not_given_up() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = subject(&database).await;
+        let store = subject.postgres();
+        enqueue(&store, &["a"], "mailer").await;
+        let parcels = claim(&store, "mailer", 1).await;
+        let again = Next::Waiting { pause: Duration::ZERO, counts: true, sent: Sent::No };
+        settle(&store, &[settlement(&parcels[0], Ending::Retry, again)]).await;
+        enqueue(&store, &["late"], "mailer").await;
+        let note = "UPDATE intake SET starts = ARRAY[last, last + 1],
+                                      stops = ARRAY[last, 9223372036854775807]
+                    FROM (SELECT max(message) AS last FROM messages) m";
+        subject.admin().batch_execute(note).await.unwrap();
+        // It begins with the gap, and nobody is at work who might fill it.
+        let rival = subject.rival().await;
+        assert_eq!(keys(&claim(&rival, "mailer", 1).await), ["a"]);
+        assert_eq!(keys(&claim(&rival, "mailer", 1).await), ["late"]);
     })
     .await;
 }

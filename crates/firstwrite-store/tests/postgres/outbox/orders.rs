@@ -11,7 +11,7 @@ use firstwrite_store::PostgresStore;
 use super::{
     claim, deliver, enqueue, keys, message, number, settle, settlement, somebody, states, subject,
 };
-use crate::server::{Way, on_database};
+use crate::server::{Way, client, on_database};
 
 async fn ordered(store: &PostgresStore, keys: &[&str], order: &str) {
     for key in keys {
@@ -74,6 +74,32 @@ async fn one_that_waits_for_people_holds_its_order_up_until_they_decide() {
         let dropped =
             states(&store).await.iter().filter(|one| one.1 == MessageState::Dropped).count();
         assert_eq!(dropped, 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_comes_while_its_predecessor_is_being_settled_is_not_stuck() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = subject(&database).await;
+        let (store, stranger) = (subject.postgres(), client(&database.url).await);
+        ordered(&store, &["a1"], "a").await;
+        let first = claim(&store, "mailer", 9).await;
+        assert_eq!(keys(&first), ["a1"]);
+        // What settling it does, up to the moment before it commits; it has found no successor.
+        let settling = format!(
+            "BEGIN;
+             DELETE FROM {0}.pending;
+             INSERT INTO {0}.deliveries (message, fence, at, ending, detail)
+             SELECT message, {1}, {0}.now(), 0, 'arrived' FROM {0}.messages",
+            subject.schema(),
+            first[0].fence.as_u64()
+        );
+        stranger.batch_execute(&settling).await.unwrap();
+        ordered(&store, &["a2"], "a").await;
+        assert!(claim(&store, "mailer", 9).await.is_empty());
+        stranger.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(keys(&claim(&store, "mailer", 9).await), ["a2"]);
     })
     .await;
 }

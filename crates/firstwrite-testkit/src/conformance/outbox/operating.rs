@@ -16,6 +16,7 @@ pub(super) const CASES: &[Case] = &[
     case!("outbox", OUTBOX, redriving_takes_only_dead_letters_that_match_and_no_more_than_asked),
     case!("outbox", OUTBOX, a_message_is_resolved_once_and_only_as_it_was_seen),
     case!("outbox", OUTBOX, a_message_that_is_being_sent_is_not_resolved),
+    case!("outbox", OUTBOX, what_waits_for_its_predecessor_waits_whatever_is_said_of_it),
     case!("outbox", OUTBOX, a_message_tells_its_story),
     case!("outbox", OUTBOX, messages_are_listed_in_pages_and_by_what_they_are),
     case!("outbox", OUTBOX, an_interim_answer_is_replaced_once),
@@ -77,6 +78,8 @@ async fn redriving_takes_only_dead_letters_that_match_and_no_more_than_asked(
     };
     let elsewhere =
         MessageQuery { destination: Some("mailer".to_owned()), ..MessageQuery::default() };
+    let unknown = MessageQuery { state: Some(MessageState::Unknown), ..MessageQuery::default() };
+    expect_equal("another state", &redrive(&harness, unknown, 9).await?, &0)?;
     expect_equal("another problem", &redrive(&harness, of("on fire"), 9).await?, &0)?;
     expect_equal("another destination", &redrive(&harness, elsewhere, 9).await?, &0)?;
     expect_equal("by status, two", &redrive(&harness, of("503"), 2).await?, &2)?;
@@ -119,6 +122,18 @@ async fn a_message_that_is_being_sent_is_not_resolved(harness: Harness) -> TestR
     harness.advance(LEASE).await;
     let held = resolve(&harness, &seen, Resolution::Dropped).await?;
     expect_equal("once it ran out", &held, &Held::Yes)
+}
+
+async fn what_waits_for_its_predecessor_waits_whatever_is_said_of_it(
+    harness: Harness,
+) -> TestResult {
+    enqueue(&harness, &["1", "2"].map(|key| message(&harness, key).ordered_by("card"))).await?;
+    let first = claim_one(&harness).await?;
+    settled(&harness, failed(&first, Next::Unknown("nobody knows"))).await?;
+    let second = only(&harness).await?;
+    let held = resolve(&harness, &second, Resolution::NotDelivered).await?;
+    expect_equal("which nobody doubted", &held, &Held::Yes)?;
+    expect(claim(&harness, 9).await?.is_empty(), "it keeps its place")
 }
 
 async fn a_message_tells_its_story(harness: Harness) -> TestResult {

@@ -25,6 +25,8 @@ struct Scripted {
     plan: Mutex<VecDeque<Ending>>,
     probed: Mutex<VecDeque<Probed>>,
     can_be_asked: bool,
+    /// It says "not so fast" where it says "not now".
+    is_overloaded: bool,
     /// Each delivery takes one; none is needed if there is no gate.
     gate: Option<Semaphore>,
     at_once_max: AtomicUsize,
@@ -53,7 +55,10 @@ impl Carrier for Scripted {
             self.got.lock().unwrap().push(parcel.derived_key.clone());
             let planned = self.plan.lock().unwrap().pop_front();
             let receipt = Receipt { provider_id: Some(format!("pay_{}", parcel.number)) };
-            Delivery::new(planned.unwrap_or(Ending::Delivered(receipt)), "as planned")
+            let ending = planned.unwrap_or(Ending::Delivered(receipt));
+            let is_overloaded = self.is_overloaded && ending == Ending::Retry;
+            let status = is_overloaded.then_some(429);
+            Delivery { status, is_overloaded, ..Delivery::new(ending, "as planned") }
         })
     }
 
@@ -222,6 +227,22 @@ async fn a_refusal_is_a_dead_letter_at_once_and_says_nothing_against_the_destina
     let deliver = deliver(&store, honouring(), &carrier);
     assert_eq!(deliver.run_until_idle().await.unwrap().dead, 40);
     assert_eq!(provider(&store).await.open_until, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_says_not_so_fast_is_asked_for_no_more_and_not_left_alone() {
+    for (is_overloaded, at_a_time) in [(true, [1; 12].as_slice()), (false, &[1, 2, 4, 0])] {
+        let carrier = Arc::new(Scripted { is_overloaded, ..Scripted::default() });
+        let store = store();
+        let keys: Vec<String> = (0..40).map(|number| format!("k{number}")).collect();
+        enqueue(&store, &keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        carrier.plan(vec![Ending::Retry; 40]);
+        let deliver = deliver(&store, honouring(), &carrier);
+        let mut round = Round::new(&deliver);
+        for count in at_a_time {
+            assert_eq!(round.once().await.unwrap().waiting, *count);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
