@@ -5,7 +5,7 @@
 //!    policy remembers spent keys, it is *expired*.
 //! 3. The fingerprint is of a version this build cannot compute: *unreadable*, nothing runs.
 //! 4. The fingerprint differs: *mismatch*, whether or not the first request has ended.
-//! 5. Completed: *replay*.
+//! 5. Completed: *replay*; *unreadable* if its outcome is sealed and nobody opened it.
 //! 6. Uncertain: *uncertain*, until somebody proves what happened.
 //! 7. Reserved, and the lease holds: *in progress*.
 //! 8. Reserved, and the lease ran out: *take over* where running again is safe, else *uncertain*.
@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::fingerprint::Comparison;
 use crate::store::{Change, Found};
 use crate::{
-    AfterRetention, Fence, Fingerprint, Key, OnLostAnswer, Outcome, Policy, Record, RecordId,
+    AfterRetention, Body, Fence, Fingerprint, Key, OnLostAnswer, Outcome, Policy, Record, RecordId,
     State, Tenant, Timestamp,
 };
 
@@ -65,7 +65,8 @@ pub enum Verdict {
     Uncertain,
     /// The key was spent, and the policy remembers spent keys.
     Expired,
-    /// The record was written by a newer version, whose fingerprint this build cannot compute.
+    /// The record was written by a newer version, whose fingerprint this build cannot compute, or
+    /// its outcome is sealed.
     Unreadable,
 }
 
@@ -92,6 +93,10 @@ pub fn judge(found: Option<&Found>, request: &Request, policy: &Policy) -> Verdi
         Comparison::Same => {}
     }
     match &record.state {
+        // Whoever has the key can answer; this one must not answer with what it cannot read.
+        State::Completed { outcome: Outcome { body: Body::Sealed(_), .. }, .. } => {
+            Verdict::Unreadable
+        }
         State::Completed { outcome, retained_until, .. } => {
             Verdict::Replay { outcome: outcome.clone(), retained_until: *retained_until }
         }

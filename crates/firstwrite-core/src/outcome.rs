@@ -38,6 +38,9 @@ pub enum Body {
     /// The body was over the cap, or a stream: it was passed on and not kept. The key is spent all
     /// the same, so a retry gets a clear answer and never a second run.
     Tombstone,
+    /// Headers and body, sealed: whoever has the key makes the outcome of it, and nobody else can
+    /// answer with it.
+    Sealed(Bytes),
 }
 
 /// Headers kept with an outcome, in the order in which they were sent.
@@ -51,8 +54,14 @@ pub struct HeaderPolicy {
 }
 
 /// What describes the kept body or names what was made; the rest belongs to one exchange only.
-const KEPT: [HeaderName; 5] =
-    [header::CONTENT_TYPE, header::CONTENT_LANGUAGE, header::LOCATION, header::ETAG, header::LINK];
+const KEPT: [HeaderName; 6] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::LOCATION,
+    header::ETAG,
+    header::LINK,
+];
 
 /// Never kept, whatever a policy says: credentials, framing, and facts about one exchange.
 /// A replayed cookie would hand one caller's session to another.
@@ -93,6 +102,12 @@ impl Outcome {
     /// An outcome whose body was not kept.
     pub fn tombstone(status: StatusCode, headers: KeptHeaders) -> Self {
         Self { status, headers, body: Body::Tombstone, is_interim: false }
+    }
+
+    /// An outcome of which only the status can be read.
+    pub fn sealed(status: StatusCode, sealed: Bytes) -> Self {
+        let headers = KeptHeaders::default();
+        Self { status, headers, body: Body::Sealed(sealed), is_interim: false }
     }
 }
 
@@ -146,6 +161,7 @@ impl std::fmt::Debug for Body {
         match self {
             Self::Bytes(bytes) => write!(f, "Bytes({} bytes)", bytes.len()),
             Self::Tombstone => f.write_str("Tombstone"),
+            Self::Sealed(bytes) => write!(f, "Sealed({} bytes)", bytes.len()),
         }
     }
 }

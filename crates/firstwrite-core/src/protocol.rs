@@ -86,6 +86,15 @@ pub enum Completed {
     Late(Option<Box<Found>>),
 }
 
+/// What came of saying that nobody knows how an attempt ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Marked {
+    /// Only proof settles the record now.
+    Uncertain,
+    /// Somebody else has ended the attempt or taken it over. What stands there now, if anything.
+    Late(Option<Box<Found>>),
+}
+
 /// A completion that could not be written. The right to complete is still the caller's.
 #[derive(Debug)]
 pub struct Undone {
@@ -270,12 +279,25 @@ pub async fn complete(
 ///
 /// Removing twice is harmless, so a lost acknowledgement needs no reading back.
 pub async fn release(store: &dyn Store, reservation: Reservation) -> Result<(), StoreError> {
-    finish(store, &reservation, &Change::Remove).await
+    finish(store, &reservation, &Change::Remove).await.map(drop)
 }
 
 /// Says that the attempt ended and nobody knows how; only proof settles the record now.
-pub async fn mark_uncertain(store: &dyn Store, reservation: Reservation) -> Result<(), StoreError> {
-    finish(store, &reservation, &Change::MarkUncertain).await
+pub async fn mark_uncertain(
+    store: &dyn Store,
+    reservation: Reservation,
+) -> Result<Marked, StoreError> {
+    Ok(match finish(store, &reservation, &Change::MarkUncertain).await? {
+        Swapped::Done(_) => Marked::Uncertain,
+        // Our own mark, whose acknowledgement was lost.
+        Swapped::Moved(Some(found))
+            if found.record.fence == reservation.fence
+                && found.record.state == State::Uncertain =>
+        {
+            Marked::Uncertain
+        }
+        Swapped::Moved(found) => Marked::Late(found),
+    })
 }
 
 /// Settles a record on somebody's word, with an audit entry in the same step.
@@ -431,12 +453,12 @@ async fn finish(
     store: &dyn Store,
     reservation: &Reservation,
     change: &Change,
-) -> Result<(), StoreError> {
+) -> Result<Swapped, StoreError> {
     let mut lost_acknowledgement = false;
     loop {
         let guard = Guard::Owner(reservation.fence);
         match store.swap(reservation.id, guard, change.clone(), None).await {
-            Ok(Swapped::Done(_) | Swapped::Moved(_)) => return Ok(()),
+            Ok(swapped) => return Ok(swapped),
             Err(error) => once_more(error, &mut lost_acknowledgement)?,
         }
     }

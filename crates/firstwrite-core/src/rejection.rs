@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 
 use crate::{KeyError, Policy, Verdict};
@@ -22,6 +22,7 @@ pub struct Rejection {
     retry_after: Option<Duration>,
     differing: Vec<String>,
     first_status: Option<StatusCode>,
+    challenge: Option<&'static str>,
 }
 
 /// Why a request was refused. Each has a page in `docs/problems`.
@@ -211,6 +212,7 @@ impl Rejection {
             retry_after: kind.is_retryable().then_some(patience),
             differing: Vec::new(),
             first_status: None,
+            challenge: None,
         }
     }
 
@@ -259,6 +261,13 @@ impl Rejection {
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.retry_after = Some(retry_after);
+        self
+    }
+
+    /// Says which credentials are asked for: the value of `WWW-Authenticate`, visible ASCII.
+    #[must_use]
+    pub fn challenge(mut self, challenge: &'static str) -> Self {
+        self.challenge = Some(challenge);
         self
     }
 
@@ -321,6 +330,9 @@ impl Rejection {
             let value = HeaderValue::from_str(&seconds.to_string()).expect("digits are a value");
             headers.insert(RETRY_AFTER, value);
         }
+        if let Some(challenge) = self.challenge {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
         response
     }
 }
@@ -381,6 +393,14 @@ mod tests {
             );
             assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
         }
+    }
+
+    #[test]
+    fn a_challenge_is_sent_where_there_is_one() {
+        let refusal = Rejection::new(RejectionKind::TenantUnknown);
+        assert!(!refusal.to_response().headers().contains_key(WWW_AUTHENTICATE));
+        let response = refusal.challenge("Bearer").to_response();
+        assert_eq!(response.headers()[WWW_AUTHENTICATE], "Bearer");
     }
 
     #[test]

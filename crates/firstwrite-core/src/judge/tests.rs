@@ -50,6 +50,11 @@ fn state(given: &str) -> Option<State> {
             retained_until: deadline,
             kept_until: deadline.plus(Duration::from_hours(1)),
         }),
+        "sealed" => Some(State::Completed {
+            outcome: Outcome::sealed(StatusCode::CREATED, Bytes::from_static(b"\x01sealed")),
+            retained_until: deadline,
+            kept_until: deadline.plus(Duration::from_hours(1)),
+        }),
         "uncertain" => Some(State::Uncertain),
         other => panic!("no such state: {other}"),
     }
@@ -116,6 +121,13 @@ fn a_completed_record_replays_until_its_retention_ends() {
     check("completed +1", "first", "replay 201");
     check("completed +0", "first", "take over from 1");
     check("completed -1", "first", "take over from 1");
+}
+
+#[test]
+fn nobody_is_answered_with_what_is_sealed() {
+    check("sealed +1", "first", "unreadable");
+    check("sealed +1", "other", "mismatch");
+    check("sealed +0", "first", "take over from 1");
 }
 
 #[test]
