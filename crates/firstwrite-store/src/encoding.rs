@@ -6,7 +6,7 @@
 //! - A **fingerprint** is one run of bytes: the 32-byte digest, then the part digests.
 //! - An **outcome** is one run of bytes: a byte of version and form, the status, the kept headers, the
 //!   body. What nearly every answer says (`content-type: application/json`) is one byte. That it is
-//!   interim is a bit of the first byte.
+//!   interim is a bit of the first byte; so is that it is sealed.
 //! - A message's **answers** are one run of bytes: a byte of version, the length of the first outcome,
 //!   both outcomes.
 
@@ -23,10 +23,12 @@ pub(crate) struct Unreadable(pub(crate) &'static str);
 /// The upper half of an outcome's first byte.
 const VERSION: u8 = 0x10;
 const VERSION_MASK: u8 = 0xf0;
-/// The lower half: whether the body was kept, and whether the outcome stands in for another.
+/// The lower half: whether the body was kept, whether the outcome stands in for another, and whether
+/// headers and body are sealed.
 const FORM_WHOLE: u8 = 0;
 const FORM_TOMBSTONE: u8 = 1;
 const INTERIM: u8 = 2;
+const FORM_SEALED: u8 = 4;
 
 /// The first byte of a message's answers.
 const ANSWERS_VERSION: u8 = 1;
@@ -74,6 +76,7 @@ pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
     let (form, body) = match &outcome.body {
         Body::Bytes(bytes) => (FORM_WHOLE, &bytes[..]),
         Body::Tombstone => (FORM_TOMBSTONE, &[][..]),
+        Body::Sealed(bytes) => (FORM_SEALED, &bytes[..]),
     };
     let mut out = Vec::with_capacity(body.len() + 32);
     let interim = if outcome.is_interim { INTERIM } else { 0 };
@@ -122,6 +125,8 @@ pub(crate) fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Unreadable> {
     let outcome = match first & !VERSION_MASK & !INTERIM {
         FORM_WHOLE => Outcome::new(status, headers, Bytes::copy_from_slice(rest.0)),
         FORM_TOMBSTONE if rest.0.is_empty() => Outcome::tombstone(status, headers),
+        // What is sealed has its headers inside.
+        FORM_SEALED if count == 0 => Outcome::sealed(status, Bytes::copy_from_slice(rest.0)),
         _ => return Err(Unreadable("an outcome has an unknown form")),
     };
     Ok(Outcome { is_interim: first & INTERIM != 0, ..outcome })
@@ -179,20 +184,28 @@ fn put_length(out: &mut Vec<u8>, mut length: usize) {
     out.push(u8::try_from(length).expect("less than 0x80"));
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_length(out, bytes.len());
     out.extend_from_slice(bytes);
 }
 
-struct Reader<'a>(&'a [u8]);
+/// Reads one thing after the other; an error where there is no more.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
     const SHORT: Unreadable = Unreadable("an outcome ends too early");
 
-    fn byte(&mut self) -> Result<u8, Unreadable> {
+    pub(crate) fn byte(&mut self) -> Result<u8, Unreadable> {
         let (first, rest) = self.0.split_first().ok_or(Self::SHORT)?;
         self.0 = rest;
         Ok(*first)
+    }
+
+    #[cfg(feature = "redis-cache")]
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Unreadable> {
+        let (array, rest) = self.0.split_first_chunk().ok_or(Self::SHORT)?;
+        self.0 = rest;
+        Ok(*array)
     }
 
     fn length(&mut self) -> Result<usize, Unreadable> {
@@ -207,7 +220,7 @@ impl<'a> Reader<'a> {
         Err(Unreadable("a length is too long"))
     }
 
-    fn bytes(&mut self) -> Result<&'a [u8], Unreadable> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Unreadable> {
         let length = self.length()?;
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(Self::SHORT)?;
         self.0 = rest;

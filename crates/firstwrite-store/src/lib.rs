@@ -4,19 +4,36 @@
 //! handler can join; `PostgresStore` (feature `postgres`) is the reference. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
 //! conformance suite in `firstwrite-testkit` says what every store must do.
 //!
+//! Three stores wrap another: `SealedStore` (feature `sealed`) encrypts outcomes, `CachedStore` (feature
+//! `redis-cache`) asks Redis first, [`BreakerStore`] leaves a store alone that is away. Where several
+//! are used they stand in this order, the first outermost: so what is cached is sealed, and is answered
+//! with while the store is away.
+//!
 //! This is the only crate with SQL or a driver.
 
+mod breaker;
+#[cfg(feature = "redis-cache")]
+mod cached;
+mod circuit;
+mod delegate;
 pub mod doctor;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod encoding;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod inbox;
 mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "sealed")]
+mod sealed;
+#[cfg(any(feature = "postgres", feature = "redis-cache"))]
+mod server_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+pub use breaker::{BreakerOptions, BreakerStore};
+#[cfg(feature = "redis-cache")]
+pub use cached::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -31,9 +48,16 @@ pub use postgres::{
 pub use postgres::{SqlxPostgresStore, SqlxTx};
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
+#[cfg(feature = "sealed")]
+pub use sealed::{KeyRing, KeyRingError, SealedStore, SealingKey};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Clock, ForeignFile, SqliteOptions, SqliteStore, SqliteTx};
 #[cfg(feature = "sqlx")]
 pub use sqlx;
 #[cfg(feature = "postgres")]
 pub use tokio_postgres;
+
+/// The page's example, compiled.
+#[cfg(all(doctest, feature = "sealed"))]
+#[doc = include_str!("../../../docs/encryption.md")]
+mod encryption_page {}

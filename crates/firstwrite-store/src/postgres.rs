@@ -5,7 +5,6 @@
 //! a row lock. Completed records are kept in memory, since they do not change. Time is the server's.
 
 mod batch;
-mod clock;
 mod columns;
 mod connect;
 mod dispatcher;
@@ -47,9 +46,9 @@ use firstwrite_core::{
 use tokio::sync::oneshot;
 
 use crate::encoding::encode_outcome;
+use crate::server_clock::ServerClock;
 use crate::{Access, OpenError};
 use batch::{COMPLETING, Command, Completed, Completion, INSERTING};
-use clock::ServerClock;
 use connect::{Role, Server};
 use dispatcher::Dispatcher;
 pub use doubt::{ClearedDoubt, Doubt};
@@ -178,6 +177,23 @@ impl PostgresStore {
     /// The schema that holds the tables.
     pub fn schema_name(&self) -> &str {
         self.inner.shared.server.address.options.schema.as_str()
+    }
+
+    /// Which database this is, and which tables in it.
+    #[cfg(feature = "redis-cache")]
+    pub(crate) async fn identity(&self) -> Result<String, StoreError> {
+        const DOING: &str = "asking which database it is";
+        let client = self.inner.pool.get().await.map_err(|error| no_connection(DOING)(&error))?;
+        let schema = &self.inner.shared.server.address.options.schema;
+        let told = schema::identity(&client, schema).await;
+        let told = told.map_err(|error| fault::unavailable(DOING, error))?;
+        told.ok_or_else(|| StoreError::definite(StoreErrorKind::Corrupt, DOING))
+    }
+
+    /// The start of the server that was asked last; 0 before any was.
+    #[cfg(feature = "redis-cache")]
+    pub(crate) fn incarnation(&self) -> i64 {
+        self.inner.shared.witness.incarnation()
     }
 
     /// How many transactions the dispatcher has sent: with many callers, far fewer than commands.

@@ -135,7 +135,7 @@ where
 }
 
 /// Runs every case and panics with a readable list if one failed: the whole of a store crate's
-/// `tests/conformance.rs`.
+/// `tests/conformance`.
 pub async fn assert_conforms<F>(factory: F) -> Report
 where
     F: Fn() -> BoxFuture<'static, Arc<dyn Subject>>,

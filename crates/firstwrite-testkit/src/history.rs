@@ -292,7 +292,7 @@ fn standing(record: &Record) -> Standing {
     let written_by = match &record.state {
         State::Completed { outcome, .. } => match &outcome.body {
             firstwrite_core::Body::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            firstwrite_core::Body::Tombstone => String::new(),
+            firstwrite_core::Body::Tombstone | firstwrite_core::Body::Sealed(_) => String::new(),
         },
         State::Reserved(_) | State::Uncertain => record.operation.to_string(),
     };

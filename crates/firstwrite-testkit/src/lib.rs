@@ -26,4 +26,4 @@ mod subject;
 pub use clock::ManualClock;
 pub use faulty::{Fault, FaultyStore};
 pub use script::{Ending, Script, ScriptFailed, ScriptReport, play, play_held};
-pub use subject::{MemorySubject, Subject};
+pub use subject::{MemorySubject, Subject, WrappedSubject};

@@ -1,6 +1,8 @@
 //! A store under test, with the handles that its users do not have: its clock, its rows, and the
 //! power switch.
 
+mod wrapped;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use firstwrite_core::{BoxFuture, MemoryStore, Store, StoreError, StoreErrorKind};
 
 use crate::{ManualClock, Script, ScriptReport, play};
+pub use wrapped::WrappedSubject;
 
 /// A store under test. A store crate's tests implement it once per backend.
 ///

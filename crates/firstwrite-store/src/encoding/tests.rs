@@ -59,6 +59,16 @@ fn an_empty_body_and_a_body_that_was_not_kept_stay_apart() {
 }
 
 #[test]
+fn a_sealed_outcome_survives_and_is_no_plain_one() {
+    let sealed = Outcome::sealed(status(201), Bytes::from_static(b"\x01secret"));
+    let plain =
+        Outcome::new(status(201), KeptHeaders::default(), Bytes::from_static(b"\x01secret"));
+    assert_eq!((encode_outcome(&sealed)[0], encode_outcome(&plain)[0]), (0x14, 0x10));
+    survives(&sealed);
+    survives(&sealed.interim());
+}
+
+#[test]
 fn that_an_outcome_is_interim_survives_and_is_one_bit() {
     let accepted = Outcome::new(status(202), KeptHeaders::default(), Bytes::from_static(b"{}"));
     let (plain, interim) = (encode_outcome(&accepted), encode_outcome(&accepted.clone().interim()));
@@ -118,7 +128,9 @@ fn damaged_outcomes_are_refused_and_never_panic() {
         assert_eq!(decode_outcome(bytes), short, "{bytes:?}");
     }
     for bytes in [
-        &[0x14, 2, 0][..],                        // an unknown form
+        &[0x18, 2, 0][..],                        // an unknown form
+        &[0x15, 2, 0],                            // sealed, and a tombstone
+        &[0x14, 2, 1, 64],                        // sealed, and a header outside
         &[0x11, 2, 0, b'x'],                      // a tombstone with a body
         &[0x10, 17, 0],                           // an unknown status code
         &[0x10, 0, 0, 42, 0],                     // no status

@@ -230,7 +230,8 @@ CREATE FUNCTION firstwrite.outcome_status(outcome bytea) RETURNS int
 DECLARE
     status int;
 BEGIN
-    IF firstwrite.byte_at(outcome, 0) NOT BETWEEN 16 AND 19 THEN
+    -- 20 and 22 are sealed: their status can be read, and nothing else.
+    IF firstwrite.byte_at(outcome, 0) NOT IN (16, 17, 18, 19, 20, 22) THEN
         RAISE EXCEPTION 'an outcome was written by another version'
             USING ERRCODE = 'FW005', HINT = 'Migrate the schema to the version that wrote it.';
     END IF;
@@ -258,6 +259,10 @@ DECLARE
     content bytea;
 BEGIN
     status := firstwrite.outcome_status(outcome);
+    IF get_byte(outcome, 0) & 4 = 4 THEN
+        RAISE EXCEPTION 'an outcome is sealed'
+            USING ERRCODE = 'FW005', HINT = 'Ask the service that has the keys.';
+    END IF;
     place := CASE get_byte(outcome, 1) WHEN 0 THEN 4 ELSE 2 END;
     SELECT l.length, l.place INTO STRICT count, place FROM firstwrite.length_at(outcome, place) AS l;
     headers := '[]';

@@ -14,7 +14,7 @@ use firstwrite_core::{Body, Found, Record, RecordId, State};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::clock::ServerClock;
+use crate::server_clock::ServerClock;
 
 /// Completed records in memory.
 pub(super) struct Replays {
@@ -155,7 +155,7 @@ impl Weighter<RecordId, Arc<Record>> for Weight {
                 bytes += HEADER_BYTES + name.as_str().len() + value.len();
             }
             bytes += match &outcome.body {
-                Body::Bytes(body) => body.len(),
+                Body::Bytes(body) | Body::Sealed(body) => body.len(),
                 Body::Tombstone => 0,
             };
         }

@@ -155,6 +155,24 @@ pub(super) async fn content(
     Ok(Content::Version(first_number(client, &sql).await?.unwrap_or(0)))
 }
 
+/// What no other tables have: the database's number and name, the schema, and when they were made.
+#[cfg(feature = "redis-cache")]
+pub(super) async fn identity(
+    client: &tokio_postgres::Client,
+    schema: &SchemaName,
+) -> Result<Option<String>, tokio_postgres::Error> {
+    let sql = format!(
+        "SELECT concat_ws(' ', d.oid, d.datname, '{schema}', extract(epoch FROM m.applied_at))
+         FROM pg_catalog.pg_database d, \"{schema}\".migrations m
+         WHERE d.datname = current_database() AND m.version = 1"
+    );
+    let messages = client.simple_query(&sql).await?;
+    Ok(messages.into_iter().find_map(|message| {
+        let SimpleQueryMessage::Row(row) = message else { return None };
+        row.get(0).map(str::to_owned)
+    }))
+}
+
 /// Simple queries only: they need no session and no types.
 async fn first_number(
     client: &tokio_postgres::Client,

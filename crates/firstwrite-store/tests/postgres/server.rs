@@ -60,7 +60,8 @@ pub(crate) async fn client(url: &str) -> Client {
     client
 }
 
-fn address(what: &str, variable: &str) -> Option<String> {
+/// Where a server is. Skipped where none is named, unless everything is required.
+pub(crate) fn address(what: &str, variable: &str) -> Option<String> {
     let address = env::var(variable).ok();
     if address.is_none() {
         let is_required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");

@@ -134,7 +134,7 @@ fn from_record(record: &Record) -> Cell {
         State::Completed { outcome, .. } => {
             let text = match &outcome.body {
                 Body::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                Body::Tombstone => String::new(),
+                Body::Tombstone | Body::Sealed(_) => String::new(),
             };
             CellState::Completed(text.parse().expect("the model's answers are small numbers"))
         }

@@ -212,7 +212,9 @@ async fn run(
 async fn give_up(store: &SimStore, role: Role, reservation: Reservation) -> Reply {
     let way = store.shared().log.ways[role.record];
     let ended = match way {
-        Way::Atomic | Way::Uncertain => protocol::mark_uncertain(store, reservation).await,
+        Way::Atomic | Way::Uncertain => {
+            protocol::mark_uncertain(store, reservation).await.map(drop)
+        }
         Way::Resend => protocol::release(store, reservation).await,
     };
     drop(ended);

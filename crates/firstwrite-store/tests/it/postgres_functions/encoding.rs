@@ -103,6 +103,12 @@ async fn an_outcome_cut_short_or_of_another_version_is_refused_by_name() {
             let read = format!("SELECT firstwrite.outcome_body('\\x{damaged}')");
             assert_eq!(session.code(&read).await, "FW005", "{damaged}");
         }
+        for sealed in ["1402000102", "1602000102"] {
+            let status = format!("SELECT firstwrite.outcome_status('\\x{sealed}')");
+            assert_eq!(session.value(&status).await, "201", "{sealed}");
+            let read = format!("SELECT firstwrite.outcome_body('\\x{sealed}')");
+            assert_eq!(session.code(&read).await, "FW005", "{sealed}");
+        }
     })
     .await;
 }

@@ -1,6 +1,6 @@
 //! What time it is at the server, between two of its answers.
 //!
-//! Only answers out of memory need it. Every deadline that is written or acted on is compared by the
+//! Only answers out of memory and out of a cache need it. Every deadline that is written or acted on is compared by the
 //! server itself.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use firstwrite_core::Timestamp;
 
 /// The server's clock as last heard.
 #[derive(Debug, Default)]
-pub(super) struct ServerClock {
+pub(crate) struct ServerClock {
     heard: Mutex<Option<Heard>>,
 }
 
@@ -22,20 +22,27 @@ struct Heard {
 
 /// Two clocks, because one of them stands still while a machine sleeps and the other can be set.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+pub(crate) struct Reading {
     monotonic: Instant,
     wall: SystemTime,
 }
 
 impl ServerClock {
     /// The server said what time it is.
-    pub(super) fn heard(&self, server: Timestamp) {
-        *self.state() = Some(Heard { server, host: Reading::now() });
+    #[cfg(feature = "postgres")]
+    pub(crate) fn heard(&self, server: Timestamp) {
+        self.heard_since(server, Reading::now());
+    }
+
+    /// The server said what time it is, at some moment since `asked`. However long its answer took, the
+    /// estimate is not behind.
+    pub(crate) fn heard_since(&self, server: Timestamp, asked: Reading) {
+        *self.state() = Some(Heard { server, host: asked });
     }
 
     /// What time it is there by now, if it ever said. Rather late than early: what is past its time
     /// must not be answered out of memory.
-    pub(super) fn estimate(&self) -> Option<Timestamp> {
+    pub(crate) fn estimate(&self) -> Option<Timestamp> {
         let heard = (*self.state())?;
         Some(heard.server.plus(Reading::now().since(heard.host)))
     }
@@ -48,7 +55,7 @@ impl ServerClock {
 
 impl Reading {
     #[expect(clippy::disallowed_methods, reason = "the time between two of the server's answers")]
-    fn now() -> Self {
+    pub(crate) fn now() -> Self {
         Self { monotonic: Instant::now(), wall: SystemTime::now() }
     }
 
@@ -76,7 +83,17 @@ mod tests {
     fn nothing_is_estimated_before_the_server_spoke() {
         let clock = ServerClock::default();
         assert_eq!(clock.estimate(), None);
-        clock.heard(Timestamp::from_millis(5000));
+        clock.heard_since(Timestamp::from_millis(5000), Reading::now());
         assert!(clock.estimate() >= Some(Timestamp::from_millis(5000)));
+    }
+
+    #[test]
+    fn an_answer_that_took_long_does_not_put_the_clock_back() {
+        let Reading { monotonic, wall } = Reading::now();
+        let minute = Duration::from_mins(1);
+        let asked = Reading { monotonic: monotonic.checked_sub(minute).unwrap(), wall };
+        let clock = ServerClock::default();
+        clock.heard_since(Timestamp::from_millis(5000), asked);
+        assert!(clock.estimate() >= Some(Timestamp::from_millis(65_000)));
     }
 }

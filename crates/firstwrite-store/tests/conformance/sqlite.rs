@@ -1,6 +1,4 @@
-//! The suite that defines a store, run on `SQLite`.
-#![cfg(feature = "sqlite")]
-#![expect(clippy::unwrap_used, reason = "what prepares a test may fail it")]
+//! An `SQLite` store under test: a file of its own, and a clock that a test moves.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,12 +8,11 @@ use std::time::Duration;
 use firstwrite_core::{BoxFuture, Store, StoreError};
 use firstwrite_store::rusqlite::OptionalExtension;
 use firstwrite_store::{SqliteOptions, SqliteStore, SqliteTx};
-use firstwrite_testkit::history::{HistoryOptions, HistoryReport, check_store};
-use firstwrite_testkit::{ManualClock, Script, ScriptReport, Subject, conformance, play};
+use firstwrite_testkit::{ManualClock, Script, ScriptReport, Subject, play};
 use tempfile::TempDir;
 
 #[derive(Debug)]
-struct SqliteSubject {
+pub(crate) struct SqliteSubject {
     clock: ManualClock,
     folder: TempDir,
     open: Mutex<Open>,
@@ -28,7 +25,7 @@ struct Open {
 }
 
 impl SqliteSubject {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let (clock, folder) = (ManualClock::new(), tempfile::tempdir().unwrap());
         let store = open(&clock, folder.path().join("life-0.db"));
         let table = "CREATE TABLE rows (name TEXT PRIMARY KEY, value TEXT NOT NULL)";
@@ -109,30 +106,4 @@ impl Subject for SqliteSubject {
             *open_now = Open { store: open(&self.clock, new), life: open_now.life + 1 };
         }))
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sqlite_conforms() {
-    let report = conformance::assert_conforms(|| {
-        Box::pin(async { Arc::new(SqliteSubject::new().await) as Arc<dyn Subject> })
-    })
-    .await;
-    println!("{report}");
-    assert!(report.skipped.is_empty(), "everything is claimed: {:?}", report.skipped);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_histories_on_sqlite_are_explained() {
-    let fresh = fastrand::u64(..);
-    println!("fresh seed {fresh}");
-    let mut sum = HistoryReport::default();
-    for seed in (0..60).chain([fresh]) {
-        let subject = SqliteSubject::new().await;
-        let report = check_store(subject.store(), seed, HistoryOptions::default()).await;
-        let report = report.unwrap_or_else(|violation| panic!("{violation}"));
-        sum.operations += report.operations;
-        sum.written += report.written;
-    }
-    println!("{sum:?}");
-    assert!(sum.operations > 3_000 && sum.written > 900, "{sum:?}");
 }

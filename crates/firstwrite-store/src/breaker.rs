@@ -1,0 +1,227 @@
+//! A store that is left alone while it is away.
+//!
+//! 1. A call that gets no answer in time is an error: a look-up's is definite, a write's is not, for it
+//!    may have been applied.
+//! 2. So many calls in a row that fail because the store is away open the breaker. Everything is then
+//!    refused at once, as definitely not done, for a short while.
+//! 3. After that while one call tries. If the store answers, the breaker is closed.
+//!
+//! Only an error that says that the store is away counts ([`StoreErrorKind::Unavailable`], and no answer
+//! in time). A conflict is no error, and a store that refuses, is full, or has lost history has answered.
+//!
+//! Callers who are told to go elsewhere while the breaker is open (a balancer that follows readiness)
+//! would never try the store again: [`BreakerStore::keep_trying`] does.
+//!
+//! Messages and findings are not guarded: those who deliver and reconcile wait and try again by
+//! themselves, and nobody waits for them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::{
+    AuditEntry, Audited, BoxFuture, Certainty, Change, Draft, Found, Guard, Inserted, Page, Query,
+    RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+};
+use tokio::sync::watch;
+use tokio::time::{sleep_until, timeout};
+
+use crate::circuit::Circuit;
+use crate::delegate::delegate;
+
+/// A store in front of another, which it leaves alone while it is away.
+pub struct BreakerStore {
+    inner: Arc<dyn Store>,
+    options: BreakerOptions,
+    circuit: Circuit,
+}
+
+/// When a store is given up, and for how long.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BreakerOptions {
+    /// So many calls in a row find the store away before it is left alone. One lost connection fails
+    /// a handful of calls at once, and is no reason.
+    pub failures_max: u32,
+    /// How long it is left alone before one call tries. Short: whoever is refused meanwhile could have
+    /// been served.
+    pub open_for: Duration,
+    /// How long a call on one record waits. Longer than the stores' own limits (PostgreSQL: 10 s for a
+    /// statement), whose errors say more; this one is for a store that says nothing.
+    pub call_timeout: Duration,
+    /// How long a call waits that looks at many records: listings, sweeps, reaping.
+    pub upkeep_timeout: Duration,
+}
+
+impl Default for BreakerOptions {
+    fn default() -> Self {
+        Self {
+            failures_max: 8,
+            open_for: Duration::from_secs(1),
+            call_timeout: Duration::from_secs(15),
+            upkeep_timeout: Duration::from_mins(2),
+        }
+    }
+}
+
+impl BreakerStore {
+    /// In front of `inner`.
+    pub fn new(inner: Arc<dyn Store>, options: BreakerOptions) -> Self {
+        let circuit = Circuit::new(options.failures_max, options.open_for);
+        Self { inner, options, circuit }
+    }
+
+    /// Whether the store is away, as far as is known: readiness is the opposite of this.
+    pub fn is_open(&self) -> bool {
+        self.circuit.is_open()
+    }
+
+    /// Tells when the breaker opens (`true`) and closes.
+    pub fn watch(&self) -> watch::Receiver<bool> {
+        self.circuit.watch()
+    }
+
+    /// Tries the store whenever the breaker is open and it is time to, until it is dropped.
+    pub async fn keep_trying(&self) {
+        let mut seen = self.watch();
+        while seen.wait_for(|is_open| *is_open).await.is_ok() {
+            match self.circuit.next_trial() {
+                Some(at) => {
+                    sleep_until(at).await;
+                    self.try_once().await;
+                }
+                // Somebody tries already. Should it be abandoned, ours is the next.
+                None => sleep_until(tokio::time::Instant::now() + self.options.open_for).await,
+            }
+        }
+    }
+
+    /// Asks the store for its time if the breaker is open and it is time to. Whether it is still open.
+    pub async fn try_once(&self) -> bool {
+        if self.is_open()
+            && let Err(error) = self.now().await
+        {
+            tracing::debug!(%error, "the store is still away");
+        }
+        self.is_open()
+    }
+
+    async fn guarded<'a, T>(
+        &self,
+        doing: &'static str,
+        limit: Duration,
+        lost: Certainty,
+        call: impl FnOnce() -> Call<'a, T>,
+    ) -> Result<T, StoreError> {
+        let Some(pass) = self.circuit.enter() else {
+            let error = StoreError::definite(StoreErrorKind::Unavailable, doing);
+            return Err(error.caused_by("it is away and is left alone for a moment"));
+        };
+        let was_open = self.is_open();
+        let ended = match timeout(limit, call()).await {
+            Ok(ended) => ended,
+            Err(elapsed) => Err(no_answer(doing, lost).caused_by(elapsed)),
+        };
+        match &ended {
+            Err(error) if error.kind() == StoreErrorKind::Unavailable => {
+                pass.failed();
+                if !was_open && self.is_open() {
+                    tracing::error!(%error, "the store is away: it is left alone for a moment");
+                }
+            }
+            Ok(_) | Err(_) => {
+                pass.succeeded();
+                if was_open && !self.is_open() {
+                    tracing::info!("the store is back");
+                }
+            }
+        }
+        ended
+    }
+
+    async fn look<'a, T>(
+        &self,
+        doing: &'static str,
+        call: impl FnOnce() -> Call<'a, T>,
+    ) -> Result<T, StoreError> {
+        self.guarded(doing, self.options.call_timeout, Certainty::Definite, call).await
+    }
+
+    async fn write<'a, T>(
+        &self,
+        doing: &'static str,
+        call: impl FnOnce() -> Call<'a, T>,
+    ) -> Result<T, StoreError> {
+        self.guarded(doing, self.options.call_timeout, Certainty::Indeterminate, call).await
+    }
+}
+
+/// A call to the store, which is not made before it may be.
+type Call<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+fn no_answer(doing: &'static str, lost: Certainty) -> StoreError {
+    match lost {
+        Certainty::Definite => StoreError::definite(StoreErrorKind::Unavailable, doing),
+        Certainty::Indeterminate => StoreError::indeterminate(StoreErrorKind::Unavailable, doing),
+    }
+}
+
+impl Store for BreakerStore {
+    delegate!(inner: capabilities, outbox, findings);
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        Box::pin(self.write("inserting a record", || self.inner.insert(draft)))
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        Box::pin(self.write("changing a record", move || self.inner.swap(id, guard, change, audit)))
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        Box::pin(self.look("looking a record up", move || self.inner.get(id)))
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        let limit = self.options.upkeep_timeout;
+        let call = move || self.inner.list(query);
+        Box::pin(self.guarded("listing records", limit, Certainty::Definite, call))
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        let call = move || self.inner.lapsed(limit);
+        let limit = self.options.upkeep_timeout;
+        Box::pin(self.guarded("looking for lapsed leases", limit, Certainty::Definite, call))
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        let call = move || self.inner.reap(limit);
+        let limit = self.options.upkeep_timeout;
+        Box::pin(self.guarded("reaping records", limit, Certainty::Indeterminate, call))
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        Box::pin(self.look("reading audit entries", move || self.inner.audits(id)))
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        Box::pin(self.look("reading the store's clock", || self.inner.now()))
+    }
+}
+
+impl fmt::Debug for BreakerStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BreakerStore")
+            .field("inner", &self.inner)
+            .field("is_open", &self.is_open())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

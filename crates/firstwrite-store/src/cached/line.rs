@@ -1,0 +1,198 @@
+//! The way to Redis: one connection, a time limit on every question, and a while of peace after a few
+//! failures.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
+use tokio::time::timeout;
+
+use super::CacheOptions;
+use crate::circuit::Circuit;
+
+pub(super) struct Line {
+    client: Client,
+    options: CacheOptions,
+    circuit: Circuit,
+    held: Mutex<Held>,
+    /// Held by the one who connects.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// The connection, and which one it is: whoever finds one broken must not let go of the next.
+#[derive(Default)]
+struct Held {
+    number: u64,
+    connection: Option<MultiplexedConnection>,
+}
+
+/// Why a Redis address cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheError;
+
+/// Why a question was not answered.
+enum Trouble {
+    /// Somebody else is connecting.
+    Connecting,
+    /// Redis, or the way there.
+    Failed(String),
+}
+
+impl Line {
+    pub(super) fn new(url: &str, options: CacheOptions) -> Result<Self, CacheError> {
+        provide_tls();
+        // The error may repeat the address, which may hold a password.
+        let client = Client::open(url).map_err(|_unsafe_to_tell| CacheError)?;
+        let circuit = Circuit::new(options.failures_max, options.open_for);
+        let (held, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { client, options, circuit, held, connecting })
+    }
+
+    pub(super) fn is_left_alone(&self) -> bool {
+        self.circuit.is_open()
+    }
+
+    /// The first bytes under `key`, one more than `bytes_max` at most; none if there is nothing, and
+    /// `None` if Redis could not be asked.
+    pub(super) async fn get(&self, key: &str, bytes_max: usize) -> Option<Vec<u8>> {
+        let mut command = redis::cmd("GETRANGE");
+        command.arg(key).arg(0).arg(bytes_max);
+        let Value::BulkString(bytes) = self.ask(&command).await? else {
+            // Something of another kind is in the way: no bytes of ours.
+            return Some(vec![0]);
+        };
+        Some(bytes)
+    }
+
+    /// Whether Redis said that it is there.
+    pub(super) async fn set(&self, key: &str, bytes: &[u8], kept_for: Duration) -> bool {
+        self.ask(&setting(key, bytes, kept_for)).await.is_some()
+    }
+
+    /// Unless something is there already.
+    pub(super) async fn set_new(&self, key: &str, bytes: &[u8], kept_for: Duration) {
+        self.ask(setting(key, bytes, kept_for).arg("NX")).await;
+    }
+
+    pub(super) async fn delete(&self, key: &str) {
+        let mut command = redis::cmd("DEL");
+        command.arg(key);
+        self.ask(&command).await;
+    }
+
+    async fn ask(&self, command: &Cmd) -> Option<Value> {
+        let pass = self.circuit.enter()?;
+        let was_left_alone = self.is_left_alone();
+        match self.send(command).await {
+            Ok(value) => {
+                pass.succeeded();
+                if was_left_alone {
+                    tracing::info!("Redis is back: records are cached again");
+                }
+                Some(value)
+            }
+            Err(Trouble::Connecting) => None,
+            Err(Trouble::Failed(cause)) => {
+                pass.failed();
+                if !was_left_alone && self.is_left_alone() {
+                    tracing::warn!(cause, "Redis is left alone for a while: nothing is cached");
+                }
+                None
+            }
+        }
+    }
+
+    async fn send(&self, command: &Cmd) -> Result<Value, Trouble> {
+        let (number, mut connection) = self.connection().await?;
+        let asked = timeout(self.options.timeout, command.query_async(&mut connection));
+        match asked.await {
+            Ok(Ok(value)) => Ok(value),
+            // Redis is well.
+            Ok(Err(error)) if error.code() == Some("WRONGTYPE") => Ok(Value::Nil),
+            Ok(Err(error)) => {
+                self.let_go(number);
+                Err(Trouble::failed(&error))
+            }
+            Err(_elapsed) => {
+                self.let_go(number);
+                Err(Trouble::Failed("no answer in time".to_owned()))
+            }
+        }
+    }
+
+    async fn connection(&self) -> Result<(u64, MultiplexedConnection), Trouble> {
+        if let Some(there) = self.held().there() {
+            return Ok(there);
+        }
+        let Ok(_turn) = self.connecting.try_lock() else { return Err(Trouble::Connecting) };
+        // Whoever had the turn before may have left one.
+        if let Some(there) = self.held().there() {
+            return Ok(there);
+        }
+        let limit = self.options.connect_timeout;
+        // Each question has its own time limit.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(limit))
+            .set_response_timeout(None);
+        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
+        let connection = match timeout(limit, connecting).await {
+            Ok(connected) => connected.map_err(|error| Trouble::failed(&error))?,
+            Err(_elapsed) => return Err(Trouble::Failed("no connection in time".to_owned())),
+        };
+        let mut held = self.held();
+        held.number += 1;
+        held.connection = Some(connection.clone());
+        Ok((held.number, connection))
+    }
+
+    fn let_go(&self, number: u64) {
+        let mut held = self.held();
+        if held.number == number {
+            held.connection = None;
+        }
+    }
+
+    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn setting(key: &str, bytes: &[u8], kept_for: Duration) -> Cmd {
+    let millis = u64::try_from(kept_for.as_millis()).unwrap_or(u64::MAX).max(1);
+    let mut command = redis::cmd("SET");
+    command.arg(key).arg(bytes).arg("PX").arg(millis);
+    command
+}
+
+impl Held {
+    fn there(&self) -> Option<(u64, MultiplexedConnection)> {
+        self.connection.clone().map(|connection| (self.number, connection))
+    }
+}
+
+impl Trouble {
+    /// What kind of error it is: its text may repeat what was sent.
+    fn failed(error: &RedisError) -> Self {
+        Self::Failed(error.code().map_or_else(|| error.category().to_owned(), str::to_owned))
+    }
+}
+
+/// Makes sure that rustls has cryptography to use, which the client leaves to the program. Whoever has
+/// chosen is not overruled.
+fn provide_tls() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error means that somebody else chose in this very moment.
+        drop(rustls::crypto::ring::default_provider().install_default());
+    }
+}
+
+impl fmt::Display for CacheError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the address of the cache cannot be read; write redis://HOST:PORT")
+    }
+}
+
+impl std::error::Error for CacheError {}

@@ -1,0 +1,81 @@
+//! Which database the entries belong to, so that two that share one Redis never mix.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+/// Whose records are cached: a database, and the line of history it is on.
+#[derive(Clone)]
+pub struct CacheScope {
+    identity: String,
+    /// Which start of the server it is, as far as is known. `None` where a store has one life only.
+    incarnation: Option<Arc<Incarnation>>,
+}
+
+type Incarnation = dyn Fn() -> Option<i64> + Send + Sync;
+
+/// Begins what digests are made from, so that none equals another kind of digest.
+const LABEL: &[u8] = b"firstwrite cache scope 1";
+
+impl CacheScope {
+    /// The scope of a store that has no identity of its own: a name that no other database has, and that
+    /// is changed when its history is (a backup put back, a new file).
+    pub fn named(identity: &str) -> Self {
+        Self { identity: format!("name {identity}"), incarnation: None }
+    }
+
+    /// The scope of a PostgreSQL schema: the database, when its tables were made, and the start of the
+    /// server. After a restart, a fail-over or a restored backup the cache begins anew, because what was
+    /// cached may be of a history that was lost.
+    #[cfg(feature = "postgres")]
+    pub async fn of_postgres(
+        store: &crate::PostgresStore,
+    ) -> Result<Self, firstwrite_core::StoreError> {
+        let identity = format!("postgres {}", store.identity().await?);
+        let store = store.clone();
+        let incarnation = Arc::new(move || Some(store.incarnation()).filter(|known| *known != 0));
+        Ok(Self { identity, incarnation: Some(incarnation) })
+    }
+
+    /// What stands in every key and entry; `None` while it is not known which server it is.
+    pub(super) fn digest(&self) -> Option<[u8; 16]> {
+        let incarnation = match &self.incarnation {
+            Some(incarnation) => incarnation()?,
+            None => 0,
+        };
+        let mut hash = Sha256::new();
+        hash.update(LABEL);
+        hash.update(incarnation.to_be_bytes());
+        hash.update(self.identity.as_bytes());
+        hash.finalize().first_chunk().copied()
+    }
+}
+
+impl fmt::Debug for CacheScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CacheScope").field(&self.identity).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn databases_and_their_histories_stay_apart() {
+        assert_ne!(CacheScope::named("a").digest(), CacheScope::named("b").digest());
+        let started = Arc::new(AtomicI64::new(0));
+        let seen = Arc::clone(&started);
+        let incarnation = move || Some(seen.load(Ordering::Relaxed)).filter(|known| *known != 0);
+        let identity = "postgres x".to_owned();
+        let scope = CacheScope { identity, incarnation: Some(Arc::new(incarnation)) };
+        assert_eq!(scope.digest(), None, "not asked yet");
+        started.store(1, Ordering::Relaxed);
+        let first = scope.digest();
+        started.store(2, Ordering::Relaxed);
+        assert_ne!(scope.digest(), first, "another start of the server");
+    }
+}

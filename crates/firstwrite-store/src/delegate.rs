@@ -1,0 +1,76 @@
+//! What a store that wraps another hands on unchanged.
+
+/// Writes the named methods of `Store` so that they call the same method of a field.
+///
+/// A table of repetition and nothing else: each line is the method as the trait has it.
+macro_rules! delegate {
+    ($field:ident: $($method:ident),+) => { $($crate::delegate::delegate!(@$method $field);)+ };
+    (@capabilities $field:ident) => {
+        fn capabilities(&self) -> firstwrite_core::Capabilities {
+            self.$field.capabilities()
+        }
+    };
+    (@lapsed $field:ident) => {
+        fn lapsed(
+            &self,
+            limit: usize,
+        ) -> firstwrite_core::BoxFuture<
+            '_,
+            Result<Vec<firstwrite_core::Found>, firstwrite_core::StoreError>,
+        > {
+            self.$field.lapsed(limit)
+        }
+    };
+    (@list $field:ident) => {
+        fn list<'a>(
+            &'a self,
+            query: &'a firstwrite_core::Query,
+        ) -> firstwrite_core::BoxFuture<
+            'a,
+            Result<firstwrite_core::Page, firstwrite_core::StoreError>,
+        > {
+            self.$field.list(query)
+        }
+    };
+    (@reap $field:ident) => {
+        fn reap(
+            &self,
+            limit: usize,
+        ) -> firstwrite_core::BoxFuture<'_, Result<usize, firstwrite_core::StoreError>> {
+            self.$field.reap(limit)
+        }
+    };
+    (@audits $field:ident) => {
+        fn audits(
+            &self,
+            id: firstwrite_core::RecordId,
+        ) -> firstwrite_core::BoxFuture<
+            '_,
+            Result<Vec<firstwrite_core::Audited>, firstwrite_core::StoreError>,
+        > {
+            self.$field.audits(id)
+        }
+    };
+    (@now $field:ident) => {
+        fn now(
+            &self,
+        ) -> firstwrite_core::BoxFuture<
+            '_,
+            Result<firstwrite_core::Timestamp, firstwrite_core::StoreError>,
+        > {
+            self.$field.now()
+        }
+    };
+    (@outbox $field:ident) => {
+        fn outbox(&self) -> Option<&dyn firstwrite_core::outbox::Outbox> {
+            self.$field.outbox()
+        }
+    };
+    (@findings $field:ident) => {
+        fn findings(&self) -> Option<&dyn firstwrite_core::Findings> {
+            self.$field.findings()
+        }
+    };
+}
+
+pub(crate) use delegate;

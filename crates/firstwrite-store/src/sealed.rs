@@ -1,0 +1,263 @@
+//! Outcomes encrypted at rest, in any store.
+//!
+//! 1. An outcome's headers and body are sealed together with AES-256-GCM before they reach the store.
+//!    Its status stays readable.
+//! 2. The key is the tenant's own, derived from a key of the [`KeyRing`]. Which one is written beside
+//!    the outcome, so keys can be rotated.
+//! 3. What is sealed is bound to its record, its attempt (fence), its status, and to whether it is
+//!    interim. Copied to another record or attempt, or altered by one bit, it does not open.
+//! 4. What does not open is an error ([`StoreErrorKind::Corrupt`]) and a line in the log with the
+//!    record's id; in a listing it stays sealed. Nothing of it is handed out.
+//! 5. An outcome that is not sealed is read as it is: it was written before, by a transaction of the
+//!    application, or by SQL. The stored form tells them apart, whatever an outcome contains.
+//! 6. Nothing new is begun for a tenant that was dropped: it is refused before it can run. Of what is
+//!    under way, only the status is kept.
+//!
+//! The final answer that a message brings is sealed too. What is *not* sealed: keys, tenants,
+//! operations, fingerprints, audit entries, findings, the messages of the outbox with the answers
+//! prepared in them, and what handlers in atomic mode commit in their own transactions.
+
+mod envelope;
+mod key_ring;
+mod outbox;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use firstwrite_core::outbox::Outbox;
+use firstwrite_core::{
+    AuditEntry, BoxFuture, Change, Draft, DraftState, Fence, Found, Guard, Inserted, KeptHeaders,
+    Outcome, Page, Query, Record, RecordId, State, Store, StoreError, StoreErrorKind, Swapped,
+    Tenant,
+};
+use quick_cache::sync::Cache;
+
+use crate::delegate::delegate;
+use envelope::Bond;
+pub use key_ring::{KeyRing, KeyRingError, SealingKey};
+
+/// A store in front of another, which it gives outcomes sealed.
+pub struct SealedStore {
+    inner: Arc<dyn Store>,
+    ring: RwLock<Arc<KeyRing>>,
+    /// Whose the records are that were reserved here: completing one does not say.
+    tenants: Cache<RecordId, Tenant>,
+}
+
+/// More than are under way at once; the store is asked about the others.
+const TENANTS_MAX: usize = 65_536;
+
+impl SealedStore {
+    /// In front of `inner`, with these keys.
+    pub fn new(inner: Arc<dyn Store>, ring: KeyRing) -> Self {
+        let tenants = Cache::new(TENANTS_MAX);
+        Self { inner, ring: RwLock::new(Arc::new(ring)), tenants }
+    }
+
+    /// Goes on with other keys: after a rotation, or when a tenant is dropped. What the former keys
+    /// alone could open does not open any more.
+    pub fn replace_keys(&self, ring: KeyRing) {
+        *self.ring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ring);
+    }
+
+    fn ring(&self) -> Arc<KeyRing> {
+        Arc::clone(&self.ring.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The draft as the store gets it; an error for a tenant for whom nothing may be written.
+    fn sealed_draft(&self, draft: &Draft) -> Result<Draft, StoreError> {
+        let ring = self.ring();
+        let state = match &draft.state {
+            // Refused now rather than when its outcome is there and cannot be kept.
+            DraftState::Reserved { .. } => {
+                ring.for_writing(&draft.tenant).map_err(envelope::refused)?;
+                draft.state.clone()
+            }
+            DraftState::Completed { outcome, retention } => {
+                let bond = Bond { id: draft.id, fence: draft.fence, tenant: &draft.tenant };
+                let outcome = envelope::seal(&ring, bond, outcome)?;
+                DraftState::Completed { outcome, retention: *retention }
+            }
+        };
+        Ok(Draft { state, ..draft.clone() })
+    }
+
+    /// The outcome of what has been carried out, as the store gets it. For a tenant that was dropped
+    /// meanwhile it is the status alone: the key is spent all the same, and a retry must not run.
+    fn sealed_ending(&self, bond: Bond<'_>, outcome: &Outcome) -> Result<Outcome, StoreError> {
+        let ring = self.ring();
+        if ring.is_dropped(bond.tenant) {
+            return Ok(Outcome::tombstone(outcome.status, KeptHeaders::default()));
+        }
+        envelope::seal(&ring, bond, outcome)
+    }
+
+    async fn insert_sealed(&self, draft: &Draft) -> Result<Inserted, StoreError> {
+        let sealed = self.sealed_draft(draft)?;
+        match self.inner.insert(&sealed).await? {
+            Inserted::Done(at) => {
+                self.remember(draft);
+                Ok(Inserted::Done(at))
+            }
+            Inserted::Stands(found) => Ok(Inserted::Stands(Box::new(self.opened(*found)?))),
+        }
+    }
+
+    async fn swap_sealed(
+        &self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Swapped, StoreError> {
+        let mut next = None;
+        let change = match change {
+            Change::Complete { outcome, retention } => {
+                // Nothing stands there, so no guard can hold.
+                let Some(tenant) = self.tenant_of(id).await? else {
+                    return Ok(Swapped::Moved(None));
+                };
+                let bond = Bond { id, fence: fence_of(guard), tenant: &tenant };
+                let outcome = self.sealed_ending(bond, &outcome)?;
+                Change::Complete { outcome, retention }
+            }
+            Change::TakeOver(draft) => {
+                let sealed = self.sealed_draft(&draft)?;
+                next = Some(draft);
+                Change::TakeOver(Box::new(sealed))
+            }
+            same @ (Change::Renew { .. } | Change::MarkUncertain | Change::Remove) => same,
+        };
+        let is_renewal = matches!(change, Change::Renew { .. });
+        match self.inner.swap(id, guard, change, audit).await? {
+            Swapped::Done(at) => {
+                match next {
+                    Some(draft) => self.remember(&draft),
+                    None if is_renewal => {}
+                    None => drop(self.tenants.remove(&id)),
+                }
+                Ok(Swapped::Done(at))
+            }
+            Swapped::Moved(None) => Ok(Swapped::Moved(None)),
+            Swapped::Moved(Some(found)) => Ok(Swapped::Moved(Some(Box::new(self.opened(*found)?)))),
+        }
+    }
+
+    fn remember(&self, draft: &Draft) {
+        if matches!(draft.state, DraftState::Reserved { .. }) {
+            self.tenants.insert(draft.id, draft.tenant.clone());
+        }
+    }
+
+    /// Whose record it is, if there is one. An id never belongs to another tenant.
+    async fn tenant_of(&self, id: RecordId) -> Result<Option<Tenant>, StoreError> {
+        if let Some(tenant) = self.tenants.get(&id) {
+            return Ok(Some(tenant));
+        }
+        Ok(self.inner.get(id).await?.map(|found| found.record.tenant))
+    }
+
+    /// What was found, with its outcome opened; an error if that cannot be done.
+    fn opened(&self, found: Found) -> Result<Found, StoreError> {
+        let Found { mut record, now } = found;
+        let opened = match sealed_in(&record) {
+            None => return Ok(Found { record, now }),
+            Some(outcome) => envelope::open(&self.ring(), Bond::of(&record), outcome),
+        };
+        match opened {
+            Ok(plain) => {
+                put(&mut record, plain);
+                Ok(Found { record, now })
+            }
+            Err(why) => {
+                tracing::error!(record_id = %record.id, %why, "an outcome cannot be opened");
+                let error = StoreError::definite(StoreErrorKind::Corrupt, "opening an outcome");
+                Err(error.caused_by(why))
+            }
+        }
+    }
+
+    /// A page with the outcomes opened that can be: one that is damaged must not hide the others.
+    async fn list_opened(&self, query: &Query) -> Result<Page, StoreError> {
+        let mut page = self.inner.list(query).await?;
+        let ring = self.ring();
+        for record in &mut page.records {
+            let Some(outcome) = sealed_in(record) else { continue };
+            match envelope::open(&ring, Bond::of(record), outcome) {
+                Ok(plain) => put(record, plain),
+                Err(why) => {
+                    tracing::warn!(record_id = %record.id, %why, "an outcome stays sealed");
+                }
+            }
+        }
+        Ok(page)
+    }
+}
+
+/// The attempt for which a swap under `guard` completes the record.
+fn fence_of(guard: Guard) -> Fence {
+    match guard {
+        Guard::Owner(fence) => fence,
+        Guard::Seen(seen) => seen.fence,
+    }
+}
+
+/// The outcome of a record, if it is sealed.
+fn sealed_in(record: &Record) -> Option<&Outcome> {
+    match &record.state {
+        State::Completed { outcome, .. } if envelope::is_sealed(outcome) => Some(outcome),
+        State::Completed { .. } | State::Reserved(_) | State::Uncertain => None,
+    }
+}
+
+/// Puts `plain` in the place of the sealed outcome.
+fn put(record: &mut Record, plain: Outcome) {
+    if let State::Completed { outcome, .. } = &mut record.state {
+        *outcome = plain;
+    }
+}
+
+impl Store for SealedStore {
+    delegate!(inner: capabilities, lapsed, reap, audits, now, findings);
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        Box::pin(self.insert_sealed(draft))
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        Box::pin(self.swap_sealed(id, guard, change, audit))
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        Box::pin(async move {
+            let found = self.inner.get(id).await?;
+            found.map(|found| self.opened(found)).transpose()
+        })
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(self.list_opened(query))
+    }
+
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        self.inner.outbox().map(|_| self as &dyn Outbox)
+    }
+}
+
+impl fmt::Debug for SealedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedStore")
+            .field("inner", &self.inner)
+            .field("ring", &self.ring())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
