@@ -11,7 +11,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use firstwrite_core::outbox::wire_key_of;
 use firstwrite_core::{
-    BoxFuture, Fence, Key, Message, MessageError, Mode, Outcome, Policy, Rejection, Request, Tenant,
+    BoxFuture, Fence, Key, Message, MessageError, Mode, Outcome, Policy, RecordId, Rejection,
+    Request, Tenant,
 };
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response, StatusCode, response};
@@ -246,6 +247,11 @@ impl Attempt {
     /// What the client calls it.
     pub fn key(&self) -> &Key {
         &self.request.key
+    }
+
+    /// Which record it is, as it stands in logs.
+    pub fn record_id(&self) -> RecordId {
+        self.request.id
     }
 
     /// The key for one step of the work, to be sent to whoever is asked to do it: constant over

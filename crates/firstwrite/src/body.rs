@@ -137,7 +137,8 @@ impl ResponseBody {
         Self(Kind::Whole(Some(bytes)))
     }
 
-    pub(crate) fn passed<B>(body: B) -> Self
+    /// A body that is passed on as it comes.
+    pub fn passed<B>(body: B) -> Self
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -206,6 +207,12 @@ impl Body for ResponseBody {
                 hint
             }
         }
+    }
+}
+
+impl From<Bytes> for ResponseBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::whole(bytes)
     }
 }
 

@@ -11,6 +11,7 @@ use tower::Layer;
 #[cfg(feature = "axum")]
 use crate::atomic::{Holding, Transactions};
 use crate::coalesce::Running;
+use crate::observe::{Nobody, Observer};
 use crate::policies::{Policies, PolicyResolver};
 use crate::service::Idempotency;
 use crate::tenant::{FromExtensions, Single, TenantResolver};
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) policies: Arc<dyn PolicyResolver>,
     pub(crate) tenants: Arc<dyn TenantResolver>,
     pub(crate) secret: Option<Secret>,
+    pub(crate) observer: Arc<dyn Observer>,
     pub(crate) running: Arc<Running>,
 }
 
@@ -52,6 +54,7 @@ impl IdempotencyLayer {
                 policies: Arc::new(Policies::new()),
                 tenants: Arc::new(FromExtensions),
                 secret: None,
+                observer: Arc::new(Nobody),
                 running: Arc::default(),
             }),
         }
@@ -118,6 +121,13 @@ impl IdempotencyLayer {
     #[must_use]
     pub fn secret(mut self, secret: Secret) -> Self {
         Arc::make_mut(&mut self.shared).secret = Some(secret);
+        self
+    }
+
+    /// Who is told of every request to a protected operation, and may refuse it. Default: nobody.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        Arc::make_mut(&mut self.shared).observer = observer;
         self
     }
 

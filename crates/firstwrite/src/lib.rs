@@ -85,6 +85,7 @@ mod exchange;
 mod extract;
 mod interim;
 mod layer;
+mod observe;
 mod percent;
 mod policies;
 pub mod reconcile;
@@ -104,8 +105,9 @@ pub use body::ResponseBody;
 #[cfg(feature = "axum")]
 pub use extract::Misconfigured;
 pub use layer::{IdempotencyLayer, Unusable};
+pub use observe::{Answered, Asked, How, Observer};
 pub use policies::{Operation, Policies, PolicyResolver};
-pub use respond::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};
+pub use respond::{ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};
 #[cfg(feature = "axum")]
 pub use routes::{Routes, Uncovered};
 pub use service::Idempotency;

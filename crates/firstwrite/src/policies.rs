@@ -123,6 +123,20 @@ impl Policies {
         self
     }
 
+    /// Changes every policy of the table in the same way.
+    #[must_use]
+    pub fn adjusted(mut self, adjust: impl Fn(&mut Policy)) -> Self {
+        for row in &mut self.rows {
+            if let Protection::Policy(policy) = &mut row.protection {
+                adjust(Arc::make_mut(policy));
+            }
+        }
+        if let Some(policy) = &mut self.default {
+            adjust(Arc::make_mut(policy));
+        }
+        self
+    }
+
     /// Whether a route is protected, or marked as unprotected with a reason.
     pub fn covers(&self, method: &Method, route: &str) -> bool {
         self.find(method, route).is_some() || (*method == Method::POST && self.default.is_some())
@@ -133,6 +147,24 @@ impl Policies {
         match &self.find(method, route)?.protection {
             Protection::Policy(_) => None,
             Protection::Unprotected { reason } => Some(reason),
+        }
+    }
+
+    /// The policy of a route, if it is protected.
+    pub fn of_route(&self, method: &Method, route: &str) -> Option<Arc<Policy>> {
+        match self.find(method, route).map(|row| &row.protection) {
+            Some(Protection::Policy(policy)) => Some(Arc::clone(policy)),
+            Some(Protection::Unprotected { .. }) => None,
+            None => self.default.clone().filter(|_| *method == Method::POST),
+        }
+    }
+
+    /// The policy of the operation of this name, or the default one.
+    pub fn named(&self, name: &str) -> Option<Arc<Policy>> {
+        match self.rows.iter().find(|row| *row.name == *name).map(|row| &row.protection) {
+            Some(Protection::Policy(policy)) => Some(Arc::clone(policy)),
+            Some(Protection::Unprotected { .. }) => None,
+            None => self.default.clone(),
         }
     }
 
@@ -279,6 +311,17 @@ mod tests {
         assert_eq!(operation(&policies, "POST", "/a"), "passes");
         assert!(!policies.covers(&Method::POST, "/a"));
         assert!(Policies::new().covers(&Method::POST, "/a"));
+    }
+
+    #[test]
+    fn every_policy_is_adjusted_the_default_one_too() {
+        let policies = Policies::new()
+            .operation(Method::PUT, "/a", Policy::default())
+            .unprotected(Method::PUT, "/b", "reads only")
+            .adjusted(|policy| policy.request_bytes_max = 7);
+        let limits: Vec<_> =
+            policies.known().iter().map(|policy| policy.request_bytes_max).collect();
+        assert_eq!(limits, [7, 7]);
     }
 
     #[test]

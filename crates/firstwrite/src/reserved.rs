@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite_core::protocol::{self, Completed, Renewed, Reservation, Reserved};
-use firstwrite_core::{OnLostAnswer, Outcome, Rejection, Store, Verdict, judge};
+use firstwrite_core::protocol::{self, Completed, Marked, Renewed, Reservation, Reserved};
+use firstwrite_core::{
+    Fence, Found, OnLostAnswer, Outcome, Rejection, State, Store, Verdict, judge,
+};
 use http::{Response, StatusCode};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
@@ -44,7 +46,9 @@ pub(crate) async fn attempt(
 ) {
     let (store, request, policy) = (&*shared.store, &exchange.request, &exchange.policy);
     let asked_at = Instant::now();
-    let ended = match protocol::reserve(store, request, policy, fastrand::u64(..)).await {
+    let reserved = protocol::reserve(store, request, policy, fastrand::u64(..)).await;
+    shared.observer.reserved(asked_at.elapsed());
+    let ended = match reserved {
         Ok(Reserved::Granted(reservation)) => {
             lead.owned();
             reply.accepted(exchange);
@@ -130,7 +134,7 @@ impl Held<'_> {
     /// Writes the outcome down; only then is it answered with.
     async fn complete(self, outcome: Outcome, mut answer: Response<ResponseBody>) -> Concluded {
         let Self { store, exchange, mut reservation, safe_until } = self;
-        let record_id = reservation.id();
+        let (record_id, fence) = (reservation.id(), reservation.fence());
         let retention = exchange.policy.retention();
         let mut pause = PAUSE_MIN;
         loop {
@@ -141,13 +145,7 @@ impl Held<'_> {
                     let verdict = Verdict::Replay { outcome, retained_until };
                     return (answer, Ended::Stands { verdict, stored: None });
                 }
-                Ok(Completed::Late(found)) => {
-                    tracing::warn!(%record_id, "an attempt ended after it had lost its key");
-                    let verdict = judge(found.as_deref(), &exchange.request, &exchange.policy);
-                    let response = respond::verdict(&verdict, &exchange.policy, Vec::new());
-                    // Whoever follows asks the store what stands there.
-                    return (response, Ended::Open);
-                }
+                Ok(Completed::Late(found)) => return late(exchange, fence, found.as_deref()),
                 Err(undone) => {
                     let error = &undone.error;
                     tracing::error!(%error, %record_id, "an outcome could not be written");
@@ -172,12 +170,37 @@ impl Held<'_> {
     }
 
     async fn mark_uncertain(self) -> Concluded {
-        let record_id = self.reservation.id();
-        tracing::error!(%record_id, "nobody knows how an attempt ended; its record waits for proof");
-        if let Err(error) = protocol::mark_uncertain(self.store, self.reservation).await {
-            tracing::error!(%error, %record_id, "a record could not be marked; its lease will end it");
+        let (record_id, fence) = (self.reservation.id(), self.reservation.fence());
+        match protocol::mark_uncertain(self.store, self.reservation).await {
+            Ok(Marked::Late(found)) => return late(self.exchange, fence, found.as_deref()),
+            Ok(Marked::Uncertain) => {
+                tracing::error!(%record_id, "nobody knows how an attempt ended; it waits for proof");
+            }
+            Err(error) => {
+                tracing::error!(%error, %record_id, "a record could not be marked; its lease ends it");
+            }
         }
         let answer = respond::rejection(&Rejection::outcome_unknown_now());
         (answer, Ended::Stands { verdict: Verdict::Uncertain, stored: None })
     }
+}
+
+/// Answers from what stands where this attempt wanted to write.
+fn late(exchange: &Exchange, fence: Fence, found: Option<&Found>) -> Concluded {
+    let record_id = exchange.request.id;
+    // Whoever did the work wrote the outcome down itself, with its effect: that is the first answer.
+    if let Some(Found { record, .. }) = found
+        && record.fence == fence
+        && let State::Completed { outcome, retained_until, .. } = &record.state
+    {
+        tracing::debug!(%record_id, "the attempt was completed by whoever ran it");
+        let (outcome, retained_until) = (outcome.clone(), *retained_until);
+        let answer = respond::first(&outcome, retained_until);
+        let verdict = Verdict::Replay { outcome, retained_until };
+        return (answer, Ended::Stands { verdict, stored: None });
+    }
+    tracing::warn!(%record_id, "an attempt ended after it had lost its key");
+    let verdict = judge(found, &exchange.request, &exchange.policy);
+    // Whoever follows asks the store what stands there.
+    (respond::verdict(&verdict, &exchange.policy, Vec::new()), Ended::Open)
 }

@@ -10,12 +10,16 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use crate::body::ResponseBody;
+use crate::observe::How;
 use crate::status;
 
 /// `true` on an answer that was given before.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Until when the outcome is kept, as an HTTP date.
 pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+/// Where the trace of an attempt stands among the headers of its outcome, if whoever ran it wrote it there. For
+/// whoever answers to take away: it is not for callers.
+pub const ATTEMPT_TRACEPARENT: HeaderName = HeaderName::from_static("firstwrite-traceparent");
 /// Which preferences were honoured (RFC 7240).
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
@@ -42,8 +46,9 @@ pub fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<Bytes
 /// Answers a retry from the first outcome.
 pub(crate) fn replay(outcome: &Outcome, retained_until: Timestamp) -> Response<ResponseBody> {
     let mut response = first(outcome, retained_until);
-    if outcome.body != Body::Tombstone {
+    if matches!(outcome.body, Body::Bytes(_)) {
         response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+        response.extensions_mut().insert(How::Replayed);
     }
     response
 }
@@ -53,6 +58,8 @@ pub(crate) fn first(outcome: &Outcome, retained_until: Timestamp) -> Response<Re
     let body = match &outcome.body {
         Body::Bytes(bytes) => bytes.clone(),
         Body::Tombstone => return answer_not_kept(outcome, retained_until),
+        // No verdict leads here; whoever comes another way gets nothing of it either.
+        Body::Sealed(_) => return rejection(&Rejection::new(RejectionKind::StoreUnavailable)),
     };
     let mut response = Response::new(ResponseBody::whole(body));
     *response.status_mut() = outcome.status;
@@ -83,7 +90,9 @@ pub(crate) fn verdict(
 
 /// A refusal.
 pub(crate) fn rejection(rejection: &Rejection) -> Response<ResponseBody> {
-    rejection.to_response().map(ResponseBody::whole)
+    let mut response = rejection.to_response().map(ResponseBody::whole);
+    response.extensions_mut().insert(How::Refused(rejection.kind()));
+    response
 }
 
 /// The refusal of a request that was not run because of the store. One that has lost history cannot
@@ -108,6 +117,7 @@ pub(crate) fn accepted(key: &Key, policy: &Policy) -> Response<ResponseBody> {
     }
     headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
     headers.insert(RETRY_AFTER, seconds(policy.retry_after));
+    response.extensions_mut().insert(How::Accepted);
     response
 }
 

@@ -31,6 +31,7 @@ use crate::body::{self, Drained, ResponseBody, Unread};
 use crate::coalesce::{Ended, Follow, Joined, Phase};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
+use crate::observe::{Asked, How, Seen};
 use crate::policies::Operation;
 use crate::{interim, respond, status};
 
@@ -45,7 +46,7 @@ pub struct Idempotency<S> {
 enum Admission {
     Status,
     PassThrough,
-    Refused(Rejection),
+    Refused(Operation, Option<Tenant>, Rejection),
     Protected(Protected),
 }
 
@@ -104,16 +105,19 @@ where
                 let answer = inner.call(Request::from_parts(parts, body));
                 Box::pin(async move { Ok(answer.await?.map(ResponseBody::passed)) })
             }
-            Admission::Refused(refusal) => {
-                Box::pin(
-                    async move { Ok(refuse(respond::rejection(&refusal), &parts, body).await) },
-                )
-            }
+            Admission::Refused(operation, tenant, refusal) => Box::pin(async move {
+                let seen = Seen::new(&shared.observer, operation, tenant, false, Instant::now());
+                let response = refuse(respond::rejection(&refusal), &parts, body).await;
+                Ok(seen.answered(response))
+            }),
             Admission::Protected(protected) => Box::pin(async move {
-                let bytes_max = protected.operation.policy.request_bytes_max;
+                let Protected { operation, tenant, .. } = &protected;
+                let (operation, tenant) = (operation.clone(), Some(tenant.clone()));
+                let bytes_max = operation.policy.request_bytes_max;
+                let seen = Seen::new(&shared.observer, operation, tenant, true, Instant::now());
                 let body = match body::read(body, bytes_max).await {
                     Ok(body) => body,
-                    Err(unread) => return Ok(close(unreadable(unread), &parts)),
+                    Err(unread) => return Ok(seen.answered(close(unreadable(unread), &parts))),
                 };
                 let run = Box::new(move |parts, body| -> crate::exchange::Running {
                     let answer = inner.call(Request::from_parts(parts, B::from(body)));
@@ -121,7 +125,7 @@ where
                         Ok(answer.await.map_err(Into::into)?.map(ResponseBody::passed))
                     })
                 });
-                Ok(protect(shared, protected, Call { run, parts, body }).await)
+                Ok(seen.answered(protect(shared, protected, Call { run, parts, body }).await))
             }),
         }
     }
@@ -135,15 +139,21 @@ fn admit(shared: &Shared, parts: &Parts) -> Admission {
     let Some(operation) = shared.policies.operation(parts) else { return Admission::PassThrough };
     let tenant = match shared.tenants.resolve(parts) {
         Ok(tenant) => tenant,
-        Err(refusal) => return Admission::Refused(refusal),
+        Err(refusal) => return Admission::Refused(operation, None, refusal),
     };
-    match (Key::from_headers(&parts.headers), operation.policy.key) {
-        (Ok(Some(key)), _) => Admission::Protected(Protected { operation, tenant, key }),
-        (Ok(None), KeyRequirement::Optional) => Admission::PassThrough,
+    let key = match (Key::from_headers(&parts.headers), operation.policy.key) {
+        (Ok(Some(key)), _) => key,
+        (Ok(None), KeyRequirement::Optional) => return Admission::PassThrough,
         (Ok(None), KeyRequirement::Required) => {
-            Admission::Refused(Rejection::new(RejectionKind::KeyMissing))
+            let refusal = Rejection::new(RejectionKind::KeyMissing);
+            return Admission::Refused(operation, Some(tenant), refusal);
         }
-        (Err(error), _) => Admission::Refused(error.into()),
+        (Err(error), _) => return Admission::Refused(operation, Some(tenant), error.into()),
+    };
+    let asked = Asked { operation: &operation, tenant: &tenant, key: &key, request: parts };
+    match shared.observer.admit(&asked) {
+        Ok(()) => Admission::Protected(Protected { operation, tenant, key }),
+        Err(refusal) => Admission::Refused(operation, Some(tenant), refusal),
     }
 }
 
@@ -286,18 +296,24 @@ fn close(mut response: Response<ResponseBody>, parts: &Parts) -> Response<Respon
 fn unreadable(unread: Unread) -> Response<ResponseBody> {
     match unread {
         Unread::TooLarge => respond::rejection(&Rejection::new(RejectionKind::BodyTooLarge)),
-        Unread::TooSlow => respond::problem(
+        Unread::TooSlow => malformed(
             StatusCode::REQUEST_TIMEOUT,
-            &"The request's body did not arrive in time; nothing was run.",
+            "The request's body did not arrive in time; nothing was run.",
         ),
         Unread::Broken(error) => {
             tracing::debug!(%error, "a request's body broke off");
-            respond::problem(
+            malformed(
                 StatusCode::BAD_REQUEST,
-                &"The request's body could not be read; nothing was run.",
+                "The request's body could not be read; nothing was run.",
             )
         }
     }
+}
+
+fn malformed(status: StatusCode, detail: &'static str) -> Response<ResponseBody> {
+    let mut response = respond::problem(status, &detail);
+    response.extensions_mut().insert(How::Malformed);
+    response
 }
 
 fn name(verdict: &Verdict) -> &'static str {

@@ -144,14 +144,16 @@ fn pending(mut document: Map<String, Value>) -> Response<ResponseBody> {
 
 /// Status, headers and body. `body_form` says how to read `body`: `text` as it is (a JSON body too:
 /// as a value, its big numbers would be rounded), `bytes` as their hexadecimal digits, `not-kept`
-/// as `null`.
+/// and `sealed` (there, and not to be read here) as `null`.
 fn describe_outcome(outcome: &Outcome) -> Value {
     let header = |(name, value): (&http::HeaderName, &HeaderValue)| {
         json!([name.as_str(), String::from_utf8_lossy(value.as_bytes())])
     };
-    let headers: Vec<Value> = outcome.headers.iter().map(header).collect();
+    let shown = outcome.headers.iter().filter(|(name, _)| *name != respond::ATTEMPT_TRACEPARENT);
+    let headers: Vec<Value> = shown.map(header).collect();
     let (form, body) = match &outcome.body {
         Body::Tombstone => ("not-kept", Value::Null),
+        Body::Sealed(_) => ("sealed", Value::Null),
         Body::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => ("text", json!(text)),
             Err(_) => ("bytes", json!(hexadecimal(bytes))),

@@ -56,6 +56,24 @@ pub struct Turn {
     pub deleted: usize,
 }
 
+/// Is told what each turn of a loop did that succeeded: for metrics.
+pub trait TurnObserver: Send + Sync + 'static {
+    /// A turn of the sweep.
+    fn swept(&self, swept: &Swept) {
+        let _ = swept;
+    }
+
+    /// A turn of the reaping, and how many records it deleted.
+    fn reaped(&self, reaped: usize) {
+        let _ = reaped;
+    }
+}
+
+/// Nobody is told.
+struct Nobody;
+
+impl TurnObserver for Nobody {}
+
 /// Whether there may be more to do at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
@@ -72,22 +90,33 @@ const PAUSE_MAX: Duration = Duration::from_mins(5);
 impl Worker {
     /// Starts the loops on the current runtime.
     pub fn start(store: Arc<dyn Store>, schedule: Schedule) -> Self {
+        Self::observed(store, schedule, Arc::new(Nobody))
+    }
+
+    /// The same, and tells somebody what each turn did.
+    pub fn observed(
+        store: Arc<dyn Store>,
+        schedule: Schedule,
+        observer: Arc<dyn TurnObserver>,
+    ) -> Self {
         let (stop, stopped) = watch::channel(());
-        let sweeping = Arc::clone(&store);
+        let (sweeping, told) = (Arc::clone(&store), Arc::clone(&observer));
         let sweep = repeat(stopped.clone(), schedule.sweep_every, "sweep", move || {
-            let store = Arc::clone(&sweeping);
+            let (store, told) = (Arc::clone(&sweeping), Arc::clone(&told));
             Box::pin(async move {
                 let swept = sweep_once(&*store, SWEEP_LIMIT).await?;
                 sweep::say(&swept);
+                told.swept(&swept);
                 Ok(sweep::load(&swept))
             })
         });
         let reaping = Arc::clone(&store);
         let reap = repeat(stopped.clone(), schedule.reap_every, "reap", move || {
-            let store = Arc::clone(&reaping);
+            let (store, told) = (Arc::clone(&reaping), Arc::clone(&observer));
             Box::pin(async move {
                 let reaped = reap_once(&*store, REAP_LIMIT).await?;
                 reap::say(reaped);
+                told.reaped(reaped);
                 Ok(reap::load(reaped))
             })
         });

@@ -55,6 +55,42 @@ async fn one_turn_does_both_and_says_what_it_did() {
     assert_eq!(turn.swept, Swept { uncertain: 3, ..Swept::default() });
 }
 
+/// What an observer was told: records marked uncertain, and turns of the reaping.
+#[derive(Default)]
+struct Told(std::sync::Mutex<(usize, usize)>);
+
+impl TurnObserver for Told {
+    fn swept(&self, swept: &Swept) {
+        self.0.lock().unwrap().0 += swept.uncertain;
+    }
+
+    fn reaped(&self, _reaped: usize) {
+        self.0.lock().unwrap().1 += 1;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_is_told_of_every_turn_that_succeeds() {
+    let store = Watched::over(store());
+    reserve(&store.memory, 3, OnLostAnswer::Uncertain).await;
+    store.fail("lapsed");
+    let told = Arc::new(Told::default());
+    let worker = Worker::observed(Arc::new(store.clone()), Schedule::default(), told.clone());
+    let pass = async |seconds: u64| {
+        for _ in 0..seconds {
+            tokio::task::yield_now().await;
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+    };
+    pass(600).await;
+    let (uncertain, reaps) = *told.0.lock().unwrap();
+    assert!(uncertain == 0 && (6..=20).contains(&reaps), "{uncertain}, {reaps}");
+    store.recover();
+    pass(451).await;
+    assert_eq!(told.0.lock().unwrap().0, 3);
+    worker.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_turn_is_followed_by_the_next_at_once() {
     let store = store();

@@ -1,0 +1,162 @@
+//! Who is told of every request to a protected operation, and may refuse it before anything is looked up.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::{Key, Rejection, RejectionKind, Tenant};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use tokio::time::Instant;
+
+use crate::body::ResponseBody;
+use crate::policies::Operation;
+
+/// Is told of every request to a protected operation: for limits and for metrics.
+///
+/// Called on the request's own task: nothing in it may wait.
+pub trait Observer: Send + Sync + 'static {
+    /// Asked when tenant and key are known, before the body is read and the store is touched. A refusal is
+    /// the answer.
+    fn admit(&self, asked: &Asked<'_>) -> Result<(), Rejection> {
+        let _ = asked;
+        Ok(())
+    }
+
+    /// A key was reserved, or found not to be free, in this time.
+    fn reserved(&self, took: Duration) {
+        let _ = took;
+    }
+
+    /// How a request ended: once for each that was admitted or refused, also if its caller hung up.
+    fn answered(&self, answered: &Answered<'_>) {
+        let _ = answered;
+    }
+}
+
+/// A request that wants to be admitted.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// What it wants to do.
+    pub operation: &'a Operation,
+    /// Whose it is.
+    pub tenant: &'a Tenant,
+    /// Under which key.
+    pub key: &'a Key,
+    /// Its head.
+    pub request: &'a Parts,
+}
+
+/// A request that was answered.
+#[derive(Debug)]
+pub struct Answered<'a> {
+    /// What it wanted to do.
+    pub operation: &'a Operation,
+    /// Whose it is, if that was known.
+    pub tenant: Option<&'a Tenant>,
+    /// Whether [`Observer::admit`] let it in.
+    pub was_admitted: bool,
+    /// How it ended.
+    pub how: How,
+    /// What the caller was told; none if it had hung up.
+    pub status: Option<StatusCode>,
+    /// From the head to the answer's head.
+    pub took: Duration,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum How {
+    /// The handler ran.
+    Ran,
+    /// The first answer was given again.
+    Replayed,
+    /// The caller did not want to wait, and was told where to look.
+    Accepted,
+    /// It was refused.
+    Refused(RejectionKind),
+    /// It was refused for a reason that is HTTP's own: a body that broke off or did not come.
+    Malformed,
+    /// The caller hung up; what had begun goes on.
+    Abandoned,
+}
+
+/// Nobody is told.
+#[derive(Debug)]
+pub(crate) struct Nobody;
+
+impl Observer for Nobody {}
+
+/// A request that somebody is told of, at the latest when it is dropped.
+pub(crate) struct Seen {
+    observer: Arc<dyn Observer>,
+    operation: Operation,
+    tenant: Option<Tenant>,
+    was_admitted: bool,
+    began: Instant,
+    is_told: bool,
+}
+
+impl Seen {
+    /// `began`: when its head was there.
+    pub(crate) fn new(
+        observer: &Arc<dyn Observer>,
+        operation: Operation,
+        tenant: Option<Tenant>,
+        was_admitted: bool,
+        began: Instant,
+    ) -> Self {
+        let observer = Arc::clone(observer);
+        Self { observer, operation, tenant, was_admitted, began, is_told: false }
+    }
+
+    /// Tells how it ended, as its answer says.
+    pub(crate) fn answered(
+        mut self,
+        mut response: Response<ResponseBody>,
+    ) -> Response<ResponseBody> {
+        let how = response.extensions_mut().remove().unwrap_or(How::Ran);
+        self.tell(how, Some(response.status()));
+        response
+    }
+
+    fn tell(&mut self, how: How, status: Option<StatusCode>) {
+        self.is_told = true;
+        self.observer.answered(&Answered {
+            operation: &self.operation,
+            tenant: self.tenant.as_ref(),
+            was_admitted: self.was_admitted,
+            how,
+            status,
+            took: self.began.elapsed(),
+        });
+    }
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.tell(How::Abandoned, None);
+        }
+    }
+}
+
+impl How {
+    /// The word used in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ran => "ran",
+            Self::Replayed => "replayed",
+            Self::Accepted => "accepted",
+            Self::Refused(kind) => kind.code(),
+            Self::Malformed => "malformed",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seen").field("operation", &self.operation.name).finish_non_exhaustive()
+    }
+}
