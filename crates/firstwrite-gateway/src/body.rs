@@ -1,0 +1,142 @@
+//! Bodies on their way through: streamed within a bound of silence, or whole.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use firstwrite_core::BoxError;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+/// The body of a request to an upstream.
+pub struct RequestBody(Kind);
+
+enum Kind {
+    /// As it comes in. Trailers are dropped: nobody behind us expects any.
+    Streamed(Patient),
+    /// Read before, for its fingerprint.
+    Whole(Option<Bytes>),
+}
+
+/// A body that may be silent for so long, and no longer.
+pub(crate) struct Patient {
+    body: Incoming,
+    idle_for_max: Duration,
+    /// Made when the body is silent for the first time: most never are.
+    silence: Option<Pin<Box<Sleep>>>,
+    is_silent: bool,
+}
+
+/// The other side was silent for too long.
+#[derive(Debug)]
+pub(crate) struct TooSilent;
+
+impl RequestBody {
+    pub(crate) fn streamed(body: Incoming, idle_for_max: Duration) -> Self {
+        Self(Kind::Streamed(Patient::new(body, idle_for_max)))
+    }
+
+    pub(crate) fn empty() -> Self {
+        Self(Kind::Whole(None))
+    }
+}
+
+impl From<Bytes> for RequestBody {
+    fn from(bytes: Bytes) -> Self {
+        Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.0 {
+            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Streamed(body) => match Pin::new(body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => Poll::Ready(None),
+                polled @ (Poll::Ready(_) | Poll::Pending) => polled,
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Whole(bytes) => bytes.is_none(),
+            Kind::Streamed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Whole(bytes) => {
+                let length = bytes.as_ref().map_or(0, Bytes::len);
+                SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
+            }
+            Kind::Streamed(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Patient {
+    pub(crate) fn new(body: Incoming, idle_for_max: Duration) -> Self {
+        Self { body, idle_for_max, silence: None, is_silent: false }
+    }
+}
+
+impl Body for Patient {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
+            this.is_silent = false;
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let idle_for_max = this.idle_for_max;
+        let silence =
+            this.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle_for_max)));
+        if !this.is_silent {
+            this.is_silent = true;
+            silence.as_mut().reset(Instant::now() + idle_for_max);
+        }
+        match silence.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Some(Err(TooSilent.into()))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl fmt::Debug for RequestBody {
+    /// Bodies are other people's data and never go to a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RequestBody({:?} bytes)", self.size_hint().exact())
+    }
+}
+
+impl fmt::Display for TooSilent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the other side was silent for too long")
+    }
+}
+
+impl std::error::Error for TooSilent {}

@@ -1,0 +1,112 @@
+//! The rules as tables.
+
+use http::Request;
+
+use super::*;
+use crate::tenants::Settings;
+use crate::tenants::settings::{HeaderSettings, Source};
+
+fn forwarded(headers: &[(&'static str, &str)]) -> HeaderMap {
+    let mut request = Request::post("http://shop.example:8080/pay?a=1").body(()).unwrap();
+    for (name, value) in headers {
+        request.headers_mut().append(*name, HeaderValue::from_str(value).unwrap());
+    }
+    let address = "192.0.2.7".parse().unwrap();
+    request.extensions_mut().insert(Peer { address, is_secure: true, certificate: None });
+    let (mut parts, ()) = request.into_parts();
+    let source = Source::Header(HeaderSettings {
+        tenant: "x-tenant".to_owned(),
+        principal: None,
+        peers: vec!["10.0.0.0/8".to_owned()],
+        namespace: String::new(),
+    });
+    let settings = Settings { sources: vec![source], ..Settings::default() };
+    let tenants = Tenants::new(&settings, || std::time::UNIX_EPOCH).unwrap();
+    super::request(&mut parts, &Forwarding::default(), &tenants);
+    assert_eq!(parts.uri, "/pay?a=1");
+    assert_eq!(parts.version, Version::HTTP_11);
+    parts.headers
+}
+
+#[test]
+fn what_belongs_to_one_connection_stays_here() {
+    let headers = forwarded(&[
+        ("connection", "keep-alive, x-hop"),
+        ("keep-alive", "timeout=5"),
+        ("x-hop", "1"),
+        ("te", "gzip"),
+        ("trailer", "x-sum"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "h2c"),
+        ("proxy-authorization", "Basic eA=="),
+        ("content-length", "7"),
+        ("x-end", "2"),
+    ]);
+    for gone in HOP_BY_HOP.iter().chain([&CONTENT_LENGTH, &HeaderName::from_static("x-hop")]) {
+        assert!(!headers.contains_key(gone), "{gone}");
+    }
+    assert_eq!(headers["x-end"], "2");
+    assert_eq!(forwarded(&[("te", "trailers, deflate")])[TE], "trailers");
+}
+
+#[test]
+fn nobody_can_have_credentials_dropped() {
+    let headers = forwarded(&[
+        ("connection", "Authorization, Idempotency-Key, Host, Cookie"),
+        ("authorization", "Bearer t"),
+        ("idempotency-key", "k"),
+        ("cookie", "a=b"),
+    ]);
+    assert_eq!(headers[AUTHORIZATION], "Bearer t");
+    assert_eq!(
+        (&headers[IDEMPOTENCY_KEY], &headers[COOKIE]),
+        (&"k".parse().unwrap(), &"a=b".parse().unwrap())
+    );
+    assert_eq!(headers[HOST], "shop.example:8080");
+}
+
+#[test]
+fn what_only_the_gateway_says_is_said_by_nobody_else() {
+    let headers = forwarded(&[
+        ("forwarded", "for=10.0.0.1"),
+        ("x-forwarded-for", "10.0.0.1"),
+        ("x-forwarded-host", "bank.example"),
+        ("x-forwarded-proto", "gopher"),
+        ("x-forwarded-port", "1"),
+        ("x-real-ip", "10.0.0.1"),
+        ("x-tenant", "acme"),
+        ("firstwrite-record", "0"),
+        ("firstwrite-fence", "1"),
+        ("firstwrite-tenant", "acme"),
+        ("firstwrite-key", "k"),
+    ]);
+    assert_eq!(headers[FORWARDED], "for=192.0.2.7;host=\"shop.example:8080\";proto=https");
+    assert_eq!(headers[X_FORWARDED_FOR], "192.0.2.7");
+    assert_eq!(headers[X_FORWARDED_HOST], "shop.example:8080");
+    assert_eq!(headers[X_FORWARDED_PROTO], "https");
+    for gone in ["x-forwarded-port", "x-real-ip", "x-tenant", "firstwrite-record"] {
+        assert!(!headers.contains_key(gone), "{gone}");
+    }
+    for gone in [FIRSTWRITE_FENCE, FIRSTWRITE_TENANT, FIRSTWRITE_KEY] {
+        assert!(!headers.contains_key(gone));
+    }
+    assert_eq!(headers[VIA], "1.1 firstwrite");
+}
+
+#[test]
+fn an_answer_keeps_what_is_for_the_client() {
+    let mut headers = HeaderMap::new();
+    for (name, value) in [
+        ("connection", "close, x-hop"),
+        ("x-hop", "1"),
+        ("set-cookie", "a=b"),
+        ("content-length", "3"),
+        ("transfer-encoding", "chunked"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response(&mut headers);
+    let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["content-length", "set-cookie"]);
+}

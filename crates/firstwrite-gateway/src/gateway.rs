@@ -1,0 +1,197 @@
+//! A gateway at work: started, reloaded, stopped.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use firstwrite::{
+    ATTEMPT_TRACEPARENT, IdempotencyLayer, Operation, PolicyResolver, Tenant, TenantResolver,
+};
+use firstwrite_core::{Rejection, Store};
+use http::request::Parts;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::operations::Operations;
+use crate::resolve::Resolver;
+use crate::serve::Server;
+use crate::settings::{Listening, Rules};
+use crate::stack::{Calls, Stack};
+use crate::tenants::Tenants;
+use crate::upstream::{self, UpstreamError, Upstreams};
+
+/// A gateway at work.
+pub struct Gateway {
+    address: SocketAddr,
+    store: Arc<dyn Store>,
+    current: watch::Sender<Arc<Stack>>,
+    beside: Mutex<JoinHandle<()>>,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+/// Why a gateway does not start, or keeps its old rules.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// Nobody can listen there.
+    Listen(SocketAddr, io::Error),
+    /// An upstream makes no sense.
+    Upstream(UpstreamError),
+    /// A policy makes no sense.
+    Policy(String),
+}
+
+/// Whether everything under way came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// It did.
+    All,
+    /// Time was up before; what was cut off is left to its lease.
+    CutOff,
+}
+
+impl Gateway {
+    /// Starts a gateway over a store.
+    pub async fn start(
+        store: Arc<dyn Store>,
+        listening: &Listening,
+        rules: Rules,
+    ) -> Result<Self, GatewayError> {
+        let stack = stack(&store, rules)?;
+        let calls = stack.calls().clone();
+        let cannot = |error| GatewayError::Listen(listening.listen, error);
+        let server = Server::bind(listening).await.map_err(cannot)?;
+        let address = server.address().map_err(cannot)?;
+        let (current, seen) = watch::channel(Arc::new(stack));
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(server.run(seen, async {
+            // Told to stop, or nobody is left who could tell.
+            let (Ok(()) | Err(_)) = stopped.await;
+        }));
+        let beside = Mutex::new(tokio::spawn(beside(Arc::clone(&store), calls)));
+        Ok(Self { address, store, current, beside, stop, serving })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Puts other rules in place. Requests under way end under the old ones.
+    pub fn reload(&self, rules: Rules) -> Result<(), GatewayError> {
+        let stack = stack(&self.store, rules)?;
+        let next = tokio::spawn(beside(Arc::clone(&self.store), stack.calls().clone()));
+        let mut running = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *running, next).abort();
+        self.current.send_replace(Arc::new(stack));
+        Ok(())
+    }
+
+    /// Accepts nothing more, and lets what is under way end within `drain`.
+    pub async fn stop(self, drain: Duration) -> Drained {
+        let Self { current, beside, stop, mut serving, .. } = self;
+        beside.into_inner().unwrap_or_else(PoisonError::into_inner).abort();
+        // Nobody there means that it has stopped already.
+        let (Ok(()) | Err(())) = stop.send(());
+        let stack = Arc::clone(&current.borrow());
+        let draining = async {
+            if let Err(error) = (&mut serving).await {
+                tracing::error!(%error, "serving ended in a panic");
+            }
+            // An attempt goes on when its caller has hung up.
+            stack.drained().await;
+        };
+        match timeout(drain, draining).await {
+            Ok(()) => Drained::All,
+            Err(_elapsed) => {
+                serving.abort();
+                Drained::CutOff
+            }
+        }
+    }
+}
+
+fn stack(store: &Arc<dyn Store>, rules: Rules) -> Result<Stack, GatewayError> {
+    let Rules { upstreams, calling, forwarding, mut operations, tenants, observer, .. } = rules;
+    let (metrics, tracer, secret, clock) = (rules.metrics, rules.tracer, rules.secret, rules.clock);
+    if tracer.is_some() {
+        operations = Arc::new(operations.keeping(&ATTEMPT_TRACEPARENT));
+    }
+    if let Some(metrics) = &metrics {
+        metrics.know(operations.names());
+    }
+    let upstreams = Arc::new(Upstreams::new(&upstreams, calling).map_err(GatewayError::Upstream)?);
+    let mut layer = IdempotencyLayer::new(Arc::clone(store));
+    for policy in operations.known() {
+        layer.check(&policy).map_err(|unusable| GatewayError::Policy(unusable.to_string()))?;
+    }
+    let whose = Whose { tenants: Arc::clone(&tenants), operations: Arc::clone(&operations) };
+    layer = layer.policies(Shared(Arc::clone(&operations))).tenant_from(whose);
+    if let Some(observer) = observer {
+        layer = layer.observed_by(observer);
+    }
+    if let Some(secret) = secret {
+        layer = layer.secret(secret);
+    }
+    let forwarding = Arc::new(forwarding);
+    let calls = Calls { upstreams, forwarding, operations, tenants, metrics, tracer };
+    Ok(Stack::new(layer, calls, clock))
+}
+
+/// What goes on beside the requests.
+async fn beside(store: Arc<dyn Store>, calls: Calls) {
+    let Calls { upstreams, operations, .. } = calls;
+    let resolver = Resolver::new(store, operations, Arc::clone(&upstreams));
+    tokio::join!(upstream::watch(upstreams), resolver.run());
+}
+
+/// One table for the layer and for whoever asks before it.
+struct Shared(Arc<Operations>);
+
+/// Whose request it is, as its operation wants to know it.
+struct Whose {
+    tenants: Arc<Tenants>,
+    operations: Arc<Operations>,
+}
+
+impl PolicyResolver for Shared {
+    fn operation(&self, request: &Parts) -> Option<Operation> {
+        self.0.operation(request)
+    }
+
+    fn known(&self) -> Vec<Arc<firstwrite::Policy>> {
+        self.0.known()
+    }
+}
+
+impl TenantResolver for Whose {
+    fn resolve(&self, request: &Parts) -> Result<Tenant, Rejection> {
+        let identity = self.tenants.identify(request)?;
+        let operation = request.extensions.get::<Operation>();
+        let is_bound = operation
+            .is_some_and(|operation| self.operations.care(&operation.name).bound_to_principal);
+        if is_bound { identity.bound() } else { Ok(identity.tenant) }
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for GatewayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
+            Self::Upstream(error) => error.fmt(f),
+            Self::Policy(problem) => write!(f, "a policy cannot be used: {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for GatewayError {}

@@ -1,0 +1,44 @@
+//! A reverse proxy that makes retries safe for an API that knows nothing of it.
+//!
+//! The path of a request stands in `stack.rs`: head, upgrade, and from there on the layer of the
+//! `firstwrite` crate, with the upstream in the handler's place.
+
+mod age;
+mod body;
+mod forward;
+mod gateway;
+mod head;
+mod limits;
+mod metrics;
+mod operations;
+mod operator;
+mod peer;
+mod probe;
+mod problem;
+mod resolve;
+mod serve;
+mod settings;
+mod stack;
+pub mod tenants;
+pub mod tls;
+mod traces;
+mod unprotected;
+mod upgrade;
+mod upstream;
+
+pub use age::{AgeLimit, Signed};
+pub use body::RequestBody;
+pub use forward::{
+    FIRSTWRITE_FENCE, FIRSTWRITE_KEY, FIRSTWRITE_RECORD, FIRSTWRITE_TENANT, ForwardedKey,
+    Forwarding,
+};
+pub use gateway::{Drained, Gateway, GatewayError};
+pub use limits::{Limits, Rate, TenantLimits};
+pub use metrics::{Metrics, MetricsLimits};
+pub use operations::{Care, Operations};
+pub use operator::Operator;
+pub use peer::Peer;
+pub use probe::{Probe, ProbeSettings};
+pub use settings::{Listening, Rules};
+pub use traces::Tracer;
+pub use upstream::{Calling, HealthCheck, Target, UpstreamError};

@@ -1,0 +1,159 @@
+//! Accepting connections, and serving requests on them until it is time to stop.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use crate::peer::Peer;
+use crate::settings::Listening;
+use crate::stack::Stack;
+
+/// The stack that requests pass at the moment.
+pub(crate) type Current = watch::Receiver<Arc<Stack>>;
+
+/// What the whole head may take up. That it has at most a hundred headers is hyper's own limit, which
+/// costs an allocation for each head if it is set, even to the same number.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// The same over HTTP/2.
+const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
+/// Requests of one HTTP/2 connection at a time.
+const STREAMS_MAX: u32 = 128;
+/// What one stream and one connection of HTTP/2 may send ahead.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// When the system has no more descriptors, they do not come back within a millisecond.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) struct Server {
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    permits: Arc<Semaphore>,
+    protocols: auto::Builder<TokioExecutor>,
+    handshake_within: Duration,
+}
+
+impl Server {
+    pub(crate) async fn bind(listening: &Listening) -> io::Result<Self> {
+        Ok(Self {
+            listener: TcpListener::bind(listening.listen).await?,
+            tls: listening.tls.clone().map(TlsAcceptor::from),
+            permits: Arc::new(Semaphore::new(listening.connections_max)),
+            protocols: protocols(listening.head_within),
+            handshake_within: listening.head_within,
+        })
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop`, then lets what is under way end; returns when no connection is left.
+    pub(crate) async fn run(self, current: Current, stop: impl Future<Output = ()>) {
+        let shutdown = GracefulShutdown::new();
+        let server = Arc::new(self);
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = &mut stop => break,
+                accepted = server.accept() => accepted,
+            };
+            let Some((stream, address, permit)) = accepted else { continue };
+            let (server, current) = (Arc::clone(&server), current.clone());
+            let watcher = shutdown.watcher();
+            tokio::spawn(async move {
+                server.connection(stream, address, current, watcher).await;
+                drop(permit);
+            });
+        }
+        drop(server);
+        shutdown.shutdown().await;
+    }
+
+    async fn accept(&self) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+        match self.listener.accept().await {
+            Ok((stream, address)) => Some((stream, address, permit)),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(ACCEPT_PAUSE).await;
+                None
+            }
+        }
+    }
+
+    async fn connection(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+        current: Current,
+        watcher: Watcher,
+    ) {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection ended at once");
+            return;
+        }
+        let address = address.ip().to_canonical();
+        let Some(tls) = &self.tls else {
+            let peer = Peer { address, is_secure: false, certificate: None };
+            return self.requests(TokioIo::new(stream), peer, current, watcher).await;
+        };
+        match timeout(self.handshake_within, tls.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                let certificate = shown.map(|certificate| Arc::from(certificate.as_ref()));
+                let peer = Peer { address, is_secure: true, certificate };
+                self.requests(TokioIo::new(stream), peer, current, watcher).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_elapsed) => tracing::debug!("a TLS handshake took too long"),
+        }
+    }
+
+    async fn requests<T>(&self, io: T, peer: Peer, current: Current, watcher: Watcher)
+    where
+        T: Read + Write + Unpin + Send + 'static,
+    {
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            let stack = Arc::clone(&current.borrow());
+            let peer = peer.clone();
+            async move { stack.answer(request, &peer).await }
+        });
+        let connection = self.protocols.serve_connection_with_upgrades(io, service);
+        if let Err(error) = watcher.watch(connection.into_owned()).await {
+            tracing::debug!(error, "a client's connection ended");
+        }
+    }
+}
+
+/// Both versions of HTTP, with a bound on everything a client can make grow.
+fn protocols(head_within: Duration) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_within)
+        .max_buf_size(HEAD_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_LIST_BYTES_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(head_within)
+        .keep_alive_timeout(head_within);
+    builder
+}

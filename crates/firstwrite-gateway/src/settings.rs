@@ -1,0 +1,84 @@
+//! What a gateway is set up with. Plain values: whoever reads files and flags makes them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use firstwrite::Observer;
+use firstwrite_core::Secret;
+use rustls::ServerConfig;
+
+use crate::forward::Forwarding;
+use crate::metrics::Metrics;
+use crate::operations::Operations;
+use crate::tenants::Tenants;
+use crate::traces::Tracer;
+use crate::upstream::{Calling, Target};
+
+/// Where a gateway listens, and what it takes from whoever connects.
+#[derive(Clone, Debug)]
+pub struct Listening {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// TLS for clients, if they are to speak it.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Connections at the same time; more wait to be accepted.
+    pub connections_max: usize,
+    /// How long a request's head may take to arrive, and how long a connection may be idle.
+    pub head_within: Duration,
+}
+
+/// What a reload can change.
+#[derive(Clone)]
+pub struct Rules {
+    /// The servers of the API.
+    pub upstreams: Vec<Target>,
+    /// How they are called.
+    pub calling: Calling,
+    /// How requests are passed on.
+    pub forwarding: Forwarding,
+    /// Which operations are protected, and how.
+    pub operations: Arc<Operations>,
+    /// Whose requests they are.
+    pub tenants: Arc<Tenants>,
+    /// Who is told of every request under a key, and may refuse it.
+    pub observer: Option<Arc<dyn Observer>>,
+    /// Counts what the observer is not told of. To be told of the rest, it must be the observer, or behind
+    /// it.
+    pub metrics: Option<Arc<Metrics>>,
+    /// Who collects spans.
+    pub tracer: Option<Arc<dyn Tracer>>,
+    /// Keys the fingerprints.
+    pub secret: Option<Secret>,
+    /// What the time is, for timestamps in requests.
+    pub clock: fn() -> SystemTime,
+}
+
+impl Listening {
+    /// Far above what a gateway serves at once, far below what a process can hold.
+    pub const CONNECTIONS_MAX: usize = 20_000;
+    /// Longer than a bad mobile network needs for a head, and what browsers keep idle connections for.
+    pub const HEAD_WITHIN: Duration = Duration::from_secs(30);
+
+    /// Plain HTTP at `listen`.
+    pub fn at(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            tls: None,
+            connections_max: Self::CONNECTIONS_MAX,
+            head_within: Self::HEAD_WITHIN,
+        }
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules")
+            .field("upstreams", &self.upstreams)
+            .field("calling", &self.calling)
+            .field("forwarding", &self.forwarding)
+            .field("operations", &self.operations)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,264 @@
+//! The path of one request through the gateway, top to bottom.
+//!
+//! 1. The head: what makes no sense is refused.
+//! 2. An upgrade to another protocol passes through, unless its operation is protected.
+//! 3. A request whose own timestamp is too old is refused.
+//! 4. From here on it is the layer's: policy, tenant, key, body, fingerprint, reservation.
+//! 5. Forwarding: headers, and what the upstream is told of the attempt.
+//! 6. The call. How it ends decides what becomes of the key; where an answer is lost and somebody can be
+//!    asked, that is asked.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use firstwrite::{
+    ATTEMPT_TRACEPARENT, Attempt, IdempotencyLayer, Operation, PolicyResolver as _, ResponseBody,
+};
+use firstwrite_core::{BoxError, BoxFuture};
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
+use http::{Request, Response, StatusCode, Version};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use tower::{Layer as _, Service, ServiceExt as _};
+use tracing::{Instrument as _, Span};
+
+use crate::body::RequestBody;
+use crate::forward::{self, Forwarding};
+use crate::metrics::{Kind, Metrics};
+use crate::operations::Operations;
+use crate::peer::Peer;
+use crate::probe::Found;
+use crate::tenants::Tenants;
+use crate::traces::Tracer;
+use crate::unprotected::Unprotected;
+use crate::upstream::{AnswerBody, CallError, Upstreams};
+use crate::{head, problem, traces, upgrade};
+
+/// Everything that a request passes, as it was set up; a reload makes another one.
+pub(crate) struct Stack {
+    layer: IdempotencyLayer,
+    calls: Calls,
+    clock: fn() -> SystemTime,
+    unprotected: Unprotected,
+}
+
+/// What an upstream answers with, or somebody else in its place.
+type Answer = Response<Either<AnswerBody, Full<Bytes>>>;
+
+/// The upstream in the handler's place.
+#[derive(Clone)]
+pub(crate) struct Calls {
+    pub(crate) upstreams: Arc<Upstreams>,
+    pub(crate) forwarding: Arc<Forwarding>,
+    pub(crate) operations: Arc<Operations>,
+    pub(crate) tenants: Arc<Tenants>,
+    pub(crate) metrics: Option<Arc<Metrics>>,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
+}
+
+impl Stack {
+    pub(crate) fn new(layer: IdempotencyLayer, calls: Calls, clock: fn() -> SystemTime) -> Self {
+        Self { layer, calls, clock, unprotected: Unprotected::default() }
+    }
+
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// Waits until no attempt is under way.
+    pub(crate) async fn drained(&self) {
+        self.layer.drained().await;
+    }
+
+    /// Answers a request, in a span of its own if somebody collects them.
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+    ) -> Result<Response<ResponseBody>, Infallible> {
+        let mut response = if let Some(tracer) = &self.calls.tracer {
+            let span = traces::request(&**tracer, request.method(), request.headers());
+            let response = self.pass(request, peer).instrument(span.clone()).await?;
+            traces::answered(&**tracer, &span, &response);
+            response
+        } else {
+            self.pass(request, peer).await?
+        };
+        response.headers_mut().remove(ATTEMPT_TRACEPARENT);
+        Ok(response)
+    }
+
+    async fn pass(
+        &self,
+        mut request: Request<Incoming>,
+        peer: &Peer,
+    ) -> Result<Response<ResponseBody>, Infallible> {
+        request.extensions_mut().insert(peer.clone());
+        let (mut parts, body) = request.into_parts();
+        let metrics = self.calls.metrics.as_deref();
+        if let Err(refused) = head::check(&parts) {
+            metrics.inspect(|metrics| metrics.refused_head());
+            return Ok(closing(problem::answer(refused.status, refused.detail), &parts));
+        }
+        let operation = self.calls.operations.operation(&parts);
+        if let Some(name) = operation.as_ref().map(|operation| &*operation.name)
+            && self.calls.operations.is_named(name)
+        {
+            Span::current().record("otel.name", name);
+        }
+        let kind = if operation.is_some() { Kind::Protected } else { Kind::Passed };
+        let _under_way = metrics.map(|metrics| metrics.under_way(kind));
+        if head::is_upgrade(&parts) {
+            if operation.is_some() {
+                let detail = "A protected operation cannot change to another protocol.";
+                return Ok(closing(problem::answer(StatusCode::BAD_REQUEST, detail), &parts));
+            }
+            let request = Request::from_parts(parts, body);
+            let response = upgrade::pass(request, &self.calls).await;
+            metrics.inspect(|metrics| metrics.passed(response.status()));
+            return Ok(response);
+        }
+        if let Some(operation) = operation {
+            if let Some(limit) = &self.calls.operations.care(&operation.name).age
+                && let Err(refused) = limit.check(&parts, (self.clock)())
+            {
+                metrics.inspect(|metrics| metrics.refused(&operation, refused.kind()));
+                return Ok(closing(refused.to_response(), &parts));
+            }
+            parts.extensions.insert(operation);
+        } else {
+            self.unprotected.note(&parts, &self.calls.operations);
+        }
+        let idle_for_max = self.calls.upstreams.calling().idle_for_max;
+        let body = RequestBody::streamed(body, idle_for_max);
+        let service = self.layer.layer(self.calls.clone());
+        match service.oneshot(Request::from_parts(parts, body)).await {
+            Ok(response) => Ok(response),
+            // Only a call that passed through ends here: the layer answers for the others.
+            Err(error) => {
+                let response = unprotected(&error).map(ResponseBody::from);
+                metrics.inspect(|metrics| metrics.passed(response.status()));
+                Ok(response)
+            }
+        }
+    }
+}
+
+impl Service<Request<RequestBody>> for Calls {
+    type Response = Answer;
+    type Error = CallError;
+    type Future = BoxFuture<'static, Result<Self::Response, CallError>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let calls = self.clone();
+        Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            forward::request(&mut parts, &calls.forwarding, &calls.tenants);
+            let attempt = parts.extensions.remove::<Attempt>();
+            let operation = parts.extensions.remove::<Operation>();
+            let mark = calls.tracer.as_ref().filter(|_| attempt.is_some());
+            let mark = mark.and_then(|tracer| tracer.traceparent(&Span::current()));
+            let span = traces::call(calls.tracer.as_ref(), &parts.method, &mut parts.headers);
+            let calling = calls.upstreams.call(Request::from_parts(parts, body));
+            let called = calling.instrument(span.clone()).await;
+            traces::called(&span, called.as_ref().ok().map(Response::status));
+            let called = called.and_then(|response| match response.status() {
+                StatusCode::SWITCHING_PROTOCOLS => {
+                    Err(CallError::Lost("the upstream changed the protocol unasked".into()))
+                }
+                _ => Ok(response),
+            });
+            calls.count(&called, attempt.is_some());
+            let answered = match (called, attempt) {
+                (Ok(mut response), _) => {
+                    forward::response(response.headers_mut());
+                    Ok(response.map(Either::Left))
+                }
+                // Nothing happened, and saying so frees the key.
+                (Err(CallError::NotSent(error)), Some(_)) => {
+                    tracing::warn!(%error, "no upstream could be reached; nothing was sent");
+                    Ok(problem::not_sent().map(whole))
+                }
+                (Err(lost @ CallError::Lost(_)), Some(attempt)) => {
+                    calls.ask_about(&attempt, operation.as_ref()).await.ok_or(lost)
+                }
+                (Err(error), None) => Err(error),
+            };
+            answered.map(|mut response| {
+                // Kept with the outcome, for replays to point at.
+                if let Some(mark) = mark {
+                    response.headers_mut().insert(ATTEMPT_TRACEPARENT, mark);
+                }
+                response
+            })
+        })
+    }
+}
+
+impl Calls {
+    fn count(&self, called: &Result<Response<AnswerBody>, CallError>, is_protected: bool) {
+        let Some(metrics) = &self.metrics else { return };
+        match called {
+            // What is protected, the layer tells of.
+            Ok(_response) if is_protected => {}
+            Ok(response) => metrics.passed(response.status()),
+            Err(error) => metrics.call_failed(error),
+        }
+    }
+
+    /// What somebody says who knows whether it happened; only a yes counts so soon.
+    async fn ask_about(&self, attempt: &Attempt, of: Option<&Operation>) -> Option<Answer> {
+        let probe = self.operations.care(&of?.name).probe.as_ref()?;
+        match probe.ask(&self.upstreams, attempt.tenant(), attempt.key()).await {
+            Found::Happened(found) => {
+                let (mut parts, body) = *found;
+                forward::response(&mut parts.headers);
+                parts.headers.remove(CONTENT_LENGTH);
+                Some(Response::from_parts(parts, whole(body)))
+            }
+            found @ (Found::Nothing | Found::Silence(_)) => {
+                tracing::info!(record_id = %attempt.record_id(), %found, "asked about a lost answer");
+                None
+            }
+        }
+    }
+}
+
+fn whole(body: Bytes) -> Either<AnswerBody, Full<Bytes>> {
+    Either::Right(Full::from(body))
+}
+
+/// Answers a call that nobody keeps a record of.
+fn unprotected(error: &CallError) -> Response<Bytes> {
+    tracing::warn!(%error, "a call to an upstream failed");
+    match error {
+        CallError::NotSent(_) => problem::not_sent(),
+        CallError::Lost(cause) if is_timeout(cause) => {
+            problem::answer(StatusCode::GATEWAY_TIMEOUT, "The upstream did not answer in time.")
+        }
+        CallError::Lost(_) => {
+            problem::answer(StatusCode::BAD_GATEWAY, "The upstream gave no answer.")
+        }
+    }
+}
+
+fn is_timeout(cause: &BoxError) -> bool {
+    cause.is::<tokio::time::error::Elapsed>()
+}
+
+/// What is left of a request that was refused must not be taken for the next one.
+fn closing(mut response: Response<Bytes>, parts: &Parts) -> Response<ResponseBody> {
+    if parts.version <= Version::HTTP_11 {
+        let close = http::HeaderValue::from_static("close");
+        response.headers_mut().insert(http::header::CONNECTION, close);
+    }
+    response.map(ResponseBody::from)
+}

@@ -1,0 +1,255 @@
+//! Whose request it is: taken from what the caller proves, before anything is looked up.
+//!
+//! 1. The sources are asked in the order in which they are set. The first whose credential is
+//!    there decides.
+//! 2. A credential that is there and does not hold is a refusal. No later source is asked, so
+//!    nobody gets further with a broken token than with none.
+//! 3. Without any credential, the caller is the anonymous tenant where the settings say so, and
+//!    is refused elsewhere.
+//!
+//! A refusal is `tenant-unknown` (401). Why exactly goes to the log, in fixed words: no credential,
+//! and nothing read from one, is ever logged, shown by `Debug`, or put into an error.
+//!
+//! Nothing here reads a file, the environment or a clock: settings, the text of files and the time
+//! are handed in. Keys change by building a new [`Tenants`].
+//!
+//! ```
+//! use firstwrite_gateway::tenants::{Settings, Tenants};
+//! # use std::time::SystemTime;
+//! # let clock = || SystemTime::UNIX_EPOCH;
+//! let tenants = Tenants::new(&Settings::default(), clock)?;
+//!
+//! let (request, ()) = http::Request::builder()
+//!     .header("authorization", "Bearer sk_test_1")
+//!     .body(())?
+//!     .into_parts();
+//! let identity = tenants.identify(&request).map_err(|refusal| refusal.to_string())?;
+//! assert!(identity.tenant.as_str().starts_with("auth-"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use firstwrite::{PolicyResolver, TenantResolver};
+use firstwrite_core::{Rejection, RejectionKind, Tenant};
+use http::HeaderName;
+use http::request::Parts;
+
+use crate::Peer;
+
+mod api_keys;
+mod authorization;
+mod certificate;
+mod identity;
+mod jwt;
+mod network;
+mod reason;
+pub mod settings;
+mod trusted_header;
+
+use api_keys::ApiKeys;
+use authorization::{Authorization, Digests, Scheme};
+use certificate::Certificates;
+pub use identity::{Identity, bound};
+use jwt::Jwt;
+use reason::Reason;
+use settings::{Anonymous, Source};
+pub use settings::{Settings, SettingsError};
+use trusted_header::TrustedHeader;
+
+/// Says whose request it is.
+pub struct Tenants {
+    sources: Vec<Verifier>,
+    anonymous: Anonymous,
+    operations: Option<Arc<dyn PolicyResolver>>,
+    clock: Box<dyn Fn() -> SystemTime + Send + Sync>,
+    challenge: Option<&'static str>,
+}
+
+/// A source, ready to be asked.
+#[derive(Debug)]
+enum Verifier {
+    Authorization(Digests),
+    Jwt(Jwt),
+    ApiKeys(ApiKeys),
+    Header(TrustedHeader),
+    Certificate(Certificates),
+}
+
+/// Why there is no identity, and which credentials to ask for.
+#[derive(Debug, PartialEq, Eq)]
+struct Refusal {
+    reason: Reason,
+    challenge: Option<&'static str>,
+}
+
+/// What is asked for where a bearer token did not hold (RFC 6750).
+const INVALID_TOKEN: &str = "Bearer error=\"invalid_token\"";
+
+impl Tenants {
+    /// Checks the settings and makes them ready. The clock is asked for the time of each request
+    /// that carries a token.
+    pub fn new(
+        settings: &Settings,
+        clock: impl Fn() -> SystemTime + Send + Sync + 'static,
+    ) -> Result<Self, SettingsError> {
+        let sources = verifiers(settings)?;
+        Ok(Self {
+            challenge: challenge(&sources),
+            sources,
+            anonymous: settings.anonymous.clone(),
+            operations: None,
+            clock: Box::new(clock),
+        })
+    }
+
+    /// Says which operation a request belongs to. Without it, nobody is anonymous by the name of
+    /// an operation.
+    #[must_use]
+    pub fn operations_from(mut self, operations: impl PolicyResolver) -> Self {
+        self.operations = Some(Arc::new(operations));
+        self
+    }
+
+    /// Who sends this request, or the refusal to send instead.
+    pub fn identify(&self, request: &Parts) -> Result<Identity, Rejection> {
+        self.ask(request).map_err(Refusal::into_rejection)
+    }
+
+    /// Every header by which listed peers name a tenant or a principal.
+    pub fn trusted_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.headers().flat_map(TrustedHeader::names)
+    }
+
+    /// The headers of [`trusted_headers`](Self::trusted_headers) that this peer may not set. They
+    /// are to be taken out before a request is passed on: whoever is behind may believe them.
+    pub fn untrusted_headers<'a>(
+        &'a self,
+        peer: Option<&'a Peer>,
+    ) -> impl Iterator<Item = &'a HeaderName> {
+        self.headers().filter(move |header| !header.trusts(peer)).flat_map(TrustedHeader::names)
+    }
+
+    fn headers(&self) -> impl Iterator<Item = &TrustedHeader> {
+        self.sources.iter().filter_map(|source| match source {
+            Verifier::Header(header) => Some(header),
+            Verifier::Authorization(_)
+            | Verifier::Jwt(_)
+            | Verifier::ApiKeys(_)
+            | Verifier::Certificate(_) => None,
+        })
+    }
+
+    fn ask(&self, request: &Parts) -> Result<Identity, Refusal> {
+        let refuse = |reason| Refusal { reason, challenge: self.challenge };
+        let authorization = Authorization::of(&request.headers).map_err(refuse)?;
+        let peer = request.extensions.get::<Peer>();
+        for source in &self.sources {
+            let found = match source {
+                Verifier::Certificate(certificates) => certificates.identify(peer),
+                Verifier::Header(header) => header.identify(&request.headers, peer),
+                Verifier::ApiKeys(keys) => keys.identify(&request.headers, authorization),
+                Verifier::Jwt(jwt) => jwt.identify(authorization, &*self.clock),
+                Verifier::Authorization(digests) => digests.identify(authorization),
+            };
+            match found {
+                Ok(None) => {}
+                Ok(Some(identity)) => return Ok(identity),
+                Err(reason) => {
+                    let is_bearer = authorization.is_some_and(|it| it.scheme == Scheme::Bearer)
+                        && matches!(source, Verifier::Jwt(_) | Verifier::ApiKeys(_));
+                    let challenge = if is_bearer { Some(INVALID_TOKEN) } else { self.challenge };
+                    return Err(Refusal { reason, challenge });
+                }
+            }
+        }
+        if self.may_be_anonymous(request) {
+            return Ok(Identity::anonymous());
+        }
+        Err(refuse(Reason::NoCredential))
+    }
+
+    fn may_be_anonymous(&self, request: &Parts) -> bool {
+        match &self.anonymous {
+            Anonymous::Never => false,
+            Anonymous::Everywhere => true,
+            Anonymous::Operations(names) => {
+                let operation = self.operations.as_ref().and_then(|them| them.operation(request));
+                operation.is_some_and(|operation| names.contains(&*operation.name))
+            }
+        }
+    }
+}
+
+impl TenantResolver for Tenants {
+    fn resolve(&self, request: &Parts) -> Result<Tenant, Rejection> {
+        self.identify(request).map(|identity| identity.tenant)
+    }
+}
+
+impl fmt::Debug for Tenants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenants")
+            .field("sources", &self.sources)
+            .field("anonymous", &self.anonymous)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Refusal {
+    /// The reason goes to the log, and the client is told what to send.
+    fn into_rejection(self) -> Rejection {
+        tracing::debug!(reason = self.reason.text(), "a caller could not be identified");
+        let rejection = Rejection::new(RejectionKind::TenantUnknown);
+        match self.challenge {
+            Some(challenge) => rejection.challenge(challenge),
+            None => rejection,
+        }
+    }
+}
+
+/// The sources in their order. Issuers are asked together, at the place of the first: which one a
+/// token is from stands in the token.
+fn verifiers(settings: &Settings) -> Result<Vec<Verifier>, SettingsError> {
+    settings.check()?;
+    let mut verifiers = Vec::new();
+    for (index, source) in settings.sources.iter().enumerate() {
+        let verifier = match source {
+            Source::Authorization(settings) => Digests::new(settings).map(Verifier::Authorization),
+            Source::ApiKeys(settings) => ApiKeys::new(settings).map(Verifier::ApiKeys),
+            Source::Header(settings) => TrustedHeader::new(settings).map(Verifier::Header),
+            Source::Certificate(settings) => Ok(Verifier::Certificate(Certificates::new(settings))),
+            Source::Jwt(_) if verifiers.iter().any(|it| matches!(it, Verifier::Jwt(_))) => continue,
+            Source::Jwt(_) => {
+                verifiers.push(Verifier::Jwt(Jwt::new(settings)?));
+                continue;
+            }
+        };
+        verifiers.push(verifier.map_err(|error| error.within(&format!("sources[{index}].")))?);
+    }
+    Ok(verifiers)
+}
+
+/// What to ask a caller for who shows nothing. A header of a proxy and a certificate have no name
+/// that could stand there, and what an upstream wants in `Authorization` is not known here.
+fn challenge(sources: &[Verifier]) -> Option<&'static str> {
+    let schemes: BTreeSet<Scheme> = sources
+        .iter()
+        .flat_map(|source| match source {
+            Verifier::Jwt(_) => vec![Scheme::Bearer],
+            Verifier::ApiKeys(keys) => keys.schemes(),
+            Verifier::Authorization(_) | Verifier::Header(_) | Verifier::Certificate(_) => vec![],
+        })
+        .collect();
+    match schemes.first()? {
+        Scheme::Bearer => Some("Bearer"),
+        Scheme::Basic => Some("Basic realm=\"gateway\""),
+        Scheme::Other => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! What can be set, as it stands under `[gateway.tenants]` in a settings file.
+//!
+//! A plain value: what a file would hold is named by a [`Document`], and whoever reads files puts
+//! its text in the name's place with [`Settings::read_files`].
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+pub use super::jwt::Algorithm;
+
+mod api_key;
+mod check;
+mod document;
+mod form;
+
+pub use api_key::{ApiKey, KeyDigest};
+pub use document::Document;
+
+/// How callers are identified.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Where a caller without any credential is let in. In a file: `false`, `true`, or a list of
+    /// operations such as `["POST /sign-up"]`. Not given: nowhere.
+    #[serde(default = "form::nowhere")]
+    pub anonymous: Anonymous,
+    /// Asked in this order. Not given: the digest of `Authorization` alone.
+    #[serde(default = "form::digest_alone")]
+    pub sources: Vec<Source>,
+}
+
+/// Where a caller without any credential is let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Anonymous {
+    /// Nowhere.
+    Never,
+    /// Everywhere. All such callers are one tenant and share its keys.
+    Everywhere,
+    /// At the operations of these names, method and path pattern.
+    Operations(BTreeSet<String>),
+}
+
+/// What a caller can be identified by.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Source {
+    /// Each distinct `Authorization` value is a tenant; the upstream verifies it.
+    Authorization(AuthorizationSettings),
+    /// A signed token of one issuer.
+    Jwt(JwtSettings),
+    /// A key from a table.
+    ApiKeys(ApiKeySettings),
+    /// A header that a proxy in front sets.
+    Header(HeaderSettings),
+    /// The client certificate that the connection's handshake verified.
+    Certificate(CertificateSettings),
+}
+
+/// Settings of the source `authorization`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuthorizationSettings {
+    /// Keys the digest, so that nobody who sees a tenant's name can try passwords against it. At
+    /// least 32 bytes, the same for all gateways on one store; with another, all tenants are new.
+    pub secret: Option<Document>,
+}
+
+/// Settings of a source `jwt`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JwtSettings {
+    /// What `iss` must be, to the letter.
+    pub issuer: String,
+    /// `aud` must name one of these. One text or a list.
+    #[serde(deserialize_with = "form::one_or_more")]
+    pub audience: Vec<String>,
+    /// What `alg` may be. Nothing is taken from the token or guessed from the keys.
+    pub algorithms: Vec<Algorithm>,
+    /// The issuer's keys: a JWK set.
+    pub jwks: Document,
+    /// The claim that names the tenant: a name, or a JSON pointer such as `/org/id`.
+    #[serde(default = "form::subject")]
+    pub tenant: String,
+    /// The claim that names the principal, likewise. A token may do without it.
+    #[serde(default = "form::subject")]
+    pub principal: String,
+    /// How far clocks may differ, such as `"30s"`; at most five minutes.
+    #[serde(default = "form::leeway", deserialize_with = "form::span")]
+    pub leeway: Duration,
+    /// What `typ` may be, if a token has one.
+    #[serde(default = "form::token_types")]
+    pub types: Vec<String>,
+    /// Put in front of the tenant's name, such as `"corp:"`. Must be given for each where there is
+    /// more than one issuer: `sub` is unique at its issuer only.
+    pub namespace: Option<String>,
+}
+
+/// Settings of the source `api-keys`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApiKeySettings {
+    /// The keys, by their digests.
+    #[serde(default)]
+    pub keys: Vec<ApiKey>,
+    /// More keys, one per line: digest, tenant, and perhaps a principal; `#` begins a comment.
+    pub table: Option<Document>,
+    /// Where a key may stand in `Authorization`. Not given: both.
+    #[serde(default = "form::both_carriers")]
+    pub accept: Vec<Carrier>,
+    /// A header that may hold a key, such as `x-api-key`.
+    pub header: Option<String>,
+    /// What every key begins with, such as `sk_`. A credential in `Authorization` that begins
+    /// otherwise is none of ours. Needed beside tokens, which come in the same header.
+    #[serde(default)]
+    pub starts_with: String,
+}
+
+/// Where in `Authorization` an API key may stand.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Carrier {
+    /// `Authorization: Bearer key`.
+    Bearer,
+    /// `Authorization: Basic`, the key as the user and no password, as clients of Stripe send it.
+    Basic,
+}
+
+/// Settings of the source `header`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeaderSettings {
+    /// The header that names the tenant, such as `x-tenant`.
+    pub tenant: String,
+    /// The header that names the principal.
+    pub principal: Option<String>,
+    /// The networks of those who may set them, such as `10.1.0.0/16`, `fd00::/8` or `10.1.2.3`.
+    pub peers: Vec<String>,
+    /// Put in front of the tenant's name.
+    #[serde(default)]
+    pub namespace: String,
+}
+
+/// Settings of the source `certificate`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateSettings {
+    /// Which of the certificate's names is the tenant.
+    pub tenant: CertificateName,
+    /// Which is the principal.
+    pub principal: Option<CertificateName>,
+    /// Put in front of the tenant's name.
+    #[serde(default)]
+    pub namespace: String,
+}
+
+/// A name in a certificate. There must be exactly one of its kind.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum CertificateName {
+    /// The common name of the subject.
+    CommonName,
+    /// The alternative name that is a URI, as SPIFFE has it.
+    Uri,
+    /// The alternative name that is a host's, in small letters.
+    Dns,
+}
+
+/// Settings that cannot be used: which one, and what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError {
+    setting: String,
+    problem: String,
+}
+
+impl Settings {
+    /// Puts the text of each file that is named in its name's place.
+    ///
+    /// ```
+    /// # use firstwrite_gateway::tenants::Settings;
+    /// # fn read(settings: &mut Settings) -> std::io::Result<()> {
+    /// settings.read_files(|name| std::fs::read_to_string(name))
+    /// # }
+    /// ```
+    pub fn read_files<E>(
+        &mut self,
+        mut read: impl FnMut(&str) -> Result<String, E>,
+    ) -> Result<(), E> {
+        for source in &mut self.sources {
+            let document = match source {
+                Source::Authorization(settings) => settings.secret.as_mut(),
+                Source::Jwt(settings) => Some(&mut settings.jwks),
+                Source::ApiKeys(settings) => settings.table.as_mut(),
+                Source::Header(_) | Source::Certificate(_) => None,
+            };
+            if let Some(document) = document
+                && let Document::File(name) = document
+            {
+                *document = Document::Text(read(name)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// What concerns more than one source.
+    pub(crate) fn check(&self) -> Result<(), SettingsError> {
+        check::order(&self.sources)?;
+        check::bearers(&self.sources)?;
+        check::namespaces(&self.sources)?;
+        check::anonymous(&self.anonymous)
+    }
+}
+
+/// What a gateway does without settings: each `Authorization` value is a tenant of its own, and
+/// callers without one are the anonymous tenant.
+impl Default for Settings {
+    fn default() -> Self {
+        Self { anonymous: Anonymous::Everywhere, sources: form::digest_alone() }
+    }
+}
+
+impl SettingsError {
+    pub(crate) fn new(setting: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { setting: setting.into(), problem: problem.into() }
+    }
+
+    /// The same, seen from further outside.
+    pub(crate) fn within(self, place: &str) -> Self {
+        Self { setting: format!("{place}{}", self.setting), problem: self.problem }
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.setting, self.problem)
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+#[cfg(test)]
+mod tests;

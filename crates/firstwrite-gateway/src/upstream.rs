@@ -1,0 +1,333 @@
+//! The API behind the gateway: one or several servers that do the same.
+//!
+//! What matters most of a call that fails is whether a byte of it was sent. What certainly was not
+//! can be sent elsewhere, or again; what may have been is never repeated here.
+
+mod answer;
+mod connect;
+mod health;
+mod pool;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use firstwrite_core::BoxError;
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Request, Response, Uri};
+use tokio::time::timeout;
+
+pub(crate) use answer::AnswerBody;
+use connect::Connector;
+pub(crate) use health::watch;
+use pool::{Pool, Sender};
+
+use crate::body::RequestBody;
+
+/// Where calls go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    scheme: Scheme,
+    authority: Authority,
+}
+
+/// How calls are made.
+#[derive(Clone, Debug)]
+pub struct Calling {
+    /// How long a connection may take to come about, TLS included.
+    pub connect_within: Duration,
+    /// How long an answer may take to begin, from the moment of sending.
+    pub answer_within: Duration,
+    /// How long the other side may be silent in the middle of a body.
+    pub idle_for_max: Duration,
+    /// How long a connection that is not used is kept. Shorter than what upstreams grant: one that
+    /// hangs up just as it is sent something leaves nobody knowing whether it took it.
+    pub keep_alive: Duration,
+    /// Unused connections kept for each server.
+    pub idle_max: usize,
+    /// Whether one connection carries many calls (HTTP/2, known to be spoken there).
+    pub http2: bool,
+    /// Certificates in PEM that servers are trusted by, instead of the platform's.
+    pub root_certificates: Option<String>,
+    /// What is asked for to see whether a server is well; none: only failures tell.
+    pub health: Option<HealthCheck>,
+}
+
+/// How a server's health is looked at.
+#[derive(Clone, Debug)]
+pub struct HealthCheck {
+    /// What is asked for with GET; an answer below 500 is well.
+    pub path: String,
+    /// How often.
+    pub every: Duration,
+}
+
+/// All servers of an API.
+#[derive(Debug)]
+pub(crate) struct Upstreams {
+    servers: Vec<Arc<Server>>,
+    turn: AtomicUsize,
+    calling: Calling,
+}
+
+/// One server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    target: Target,
+    connector: Connector,
+    pool: Pool,
+    health: health::Health,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// Not a byte was sent.
+    NotSent(BoxError),
+    /// It was sent, or part of it, and nobody knows what became of it.
+    Lost(BoxError),
+}
+
+/// A target that makes no sense, or certificates that do not.
+#[derive(Debug)]
+pub struct UpstreamError(String);
+
+/// A connection that was kept may turn out to be closed; of two in a row, the next one is new.
+const KEPT_TRIED_MAX: usize = 2;
+
+impl Upstreams {
+    pub(crate) fn new(targets: &[Target], calling: Calling) -> Result<Self, UpstreamError> {
+        let servers: Result<Vec<Arc<Server>>, UpstreamError> =
+            targets.iter().map(|target| Server::new(target, &calling).map(Arc::new)).collect();
+        let servers = servers?;
+        if servers.is_empty() {
+            return Err(UpstreamError("at least one upstream is needed".to_owned()));
+        }
+        Ok(Self { servers, turn: AtomicUsize::new(0), calling })
+    }
+
+    pub(crate) fn servers(&self) -> &[Arc<Server>] {
+        &self.servers
+    }
+
+    /// What the servers are called, where nobody was named.
+    pub(crate) fn authority(&self) -> Option<HeaderValue> {
+        let first = self.servers.first()?;
+        HeaderValue::from_str(first.target.authority()).ok()
+    }
+
+    pub(crate) fn calling(&self) -> &Calling {
+        &self.calling
+    }
+
+    /// Makes a call, once.
+    pub(crate) async fn call(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<AnswerBody>, CallError> {
+        let mut causes = None;
+        // Each server once, the healthy ones first; only what was not sent goes to another.
+        for server in self.order() {
+            match server.call(request, &self.calling).await {
+                Ok(response) => return Ok(response),
+                Err(Failed::Lost(cause)) => return Err(CallError::Lost(cause)),
+                Err(Failed::NotSent(cause, given_back)) => {
+                    server.health.failed();
+                    causes = Some(cause);
+                    match given_back {
+                        Some(given_back) => request = *given_back,
+                        None => break,
+                    }
+                }
+            }
+        }
+        Err(CallError::NotSent(causes.unwrap_or_else(|| "no server is there".into())))
+    }
+
+    /// Whose turn it is.
+    fn order(&self) -> impl Iterator<Item = &Arc<Server>> {
+        let count = self.servers.len();
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % count;
+        let turned = move || (0..count).map(move |step| &self.servers[(first + step) % count]);
+        let (well, ill) = (
+            |server: &&Arc<Server>| server.health.is_well(),
+            |server: &&Arc<Server>| !server.health.is_well(),
+        );
+        turned().filter(well).chain(turned().filter(ill))
+    }
+}
+
+/// A call that failed, with the request where it can still be sent.
+enum Failed {
+    NotSent(BoxError, Option<Box<Request<RequestBody>>>),
+    Lost(BoxError),
+}
+
+impl Server {
+    fn new(target: &Target, calling: &Calling) -> Result<Self, UpstreamError> {
+        Ok(Self {
+            target: target.clone(),
+            connector: Connector::new(target, calling)?,
+            pool: Pool::new(calling.keep_alive, calling.idle_max),
+            health: health::Health::default(),
+        })
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub(crate) fn is_well(&self) -> bool {
+        self.health.is_well()
+    }
+
+    async fn call(
+        self: &Arc<Self>,
+        mut request: Request<RequestBody>,
+        calling: &Calling,
+    ) -> Result<Response<AnswerBody>, Failed> {
+        for _ in 0..KEPT_TRIED_MAX {
+            let Some(mut sender) = self.pool.take() else { break };
+            if !sender.is_ready_now().await {
+                continue;
+            }
+            match self.send(sender, request, calling).await {
+                // It was closed meanwhile.
+                Err(Failed::NotSent(_, Some(given_back))) => request = *given_back,
+                ended => return ended,
+            }
+        }
+        let sender = match timeout(calling.connect_within, self.connector.connect()).await {
+            Ok(Ok(sender)) => sender,
+            Ok(Err(cause)) => return Err(Failed::NotSent(cause, Some(Box::new(request)))),
+            Err(elapsed) => return Err(Failed::NotSent(elapsed.into(), Some(Box::new(request)))),
+        };
+        self.send(sender, request, calling).await
+    }
+
+    async fn send(
+        self: &Arc<Self>,
+        mut sender: Sender,
+        request: Request<RequestBody>,
+        calling: &Calling,
+    ) -> Result<Response<AnswerBody>, Failed> {
+        if let Err(cause) = sender.ready().await {
+            return Err(Failed::NotSent(cause.into(), Some(Box::new(request))));
+        }
+        match timeout(calling.answer_within, sender.send(request)).await {
+            Ok(Ok(response)) => {
+                self.health.answered();
+                Ok(AnswerBody::wrap(response, sender, self, calling.idle_for_max))
+            }
+            Ok(Err((cause, Some(given_back)))) => {
+                Err(Failed::NotSent(cause.into(), Some(Box::new(given_back))))
+            }
+            Ok(Err((cause, None))) => Err(Failed::Lost(cause.into())),
+            Err(elapsed) => Err(Failed::Lost(elapsed.into())),
+        }
+    }
+}
+
+impl Target {
+    /// `http://host:port` or `https://host:port`, without a path.
+    pub fn new(url: &str) -> Result<Self, UpstreamError> {
+        let wrong = || {
+            let example = "http://127.0.0.1:3000 or https://api.example";
+            UpstreamError(format!("an upstream is a scheme, a host and a port, such as {example}"))
+        };
+        let uri: Uri = url.parse().map_err(|_not_a_uri| wrong())?;
+        let parts = uri.into_parts();
+        let is_bare = parts.path_and_query.is_none_or(|target| target == "/");
+        match (parts.scheme, parts.authority) {
+            (Some(scheme), Some(authority))
+                if is_bare
+                    && (scheme == Scheme::HTTP || scheme == Scheme::HTTPS)
+                    && !authority.as_str().contains('@') =>
+            {
+                Ok(Self { scheme, authority })
+            }
+            _ => Err(wrong()),
+        }
+    }
+
+    pub(crate) fn authority(&self) -> &str {
+        self.authority.as_str()
+    }
+
+    fn is_secure(&self) -> bool {
+        self.scheme == Scheme::HTTPS
+    }
+
+    fn host(&self) -> &str {
+        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+    }
+
+    fn port(&self) -> u16 {
+        self.authority.port_u16().unwrap_or(if self.is_secure() { 443 } else { 80 })
+    }
+}
+
+impl Default for Calling {
+    fn default() -> Self {
+        Self {
+            connect_within: Duration::from_secs(5),
+            answer_within: Duration::from_mins(1),
+            idle_for_max: Duration::from_mins(1),
+            keep_alive: Duration::from_millis(1500),
+            idle_max: 256,
+            http2: false,
+            root_certificates: None,
+            health: None,
+        }
+    }
+}
+
+impl UpstreamError {
+    pub(crate) fn new(what: String) -> Self {
+        Self(what)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme, self.authority)
+    }
+}
+
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UpstreamError {}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSent(cause) => write!(f, "not sent: {cause}"),
+            Self::Lost(cause) => write!(f, "sent, and no answer: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_scheme_a_host_and_a_port() {
+        let target = Target::new("http://127.0.0.1:3000").unwrap();
+        assert_eq!((target.host(), target.port(), target.is_secure()), ("127.0.0.1", 3000, false));
+        let target = Target::new("https://[::1]/").unwrap();
+        assert_eq!((target.host(), target.port(), target.is_secure()), ("::1", 443, true));
+        for wrong in
+            ["", "127.0.0.1:3000", "ftp://a", "http://a/b", "http://a?b", "http://u:p@a", "/"]
+        {
+            assert!(Target::new(wrong).is_err(), "{wrong}");
+        }
+    }
+}

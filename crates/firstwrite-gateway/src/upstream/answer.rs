@@ -1,0 +1,95 @@
+//! The body of an answer: when all of it has come, its connection is free for the next call.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use firstwrite_core::BoxError;
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::Server;
+use super::pool::Sender;
+use crate::body::Patient;
+
+/// The body of an upstream's answer, as it comes.
+pub(crate) struct AnswerBody {
+    body: Patient,
+    /// Given back at the end. Dropped before, it closes the connection: what is left of the answer must
+    /// not be taken for the next one.
+    connection: Option<(Sender, Arc<Server>)>,
+}
+
+impl AnswerBody {
+    pub(super) fn wrap(
+        response: Response<Incoming>,
+        sender: Sender,
+        server: &Arc<Server>,
+        idle_for_max: Duration,
+    ) -> Response<Self> {
+        let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        response.map(|body| {
+            let connection = Some((sender, Arc::clone(server)));
+            let mut body = Self { body: Patient::new(body, idle_for_max), connection };
+            // One that changes its protocol has no end, and no next call.
+            if body.body.is_end_stream() && !is_upgrade {
+                body.give_back();
+            }
+            body
+        })
+    }
+
+    /// Lets the connection move by itself, for whoever speaks another protocol on it.
+    pub(crate) fn release(mut self) {
+        if let Some((sender, _)) = self.connection.take() {
+            sender.release();
+        }
+    }
+
+    fn give_back(&mut self) {
+        if let Some((sender, server)) = self.connection.take() {
+            server.pool.put(sender);
+        }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some((sender, _)) = &mut self.connection {
+            sender.advance(context);
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        match &polled {
+            Poll::Ready(None) => self.give_back(),
+            Poll::Ready(Some(Ok(_))) if self.body.is_end_stream() => self.give_back(),
+            Poll::Ready(Some(Err(_))) => self.connection = None,
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl fmt::Debug for AnswerBody {
+    /// Bodies are other people's data and never go to a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnswerBody({:?} bytes)", self.size_hint().exact())
+    }
+}

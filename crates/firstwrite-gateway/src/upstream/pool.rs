@@ -1,0 +1,204 @@
+//! Connections to one server that wait for the next call.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use firstwrite_core::BoxFuture;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use tokio::time::Instant;
+
+use crate::body::RequestBody;
+
+/// One end of a connection.
+pub(super) enum Sender {
+    /// For one call at a time.
+    Http1(Box<Line>),
+    /// For many.
+    Http2(http2::SendRequest<RequestBody>),
+}
+
+/// A connection for one call at a time. Whoever calls moves it along on its own task: a task for the
+/// connection would have to be woken for every step, most of the time on another thread.
+pub(super) struct Line {
+    sender: http1::SendRequest<RequestBody>,
+    /// Until it has ended.
+    moving: Option<BoxFuture<'static, Result<(), hyper::Error>>>,
+}
+
+/// The connections that nobody uses at the moment, the last used at the end.
+pub(super) struct Pool {
+    kept: Mutex<VecDeque<Kept>>,
+    keep_alive: Duration,
+    kept_max: usize,
+}
+
+struct Kept {
+    sender: Sender,
+    since: Instant,
+}
+
+/// What a send that failed gives back: the request, if nothing of it was sent.
+pub(super) type Unsent = (hyper::Error, Option<Request<RequestBody>>);
+
+impl Sender {
+    pub(super) async fn ready(&mut self) -> Result<(), hyper::Error> {
+        match self {
+            Self::Http1(line) => line.ready().await,
+            Self::Http2(sender) => sender.ready().await,
+        }
+    }
+
+    pub(super) async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Unsent> {
+        let sent = match self {
+            Self::Http1(line) => line.send(request).await,
+            Self::Http2(sender) => sender.try_send_request(request).await,
+        };
+        sent.map_err(|mut error| {
+            let unsent = error.take_message();
+            (error.into_error(), unsent)
+        })
+    }
+
+    /// Whether a kept one can take a call at once. One whose last request is still being sent, because its
+    /// answer came first, may never be able to.
+    pub(super) async fn is_ready_now(&mut self) -> bool {
+        let mut ready = pin!(self.ready());
+        poll_fn(|context| Poll::Ready(matches!(ready.as_mut().poll(context), Poll::Ready(Ok(())))))
+            .await
+    }
+
+    /// Moves the connection along, while its answer is read.
+    pub(super) fn advance(&mut self, context: &mut Context<'_>) {
+        if let Self::Http1(line) = self {
+            line.advance(context);
+        }
+    }
+
+    /// Lets the connection move by itself from now on: somebody else speaks on it.
+    pub(super) fn release(self) {
+        if let Self::Http1(line) = self
+            && let Some(moving) = line.moving
+        {
+            tokio::spawn(async move {
+                if let Err(error) = moving.await {
+                    tracing::debug!(%error, "a connection to an upstream ended");
+                }
+            });
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Http1(line) => line.moving.is_none() || line.sender.is_closed(),
+            Self::Http2(sender) => sender.is_closed(),
+        }
+    }
+}
+
+impl Line {
+    pub(super) fn new(
+        sender: http1::SendRequest<RequestBody>,
+        moving: BoxFuture<'static, Result<(), hyper::Error>>,
+    ) -> Self {
+        Self { sender, moving: Some(moving) }
+    }
+
+    /// Waits until it can take a call. Nobody has looked at a kept one meanwhile: if it was closed, that is
+    /// found out here, before a byte is sent.
+    async fn ready(&mut self) -> Result<(), hyper::Error> {
+        poll_fn(|context| {
+            self.advance(context);
+            self.sender.poll_ready(context)
+        })
+        .await
+    }
+
+    async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
+        let mut sending = pin!(self.sender.try_send_request(request));
+        let moving = &mut self.moving;
+        poll_fn(|context| {
+            advance(moving, context);
+            sending.as_mut().poll(context)
+        })
+        .await
+    }
+
+    fn advance(&mut self, context: &mut Context<'_>) {
+        advance(&mut self.moving, context);
+    }
+}
+
+/// How a connection ended is told to whoever waits for an answer on it.
+fn advance(
+    moving: &mut Option<BoxFuture<'static, Result<(), hyper::Error>>>,
+    context: &mut Context<'_>,
+) {
+    if let Some(connection) = moving
+        && let Poll::Ready(ended) = connection.as_mut().poll(context)
+    {
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection to an upstream ended");
+        }
+        *moving = None;
+    }
+}
+
+impl Pool {
+    pub(super) fn new(keep_alive: Duration, kept_max: usize) -> Self {
+        Self { kept: Mutex::default(), keep_alive, kept_max }
+    }
+
+    /// The connection that was used last, if it was a moment ago. One for many calls stays here too.
+    pub(super) fn take(&self) -> Option<Sender> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(last) = kept.pop_back() {
+            if last.since.elapsed() >= self.keep_alive || last.sender.is_closed() {
+                continue;
+            }
+            if let Sender::Http2(sender) = &last.sender {
+                let shared = Sender::Http2(sender.clone());
+                kept.push_back(last);
+                return Some(shared);
+            }
+            return Some(last.sender);
+        }
+        None
+    }
+
+    /// Keeps a connection for the next call.
+    pub(super) fn put(&self, sender: Sender) {
+        if sender.is_closed() || self.kept_max == 0 {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = |oldest: &Kept| oldest.since.elapsed() >= self.keep_alive;
+        while kept.len() >= self.kept_max || kept.front().is_some_and(is_old) {
+            kept.pop_front();
+        }
+        if let Sender::Http2(_) = sender {
+            // One is enough, and it was used just now.
+            kept.clear();
+        }
+        kept.push_back(Kept { sender, since: Instant::now() });
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).len();
+        f.debug_struct("Pool").field("kept", &kept).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,173 @@
+//! Where one message ends and the next begins: nobody on either side may be led to believe otherwise.
+
+use crate::client::{Client, ask, post};
+use crate::gateway::{rules, start};
+use crate::upstream::{Script, Upstream, answer};
+
+/// What follows must not be taken for a request of its own.
+const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nhost: shop.example\r\n\r\n";
+
+async fn started() -> (Upstream, firstwrite_gateway::Gateway) {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    (upstream, gateway)
+}
+
+#[tokio::test]
+async fn what_has_no_clear_end_is_refused_and_the_connection_with_it() {
+    let (upstream, gateway) = started().await;
+    let head = "POST /pay HTTP/1.1\r\nhost: a\r\nidempotency-key: k\r\n";
+    for framing in [
+        "content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+        "content-length: +2\r\n\r\n{}",
+        "content-length: 0x2\r\n\r\n{}",
+        "content-length: 2_0\r\n\r\n{}",
+        "content-length: -2\r\n\r\n{}",
+        "content-length: \r\n\r\n{}",
+        "content-length: 99999999999999999999999\r\n\r\n{}",
+        "transfer-encoding: xchunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        "transfer-encoding: chunked, gzip\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        "content-length : 2\r\n\r\n{}",
+        "x-a: b\r\n folded\r\ncontent-length: 2\r\n\r\n{}",
+        "x-a: \0\r\ncontent-length: 2\r\n\r\n{}",
+        ": empty\r\ncontent-length: 2\r\n\r\n{}",
+    ] {
+        let mut client = Client::connect(gateway.address()).await;
+        client.send(&format!("{head}{framing}{HIDDEN}")).await;
+        let refused = client.read().await;
+        let status = refused.map_or(0, |refused| refused.status());
+        assert_eq!(status, 400, "{framing:?}");
+        assert!(client.is_closed().await, "{framing:?}");
+    }
+    assert_eq!(upstream.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn a_broken_chunk_reaches_nobody() {
+    let (upstream, gateway) = started().await;
+    let head =
+        "POST /pay HTTP/1.1\r\nhost: a\r\nidempotency-key: k\r\ntransfer-encoding: chunked\r\n\r\n";
+    for chunks in [
+        "0x2\r\n{}\r\n0\r\n\r\n",
+        "2_\r\n{}\r\n0\r\n\r\n",
+        "2\r\n{}xx0\r\n\r\n",
+        "fffffffffffffffff\r\n{}",
+    ] {
+        let mut client = Client::connect(gateway.address()).await;
+        client.send(&format!("{head}{chunks}")).await;
+        let status = client.read().await.map_or(400, |refused| refused.status());
+        assert_eq!(status, 400, "{chunks:?}");
+        assert!(client.is_closed().await, "{chunks:?}");
+    }
+    assert_eq!(upstream.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn of_two_framings_one_is_passed_on_and_the_connection_ends() {
+    let (upstream, gateway) = started().await;
+    let mut client = Client::connect(gateway.address()).await;
+    client
+        .send(
+            "POST /pay HTTP/1.1\r\nhost: a\r\nidempotency-key: k\r\ncontent-length: 2\r\n\
+             transfer-encoding: chunked\r\n\r\n4\r\n{  }\r\n0\r\n\r\n",
+        )
+        .await;
+    client.send(HIDDEN).await;
+    let answered = client.read().await.unwrap();
+    assert!(matches!(answered.status(), 201 | 400), "{answered:?}");
+    for seen in upstream.seen() {
+        let framings = seen.all("content-length").len() + seen.all("transfer-encoding").len();
+        assert_eq!((framings, seen.text().as_str()), (1, "{  }"));
+        assert!(!seen.start.contains("hidden"));
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_read_is_not_the_next_request() {
+    let (upstream, gateway) = started().await;
+    // Refused by its head: nobody needs the body.
+    let hidden = format!("{}{HIDDEN}", "x".repeat(100));
+    let refused = post("a b", &hidden);
+    let mut client = Client::connect(gateway.address()).await;
+    assert_eq!(client.ask(&refused).await.status(), 400);
+    let next = client.ask("GET /next HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!(next.status(), 201);
+    // Too large to be read away: the connection ends.
+    let large = format!("{}{HIDDEN}", "x".repeat(10_000_000));
+    let mut client = Client::connect(gateway.address()).await;
+    client.send(&post("a b", &large)[..200]).await;
+    let refused = client.read().await.unwrap();
+    assert_eq!((refused.status(), refused.header("connection")), (400, Some("close")));
+    let targets: Vec<String> = upstream.seen().into_iter().map(|seen| seen.start).collect();
+    assert_eq!(targets, ["GET /next HTTP/1.1"]);
+}
+
+#[tokio::test]
+async fn a_host_is_named_once_and_a_head_has_limits() {
+    let (upstream, gateway) = started().await;
+    let many = "x-a: b\r\n".repeat(101);
+    let long = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "a".repeat(9000));
+    let wide = format!("GET / HTTP/1.1\r\nhost: a\r\nx-a: {}\r\n\r\n", "b".repeat(100_000));
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n".to_owned(), 400),
+        ("GET http://a/ HTTP/1.1\r\nhost: b\r\n\r\n".to_owned(), 400),
+        ("CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n\r\n".to_owned(), 405),
+        (format!("GET / HTTP/1.1\r\nhost: a\r\n{many}\r\n"), 431),
+        (long, 414),
+        (wide, 431),
+    ] {
+        let mut client = Client::connect(gateway.address()).await;
+        client.send(&request).await;
+        let found = client.read().await.map_or(0, |refused| refused.status());
+        assert_eq!(found, status, "{}", &request[..request.len().min(60)]);
+    }
+    assert_eq!(upstream.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn a_body_over_the_cap_is_refused_before_anything_is_reserved() {
+    let (upstream, gateway) = started().await;
+    let head = "POST /pay HTTP/1.1\r\nhost: shop.example\r\nidempotency-key: k\r\n";
+    let mut client = Client::connect(gateway.address()).await;
+    let refused = client.ask(&format!("{head}content-length: 2000000\r\n\r\n")).await;
+    assert_eq!((refused.status(), refused.code()), (413, "body-too-large".to_owned()));
+    let mut client = Client::connect(gateway.address()).await;
+    let piece = format!("100000\r\n{}\r\n", "x".repeat(0x0010_0000));
+    client.send(&format!("{head}transfer-encoding: chunked\r\n\r\n{piece}1\r\nx\r\n")).await;
+    assert_eq!(client.read().await.unwrap().status(), 413);
+    assert_eq!(upstream.seen().len(), 0);
+    assert!(!ask(gateway.address(), &post("k", "{}")).await.is_replay());
+}
+
+#[tokio::test]
+async fn trailers_and_connection_headers_go_no_further() {
+    let (upstream, gateway) = started().await;
+    let request = "PUT /a HTTP/1.1\r\nhost: a\r\nconnection: x-hop, authorization\r\nx-hop: 1\r\n\
+                   authorization: Bearer t\r\nx-forwarded-user: root\r\nforwarded: for=1.1.1.1\r\n\
+                   trailer: content-length\r\ntransfer-encoding: chunked\r\n\r\n\
+                   1\r\nx\r\n0\r\ncontent-length: 5\r\nidempotency-key: k\r\n\r\n";
+    assert_eq!(ask(gateway.address(), request).await.status(), 201);
+    let seen = &upstream.seen()[0];
+    assert_eq!(seen.all("authorization"), ["Bearer t"]);
+    for gone in ["x-hop", "trailer", "idempotency-key", "content-length"] {
+        assert_eq!(seen.header(gone), None, "{gone}");
+    }
+    assert!(seen.header("forwarded").unwrap().starts_with("for=127.0.0.1;"));
+}
+
+#[tokio::test]
+async fn an_answer_has_one_framing_and_none_of_its_connection() {
+    let (upstream, gateway) = started().await;
+    let both = "HTTP/1.1 200 OK\r\nconnection: x-hop\r\nx-hop: 1\r\nkeep-alive: timeout=5\r\n\
+                transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+    upstream.does(Script::Answer(both.to_owned()));
+    let answered = ask(gateway.address(), "GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!(answered.text(), "ok");
+    for gone in ["x-hop", "keep-alive", "content-length"] {
+        assert_eq!(answered.header(gone), None, "{gone}");
+    }
+    upstream.does(Script::Answer(answer("200 OK", "content-length: 2\r\n", "three")));
+    let wrong = ask(gateway.address(), "GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!(wrong.status(), 502);
+}

@@ -1,0 +1,57 @@
+//! Gateways as tests need them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite::core::MemoryStore;
+use firstwrite::{Policy, memory_store};
+use firstwrite_gateway::tenants::{Settings, Tenants};
+use firstwrite_gateway::{
+    Calling, Care, Forwarding, Gateway, Listening, Operations, Rules, Target,
+};
+
+use crate::upstream::Upstream;
+
+/// Upstreams that are asked, by the usual rules.
+pub(crate) fn rules(upstreams: &[&Upstream]) -> Rules {
+    Rules {
+        upstreams: upstreams.iter().map(|one| Target::new(&one.url()).unwrap()).collect(),
+        calling: Calling {
+            connect_within: Duration::from_secs(10),
+            answer_within: Duration::from_secs(10),
+            ..Calling::default()
+        },
+        forwarding: Forwarding { tells_record: true, ..Forwarding::default() },
+        operations: policy(Policy::default()),
+        tenants: by(&Settings::default()),
+        observer: None,
+        metrics: None,
+        tracer: None,
+        secret: None,
+        clock: || std::time::UNIX_EPOCH,
+    }
+}
+
+/// Tenants by these settings.
+pub(crate) fn by(settings: &Settings) -> Arc<Tenants> {
+    Arc::new(Tenants::new(settings, || std::time::UNIX_EPOCH).unwrap())
+}
+
+/// One policy for every POST.
+pub(crate) fn policy(policy: Policy) -> Arc<Operations> {
+    Arc::new(Operations::new(policy, Care::default()))
+}
+
+pub(crate) fn anywhere() -> Listening {
+    Listening::at(SocketAddr::from(([127, 0, 0, 1], 0)))
+}
+
+/// A gateway over a store in memory.
+pub(crate) async fn start(rules: Rules) -> Gateway {
+    start_on(Arc::new(memory_store()), rules).await
+}
+
+pub(crate) async fn start_on(store: Arc<MemoryStore>, rules: Rules) -> Gateway {
+    Gateway::start(store, &anywhere(), rules).await.unwrap()
+}

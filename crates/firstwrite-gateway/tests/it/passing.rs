@@ -1,0 +1,101 @@
+//! What has no policy passes through, as it is and as it comes.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::client::{Client, ask, keyed};
+use crate::gateway::{rules, start};
+use crate::upstream::{Script, Upstream, answer};
+use crate::wire;
+
+const GET: &str =
+    "GET /a%20b?c=d&e HTTP/1.1\r\nhost: shop.example\r\nx-mine: 1\r\nx-mine: 2\r\n\r\n";
+
+#[tokio::test]
+async fn a_request_reaches_the_upstream_with_its_target_and_headers() {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    let answered = ask(gateway.address(), GET).await;
+    assert_eq!((answered.status(), answered.text().as_str()), (201, "made"));
+    assert_eq!(answered.header("set-cookie"), Some("a=b"));
+    let seen = &upstream.seen()[0];
+    assert_eq!(seen.start, "GET /a%20b?c=d&e HTTP/1.1");
+    assert_eq!(seen.all("x-mine"), ["1", "2"]);
+    assert_eq!(seen.all("host"), ["shop.example"]);
+    assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(seen.header("content-length"), None);
+}
+
+#[tokio::test]
+async fn a_key_on_a_get_is_passed_on_unchanged() {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    let get = GET.replace("x-mine: 1", "idempotency-key: mine");
+    for _ in 0..2 {
+        ask(gateway.address(), &get).await;
+    }
+    let seen = upstream.seen();
+    assert_eq!(seen.len(), 2);
+    assert_eq!(seen[1].all("idempotency-key"), ["mine"]);
+    assert_eq!(seen[1].header("firstwrite-record"), None);
+}
+
+#[tokio::test]
+async fn a_body_is_streamed_both_ways() {
+    let upstream = Upstream::start().await;
+    let events = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                  transfer-encoding: chunked\r\n\r\n3\r\none\r\n";
+    upstream.does(Script::Answer(events.to_owned()));
+    let gateway = start(rules(&[&upstream])).await;
+    let mut client = Client::connect(gateway.address()).await;
+    client
+        .send("PUT /feed HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nup\r\n0\r\n\r\n")
+        .await;
+    let head = wire::read_head(&mut client.0).await.unwrap().unwrap();
+    assert_eq!(head.status(), 200);
+    // The first event is here, and the answer has no end yet.
+    assert_eq!(wire::read_line(&mut client.0).await.unwrap(), "3\r\n");
+    assert_eq!(wire::read_line(&mut client.0).await.unwrap(), "one\r\n");
+    let seen = &upstream.seen()[0];
+    assert_eq!((seen.text().as_str(), seen.all("transfer-encoding")), ("up", vec!["chunked"]));
+}
+
+#[tokio::test]
+async fn a_connection_can_leave_http() {
+    let upstream = Upstream::start().await;
+    upstream.does(Script::Shout);
+    let gateway = start(rules(&[&upstream])).await;
+    let mut client = Client::connect(gateway.address()).await;
+    let wish = "GET /ws HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: shout\r\n\r\n";
+    let agreed = client.ask(wish).await;
+    assert_eq!((agreed.status(), agreed.header("upgrade")), (101, Some("shout")));
+    client.0.write_all(b"hello").await.unwrap();
+    let mut heard = [0; 5];
+    client.0.read_exact(&mut heard).await.unwrap();
+    assert_eq!(&heard, b"HELLO");
+    assert_eq!(upstream.seen()[0].all("upgrade"), ["shout"]);
+}
+
+#[tokio::test]
+async fn a_protected_operation_cannot_leave_http() {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    let upgrade = "connection: upgrade\r\nupgrade: shout\r\n";
+    let refused = ask(gateway.address(), &keyed("/pay", "k", upgrade, "{}")).await;
+    assert_eq!((refused.status(), refused.header("connection")), (400, Some("close")));
+    assert_eq!(upstream.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_away_is_said_to_be() {
+    let upstream = Upstream::start().await;
+    let (rules, address) = (rules(&[&upstream]), upstream.address);
+    upstream.stop().await;
+    let gateway = start(rules).await;
+    let answered = ask(gateway.address(), GET).await;
+    assert_eq!((answered.status(), answered.header("retry-after")), (502, Some("1")));
+    let upstream = Upstream::at(&address.to_string()).await;
+    upstream.does(Script::HangUp);
+    assert_eq!(ask(gateway.address(), GET).await.status(), 502);
+    upstream.does(Script::Answer(answer("204 No Content", "", "")));
+    assert_eq!(ask(gateway.address(), GET).await.status(), 204);
+}
