@@ -11,6 +11,7 @@ use crate::config::{File, UsageError};
 use crate::telemetry::LogFormat;
 use crate::{demo, demo_provider, doctor, migrate, telemetry, worker};
 
+mod gateway;
 mod keys;
 mod looking;
 mod operate;
@@ -19,6 +20,7 @@ mod provider;
 mod reconcile;
 mod values;
 
+pub(crate) use self::gateway::{AuditFlags, CheckFlags, GatewayFlags};
 pub(crate) use self::keys::{
     FindingFlags, KeysCommand, KeysFlags, ListFlags, ReleaseFlags, SettleFlags, ShowFlags,
 };
@@ -76,8 +78,11 @@ pub(crate) struct Plan {
 
 #[derive(Debug)]
 enum Action {
+    Audit(crate::audit::Settings),
+    Check(crate::check::Settings),
     Demo(demo::Settings),
     DemoProvider(demo_provider::Settings),
+    Gateway(Box<crate::gateway::Settings>),
     Keys(crate::keys::Settings),
     Outbox(crate::outbox::Settings),
     Reconcile(crate::reconcile::Settings),
@@ -110,6 +115,15 @@ enum Command {
     /// Run a payment provider that misbehaves on request, for the demo and for tests
     #[command(after_help = self::provider::EXAMPLES)]
     DemoProvider(ProviderFlags),
+    /// Make retries safe in front of an HTTP API
+    #[command(after_help = self::gateway::EXAMPLES)]
+    Gateway(GatewayFlags),
+    /// List which operations of an API the gateway protects, and which it does not
+    #[command(after_help = self::gateway::AUDIT_EXAMPLES)]
+    Audit(AuditFlags),
+    /// Say whether a config file holds together
+    #[command(after_help = self::gateway::CHECK_EXAMPLES)]
+    Check(CheckFlags),
     /// Look at the records of a store, and settle or release a key that is stuck
     #[command(after_help = self::keys::EXAMPLES)]
     Keys(KeysFlags),
@@ -139,8 +153,13 @@ impl Arguments {
             None => File::default(),
         };
         let log_default = match &command {
-            Command::Demo(_) | Command::DemoProvider(_) | Command::Worker(_) => "info",
-            Command::Keys(_)
+            Command::Demo(_)
+            | Command::DemoProvider(_)
+            | Command::Gateway(_)
+            | Command::Worker(_) => "info",
+            Command::Audit(_)
+            | Command::Check(_)
+            | Command::Keys(_)
             | Command::Outbox(_)
             | Command::Reconcile(_)
             | Command::Migrate(_)
@@ -150,6 +169,16 @@ impl Arguments {
             Command::Demo(flags) => Action::Demo(demo::Settings::resolve(&flags, &file)?),
             Command::DemoProvider(flags) => {
                 Action::DemoProvider(demo_provider::Settings::resolve(&flags)?)
+            }
+            Command::Audit(flags) => Action::Audit(crate::audit::Settings::resolve(flags, &file)?),
+            Command::Check(flags) => {
+                let path = shared.config.as_deref();
+                Action::Check(crate::check::Settings::resolve(&flags, &file, path)?)
+            }
+            Command::Gateway(flags) => {
+                let path = shared.config.clone();
+                let settings = crate::gateway::Settings::resolve(flags, &file, path)?;
+                Action::Gateway(Box::new(settings))
             }
             Command::Keys(flags) => {
                 let (shared, command) = (flags.shared, flags.command);
@@ -169,17 +198,24 @@ impl Arguments {
         };
         let filter = shared.log.or(file.log).unwrap_or_else(|| log_default.to_owned());
         let format = shared.log_format.or(file.log_format).unwrap_or_default();
-        Ok(Plan { telemetry: telemetry::Settings::new(&filter, format)?, action })
+        let collector =
+            if let Action::Gateway(settings) = &action { settings.collector() } else { None };
+        let telemetry = telemetry::Settings::new(&filter, format)?.tracing_to(collector.cloned());
+        Ok(Plan { telemetry, action })
     }
 }
 
 impl Plan {
     /// Does it.
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        self.telemetry.install();
+        // What was collected is sent when this is dropped.
+        let _telemetry = self.telemetry.install()?;
         match self.action {
             Action::Demo(settings) => demo::run(&settings),
             Action::DemoProvider(settings) => demo_provider::run(&settings),
+            Action::Audit(settings) => crate::audit::run(&settings),
+            Action::Check(settings) => crate::check::run(&settings),
+            Action::Gateway(settings) => crate::gateway::run(*settings),
             Action::Keys(settings) => crate::keys::run(&settings),
             Action::Outbox(settings) => crate::outbox::run(&settings),
             Action::Reconcile(settings) => crate::reconcile::run(&settings),

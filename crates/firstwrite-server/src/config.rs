@@ -17,14 +17,19 @@ use toml::de::DeTable;
 use crate::telemetry::LogFormat;
 
 mod destinations;
+mod gateway;
 mod given;
 mod mistake;
 mod reconcile;
+mod sealing;
 mod store_url;
 
 pub(crate) use destinations::Destinations;
+pub(crate) use gateway::{GatewaySection, Upstream};
+pub(crate) use given::Given;
 use mistake::Mistake;
 pub(crate) use reconcile::Reconcile;
+pub(crate) use sealing::SealingSection;
 pub(crate) use store_url::StoreUrl;
 
 /// A settings file is a page; anything larger is the wrong file.
@@ -43,6 +48,12 @@ pub(crate) struct File {
     /// The settings of `firstwrite demo`.
     #[serde(default)]
     pub(crate) demo: DemoSection,
+    /// The settings of `firstwrite gateway`.
+    #[serde(default)]
+    pub(crate) gateway: GatewaySection,
+    /// What outcomes are encrypted with at rest.
+    #[serde(default)]
+    pub(crate) sealing: SealingSection,
     /// The settings of `firstwrite worker`.
     #[serde(default)]
     pub(crate) worker: WorkerSection,

@@ -3,11 +3,14 @@
 //! A command is parsed (what was typed), planned (checked and resolved, without side effects) and
 //! run (done, with an exit code).
 
+mod audit;
+mod check;
 mod command;
 mod config;
 mod demo;
 mod demo_provider;
 mod doctor;
+mod gateway;
 mod keys;
 mod migrate;
 mod opening;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use firstwrite_core::Store;
-use firstwrite_store::Access;
+use firstwrite_store::{Access, PostgresOptions, migrate};
 use tokio::runtime::Runtime;
 
 use crate::config::StoreUrl;
@@ -29,6 +29,22 @@ pub(crate) fn service_runtime() -> anyhow::Result<Runtime> {
 pub(crate) async fn open(url: &StoreUrl, access: Access) -> anyhow::Result<Arc<dyn Store>> {
     check_there(url)?;
     firstwrite_store::open(&url.address(), access).await.map_err(|error| unopened(&error))
+}
+
+/// Opens a store for a service, which makes its tables if they are not there and it may.
+pub(crate) async fn open_or_create(url: &StoreUrl) -> anyhow::Result<Arc<dyn Store>> {
+    let address = url.address();
+    let open = async || firstwrite_store::open(&address, Access::Write).await;
+    let opened = match (open().await, url) {
+        (Err(error), StoreUrl::Postgres(address)) => {
+            match migrate(address, PostgresOptions::default()).await {
+                Ok(_) => open().await,
+                Err(_not_allowed) => Err(error),
+            }
+        }
+        (opened, StoreUrl::Sqlite(_) | StoreUrl::Postgres(_)) => opened,
+    };
+    opened.map_err(|error| unopened(&error))
 }
 
 /// Says so if the file of an SQLite store is not there.

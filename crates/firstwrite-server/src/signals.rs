@@ -2,13 +2,24 @@
 
 use anyhow::Context as _;
 
-/// The signals that ask a process to end.
+/// The signals that ask a process to end, or to read its settings again.
 #[derive(Debug)]
 pub(crate) struct Signals {
+    #[cfg(unix)]
+    hangup: tokio::signal::unix::Signal,
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// To end.
+    Stop,
+    /// To read the settings again.
+    Reload,
 }
 
 impl Signals {
@@ -18,12 +29,29 @@ impl Signals {
         {
             use tokio::signal::unix::{SignalKind, signal};
             let listen = |kind| signal(kind).context("cannot listen for signals");
-            let (interrupt, terminate) =
-                (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-            Ok(Self { interrupt, terminate })
+            Ok(Self {
+                hangup: listen(SignalKind::hangup())?,
+                interrupt: listen(SignalKind::interrupt())?,
+                terminate: listen(SignalKind::terminate())?,
+            })
         }
         #[cfg(not(unix))]
         Ok(Self {})
+    }
+
+    /// Waits for Ctrl-C or SIGTERM, or for SIGHUP.
+    pub(crate) async fn told(&mut self) -> Told {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.hangup.recv() => Told::Reload,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.terminate.recv() => Told::Stop,
+        }
+        #[cfg(not(unix))]
+        {
+            self.received().await;
+            Told::Stop
+        }
     }
 
     /// Waits for Ctrl-C or SIGTERM.

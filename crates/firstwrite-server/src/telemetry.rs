@@ -1,12 +1,25 @@
-//! Logs: to standard error, structured, filtered, without whole keys or bodies.
+//! Logs: to standard error, structured, filtered, without whole keys or bodies. Traces: to a collector, if
+//! one is named.
+
+mod collector;
+#[cfg(feature = "otlp")]
+mod traces;
 
 use std::panic;
 
 use clap::ValueEnum;
 use serde::Deserialize;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry};
 
 use crate::config::UsageError;
+pub(crate) use collector::Collector;
+
+/// What writes log lines.
+trait Lines: Layer<Registry> + Send + Sync {}
+
+impl<L: Layer<Registry> + Send + Sync> Lines for L {}
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
@@ -24,6 +37,15 @@ pub(crate) enum LogFormat {
 pub(crate) struct Settings {
     filter: EnvFilter,
     format: LogFormat,
+    collector: Option<Collector>,
+}
+
+/// Logs and traces that are installed. Traces that are left are sent when this is dropped.
+#[derive(Debug)]
+#[must_use = "traces end when it is dropped"]
+pub(crate) struct Installed {
+    #[cfg(feature = "otlp")]
+    _sending: Option<traces::Sending>,
 }
 
 impl Settings {
@@ -37,24 +59,59 @@ impl Settings {
         // The last word: it shows whole messages that a broker gave back.
         let filter = format!("{filter},lapin::returned_messages=off");
         let filter = EnvFilter::builder().parse(filter).map_err(unreadable)?;
-        Ok(Self { filter, format })
+        Ok(Self { filter, format, collector: None })
+    }
+
+    /// Sends traces, too, if there is a collector.
+    pub(crate) fn tracing_to(self, collector: Option<Collector>) -> Self {
+        Self { collector, ..self }
     }
 
     /// Sends the process's log lines, panics among them, to standard error.
-    pub(crate) fn install(self) {
-        let lines = tracing_subscriber::fmt()
-            .with_env_filter(self.filter)
-            .with_writer(std::io::stderr)
-            .with_target(true);
-        match self.format {
-            LogFormat::Text => lines.init(),
-            LogFormat::Json => lines.json().init(),
-        }
+    pub(crate) fn install(self) -> anyhow::Result<Installed> {
+        let Self { filter, format, collector } = self;
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let lines = match format {
+            LogFormat::Text => lines.boxed(),
+            LogFormat::Json => lines.json().boxed(),
+        };
+        let installed = match collector {
+            None => {
+                tracing_subscriber::registry().with(lines).with(filter).init();
+                Installed::without_traces()
+            }
+            Some(collector) => Installed::with_traces(lines.with_filter(filter), &collector)?,
+        };
         // A panic's message may carry a caller's data; where it happened is enough to find it.
         panic::set_hook(Box::new(|panicked| {
             let location = panicked.location().map(ToString::to_string).unwrap_or_default();
             tracing::error!(location, "panicked");
         }));
+        Ok(installed)
+    }
+}
+
+#[cfg(feature = "otlp")]
+impl Installed {
+    fn without_traces() -> Self {
+        Self { _sending: None }
+    }
+
+    fn with_traces(lines: impl Lines, collector: &Collector) -> anyhow::Result<Self> {
+        let (sending, spans) = traces::start(collector)?;
+        tracing_subscriber::registry().with(lines).with(spans).init();
+        Ok(Self { _sending: Some(sending) })
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+impl Installed {
+    fn without_traces() -> Self {
+        Self {}
+    }
+
+    fn with_traces(_lines: impl Lines, collector: &Collector) -> anyhow::Result<Self> {
+        match *collector {}
     }
 }
 

@@ -87,7 +87,7 @@ impl OutcomeView {
     fn of(outcome: &Outcome, with_body: bool) -> Self {
         let bytes = match &outcome.body {
             Body::Bytes(bytes) => Some(bytes),
-            Body::Tombstone => None,
+            Body::Tombstone | Body::Sealed(_) => None,
         };
         let wanted = bytes.filter(|_| with_body);
         let body = wanted.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);

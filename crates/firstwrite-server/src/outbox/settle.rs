@@ -111,7 +111,7 @@ fn tells_id(answers: &Answers) -> bool {
             let place = Answers::PROVIDER_ID.as_bytes();
             bytes.windows(place.len()).any(|part| part == place)
         }
-        Body::Tombstone => false,
+        Body::Tombstone | Body::Sealed(_) => false,
     }
 }
 

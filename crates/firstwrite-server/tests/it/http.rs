@@ -93,11 +93,14 @@ impl Request {
 
     fn head(&self, address: SocketAddr) -> String {
         let mut head = format!(
-            "{} {} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n",
+            "{} {} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n",
             self.method,
             self.path,
             self.body.len()
         );
+        if !self.headers.iter().any(|(name, _)| name == "Host") {
+            write!(head, "Host: {address}\r\n").unwrap();
+        }
         for (name, value) in &self.headers {
             write!(head, "{name}: {value}\r\n").unwrap();
         }

@@ -1,0 +1,91 @@
+//! The flags of the gateway, and of those who look at its settings.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+
+use super::STORE_ENVIRONMENT;
+use super::operate::FormatFlags;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  firstwrite gateway --upstream http://127.0.0.1:3000
+  firstwrite gateway --upstream http://127.0.0.1:3000 --store postgres://app@db/shop
+  firstwrite gateway --upstream http://127.0.0.1:3000 --operator 127.0.0.1:9464
+  firstwrite gateway --config firstwrite.toml
+
+Without a config file every POST needs an Idempotency-Key, and each distinct
+`Authorization` value is a tenant of its own; the upstream still verifies it. Anything
+but a POST passes through. Stops on SIGTERM when what is under way has ended, and reads
+its config file again on SIGHUP.
+
+Exit codes: 0 stopped, 1 failed, 2 wrong usage.";
+
+#[derive(Debug, Args)]
+pub(crate) struct GatewayFlags {
+    /// The API behind the gateway; give it again for several servers that do the same
+    #[arg(long, value_name = "URL")]
+    #[arg(env = "FIRSTWRITE_UPSTREAM", hide_env_values = true, value_delimiter = ',')]
+    pub(crate) upstream: Vec<String>,
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(env = "FIRSTWRITE_LISTEN", hide_env_values = true)]
+    pub(crate) listen: Option<String>,
+    /// Where operators find /metrics, /healthz and /readyz; without it, nowhere. Nobody is asked
+    /// for credentials there
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(env = "FIRSTWRITE_OPERATOR", hide_env_values = true)]
+    pub(crate) operator: Option<String>,
+    /// Send traces to this collector by OTLP over HTTP; needs a build with the feature `otlp`
+    #[arg(long, value_name = "URL")]
+    #[arg(env = "FIRSTWRITE_OTLP", hide_env_values = true)]
+    pub(crate) otlp: Option<String>,
+    /// Where records are kept, sqlite: or postgres: [default: sqlite:firstwrite.db]
+    #[arg(long, value_name = "URL")]
+    #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
+    pub(crate) store: Option<String>,
+    /// Cache completed records of a PostgreSQL store there, such as `redis://127.0.0.1:6379`
+    #[arg(long, value_name = "URL")]
+    #[arg(env = "FIRSTWRITE_CACHE", hide_env_values = true)]
+    pub(crate) cache: Option<String>,
+    /// Let a POST without a key pass through unprotected
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    #[arg(env = "FIRSTWRITE_OPTIONAL_KEYS", hide_env_values = true, hide_possible_values = true)]
+    pub(crate) optional_keys: Option<bool>,
+}
+
+pub(super) const AUDIT_EXAMPLES: &str = "\
+Examples:
+  firstwrite audit openapi.yaml --config firstwrite.toml
+  firstwrite audit openapi.json --config firstwrite.toml --base-path /v1 --format json
+
+POST and PATCH must be protected, or marked `unprotected` with a reason. PUT and DELETE are
+idempotent by their methods, if the API keeps to that.
+
+Exit codes: 0 no gaps, 1 there are gaps, or the document cannot be read, 2 wrong usage.";
+
+pub(super) const CHECK_EXAMPLES: &str = "\
+Example:
+  firstwrite check --config firstwrite.toml
+
+Reads the file and everything it names (keys, certificates, environment), and opens no
+store and no port.
+
+Exit codes: 0 it holds, 2 it does not.";
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditFlags {
+    /// An OpenAPI document, YAML or JSON
+    #[arg(value_name = "FILE")]
+    pub(crate) document: PathBuf,
+    /// What stands before every path, instead of what the document says
+    #[arg(long, value_name = "PATH")]
+    pub(crate) base_path: Option<String>,
+    #[command(flatten)]
+    pub(crate) format: FormatFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckFlags {}

@@ -1,0 +1,205 @@
+//! `firstwrite gateway`: safe retries in front of an API, until it is told to stop.
+
+mod store;
+mod watch;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::anyhow;
+use firstwrite_gateway::{Drained, Forwarding, Gateway, Listening, Rules, Target};
+use firstwrite_store::KeyRing;
+
+use crate::command::{Exit, GatewayFlags};
+use crate::config::{self, File, Given, StoreUrl, Upstream, UsageError};
+use crate::opening;
+use crate::output;
+use crate::signals::{Signals, Told};
+use crate::telemetry::Collector;
+use store::Wanted;
+use watch::Watch;
+
+/// What is going to be run.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    listening: Listening,
+    store: StoreUrl,
+    drain: Duration,
+    rules: Rules,
+    cache: Option<String>,
+    ring: Option<KeyRing>,
+    watch: Watch,
+    flags: GatewayFlags,
+    has_tenants: bool,
+    /// Where the rules are read again from.
+    file: Option<PathBuf>,
+}
+
+/// The usual port for a service under development, and not reachable from other machines.
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const STORE_DEFAULT: &str = "firstwrite.db";
+/// Longer than nearly every request, shorter than what process supervisors wait before they kill.
+const DRAIN_DEFAULT: Duration = Duration::from_secs(30);
+
+impl Settings {
+    pub(crate) fn resolve(
+        flags: GatewayFlags,
+        file: &File,
+        path: Option<PathBuf>,
+    ) -> Result<Self, UsageError> {
+        let section = &file.gateway;
+        let listen = config::given("--listen", flags.listen.as_deref(), section.listen)?;
+        let store = config::given("--store", flags.store.as_deref(), file.store.clone())?;
+        let watch = Watch::resolve(&flags, section)?;
+        Ok(Self {
+            listening: section.listening(listen.map_or(LISTEN_DEFAULT, |listen| listen.0))?,
+            has_tenants: section.has_tenants(),
+            store: store.unwrap_or_else(|| StoreUrl::sqlite(STORE_DEFAULT)),
+            drain: section.drain.map_or(DRAIN_DEFAULT, |span| span.0),
+            rules: rules(&flags, file, &watch)?,
+            cache: cache(&flags, section.cache.as_ref())?,
+            ring: file.sealing.ring()?,
+            watch,
+            flags,
+            file: path,
+        })
+    }
+
+    /// Where traces go.
+    pub(crate) fn collector(&self) -> Option<&Collector> {
+        self.watch.collector()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "timestamps in requests are by the system's clock")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+/// What a reload can change.
+fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, UsageError> {
+    let section = &file.gateway;
+    let operations = section.operations(flags.optional_keys)?;
+    let forwarding = Forwarding {
+        key: section.forward_key.into(),
+        tells_record: section.tell_record.unwrap_or(true),
+    };
+    Ok(Rules {
+        upstreams: upstreams(flags, &section.upstreams)?,
+        calling: section.calling()?,
+        forwarding,
+        tenants: Arc::new(section.tenants(&operations, now)?),
+        operations: Arc::new(operations),
+        observer: Some(section.observer(watch.observer())?),
+        metrics: watch.metrics(),
+        tracer: watch.tracer(),
+        secret: None,
+        clock: now,
+    })
+}
+
+fn cache(flags: &GatewayFlags, given: Option<&Given>) -> Result<Option<String>, UsageError> {
+    if flags.cache.is_some() {
+        return Ok(flags.cache.clone());
+    }
+    let read = |given: &Given| given.read();
+    given.map(read).transpose().map_err(|what| UsageError::new(format!("gateway.cache: {what}")))
+}
+
+fn upstreams(flags: &GatewayFlags, section: &[Upstream]) -> Result<Vec<Target>, UsageError> {
+    if flags.upstream.is_empty() {
+        let named: Vec<Target> = section.iter().map(|upstream| upstream.0.clone()).collect();
+        if named.is_empty() {
+            return Err(UsageError::new(
+                "no upstream is named; add --upstream http://127.0.0.1:3000, or `upstreams` in \
+                 the [gateway] section of the config file",
+            ));
+        }
+        return Ok(named);
+    }
+    let parse = |url: &String| {
+        Target::new(url).map_err(|error| UsageError::new(format!("--upstream: {error}")))
+    };
+    flags.upstream.iter().map(parse).collect()
+}
+
+pub(crate) fn run(settings: Settings) -> anyhow::Result<Exit> {
+    opening::service_runtime()?.block_on(serve(settings))?;
+    Ok(Exit::Done)
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
+    let Settings { listening, store, drain, rules, cache, ring, watch, flags, file, has_tenants } =
+        settings;
+    let mut signals = Signals::listen()?;
+    let opened = store::open(&store, Wanted { cache, ring }).await?;
+    let watched = watch.store(&opened);
+    let targets: Vec<String> = rules.upstreams.iter().map(ToString::to_string).collect();
+    let gateway = Gateway::start(Arc::clone(&watched), &listening, rules)
+        .await
+        .map_err(|error| anyhow!("{error}; choose another address with --listen"))?;
+    let worker = watch.worker(&watched);
+    let operator = watch.open(&watched).await?;
+    let scheme = if listening.tls.is_some() { "https" } else { "http" };
+    output::data(&banner(scheme, &gateway, &store, &targets, has_tenants))?;
+    if let Some(operator) = &operator {
+        let address = operator.address();
+        output::data(&format!("operator: http://{address}/metrics, /healthz, /readyz\n"))?;
+    }
+    while signals.told().await == Told::Reload {
+        reload(&gateway, &flags, file.as_ref(), &watch);
+    }
+    if let Some(operator) = &operator {
+        operator.drain();
+    }
+    tracing::info!(?drain, "stopping: no new requests, those under way may end");
+    tokio::select! {
+        drained = gateway.stop(drain) => match drained {
+            Drained::All => {}
+            Drained::CutOff => {
+                tracing::warn!("requests were still under way; their keys are left to their leases");
+            }
+        },
+        // Whoever asks twice does not want to wait.
+        () = signals.received() => {}
+    }
+    worker.stop().await;
+    Ok(())
+}
+
+/// Reads the file again. One with a mistake changes nothing.
+fn reload(gateway: &Gateway, flags: &GatewayFlags, path: Option<&PathBuf>, watch: &Watch) {
+    let Some(path) = path else {
+        tracing::warn!("there is no config file to read again");
+        return;
+    };
+    let read = File::read(path).and_then(|file| rules(flags, &file, watch));
+    let put = read.map_err(anyhow::Error::from).and_then(|rules| Ok(gateway.reload(rules)?));
+    match put {
+        Ok(()) => tracing::info!("the config file was read again and holds from now on"),
+        Err(error) => tracing::error!("the config file is not used, the old rules stay: {error:#}"),
+    }
+}
+
+fn banner(
+    scheme: &str,
+    gateway: &Gateway,
+    store: &StoreUrl,
+    targets: &[String],
+    has_tenants: bool,
+) -> String {
+    let mut text = format!(
+        "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n",
+        gateway.address(),
+        targets.join(", ")
+    );
+    if !has_tenants {
+        text.push_str(
+            "tenants: each distinct Authorization value is a tenant of its own, requests without one \
+             share one; say who they are under [gateway.tenants] (docs/tenants.md) to do better\n",
+        );
+    }
+    text
+}

@@ -1,0 +1,72 @@
+//! The store of a gateway: the one that was named, behind a breaker, a cache and seals as wanted.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use firstwrite_core::Store;
+use firstwrite_store::{
+    BreakerOptions, BreakerStore, CacheOptions, CacheScope, CachedStore, KeyRing, PostgresStore,
+    SealedStore,
+};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::config::StoreUrl;
+use crate::opening;
+
+/// What is put in front of a store.
+pub(super) struct Wanted {
+    /// Where completed records are cached.
+    pub(super) cache: Option<String>,
+    /// What outcomes are sealed with.
+    pub(super) ring: Option<KeyRing>,
+}
+
+/// A store, and whoever looks after it.
+pub(super) struct Opened {
+    pub(super) store: Arc<dyn Store>,
+    /// Whether the breaker leaves it alone.
+    pub(super) is_away: watch::Receiver<bool>,
+    trying: JoinHandle<()>,
+}
+
+/// Opens the store. From the inside out: the breaker fails fast while the store is away, the cache saves
+/// questions to it, and nothing but sealed outcomes reaches either.
+pub(super) async fn open(url: &StoreUrl, wanted: Wanted) -> anyhow::Result<Opened> {
+    let plain = opening::open_or_create(url).await?;
+    let guarded = Arc::new(BreakerStore::new(plain, BreakerOptions::default()));
+    let watched = Arc::clone(&guarded);
+    let trying = tokio::spawn(async move { watched.keep_trying().await });
+    let is_away = guarded.watch();
+    let mut store: Arc<dyn Store> = guarded;
+    if let Some(redis) = &wanted.cache {
+        let scope = scope(url).await?;
+        let cached = CachedStore::new(store, scope, redis, CacheOptions::default());
+        store = Arc::new(cached.map_err(|error| anyhow!("cannot use the cache: {error}"))?);
+    }
+    if let Some(ring) = wanted.ring {
+        store = Arc::new(SealedStore::new(store, ring));
+    }
+    Ok(Opened { store, is_away, trying })
+}
+
+/// Whose records the cache holds.
+async fn scope(url: &StoreUrl) -> anyhow::Result<CacheScope> {
+    match url {
+        StoreUrl::Postgres(address) => {
+            let store = PostgresStore::connect_read_only(address).await;
+            let store = store.map_err(|error| opening::unopened(&error))?;
+            CacheScope::of_postgres(&store).await.context("cannot tell which database it is")
+        }
+        StoreUrl::Sqlite(_) => Err(anyhow!(
+            "a cache in Redis is for PostgreSQL: an SQLite file answers faster than Redis; leave \
+             --cache out"
+        )),
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.trying.abort();
+    }
+}

@@ -1,0 +1,306 @@
+//! The gateway as a process, in front of a payment provider that keeps no keys.
+
+use std::fs;
+
+use crate::database::on_every_store;
+use crate::http::{Request, post};
+use crate::process::{Demo, Folder, firstwrite, stderr, stdout};
+
+on_every_store! {
+    a_retry_through_the_gateway_pays_once,
+    after_a_crash_nothing_is_paid_twice,
+    what_was_kept_outlives_a_crash,
+    an_answer_that_the_provider_lost_is_asked_for,
+    rules_are_read_again_when_it_is_told_to,
+    only_known_api_keys_are_let_in,
+    what_is_sealed_is_read_with_its_key_alone,
+}
+
+#[test]
+fn a_cache_answers_and_a_dead_one_costs_nothing_but_speed() {
+    let Some(folder) = Folder::on_postgres() else { return };
+    let Ok(redis) = std::env::var("FIRSTWRITE_TEST_REDIS") else {
+        let required = std::env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
+        assert!(!required, "redis is required, and FIRSTWRITE_TEST_REDIS is not set");
+        return;
+    };
+    let provider = provider(&folder);
+    for cache in [&*redis, "redis://127.0.0.1:9"] {
+        let gateway = gateway(&folder, &provider, &format!("cache = '{cache}'\n"));
+        for _ in 0..3 {
+            assert_eq!(gateway.answer(&pay("order-1")).status, 201);
+        }
+    }
+    assert_eq!(paid(&folder), 1);
+    let refused = folder.run(&["gateway", "--upstream", "http://127.0.0.1:9", "--cache", &redis]);
+    assert!(stderr(&refused).contains("for PostgreSQL"), "{}", stderr(&refused));
+}
+
+#[test]
+fn two_gateways_share_one_database() {
+    let Some(folder) = Folder::on_postgres() else { return };
+    let provider = provider(&folder);
+    let (one, two) = (gateway(&folder, &provider, ""), gateway(&folder, &provider, ""));
+    for number in 0..10 {
+        let request = pay(&format!("order-{number}"));
+        let (first, again) = (one.answer(&request), two.answer(&request));
+        assert_eq!((first.status, first.is_replay()), (201, false), "{first:?}");
+        assert_eq!((again.status, again.is_replay()), (201, true), "{again:?}");
+    }
+    assert_eq!(paid(&folder), 10);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_opened() {
+    let folder = Folder::new();
+    for (settings, word) in [
+        ("[gateway]\nupstreams = ['127.0.0.1:3000']\n", "http://127.0.0.1:3000"),
+        ("[gateway]\nupstrems = []\n", "upstrems"),
+        ("[[gateway.operations]]\noperation = '/payments'\n", "POST /payments/{id}/refunds"),
+        ("[[gateway.operations]]\nretention = '1h'\n", "operation"),
+        ("[[gateway.operations]]\noperation = 'POST /a'\nlease = '1ms'\n", "POST /a: lease"),
+        ("[[gateway.operations]]\noperation = 'POST /a'\nkept_headers = ['set-cookie']\n", "never"),
+        ("[[gateway.operations]]\noperation = 'POST /a'\nreleased_statuses = [99]\n", "99"),
+        ("[gateway.default]\non_lost_answer = { probe = { url = '/a' } }\n", "{key}"),
+        ("[gateway.limits]\nrequests_per_second = 0\n", "requests_per_second"),
+    ] {
+        let settings = settings.replacen("[gateway]", "[gateway]\nlisten = '127.0.0.1:0'", 1);
+        fs::write(folder.path().join("f.toml"), &settings).unwrap();
+        let arguments = ["gateway", "--config", "f.toml", "--upstream", "http://127.0.0.1:9"];
+        let is_upstream = settings.contains("upstreams");
+        let refused = folder.refuse(if is_upstream { &arguments[..3] } else { &arguments });
+        assert_eq!(refused.status.code(), Some(2), "{settings}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains(word), "{settings}: {}", stderr(&refused));
+        assert_eq!(stderr(&refused).lines().count(), 1);
+    }
+    let alone = folder.refuse(&["gateway"]);
+    assert!(stderr(&alone).contains("--upstream"), "{}", stderr(&alone));
+    assert!(!folder.path().join("firstwrite.db").exists());
+}
+
+const PAYMENT: &str = r#"{"amount":4990,"currency":"EUR","reference":"order"}"#;
+
+fn pay(key: &str) -> Request {
+    post("/v1/payments", PAYMENT).acme().key(key).header("Host", "api.example")
+}
+
+/// Keys mean nothing to it: whatever it is asked for twice, it does twice.
+fn provider(folder: &Folder) -> Demo {
+    folder.provider(&["--keys", "ignore"])
+}
+
+fn paid(folder: &Folder) -> usize {
+    folder.provider_payments("provider.jsonl").len()
+}
+
+fn gateway(folder: &Folder, provider: &Demo, settings: &str) -> Demo {
+    gateway_at(folder, provider, settings, "127.0.0.1:0")
+}
+
+fn gateway_at(folder: &Folder, provider: &Demo, settings: &str, listen: &str) -> Demo {
+    write(folder, provider, settings);
+    let mut command = firstwrite(folder);
+    command.args(["gateway", "--config", "gateway.toml", "--listen", listen]);
+    Demo::start(command.args(["--store", folder.store()]))
+}
+
+fn write(folder: &Folder, provider: &Demo, settings: &str) {
+    let upstream = format!("[gateway]\nupstreams = ['http://{}']\n{settings}", provider.address);
+    fs::write(folder.path().join("gateway.toml"), upstream).unwrap();
+}
+
+fn behave(provider: &Demo, behaviour: &str) {
+    let told = post("/control", behaviour).method("PUT").send(provider.address).unwrap();
+    assert_eq!(told.status, 200, "{told:?}");
+}
+
+fn a_retry_through_the_gateway_pays_once(folder: &Folder) {
+    let provider = provider(folder);
+    let gateway = gateway(folder, &provider, "");
+    let first = gateway.answer(&pay("order-1"));
+    let again = gateway.answer(&pay("\"order-1\""));
+    assert_eq!((first.status, first.is_replay()), (201, false), "{first:?}");
+    assert_eq!((again.status, again.is_replay(), &again.body), (201, true, &first.body));
+    let other = gateway.answer(&post("/v1/payments", "{}").acme().key("order-1"));
+    assert_eq!((other.status, other.problem()), (422, "key-reused".to_owned()));
+    assert_eq!(paid(folder), 1);
+    gateway.terminate();
+    assert!(gateway.end().success());
+}
+
+fn after_a_crash_nothing_is_paid_twice(folder: &Folder) {
+    let provider = provider(folder);
+    let settings = "[gateway.default]\nlease = '1s'\n";
+    let first = gateway(folder, &provider, settings);
+    behave(&provider, r#"{"keys":"ignore","delay":{"before_effect":"0s","after_effect":"30s"}}"#);
+    let started = pay("order-1").start(first.address);
+    // Paid, and the answer is on its way for a long time.
+    while paid(folder) == 0 {
+        assert!(!started.is_answered());
+    }
+    first.kill();
+    behave(&provider, r#"{"keys":"ignore"}"#);
+    let second = gateway(folder, &provider, settings);
+    let refused = second.answer_when(&pay("order-1"), |answer| {
+        assert_eq!(answer.status, 409, "{answer:?}");
+        answer.problem() == "outcome-unknown"
+    });
+    assert!(!refused.is_replay());
+    assert_eq!(paid(folder), 1);
+    let settle = ["keys", "settle", "--store", folder.store()];
+    drop(second);
+    let tenants = folder.run(&["keys", "list", "--store", folder.store(), "--format", "json"]);
+    let page: serde_json::Value = serde_json::from_slice(&tenants.stdout).unwrap();
+    let tenant = page["records"][0]["tenant"].as_str().unwrap().to_owned();
+    let more = [&*tenant, "order-1", "--not-happened", "--reason", "r", "--actor", "ada"];
+    assert!(folder.run(&[&settle[..], &more].concat()).status.success());
+    let third = gateway(folder, &provider, settings);
+    assert_eq!(third.answer(&pay("order-1")).status, 201);
+    assert_eq!(paid(folder), 2, "on somebody's word");
+}
+
+fn what_was_kept_outlives_a_crash(folder: &Folder) {
+    let provider = provider(folder);
+    let first = gateway(folder, &provider, "");
+    let made = first.answer(&pay("order-1"));
+    first.kill();
+    let second = gateway(folder, &provider, "");
+    let again = second.answer(&pay("order-1"));
+    assert_eq!((again.status, again.is_replay(), again.body), (201, true, made.body));
+    assert_eq!(paid(folder), 1);
+}
+
+fn an_answer_that_the_provider_lost_is_asked_for(folder: &Folder) {
+    let provider = folder.provider(&[]);
+    let settings = "[[gateway.operations]]\noperation = 'POST /v1/payments'\n\
+        on_lost_answer = { probe = { url = '/v1/payments?idempotency_key={key}', \
+        list = '/data', status = 201 } }\n";
+    let gateway = gateway(folder, &provider, settings);
+    behave(&provider, r#"{"lose_answers":"always"}"#);
+    let made = gateway.answer(&pay("order-1"));
+    assert_eq!((made.status, &made.json()["amount"]), (201, &4990.into()), "{made:?}");
+    let again = gateway.answer(&pay("order-1"));
+    assert_eq!((again.is_replay(), again.body), (true, made.body));
+    assert_eq!(paid(folder), 1);
+}
+
+fn rules_are_read_again_when_it_is_told_to(folder: &Folder) {
+    let provider = provider(folder);
+    let gateway = gateway(folder, &provider, "");
+    let keyless = post("/v1/payments", PAYMENT).acme();
+    assert_eq!(gateway.answer(&keyless).problem(), "key-missing");
+    fs::write(folder.path().join("gateway.toml"), "[gateway]\nupstreams = 7\n").unwrap();
+    gateway.signal("-HUP");
+    assert_eq!(gateway.answer(&keyless).problem(), "key-missing", "a mistake changes nothing");
+    write(folder, &provider, "optional_keys = true\n");
+    gateway.signal("-HUP");
+    let made = gateway.answer_when(&keyless, |answer| answer.status == 201);
+    assert!(!made.is_replay());
+}
+
+fn only_known_api_keys_are_let_in(folder: &Folder) {
+    let provider = provider(folder);
+    // The digest of `demo-acme`.
+    let settings = "[[gateway.tenants.sources]]\nkind = 'api-keys'\nkeys = [{ sha256 = \
+        '1b6a0f6b', tenant = 'acme' }]\n";
+    write(folder, &provider, settings);
+    let refused =
+        folder.refuse(&["gateway", "--config", "gateway.toml", "--listen", "127.0.0.1:0"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    let digest = "5a3cd2b2ee8a5b3b6b5b5d7b5b3f6b2c6b3b1b9c0f2d4e6f8a1b2c3d4e5f6a7b";
+    let table = format!("{digest} nobody\n{} acme\n", sha256("demo-acme"));
+    fs::write(folder.path().join("keys.txt"), table).unwrap();
+    let settings =
+        "[[gateway.tenants.sources]]\nkind = 'api-keys'\ntable = { file = 'keys.txt' }\n";
+    let gateway = gateway(folder, &provider, settings);
+    assert_eq!(gateway.answer(&pay("order-1")).status, 201);
+    let stranger = post("/v1/payments", PAYMENT).globex().key("order-1");
+    assert_eq!(gateway.answer(&stranger).problem(), "tenant-unknown");
+    assert_eq!(paid(folder), 1);
+    let shown = folder.run(&["keys", "list", "--store", folder.store(), "--format", "json"]);
+    let page: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(page["records"][0]["tenant"], "acme");
+}
+
+fn sha256(text: &str) -> String {
+    use sha2::Digest as _;
+    let digest = sha2::Sha256::digest(text.as_bytes());
+    digest.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+fn what_is_sealed_is_read_with_its_key_alone(folder: &Folder) {
+    let provider = provider(folder);
+    let sealing =
+        |key: &str| format!("[sealing]\nkeys = [{{ id = 'one', key = '{}' }}]\n", key.repeat(4));
+    let first = gateway(folder, &provider, &sealing("0123456789abcdef"));
+    let made = first.answer(&pay("order-1"));
+    assert_eq!(made.status, 201);
+    drop(first);
+    let shown = folder.run(&["keys", "list", "--store", folder.store(), "--format", "json"]);
+    let page: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let tenant = page["records"][0]["tenant"].as_str().unwrap().to_owned();
+    let body = ["keys", "show", &tenant, "order-1", "--body", "--store", folder.store()];
+    let body = folder.run(&body);
+    assert!(!String::from_utf8_lossy(&body.stdout).contains("4990"), "{body:?}");
+    let other = gateway(folder, &provider, &sealing("fedcba9876543210"));
+    assert_eq!(other.answer(&pay("order-1")).status, 503);
+    drop(other);
+    let again = gateway(folder, &provider, &sealing("0123456789abcdef")).answer(&pay("order-1"));
+    assert_eq!((again.status, again.is_replay(), again.body), (201, true, made.body));
+    assert_eq!(paid(folder), 1);
+}
+
+#[test]
+fn an_audit_finds_the_one_call_that_is_not_protected() {
+    let folder = Folder::new();
+    let document = "openapi: 3.1.0\nservers: [{url: /v1}]\npaths:\n  /orders:\n    post: {}\n  \
+                    '/orders/{id}':\n    patch: {operationId: change}\n    delete: {}\n  \
+                    /login:\n    post: {}\n";
+    fs::write(folder.path().join("api.yaml"), document).unwrap();
+    let operation =
+        |name: &str, more: &str| format!("[[gateway.operations]]\noperation = '{name}'\n{more}\n");
+    let login = operation("POST /v1/login", "unprotected = 'changes nothing'");
+    fs::write(folder.path().join("f.toml"), &login).unwrap();
+    let audit = ["audit", "api.yaml", "--config", "f.toml"];
+    let found = folder.run(&audit);
+    assert_eq!(found.status.code(), Some(1), "{}", stderr(&found));
+    let text = stdout(&found);
+    for line in [
+        "POST /v1/orders        protected",
+        "PATCH /v1/orders/{id}  gap",
+        "DELETE /v1/orders/{id} repeatable",
+        "POST /v1/login         unprotected  changes nothing",
+        "1 gap",
+    ] {
+        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(squeezed(&text).contains(&squeezed(line)), "{line}: {text}");
+    }
+    let patch = operation("PATCH /v1/orders/{id}", "key = 'optional'");
+    fs::write(folder.path().join("f.toml"), format!("{login}{patch}")).unwrap();
+    let report = folder.run(&[&audit[..], &["--format", "json"]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["gaps"], 1, "{report}");
+    let patch = patch.replace("optional", "required");
+    fs::write(folder.path().join("f.toml"), format!("{login}{patch}")).unwrap();
+    assert!(folder.run(&audit).status.success());
+    fs::write(folder.path().join("api.yaml"), "a: 1\n").unwrap();
+    let none = folder.run(&audit);
+    assert_eq!((none.status.code(), stderr(&none).lines().count()), (Some(1), 1));
+}
+
+#[test]
+fn a_config_file_is_checked_without_opening_anything() {
+    let folder = Folder::new();
+    let settings = "store = 'sqlite:nowhere.db'\n[gateway]\nupstreams = ['http://127.0.0.1:9']\n";
+    fs::write(folder.path().join("f.toml"), settings).unwrap();
+    let fine = folder.run(&["check", "--config", "f.toml"]);
+    assert!(fine.status.success(), "{}", stderr(&fine));
+    assert!(stdout(&fine).contains("f.toml: holds"), "{}", stdout(&fine));
+    assert!(!folder.path().join("nowhere.db").exists());
+    let tls = format!("{settings}tls = {{ certificate = 'none.pem', key = 'none.pem' }}\n");
+    fs::write(folder.path().join("f.toml"), tls).unwrap();
+    let refused = folder.run(&["check", "--config", "f.toml"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("none.pem"), "{}", stderr(&refused));
+    assert_eq!(folder.run(&["check"]).status.code(), Some(2));
+}
