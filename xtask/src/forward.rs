@@ -39,6 +39,7 @@ enum Server {
     Nothing,
     Postgres,
     PostgresAndHttp,
+    PostgresAndNginx,
 }
 
 const BENCHES: &[Bench] = &[
@@ -84,6 +85,12 @@ const BENCHES: &[Bench] = &[
         measures: "messages delivered from PostgreSQL to a sink: clean, held snapshot, outage, recovery",
         server: Server::PostgresAndHttp,
     },
+    Bench {
+        name: "gateway",
+        package: "firstwrite-gateway",
+        measures: "the gateway beside nginx: passed through, new keys, replays",
+        server: Server::PostgresAndNginx,
+    },
 ];
 
 pub(crate) fn sim(workspace: &Workspace, args: Args) -> anyhow::Result<()> {
@@ -127,6 +134,11 @@ pub(crate) fn bench(workspace: &Workspace, mut args: Args) -> anyhow::Result<()>
         }
         Server::PostgresAndHttp => {
             command.args(["--features", "postgres,http-destination", "--"]).args(args.rest());
+            on_postgres(workspace, &mut command)
+        }
+        Server::PostgresAndNginx => {
+            packages::ensure(&[packages::NGINX])?;
+            command.arg("--").args(args.rest());
             on_postgres(workspace, &mut command)
         }
     }

@@ -8,6 +8,7 @@
     reason = "telling a person at a terminal what happens is what this program is for"
 )]
 
+mod alerts;
 mod args;
 mod ci;
 mod clients;
@@ -96,6 +97,13 @@ const TASKS: &[Task] = &[
         about: "run the commands the demo prints, exactly as printed",
         details: demo_check::HELP,
         run: demo_check::run,
+    },
+    Task {
+        name: "alerts",
+        usage: "",
+        about: "the alert rules of deploy/prometheus, checked and tried by promtool",
+        details: alerts::HELP,
+        run: alerts::run,
     },
     Task {
         name: "sim",

@@ -37,6 +37,10 @@ pub(crate) const PSYCOPG: Need =
 /// Makes the certificate of a server that speaks TLS.
 pub(crate) const OPENSSL: Need = Need { program: "openssl", packages: &["openssl"], find: None };
 
+/// What the gateway is compared with.
+pub(crate) const NGINX: Need =
+    Need { program: "nginx", packages: &["nginx-light"], find: Some(nginx) };
+
 const PYTHON: &str = "/usr/bin/python3";
 
 impl Need {
@@ -71,6 +75,12 @@ pub(crate) fn ensure(needs: &[Need]) -> anyhow::Result<()> {
         None => Ok(()),
         Some(need) => bail!("{wanted} is installed, yet there is no {}", need.program),
     }
+}
+
+/// Not in everybody's search path.
+fn nginx() -> Option<PathBuf> {
+    let usual = PathBuf::from("/usr/sbin/nginx");
+    process::find("nginx").or_else(|| usual.exists().then_some(usual))
 }
 
 /// A library is there when it can be imported.

@@ -15,7 +15,7 @@ use crate::packages::{self, C_COMPILER, CPP_COMPILER, CURL, MAKE, PSYCOPG};
 use crate::services::{self, Recipe, Services};
 use crate::steps::{Counts, Row, Steps};
 use crate::workspace::Workspace;
-use crate::{crash, demo_check, failover, forward, postgres, process, tidy};
+use crate::{alerts, crash, demo_check, failover, forward, postgres, process, tidy};
 use suites::SuiteReader;
 
 pub(crate) const HELP: &str = "\
@@ -25,7 +25,7 @@ the simulator, the demo's own commands, crash runs on SQLite and PostgreSQL with
 and failovers to a standby. Nothing is left running, also after Ctrl-C.
 
   --full   more histories, more kills, release builds, a second PgBouncer that follows prepared
-           statements; for a release, not for every change
+           statements, the alert rules tried by promtool; for a release, not for every change
 
 The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,
 nothing was ignored, and something ran.";
@@ -39,6 +39,8 @@ struct Size {
     failovers: u64,
     build: Build,
     servers: &'static [&'static Recipe],
+    /// Prometheus is large to install.
+    tries_alerts: bool,
 }
 
 const SHORT: Size = Size {
@@ -48,6 +50,7 @@ const SHORT: Size = Size {
     failovers: 2,
     build: Build::Debug,
     servers: services::SUITES,
+    tries_alerts: false,
 };
 
 const FULL: Size = Size {
@@ -57,6 +60,7 @@ const FULL: Size = Size {
     failovers: 10,
     build: Build::Release,
     servers: services::SUITES_FULL,
+    tries_alerts: true,
 };
 
 /// What the suites run besides servers: curl for the demo's commands, Python and psql for the examples.
@@ -90,6 +94,9 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
         return Ok(());
     }
     steps.measure("tidy", || Ok(vec![Row::new("tidy", tidy::count(workspace)?)]));
+    if size.tries_alerts {
+        steps.check("alert rules", || alerts::check(workspace));
+    }
     let mut names = BTreeMap::new();
     let is_built = steps.check("build the tests", || {
         names = build_tests(workspace)?;
