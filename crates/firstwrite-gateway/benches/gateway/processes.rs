@@ -188,21 +188,14 @@ async fn serve_gateway(upstream: &str, store: &str) -> Result<(), BoxError> {
     }
     let store: Arc<dyn Store> =
         firstwrite_store::open(store, firstwrite_store::Access::Write).await?;
-    let metrics = std::env::var_os("TEL").map(|_| {
-        Arc::new(firstwrite_gateway::Metrics::new(firstwrite_gateway::MetricsLimits::default()))
-    });
-    let store = match &metrics {
-        Some(metrics) => metrics.counting(store),
-        None => store,
-    };
     let rules = Rules {
         upstreams: vec![Target::new(&format!("http://{upstream}"))?],
         calling: Calling::default(),
         forwarding: Forwarding { tells_record: true, ..Forwarding::default() },
         operations: Arc::new(Operations::new(Policy::default(), Care::default())),
         tenants: Arc::new(Tenants::new(&Settings::default(), || std::time::UNIX_EPOCH)?),
-        observer: metrics.clone().map(|metrics| metrics as Arc<dyn firstwrite::Observer>),
-        metrics,
+        observer: None,
+        metrics: None,
         tracer: None,
         secret: None,
         clock: || std::time::UNIX_EPOCH,
@@ -214,12 +207,13 @@ async fn serve_gateway(upstream: &str, store: &str) -> Result<(), BoxError> {
 }
 
 impl Drop for Process {
+    /// Asked to end, nginx ends its workers too; killed, it would leave them behind.
     fn drop(&mut self) {
-        for process in family(self.0.id()).unwrap_or_default().into_iter().skip(1) {
-            drop(Command::new("kill").arg(process.to_string()).status());
+        let asked = Command::new("kill").arg(self.0.id().to_string()).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            // Already gone is as good as killed.
+            drop(self.0.kill());
         }
-        // Already gone is as good as killed.
-        drop(self.0.kill());
         drop(self.0.wait());
     }
 }
