@@ -18,6 +18,7 @@ pub mod history;
 pub mod linearizability;
 #[cfg(feature = "model")]
 pub mod model;
+mod network;
 pub mod sample;
 mod script;
 pub mod sim;
@@ -25,5 +26,6 @@ mod subject;
 
 pub use clock::ManualClock;
 pub use faulty::{Fault, FaultyStore};
+pub use network::{Network, Proxy};
 pub use script::{Ending, Script, ScriptFailed, ScriptReport, play, play_held};
 pub use subject::{MemorySubject, Subject, WrappedSubject};

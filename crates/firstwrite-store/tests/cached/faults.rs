@@ -6,14 +6,14 @@ use firstwrite_core::{Certainty, Change, Guard, Policy, Store, Swapped};
 use firstwrite_store::{CacheError, CacheOptions, CacheScope, CachedStore};
 use firstwrite_testkit::{MemorySubject, Subject, sample};
 
-use crate::proxy::{Network, Proxy};
 use crate::scene::{Scene, address, quick};
+use firstwrite_testkit::{Network, Proxy};
 
 #[tokio::test]
 async fn redis_is_killed_and_comes_back() {
     let Some(url) = address() else { return };
-    let proxy = Proxy::new(&url).await;
-    let scene = Scene::with(&url, &proxy.url(), quick()).await;
+    let proxy = Proxy::new(&url).await.unwrap();
+    let scene = Scene::with(&url, &proxy.url(&url), quick()).await;
     let record = scene.complete("k").await;
     for _ in 0..2 {
         scene.told(record.id).await;
@@ -38,8 +38,8 @@ async fn redis_is_killed_and_comes_back() {
 #[tokio::test]
 async fn what_may_be_cached_is_not_changed_while_redis_is_away() {
     let Some(url) = address() else { return };
-    let proxy = Proxy::new(&url).await;
-    let scene = Scene::with(&url, &proxy.url(), quick()).await;
+    let proxy = Proxy::new(&url).await.unwrap();
+    let scene = Scene::with(&url, &proxy.url(&url), quick()).await;
     let record = scene.complete("k").await;
     scene.told(record.id).await;
     proxy.set(Network::Down);
@@ -58,11 +58,11 @@ async fn what_may_be_cached_is_not_changed_while_redis_is_away() {
 #[tokio::test]
 async fn a_dead_redis_is_left_alone() {
     let Some(url) = address() else { return };
-    let proxy = Proxy::new(&url).await;
+    let proxy = Proxy::new(&url).await.unwrap();
     proxy.set(Network::Down);
     let mut options = quick();
     options.open_for = Duration::from_hours(1);
-    let scene = Scene::with(&url, &proxy.url(), options).await;
+    let scene = Scene::with(&url, &proxy.url(&url), options).await;
     let record = scene.complete("k").await;
     for _ in 0..50 {
         assert_eq!(scene.told(record.id).await.as_ref(), Some(&record));
@@ -74,15 +74,15 @@ async fn a_dead_redis_is_left_alone() {
 #[tokio::test]
 async fn a_redis_that_hangs_costs_a_little_time_and_then_none() {
     let Some(url) = address() else { return };
-    let proxy = Proxy::new(&url).await;
+    let proxy = Proxy::new(&url).await.unwrap();
     let mut options = quick();
     options.timeout = Duration::from_millis(50);
     options.connect_timeout = Duration::from_millis(250);
     options.open_for = Duration::from_hours(1);
-    let scene = Scene::with(&url, &proxy.url(), options).await;
+    let scene = Scene::with(&url, &proxy.url(&url), options).await;
     let record = scene.complete("k").await;
     scene.told(record.id).await;
-    proxy.set(Network::Silent);
+    proxy.set(Network::AnswersLost);
     #[expect(clippy::disallowed_methods, reason = "a limit on real time")]
     let started = Instant::now();
     for _ in 0..200 {

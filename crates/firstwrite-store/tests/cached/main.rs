@@ -4,6 +4,5 @@
 #![expect(clippy::print_stdout, reason = "what was skipped")]
 
 mod faults;
-mod proxy;
 mod scene;
 mod truth;

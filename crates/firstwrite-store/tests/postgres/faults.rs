@@ -4,9 +4,9 @@
 use firstwrite_core::{Certainty, Change, Fence, Guard, Inserted, Store, StoreErrorKind, Swapped};
 use firstwrite_store::{PostgresOptions, PostgresStore};
 
-use crate::proxy::{Network, Proxy};
 use crate::server::{Way, client, on_database};
 use crate::subject::{PostgresSubject, done, reserved};
+use firstwrite_testkit::{Network, Proxy};
 
 fn options(subject: &PostgresSubject) -> PostgresOptions {
     let mut options = PostgresOptions::default();
@@ -37,7 +37,7 @@ async fn cut_once(subject: &PostgresSubject, proxy: &Proxy, there: &str) {
 async fn a_write_whose_answer_is_lost_is_uncertain_and_a_look_tells() {
     on_database(Way::Direct, &[], async |database| {
         let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
-        let proxy = Proxy::new(&database.url).await;
+        let proxy = Proxy::new(&database.url).await.unwrap();
         let url = proxy.url(&database.url);
         let store = PostgresStore::connect_with(&url, options(&subject)).await.unwrap();
         let fence = Fence::first(3);
@@ -80,7 +80,7 @@ async fn a_write_whose_answer_is_lost_is_uncertain_and_a_look_tells() {
 async fn a_server_that_is_away_refuses_for_certain_and_comes_back() {
     on_database(Way::Direct, &[], async |database| {
         let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
-        let proxy = Proxy::new(&database.url).await;
+        let proxy = Proxy::new(&database.url).await.unwrap();
         let url = proxy.url(&database.url);
         let store = PostgresStore::connect_with(&url, options(&subject)).await.unwrap();
         let fence = Fence::first(3);

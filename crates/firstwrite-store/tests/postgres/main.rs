@@ -14,7 +14,6 @@ mod faults;
 mod inbox;
 mod memory;
 mod outbox;
-mod proxy;
 mod rivals;
 mod server;
 mod setup;

@@ -6,9 +6,9 @@ use firstwrite_core::{Change, Fence, Guard, Inserted, Policy, Store};
 use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::Subject;
 
-use crate::proxy::{Network, Proxy};
 use crate::server::{Way, on_database};
 use crate::subject::{PostgresSubject, completed, reserved};
+use firstwrite_testkit::{Network, Proxy};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_kept_in_memory_stays_below_its_bound() {
@@ -34,7 +34,7 @@ async fn what_is_kept_in_memory_stays_below_its_bound() {
 async fn a_replay_out_of_memory_needs_no_server() {
     on_database(Way::Direct, &[], async |database| {
         let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
-        let proxy = Proxy::new(&database.url).await;
+        let proxy = Proxy::new(&database.url).await.unwrap();
         let mut options = PostgresOptions::default();
         options.schema = subject.schema().parse().unwrap();
         let url = proxy.url(&database.url);

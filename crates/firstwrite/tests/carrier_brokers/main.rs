@@ -5,7 +5,6 @@ mod inbox;
 mod kafka;
 mod nats;
 mod parcel;
-mod proxy;
 mod rabbitmq;
 mod redis;
 

@@ -6,8 +6,8 @@ use firstwrite::carrier::nats::{NatsCarrier, NatsSettings};
 use firstwrite_core::outbox::{Carrier, Ending};
 
 use crate::parcel::{PAYLOAD, parcel};
-use crate::proxy::{Network, Proxy};
 use crate::{SHORT, check, name, nobody, provider_id, server};
+use firstwrite_testkit::{Network, Proxy};
 
 /// A stream of its own, which listens on the subject of its name; made by `config`.
 async fn stream(url: &str, config: Config) -> Stream {
@@ -98,7 +98,7 @@ async fn a_lost_acknowledgement_is_unknown_and_recognised_later() {
     ] {
         let mut stream = stream(&url, named()).await;
         let subject = stream.cached_info().config.name.clone();
-        let proxy = Proxy::new(&url).await;
+        let proxy = Proxy::new(&url).await.unwrap();
         let (carrier, parcel) = (carrier(&proxy.url(&url), &subject), parcel());
         provider_id(carrier.carry(&crate::parcel::parcel()).await);
         proxy.set(network);

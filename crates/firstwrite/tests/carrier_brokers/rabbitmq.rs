@@ -11,8 +11,8 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 
 use crate::parcel::{PAYLOAD, parcel};
-use crate::proxy::{Network, Proxy};
 use crate::{SHORT, check, name, nobody, provider_id, server};
+use firstwrite_testkit::{Network, Proxy};
 
 /// The other side: makes queues and reads them.
 struct Broker {
@@ -164,7 +164,7 @@ async fn a_lost_confirmation_is_unknown_and_the_next_message_connects_again() {
     let broker = Broker::new(&url).await;
     for network in [Network::AnswersLost, Network::CutAt("")] {
         let queue = broker.queue(FieldTable::default()).await;
-        let proxy = Proxy::new(&url).await;
+        let proxy = Proxy::new(&url).await.unwrap();
         let carrier = carrier(RabbitmqSettings::to_queue(proxy.url(&url), &queue));
         provider_id(carrier.carry(&parcel()).await);
         proxy.set(network);

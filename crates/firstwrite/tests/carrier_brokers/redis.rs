@@ -9,8 +9,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, Value};
 
 use crate::parcel::{PAYLOAD, parcel};
-use crate::proxy::{Network, Proxy};
 use crate::{SHORT, check, name, nobody, provider_id, server};
+use firstwrite_testkit::{Network, Proxy};
 
 type Entry = (String, Vec<(String, Vec<u8>)>);
 
@@ -134,7 +134,7 @@ async fn a_lost_answer_is_unknown_and_recognised_later() {
     let Some(url) = server("redis") else { return };
     let mut reader = Reader::new(&url).await;
     for network in [Network::AnswersLost, Network::CutAt("")] {
-        let (proxy, stream) = (Proxy::new(&url).await, name("orders"));
+        let (proxy, stream) = (Proxy::new(&url).await.unwrap(), name("orders"));
         let (carrier, parcel) = (carrier(&proxy.url(&url), &stream), parcel());
         provider_id(carrier.carry(&crate::parcel::parcel()).await);
         proxy.set(network);

@@ -1,0 +1,129 @@
+//! A stand-in for the network between a client and its server, which can be cut.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Passes bytes on, or does not.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    port: u16,
+    network: Arc<watch::Sender<Network>>,
+    connected: Arc<AtomicUsize>,
+}
+
+/// What becomes of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// They arrive.
+    Up,
+    /// What is said to the server arrives; its answers do not.
+    AnswersLost,
+    /// What is said to the server arrives; at an answer with this text in it the connection ends.
+    CutAt(&'static str),
+    /// All connections end at once, as when the server was killed.
+    Down,
+}
+
+impl Proxy {
+    /// Stands in front of the server at `url`, for as long as the runtime lives.
+    pub async fn new(url: &str) -> io::Result<Self> {
+        let server = authority(url).to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let (network, seen) = watch::channel(Network::Up);
+        let connected = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connected);
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                if *seen.borrow() == Network::Down {
+                    continue;
+                }
+                // A server that is not there looks to the client as one that hangs up.
+                if let Ok(far) = TcpStream::connect(&server).await {
+                    tokio::spawn(carry(near, far, seen.clone()));
+                }
+            }
+        });
+        Ok(Self { port, network: Arc::new(network), connected })
+    }
+
+    /// From now on.
+    pub fn set(&self, network: Network) {
+        self.network.send_replace(network);
+    }
+
+    /// The same address, through here.
+    pub fn url(&self, url: &str) -> String {
+        url.replacen(authority(url), &format!("127.0.0.1:{}", self.port), 1)
+    }
+
+    /// How often somebody connected.
+    pub fn connected(&self) -> usize {
+        self.connected.load(Ordering::SeqCst)
+    }
+}
+
+/// The host and port in an address.
+fn authority(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let before_path = rest.split('/').next().unwrap_or(rest);
+    before_path.rsplit('@').next().unwrap_or(before_path)
+}
+
+async fn carry(mut near: TcpStream, mut far: TcpStream, mut network: watch::Receiver<Network>) {
+    let (mut asked, mut answered) = (vec![0; 65_536], vec![0; 65_536]);
+    loop {
+        if *network.borrow_and_update() == Network::Down {
+            return;
+        }
+        tokio::select! {
+            changed = network.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            read = near.read(&mut asked) => {
+                let Ok(count @ 1..) = read else { return };
+                if far.write_all(&asked[..count]).await.is_err() {
+                    return;
+                }
+            }
+            read = far.read(&mut answered) => {
+                let Ok(count @ 1..) = read else { return };
+                let (now, answer) = (*network.borrow(), &answered[..count]);
+                match now {
+                    Network::Down => return,
+                    Network::AnswersLost => continue,
+                    Network::CutAt(text) if String::from_utf8_lossy(answer).contains(text) => return,
+                    Network::Up | Network::CutAt(_) => {}
+                }
+                if near.write_all(answer).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_found_in_every_address() {
+        for (url, expected) in [
+            ("postgres://app:secret@127.0.0.1:5432/shop?a=b", "127.0.0.1:5432"),
+            ("redis://127.0.0.1:6379", "127.0.0.1:6379"),
+            ("amqp://guest@localhost:5672/%2f", "localhost:5672"),
+            ("127.0.0.1:4222", "127.0.0.1:4222"),
+        ] {
+            assert_eq!(authority(url), expected);
+        }
+    }
+}
