@@ -1,8 +1,6 @@
 //! Which headers pass to an upstream and back, and what the gateway says of itself.
 
-use std::fmt::Write as _;
-use std::net::IpAddr;
-
+use bytes::Bytes;
 use firstwrite::Attempt;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, FORWARDED, HOST,
@@ -38,7 +36,7 @@ const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 pub(crate) const STEP: &str = "forward";
 
 /// Headers that are about one connection. Their meaning ends here.
-const HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     KEEP_ALIVE,
     PROXY_AUTHENTICATE,
@@ -51,11 +49,11 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Headers that nobody can have dropped by naming them in `Connection`.
-const END_TO_END: [HeaderName; 6] =
+static END_TO_END: [HeaderName; 6] =
     [AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, IDEMPOTENCY_KEY];
 
 /// What only the gateway says; from a client it is a lie.
-const OURS: [HeaderName; 10] = [
+static OURS: [HeaderName; 10] = [
     FIRSTWRITE_RECORD,
     FIRSTWRITE_TENANT,
     FIRSTWRITE_KEY,
@@ -93,22 +91,24 @@ pub struct Forwarding {
 /// Makes a client's request one of ours to an upstream.
 pub(crate) fn request(parts: &mut Parts, forwarding: &Forwarding, tenants: &Tenants) {
     let host = host(parts);
-    let peer = parts.extensions.get::<Peer>().cloned();
+    let peer = parts.extensions.remove::<Peer>();
     let trailers = tokens(&parts.headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
-    drop_hop_by_hop(&mut parts.headers);
-    for name in OURS.iter().chain(tenants.untrusted_headers(peer.as_ref())) {
+    drop_named(&mut parts.headers);
+    for name in tenants.untrusted_headers(peer.as_ref()) {
         parts.headers.remove(name);
     }
-    // The body knows its length; a second opinion could differ.
-    parts.headers.remove(CONTENT_LENGTH);
+    drop_where(&mut parts.headers, |name| {
+        // The body knows its length; a second opinion could differ.
+        *name == CONTENT_LENGTH || HOP_BY_HOP.contains(name) || OURS.contains(name)
+    });
     if trailers {
         parts.headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     if let Some(peer) = &peer {
         say_for_whom(&mut parts.headers, peer, host.as_ref());
     }
-    if let Some(attempt) = parts.extensions.get::<Attempt>().cloned() {
-        say_which_record(&mut parts.headers, &attempt, forwarding);
+    if let Some(attempt) = parts.extensions.get::<Attempt>() {
+        say_which_record(&mut parts.headers, attempt, forwarding);
     }
     if let Some(host) = host {
         parts.headers.insert(HOST, host);
@@ -120,7 +120,8 @@ pub(crate) fn request(parts: &mut Parts, forwarding: &Forwarding, tenants: &Tena
 
 /// Makes an upstream's answer one of ours to a client.
 pub(crate) fn response(headers: &mut HeaderMap) {
-    drop_hop_by_hop(headers);
+    drop_named(headers);
+    drop_where(headers, |name| HOP_BY_HOP.contains(name));
 }
 
 /// The host that was asked for, wherever it was named.
@@ -129,45 +130,48 @@ fn host(parts: &Parts) -> Option<HeaderValue> {
     named.or_else(|| parts.headers.get(HOST).cloned())
 }
 
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
-            .filter_map(|token| token.parse().ok())
-            .filter(|name| !END_TO_END.contains(name))
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
+/// Drops what `Connection` names: it is about one connection, too.
+fn drop_named(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
+        .filter_map(|token| token.parse().ok())
+        .filter(|name| !END_TO_END.contains(name))
+        .collect();
+    for name in named {
+        headers.remove(name);
     }
-    for name in &HOP_BY_HOP {
+}
+
+/// One look at each header that is there costs less than a look-up for each that might be.
+fn drop_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let dropped: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name)).cloned().collect();
+    for name in dropped {
         headers.remove(name);
     }
 }
 
 fn say_for_whom(headers: &mut HeaderMap, peer: &Peer, host: Option<&HeaderValue>) {
     let proto = if peer.is_secure { "https" } else { "http" };
-    let mut forwarded = match peer.address {
-        IpAddr::V4(address) => format!("for={address}"),
-        IpAddr::V6(address) => format!("for=\"[{address}]\""),
-    };
+    let mut forwarded = Vec::with_capacity(128);
+    let mut say = |parts: &[&[u8]]| parts.iter().for_each(|part| forwarded.extend_from_slice(part));
+    if peer.address.is_ipv6() {
+        say(&[b"for=\"[", peer.spelled.as_bytes(), b"]\""]);
+    } else {
+        say(&[b"for=", peer.spelled.as_bytes()]);
+    }
     if let Some(host) = host.and_then(|host| host.to_str().ok()) {
         let is_plain =
             host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        let written = if is_plain {
-            write!(forwarded, ";host={host}")
+        if is_plain {
+            say(&[b";host=", host.as_bytes()]);
         } else {
-            write!(forwarded, ";host=\"{}\"", host.replace(['"', '\\'], ""))
-        };
-        debug_assert!(written.is_ok(), "a string takes what is written to it");
-    }
-    forwarded.push_str(";proto=");
-    forwarded.push_str(proto);
-    let address = peer.address.to_string();
-    for (name, value) in [(FORWARDED, forwarded), (X_FORWARDED_FOR, address)] {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            headers.insert(name, value);
+            say(&[b";host=\"", host.replace(['"', '\\'], "").as_bytes(), b"\""]);
         }
     }
+    say(&[b";proto=", proto.as_bytes()]);
+    if let Ok(forwarded) = HeaderValue::from_maybe_shared(Bytes::from(forwarded)) {
+        headers.insert(FORWARDED, forwarded);
+    }
+    headers.insert(X_FORWARDED_FOR, peer.spelled.clone());
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
     if let Some(host) = host {
         headers.insert(X_FORWARDED_HOST, host.clone());

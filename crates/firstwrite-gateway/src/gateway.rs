@@ -62,7 +62,7 @@ impl Gateway {
         rules: Rules,
     ) -> Result<Self, GatewayError> {
         let stack = stack(&store, rules)?;
-        let calls = stack.calls().clone();
+        let calls = Arc::clone(stack.calls());
         let cannot = |error| GatewayError::Listen(listening.listen, error);
         let server = Server::bind(listening).await.map_err(cannot)?;
         let address = server.address().map_err(cannot)?;
@@ -84,7 +84,7 @@ impl Gateway {
     /// Puts other rules in place. Requests under way end under the old ones.
     pub fn reload(&self, rules: Rules) -> Result<(), GatewayError> {
         let stack = stack(&self.store, rules)?;
-        let next = tokio::spawn(beside(Arc::clone(&self.store), stack.calls().clone()));
+        let next = tokio::spawn(beside(Arc::clone(&self.store), Arc::clone(stack.calls())));
         let mut running = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *running, next).abort();
         self.current.send_replace(Arc::new(stack));
@@ -137,16 +137,15 @@ fn stack(store: &Arc<dyn Store>, rules: Rules) -> Result<Stack, GatewayError> {
     if let Some(secret) = secret {
         layer = layer.secret(secret);
     }
-    let forwarding = Arc::new(forwarding);
     let calls = Calls { upstreams, forwarding, operations, tenants, metrics, tracer };
     Ok(Stack::new(layer, calls, clock))
 }
 
 /// What goes on beside the requests.
-async fn beside(store: Arc<dyn Store>, calls: Calls) {
-    let Calls { upstreams, operations, .. } = calls;
-    let resolver = Resolver::new(store, operations, Arc::clone(&upstreams));
-    tokio::join!(upstream::watch(upstreams), resolver.run());
+async fn beside(store: Arc<dyn Store>, calls: Arc<Calls>) {
+    let Calls { upstreams, operations, .. } = &*calls;
+    let resolver = Resolver::new(store, Arc::clone(operations), Arc::clone(upstreams));
+    tokio::join!(upstream::watch(Arc::clone(upstreams)), resolver.run());
 }
 
 /// One table for the layer and for whoever asks before it.

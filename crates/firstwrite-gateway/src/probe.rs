@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use firstwrite::core::RecordId;
 use firstwrite::core::outbox::wire_key_of;
 use firstwrite::{Key, Outcome, Pointer, Policy, Tenant};
 use http::header::{HOST, HeaderMap};
@@ -97,7 +98,9 @@ impl Probe {
     /// Asks about the request of `tenant` under `key`.
     pub(crate) async fn ask(&self, upstreams: &Upstreams, tenant: &Tenant, key: &Key) -> Found {
         let asked = match self.question(upstreams, tenant, key) {
-            Ok(request) => self.elsewhere.as_ref().unwrap_or(upstreams).call(request).await,
+            Ok(request) => {
+                self.elsewhere.as_ref().unwrap_or(upstreams).call(Box::new(request)).await
+            }
             Err(error) => return Found::Silence(error),
         };
         let (mut parts, body) = match asked {
@@ -132,7 +135,8 @@ impl Probe {
         tenant: &Tenant,
         key: &Key,
     ) -> Result<Request<RequestBody>, String> {
-        let key = wire_key_of(tenant, key, STEP).map_err(|error| error.to_string())?;
+        let key =
+            wire_key_of(RecordId::of(tenant, key), key, STEP).map_err(|error| error.to_string())?;
         let target = self.target.replace("{key}", &percent_encoded(&key));
         let mut request =
             Request::get(target).body(RequestBody::empty()).map_err(|e| e.to_string())?;

@@ -1,7 +1,7 @@
 //! Accepting connections, and serving requests on them until it is time to stop.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::peer::Peer;
 use crate::settings::Listening;
@@ -107,18 +108,35 @@ impl Server {
         }
         let address = address.ip().to_canonical();
         let Some(tls) = &self.tls else {
-            let peer = Peer { address, is_secure: false, certificate: None };
+            let peer = Peer::new(address, false, None);
             return self.requests(TokioIo::new(stream), peer, current, watcher).await;
         };
+        // Boxed: both take far more room than a plain connection.
+        if let Some((stream, peer)) = Box::pin(self.handshake(tls, stream, address)).await {
+            Box::pin(self.requests(TokioIo::new(stream), peer, current, watcher)).await;
+        }
+    }
+
+    async fn handshake(
+        &self,
+        tls: &TlsAcceptor,
+        stream: TcpStream,
+        address: IpAddr,
+    ) -> Option<(TlsStream<TcpStream>, Peer)> {
         match timeout(self.handshake_within, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
                 let certificate = shown.map(|certificate| Arc::from(certificate.as_ref()));
-                let peer = Peer { address, is_secure: true, certificate };
-                self.requests(TokioIo::new(stream), peer, current, watcher).await;
+                Some((stream, Peer::new(address, true, certificate)))
             }
-            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_elapsed) => tracing::debug!("a TLS handshake took too long"),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                None
+            }
+            Err(_elapsed) => {
+                tracing::debug!("a TLS handshake took too long");
+                None
+            }
         }
     }
 

@@ -23,7 +23,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use tower::{Layer as _, Service, ServiceExt as _};
+use tower::{Layer as _, Service};
 use tracing::{Instrument as _, Span};
 
 use crate::body::RequestBody;
@@ -41,7 +41,7 @@ use crate::{head, problem, traces, upgrade};
 /// Everything that a request passes, as it was set up; a reload makes another one.
 pub(crate) struct Stack {
     layer: IdempotencyLayer,
-    calls: Calls,
+    calls: Arc<Calls>,
     clock: fn() -> SystemTime,
     unprotected: Unprotected,
 }
@@ -49,23 +49,26 @@ pub(crate) struct Stack {
 /// What an upstream answers with, or somebody else in its place.
 type Answer = Response<Either<AnswerBody, Full<Bytes>>>;
 
-/// The upstream in the handler's place.
-#[derive(Clone)]
+/// How upstreams are called.
 pub(crate) struct Calls {
     pub(crate) upstreams: Arc<Upstreams>,
-    pub(crate) forwarding: Arc<Forwarding>,
+    pub(crate) forwarding: Forwarding,
     pub(crate) operations: Arc<Operations>,
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) metrics: Option<Arc<Metrics>>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
 
+/// The upstreams in the handler's place.
+#[derive(Clone)]
+struct Handler(Arc<Calls>);
+
 impl Stack {
     pub(crate) fn new(layer: IdempotencyLayer, calls: Calls, clock: fn() -> SystemTime) -> Self {
-        Self { layer, calls, clock, unprotected: Unprotected::default() }
+        Self { layer, calls: Arc::new(calls), clock, unprotected: Unprotected::default() }
     }
 
-    pub(crate) fn calls(&self) -> &Calls {
+    pub(crate) fn calls(&self) -> &Arc<Calls> {
         &self.calls
     }
 
@@ -75,6 +78,8 @@ impl Stack {
     }
 
     /// Answers a request, in a span of its own if somebody collects them.
+    ///
+    /// What few requests need is boxed: the room for it would be moved about with every one of them.
     pub(crate) async fn answer(
         &self,
         request: Request<Incoming>,
@@ -82,7 +87,7 @@ impl Stack {
     ) -> Result<Response<ResponseBody>, Infallible> {
         let mut response = if let Some(tracer) = &self.calls.tracer {
             let span = traces::request(&**tracer, request.method(), request.headers());
-            let response = self.pass(request, peer).instrument(span.clone()).await?;
+            let response = Box::pin(self.pass(request, peer)).instrument(span.clone()).await?;
             traces::answered(&**tracer, &span, &response);
             response
         } else {
@@ -118,7 +123,7 @@ impl Stack {
                 return Ok(closing(problem::answer(StatusCode::BAD_REQUEST, detail), &parts));
             }
             let request = Request::from_parts(parts, body);
-            let response = upgrade::pass(request, &self.calls).await;
+            let response = Box::pin(upgrade::pass(request, &self.calls)).await;
             metrics.inspect(|metrics| metrics.passed(response.status()));
             return Ok(response);
         }
@@ -135,8 +140,8 @@ impl Stack {
         }
         let idle_for_max = self.calls.upstreams.calling().idle_for_max;
         let body = RequestBody::streamed(body, idle_for_max);
-        let service = self.layer.layer(self.calls.clone());
-        match service.oneshot(Request::from_parts(parts, body)).await {
+        let mut service = self.layer.layer(Handler(Arc::clone(&self.calls)));
+        match service.call(Request::from_parts(parts, body)).await {
             Ok(response) => Ok(response),
             // Only a call that passed through ends here: the layer answers for the others.
             Err(error) => {
@@ -148,7 +153,7 @@ impl Stack {
     }
 }
 
-impl Service<Request<RequestBody>> for Calls {
+impl Service<Request<RequestBody>> for Handler {
     type Response = Answer;
     type Error = CallError;
     type Future = BoxFuture<'static, Result<Self::Response, CallError>>;
@@ -157,18 +162,19 @@ impl Service<Request<RequestBody>> for Calls {
         Poll::Ready(Ok(()))
     }
 
+    /// What can be done at once is done before the future is made, which then is small.
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let calls = self.clone();
+        let calls = Arc::clone(&self.0);
+        let (mut parts, body) = request.into_parts();
+        forward::request(&mut parts, &calls.forwarding, &calls.tenants);
+        let attempt = parts.extensions.remove::<Attempt>();
+        let operation = parts.extensions.remove::<Operation>();
+        let mark = calls.tracer.as_ref().filter(|_| attempt.is_some());
+        let mark = mark.and_then(|tracer| tracer.traceparent(&Span::current()));
+        let span = traces::call(calls.tracer.as_ref(), &parts.method, &mut parts.headers);
+        let request = Box::new(Request::from_parts(parts, body));
         Box::pin(async move {
-            let (mut parts, body) = request.into_parts();
-            forward::request(&mut parts, &calls.forwarding, &calls.tenants);
-            let attempt = parts.extensions.remove::<Attempt>();
-            let operation = parts.extensions.remove::<Operation>();
-            let mark = calls.tracer.as_ref().filter(|_| attempt.is_some());
-            let mark = mark.and_then(|tracer| tracer.traceparent(&Span::current()));
-            let span = traces::call(calls.tracer.as_ref(), &parts.method, &mut parts.headers);
-            let calling = calls.upstreams.call(Request::from_parts(parts, body));
-            let called = calling.instrument(span.clone()).await;
+            let called = calls.upstreams.call(request).instrument(span.clone()).await;
             traces::called(&span, called.as_ref().ok().map(Response::status));
             let called = called.and_then(|response| match response.status() {
                 StatusCode::SWITCHING_PROTOCOLS => {
@@ -188,7 +194,7 @@ impl Service<Request<RequestBody>> for Calls {
                     Ok(problem::not_sent().map(whole))
                 }
                 (Err(lost @ CallError::Lost(_)), Some(attempt)) => {
-                    calls.ask_about(&attempt, operation.as_ref()).await.ok_or(lost)
+                    Box::pin(calls.ask_about(&attempt, operation.as_ref())).await.ok_or(lost)
                 }
                 (Err(error), None) => Err(error),
             };

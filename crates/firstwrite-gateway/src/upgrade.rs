@@ -24,7 +24,8 @@ pub(crate) async fn pass(mut request: Request<Incoming>, calls: &Calls) -> Respo
         parts.headers.insert(UPGRADE, wanted);
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     }
-    let called = upstreams.call(Request::from_parts(parts, RequestBody::empty())).await;
+    let request = Box::new(Request::from_parts(parts, RequestBody::empty()));
+    let called = upstreams.call(request).await;
     let mut response = match called {
         Ok(response) => response,
         Err(CallError::NotSent(error)) => {

@@ -124,7 +124,7 @@ impl Upstreams {
     /// Makes a call, once.
     pub(crate) async fn call(
         &self,
-        mut request: Request<RequestBody>,
+        mut request: Box<Request<RequestBody>>,
     ) -> Result<Response<AnswerBody>, CallError> {
         let mut causes = None;
         // Each server once, the healthy ones first; only what was not sent goes to another.
@@ -136,7 +136,7 @@ impl Upstreams {
                     server.health.failed();
                     causes = Some(cause);
                     match given_back {
-                        Some(given_back) => request = *given_back,
+                        Some(given_back) => request = given_back,
                         None => break,
                     }
                 }
@@ -184,46 +184,59 @@ impl Server {
 
     async fn call(
         self: &Arc<Self>,
-        mut request: Request<RequestBody>,
+        mut request: Box<Request<RequestBody>>,
         calling: &Calling,
     ) -> Result<Response<AnswerBody>, Failed> {
-        for _ in 0..KEPT_TRIED_MAX {
-            let Some(mut sender) = self.pool.take() else { break };
-            if !sender.is_ready_now().await {
-                continue;
-            }
+        let mut kept_tried = 0;
+        loop {
+            let kept = if kept_tried < KEPT_TRIED_MAX { self.kept().await } else { None };
+            let is_kept = kept.is_some();
+            let sender = match kept {
+                Some(sender) => sender,
+                // Boxed: most calls connect nowhere, and the room for it would be moved with each.
+                None => match Box::pin(self.connect(calling)).await {
+                    Ok(sender) => sender,
+                    Err(cause) => return Err(Failed::NotSent(cause, Some(request))),
+                },
+            };
             match self.send(sender, request, calling).await {
                 // It was closed meanwhile.
-                Err(Failed::NotSent(_, Some(given_back))) => request = *given_back,
+                Err(Failed::NotSent(_, Some(given_back))) if is_kept => {
+                    request = given_back;
+                    kept_tried += 1;
+                }
                 ended => return ended,
             }
         }
-        let sender = match timeout(calling.connect_within, self.connector.connect()).await {
-            Ok(Ok(sender)) => sender,
-            Ok(Err(cause)) => return Err(Failed::NotSent(cause, Some(Box::new(request)))),
-            Err(elapsed) => return Err(Failed::NotSent(elapsed.into(), Some(Box::new(request)))),
-        };
-        self.send(sender, request, calling).await
+    }
+
+    /// A connection that waits for a call and can take one.
+    async fn kept(&self) -> Option<Sender> {
+        loop {
+            let mut sender = self.pool.take()?;
+            if sender.is_ready_now().await {
+                return Some(sender);
+            }
+        }
+    }
+
+    async fn connect(&self, calling: &Calling) -> Result<Sender, BoxError> {
+        timeout(calling.connect_within, self.connector.connect()).await?
     }
 
     async fn send(
         self: &Arc<Self>,
         mut sender: Sender,
-        request: Request<RequestBody>,
+        request: Box<Request<RequestBody>>,
         calling: &Calling,
     ) -> Result<Response<AnswerBody>, Failed> {
-        if let Err(cause) = sender.ready().await {
-            return Err(Failed::NotSent(cause.into(), Some(Box::new(request))));
-        }
-        match timeout(calling.answer_within, sender.send(request)).await {
+        match timeout(calling.answer_within, sender.send(*request)).await {
             Ok(Ok(response)) => {
                 self.health.answered();
                 Ok(AnswerBody::wrap(response, sender, self, calling.idle_for_max))
             }
-            Ok(Err((cause, Some(given_back)))) => {
-                Err(Failed::NotSent(cause.into(), Some(Box::new(given_back))))
-            }
             Ok(Err((cause, None))) => Err(Failed::Lost(cause.into())),
+            Ok(Err((cause, unsent))) => Err(Failed::NotSent(cause.into(), unsent)),
             Err(elapsed) => Err(Failed::Lost(elapsed.into())),
         }
     }

@@ -264,7 +264,7 @@ impl Attempt {
     /// that call a provider themselves, where two tenants may share an account, and what a
     /// [reconciliation](crate::reconcile) knows their calls by.
     pub fn wire_key(&self, step: &str) -> Result<String, MessageError> {
-        wire_key_of(self.tenant(), self.key(), step)
+        wire_key_of(self.record_id(), self.key(), step)
     }
 
     /// What every write of this attempt carries, in [`Mode::Reserved`]; an external system that

@@ -1,6 +1,6 @@
 //! Wire keys: what a destination knows a message by, or the call of a handler.
 
-use crate::{Key, Message, MessageError, RecordId, Tenant};
+use crate::{Key, Message, MessageError, RecordId};
 
 /// What most destinations take as a key; our own limit for clients, too.
 const WIRE_KEY_BYTES_MAX: usize = 255;
@@ -23,12 +23,13 @@ pub fn wire_key(derived_key: &str, record: RecordId) -> String {
 
 /// The [wire key](wire_key) of one step of a request, for handlers that call a destination themselves
 /// instead of writing a message: with it, the destination recognises a repetition, and a reconciliation
-/// finds what the handler did although nobody knows how the handler ended.
-pub fn wire_key_of(tenant: &Tenant, key: &Key, step: &str) -> Result<String, MessageError> {
+/// finds what the handler did although nobody knows how the handler ended. `record` is the one that
+/// stands under `key`.
+pub fn wire_key_of(record: RecordId, key: &Key, step: &str) -> Result<String, MessageError> {
     if !Message::is_name(step) {
         return Err(MessageError::step());
     }
-    Ok(wire_key(&format!("{}:{step}", key.as_str()), RecordId::of(tenant, key)))
+    Ok(wire_key(&format!("{}:{step}", key.as_str()), record))
 }
 
 /// Whether `text` has the form of a wire key. What has not, nobody here asked for.
@@ -48,13 +49,16 @@ fn is_hexadecimal(text: &str, length: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tenant;
 
     fn of(key: &str, step: &str) -> Result<String, MessageError> {
-        wire_key_of(&Tenant::new("acme").unwrap(), &Key::new(key).unwrap(), step)
+        let key = Key::new(key).unwrap();
+        wire_key_of(RecordId::of(&Tenant::new("acme").unwrap(), &key), &key, step)
     }
 
     fn wire(tenant: &str, key: &str, step: &str) -> String {
-        wire_key_of(&Tenant::new(tenant).unwrap(), &Key::new(key).unwrap(), step).unwrap()
+        let (tenant, key) = (Tenant::new(tenant).unwrap(), Key::new(key).unwrap());
+        wire_key_of(RecordId::of(&tenant, &key), &key, step).unwrap()
     }
 
     #[test]

@@ -12,7 +12,7 @@ fn forwarded(headers: &[(&'static str, &str)]) -> HeaderMap {
         request.headers_mut().append(*name, HeaderValue::from_str(value).unwrap());
     }
     let address = "192.0.2.7".parse().unwrap();
-    request.extensions_mut().insert(Peer { address, is_secure: true, certificate: None });
+    request.extensions_mut().insert(Peer::new(address, true, None));
     let (mut parts, ()) = request.into_parts();
     let source = Source::Header(HeaderSettings {
         tenant: "x-tenant".to_owned(),

@@ -133,11 +133,7 @@ mod tests {
     ) -> Result<Option<Identity>, Reason> {
         let namespace = "tls:".to_owned();
         let source = Certificates::new(&CertificateSettings { tenant, principal, namespace });
-        let peer = Peer {
-            address: Ipv4Addr::LOCALHOST.into(),
-            is_secure: true,
-            certificate: Some(der.into()),
-        };
+        let peer = Peer::new(Ipv4Addr::LOCALHOST.into(), true, Some(der.into()));
         source.identify(Some(&peer))
     }
 

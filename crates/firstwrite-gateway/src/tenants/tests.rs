@@ -95,7 +95,7 @@ fn peer(address: &str, common_name: Option<&str>) -> Peer {
         params.distinguished_name.push(DnType::CommonName, name);
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec().into()
     });
-    Peer { address: address.parse().unwrap(), is_secure: true, certificate }
+    Peer::new(address.parse().unwrap(), true, certificate)
 }
 
 fn ask(tenants: &Tenants, request: &Parts) -> Result<String, Refusal> {

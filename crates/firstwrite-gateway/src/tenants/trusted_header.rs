@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn peer(address: &str) -> Peer {
-        Peer { address: address.parse().unwrap(), is_secure: false, certificate: None }
+        Peer::new(address.parse().unwrap(), false, None)
     }
 
     fn check(peer: Option<&Peer>, sent: &[(&str, &str)], expected: Result<Option<&str>, Reason>) {

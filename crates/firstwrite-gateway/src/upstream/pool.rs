@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -28,8 +28,7 @@ pub(super) enum Sender {
 /// connection would have to be woken for every step, most of the time on another thread.
 pub(super) struct Line {
     sender: http1::SendRequest<RequestBody>,
-    /// Until it has ended.
-    moving: Option<BoxFuture<'static, Result<(), hyper::Error>>>,
+    moving: Option<Moving>,
 }
 
 /// The connections that nobody uses at the moment, the last used at the end.
@@ -44,8 +43,20 @@ struct Kept {
     since: Instant,
 }
 
+/// A request on its way, and its answer.
+pub(super) struct Sending<'a> {
+    answer: BoxFuture<'static, Result<Response<Incoming>, Refused>>,
+    moving: Option<&'a mut Option<Moving>>,
+}
+
+/// What hyper says of a request that was not answered.
+type Refused = TrySendError<Request<RequestBody>>;
+
+/// A connection at work, until it has ended.
+type Moving = BoxFuture<'static, Result<(), hyper::Error>>;
+
 /// What a send that failed gives back: the request, if nothing of it was sent.
-pub(super) type Unsent = (hyper::Error, Option<Request<RequestBody>>);
+pub(super) type Unsent = (hyper::Error, Option<Box<Request<RequestBody>>>);
 
 impl Sender {
     pub(super) async fn ready(&mut self) -> Result<(), hyper::Error> {
@@ -55,18 +66,17 @@ impl Sender {
         }
     }
 
-    pub(super) async fn send(
-        &mut self,
-        request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Unsent> {
-        let sent = match self {
-            Self::Http1(line) => line.send(request).await,
-            Self::Http2(sender) => sender.try_send_request(request).await,
-        };
-        sent.map_err(|mut error| {
-            let unsent = error.take_message();
-            (error.into_error(), unsent)
-        })
+    /// Sends a request, and waits for its answer while moving the connection along.
+    pub(super) fn send(&mut self, request: Request<RequestBody>) -> Sending<'_> {
+        match self {
+            Self::Http1(line) => Sending {
+                answer: Box::pin(line.sender.try_send_request(request)),
+                moving: Some(&mut line.moving),
+            },
+            Self::Http2(sender) => {
+                Sending { answer: Box::pin(sender.try_send_request(request)), moving: None }
+            }
+        }
     }
 
     /// Whether a kept one can take a call at once. One whose last request is still being sent, because its
@@ -106,10 +116,7 @@ impl Sender {
 }
 
 impl Line {
-    pub(super) fn new(
-        sender: http1::SendRequest<RequestBody>,
-        moving: BoxFuture<'static, Result<(), hyper::Error>>,
-    ) -> Self {
+    pub(super) fn new(sender: http1::SendRequest<RequestBody>, moving: Moving) -> Self {
         Self { sender, moving: Some(moving) }
     }
 
@@ -123,29 +130,27 @@ impl Line {
         .await
     }
 
-    async fn send(
-        &mut self,
-        request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<RequestBody>>> {
-        let mut sending = pin!(self.sender.try_send_request(request));
-        let moving = &mut self.moving;
-        poll_fn(|context| {
-            advance(moving, context);
-            sending.as_mut().poll(context)
-        })
-        .await
-    }
-
     fn advance(&mut self, context: &mut Context<'_>) {
         advance(&mut self.moving, context);
     }
 }
 
+impl Future for Sending<'_> {
+    type Output = Result<Response<Incoming>, Unsent>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(moving) = &mut self.moving {
+            advance(moving, context);
+        }
+        self.answer.as_mut().poll(context).map_err(|mut error| {
+            let unsent = error.take_message().map(Box::new);
+            (error.into_error(), unsent)
+        })
+    }
+}
+
 /// How a connection ended is told to whoever waits for an answer on it.
-fn advance(
-    moving: &mut Option<BoxFuture<'static, Result<(), hyper::Error>>>,
-    context: &mut Context<'_>,
-) {
+fn advance(moving: &mut Option<Moving>, context: &mut Context<'_>) {
     if let Some(connection) = moving
         && let Poll::Ready(ended) = connection.as_mut().poll(context)
     {
