@@ -138,7 +138,8 @@ pub(crate) fn bench(workspace: &Workspace, mut args: Args) -> anyhow::Result<()>
         }
         Server::PostgresAndNginx => {
             packages::ensure(&[packages::NGINX])?;
-            command.arg("--").args(args.rest());
+            // Beside a program that was built for service, one that was, too.
+            command.args(["--profile", "dist", "--"]).args(args.rest());
             on_postgres(workspace, &mut command)
         }
     }

@@ -9,6 +9,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("crates/firstwrite-server/src/demo", "the demo is an application with its own business rows"),
     ("crates/firstwrite/tests/", "the tests play an application with its own business rows"),
     ("crates/firstwrite/benches/", "the benches play an application with its own business rows"),
+    ("crates/firstwrite-gateway/benches/", "the bench plays the store that one writes by hand"),
     ("crates/firstwrite/examples/", "an example is an application with its own business rows"),
     ("examples/", "an example is an application with its own business rows"),
     ("xtask/src/postgres/", "a task asks a server about its replication, and about no table"),

@@ -20,7 +20,6 @@ pub(crate) struct Slice {
     pub(crate) cpu_micros: f64,
 }
 
-const CONNECTIONS: usize = 64;
 const WARM_UP: Duration = Duration::from_millis(500);
 const BODY: &str = r#"{"amount":4990,"currency":"EUR"}"#;
 
@@ -29,7 +28,7 @@ pub(crate) async fn run(proxy: &Proxy, variant: Variant, seconds: f64) -> Result
     let answered = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
     let mut connections = Vec::new();
-    for number in 0..CONNECTIONS {
+    for number in 0..variant.connections() {
         let stream = TcpStream::connect(&proxy.address).await?;
         stream.set_nodelay(true)?;
         let (answered, stop) = (Arc::clone(&answered), Arc::clone(&stop));
@@ -66,7 +65,7 @@ async fn send(
         }
         let (method, key) = match variant {
             Variant::Direct | Variant::Nginx | Variant::PassThrough => ("PUT", String::new()),
-            Variant::FreshSqlite | Variant::FreshPostgres => {
+            Variant::FreshSqlite | Variant::FreshPostgres(_) | Variant::Naive(_) => {
                 ("POST", format!("idempotency-key: {connection:08x}-{number:016x}\r\n"))
             }
             Variant::ReplaySqlite => ("POST", format!("idempotency-key: {connection:08x}\r\n")),

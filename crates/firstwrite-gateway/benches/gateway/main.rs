@@ -5,12 +5,14 @@
 //! ```
 //!
 //! Upstream, proxies and load generator are processes of their own; a proxy's CPU time is what the kernel's
-//! scheduler says of its threads. 64 keep-alive connections over loopback send small POSTs. Rounds are
+//! scheduler says of its threads. 64 keep-alive connections over loopback (256 where it says so) send small
+//! requests. On PostgreSQL the same gateway also runs over a store as one writes it by hand. Rounds are
 //! interleaved, and every second one runs in reverse, so that a drift of the machine meets all alike.
 
 #![expect(clippy::print_stdout, reason = "a bench shows what it found")]
 
 mod load;
+mod naive;
 mod processes;
 
 use firstwrite_core::BoxError;
@@ -32,8 +34,10 @@ enum Variant {
     FreshSqlite,
     /// Each connection under one key, in SQLite.
     ReplaySqlite,
-    /// Each request under a new key, in PostgreSQL.
-    FreshPostgres,
+    /// Each request under a new key, in PostgreSQL, from so many connections.
+    FreshPostgres(usize),
+    /// The same over a store that commits each statement alone.
+    Naive(usize),
 }
 
 /// One ratio that there is a goal for.
@@ -43,19 +47,24 @@ struct Goal {
     at_least: f64,
 }
 
-const ALL: [Variant; 6] = [
+const ALL: [Variant; 9] = [
     Variant::Direct,
     Variant::Nginx,
     Variant::PassThrough,
     Variant::FreshSqlite,
     Variant::ReplaySqlite,
-    Variant::FreshPostgres,
+    Variant::FreshPostgres(64),
+    Variant::Naive(64),
+    Variant::FreshPostgres(256),
+    Variant::Naive(256),
 ];
 
-const GOALS: [Goal; 3] = [
+const GOALS: [Goal; 5] = [
     Goal { of: Variant::PassThrough, to: Variant::Nginx, at_least: 0.90 },
     Goal { of: Variant::FreshSqlite, to: Variant::Nginx, at_least: 0.40 },
     Goal { of: Variant::ReplaySqlite, to: Variant::PassThrough, at_least: 0.80 },
+    Goal { of: Variant::FreshPostgres(64), to: Variant::Naive(64), at_least: 2.0 },
+    Goal { of: Variant::FreshPostgres(256), to: Variant::Naive(256), at_least: 4.0 },
 ];
 
 fn main() -> Result<(), BoxError> {
@@ -148,6 +157,17 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 impl Variant {
+    fn connections(self) -> usize {
+        match self {
+            Self::FreshPostgres(connections) | Self::Naive(connections) => connections,
+            Self::Direct
+            | Self::Nginx
+            | Self::PassThrough
+            | Self::FreshSqlite
+            | Self::ReplaySqlite => 64,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -155,14 +175,19 @@ impl Variant {
             Self::PassThrough => "passed through",
             Self::FreshSqlite => "new key, SQLite",
             Self::ReplaySqlite => "replay, SQLite",
-            Self::FreshPostgres => "new key, PostgreSQL",
+            Self::FreshPostgres(64) => "new key, PostgreSQL",
+            Self::FreshPostgres(_) => "new key, PostgreSQL, 256",
+            Self::Naive(64) => "new key, by hand",
+            Self::Naive(_) => "new key, by hand, 256",
         }
     }
 
     fn can_be_had(self) -> bool {
         match self {
             Self::Nginx => processes::nginx().is_some(),
-            Self::FreshPostgres => std::env::var("FIRSTWRITE_TEST_POSTGRES").is_ok(),
+            Self::FreshPostgres(_) | Self::Naive(_) => {
+                std::env::var("FIRSTWRITE_TEST_POSTGRES").is_ok()
+            }
             Self::Direct | Self::PassThrough | Self::FreshSqlite | Self::ReplaySqlite => true,
         }
     }

@@ -14,6 +14,7 @@ use firstwrite_gateway::tenants::{Settings, Tenants};
 use firstwrite_gateway::{
     Calling, Care, Forwarding, Gateway, Listening, Operations, Rules, Target,
 };
+use firstwrite_store::PostgresOptions;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -24,6 +25,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 
 use crate::Variant;
+use crate::naive::Naive;
 
 /// The API behind the proxies.
 pub(crate) struct Upstream {
@@ -65,9 +67,11 @@ impl Proxy {
                 let (process, address) = itself(&["--serve-gateway", &upstream.address, &store])?;
                 (Some(process), address)
             }
-            Variant::FreshPostgres => {
+            Variant::FreshPostgres(_) | Variant::Naive(_) => {
                 let store = std::env::var("FIRSTWRITE_TEST_POSTGRES")?;
-                let (process, address) = itself(&["--serve-gateway", &upstream.address, &store])?;
+                let by = if let Variant::Naive(_) = variant { "by hand" } else { "batched" };
+                let (process, address) =
+                    itself(&["--serve-gateway", &upstream.address, &store, by])?;
                 (Some(process), address)
             }
         };
@@ -150,7 +154,16 @@ pub(crate) fn serve(role: &str, arguments: &[String]) -> Result<(), BoxError> {
     runtime.block_on(async {
         match (role, arguments) {
             ("--serve-upstream", _) => serve_upstream().await,
-            ("--serve-gateway", [upstream, store]) => serve_gateway(upstream, store).await,
+            ("--serve-gateway", [upstream, store]) => {
+                serve_gateway(upstream, open(store).await?).await
+            }
+            ("--serve-gateway", [upstream, store, by]) if by == "by hand" => {
+                serve_gateway(upstream, Arc::new(Naive::connect(store).await?)).await
+            }
+            ("--serve-gateway", [upstream, store, _]) => {
+                firstwrite_store::migrate(store, PostgresOptions::default()).await?;
+                serve_gateway(upstream, open(store).await?).await
+            }
             _ => Err("there is no such role".into()),
         }
     })
@@ -182,12 +195,11 @@ async fn made(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infal
     Ok(response)
 }
 
-async fn serve_gateway(upstream: &str, store: &str) -> Result<(), BoxError> {
-    if store.starts_with("postgres") {
-        firstwrite_store::migrate(store, firstwrite_store::PostgresOptions::default()).await?;
-    }
-    let store: Arc<dyn Store> =
-        firstwrite_store::open(store, firstwrite_store::Access::Write).await?;
+async fn open(address: &str) -> Result<Arc<dyn Store>, BoxError> {
+    Ok(firstwrite_store::open(address, firstwrite_store::Access::Write).await?)
+}
+
+async fn serve_gateway(upstream: &str, store: Arc<dyn Store>) -> Result<(), BoxError> {
     let rules = Rules {
         upstreams: vec![Target::new(&format!("http://{upstream}"))?],
         calling: Calling::default(),
