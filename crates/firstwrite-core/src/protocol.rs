@@ -279,7 +279,14 @@ pub async fn complete(
 ///
 /// Removing twice is harmless, so a lost acknowledgement needs no reading back.
 pub async fn release(store: &dyn Store, reservation: Reservation) -> Result<(), StoreError> {
-    finish(store, &reservation, &Change::Remove).await.map(drop)
+    withdraw(store, reservation.id, reservation.fence).await
+}
+
+/// Frees a key whose reservation nobody has in hand: whether it was written was never said, or a release
+/// failed. Nothing that counts was run under `fence`, and nothing may ever be. Where another fence stands,
+/// nothing changes.
+pub async fn withdraw(store: &dyn Store, id: RecordId, fence: Fence) -> Result<(), StoreError> {
+    finish(store, id, fence, &Change::Remove).await.map(drop)
 }
 
 /// Says that the attempt ended and nobody knows how; only proof settles the record now.
@@ -287,7 +294,8 @@ pub async fn mark_uncertain(
     store: &dyn Store,
     reservation: Reservation,
 ) -> Result<Marked, StoreError> {
-    Ok(match finish(store, &reservation, &Change::MarkUncertain).await? {
+    let (id, fence) = (reservation.id, reservation.fence);
+    Ok(match finish(store, id, fence, &Change::MarkUncertain).await? {
         Swapped::Done(_) => Marked::Uncertain,
         // Our own mark, whose acknowledgement was lost.
         Swapped::Moved(Some(found))
@@ -442,7 +450,10 @@ fn draft(request: &Request, policy: &Policy, fence: Fence, state: DraftState) ->
 /// Lets a step whose acknowledgement was lost be done once more under the same fence, where it
 /// either takes effect or meets its own earlier write.
 fn once_more(error: StoreError, lost_acknowledgement: &mut bool) -> Result<(), StoreError> {
-    if error.certainty() == Certainty::Definite || *lost_acknowledgement {
+    if *lost_acknowledgement {
+        return Err(error.after_lost_acknowledgement());
+    }
+    if error.certainty() == Certainty::Definite {
         return Err(error);
     }
     *lost_acknowledgement = true;
@@ -451,13 +462,13 @@ fn once_more(error: StoreError, lost_acknowledgement: &mut bool) -> Result<(), S
 
 async fn finish(
     store: &dyn Store,
-    reservation: &Reservation,
+    id: RecordId,
+    fence: Fence,
     change: &Change,
 ) -> Result<Swapped, StoreError> {
     let mut lost_acknowledgement = false;
     loop {
-        let guard = Guard::Owner(reservation.fence);
-        match store.swap(reservation.id, guard, change.clone(), None).await {
+        match store.swap(id, Guard::Owner(fence), change.clone(), None).await {
             Ok(swapped) => return Ok(swapped),
             Err(error) => once_more(error, &mut lost_acknowledgement)?,
         }

@@ -367,6 +367,13 @@ impl StoreError {
         self
     }
 
+    /// The same trouble, met when the step was repeated because its first acknowledgement was lost: the first may
+    /// have taken effect.
+    #[must_use]
+    pub fn after_lost_acknowledgement(self) -> Self {
+        Self { certainty: Certainty::Indeterminate, ..self }
+    }
+
     /// What kind of trouble it is.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Completed, Marked, Renewed, Reservation, Reserved};
 use firstwrite_core::{
-    Fence, Found, OnLostAnswer, Outcome, Rejection, State, Store, Verdict, judge,
+    Certainty, Fence, Found, OnLostAnswer, Outcome, RecordId, Rejection, State, Store, Verdict,
+    judge,
 };
 use http::{Response, StatusCode};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
@@ -31,6 +32,15 @@ struct Held<'a> {
 /// What goes to the caller, and what to whoever follows.
 type Concluded = (Response<ResponseBody>, Ended);
 
+/// A reservation under which nothing was run, and which may stand all the same: the store failed when it was to
+/// be written, or freed.
+struct Left {
+    id: RecordId,
+    fence: Fence,
+    /// Until when anybody would wait for it.
+    until: Instant,
+}
+
 /// A store that failed once may be back in a moment…
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// … or is asked once a second for as long as the lease holds.
@@ -46,8 +56,10 @@ pub(crate) async fn attempt(
 ) {
     let (store, request, policy) = (&*shared.store, &exchange.request, &exchange.policy);
     let asked_at = Instant::now();
-    let reserved = protocol::reserve(store, request, policy, fastrand::u64(..)).await;
+    let nonce = fastrand::u64(..);
+    let reserved = protocol::reserve(store, request, policy, nonce).await;
     shared.observer.reserved(asked_at.elapsed());
+    let mut left = None;
     let ended = match reserved {
         Ok(Reserved::Granted(reservation)) => {
             lead.owned();
@@ -58,19 +70,46 @@ pub(crate) async fn attempt(
             let mut held = Held { store, exchange, reservation, safe_until };
             let ran = held.while_renewing(attempt::run(call, policy)).await;
             firstwrite_core::crash_point!("handler-ended");
-            let (response, ended) = held.conclude(ran).await;
+            let ((response, ended), left) = held.conclude(ran).await;
             lead.end(ended);
             reply.answered(response);
+            if let Some(left) = left {
+                left.withdraw(store).await;
+            }
             return;
         }
         Ok(Reserved::Refused(verdict, found)) => Ended::stands(verdict, Some(&found)),
         Err(error) => {
             tracing::error!(%error, record_id = %request.id, "a key could not be reserved");
+            if error.certainty() == Certainty::Indeterminate {
+                let (id, fence) = (request.id, Fence::first(nonce));
+                left = Some(Left { id, fence, until: asked_at + policy.lease });
+            }
             Ended::StoreFailed(error.kind())
         }
     };
     lead.end(ended.clone());
     reply.refused(ended, call);
+    if let Some(left) = left {
+        left.withdraw(store).await;
+    }
+}
+
+impl Left {
+    /// Frees the key when the store is back, for as long as the lease blocks it: the caller was told to try again.
+    /// Goes on when the caller has its answer.
+    async fn withdraw(self, store: &dyn Store) {
+        let (record_id, mut pause) = (self.id, PAUSE_MIN);
+        while Instant::now() + pause < self.until {
+            sleep(pause).await;
+            match protocol::withdraw(store, self.id, self.fence).await {
+                Ok(()) => return,
+                Err(error) => tracing::debug!(%error, %record_id, "a key is still not free"),
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        tracing::error!(%record_id, "a key under which nothing was run is left to its lease");
+    }
 }
 
 impl Held<'_> {
@@ -105,9 +144,9 @@ impl Held<'_> {
         }
     }
 
-    async fn conclude(self, ran: Ran) -> Concluded {
+    async fn conclude(self, ran: Ran) -> (Concluded, Option<Left>) {
         let policy = &self.exchange.policy;
-        match ran {
+        let concluded = match ran {
             Ran::Kept(parts, body) => {
                 let outcome = attempt::outcome(parts.status, &parts.headers, body.clone(), policy);
                 let answer = Response::from_parts(parts, ResponseBody::whole(body));
@@ -117,18 +156,16 @@ impl Held<'_> {
                 let outcome = attempt::tombstone(answer.status(), answer.headers(), policy);
                 self.complete(outcome, answer).await
             }
-            Ran::NotKept(answer) => {
-                self.release().await;
-                (answer, Ended::Open)
-            }
+            Ran::NotKept(answer) => return ((answer, Ended::Open), self.release().await),
             Ran::Lost => match policy.on_lost_answer {
                 OnLostAnswer::Uncertain => self.mark_uncertain().await,
                 OnLostAnswer::Resend => {
-                    self.release().await;
-                    (respond::failed(StatusCode::BAD_GATEWAY), Ended::Open)
+                    let answer = respond::failed(StatusCode::BAD_GATEWAY);
+                    return ((answer, Ended::Open), self.release().await);
                 }
             },
-        }
+        };
+        (concluded, None)
     }
 
     /// Writes the outcome down; only then is it answered with.
@@ -162,11 +199,12 @@ impl Held<'_> {
         }
     }
 
-    async fn release(self) {
-        let record_id = self.reservation.id();
-        if let Err(error) = protocol::release(self.store, self.reservation).await {
-            tracing::error!(%error, %record_id, "a key could not be released; its lease will end it");
-        }
+    /// Frees the key; what is left of it if that failed.
+    async fn release(self) -> Option<Left> {
+        let (id, fence) = (self.reservation.id(), self.reservation.fence());
+        let error = protocol::release(self.store, self.reservation).await.err()?;
+        tracing::error!(%error, record_id = %id, "a key could not be freed; it is tried again");
+        Some(Left { id, fence, until: self.safe_until })
     }
 
     async fn mark_uncertain(self) -> Concluded {

@@ -225,6 +225,51 @@ async fn an_outcome_that_was_never_written_is_never_answered_with() {
     assert_eq!(world.runs(), 1);
 }
 
+/// Lets time pass until nothing stands under the key; none if something still does when the lease would end.
+async fn freed_after(world: &World, key: &str) -> Option<Duration> {
+    let mut waited = Duration::ZERO;
+    while state(world, key).await.is_some() {
+        if waited >= Policy::LEASE_DEFAULT {
+            return None;
+        }
+        let step = Duration::from_millis(10);
+        advance(step).await;
+        tokio::task::yield_now().await;
+        waited += step;
+    }
+    Some(waited)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_could_not_be_freed_is_freed_when_the_store_is_back() {
+    let world = World::new(Policy::default(), |run, _| async move {
+        Ok(answer(if run == 1 { 503 } else { 201 }, &format!("run {run}")))
+    });
+    world.store.fail("swap");
+    // The answer does not wait for it.
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "503 run 1");
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "409 in-progress");
+    world.store.recover();
+    assert!(freed_after(&world, "k").await.unwrap() < Duration::from_secs(2));
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "201 run 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_nobody_acknowledged_is_withdrawn() {
+    let world =
+        World::new(
+            Policy::default(),
+            |run, _| async move { Ok(answer(201, &format!("run {run}"))) },
+        );
+    // It is written, and neither the first word of that arrives nor the second.
+    world.store.lose_acknowledgement("insert");
+    world.store.lose_acknowledgement("insert");
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "503 store-unavailable");
+    assert_eq!((state(&world, "k").await, world.runs()), (Some(StateKind::Reserved), 0));
+    assert!(freed_after(&world, "k").await.unwrap() < Duration::from_secs(2));
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "201 run 1");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_handler_knows_its_attempt() {
     let world = World::new(Policy::default(), |_, request| async move {

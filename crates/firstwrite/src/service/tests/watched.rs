@@ -69,6 +69,16 @@ impl Watched {
     }
 }
 
+impl Watched {
+    /// Fails if the acknowledgement of a call that took effect is to be lost.
+    fn acknowledge(&self, method: &'static str) -> Result<(), StoreError> {
+        let mut mute = self.mute.lock().unwrap();
+        let Some(at) = mute.iter().position(|mute| *mute == method) else { return Ok(()) };
+        mute.remove(at);
+        Err(StoreError::indeterminate(StoreErrorKind::Unavailable, "a test"))
+    }
+}
+
 impl Store for Watched {
     fn capabilities(&self) -> Capabilities {
         self.memory.capabilities()
@@ -77,7 +87,8 @@ impl Store for Watched {
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(async move {
             self.call("insert").await?;
-            self.memory.insert(draft).await
+            let inserted = self.memory.insert(draft).await?;
+            self.acknowledge("insert").map(|()| inserted)
         })
     }
 
@@ -160,13 +171,6 @@ impl AsyncTransactionalStore for Watched {
     async fn conclude(&self, tx: HeldMemoryTx, write: Write) -> Result<Transacted<()>, StoreError> {
         self.call("conclude").await?;
         let concluded = self.memory.conclude(tx, write).await;
-        let mut mute = self.mute.lock().unwrap();
-        match mute.iter().position(|method| *method == "conclude") {
-            Some(at) => {
-                mute.remove(at);
-                Err(StoreError::indeterminate(StoreErrorKind::Unavailable, "a test"))
-            }
-            None => concluded,
-        }
+        self.acknowledge("conclude").and(concluded)
     }
 }
