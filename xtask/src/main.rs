@@ -16,6 +16,7 @@ mod clock;
 mod crash;
 mod demo;
 mod demo_check;
+mod examples;
 mod failover;
 mod forward;
 mod guard;
@@ -104,6 +105,13 @@ const TASKS: &[Task] = &[
         about: "the alert rules of deploy/prometheus, checked and tried by promtool",
         details: alerts::HELP,
         run: alerts::run,
+    },
+    Task {
+        name: "examples",
+        usage: "[--release]",
+        about: "the examples in Python behind a gateway: FastAPI, and the Stripe library",
+        details: examples::HELP,
+        run: examples::run,
     },
     Task {
         name: "sim",

@@ -15,7 +15,7 @@ use crate::packages::{self, C_COMPILER, CPP_COMPILER, CURL, MAKE, PSYCOPG};
 use crate::services::{self, Recipe, Services};
 use crate::steps::{Counts, Row, Steps};
 use crate::workspace::Workspace;
-use crate::{alerts, crash, demo_check, failover, forward, postgres, process, tidy};
+use crate::{alerts, crash, demo_check, examples, failover, forward, postgres, process, tidy};
 use suites::SuiteReader;
 
 pub(crate) const HELP: &str = "\
@@ -25,7 +25,8 @@ the simulator, the demo's own commands, crash runs on SQLite and PostgreSQL with
 and failovers to a standby. Nothing is left running, also after Ctrl-C.
 
   --full   more histories, more kills, release builds, a second PgBouncer that follows prepared
-           statements, the alert rules tried by promtool; for a release, not for every change
+           statements, the alert rules tried by promtool, the examples in Python; for a release, not for
+           every change
 
 The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,
 nothing was ignored, and something ran.";
@@ -41,6 +42,8 @@ struct Size {
     servers: &'static [&'static Recipe],
     /// Prometheus is large to install.
     tries_alerts: bool,
+    /// So are the packages that the examples in Python need.
+    runs_examples: bool,
 }
 
 const SHORT: Size = Size {
@@ -51,6 +54,7 @@ const SHORT: Size = Size {
     build: Build::Debug,
     servers: services::SUITES,
     tries_alerts: false,
+    runs_examples: false,
 };
 
 const FULL: Size = Size {
@@ -61,6 +65,7 @@ const FULL: Size = Size {
     build: Build::Release,
     servers: services::SUITES_FULL,
     tries_alerts: true,
+    runs_examples: true,
 };
 
 /// What the suites run besides servers: curl for the demo's commands, Python and psql for the examples.
@@ -115,6 +120,9 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
         [("demo check", Backend::Sqlite), ("demo check on PostgreSQL", Backend::Postgres)]
     {
         steps.check(name, || demo_check::check(workspace, size.build, backend, &guard));
+    }
+    if size.runs_examples {
+        steps.check("examples", || examples::check(workspace, size.build, &guard));
     }
     for (name, scene, kills) in [
         ("crash run", Scene::Sqlite, size.kills),

@@ -14,6 +14,8 @@ pub struct Proxy {
     port: u16,
     network: Arc<watch::Sender<Network>>,
     connected: Arc<AtomicUsize>,
+    cut: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
 }
 
 /// What becomes of bytes.
@@ -25,8 +27,18 @@ pub enum Network {
     AnswersLost,
     /// What is said to the server arrives; at an answer with this text in it the connection ends.
     CutAt(&'static str),
+    /// The same once: from then on they arrive.
+    CutOnceAt(&'static str),
     /// All connections end at once, as when the server was killed.
     Down,
+}
+
+/// What becomes of something that the server said.
+enum Answer {
+    Arrives,
+    IsLost,
+    /// And the connection with it.
+    Ends,
 }
 
 impl Proxy {
@@ -35,22 +47,28 @@ impl Proxy {
         let server = authority(url).to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let (network, seen) = watch::channel(Network::Up);
-        let connected = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&connected);
+        let network = Arc::new(watch::Sender::new(Network::Up));
+        let [connected, cut, open] = std::array::from_fn(|_| Arc::new(AtomicUsize::new(0)));
+        let proxy = Self { port, network, connected, cut, open };
+        let here = proxy.clone();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                count.fetch_add(1, Ordering::SeqCst);
-                if *seen.borrow() == Network::Down {
+                here.connected.fetch_add(1, Ordering::SeqCst);
+                if *here.network.borrow() == Network::Down {
                     continue;
                 }
                 // A server that is not there looks to the client as one that hangs up.
                 if let Ok(far) = TcpStream::connect(&server).await {
-                    tokio::spawn(carry(near, far, seen.clone()));
+                    let here = here.clone();
+                    here.open.fetch_add(1, Ordering::SeqCst);
+                    tokio::spawn(async move {
+                        here.carry(near, far).await;
+                        here.open.fetch_sub(1, Ordering::SeqCst);
+                    });
                 }
             }
         });
-        Ok(Self { port, network: Arc::new(network), connected })
+        Ok(proxy)
     }
 
     /// From now on.
@@ -63,9 +81,83 @@ impl Proxy {
         url.replacen(authority(url), &format!("127.0.0.1:{}", self.port), 1)
     }
 
+    /// How many connections ended because of what was said on them.
+    pub fn cut(&self) -> usize {
+        self.cut.load(Ordering::SeqCst)
+    }
+
+    /// How many connections there are. Whoever sets [`Network::Down`] and then something else waits for none in
+    /// between: a state that nobody has seen has no effect.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
     /// How often somebody connected.
     pub fn connected(&self) -> usize {
         self.connected.load(Ordering::SeqCst)
+    }
+
+    async fn carry(&self, mut near: TcpStream, mut far: TcpStream) {
+        let mut network = self.network.subscribe();
+        let (mut asked, mut answered) = (vec![0; 65_536], vec![0; 65_536]);
+        loop {
+            if *network.borrow_and_update() == Network::Down {
+                return;
+            }
+            tokio::select! {
+                changed = network.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+                read = near.read(&mut asked) => {
+                    let Ok(count @ 1..) = read else { return };
+                    if far.write_all(&asked[..count]).await.is_err() {
+                        return;
+                    }
+                }
+                read = far.read(&mut answered) => {
+                    let Ok(count @ 1..) = read else { return };
+                    let answer = &answered[..count];
+                    match self.becomes_of(answer) {
+                        Answer::Arrives => {}
+                        Answer::IsLost => continue,
+                        Answer::Ends => return,
+                    }
+                    if near.write_all(answer).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn becomes_of(&self, answer: &[u8]) -> Answer {
+        let says = |text: &str| String::from_utf8_lossy(answer).contains(text);
+        let now = *self.network.borrow();
+        match now {
+            Network::Down => Answer::Ends,
+            Network::AnswersLost => Answer::IsLost,
+            Network::CutAt(text) if says(text) => {
+                self.cut.fetch_add(1, Ordering::SeqCst);
+                Answer::Ends
+            }
+            Network::CutOnceAt(text) if says(text) => {
+                // Of two connections at the same moment, one is cut.
+                let is_first = self.network.send_if_modified(|network| {
+                    *network == now && {
+                        *network = Network::Up;
+                        true
+                    }
+                });
+                if !is_first {
+                    return Answer::Arrives;
+                }
+                self.cut.fetch_add(1, Ordering::SeqCst);
+                Answer::Ends
+            }
+            Network::Up | Network::CutAt(_) | Network::CutOnceAt(_) => Answer::Arrives,
+        }
     }
 }
 
@@ -74,41 +166,6 @@ fn authority(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let before_path = rest.split('/').next().unwrap_or(rest);
     before_path.rsplit('@').next().unwrap_or(before_path)
-}
-
-async fn carry(mut near: TcpStream, mut far: TcpStream, mut network: watch::Receiver<Network>) {
-    let (mut asked, mut answered) = (vec![0; 65_536], vec![0; 65_536]);
-    loop {
-        if *network.borrow_and_update() == Network::Down {
-            return;
-        }
-        tokio::select! {
-            changed = network.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
-            read = near.read(&mut asked) => {
-                let Ok(count @ 1..) = read else { return };
-                if far.write_all(&asked[..count]).await.is_err() {
-                    return;
-                }
-            }
-            read = far.read(&mut answered) => {
-                let Ok(count @ 1..) = read else { return };
-                let (now, answer) = (*network.borrow(), &answered[..count]);
-                match now {
-                    Network::Down => return,
-                    Network::AnswersLost => continue,
-                    Network::CutAt(text) if String::from_utf8_lossy(answer).contains(text) => return,
-                    Network::Up | Network::CutAt(_) => {}
-                }
-                if near.write_all(answer).await.is_err() {
-                    return;
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Connections: reused, replaced, drained, and moved to other rules.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite_gateway::{Calling, Drained, Rules};
+use firstwrite::memory_store;
+use firstwrite_gateway::{Calling, Drained, Gateway, Listening, Rules};
 
 use crate::client::{Client, ask, post};
-use crate::gateway::{rules, start};
+use crate::gateway::{anywhere, rules, start};
 use crate::upstream::{Script, Upstream, answer};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -140,6 +142,28 @@ async fn other_rules_hold_from_the_next_request_on() {
     assert!(client.ask(&post("k", "{}")).await.is_replay());
     assert_eq!(client.ask(GET).await.status(), 201);
     assert_eq!((old.seen().len(), new.seen().len()), (1, 2));
+}
+
+#[tokio::test]
+async fn more_than_there_is_room_for_wait_to_be_accepted() {
+    let upstream = Upstream::start().await;
+    let listening = Listening { connections_max: 2, ..anywhere() };
+    let gateway = Gateway::start(Arc::new(memory_store()), &listening, rules(&[&upstream])).await;
+    let gateway = gateway.unwrap();
+    let mut inside =
+        [Client::connect(gateway.address()).await, Client::connect(gateway.address()).await];
+    for client in &mut inside {
+        assert_eq!(client.ask(GET).await.status(), 201);
+    }
+    let mut outside = Client::connect(gateway.address()).await;
+    outside.send(&post("k", "{}")).await;
+    // Those inside are served as before, and nobody hears of the one outside.
+    for client in &mut inside {
+        assert_eq!(client.ask(GET).await.status(), 201);
+    }
+    assert_eq!(upstream.seen().len(), 4);
+    drop(inside);
+    assert_eq!(outside.read().await.unwrap().status(), 201);
 }
 
 #[tokio::test]

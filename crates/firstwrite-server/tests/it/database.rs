@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::env;
 use std::hash::BuildHasher as _;
 
-use firstwrite_store::tokio_postgres::NoTls;
+use firstwrite_store::tokio_postgres::{Client, NoTls};
 
 /// Names the server, as `postgres://USER@HOST:PORT/DATABASE`.
 const ADDRESS: &str = "FIRSTWRITE_TEST_POSTGRES";
@@ -14,6 +14,12 @@ pub(crate) struct Database {
     server: String,
     name: String,
     pub(crate) url: String,
+}
+
+/// Something that is in the way of others for as long as it lives.
+pub(crate) struct Hindrance {
+    _client: Client,
+    _runtime: tokio::runtime::Runtime,
 }
 
 /// Runs each of these as a test of its own on every store that can be had; those after `postgres:`
@@ -72,6 +78,49 @@ impl Database {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Statements that write records wait, until this is dropped.
+    pub(crate) fn lock_records(&self) -> Hindrance {
+        Hindrance::new(&self.url, &["BEGIN", "LOCK TABLE firstwrite.records IN EXCLUSIVE MODE"])
+    }
+
+    /// Commits of new records wait, until this is dropped.
+    pub(crate) fn hold_up_commits(&self) -> Hindrance {
+        self.run(&[
+            "CREATE OR REPLACE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$",
+            "CREATE CONSTRAINT TRIGGER wait_here AFTER INSERT ON firstwrite.records \
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait_here()",
+        ]);
+        Hindrance::new(&self.url, &["DO $$ BEGIN PERFORM pg_advisory_lock(7); END $$"])
+    }
+
+    /// Waits until somebody waits for a lock, and ends that backend.
+    pub(crate) fn end_who_waits(&self) {
+        let end = "DO $$ DECLARE ended integer := 0; BEGIN WHILE ended = 0 LOOP \
+            PERFORM pg_stat_clear_snapshot(); \
+            SELECT count(pg_terminate_backend(pid)) INTO ended FROM pg_stat_activity \
+            WHERE datname = current_database() AND wait_event_type = 'Lock'; \
+            END LOOP; END $$";
+        self.run(&["SET statement_timeout = '30s'", end]);
+    }
+}
+
+impl Hindrance {
+    fn new(url: &str, statements: &[&str]) -> Self {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let (client, connection) =
+                firstwrite_store::tokio_postgres::connect(url, NoTls).await.unwrap();
+            tokio::spawn(connection);
+            for statement in statements {
+                client.batch_execute(statement).await.unwrap();
+            }
+            client
+        });
+        Self { _client: client, _runtime: runtime }
     }
 }
 

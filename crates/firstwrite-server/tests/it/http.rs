@@ -1,7 +1,7 @@
 //! A client that knows as little HTTP as the tests need.
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) struct Begun {
     body: Vec<u8>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Response {
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
@@ -40,6 +40,13 @@ pub(crate) fn get(path: &str) -> Request {
 pub(crate) fn post(path: &str, body: &str) -> Request {
     let request = Request { method: "POST", body: body.as_bytes().to_vec(), ..get(path) };
     request.header("Content-Type", "application/json")
+}
+
+/// Sends these bytes and reads the answer.
+pub(crate) fn raw(address: SocketAddr, bytes: &str) -> Option<Response> {
+    let mut stream = connect(address);
+    stream.write_all(bytes.as_bytes()).unwrap();
+    Response::read(stream)
 }
 
 impl Request {
@@ -80,6 +87,30 @@ impl Request {
         Started(stream)
     }
 
+    /// The same, to a server that may be gone.
+    pub(crate) fn try_start(&self, address: SocketAddr) -> Option<Started> {
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.write_all(&[self.head(address).as_bytes(), &self.body].concat()).ok()?;
+        Some(Started(stream))
+    }
+
+    /// Sends the request to a server that may be killed at any moment; `None` if there is no whole answer.
+    pub(crate) fn attempt(&self, address: SocketAddr) -> Option<Response> {
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&[self.head(address).as_bytes(), &self.body].concat()).ok()?;
+        let mut answer = Vec::new();
+        match stream.read_to_end(&mut answer) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer came at all"),
+            Err(_killed) => return None,
+        }
+        answer.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let response = Response::parse(&answer);
+        let length: usize = response.header("content-length")?.parse().unwrap();
+        (response.body.len() == length).then_some(response)
+    }
+
     /// Sends all but the body, and returns once the server has begun to work on the request.
     pub(crate) fn begin(self, address: SocketAddr) -> Begun {
         let request = self.header("Expect", "100-continue");
@@ -115,9 +146,34 @@ impl Started {
         self.0.set_nonblocking(true).unwrap();
         self.0.peek(&mut [0]).is_ok()
     }
+
+    /// Waits for the first byte of an answer.
+    pub(crate) fn wait_answered(&self) {
+        self.0.set_nonblocking(false).unwrap();
+        assert_eq!(self.0.peek(&mut [0]).unwrap(), 1);
+    }
+
+    /// How many bytes of an answer came before the connection ended.
+    pub(crate) fn received(mut self) -> usize {
+        let mut answer = Vec::new();
+        // How it ended does not matter.
+        drop(self.0.read_to_end(&mut answer));
+        answer.len()
+    }
+
+    /// Reads the answer; `None` if the connection ended without one.
+    pub(crate) fn finish(self) -> Option<Response> {
+        self.0.set_nonblocking(false).unwrap();
+        Response::read(self.0)
+    }
 }
 
 impl Begun {
+    /// Sends a part of the body and hangs up.
+    pub(crate) fn hang_up_after(mut self, byte_count: usize) {
+        self.stream.write_all(&self.body[..byte_count]).unwrap();
+    }
+
     /// Sends the body and reads the answer.
     pub(crate) fn finish(mut self) -> Option<Response> {
         self.stream.write_all(&self.body).unwrap();
@@ -135,6 +191,12 @@ impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// The values of all lines of a header.
+    pub(crate) fn lines(&self, name: &str) -> Vec<&str> {
+        let lines = self.headers.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name));
+        lines.map(|(_, value)| value.as_str()).collect()
     }
 
     pub(crate) fn json(&self) -> Value {

@@ -202,6 +202,11 @@ impl Demo {
         assert!(sent.success());
     }
 
+    /// How many files and connections it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     /// Waits for its end.
     pub(crate) fn end(mut self) -> ExitStatus {
         self.child.wait().unwrap()

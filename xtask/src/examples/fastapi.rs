@@ -1,0 +1,75 @@
+//! The API in Python that completes its own records: killed between its commit and its answer.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::Ground;
+use super::actor::Actor;
+use crate::clock::wait_until;
+use crate::demo::free_port;
+use crate::http::{Client, Request, Response};
+use crate::postgres::Node;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn check(ground: &Ground<'_>) -> anyhow::Result<()> {
+    let mut node = Node::create("postgres", &ground.folder, &[], ground.guard)?;
+    node.start()?;
+    node.wait_until_ready()?;
+    let api = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+    // First: it makes the tables that the API completes its records in.
+    let gateway = ground.gateway(api, &node.address())?;
+    let mut client = Client::new(gateway.address, PATIENCE);
+
+    let mut dying = start(ground, &node, api, &[("DIE", "after-commit")])?;
+    let first = client.send(&pay("order-1")).context("the first payment")?;
+    ensure!(wait_until(PATIENCE, || dying.has_ended()), "the API did not kill itself");
+    ensure!(first.status == 201, "answered {} though it was committed", first.status);
+    drop(dying);
+
+    let _api = start(ground, &node, api, &[])?;
+    let again = client.send(&pay("order-1")).context("the retry")?;
+    ensure!(is_replay(&again), "the retry ran: {again:?}");
+    ensure!((again.status, &again.body) == (201, &first.body), "the retry got another answer");
+    let other = client.send(&pay("order-2")).context("another payment")?;
+    ensure!(other.status == 201 && !is_replay(&other), "another payment: {other:?}");
+
+    let get = Request { method: "GET", path: "/payments".into(), headers: vec![], body: vec![] };
+    let listed: Vec<Value> = serde_json::from_slice(&client.send(&get)?.body)?;
+    ensure!(listed.len() == 2, "{} payments were made, not 2", listed.len());
+    println!(
+        "fastapi: died between commit and answer, and was answered for: {} payments",
+        listed.len()
+    );
+    Ok(())
+}
+
+fn start<'a>(
+    ground: &'a Ground<'_>,
+    node: &Node<'_>,
+    api: SocketAddr,
+    environment: &[(&str, &str)],
+) -> anyhow::Result<Actor<'a>> {
+    let mut command = Command::new(ground.python.join("uvicorn"));
+    command.args(["app:app", "--port", &api.port().to_string()]).current_dir(&ground.sources);
+    command.env("DATABASE", node.address()).env("PYTHONDONTWRITEBYTECODE", "1");
+    ground.start("api", command.envs(environment.iter().copied()), api.port())
+}
+
+fn pay(key: &str) -> Request {
+    let headers = vec![
+        ("idempotency-key", key.to_owned()),
+        ("authorization", "Bearer ada".to_owned()),
+        ("content-type", "application/json".to_owned()),
+    ];
+    let body = br#"{"amount":4990}"#.to_vec();
+    Request { method: "POST", path: "/payments".to_owned(), headers, body }
+}
+
+fn is_replay(response: &Response) -> bool {
+    response.header("idempotent-replayed") == Some("true")
+}
