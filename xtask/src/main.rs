@@ -30,6 +30,7 @@ mod services;
 mod steps;
 mod test;
 mod tidy;
+mod vectors;
 mod workspace;
 
 use std::process::ExitCode;
@@ -112,6 +113,13 @@ const TASKS: &[Task] = &[
         about: "the examples in Python behind a gateway: FastAPI, and the Stripe library",
         details: examples::HELP,
         run: examples::run,
+    },
+    Task {
+        name: "vectors",
+        usage: "",
+        about: "signatures that nobody here made, held against the gateway's tokens",
+        details: vectors::HELP,
+        run: vectors::run,
     },
     Task {
         name: "sim",

@@ -15,7 +15,9 @@ use crate::packages::{self, C_COMPILER, CPP_COMPILER, CURL, MAKE, PSYCOPG};
 use crate::services::{self, Recipe, Services};
 use crate::steps::{Counts, Row, Steps};
 use crate::workspace::Workspace;
-use crate::{alerts, crash, demo_check, examples, failover, forward, postgres, process, tidy};
+use crate::{
+    alerts, crash, demo_check, examples, failover, forward, postgres, process, tidy, vectors,
+};
 use suites::SuiteReader;
 
 pub(crate) const HELP: &str = "\
@@ -25,8 +27,8 @@ the simulator, the demo's own commands, crash runs on SQLite and PostgreSQL with
 and failovers to a standby. Nothing is left running, also after Ctrl-C.
 
   --full   more histories, more kills, release builds, a second PgBouncer that follows prepared
-           statements, the alert rules tried by promtool, the examples in Python; for a release, not for
-           every change
+           statements, the alert rules tried by promtool, the examples in Python, signatures of
+           Wycheproof; for a release, not for every change
 
 The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,
 nothing was ignored, and something ran.";
@@ -44,6 +46,10 @@ struct Size {
     tries_alerts: bool,
     /// So are the packages that the examples in Python need.
     runs_examples: bool,
+    /// So are vectors to fetch.
+    fetches_vectors: bool,
+    /// What tests read that can take longer than usual.
+    settings: &'static [(&'static str, &'static str)],
 }
 
 const SHORT: Size = Size {
@@ -55,6 +61,8 @@ const SHORT: Size = Size {
     servers: services::SUITES,
     tries_alerts: false,
     runs_examples: false,
+    fetches_vectors: false,
+    settings: &[],
 };
 
 const FULL: Size = Size {
@@ -66,6 +74,8 @@ const FULL: Size = Size {
     servers: services::SUITES_FULL,
     tries_alerts: true,
     runs_examples: true,
+    fetches_vectors: true,
+    settings: &[("FIRSTWRITE_TEST_GIB", "10"), ("FIRSTWRITE_TEST_NOISE", "100000")],
 };
 
 /// What the suites run besides servers: curl for the demo's commands, Python and psql for the examples.
@@ -108,11 +118,15 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
         Ok(())
     });
     if is_built {
-        let environment = services.as_ref().map(Services::environment).unwrap_or_default();
+        let mut environment = services.as_ref().map(Services::environment).unwrap_or_default();
+        environment.extend(size.settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
         steps.measure("cargo test", || run_tests(workspace, &names, environment));
     }
     // The servers have done their part; the machine is small.
     drop(services);
+    if is_built && size.fetches_vectors {
+        steps.check("vectors", || vectors::check(workspace));
+    }
     steps.check("simulator", || {
         forward::run_sim(workspace, size.build, &["--histories", &size.histories.to_string()])
     });

@@ -1,6 +1,7 @@
 //! Bodies on their way through: streamed within a bound of silence, or whole.
 
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,12 +12,14 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
+use crate::held::Shared;
+
 /// The body of a request to an upstream.
 pub struct RequestBody(Kind);
 
 enum Kind {
     /// As it comes in. Trailers are dropped: nobody behind us expects any.
-    Streamed(Patient),
+    Streamed(Patient, Option<Shared>),
     /// Read before, for its fingerprint.
     Whole(Option<Bytes>),
 }
@@ -30,13 +33,14 @@ pub(crate) struct Patient {
     is_silent: bool,
 }
 
-/// The other side was silent for too long.
-#[derive(Debug)]
-pub(crate) struct TooSilent;
-
 impl RequestBody {
     pub(crate) fn streamed(body: Incoming, idle_for_max: Duration) -> Self {
-        Self(Kind::Streamed(Patient::new(body, idle_for_max)))
+        Self(Kind::Streamed(Patient::new(body, idle_for_max), None))
+    }
+
+    /// The same, for a body that will be held: it needs room.
+    pub(crate) fn held(body: Incoming, idle_for_max: Duration, share: Shared) -> Self {
+        Self(Kind::Streamed(Patient::new(body, idle_for_max), Some(share)))
     }
 
     pub(crate) fn empty() -> Self {
@@ -60,8 +64,11 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
             Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Streamed(body) => match Pin::new(body).poll_frame(context) {
+            Kind::Streamed(body, share) => match Pin::new(body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => Poll::Ready(None),
+                Poll::Ready(Some(Ok(frame))) if !has_room(share.as_ref(), &frame) => {
+                    Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::QuotaExceeded).into())))
+                }
                 polled @ (Poll::Ready(_) | Poll::Pending) => polled,
             },
         }
@@ -70,7 +77,7 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Whole(bytes) => bytes.is_none(),
-            Kind::Streamed(body) => body.is_end_stream(),
+            Kind::Streamed(body, _) => body.is_end_stream(),
         }
     }
 
@@ -80,7 +87,7 @@ impl Body for RequestBody {
                 let length = bytes.as_ref().map_or(0, Bytes::len);
                 SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
             }
-            Kind::Streamed(body) => body.size_hint(),
+            Kind::Streamed(body, _) => body.size_hint(),
         }
     }
 }
@@ -112,7 +119,7 @@ impl Body for Patient {
             silence.as_mut().reset(Instant::now() + idle_for_max);
         }
         match silence.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Some(Err(TooSilent.into()))),
+            Poll::Ready(()) => Poll::Ready(Some(Err(too_silent().into()))),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -133,10 +140,14 @@ impl fmt::Debug for RequestBody {
     }
 }
 
-impl fmt::Display for TooSilent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the other side was silent for too long")
+fn has_room(share: Option<&Shared>, frame: &Frame<Bytes>) -> bool {
+    match (share, frame.data_ref()) {
+        (Some(share), Some(data)) => share.grow(data.len()),
+        (_, _) => true,
     }
 }
 
-impl std::error::Error for TooSilent {}
+/// Of a kind that the layer, and whoever else reads bodies, knows a slow client by.
+fn too_silent() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the other side was silent for too long")
+}

@@ -23,7 +23,7 @@ pub const FIRSTWRITE_KEY: HeaderName = HeaderName::from_static("firstwrite-key")
 /// The fence of this attempt.
 pub const FIRSTWRITE_FENCE: HeaderName = HeaderName::from_static("firstwrite-fence");
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

@@ -1,7 +1,8 @@
 //! What is refused by a request's head alone, before anything else looks at it.
 
-use http::header::{CONNECTION, HOST, UPGRADE};
+use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
+use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 
 /// Longer targets are mistakes or attacks; what needs room belongs in a body.
@@ -30,7 +31,37 @@ pub(crate) fn check(request: &Parts) -> Result<(), Unacceptable> {
             detail: "The target is longer than 8 KiB.",
         });
     }
+    check_form(request)?;
+    check_framing(request)?;
     check_host(request)
+}
+
+/// A path, an address of HTTP, or the asterisk where it has a meaning.
+fn check_form(request: &Parts) -> Result<(), Unacceptable> {
+    let uri = &request.uri;
+    let is_http =
+        uri.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+    let is_bare_authority = uri.scheme().is_none() && uri.authority().is_some();
+    let is_whole_server = uri.path() == "*" && request.method != Method::OPTIONS;
+    if is_http && !is_bare_authority && !is_whole_server {
+        return Ok(());
+    }
+    let detail = "The target is neither a path nor an address of HTTP.";
+    Err(Unacceptable { status: StatusCode::BAD_REQUEST, detail })
+}
+
+/// The parser looks at the last coding alone. With another one beneath it the body would reach the
+/// upstream as something that it is not, and a coding that stands there twice is read in two ways.
+fn check_framing(request: &Parts) -> Result<(), Unacceptable> {
+    let mut lines = request.headers.get_all(TRANSFER_ENCODING).iter();
+    match (lines.next(), lines.next()) {
+        (None, _) => Ok(()),
+        (Some(line), None) if line.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        (Some(_), _) => Err(Unacceptable {
+            status: StatusCode::BAD_REQUEST,
+            detail: "A body may be chunked, once, and no more.",
+        }),
+    }
 }
 
 /// One host, and no two that differ: what is behind us must not be asked for another than what was
@@ -47,17 +78,36 @@ fn check_host(request: &Parts) -> Result<(), Unacceptable> {
         (Some(host), None, Some(named)) if host.as_bytes() != named.as_str().as_bytes() => {
             bad("Host and target name different hosts.")
         }
-        (Some(host), None, _) => match host.to_str().map(str::parse::<http::uri::Authority>) {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => bad("Host is no host."),
-        },
+        (Some(host), None, _) if is_host(host.as_bytes()) => Ok(()),
+        (Some(_), None, _) => bad("Host is no host."),
     }
 }
 
-/// Whether a request wants to leave HTTP for another protocol.
+/// A name or an address, and a port if there is one: nothing that somebody could take for a list, a user
+/// or a path.
+fn is_host(text: &[u8]) -> bool {
+    let (name, port) = match text.iter().rposition(|byte| *byte == b':') {
+        Some(colon) if !text[colon..].contains(&b']') => (&text[..colon], &text[colon + 1..]),
+        Some(_) | None => (text, &[][..]),
+    };
+    let is_address = |name: &[u8]| {
+        let is_part = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
+        let inner = name.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
+        inner.is_some_and(|inner| !inner.is_empty() && inner.iter().all(is_part))
+    };
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%".contains(byte);
+    let is_name = !name.is_empty() && name.iter().all(is_part);
+    let number = std::str::from_utf8(port).map(str::parse::<u16>);
+    let is_port =
+        port.iter().all(u8::is_ascii_digit) && (port.is_empty() || matches!(number, Ok(Ok(_))));
+    (is_name || is_address(name)) && is_port
+}
+
+/// Whether a request wants to leave HTTP for another protocol. HTTP/2 in clear is no other one: who offers
+/// it with every request, as some clients do, is answered in the version it speaks (RFC 9110, section 7.8).
 pub(crate) fn is_upgrade(request: &Parts) -> bool {
     request.version == Version::HTTP_11
-        && request.headers.contains_key(UPGRADE)
+        && tokens(&request.headers, &UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"))
         && tokens(&request.headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
@@ -93,12 +143,50 @@ mod tests {
         assert_eq!(status(&head("/a", &[("host", "shop.example:8080")])), 200);
         assert_eq!(status(&head("http://shop.example/a", &[("host", "shop.example")])), 200);
         assert_eq!(status(&head("http://shop.example/a", &[])), 200);
-        for headers in
-            [&[][..], &[("host", "a"), ("host", "a")], &[("host", "a b")], &[("host", "a/b")]]
-        {
+        for headers in [&[][..], &[("host", "a"), ("host", "a")]] {
             assert_eq!(status(&head("/a", headers)), 400, "{headers:?}");
         }
+        for fine in ["a", "a.b-c_d", "127.0.0.1:80", "[::1]", "[::1]:8080", "a:", "a%20b"] {
+            assert_eq!(status(&head("/a", &[("host", fine)])), 200, "{fine}");
+        }
+        for wrong in
+            ["", ":80", "a b", "a/b", "a,b", "u@a", "a:b", "a:65536", "[::1", "[]", "a?b", "[a]b"]
+        {
+            assert_eq!(status(&head("/a", &[("host", wrong)])), 400, "{wrong}");
+        }
         assert_eq!(status(&head("http://shop.example/a", &[("host", "bank.example")])), 400);
+    }
+
+    #[test]
+    fn a_body_is_chunked_once_or_not_at_all() {
+        let framed = |values: &[&'static str]| {
+            let mut headers = vec![("host", "a")];
+            headers.extend(values.iter().map(|value| ("transfer-encoding", *value)));
+            status(&head("/a", &headers))
+        };
+        assert_eq!((framed(&["chunked"]), framed(&["Chunked"])), (200, 200));
+        for wrong in [
+            &["gzip, chunked"][..],
+            &["chunked, chunked"],
+            &[",chunked"],
+            &["chunked", "chunked"],
+            &["x", "chunked"],
+            &[""],
+        ] {
+            assert_eq!(framed(wrong), 400, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_a_path_or_an_address_of_http() {
+        for (target, expected) in
+            [("/a", 200), ("https://a/b", 200), ("ftp://a/b", 400), ("a:80", 400), ("*", 400)]
+        {
+            assert_eq!(status(&head(target, &[("host", "a")])), expected, "{target}");
+        }
+        let mut all = head("*", &[("host", "a")]);
+        all.method = Method::OPTIONS;
+        assert_eq!(status(&all), 200);
     }
 
     #[test]
@@ -117,6 +205,7 @@ mod tests {
             [("host", "a"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
         assert!(is_upgrade(&head("/", &upgrade)));
         assert!(!is_upgrade(&head("/", &upgrade[..2])));
-        assert!(!is_upgrade(&head("/", &[("upgrade", "h2c")])));
+        let h2c = [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c")];
+        assert!(!is_upgrade(&head("/", &h2c)));
     }
 }

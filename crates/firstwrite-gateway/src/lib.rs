@@ -4,10 +4,12 @@
 //! `firstwrite` crate, with the upstream in the handler's place.
 
 mod age;
+mod attended;
 mod body;
 mod forward;
 mod gateway;
 mod head;
+mod held;
 mod limits;
 mod metrics;
 mod operations;

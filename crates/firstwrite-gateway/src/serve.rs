@@ -5,18 +5,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use firstwrite_core::BoxFuture;
 use hyper::body::Incoming;
-use hyper::rt::{Read, Write};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::attended::{Attended, Left, Patience};
 use crate::peer::Peer;
 use crate::settings::Listening;
 use crate::stack::Stack;
@@ -34,6 +36,15 @@ const STREAMS_MAX: u32 = 128;
 /// What one stream and one connection of HTTP/2 may send ahead.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// The largest frame of HTTP/2, which is the smallest that may be asked for.
+const FRAME_BYTES_MAX: u32 = 16 * 1024;
+/// What one stream of HTTP/2 may have waiting to be sent. Times the streams, a connection that takes
+/// nothing holds 8 MiB until it is let go.
+const STREAM_SEND_BYTES_MAX: usize = 64 * 1024;
+/// Streams that a client may have begun and reset before they were looked at.
+const RESETS_PENDING_MAX: usize = 20;
+/// Streams that a client may get us to reset, by mistakes of its own, before its connection ends.
+const ERROR_RESETS_MAX: usize = 128;
 /// When the system has no more descriptors, they do not come back within a millisecond.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -43,6 +54,7 @@ pub(crate) struct Server {
     permits: Arc<Semaphore>,
     protocols: auto::Builder<TokioExecutor>,
     handshake_within: Duration,
+    patience: Patience,
 }
 
 impl Server {
@@ -53,6 +65,10 @@ impl Server {
             permits: Arc::new(Semaphore::new(listening.connections_max)),
             protocols: protocols(listening.head_within),
             handshake_within: listening.head_within,
+            patience: Patience {
+                first_bytes: listening.head_within,
+                taken: listening.taken_within,
+            },
         })
     }
 
@@ -75,7 +91,12 @@ impl Server {
             let (server, current) = (Arc::clone(&server), current.clone());
             let watcher = shutdown.watcher();
             tokio::spawn(async move {
-                server.connection(stream, address, current, watcher).await;
+                let ending = server.connection(stream, address, current, watcher).await;
+                // Whoever is stopping waits for nobody's last bytes.
+                drop(server);
+                if let Some(ending) = ending {
+                    ending.await;
+                }
                 drop(permit);
             });
         }
@@ -101,20 +122,19 @@ impl Server {
         address: SocketAddr,
         current: Current,
         watcher: Watcher,
-    ) {
+    ) -> Option<BoxFuture<'static, ()>> {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection ended at once");
-            return;
+            return None;
         }
         let address = address.ip().to_canonical();
         let Some(tls) = &self.tls else {
             let peer = Peer::new(address, false, None);
-            return self.requests(TokioIo::new(stream), peer, current, watcher).await;
+            return self.requests(stream, peer, current, watcher).await;
         };
         // Boxed: both take far more room than a plain connection.
-        if let Some((stream, peer)) = Box::pin(self.handshake(tls, stream, address)).await {
-            Box::pin(self.requests(TokioIo::new(stream), peer, current, watcher)).await;
-        }
+        let (stream, peer) = Box::pin(self.handshake(tls, stream, address)).await?;
+        Box::pin(self.requests(stream, peer, current, watcher)).await
     }
 
     async fn handshake(
@@ -140,20 +160,38 @@ impl Server {
         }
     }
 
-    async fn requests<T>(&self, io: T, peer: Peer, current: Current, watcher: Watcher)
+    /// Answers requests as they come, and says what is left to do when it is over.
+    async fn requests<T>(
+        &self,
+        io: T,
+        peer: Peer,
+        current: Current,
+        watcher: Watcher,
+    ) -> Option<BoxFuture<'static, ()>>
     where
-        T: Read + Write + Unpin + Send + 'static,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(move |request: http::Request<Incoming>| {
             let stack = Arc::clone(&current.borrow());
             let peer = peer.clone();
             async move { stack.answer(request, &peer).await }
         });
-        let connection = self.protocols.serve_connection_with_upgrades(io, service);
-        if let Err(error) = watcher.watch(connection.into_owned()).await {
+        let (io, mut left) = Attended::new(io, self.patience);
+        let connection = self.protocols.serve_connection_with_upgrades(TokioIo::new(io), service);
+        let ended = watcher.watch(connection.into_owned()).await;
+        let is_too_slow = ended.as_ref().err().is_some_and(|error| is_timeout(&**error));
+        if let Err(error) = ended {
             tracing::debug!(error, "a client's connection ended");
         }
+        let left = left.try_recv().ok().filter(Left::is_to_be_ended)?;
+        Some(Box::pin(left.end(is_too_slow)))
     }
+}
+
+fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_ours = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+    error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_timeout)
+        || error.downcast_ref::<io::Error>().is_some_and(is_ours)
 }
 
 /// Both versions of HTTP, with a bound on everything a client can make grow.
@@ -171,6 +209,10 @@ fn protocols(head_within: Duration) -> auto::Builder<TokioExecutor> {
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .max_send_buf_size(STREAM_SEND_BYTES_MAX)
+        .max_pending_accept_reset_streams(RESETS_PENDING_MAX)
+        .max_local_error_reset_streams(ERROR_RESETS_MAX)
         .keep_alive_interval(head_within)
         .keep_alive_timeout(head_within);
     builder

@@ -27,6 +27,8 @@ pub struct Listening {
     pub connections_max: usize,
     /// How long a request's head may take to arrive, and how long a connection may be idle.
     pub head_within: Duration,
+    /// How long a client may take nothing of an answer that is being sent to it.
+    pub taken_within: Duration,
 }
 
 /// What a reload can change.
@@ -61,6 +63,9 @@ impl Listening {
     /// Longer than a bad mobile network needs for a head, and what browsers keep idle connections for.
     pub const HEAD_WITHIN: Duration = Duration::from_secs(30);
 
+    /// As long as a body may be silent in the other direction.
+    pub const TAKEN_WITHIN: Duration = Duration::from_mins(1);
+
     /// Plain HTTP at `listen`.
     pub fn at(listen: SocketAddr) -> Self {
         Self {
@@ -68,6 +73,7 @@ impl Listening {
             tls: None,
             connections_max: Self::CONNECTIONS_MAX,
             head_within: Self::HEAD_WITHIN,
+            taken_within: Self::TAKEN_WITHIN,
         }
     }
 }

@@ -9,6 +9,8 @@
 //!    asked, that is asked.
 
 use std::convert::Infallible;
+use std::error::Error as _;
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
@@ -19,15 +21,15 @@ use firstwrite::{
 };
 use firstwrite_core::{BoxError, BoxFuture};
 use http::header::CONTENT_LENGTH;
-use http::request::Parts;
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tower::{Layer as _, Service};
 use tracing::{Instrument as _, Span};
 
 use crate::body::RequestBody;
-use crate::forward::{self, Forwarding};
+use crate::forward::{self, Forwarding, IDEMPOTENCY_KEY};
+use crate::held::Held;
 use crate::metrics::{Kind, Metrics};
 use crate::operations::Operations;
 use crate::peer::Peer;
@@ -44,6 +46,7 @@ pub(crate) struct Stack {
     calls: Arc<Calls>,
     clock: fn() -> SystemTime,
     unprotected: Unprotected,
+    held: Arc<Held>,
 }
 
 /// What an upstream answers with, or somebody else in its place.
@@ -65,7 +68,8 @@ struct Handler(Arc<Calls>);
 
 impl Stack {
     pub(crate) fn new(layer: IdempotencyLayer, calls: Calls, clock: fn() -> SystemTime) -> Self {
-        Self { layer, calls: Arc::new(calls), clock, unprotected: Unprotected::default() }
+        let held = Held::new(calls.upstreams.calling().held_bytes_max);
+        Self { layer, calls: Arc::new(calls), clock, unprotected: Unprotected::default(), held }
     }
 
     pub(crate) fn calls(&self) -> &Arc<Calls> {
@@ -107,7 +111,7 @@ impl Stack {
         let metrics = self.calls.metrics.as_deref();
         if let Err(refused) = head::check(&parts) {
             metrics.inspect(|metrics| metrics.refused_head());
-            return Ok(closing(problem::answer(refused.status, refused.detail), &parts));
+            return Ok(closing(problem::answer(refused.status, refused.detail), parts.version));
         }
         let operation = self.calls.operations.operation(&parts);
         if let Some(name) = operation.as_ref().map(|operation| &*operation.name)
@@ -120,7 +124,10 @@ impl Stack {
         if head::is_upgrade(&parts) {
             if operation.is_some() {
                 let detail = "A protected operation cannot change to another protocol.";
-                return Ok(closing(problem::answer(StatusCode::BAD_REQUEST, detail), &parts));
+                return Ok(closing(
+                    problem::answer(StatusCode::BAD_REQUEST, detail),
+                    parts.version,
+                ));
             }
             let request = Request::from_parts(parts, body);
             let response = Box::pin(upgrade::pass(request, &self.calls)).await;
@@ -132,20 +139,29 @@ impl Stack {
                 && let Err(refused) = limit.check(&parts, (self.clock)())
             {
                 metrics.inspect(|metrics| metrics.refused(&operation, refused.kind()));
-                return Ok(closing(refused.to_response(), &parts));
+                return Ok(closing(refused.to_response(), parts.version));
             }
             parts.extensions.insert(operation);
         } else {
             self.unprotected.note(&parts, &self.calls.operations);
         }
+        let version = parts.version;
         let idle_for_max = self.calls.upstreams.calling().idle_for_max;
-        let body = RequestBody::streamed(body, idle_for_max);
+        // Without a key, where it is optional, a body is passed on as it comes.
+        let is_held = kind == Kind::Protected && parts.headers.contains_key(IDEMPOTENCY_KEY);
+        let body = if is_held && !body.is_end_stream() {
+            let share = self.held.share();
+            parts.extensions.insert(Arc::clone(&share));
+            RequestBody::held(body, idle_for_max, share)
+        } else {
+            RequestBody::streamed(body, idle_for_max)
+        };
         let mut service = self.layer.layer(Handler(Arc::clone(&self.calls)));
         match service.call(Request::from_parts(parts, body)).await {
             Ok(response) => Ok(response),
             // Only a call that passed through ends here: the layer answers for the others.
             Err(error) => {
-                let response = unprotected(&error).map(ResponseBody::from);
+                let response = failed(&error, version);
                 metrics.inspect(|metrics| metrics.passed(response.status()));
                 Ok(response)
             }
@@ -216,6 +232,8 @@ impl Calls {
             // What is protected, the layer tells of.
             Ok(_response) if is_protected => {}
             Ok(response) => metrics.passed(response.status()),
+            // A client's mistake says nothing of an upstream.
+            Err(error) if at_fault(error).is_some() => {}
             Err(error) => metrics.call_failed(error),
         }
     }
@@ -243,7 +261,14 @@ fn whole(body: Bytes) -> Either<AnswerBody, Full<Bytes>> {
 }
 
 /// Answers a call that nobody keeps a record of.
-fn unprotected(error: &CallError) -> Response<Bytes> {
+pub(crate) fn failed(error: &CallError, version: Version) -> Response<ResponseBody> {
+    match at_fault(error) {
+        Some(refused) => closing(refused, version),
+        None => unanswered(error).map(ResponseBody::from),
+    }
+}
+
+fn unanswered(error: &CallError) -> Response<Bytes> {
     tracing::warn!(%error, "a call to an upstream failed");
     match error {
         CallError::NotSent(_) => problem::not_sent(),
@@ -256,13 +281,26 @@ fn unprotected(error: &CallError) -> Response<Bytes> {
     }
 }
 
+/// What the client is told if it was its own body that broke off: nobody else failed.
+fn at_fault(error: &CallError) -> Option<Response<Bytes>> {
+    let CallError::Lost(cause) = error else { return None };
+    let cause = cause.downcast_ref::<hyper::Error>().filter(|cause| cause.is_user())?;
+    let silent = cause.source().and_then(|source| source.downcast_ref::<io::Error>());
+    if silent.is_some_and(|silent| silent.kind() == io::ErrorKind::TimedOut) {
+        let detail = "The request's body did not arrive in time.";
+        return Some(problem::answer(StatusCode::REQUEST_TIMEOUT, detail));
+    }
+    let detail = "The request's body could not be read.";
+    Some(problem::answer(StatusCode::BAD_REQUEST, detail))
+}
+
 fn is_timeout(cause: &BoxError) -> bool {
     cause.is::<tokio::time::error::Elapsed>()
 }
 
 /// What is left of a request that was refused must not be taken for the next one.
-fn closing(mut response: Response<Bytes>, parts: &Parts) -> Response<ResponseBody> {
-    if parts.version <= Version::HTTP_11 {
+fn closing(mut response: Response<Bytes>, version: Version) -> Response<ResponseBody> {
+    if version <= Version::HTTP_11 {
         let close = http::HeaderValue::from_static("close");
         response.headers_mut().insert(http::header::CONNECTION, close);
     }

@@ -3,40 +3,30 @@
 use bytes::Bytes;
 use firstwrite::ResponseBody;
 use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 
 use crate::body::RequestBody;
 use crate::forward;
-use crate::problem;
-use crate::stack::Calls;
-use crate::upstream::CallError;
+use crate::stack::{self, Calls};
 
 pub(crate) async fn pass(mut request: Request<Incoming>, calls: &Calls) -> Response<ResponseBody> {
     let wanted = request.headers().get(UPGRADE).cloned();
     let client = hyper::upgrade::on(&mut request);
-    let (mut parts, _body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let Calls { upstreams, forwarding, tenants, .. } = calls;
     forward::request(&mut parts, forwarding, tenants);
     if let Some(wanted) = wanted {
         parts.headers.insert(UPGRADE, wanted);
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     }
-    let request = Box::new(Request::from_parts(parts, RequestBody::empty()));
-    let called = upstreams.call(request).await;
+    let body = RequestBody::streamed(body, upstreams.calling().idle_for_max);
+    let called = upstreams.call(Box::new(Request::from_parts(parts, body))).await;
     let mut response = match called {
         Ok(response) => response,
-        Err(CallError::NotSent(error)) => {
-            tracing::warn!(%error, "an upgrade could not be passed on");
-            return problem::not_sent().map(ResponseBody::from);
-        }
-        Err(CallError::Lost(error)) => {
-            tracing::warn!(%error, "an upgrade was not answered");
-            let detail = "The upstream gave no answer.";
-            return problem::answer(StatusCode::BAD_GATEWAY, detail).map(ResponseBody::from);
-        }
+        Err(error) => return stack::failed(&error, Version::HTTP_11),
     };
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         forward::response(response.headers_mut());

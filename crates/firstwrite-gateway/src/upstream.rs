@@ -46,6 +46,9 @@ pub struct Calling {
     pub keep_alive: Duration,
     /// Unused connections kept for each server.
     pub idle_max: usize,
+    /// Bytes of protected bodies that are held at the same time, of all requests together, until they are
+    /// sent; who comes beyond is told to come back.
+    pub held_bytes_max: usize,
     /// Whether one connection carries many calls (HTTP/2, known to be spoken there).
     pub http2: bool,
     /// Certificates in PEM that servers are trusted by, instead of the platform's.
@@ -289,6 +292,7 @@ impl Default for Calling {
             idle_for_max: Duration::from_mins(1),
             keep_alive: Duration::from_millis(1500),
             idle_max: 256,
+            held_bytes_max: 256 * 1024 * 1024,
             http2: false,
             root_certificates: None,
             health: None,

@@ -14,6 +14,7 @@ use firstwrite_store::KeyRing;
 
 use crate::command::{Exit, GatewayFlags};
 use crate::config::{self, File, Given, StoreUrl, Upstream, UsageError};
+use crate::descriptors;
 use crate::opening;
 use crate::output;
 use crate::signals::{Signals, Told};
@@ -131,8 +132,20 @@ pub(crate) fn run(settings: Settings) -> anyhow::Result<Exit> {
 }
 
 async fn serve(settings: Settings) -> anyhow::Result<()> {
-    let Settings { listening, store, drain, rules, cache, ring, watch, flags, file, has_tenants } =
-        settings;
+    let Settings {
+        mut listening,
+        store,
+        drain,
+        rules,
+        cache,
+        ring,
+        watch,
+        flags,
+        file,
+        has_tenants,
+    } = settings;
+    listening.connections_max =
+        descriptors::connections(descriptors::raise(), listening.connections_max);
     let mut signals = Signals::listen()?;
     let opened = store::open(&store, Wanted { cache, ring }).await?;
     let watched = watch.store(&opened);

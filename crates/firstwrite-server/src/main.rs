@@ -9,6 +9,7 @@ mod command;
 mod config;
 mod demo;
 mod demo_provider;
+mod descriptors;
 mod doctor;
 mod gateway;
 mod keys;

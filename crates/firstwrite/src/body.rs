@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub(crate) enum Unread {
     TooLarge,
     /// It did not arrive in time.
     TooSlow,
+    /// There is no room for it at the moment.
+    NoRoom,
     /// The connection or the framing broke.
     Broken(BoxError),
 }
@@ -75,8 +78,17 @@ where
     match tokio::time::timeout(REQUEST_READ_FOR, reading).await {
         Ok(Ok(Gathered::Whole(bytes))) => Ok(bytes),
         Ok(Ok(Gathered::Over { .. })) => Err(Unread::TooLarge),
-        Ok(Err(error)) => Err(Unread::Broken(error.into())),
+        Ok(Err(error)) => Err(unread(error.into())),
         Err(_elapsed) => Err(Unread::TooSlow),
+    }
+}
+
+/// A body that keeps the time, or a bound for many, itself says so by the kind of its error.
+fn unread(error: BoxError) -> Unread {
+    match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(io::ErrorKind::TimedOut) => Unread::TooSlow,
+        Some(io::ErrorKind::QuotaExceeded) => Unread::NoRoom,
+        Some(_) | None => Unread::Broken(error),
     }
 }
 

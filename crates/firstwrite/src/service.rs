@@ -18,7 +18,7 @@ use firstwrite_core::{
     BoxError, BoxFuture, Comparison, Key, KeyRequirement, OnConflict, Policy, Rejection,
     RejectionKind, Tenant, Verdict,
 };
-use http::header::{CONNECTION, EXPECT};
+use http::header::{CONNECTION, EXPECT, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::Body;
@@ -300,6 +300,13 @@ fn unreadable(unread: Unread) -> Response<ResponseBody> {
             StatusCode::REQUEST_TIMEOUT,
             "The request's body did not arrive in time; nothing was run.",
         ),
+        Unread::NoRoom => {
+            tracing::warn!("requests' bodies take up all the room there is; one was refused");
+            let detail = "There is no room for the request at the moment; nothing was run. Retry.";
+            let mut response = malformed(StatusCode::SERVICE_UNAVAILABLE, detail);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
         Unread::Broken(error) => {
             tracing::debug!(%error, "a request's body broke off");
             malformed(

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use firstwrite_core::{
-    AuditEntry, Audited, Body, BoxError, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted,
-    Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+    AuditEntry, Audited, Body, BoxError, BoxFuture, Capabilities, Change, Draft, Found, Guard,
+    Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
 };
 use firstwrite_store::deadpool_postgres::{Manager, Pool};
 use firstwrite_store::tokio_postgres::NoTls;

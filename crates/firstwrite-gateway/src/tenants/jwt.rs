@@ -95,3 +95,5 @@ impl Jwt {
 pub(super) mod signer;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;

@@ -1,5 +1,7 @@
 //! Where one message ends and the next begins: nobody on either side may be led to believe otherwise.
 
+use tokio::io::AsyncWriteExt as _;
+
 use crate::client::{Client, ask, post};
 use crate::gateway::{rules, start};
 use crate::upstream::{Script, Upstream, answer};
@@ -170,4 +172,124 @@ async fn an_answer_has_one_framing_and_none_of_its_connection() {
     upstream.does(Script::Answer(answer("200 OK", "content-length: 2\r\n", "three")));
     let wrong = ask(gateway.address(), "GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
     assert_eq!(wrong.status(), 502);
+}
+
+#[tokio::test]
+async fn a_replay_does_not_leave_its_body_behind() {
+    let (upstream, gateway) = started().await;
+    let inside = format!("{HIDDEN}{HIDDEN}");
+    for answer in ["201 false", "201 true"] {
+        let mut client = Client::connect(gateway.address()).await;
+        let found = client.ask(&post("k", &inside)).await;
+        assert_eq!(format!("{} {}", found.status(), found.is_replay()), answer);
+        assert_eq!(client.ask("GET /next HTTP/1.1\r\nhost: a\r\n\r\n").await.status(), 201);
+    }
+    // Ten megabytes are over the cap: they are not read, and nothing in them is taken for a request, also
+    // when all of them were sent before anybody looked for an answer.
+    let large = format!("{}{HIDDEN}", "x".repeat(10_000_000));
+    for framing in [false, true] {
+        let mut request = post("k", &large);
+        if framing {
+            let (head, body) = request.split_once("\r\n\r\n").unwrap();
+            let head = head.rsplit_once("\r\n").unwrap().0;
+            let length = body.len();
+            request = format!("{head}\r\ntransfer-encoding: chunked\r\n\r\n{length:x}\r\n{body}");
+        }
+        let mut client = Client::connect(gateway.address()).await;
+        // It may be refused, and the connection ended, before all of it was sent.
+        drop(client.0.write_all(request.as_bytes()).await);
+        let refused = client.read().await.unwrap();
+        assert_eq!((refused.status(), refused.header("connection")), (413, Some("close")));
+        assert!(client.is_closed().await);
+    }
+    let targets: Vec<String> = upstream.seen().into_iter().map(|seen| seen.start).collect();
+    assert_eq!(targets, ["POST /pay HTTP/1.1", "GET /next HTTP/1.1", "GET /next HTTP/1.1"]);
+}
+
+#[tokio::test]
+async fn what_follows_a_refused_change_of_protocol_reaches_nobody() {
+    let (upstream, gateway) = started().await;
+    let upgrade = crate::client::keyed("/pay", "k", "connection: upgrade\r\nupgrade: x\r\n", "{}");
+    let connect = "CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\nidempotency-key: k\r\n\r\n".to_owned();
+    for (request, status) in [(upgrade, 400), (connect, 405)] {
+        let mut client = Client::connect(gateway.address()).await;
+        client.send(&format!("{request}{HIDDEN}")).await;
+        assert_eq!(client.read().await.unwrap().status(), status);
+        assert!(client.is_closed().await);
+    }
+    assert_eq!(upstream.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn who_offers_http2_in_clear_is_answered_in_http1() {
+    let (upstream, gateway) = started().await;
+    let offer =
+        "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n";
+    let mut client = Client::connect(gateway.address()).await;
+    for is_replay in [false, true] {
+        let answered = client.ask(&crate::client::keyed("/pay", "k", offer, "{}")).await;
+        assert_eq!((answered.status(), answered.is_replay()), (201, is_replay));
+    }
+    client.ask(&crate::client::keyed("/put", "k", offer, "whole").replace("POST", "PUT")).await;
+    let seen = upstream.seen();
+    assert_eq!((seen.len(), seen[1].text()), (2, "whole".to_owned()));
+    for gone in ["upgrade", "connection", "http2-settings"] {
+        assert_eq!((seen[0].header(gone), seen[1].header(gone)), (None, None), "{gone}");
+    }
+}
+
+#[tokio::test]
+async fn the_body_of_a_wish_for_another_protocol_is_passed_on() {
+    let (upstream, gateway) = started().await;
+    let wish = "PUT /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\
+                content-length: 5\r\n\r\nwhole";
+    let mut client = Client::connect(gateway.address()).await;
+    assert_eq!(client.ask(wish).await.status(), 201, "it was declined");
+    assert_eq!(client.ask("GET /next HTTP/1.1\r\nhost: a\r\n\r\n").await.status(), 201);
+    let seen = upstream.seen();
+    assert_eq!((seen[0].text().as_str(), seen[0].all("upgrade")), ("whole", vec!["shout"]));
+    assert_eq!(seen[1].start, "GET /next HTTP/1.1");
+}
+
+#[tokio::test]
+async fn what_is_compressed_is_passed_on_unopened() {
+    let (upstream, gateway) = started().await;
+    // By its own word it is 4 GiB when opened.
+    let packed = "\u{1f}\u{8}gzip, or not".to_owned() + &"\u{7f}".repeat(1000);
+    let coded = "content-encoding: gzip\r\n";
+    for method in ["POST", "PUT"] {
+        let request = crate::client::keyed("/pay", "k", coded, &packed).replace("POST", method);
+        assert_eq!(ask(gateway.address(), &request).await.status(), 201);
+    }
+    for seen in upstream.seen() {
+        assert_eq!((seen.text(), seen.all("content-encoding")), (packed.clone(), vec!["gzip"]));
+        assert_eq!(seen.all("content-length"), [packed.len().to_string()]);
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_headers_are_the_most() {
+    let (upstream, gateway) = started().await;
+    for (count, status) in [(99, 201), (100, 431)] {
+        let headers = "x-a: b\r\n".repeat(count);
+        let request = format!("GET / HTTP/1.1\r\nhost: a\r\n{headers}\r\n");
+        let mut client = Client::connect(gateway.address()).await;
+        assert_eq!(client.ask(&request).await.status(), status, "{count}");
+        if status != 201 {
+            assert!(client.is_closed().await);
+        }
+    }
+    assert_eq!(upstream.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_arrives_though_its_body_is_still_being_sent() {
+    let (_upstream, gateway) = started().await;
+    let mut client = Client::connect(gateway.address()).await;
+    // All of it is sent before anybody reads, and the connection ends: it is not reset.
+    let sent = client.0.write_all(post("k", &"x".repeat(2_000_000)).as_bytes()).await;
+    assert!(sent.is_ok(), "{sent:?}");
+    assert_eq!(client.read().await.unwrap().status(), 413);
+    let end = tokio::io::AsyncReadExt::read(&mut client.0, &mut [0]).await;
+    assert!(matches!(end, Ok(0)), "{end:?}");
 }

@@ -75,7 +75,7 @@ pub(crate) async fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option
         let length = length.parse().map_err(io::Error::other)?;
         message.body.resize(length, 0);
         stream.read_exact(&mut message.body).await?;
-    } else if is_answer && !matches!(message.status(), 101 | 204 | 304) {
+    } else if is_answer && !matches!(message.status(), 100 | 101 | 204 | 304) {
         stream.read_to_end(&mut message.body).await?;
     }
     Ok(Some(message))

@@ -55,6 +55,8 @@ pub(crate) struct GatewaySection {
     idle_for_max: Option<Span>,
     /// How long an unused connection to an upstream is kept.
     keep_alive: Option<Span>,
+    /// How many bytes of protected bodies are held at the same time.
+    held_bytes_max: Option<usize>,
     /// Whether upstreams are spoken to in HTTP/2.
     http2: Option<bool>,
     /// A file of PEM certificates that upstreams are trusted by, instead of the platform's.
@@ -138,6 +140,7 @@ impl GatewaySection {
             answer_within: span(self.answer_within, usual.answer_within),
             idle_for_max: span(self.idle_for_max, usual.idle_for_max),
             keep_alive: span(self.keep_alive, usual.keep_alive),
+            held_bytes_max: self.held_bytes_max.unwrap_or(usual.held_bytes_max),
             http2: self.http2.unwrap_or(usual.http2),
             root_certificates,
             health,

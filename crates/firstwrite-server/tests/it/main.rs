@@ -11,6 +11,7 @@ mod gateway;
 mod gateway_faults;
 mod gateway_hangs_up;
 mod gateway_kills;
+mod gateway_memory;
 mod gateway_promises;
 mod gateway_telemetry;
 mod gateway_traces;

@@ -185,6 +185,13 @@ impl Demo {
         self.answer(&get("/payments").acme()).json()["count"].as_u64().unwrap()
     }
 
+    /// How much memory it takes up at the moment, in KiB, as the system counts it.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

@@ -1,0 +1,266 @@
+//! A client's connection, watched over: one that says nothing at first, or takes nothing of its answer, is
+//! let go; and one that ends is ended so that its last answer arrives.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep, timeout};
+
+/// How long a client may keep its connection waiting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Until it has said which version of HTTP it speaks. From then on hyper keeps the time.
+    pub(crate) first_bytes: Duration,
+    /// While it takes nothing of what it is sent.
+    pub(crate) taken: Duration,
+}
+
+/// A connection as hyper gets it.
+pub(crate) struct Attended<T> {
+    /// There until it is given back.
+    io: Option<T>,
+    patience: Patience,
+    version: Version,
+    is_read_to_end: bool,
+    /// Whether something came since something was last sent: a head has begun, and is not answered.
+    is_asking: bool,
+    is_waiting: bool,
+    /// Made when somebody has to be waited for: most never have.
+    alarm: Option<Pin<Box<Sleep>>>,
+    back: Option<oneshot::Sender<Left<T>>>,
+}
+
+/// Which version a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    /// So many bytes have come, and all of them are of the preface of HTTP/2.
+    Open(usize),
+    Http1,
+    Http2,
+}
+
+/// What is left of a connection when hyper is done with it.
+pub(crate) struct Left<T> {
+    io: T,
+    is_read_to_end: bool,
+    is_asking: bool,
+}
+
+/// What every connection that speaks HTTP/2 begins with (RFC 9113, section 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// hyper ends the connection of a head that does not come, but says nothing.
+const TOO_SLOW: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+/// What is on its way arrives within a moment.
+const LINGER_FOR: Duration = Duration::from_secs(1);
+/// More than is on its way when a body is refused; a client that goes on regardless is cut off.
+const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+impl<T> Attended<T> {
+    /// Watches over a connection, and says what is left of it when it ends.
+    pub(crate) fn new(io: T, patience: Patience) -> (Self, oneshot::Receiver<Left<T>>) {
+        let (back, left) = oneshot::channel();
+        let attended = Self {
+            io: Some(io),
+            patience,
+            version: Version::Open(0),
+            is_read_to_end: false,
+            is_asking: false,
+            is_waiting: false,
+            alarm: None,
+            back: Some(back),
+        };
+        (attended, left)
+    }
+
+    fn came(&mut self, bytes: &[u8]) {
+        self.is_read_to_end = bytes.is_empty();
+        self.is_asking |= !bytes.is_empty();
+        self.is_waiting = false;
+        if let Version::Open(count) = self.version {
+            let expected = &PREFACE[count..];
+            let compared = bytes.len().min(expected.len());
+            self.version = match bytes[..compared] == expected[..compared] {
+                true if count + compared == PREFACE.len() => Version::Http2,
+                true => Version::Open(count + compared),
+                false => Version::Http1,
+            };
+        }
+    }
+
+    /// An error once the other side has kept us waiting for too long, at one stretch.
+    fn wait(&mut self, for_max: Duration, context: &mut Context<'_>) -> Poll<io::Error> {
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(for_max)));
+        if !self.is_waiting {
+            self.is_waiting = true;
+            alarm.as_mut().reset(Instant::now() + for_max);
+        }
+        alarm.as_mut().poll(context).map(|()| io::ErrorKind::TimedOut.into())
+    }
+
+    /// What came of sending.
+    fn sent<R>(
+        &mut self,
+        sent: Poll<io::Result<R>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<R>> {
+        if sent.is_pending() {
+            return self.wait(self.patience.taken, context).map(Err);
+        }
+        self.is_waiting = false;
+        sent
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Attended<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let Some(io) = &mut this.io else { return gone() };
+        let before = buffer.filled().len();
+        match Pin::new(io).poll_read(context, buffer) {
+            Poll::Ready(Ok(())) => {
+                this.came(&buffer.filled()[before..]);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending if matches!(this.version, Version::Open(_)) => {
+                this.wait(this.patience.first_bytes, context).map(Err)
+            }
+            polled @ (Poll::Ready(Err(_)) | Poll::Pending) => polled,
+        }
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Attended<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let Some(io) = &mut this.io else { return gone() };
+        let sent = Pin::new(io).poll_write(context, bytes);
+        this.is_asking &= sent.is_pending();
+        this.sent(sent, context)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let Some(io) = &mut this.io else { return gone() };
+        let sent = Pin::new(io).poll_write_vectored(context, slices);
+        this.is_asking &= sent.is_pending();
+        this.sent(sent, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.as_ref().is_some_and(AsyncWrite::is_write_vectored)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let Some(io) = &mut this.io else { return gone() };
+        let sent = Pin::new(io).poll_flush(context);
+        this.sent(sent, context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let Some(io) = &mut this.io else { return gone() };
+        let sent = Pin::new(io).poll_shutdown(context);
+        this.sent(sent, context)
+    }
+}
+
+impl<T> Drop for Attended<T> {
+    fn drop(&mut self) {
+        let (Some(io), Some(back)) = (self.io.take(), self.back.take()) else { return };
+        let is_asking = self.is_asking && self.version == Version::Http1;
+        // Nobody waits for one that has left HTTP.
+        drop(back.send(Left { io, is_read_to_end: self.is_read_to_end, is_asking }));
+    }
+}
+
+impl<T> Left<T> {
+    /// Whether the other side has not ended it already.
+    pub(crate) fn is_to_be_ended(&self) -> bool {
+        !self.is_read_to_end
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Left<T> {
+    /// Ends a connection. `is_too_slow`: whether it was ended because its next head did not come in time.
+    ///
+    /// What the client has still sent is read away for a moment: closed with unread bytes, a connection is
+    /// reset, and the client may never see the answer that says why.
+    pub(crate) async fn end(mut self, is_too_slow: bool) {
+        let ending = async {
+            if is_too_slow && self.is_asking {
+                self.io.write_all(TOO_SLOW).await?;
+            }
+            self.io.shutdown().await?;
+            let mut buffer = [0; 4096];
+            let mut read_count = 0;
+            while read_count < LINGER_BYTES_MAX {
+                match self.io.read(&mut buffer).await? {
+                    0 => break,
+                    count => read_count += count,
+                }
+            }
+            Ok::<(), io::Error>(())
+        };
+        match timeout(LINGER_FOR, ending).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::trace!(%error, "a connection was ended at the other side"),
+            Err(_elapsed) => tracing::trace!("a connection was cut off"),
+        }
+    }
+}
+
+fn gone<R>() -> Poll<io::Result<R>> {
+    Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+
+    fn left<T>(io: T) -> Left<T> {
+        Left { io, is_read_to_end: false, is_asking: true }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_still_being_sent_is_read_away_within_a_bound() {
+        for (count, is_taken) in [(100_000, true), (LINGER_BYTES_MAX + 100_000, false)] {
+            let (ours, mut theirs) = duplex(64 * 1024);
+            let ending = tokio::spawn(left(ours).end(false));
+            let sent = theirs.write_all(&vec![0; count]).await;
+            assert_eq!(sent.is_ok(), is_taken, "{count}");
+            drop(theirs);
+            ending.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_neither_sends_nor_ends_is_cut_off() {
+        let (ours, mut theirs) = duplex(1024);
+        let began = Instant::now();
+        left(ours).end(true).await;
+        assert_eq!(began.elapsed(), LINGER_FOR);
+        let mut answer = Vec::new();
+        theirs.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(answer, TOO_SLOW);
+    }
+}

@@ -1,0 +1,119 @@
+//! Clients that send what costs them little and others much: their connection ends, and nobody else notices.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite::memory_store;
+use firstwrite_gateway::{Gateway, Listening};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::client::ask;
+use crate::frames::{
+    CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, PING, RST_STREAM, SETTINGS,
+    block, frame, get, put,
+};
+use crate::gateway::{anywhere, rules};
+use crate::upstream::Upstream;
+
+/// Thousands of frames, and more than any of them may send.
+const MANY: u32 = 2000;
+const CALM_DOWN: u32 = 11;
+const REFUSED: u32 = 7;
+/// How long somebody may take nothing of what it is sent.
+const SHORT: Duration = Duration::from_millis(300);
+
+async fn started() -> (Upstream, Gateway) {
+    let upstream = Upstream::start().await;
+    let listening = Listening { taken_within: SHORT, ..anywhere() };
+    let store = Arc::new(memory_store());
+    let gateway = Gateway::start(store, &listening, rules(&[&upstream])).await.unwrap();
+    (upstream, gateway)
+}
+
+/// Sends frames until nobody takes them any more, and says how that came about. Others are served
+/// meanwhile, on their own connections.
+async fn flood(gateway: &Gateway, begun: &[u8], frames: impl Fn(u32) -> Vec<u8>) -> Came {
+    let mut connection = Frames::connect(gateway.address()).await;
+    connection.send(&[begun]).await;
+    let mut count = 0;
+    for number in 0..MANY {
+        // A thousand at once, as whoever wants to flood would.
+        let many: Vec<u8> = (0..1000).flat_map(|step| frames(number * 1000 + step)).collect();
+        if connection.0.write_all(&many).await.is_err() {
+            break;
+        }
+        count = number + 1;
+        if count % 5 == 1 {
+            let other = ask(gateway.address(), "GET /other HTTP/1.1\r\nhost: a\r\n\r\n").await;
+            assert_eq!(other.status(), 201);
+        }
+    }
+    assert!(count < MANY, "it may go on for ever");
+    connection.came(u32::MAX).await
+}
+
+#[tokio::test]
+async fn streams_begun_and_reset() {
+    let (_upstream, gateway) = started().await;
+    let rapid = |number: u32| {
+        let stream = number * 2 + 1;
+        [get(stream), frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
+    };
+    let came = flood(&gateway, &[], rapid).await;
+    assert_eq!(came, Came::GoAway(CALM_DOWN));
+}
+
+#[tokio::test]
+async fn streams_that_must_be_reset_for_a_mistake() {
+    let (upstream, gateway) = started().await;
+    let wrong = |number: u32| {
+        let head = block(&put(&[("content-length", "3")]));
+        frame(HEADERS, END_HEADERS | END_STREAM, number * 2 + 1, &head)
+    };
+    let came = flood(&gateway, &[], wrong).await;
+    assert_eq!(came, Came::GoAway(CALM_DOWN));
+    assert!(upstream.seen().iter().all(|seen| seen.start.contains("/other")));
+}
+
+#[tokio::test]
+async fn a_head_that_never_ends() {
+    let (upstream, gateway) = started().await;
+    let begun = frame(HEADERS, END_STREAM, 1, &block(&put(&[])));
+    for piece in [vec![], block(&[("x", "y")]), block(&[("x", &"y".repeat(10_000))])] {
+        let came = flood(&gateway, &begun, |_| frame(CONTINUATION, 0, 1, &piece)).await;
+        assert!(matches!(came, Came::GoAway(_) | Came::End), "{} {came:?}", piece.len());
+    }
+    assert!(upstream.seen().iter().all(|seen| seen.start.contains("/other")));
+}
+
+#[tokio::test]
+async fn a_body_of_nothing() {
+    let (_upstream, gateway) = started().await;
+    let begun = frame(HEADERS, END_HEADERS, 1, &block(&put(&[])));
+    let came = flood(&gateway, &begun, |_| frame(DATA, 0, 1, &[])).await;
+    assert_eq!(came, Came::GoAway(CALM_DOWN));
+}
+
+/// Each must be acknowledged, and nobody reads that: nothing more is read then, and after a while the
+/// connection is let go.
+#[tokio::test]
+async fn pings_and_settings_whose_acknowledgements_nobody_takes() {
+    let (_upstream, gateway) = started().await;
+    for asked in [frame(PING, 0, 0, &[0; 8]), frame(SETTINGS, 0, 0, &[])] {
+        let came = flood(&gateway, &[], |_| asked.clone()).await;
+        assert!(matches!(came, Came::GoAway(_) | Came::End), "{came:?}");
+    }
+}
+
+#[tokio::test]
+async fn streams_that_never_end_are_few() {
+    let (_upstream, gateway) = started().await;
+    let mut connection = Frames::connect(gateway.address()).await;
+    let head = block(&put(&[]));
+    let begun: Vec<u8> =
+        (0..129).flat_map(|number| frame(HEADERS, END_HEADERS, number * 2 + 1, &head)).collect();
+    connection.send(&[&begun]).await;
+    assert_eq!(connection.came(128 * 2 + 1).await, Came::Reset(REFUSED));
+    let other = ask(gateway.address(), "GET /other HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!(other.status(), 201);
+}
