@@ -24,6 +24,7 @@ mod rejection;
 mod store;
 mod tenant;
 mod time;
+mod usage;
 
 pub use findings::{FindingKind, Findings};
 pub use fingerprint::{
@@ -50,3 +51,4 @@ pub use store::{
 };
 pub use tenant::{RecordId, Tenant, TenantError};
 pub use time::Timestamp;
+pub use usage::{Usage, UsagePage, UsageSums};

@@ -19,7 +19,8 @@ use crate::store::{
 };
 use crate::{
     AuditEntry, Audited, BoxFuture, Capabilities, Draft, DraftState, Lease, Message, Record,
-    RecordId, State, Store, StoreError, StoreErrorKind, Timestamp, TransactionalStore,
+    RecordId, State, Store, StoreError, StoreErrorKind, Timestamp, TransactionalStore, UsagePage,
+    UsageSums,
 };
 
 pub use held::HeldMemoryTx;
@@ -154,6 +155,23 @@ impl MemoryStore {
         Page { records: records.into_iter().cloned().collect(), next, now: (self.clock)() }
     }
 
+    fn usage_now(&self, after: Option<RecordId>, limit: usize) -> UsagePage {
+        let content = self.content();
+        let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
+        let mut records: Vec<&Record> = content
+            .records
+            .values()
+            .map(|record| &**record)
+            .filter(|record| after.is_none_or(|after| record.id > after))
+            .collect();
+        records.sort_unstable_by_key(|record| record.id);
+        let mut sums = UsageSums::default();
+        for record in records.into_iter().take(limit) {
+            sums.count(record.id, record.tenant.clone(), record.usage());
+        }
+        sums.page(limit)
+    }
+
     fn lapsed_now(&self, limit: usize) -> Vec<Found> {
         let content = self.content();
         let now = (self.clock)();
@@ -264,6 +282,14 @@ impl Store for MemoryStore {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(async move { Ok(self.list_now(query)) })
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        Box::pin(async move { Ok(self.usage_now(after, limit)) })
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

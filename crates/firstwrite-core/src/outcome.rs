@@ -111,6 +111,18 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// How many bytes its headers and body are.
+    pub fn byte_count(&self) -> u64 {
+        let headers = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+        let body = match &self.body {
+            Body::Bytes(bytes) | Body::Sealed(bytes) => bytes.len(),
+            Body::Tombstone => 0,
+        };
+        (headers.sum::<usize>() + body) as u64
+    }
+}
+
 impl HeaderPolicy {
     /// Adds a header to the allow-list. Returns `false`, and adds nothing, for one that is never
     /// kept.

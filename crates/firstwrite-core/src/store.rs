@@ -13,6 +13,7 @@ use crate::outbox::Outbox;
 use crate::record::Retention;
 use crate::{
     AuditEntry, Audited, Draft, Fence, Outcome, Record, RecordId, StateKind, Tenant, Timestamp,
+    UsagePage,
 };
 
 /// A boxed future, so that a store can be used as `dyn Store`.
@@ -44,6 +45,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// One page of records in a stable order.
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>>;
+
+    /// What the records after `after` add up to, tenant by tenant: at most `limit` of them, in the
+    /// order of their ids. Stores cap the limit at [`UsagePage::LIMIT_MAX`], and do not read bodies to
+    /// know their sizes.
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>>;
 
     /// Up to `limit` reserved records whose lease ran out.
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>>;

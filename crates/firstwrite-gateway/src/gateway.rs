@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::holdings::{Counting, keep_counting};
 use crate::operations::Operations;
 use crate::resolve::Resolver;
 use crate::serve::Server;
@@ -28,9 +29,15 @@ pub struct Gateway {
     address: SocketAddr,
     store: Arc<dyn Store>,
     current: watch::Sender<Arc<Stack>>,
-    beside: Mutex<JoinHandle<()>>,
+    beside: Mutex<Beside>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
+}
+
+/// What goes on beside the requests.
+struct Beside {
+    task: JoinHandle<()>,
+    counting: Option<Counting>,
 }
 
 /// Why a gateway does not start, or keeps its old rules.
@@ -61,6 +68,7 @@ impl Gateway {
         listening: &Listening,
         rules: Rules,
     ) -> Result<Self, GatewayError> {
+        let counting = rules.counting.clone();
         let stack = stack(&store, rules)?;
         let calls = Arc::clone(stack.calls());
         let cannot = |error| GatewayError::Listen(listening.listen, error);
@@ -72,7 +80,7 @@ impl Gateway {
             // Told to stop, or nobody is left who could tell.
             let (Ok(()) | Err(_)) = stopped.await;
         }));
-        let beside = Mutex::new(tokio::spawn(beside(Arc::clone(&store), calls)));
+        let beside = Mutex::new(Beside::start(&store, calls, counting));
         Ok(Self { address, store, current, beside, stop, serving })
     }
 
@@ -83,10 +91,16 @@ impl Gateway {
 
     /// Puts other rules in place. Requests under way end under the old ones.
     pub fn reload(&self, rules: Rules) -> Result<(), GatewayError> {
+        let counting = rules.counting.clone();
         let stack = stack(&self.store, rules)?;
-        let next = tokio::spawn(beside(Arc::clone(&self.store), Arc::clone(stack.calls())));
+        let is_counting = counting.is_some();
+        let next = Beside::start(&self.store, Arc::clone(stack.calls()), counting);
         let mut running = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *running, next).abort();
+        let former = std::mem::replace(&mut *running, next);
+        former.task.abort();
+        if let Some(counting) = former.counting.filter(|_| !is_counting) {
+            counting.holdings.forget();
+        }
         self.current.send_replace(Arc::new(stack));
         Ok(())
     }
@@ -94,7 +108,7 @@ impl Gateway {
     /// Accepts nothing more, and lets what is under way end within `drain`.
     pub async fn stop(self, drain: Duration) -> Drained {
         let Self { current, beside, stop, mut serving, .. } = self;
-        beside.into_inner().unwrap_or_else(PoisonError::into_inner).abort();
+        beside.into_inner().unwrap_or_else(PoisonError::into_inner).task.abort();
         // Nobody there means that it has stopped already.
         let (Ok(()) | Err(())) = stop.send(());
         let stack = Arc::clone(&current.borrow());
@@ -141,11 +155,22 @@ fn stack(store: &Arc<dyn Store>, rules: Rules) -> Result<Stack, GatewayError> {
     Ok(Stack::new(layer, calls, clock))
 }
 
-/// What goes on beside the requests.
-async fn beside(store: Arc<dyn Store>, calls: Arc<Calls>) {
-    let Calls { upstreams, operations, .. } = &*calls;
-    let resolver = Resolver::new(store, Arc::clone(operations), Arc::clone(upstreams));
-    tokio::join!(upstream::watch(Arc::clone(upstreams)), resolver.run());
+impl Beside {
+    fn start(store: &Arc<dyn Store>, calls: Arc<Calls>, counting: Option<Counting>) -> Self {
+        let task = tokio::spawn(beside(Arc::clone(store), calls, counting.clone()));
+        Self { task, counting }
+    }
+}
+
+async fn beside(store: Arc<dyn Store>, calls: Arc<Calls>, counting: Option<Counting>) {
+    let Calls { upstreams, operations, metrics, .. } = &*calls;
+    let resolver = Resolver::new(Arc::clone(&store), Arc::clone(operations), Arc::clone(upstreams));
+    let counted = async {
+        if let Some(counting) = counting {
+            keep_counting(counting, store, metrics.clone()).await;
+        }
+    };
+    tokio::join!(upstream::watch(Arc::clone(upstreams)), resolver.run(), counted);
 }
 
 /// One table for the layer and for whoever asks before it.

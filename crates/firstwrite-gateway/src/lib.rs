@@ -10,6 +10,7 @@ mod forward;
 mod gateway;
 mod head;
 mod held;
+mod holdings;
 mod limits;
 mod metrics;
 mod operations;
@@ -35,6 +36,7 @@ pub use forward::{
     Forwarding,
 };
 pub use gateway::{Drained, Gateway, GatewayError};
+pub use holdings::{Counted, Counting, Holdings};
 pub use limits::{Limits, Rate, TenantLimits};
 pub use metrics::{Metrics, MetricsLimits};
 pub use operations::{Care, Operations};

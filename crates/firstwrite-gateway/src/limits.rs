@@ -1,16 +1,23 @@
-//! How much one tenant may ask for: rates and keys in flight, kept in this process.
+//! How much one tenant may ask for: rates and keys in flight, kept in this process, and what it may have in
+//! the store, which is [counted](crate::Holdings) there.
 //!
-//! A limit is a promise to everybody else, not an exact count: each gateway counts for itself, so a tenant
-//! gets the limit from each of several.
+//! A limit is a promise to everybody else, not an exact count: each gateway counts rates and requests for
+//! itself, so a tenant gets those limits from each of several. What is in the store, all of them see.
+//!
+//! A tenant that has too much in the store gets no *new* key: what stands under a key is told as ever. Where
+//! keys are bound to principals, what they use is their tenant's.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use firstwrite::{Answered, Asked, How, Observer, Tenant};
+use firstwrite::{Answered, Asked, How, Observer, Stored, Tenant};
 use firstwrite_core::{Rejection, RejectionKind};
 use tokio::time::Instant;
+
+use crate::holdings::Holdings;
+use crate::tenants::owner;
 
 /// What one tenant may do.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +28,10 @@ pub struct TenantLimits {
     pub requests: Option<Rate>,
     /// Requests under way at the same time.
     pub in_flight_max: Option<u32>,
+    /// Keys that stand in the store, until they are reaped.
+    pub active_keys_max: Option<u64>,
+    /// Bytes of answers that are kept there.
+    pub stored_bytes_max: Option<u64>,
 }
 
 /// So many in a second, and so many at once after a pause.
@@ -37,6 +48,7 @@ pub struct Limits {
     usual: TenantLimits,
     special: HashMap<String, TenantLimits>,
     used: Mutex<HashMap<Tenant, Used>>,
+    holdings: Arc<Holdings>,
     /// Told whatever was admitted, and how it ended.
     next: Arc<dyn Observer>,
 }
@@ -64,13 +76,15 @@ const TENANTS_MAX: usize = 100_000;
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
 impl Limits {
-    /// `usual` for every tenant, but for those that are named.
+    /// `usual` for every tenant, but for those that are named. Limits on what is in the store go by what
+    /// `holdings` know: somebody must [count](crate::Rules::counting).
     pub fn new(
         usual: TenantLimits,
         special: HashMap<String, TenantLimits>,
+        holdings: Arc<Holdings>,
         next: Arc<dyn Observer>,
     ) -> Self {
-        Self { usual, special, used: Mutex::default(), next }
+        Self { usual, special, used: Mutex::default(), holdings, next }
     }
 
     fn of(&self, tenant: &Tenant) -> &TenantLimits {
@@ -123,21 +137,64 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// Whether a tenant has room for another key.
+    fn room(&self, tenant: &Tenant) -> Result<(), Refused> {
+        let limits = self.of(tenant);
+        if !limits.needs_counting() {
+            return Ok(());
+        }
+        let has = self.holdings.of(tenant);
+        let what = if limits.active_keys_max.is_some_and(|max| has.keys >= max) {
+            "too many active keys"
+        } else if limits.stored_bytes_max.is_some_and(|max| has.bytes >= max) {
+            "too many bytes of kept answers"
+        } else {
+            return Ok(());
+        };
+        Err(Refused { what, wait: self.holdings.renewed_in() })
+    }
+}
+
+impl TenantLimits {
+    /// Whether somebody must count what is in the store.
+    pub fn needs_counting(&self) -> bool {
+        self.active_keys_max.is_some() || self.stored_bytes_max.is_some()
+    }
+}
+
 /// Why a request is refused, and when the next one may come.
 struct Refused {
     what: &'static str,
     wait: Duration,
 }
 
+impl Refused {
+    fn answer(self, tenant: &Tenant) -> Rejection {
+        let Self { what, wait } = self;
+        tracing::info!(tenant = tenant.as_str(), what, "a tenant's limit was reached");
+        Rejection::new(RejectionKind::RateLimited)
+            .detail(format!("This tenant's limit is reached: {what}. Nothing was run."))
+            .retry_after(wait)
+    }
+}
+
 impl Observer for Limits {
     fn admit(&self, asked: &Asked<'_>) -> Result<(), Rejection> {
         self.next.admit(asked)?;
-        self.take(asked.tenant, Instant::now()).map_err(|Refused { what, wait }| {
-            tracing::info!(tenant = asked.tenant.as_str(), what, "a tenant's limit was reached");
-            Rejection::new(RejectionKind::RateLimited)
-                .detail(format!("This tenant's limit is reached: {what}. Nothing was run."))
-                .retry_after(wait)
-        })
+        let tenant = owner(asked.tenant);
+        self.take(&tenant, Instant::now()).map_err(|refused| refused.answer(&tenant))
+    }
+
+    fn may_make_key(&self, tenant: &Tenant) -> Result<(), Rejection> {
+        self.next.may_make_key(tenant)?;
+        let tenant = owner(tenant);
+        self.room(&tenant).map_err(|refused| refused.answer(&tenant))
+    }
+
+    fn stored(&self, stored: &Stored<'_>) {
+        self.holdings.note(stored);
+        self.next.stored(stored);
     }
 
     fn reserved(&self, took: Duration) {
@@ -146,7 +203,7 @@ impl Observer for Limits {
 
     fn answered(&self, answered: &Answered<'_>) {
         if let Some(tenant) = answered.tenant.filter(|_| answered.was_admitted) {
-            self.give_back(tenant, answered.how);
+            self.give_back(&owner(tenant), answered.how);
         }
         self.next.answered(answered);
     }
@@ -196,84 +253,4 @@ impl fmt::Debug for Limits {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Nobody;
-
-    impl Observer for Nobody {}
-
-    fn limits(usual: TenantLimits) -> Limits {
-        let special = HashMap::from([("big".to_owned(), TenantLimits::default())]);
-        Limits::new(usual, special, Arc::new(Nobody))
-    }
-
-    fn tenant(name: &str) -> Tenant {
-        Tenant::new(name).unwrap()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_rate_is_used_up_and_comes_back() {
-        let rate = Some(Rate { per_second: 2.0, burst: 3.0 });
-        let limits = limits(TenantLimits { requests: rate, ..TenantLimits::default() });
-        let acme = tenant("acme");
-        for _ in 0..3 {
-            assert!(limits.take(&acme, Instant::now()).is_ok());
-        }
-        let refused = limits.take(&acme, Instant::now()).err().unwrap();
-        assert_eq!((refused.what, refused.wait), ("too many requests", Duration::from_millis(500)));
-        assert!(limits.take(&tenant("globex"), Instant::now()).is_ok(), "others do not notice");
-        assert!(limits.take(&tenant("big"), Instant::now()).is_ok());
-        tokio::time::advance(Duration::from_millis(500)).await;
-        assert!(limits.take(&acme, Instant::now()).is_ok());
-        assert!(limits.take(&acme, Instant::now()).is_err());
-        tokio::time::advance(Duration::from_hours(1)).await;
-        for _ in 0..3 {
-            assert!(limits.take(&acme, Instant::now()).is_ok());
-        }
-        assert!(limits.take(&acme, Instant::now()).is_err(), "no more than the burst is saved up");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_replay_costs_no_new_key() {
-        let rate = Some(Rate { per_second: 0.001, burst: 1.0 });
-        let limits = limits(TenantLimits { new_keys: rate, ..TenantLimits::default() });
-        let acme = tenant("acme");
-        for how in [How::Replayed, How::Refused(RejectionKind::KeyReused), How::Malformed] {
-            assert!(limits.take(&acme, Instant::now()).is_ok(), "{how:?}");
-            limits.give_back(&acme, how);
-        }
-        assert!(limits.take(&acme, Instant::now()).is_ok());
-        limits.give_back(&acme, How::Ran);
-        let refused = limits.take(&acme, Instant::now()).err().unwrap();
-        assert_eq!(refused.what, "too many new keys");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_under_way_is_counted_until_it_ends() {
-        let limits = limits(TenantLimits { in_flight_max: Some(2), ..TenantLimits::default() });
-        let acme = tenant("acme");
-        assert!(limits.take(&acme, Instant::now()).is_ok());
-        assert!(limits.take(&acme, Instant::now()).is_ok());
-        assert!(limits.take(&acme, Instant::now()).is_err());
-        limits.give_back(&acme, How::Abandoned);
-        assert!(limits.take(&acme, Instant::now()).is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn tenants_are_forgotten_when_there_are_too_many() {
-        let limits = limits(TenantLimits::default());
-        for number in 0..TENANTS_MAX {
-            let one = tenant(&format!("t{number}"));
-            assert!(limits.take(&one, Instant::now()).is_ok());
-            limits.give_back(&one, How::Ran);
-        }
-        let newcomer = tenant("newcomer");
-        assert!(limits.take(&newcomer, Instant::now()).is_err());
-        assert!(limits.take(&tenant("t7"), Instant::now()).is_ok(), "who is known is served");
-        tokio::time::advance(FORGOTTEN_AFTER).await;
-        assert!(limits.take(&newcomer, Instant::now()).is_ok());
-        let count = limits.used.lock().unwrap().len();
-        assert_eq!(count, 2, "t7 is under way, and the newcomer");
-    }
-}
+mod tests;

@@ -8,14 +8,15 @@ mod labels;
 mod look;
 mod store;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use firstwrite::worker::TurnObserver;
-use firstwrite::{Answered, How, Observer, Operation};
+use firstwrite::{Answered, How, Observer, Operation, Tenant};
 use firstwrite_core::protocol::Swept;
-use firstwrite_core::{RejectionKind, Store, StoreError, StoreErrorKind};
+use firstwrite_core::{RejectionKind, Store, StoreError, StoreErrorKind, Usage};
 use http::StatusCode;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::TypedMetric;
@@ -30,8 +31,8 @@ use tokio::time::Instant;
 
 use crate::upstream::CallError;
 use labels::{Known, RequestLabels, Slots, Word};
-use look::Seen;
 pub(crate) use look::keep_looking;
+use look::{HoldingsSeen, Seen};
 use store::CountingStore;
 
 /// Everything that is counted. One for the life of a process: reloads go on counting in it.
@@ -164,6 +165,21 @@ impl Metrics {
         let looked = look::look(store).await?;
         self.seen().looked(looked, Instant::now());
         Ok(())
+    }
+
+    /// Records are counted from here on.
+    pub(crate) fn counting_began(&self) {
+        self.seen().holdings.get_or_insert_with(|| HoldingsSeen::new(Instant::now()));
+    }
+
+    /// What tenants have in the store, all of them counted.
+    pub(crate) fn counted(&self, counts: &HashMap<Tenant, Usage>) {
+        let mut labels: HashMap<Word, Usage> = HashMap::new();
+        for (tenant, usage) in counts {
+            labels.entry(self.tenants.label(tenant.as_str(), false)).or_default().add(*usage);
+        }
+        let counts = labels.into_iter().collect();
+        self.seen().holdings = Some(HoldingsSeen { counts, at: Instant::now() });
     }
 
     /// Operations that have a name; all others are the client's choice of words.

@@ -10,6 +10,7 @@ use firstwrite_core::Secret;
 use rustls::ServerConfig;
 
 use crate::forward::Forwarding;
+use crate::holdings::Counting;
 use crate::metrics::Metrics;
 use crate::operations::Operations;
 use crate::tenants::Tenants;
@@ -46,6 +47,8 @@ pub struct Rules {
     pub tenants: Arc<Tenants>,
     /// Who is told of every request under a key, and may refuse it.
     pub observer: Option<Arc<dyn Observer>>,
+    /// How what tenants have in the store is counted, where there is a limit on it.
+    pub counting: Option<Counting>,
     /// Counts what the observer is not told of. To be told of the rest, it must be the observer, or behind
     /// it.
     pub metrics: Option<Arc<Metrics>>,

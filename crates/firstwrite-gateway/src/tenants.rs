@@ -53,6 +53,7 @@ mod trusted_header;
 use api_keys::ApiKeys;
 use authorization::{Authorization, Digests, Scheme};
 use certificate::Certificates;
+pub(crate) use identity::owner;
 pub use identity::{Identity, bound};
 use jwt::Jwt;
 use reason::Reason;

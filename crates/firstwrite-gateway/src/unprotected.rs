@@ -30,7 +30,8 @@ impl Unprotected {
         {
             return;
         }
-        if self.is_new(method, path) {
+        let path = firstwrite::shown(path);
+        if self.is_new(method, &path) {
             let path = &path[..path.floor_char_boundary(PATH_BYTES_MAX)];
             tracing::warn!(
                 %method,

@@ -87,13 +87,15 @@ fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, Usag
         key: section.forward_key.into(),
         tells_record: section.tell_record.unwrap_or(true),
     };
+    let (observer, counting) = section.observer(watch.holdings(), watch.observer())?;
     Ok(Rules {
         upstreams: upstreams(flags, &section.upstreams)?,
         calling: section.calling()?,
         forwarding,
         tenants: Arc::new(section.tenants(&operations, now)?),
         operations: Arc::new(operations),
-        observer: Some(section.observer(watch.observer())?),
+        observer: Some(observer),
+        counting,
         metrics: watch.metrics(),
         tracer: watch.tracer(),
         secret: None,

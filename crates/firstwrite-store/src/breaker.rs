@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Certainty, Change, Draft, Found, Guard, Inserted, Page, Query,
-    RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+    RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout};
@@ -191,6 +191,16 @@ impl Store for BreakerStore {
         let limit = self.options.upkeep_timeout;
         let call = move || self.inner.list(query);
         Box::pin(self.guarded("listing records", limit, Certainty::Definite, call))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        let call = move || self.inner.usage(after, limit);
+        let limit = self.options.upkeep_timeout;
+        Box::pin(self.guarded("counting records", limit, Certainty::Definite, call))
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

@@ -313,7 +313,7 @@ impl CachedStore {
 }
 
 impl Store for CachedStore {
-    delegate!(inner: capabilities, list, lapsed, reap, audits, outbox, findings);
+    delegate!(inner: capabilities, list, usage, lapsed, reap, audits, outbox, findings);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.insert_draft(draft))

@@ -32,6 +32,18 @@ macro_rules! delegate {
             self.$field.list(query)
         }
     };
+    (@usage $field:ident) => {
+        fn usage(
+            &self,
+            after: Option<firstwrite_core::RecordId>,
+            limit: usize,
+        ) -> firstwrite_core::BoxFuture<
+            '_,
+            Result<firstwrite_core::UsagePage, firstwrite_core::StoreError>,
+        > {
+            self.$field.usage(after, limit)
+        }
+    };
     (@reap $field:ident) => {
         fn reap(
             &self,

@@ -42,6 +42,7 @@ use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, DraftState, Findings, Found,
     Guard, Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+    UsagePage,
 };
 use tokio::sync::oneshot;
 
@@ -353,6 +354,14 @@ impl Store for PostgresStore {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(listing::list(&self.inner.shared, &self.inner.pool, query))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        Box::pin(listing::usage(&self.inner.shared, &self.inner.pool, after, limit))
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

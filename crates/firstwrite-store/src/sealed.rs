@@ -218,7 +218,7 @@ fn put(record: &mut Record, plain: Outcome) {
 }
 
 impl Store for SealedStore {
-    delegate!(inner: capabilities, lapsed, reap, audits, now, findings);
+    delegate!(inner: capabilities, usage, lapsed, reap, audits, now, findings);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.insert_sealed(draft))

@@ -33,7 +33,7 @@ use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Conclusion, Draft, Findings, Found,
     Guard, Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
-    Transacted, TransactionalStore,
+    Transacted, TransactionalStore, UsagePage,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -220,6 +220,14 @@ impl Store for SqliteStore {
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         let query = query.clone();
         Box::pin(self.look("listing records", move |view| view.list(&query)))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        Box::pin(self.look("counting records", move |view| view.usage(after, limit)))
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

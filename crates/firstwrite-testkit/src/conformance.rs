@@ -48,6 +48,7 @@ mod round_trip;
 mod settle;
 mod swap;
 mod transaction;
+mod usage;
 
 /// One promise of a store, as a test.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +104,7 @@ pub fn cases() -> Vec<Case> {
         fence::CASES,
         retention::CASES,
         listing::CASES,
+        usage::CASES,
         protocol_moves::CASES,
         settle::CASES,
         transaction::CASES,

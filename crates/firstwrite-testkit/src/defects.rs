@@ -61,6 +61,12 @@ pub enum Defect {
     ListForgetsTenant,
     /// The last record of every page but the last is left out.
     ListSkipsLastOfPage,
+    /// What stands for several tenants is counted as one's.
+    UsageMixesTenants,
+    /// Outcomes are not counted.
+    UsageForgetsBytes,
+    /// Counting ends with the second page.
+    UsageEndsEarly,
     /// Headers are kept in a map, so repetition is lost.
     HeadersInMap,
     /// Bodies are kept as text.
@@ -151,7 +157,7 @@ const SIMULATIONS_MAX: u64 = 20_000;
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 56] = [
         Self::CheckThenInsert,
         Self::NoFenceCompare,
         Self::OwnerGuardIgnoresState,
@@ -170,6 +176,9 @@ impl Defect {
         Self::ForgetsTenant,
         Self::ListForgetsTenant,
         Self::ListSkipsLastOfPage,
+        Self::UsageMixesTenants,
+        Self::UsageForgetsBytes,
+        Self::UsageEndsEarly,
         Self::HeadersInMap,
         Self::BodyAsText,
         Self::TombstoneAsEmptyBody,

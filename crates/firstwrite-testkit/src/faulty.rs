@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
-    Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+    Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
 };
 
 /// What happens to one writing step.
@@ -87,6 +87,14 @@ impl Store for FaultyStore {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         self.inner.list(query)
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        self.inner.usage(after, limit)
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

@@ -222,7 +222,9 @@ async fn conclude(
             let answer = as_it_stands(&verdict, ran, exchange);
             (answer, Ended::Stands { verdict, stored })
         }
-        (Used::Ended(ended @ (Ended::Open | Ended::StoreFailed(_))), ran) => (as_given(ran), ended),
+        (Used::Ended(ended @ (Ended::Open | Ended::StoreFailed(_) | Ended::Refused(_))), ran) => {
+            (as_given(ran), ended)
+        }
         (Used::LetGo, ran) => (not_committed(ran, exchange), Ended::Open),
         (Used::No | Used::Begun, Ran::Kept(parts, body)) => {
             let outcome = attempt::outcome(parts.status, &parts.headers, body.clone(), policy);

@@ -83,6 +83,10 @@ pub(crate) async fn start(
     let reply = Reply(Some(sender));
     let (shared, exchange) = (Arc::clone(shared), Arc::clone(exchange));
     let attempt = async move {
+        if let Some(ended) = refused_as_new(&shared, &exchange).await {
+            lead.end(ended.clone());
+            return reply.refused(ended, call);
+        }
         match exchange.policy.mode {
             Mode::Reserved => reserved::attempt(&shared, lead, &exchange, call, reply).await,
             #[cfg(feature = "axum")]
@@ -93,6 +97,22 @@ pub(crate) async fn start(
     };
     let attempt: BoxFuture<'static, ()> = Box::pin(attempt.in_current_span());
     Attached { attempt: Some(attempt), answer, runtime: Handle::current() }.await
+}
+
+/// Why the request may not run, if nothing stands under its key and no new one may be made.
+///
+/// What is found to stand is asked for again by whoever goes on: it may have moved meanwhile.
+async fn refused_as_new(shared: &Shared, exchange: &Exchange) -> Option<Ended> {
+    let request = &exchange.request;
+    let refusal = shared.observer.may_make_key(&request.tenant).err()?;
+    match shared.store.get(request.id).await {
+        Ok(Some(_stands)) => None,
+        Ok(None) => Some(Ended::Refused(Box::new(refusal))),
+        Err(error) => {
+            tracing::error!(%error, record_id = %request.id, "a key could not be looked up");
+            Some(Ended::StoreFailed(error.kind()))
+        }
+    }
 }
 
 impl Future for Attached {

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use firstwrite_core::{Fingerprint, Found, RecordId, Request, StoreErrorKind, Verdict};
+use firstwrite_core::{Fingerprint, Found, RecordId, Rejection, Request, StoreErrorKind, Verdict};
 use tokio::sync::Notify;
 
 /// The attempts of this process.
@@ -62,6 +62,8 @@ pub(crate) enum Ended {
     },
     /// The store could not be asked, or would not tell, and nothing was run.
     StoreFailed(StoreErrorKind),
+    /// Nothing stands under the key, and nothing new may.
+    Refused(Box<Rejection>),
     /// The key is free, or nobody here knows: ask the store.
     Open,
 }

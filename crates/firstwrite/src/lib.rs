@@ -105,7 +105,8 @@ pub use body::ResponseBody;
 #[cfg(feature = "axum")]
 pub use extract::Misconfigured;
 pub use layer::{IdempotencyLayer, Unusable};
-pub use observe::{Answered, Asked, How, Observer};
+pub use observe::{Answered, Asked, How, Observer, Stored, StoredStep};
+pub use percent::shown;
 pub use policies::{Operation, Policies, PolicyResolver};
 pub use respond::{ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};
 #[cfg(feature = "axum")]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite_core::{Key, Rejection, RejectionKind, Tenant};
+use firstwrite_core::{Key, RecordId, Rejection, RejectionKind, Tenant};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use tokio::time::Instant;
@@ -21,6 +21,22 @@ pub trait Observer: Send + Sync + 'static {
     fn admit(&self, asked: &Asked<'_>) -> Result<(), Rejection> {
         let _ = asked;
         Ok(())
+    }
+
+    /// Asked before a key of this tenant is looked for. A refusal is the answer if nothing stands under the
+    /// key, which costs a look-up more; a record that stands answers as ever. Whoever used a key must be
+    /// able to learn what became of it, however many its tenant has.
+    fn may_make_key(&self, tenant: &Tenant) -> Result<(), Rejection> {
+        let _ = tenant;
+        Ok(())
+    }
+
+    /// An attempt of this process changed what stands in the store. Not told of [atomic] handlers, whose
+    /// own transactions write the record.
+    ///
+    /// [atomic]: firstwrite_core::Mode::Atomic
+    fn stored(&self, stored: &Stored<'_>) {
+        let _ = stored;
     }
 
     /// A key was reserved, or found not to be free, in this time.
@@ -45,6 +61,28 @@ pub struct Asked<'a> {
     pub key: &'a Key,
     /// Its head.
     pub request: &'a Parts,
+}
+
+/// What an attempt changed in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored<'a> {
+    /// Whose record it is.
+    pub tenant: &'a Tenant,
+    /// Which one.
+    pub id: RecordId,
+    /// What became of it.
+    pub step: StoredStep,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredStep {
+    /// It stands where nothing stood.
+    Made,
+    /// It was completed with an outcome of so many bytes, headers and body.
+    Kept(u64),
+    /// It stands no more.
+    Freed,
 }
 
 /// A request that was answered.

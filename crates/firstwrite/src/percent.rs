@@ -1,4 +1,4 @@
-//! Percent-encoding (RFC 3986), for keys in paths and for comparing paths.
+//! Percent-encoding (RFC 3986), for keys in paths, for comparing paths, and for showing them.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,6 +14,23 @@ pub(crate) fn encode(text: &str) -> String {
         }
     }
     encoded
+}
+
+/// A path as it may be shown in a log or on a terminal: everything beyond visible ASCII is escaped. A path
+/// on the wire may hold any UTF-8, with what moves a cursor or turns a line around in it.
+pub fn shown(path: &str) -> Cow<'_, str> {
+    if path.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Cow::Borrowed(path);
+    }
+    let mut shown = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_graphic() {
+            shown.push(char::from(byte));
+        } else {
+            write!(shown, "%{byte:02X}").expect("writing to a string");
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// Decodes; what is not a proper escape stays as it is.
@@ -52,6 +69,12 @@ mod tests {
             assert!(!encoded.contains(['/', '?', '#', ' ', '"']), "{encoded}");
             assert_eq!(decode(&encoded), text.as_bytes());
         }
+    }
+
+    #[test]
+    fn what_is_shown_moves_no_cursor() {
+        assert_eq!(shown("/pay/%1b;a=1"), "/pay/%1b;a=1");
+        assert_eq!(shown("/\u{9b}31m\u{202e}é\n"), "/%C2%9B31m%E2%80%AE%C3%A9%0A");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Completed, Marked, Renewed, Reservation, Reserved};
 use firstwrite_core::{
-    Certainty, Fence, Found, OnLostAnswer, Outcome, RecordId, Rejection, State, Store, Verdict,
-    judge,
+    Certainty, Fence, Found, OnLostAnswer, Outcome, RecordId, Rejection, Request, State, Store,
+    Verdict, judge,
 };
 use http::{Response, StatusCode};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
@@ -17,11 +17,13 @@ use crate::body::ResponseBody;
 use crate::coalesce::{Ended, Lead};
 use crate::exchange::{Call, Exchange};
 use crate::layer::Shared;
+use crate::observe::{Observer, Stored, StoredStep};
 use crate::respond;
 
 /// A reservation in this process's hands.
 struct Held<'a> {
     store: &'a dyn Store,
+    observer: &'a dyn Observer,
     exchange: &'a Exchange,
     reservation: Reservation,
     /// Until when the lease certainly holds, by our own monotonic clock: counted from before the
@@ -67,7 +69,12 @@ pub(crate) async fn attempt(
             let attempt = Attempt::new(request, Some(reservation.fence()));
             call.parts.extensions.insert(attempt);
             let safe_until = asked_at + policy.lease;
-            let mut held = Held { store, exchange, reservation, safe_until };
+            let observer = &*shared.observer;
+            // What was taken over stood already.
+            if reservation.fence().count() == 1 {
+                stored(observer, exchange, StoredStep::Made);
+            }
+            let mut held = Held { store, observer, exchange, reservation, safe_until };
             let ran = held.while_renewing(attempt::run(call, policy)).await;
             firstwrite_core::crash_point!("handler-ended");
             let ((response, ended), left) = held.conclude(ran).await;
@@ -170,7 +177,7 @@ impl Held<'_> {
 
     /// Writes the outcome down; only then is it answered with.
     async fn complete(self, outcome: Outcome, mut answer: Response<ResponseBody>) -> Concluded {
-        let Self { store, exchange, mut reservation, safe_until } = self;
+        let Self { store, observer, exchange, mut reservation, safe_until } = self;
         let (record_id, fence) = (reservation.id(), reservation.fence());
         let retention = exchange.policy.retention();
         let mut pause = PAUSE_MIN;
@@ -178,11 +185,14 @@ impl Held<'_> {
             let completing = protocol::complete(store, reservation, outcome.clone(), retention);
             match completing.await {
                 Ok(Completed::Kept { retained_until }) => {
+                    stored(observer, exchange, StoredStep::Kept(outcome.byte_count()));
                     respond::stamp(answer.headers_mut(), retained_until);
                     let verdict = Verdict::Replay { outcome, retained_until };
                     return (answer, Ended::Stands { verdict, stored: None });
                 }
-                Ok(Completed::Late(found)) => return late(exchange, fence, found.as_deref()),
+                Ok(Completed::Late(found)) => {
+                    return late(observer, exchange, fence, found.as_deref());
+                }
                 Err(undone) => {
                     let error = &undone.error;
                     tracing::error!(%error, %record_id, "an outcome could not be written");
@@ -202,15 +212,24 @@ impl Held<'_> {
     /// Frees the key; what is left of it if that failed.
     async fn release(self) -> Option<Left> {
         let (id, fence) = (self.reservation.id(), self.reservation.fence());
-        let error = protocol::release(self.store, self.reservation).await.err()?;
-        tracing::error!(%error, record_id = %id, "a key could not be freed; it is tried again");
-        Some(Left { id, fence, until: self.safe_until })
+        match protocol::release(self.store, self.reservation).await {
+            Ok(()) => {
+                stored(self.observer, self.exchange, StoredStep::Freed);
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, record_id = %id, "a key could not be freed; it is tried again");
+                Some(Left { id, fence, until: self.safe_until })
+            }
+        }
     }
 
     async fn mark_uncertain(self) -> Concluded {
         let (record_id, fence) = (self.reservation.id(), self.reservation.fence());
         match protocol::mark_uncertain(self.store, self.reservation).await {
-            Ok(Marked::Late(found)) => return late(self.exchange, fence, found.as_deref()),
+            Ok(Marked::Late(found)) => {
+                return late(self.observer, self.exchange, fence, found.as_deref());
+            }
             Ok(Marked::Uncertain) => {
                 tracing::error!(%record_id, "nobody knows how an attempt ended; it waits for proof");
             }
@@ -223,8 +242,19 @@ impl Held<'_> {
     }
 }
 
+/// Tells what became of the exchange's record.
+fn stored(observer: &dyn Observer, exchange: &Exchange, step: StoredStep) {
+    let Request { tenant, id, .. } = &*exchange.request;
+    observer.stored(&Stored { tenant, id: *id, step });
+}
+
 /// Answers from what stands where this attempt wanted to write.
-fn late(exchange: &Exchange, fence: Fence, found: Option<&Found>) -> Concluded {
+fn late(
+    observer: &dyn Observer,
+    exchange: &Exchange,
+    fence: Fence,
+    found: Option<&Found>,
+) -> Concluded {
     let record_id = exchange.request.id;
     // Whoever did the work wrote the outcome down itself, with its effect: that is the first answer.
     if let Some(Found { record, .. }) = found
@@ -232,6 +262,7 @@ fn late(exchange: &Exchange, fence: Fence, found: Option<&Found>) -> Concluded {
         && let State::Completed { outcome, retained_until, .. } = &record.state
     {
         tracing::debug!(%record_id, "the attempt was completed by whoever ran it");
+        stored(observer, exchange, StoredStep::Kept(outcome.byte_count()));
         let (outcome, retained_until) = (outcome.clone(), *retained_until);
         let answer = respond::first(&outcome, retained_until);
         let verdict = Verdict::Replay { outcome, retained_until };

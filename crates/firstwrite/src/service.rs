@@ -6,7 +6,8 @@
 //! 4. The body is read whole, under a cap, before anything is reserved.
 //! 5. The fingerprint says what the request asks for.
 //! 6. Duplicates in this process follow the one that came first.
-//! 7. The leader's attempt asks the store and, if the key is its own, runs the handler.
+//! 7. The leader's attempt asks the store and, if the key is its own, runs the handler. Where no new key
+//!    may be made, it looks first whether one stands.
 //! 8. Where the handler's answer is interim, the final one is waited for, within the handler's bound.
 
 use std::sync::Arc;
@@ -205,7 +206,7 @@ async fn answer(
             (Ended::Stands { verdict: Verdict::InProgress { .. }, .. }, _) => {
                 return in_progress(exchange);
             }
-            (Ended::Stands { .. } | Ended::StoreFailed(_), _) => {
+            (Ended::Stands { .. } | Ended::StoreFailed(_) | Ended::Refused(_), _) => {
                 return from_ended(shared, exchange, &call, &ended);
             }
         }
@@ -252,6 +253,7 @@ fn from_ended(
             respond::verdict(verdict, &exchange.policy, differing.unwrap_or_default())
         }
         Ended::StoreFailed(kind) => respond::store_failed(*kind),
+        Ended::Refused(refusal) => respond::rejection(refusal),
         Ended::Open => respond::rejection(&Rejection::new(RejectionKind::StoreUnavailable)),
     }
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::store::{Begun, Page, Query, Transacted, Write};
 use crate::{
     AsyncTransactionalStore, Audited, BoxFuture, Capabilities, Fingerprint, FingerprintRules,
-    HeldMemoryTx, KeptHeaders, Key, MemoryStore, OnLostAnswer, Parts, StateKind, Tenant,
+    HeldMemoryTx, KeptHeaders, Key, MemoryStore, OnLostAnswer, Parts, StateKind, Tenant, UsagePage,
 };
 
 /// A store in memory with a clock to turn, whose acknowledgements can be lost.
@@ -111,6 +111,14 @@ impl Store for Bench {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         self.store.list(query)
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        self.store.usage(after, limit)
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
@@ -440,6 +448,14 @@ impl Store for Forgetful {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         self.store.list(query)
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        self.store.usage(after, limit)
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

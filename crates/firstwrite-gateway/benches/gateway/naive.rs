@@ -6,6 +6,7 @@ use std::fmt;
 use firstwrite_core::{
     AuditEntry, Audited, Body, BoxError, BoxFuture, Capabilities, Change, Draft, Found, Guard,
     Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+    UsagePage,
 };
 use firstwrite_store::deadpool_postgres::{Manager, Pool};
 use firstwrite_store::tokio_postgres::NoTls;
@@ -97,6 +98,14 @@ impl Store for Naive {
     }
 
     fn list<'a>(&'a self, _query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        not_here()
+    }
+
+    fn usage(
+        &self,
+        _after: Option<RecordId>,
+        _limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
         not_here()
     }
 

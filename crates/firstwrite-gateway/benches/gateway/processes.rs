@@ -207,6 +207,7 @@ async fn serve_gateway(upstream: &str, store: Arc<dyn Store>) -> Result<(), BoxE
         operations: Arc::new(Operations::new(Policy::default(), Care::default())),
         tenants: Arc::new(Tenants::new(&Settings::default(), || std::time::UNIX_EPOCH)?),
         observer: None,
+        counting: None,
         metrics: None,
         tracer: None,
         secret: None,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use firstwrite_core::outbox::DestinationView;
-use firstwrite_core::{Query, StateKind, Store, StoreError, Timestamp};
+use firstwrite_core::{Query, StateKind, Store, StoreError, Timestamp, Usage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::Metrics;
-use super::labels::OTHER;
+use super::labels::{OTHER, Word};
 
 /// As often as Prometheus usually asks.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -31,6 +31,15 @@ pub(super) struct Seen {
     looked_at: Instant,
     looked: Looked,
     pub(super) breaker: Option<watch::Receiver<bool>>,
+    /// Only where somebody counts.
+    pub(super) holdings: Option<HoldingsSeen>,
+}
+
+/// What tenants had in the store when it was last counted.
+#[derive(Debug)]
+pub(super) struct HoldingsSeen {
+    pub(super) counts: Vec<(Word, Usage)>,
+    pub(super) at: Instant,
 }
 
 /// What one look found.
@@ -117,12 +126,48 @@ impl Seen {
     /// Nothing yet; ages count from here on.
     pub(super) fn new(now: Instant) -> Self {
         let looked = Looked::default();
-        Self { swept_at: now, reaped_at: now, looked_at: now, looked, breaker: None }
+        Self {
+            swept_at: now,
+            reaped_at: now,
+            looked_at: now,
+            looked,
+            breaker: None,
+            holdings: None,
+        }
     }
 
     pub(super) fn looked(&mut self, looked: Looked, at: Instant) {
         (self.looked, self.looked_at) = (looked, at);
     }
+}
+
+impl HoldingsSeen {
+    /// Nothing yet.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { counts: Vec::new(), at: now }
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Keys of a tenant that stand in the store, when they were last counted";
+        let mut keys = gauge(encoder, "active_keys", help)?;
+        for (tenant, usage) in &self.counts {
+            keys.encode_family(&[("tenant", tenant.clone())])?.encode_gauge(&whole(usage.keys))?;
+        }
+        let help = "Bytes of a tenant's answers that are kept there";
+        let mut bytes =
+            encoder.encode_descriptor("stored", help, Some(&Unit::Bytes), MetricType::Gauge)?;
+        for (tenant, usage) in &self.counts {
+            bytes
+                .encode_family(&[("tenant", tenant.clone())])?
+                .encode_gauge(&whole(usage.bytes))?;
+        }
+        let help = "Since what stands in the store was last counted, or counting began";
+        age(encoder, "count_age", help, self.at.elapsed())
+    }
+}
+
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 impl Destination {
@@ -166,6 +211,9 @@ impl Collector for Told {
         age(&mut encoder, "reap_age", help, seen.reaped_at.elapsed())?;
         let help = "Since uncertain records and messages were last read from the store";
         age(&mut encoder, "look_age", help, seen.looked_at.elapsed())?;
+        if let Some(holdings) = &seen.holdings {
+            holdings.encode(&mut encoder)?;
+        }
         if let Some(breaker) = &seen.breaker {
             let help = "Whether the store is left alone because it is away";
             let is_open = i64::from(*breaker.borrow());

@@ -7,7 +7,7 @@ use firstwrite_core::findings::Findings;
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
-    Query, RecordId, Store, StoreError, Swapped, Timestamp,
+    Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
 };
 
 use super::Metrics;
@@ -63,6 +63,14 @@ impl Store for CountingStore {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         self.counted("list", self.inner.list(query))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        self.counted("usage", self.inner.usage(after, limit))
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

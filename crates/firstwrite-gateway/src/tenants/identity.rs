@@ -84,6 +84,14 @@ pub fn bound(tenant: &Tenant, principal: &str) -> Tenant {
     })
 }
 
+/// Whose tenant a name is: the tenant itself, or the one whose principal a key is [`bound`] to. What became
+/// a digest stays what it is.
+pub(crate) fn owner(tenant: &Tenant) -> Tenant {
+    let pair = tenant.as_str().strip_prefix('/').and_then(|pair| pair.split_once('/'));
+    let owner = pair.and_then(|(owner, _principal)| unescaped(owner));
+    owner.and_then(|name| Tenant::new(&name).ok()).unwrap_or_else(|| tenant.clone())
+}
+
 /// The tenant of this name, unless it is one of those that are made here.
 pub(crate) fn tenant(namespace: &str, name: &str) -> Result<Tenant, Reason> {
     if name.is_empty() {
@@ -117,6 +125,18 @@ fn push_escaped(name: &mut String, part: &str) {
     }
 }
 
+fn unescaped(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut pieces = part.split('%');
+    bytes.extend_from_slice(pieces.next()?.as_bytes());
+    for piece in pieces {
+        let (digits, rest) = piece.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
@@ -144,6 +164,20 @@ mod tests {
             for principal in parts.iter().chain(&["", "sha256-", "\n", "%0A"]) {
                 assert!(seen.insert(bind(tenant, principal)), "{tenant:?} {principal:?}");
             }
+        }
+    }
+
+    #[test]
+    fn whose_a_bound_name_is_can_be_told() {
+        for name in ["acme", "a/b", "a%2Fb", "100%", "é/ü", "/"] {
+            let plain = Tenant::new(name).unwrap();
+            for principal in ["alice", "a/b", "%2F"] {
+                assert_eq!(owner(&bound(&plain, principal)), plain, "{name} {principal}");
+            }
+        }
+        for own in ["acme", "a/b", "/sha256-00", "/a%zz/b", "/a%F/b", "/%ff/b"] {
+            let own = Tenant::new(own).unwrap();
+            assert_eq!(owner(&own), own);
         }
     }
 

@@ -1,10 +1,13 @@
 //! What operators are given beside the binary speaks of metrics that exist, and the docs of all of them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite::core::Message;
 use firstwrite::{Key, Store as _, Tenant};
+use firstwrite_gateway::{Counting, Rules};
 use serde_json::Value;
 
 use crate::client::post;
@@ -20,8 +23,11 @@ const DOCS: &str = include_str!("../../../../docs/telemetry.md");
 /// The text of a scrape in which every metric has a line.
 async fn scraped() -> String {
     let upstream = Upstream::start().await;
-    let watched = Watched::start(rules(&[&upstream])).await;
+    let counting = Counting { holdings: Arc::default(), every: Duration::from_millis(20) };
+    let rules = Rules { counting: Some(counting), ..rules(&[&upstream]) };
+    let watched = Watched::start(rules).await;
     watched.ask(&post("k", "{}")).await;
+    watched.scrape_until("active_keys{tenant=\"anonymous\"}", 1.0).await;
     let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new("k").unwrap());
     let message = Message::new(&tenant, &key, "charge", "provider", Bytes::new()).unwrap();
     watched.store.outbox().unwrap().enqueue(&message).await.unwrap();

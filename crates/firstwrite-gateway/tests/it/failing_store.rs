@@ -1,11 +1,11 @@
 //! A store that can be away.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use firstwrite::core::outbox::Outbox;
 use firstwrite::core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted,
-    MemoryStore, Page, Query, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+    MemoryStore, Page, Query, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
 };
 use firstwrite::{RecordId, memory_store};
 
@@ -13,11 +13,16 @@ use firstwrite::{RecordId, memory_store};
 pub(crate) struct FailingStore {
     pub(crate) memory: MemoryStore,
     is_away: AtomicBool,
+    refused: AtomicUsize,
 }
 
 impl FailingStore {
     pub(crate) fn new() -> Self {
-        Self { memory: memory_store(), is_away: AtomicBool::new(false) }
+        Self {
+            memory: memory_store(),
+            is_away: AtomicBool::new(false),
+            refused: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn goes_away(&self) {
@@ -28,11 +33,17 @@ impl FailingStore {
         self.is_away.store(false, Ordering::SeqCst);
     }
 
+    /// How many calls were refused while it was away.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused.load(Ordering::SeqCst)
+    }
+
     fn or_away<'a, T: Send + 'a>(
         &'a self,
         doing: BoxFuture<'a, Result<T, StoreError>>,
     ) -> BoxFuture<'a, Result<T, StoreError>> {
         if self.is_away.load(Ordering::SeqCst) {
+            self.refused.fetch_add(1, Ordering::SeqCst);
             let away = StoreError::definite(StoreErrorKind::Unavailable, "testing");
             return Box::pin(async { Err(away) });
         }
@@ -65,6 +76,14 @@ impl Store for FailingStore {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         self.or_away(self.memory.list(query))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        self.or_away(self.memory.usage(after, limit))
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

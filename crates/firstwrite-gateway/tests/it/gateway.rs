@@ -26,6 +26,7 @@ pub(crate) fn rules(upstreams: &[&Upstream]) -> Rules {
         operations: policy(Policy::default()),
         tenants: by(&Settings::default()),
         observer: None,
+        counting: None,
         metrics: None,
         tracer: None,
         secret: None,

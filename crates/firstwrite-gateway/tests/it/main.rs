@@ -14,6 +14,7 @@ mod http2;
 mod http2_cases;
 mod identity;
 mod keys;
+mod limits;
 mod noise;
 mod operator;
 mod passing;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use firstwrite::{OnLostAnswer, Policy, memory_store};
-use firstwrite_gateway::Rules;
+use firstwrite_gateway::{Gateway, Rules};
 
 use crate::client::{Client, ask, keyed, post};
-use crate::gateway::{policy, rules, start, start_on};
+use crate::failing_store::FailingStore;
+use crate::gateway::{anywhere, policy, rules, start, start_on};
 use crate::upstream::{Script, Upstream, answer};
 
 #[tokio::test]
@@ -174,10 +175,33 @@ async fn an_answer_too_large_to_keep_is_passed_on_and_leaves_a_mark() {
     assert_eq!(ask(gateway.address(), &post("k", "{}")).await.text(), large);
     let again = ask(gateway.address(), &post("k", "{}")).await;
     assert_eq!(
-        (again.code().as_str(), again.header("location")),
-        ("answer-not-kept", Some("/made/7"))
+        (again.status(), again.code().as_str(), again.header("location")),
+        (409, "answer-not-kept", Some("/made/7"))
     );
+    assert!(again.text().contains("\"first_status\":201"), "{}", again.text());
     assert_eq!(upstream.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn while_the_store_is_away_nothing_is_sent_and_everybody_is_told_to_come_back() {
+    let upstream = Upstream::start().await;
+    let store = Arc::new(FailingStore::new());
+    let gateway = Gateway::start(store.clone(), &anywhere(), rules(&[&upstream])).await.unwrap();
+    assert_eq!(ask(gateway.address(), &post("known", "{}")).await.status(), 201);
+    store.goes_away();
+    for key in ["known", "new"] {
+        let refused = ask(gateway.address(), &post(key, "{}")).await;
+        assert_eq!(
+            (refused.status(), refused.code().as_str()),
+            (503, "store-unavailable"),
+            "{key}"
+        );
+        assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    }
+    assert_eq!(upstream.seen().len(), 1);
+    store.comes_back();
+    assert!(ask(gateway.address(), &post("known", "{}")).await.is_replay());
+    assert_eq!(ask(gateway.address(), &post("new", "{}")).await.status(), 201);
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use firstwrite::{KeyRequirement, Observer, Policy};
 use firstwrite_gateway::tenants::{self, Tenants};
 use firstwrite_gateway::{
-    Calling, Care, ForwardedKey, HealthCheck, Limits, Listening, Operations, Rate, Target,
-    TenantLimits, tls,
+    Calling, Care, Counting, ForwardedKey, HealthCheck, Holdings, Limits, Listening, Operations,
+    Rate, Target, TenantLimits, tls,
 };
 use serde::Deserialize;
 
@@ -114,6 +114,10 @@ struct LimitsSection {
     new_keys_per_second: Option<f64>,
     requests_per_second: Option<f64>,
     in_flight_max: Option<u32>,
+    active_keys_max: Option<u64>,
+    stored_bytes_max: Option<u64>,
+    /// How often what is in the store is counted, for the last two.
+    count_every: Option<Span>,
     /// Tenants that may ask for more, or less.
     #[serde(default)]
     tenants: BTreeMap<String, LimitsSection>,
@@ -121,6 +125,9 @@ struct LimitsSection {
 
 /// Often enough to notice within seconds, seldom enough not to be noticed.
 const HEALTH_EVERY: Duration = Duration::from_secs(5);
+
+/// A walk over all records is no matter of milliseconds.
+const COUNT_EVERY_MIN: Duration = Duration::from_secs(1);
 
 impl GatewaySection {
     /// How upstreams are called.
@@ -177,12 +184,14 @@ impl GatewaySection {
         self.tenants.is_some()
     }
 
-    /// Who watches over what each tenant may ask for, if there is a limit, and tells `next`.
+    /// Who watches over what each tenant may ask for, if there is a limit, and tells `next`; and how what
+    /// they have in the store is counted in `holdings`, if there is a limit on that.
     pub(crate) fn observer(
         &self,
+        holdings: Arc<Holdings>,
         next: Arc<dyn Observer>,
-    ) -> Result<Arc<dyn Observer>, UsageError> {
-        let Some(section) = &self.limits else { return Ok(next) };
+    ) -> Result<(Arc<dyn Observer>, Option<Counting>), UsageError> {
+        let Some(section) = &self.limits else { return Ok((next, None)) };
         let wrong = |what| wrong("gateway.limits", what);
         let usual = section.of_tenant().map_err(wrong)?;
         let mut special = HashMap::new();
@@ -190,9 +199,17 @@ impl GatewaySection {
             if !section.tenants.is_empty() {
                 return Err(wrong(format!("{tenant} has no tenants of its own")));
             }
+            if section.count_every.is_some() {
+                return Err(wrong(format!(
+                    "count_every is for all tenants, not for {tenant} alone"
+                )));
+            }
             special.insert(tenant.clone(), section.of_tenant().map_err(wrong)?);
         }
-        Ok(Arc::new(Limits::new(usual, special, next)))
+        let needs_counting = special.values().chain([&usual]).any(TenantLimits::needs_counting);
+        let every = section.count_every.map_or(Counting::EVERY, |span| span.0.max(COUNT_EVERY_MIN));
+        let counting = needs_counting.then(|| Counting { holdings: Arc::clone(&holdings), every });
+        Ok((Arc::new(Limits::new(usual, special, holdings, next)), counting))
     }
 
     /// Which operations are protected, and how. `optional_keys`: as a flag says it.
@@ -246,6 +263,8 @@ impl LimitsSection {
             new_keys: rate("new_keys_per_second", self.new_keys_per_second)?,
             requests: rate("requests_per_second", self.requests_per_second)?,
             in_flight_max: self.in_flight_max,
+            active_keys_max: self.active_keys_max,
+            stored_bytes_max: self.stored_bytes_max,
         })
     }
 }

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use firstwrite::Observer;
 use firstwrite::worker::{Schedule, Worker};
 use firstwrite_core::Store;
-use firstwrite_gateway::{Metrics, MetricsLimits, Operator, Tracer};
+use firstwrite_gateway::{Holdings, Metrics, MetricsLimits, Operator, Tracer};
 
 use super::store::Opened;
 use crate::command::GatewayFlags;
@@ -21,6 +21,7 @@ pub(super) struct Watch {
     operator: Option<(SocketAddr, Arc<Metrics>)>,
     collector: Option<Collector>,
     tracer: Option<Arc<dyn Tracer>>,
+    holdings: Arc<Holdings>,
 }
 
 /// Who hears of requests when nobody counts them.
@@ -41,7 +42,7 @@ impl Watch {
         }
         let operator = operator.map(|listen| (listen.0, Arc::new(Metrics::new(limits))));
         let tracer = collector.as_ref().map(Collector::tracer);
-        Ok(Self { operator, collector, tracer })
+        Ok(Self { operator, collector, tracer, holdings: Arc::default() })
     }
 
     /// Where traces go.
@@ -51,6 +52,11 @@ impl Watch {
 
     pub(super) fn metrics(&self) -> Option<Arc<Metrics>> {
         self.operator.as_ref().map(|(_, metrics)| Arc::clone(metrics))
+    }
+
+    /// What tenants have in the store, over all reloads.
+    pub(super) fn holdings(&self) -> Arc<Holdings> {
+        Arc::clone(&self.holdings)
     }
 
     pub(super) fn tracer(&self) -> Option<Arc<dyn Tracer>> {

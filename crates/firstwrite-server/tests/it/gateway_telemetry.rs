@@ -69,6 +69,11 @@ impl Api {
         });
         Self { address, arrived, release }
     }
+
+    /// How often it was asked since it was last asked about.
+    pub(crate) fn asked(&self) -> usize {
+        self.arrived.try_iter().count()
+    }
 }
 
 /// The path, and all that was sent; none if the connection was opened for nothing.

@@ -37,7 +37,7 @@ impl Moody {
 }
 
 impl Store for Moody {
-    delegate!(inner: capabilities, list, lapsed, reap, audits, outbox, findings);
+    delegate!(inner: capabilities, list, usage, lapsed, reap, audits, outbox, findings);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.ask(self.inner.insert(draft)))

@@ -1,8 +1,9 @@
-//! Looking at many records: pages for operators, audit entries, and the clock.
+//! Looking at many records: pages for operators, what they add up to, audit entries, and the clock.
 
 use deadpool_postgres::Pool;
 use firstwrite_core::{
     AuditEntry, Audited, Page, Query, Record, RecordId, StateKind, StoreError, Tenant, Timestamp,
+    Usage, UsagePage, UsageSums,
 };
 use tokio_postgres::Row;
 
@@ -59,6 +60,39 @@ async fn page(link: &Link<'_>, query: &Query) -> Result<Page, Trouble> {
     records.truncate(limit);
     let next = if is_full { records.last().map(|record| record.id) } else { looked_at_end };
     Ok(Page { records, next, now })
+}
+
+/// See [`firstwrite_core::Store::usage`].
+pub(super) async fn usage(
+    shared: &Shared,
+    pool: &Pool,
+    after: Option<RecordId>,
+    limit: usize,
+) -> Result<UsagePage, StoreError> {
+    const DOING: &str = "counting records";
+    let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
+    let Some(from) = after.map_or(Some(RecordId::from_bytes([0; 16])), successor) else {
+        return Ok(UsagePage::default());
+    };
+    let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
+    let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let link = held.link(shared);
+    let begin = &shared.server.begins().read;
+    let rows = link.alone(begin, &shared.sql.usage, &[&Id(from), &row_max]).await;
+    let rows = rows.map_err(definite(DOING))?;
+    held.settle();
+    let mut sums = UsageSums::default();
+    for row in &rows {
+        let (Id(id), name) = (column(row, 0)?, column::<&str>(row, 1)?);
+        match Tenant::new(name) {
+            Ok(tenant) => {
+                let bytes = u64::try_from(column::<i64>(row, 2)?).unwrap_or_default();
+                sums.count(id, tenant, Usage::one(bytes));
+            }
+            Err(_damaged) => sums.pass(id),
+        }
+    }
+    Ok(sums.page(limit))
 }
 
 /// The id right behind `id`, if there is one.

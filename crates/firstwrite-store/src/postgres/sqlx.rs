@@ -15,7 +15,7 @@ use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AsyncTransactionalStore, AuditEntry, Audited, Begun, BoxFuture, Capabilities, Change, Draft,
     DraftState, Found, Guard, Inserted, Message, Page, Query, RecordId, Seen, Store, StoreError,
-    StoreErrorKind, Swapped, Timestamp, Transacted, Write,
+    StoreErrorKind, Swapped, Timestamp, Transacted, UsagePage, Write,
 };
 use sqlx::postgres::PgDatabaseError;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
@@ -337,6 +337,14 @@ impl Store for SqlxPostgresStore {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         self.store.list(query)
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        self.store.usage(after, limit)
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

@@ -87,6 +87,8 @@ statements! {
     looked_at_end: "SELECT id FROM firstwrite.records WHERE id >= $1 ORDER BY id OFFSET $2 LIMIT 2",
         [UUID, INT8];
 
+    usage: USAGE, [UUID, INT8];
+
     lapsed: LAPSED, [TIMESTAMPTZ, INT8];
     extent: EXTENT, [];
     reap_records: REAP_RECORDS, [TID, TID, TIMESTAMPTZ, INT8];
@@ -195,6 +197,17 @@ const LIST_UNCERTAIN: &str = concat!(
        AND ($2::text IS NULL OR r.tenant = $2) AND e.outcome IS NULL
      ORDER BY r.id LIMIT $3"
 );
+
+/// The length of a value that is stored apart stands beside its place: no outcome is fetched for it, and it
+/// is the length before compression. An outcome that replaced an interim one counts instead of it.
+const USAGE: &str = "
+    SELECT r.id, r.tenant, coalesce(e.bytes, r.bytes)::int8
+    FROM (SELECT id, fence, lease_until, tenant, octet_length(outcome) AS bytes
+          FROM firstwrite.records WHERE id >= $1 ORDER BY id LIMIT $2) r
+    LEFT JOIN LATERAL (SELECT octet_length(e.outcome) AS bytes FROM firstwrite.endings e
+                       WHERE e.id = r.id AND e.fence = r.fence AND r.lease_until > '-infinity'
+                       OFFSET 0) e ON true
+    ORDER BY r.id";
 
 const LAPSED: &str = concat!(
     "SELECT ",

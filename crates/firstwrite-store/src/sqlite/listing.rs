@@ -1,15 +1,16 @@
-//! Looking at many records: pages for operators, lapsed leases for the sweep, audit entries.
+//! Looking at many records: pages for operators, what they add up to, lapsed leases for the sweep, audit
+//! entries.
 
 use firstwrite_core::{
-    AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateKind, StoreError, Tenant,
-    Timestamp,
+    AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateKind, StoreError,
+    StoreErrorKind, Tenant, Timestamp, Usage, UsagePage, UsageSums,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Rows, params};
 
-use super::fault::definite;
+use super::fault::{corrupt, definite};
 use super::readers::View;
-use super::rows::{find, integer, select_standing, standing, text};
+use super::rows::{blob, column, find, integer, select_standing, standing, text};
 
 /// How many ids one page looks at. A page that finds few among many ends early and says where the
 /// next one starts, so that no listing holds a snapshot, and with it the log, for long.
@@ -34,6 +35,14 @@ const LIST_ALL: &str = select_standing!(
      ORDER BY i.id LIMIT ?6"
 );
 
+/// Row by row and not grouped: a sorter would carry the outcomes with it, and `length` of a column alone is
+/// told by the head of its row.
+const USAGE: &str = "SELECT i.id, coalesce(c.tenant, r.tenant), coalesce(length(c.outcome), 0)
+     FROM (SELECT id, record FROM firstwrite_ids WHERE id > ?1 ORDER BY id LIMIT ?2) i
+     LEFT JOIN firstwrite_records c ON c.record = i.record
+     LEFT JOIN firstwrite_reservations r ON r.record = i.record
+     ORDER BY i.id";
+
 const LAPSED: &str = "SELECT id FROM firstwrite_reservations
      WHERE lease_until IS NOT NULL AND lease_until <= ?1 ORDER BY lease_until LIMIT ?2";
 
@@ -50,8 +59,7 @@ impl View {
         let failed = definite("listing records");
         let now = self.now();
         let limit = query.limit.clamp(1, Query::LIMIT_MAX);
-        // No id is below sixteen zeros but that one itself, which a blob of no bytes is.
-        let after = query.after.map_or(Value::Blob(Vec::new()), |id| id.as_bytes().to_vec().into());
+        let after = behind(query.after);
         let tenant = query.tenant.as_ref().map(Tenant::as_str);
         // One more than asked for tells whether there is a next page.
         let row_max = sql_count(limit + 1);
@@ -73,6 +81,32 @@ impl View {
             }
         };
         Ok(page(records, limit, looked_at_end, now))
+    }
+
+    /// See [`firstwrite_core::Store::usage`].
+    pub(super) fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> Result<UsagePage, StoreError> {
+        let failed = definite("counting records");
+        let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
+        let mut select = self.connection.prepare_cached(USAGE).map_err(&failed)?;
+        let mut rows = select.query(params![behind(after), sql_count(limit)]).map_err(&failed)?;
+        let mut sums = UsageSums::default();
+        while let Some(row) = rows.next().map_err(&failed)? {
+            let id = blob(row, 0)?.try_into().map(RecordId::from_bytes);
+            let id = id.map_err(|_length| corrupt("a record id has 16 bytes"))?;
+            match self.dictionary.tenant(&self.connection, column(row, 1)?) {
+                Ok(tenant) => {
+                    let bytes = u64::try_from(integer(row, 2)?).unwrap_or_default();
+                    sums.count(id, tenant, Usage::one(bytes));
+                }
+                Err(error) if error.kind() == StoreErrorKind::Corrupt => sums.pass(id),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sums.page(limit))
     }
 
     /// See [`firstwrite_core::Store::lapsed`].
@@ -164,6 +198,11 @@ fn page(
     records.truncate(limit);
     let next = if is_full { records.last().map(|record| record.id) } else { looked_at_end };
     Page { records, next, now }
+}
+
+/// Where a page starts. No id is below sixteen zeros but that one itself, which a blob of no bytes is.
+fn behind(after: Option<RecordId>) -> Value {
+    after.map_or(Value::Blob(Vec::new()), |id| id.as_bytes().to_vec().into())
 }
 
 fn sql_count(count: usize) -> i64 {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Fence, Found, Guard, Inserted,
-    Page, Query, RecordId, Store, StoreError, Swapped, Timestamp,
+    Page, Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
 };
 use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::history::{HistoryOptions, check_store};
@@ -51,6 +51,14 @@ impl Store for InTurn {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         self.next().list(query)
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        self.next().usage(after, limit)
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

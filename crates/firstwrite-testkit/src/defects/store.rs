@@ -15,7 +15,7 @@ use firstwrite_core::{
     AuditEntry, Audited, Body, BoxFuture, Capabilities, Change, Conclusion, Draft, DraftState,
     Found, Guard, Inserted, KeptHeaders, MemoryStore, MemoryTx, Outcome, Page, PartDigests, Policy,
     Query, Record, RecordId, Request, Retention, State, StateKind, Store, StoreError,
-    StoreErrorKind, Swapped, Timestamp, Transacted, TransactionalStore, Write,
+    StoreErrorKind, Swapped, Timestamp, Transacted, TransactionalStore, Usage, UsagePage, Write,
 };
 
 use firstwrite_core::Findings;
@@ -345,6 +345,30 @@ impl DefectiveStore {
         Ok(page.records.into_iter().map(|record| Found { record, now: late }).collect())
     }
 
+    async fn usage_wrongly(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> Result<UsagePage, StoreError> {
+        let mut page = self.memory().usage(after, limit).await?;
+        if self.has(Defect::UsageMixesTenants)
+            && let Some((first, _)) = page.tenants.first().cloned()
+        {
+            let mut sum = Usage::default();
+            for (_, usage) in &page.tenants {
+                sum.add(*usage);
+            }
+            page.tenants = vec![(first, sum)];
+        }
+        if self.has(Defect::UsageForgetsBytes) {
+            page.tenants.iter_mut().for_each(|(_, usage)| usage.bytes = 0);
+        }
+        if self.has(Defect::UsageEndsEarly) && after.is_some() {
+            page.next = None;
+        }
+        Ok(page)
+    }
+
     async fn list_wrongly(&self, query: &Query) -> Result<Page, StoreError> {
         let mut query = query.clone();
         if self.has(Defect::ListForgetsTenant) {
@@ -386,6 +410,14 @@ impl Store for DefectiveStore {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(self.list_wrongly(query))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        Box::pin(self.usage_wrongly(after, limit))
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

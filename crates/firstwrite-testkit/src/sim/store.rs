@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Conclusion, Draft, Fence, Found, Guard,
     Inserted, MemoryStore, MemoryTx, Page, Query, RecordId, Store, StoreError, StoreErrorKind,
-    Swapped, Timestamp, Transacted, TransactionalStore,
+    Swapped, Timestamp, Transacted, TransactionalStore, UsagePage,
 };
 
 use super::Event;
@@ -276,6 +276,17 @@ impl Store for SimStore {
         Box::pin(async move {
             yield_once().await;
             self.store().list(query).await
+        })
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        Box::pin(async move {
+            yield_once().await;
+            self.store().usage(after, limit).await
         })
     }
 

@@ -34,6 +34,19 @@ async fn rows_messages_and_the_outcome_are_committed_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_no_new_key_may_be_made_what_stands_is_told_all_the_same() {
+    for kind in Kind::ALL {
+        let app = App::new(kind);
+        app.send("k", "book").await;
+        let full = app.full_process();
+        assert_eq!(full.send("k", "book").await, "201 1 kept again");
+        assert_eq!(full.send("new", "book").await, "429 rate-limited");
+        assert_eq!(app.effects(), (1, 1, 1), "{kind:?}");
+        assert_eq!(app.send("new", "book").await, "201 2 kept");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refusal_is_kept_and_what_it_wrote_is_not() {
     for kind in Kind::ALL {
         let app = App::new(kind);

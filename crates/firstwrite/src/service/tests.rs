@@ -5,6 +5,7 @@ mod bodies;
 mod early;
 mod harness;
 mod keys;
+mod new_keys;
 mod observing;
 mod same_key;
 mod same_request;

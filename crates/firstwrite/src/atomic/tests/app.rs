@@ -12,14 +12,15 @@ use axum::routing::{MethodRouter, post};
 use bytes::Bytes;
 use firstwrite_core::outbox::Answers;
 use firstwrite_core::{
-    Interim, KeptHeaders, MemoryStore, Mode, Outcome, Policy, Tenant, Timestamp,
+    Interim, KeptHeaders, MemoryStore, Mode, Outcome, Policy, Rejection, RejectionKind, Tenant,
+    Timestamp,
 };
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use crate::service::tests::watched::Watched;
-use crate::{Atomic, Attempt, IdempotencyLayer, Transaction, json};
+use crate::{Atomic, Attempt, IdempotencyLayer, Observer, Transaction, json};
 
 /// How the handler comes to its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,15 @@ pub(super) struct App {
 pub(super) struct Counting {
     pub(super) runs: Arc<AtomicUsize>,
     pub(super) entered: Arc<AtomicUsize>,
+}
+
+/// Lets no new key be made.
+struct Full;
+
+impl Observer for Full {
+    fn may_make_key(&self, _tenant: &Tenant) -> Result<(), Rejection> {
+        Err(Rejection::new(RejectionKind::RateLimited))
+    }
 }
 
 pub(super) struct OutOfStock;
@@ -184,7 +194,16 @@ impl App {
 
     /// The same handler behind another process's layer, over the same store.
     pub(super) fn second_process(&self) -> Self {
-        let layer = self.kind.layer(&self.store).policy(policy());
+        self.behind(self.kind.layer(&self.store))
+    }
+
+    /// The same, where no new key may be made.
+    pub(super) fn full_process(&self) -> Self {
+        self.behind(self.kind.layer(&self.store).observed_by(Arc::new(Full)))
+    }
+
+    fn behind(&self, layer: IdempotencyLayer) -> Self {
+        let layer = layer.policy(policy());
         let router = Router::new()
             .route("/orders", order(self.kind))
             .layer(layer)

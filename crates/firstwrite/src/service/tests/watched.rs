@@ -8,7 +8,7 @@ use firstwrite_core::{
     AsyncTransactionalStore, AuditEntry, Audited, Begun, BoxFuture, Capabilities, Change,
     Conclusion, Draft, Found, Guard, HeldMemoryTx, Inserted, MemoryStore, MemoryTx, Page, Query,
     RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted,
-    TransactionalStore, Write,
+    TransactionalStore, UsagePage, Write,
 };
 use tokio::sync::Semaphore;
 
@@ -114,6 +114,14 @@ impl Store for Watched {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         self.memory.list(query)
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        self.memory.usage(after, limit)
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {

@@ -8,7 +8,7 @@ use firstwrite_core::outbox::{
 };
 use firstwrite_core::{
     AuditEntry, Audited, Capabilities, Change, Draft, Found, Guard, Inserted, Page, Query,
-    RecordId, StoreErrorKind, Swapped,
+    RecordId, StoreErrorKind, Swapped, UsagePage,
 };
 
 use super::*;
@@ -183,6 +183,10 @@ impl Store for Moody {
 
     fn list<'a>(&'a self, query: &'a Query) -> Future<'a, Page> {
         self.memory.list(query)
+    }
+
+    fn usage(&self, after: Option<RecordId>, limit: usize) -> Future<'_, UsagePage> {
+        self.memory.usage(after, limit)
     }
 
     fn lapsed(&self, limit: usize) -> Future<'_, Vec<Found>> {

@@ -1,0 +1,118 @@
+//! What is used up, given back and forgotten.
+
+use super::*;
+
+struct Nobody;
+
+impl Observer for Nobody {}
+
+fn limits(usual: TenantLimits) -> Limits {
+    let special = HashMap::from([("big".to_owned(), TenantLimits::default())]);
+    Limits::new(usual, special, Arc::new(Holdings::new()), Arc::new(Nobody))
+}
+
+fn tenant(name: &str) -> Tenant {
+    Tenant::new(name).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_is_used_up_and_comes_back() {
+    let rate = Some(Rate { per_second: 2.0, burst: 3.0 });
+    let limits = limits(TenantLimits { requests: rate, ..TenantLimits::default() });
+    let acme = tenant("acme");
+    for _ in 0..3 {
+        assert!(limits.take(&acme, Instant::now()).is_ok());
+    }
+    let refused = limits.take(&acme, Instant::now()).err().unwrap();
+    assert_eq!((refused.what, refused.wait), ("too many requests", Duration::from_millis(500)));
+    assert!(limits.take(&tenant("globex"), Instant::now()).is_ok(), "others do not notice");
+    assert!(limits.take(&tenant("big"), Instant::now()).is_ok());
+    tokio::time::advance(Duration::from_millis(500)).await;
+    assert!(limits.take(&acme, Instant::now()).is_ok());
+    assert!(limits.take(&acme, Instant::now()).is_err());
+    tokio::time::advance(Duration::from_hours(1)).await;
+    for _ in 0..3 {
+        assert!(limits.take(&acme, Instant::now()).is_ok());
+    }
+    assert!(limits.take(&acme, Instant::now()).is_err(), "no more than the burst is saved up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_costs_no_new_key() {
+    let rate = Some(Rate { per_second: 0.001, burst: 1.0 });
+    let limits = limits(TenantLimits { new_keys: rate, ..TenantLimits::default() });
+    let acme = tenant("acme");
+    for how in [How::Replayed, How::Refused(RejectionKind::KeyReused), How::Malformed] {
+        assert!(limits.take(&acme, Instant::now()).is_ok(), "{how:?}");
+        limits.give_back(&acme, how);
+    }
+    assert!(limits.take(&acme, Instant::now()).is_ok());
+    limits.give_back(&acme, How::Ran);
+    let refused = limits.take(&acme, Instant::now()).err().unwrap();
+    assert_eq!(refused.what, "too many new keys");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_is_counted_until_it_ends() {
+    let limits = limits(TenantLimits { in_flight_max: Some(2), ..TenantLimits::default() });
+    let acme = tenant("acme");
+    assert!(limits.take(&acme, Instant::now()).is_ok());
+    assert!(limits.take(&acme, Instant::now()).is_ok());
+    assert!(limits.take(&acme, Instant::now()).is_err());
+    limits.give_back(&acme, How::Abandoned);
+    assert!(limits.take(&acme, Instant::now()).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_are_forgotten_when_there_are_too_many() {
+    let limits = limits(TenantLimits::default());
+    for number in 0..TENANTS_MAX {
+        let one = tenant(&format!("t{number}"));
+        assert!(limits.take(&one, Instant::now()).is_ok());
+        limits.give_back(&one, How::Ran);
+    }
+    let newcomer = tenant("newcomer");
+    assert!(limits.take(&newcomer, Instant::now()).is_err());
+    assert!(limits.take(&tenant("t7"), Instant::now()).is_ok(), "who is known is served");
+    tokio::time::advance(FORGOTTEN_AFTER).await;
+    assert!(limits.take(&newcomer, Instant::now()).is_ok());
+    let count = limits.used.lock().unwrap().len();
+    assert_eq!(count, 2, "t7 is under way, and the newcomer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_principals_use_is_their_tenants() {
+    let usual = TenantLimits {
+        in_flight_max: Some(2),
+        active_keys_max: Some(2),
+        ..TenantLimits::default()
+    };
+    let limits = limits(usual);
+    let (operation, parts) = (operation(), http::Request::new(()).into_parts().0);
+    let key = &firstwrite::Key::new("k").unwrap();
+    let admit = |name: &str| {
+        let tenant = &tenant(name);
+        limits.admit(&Asked { operation: &operation, tenant, key, request: &parts }).is_ok()
+    };
+    assert_eq!(
+        [admit("/acme/alice"), admit("/acme/bob"), admit("/acme/carol")],
+        [true, true, false]
+    );
+    assert!(admit("/globex/alice"));
+    for (name, is_let) in [("/acme/alice", true), ("/acme/bob", true), ("/acme/carol", false)] {
+        let tenant = &tenant(name);
+        assert_eq!(limits.may_make_key(tenant).is_ok(), is_let, "{name}");
+        let id = firstwrite_core::RecordId::of(tenant, key);
+        limits.stored(&Stored { tenant, id, step: firstwrite::StoredStep::Made });
+    }
+    let refused = limits.may_make_key(&tenant("acme")).unwrap_err();
+    assert_eq!(refused.kind(), RejectionKind::RateLimited);
+    assert!(
+        limits.may_make_key(&tenant("/big/alice")).is_ok(),
+        "a name of its own, a limit of its own"
+    );
+}
+
+fn operation() -> firstwrite::Operation {
+    firstwrite::Operation { name: "POST /pay".into(), policy: Arc::default() }
+}
