@@ -138,8 +138,9 @@ fn stack(store: &Arc<dyn Store>, rules: Rules) -> Result<Stack, GatewayError> {
     if let Some(metrics) = &metrics {
         metrics.know(operations.names());
     }
+    let attempts_max = calling.attempts_max;
     let upstreams = Arc::new(Upstreams::new(&upstreams, calling).map_err(GatewayError::Upstream)?);
-    let mut layer = IdempotencyLayer::new(Arc::clone(store));
+    let mut layer = IdempotencyLayer::new(Arc::clone(store)).attempts_max(attempts_max);
     for policy in operations.known() {
         layer.check(&policy).map_err(|unusable| GatewayError::Policy(unusable.to_string()))?;
     }

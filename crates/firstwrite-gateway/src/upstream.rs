@@ -49,6 +49,9 @@ pub struct Calling {
     /// Bytes of protected bodies that are held at the same time, of all requests together, until they are
     /// sent; who comes beyond is told to come back.
     pub held_bytes_max: usize,
+    /// Attempts that are under way at the same time, of all clients together. An attempt goes on when its
+    /// client hangs up, so the number of connections is no limit to it.
+    pub attempts_max: usize,
     /// Whether one connection carries many calls (HTTP/2, known to be spoken there).
     pub http2: bool,
     /// Certificates in PEM that servers are trusted by, instead of the platform's.
@@ -293,6 +296,7 @@ impl Default for Calling {
             keep_alive: Duration::from_millis(1500),
             idle_max: 256,
             held_bytes_max: 256 * 1024 * 1024,
+            attempts_max: 10_000,
             http2: false,
             root_certificates: None,
             health: None,

@@ -1,7 +1,8 @@
 //! Duplicates that meet in this process: one leads and asks the store, the others follow.
 //!
-//! A thousand copies of one request cost one look into the store. The table is bounded by the
-//! attempts in flight: an entry goes when its leader's guard is dropped, panics included.
+//! A thousand copies of one request cost one look into the store. The table holds the attempts in flight,
+//! of which there is a limit: an attempt outlives a caller who hangs up, and callers can do that quickly. An
+//! entry goes when its leader's guard is dropped, panics included.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,9 +13,9 @@ use firstwrite_core::{Fingerprint, Found, RecordId, Rejection, Request, StoreErr
 use tokio::sync::Notify;
 
 /// The attempts of this process.
-#[derive(Default)]
 pub(crate) struct Running {
     attempts: Mutex<HashMap<RecordId, Arc<InFlight>>>,
+    attempts_max: usize,
 }
 
 /// Whether a request leads or follows.
@@ -22,6 +23,8 @@ pub(crate) struct Running {
 pub(crate) enum Joined {
     Lead(Lead),
     Follow(Follow),
+    /// There are too many attempts for another one to begin.
+    Full,
 }
 
 /// The right to be the only one of this process at its key.
@@ -76,11 +79,17 @@ struct InFlight {
 }
 
 impl Running {
+    pub(crate) fn new(attempts_max: usize) -> Self {
+        Self { attempts: Mutex::default(), attempts_max }
+    }
+
     /// Leads if nobody of this process is at the same key, else follows.
     pub(crate) fn join(self: &Arc<Self>, request: &Arc<Request>) -> Joined {
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = attempts.len() >= self.attempts_max;
         match attempts.entry(request.id) {
             Entry::Occupied(entry) => Joined::Follow(Follow::behind(entry.get())),
+            Entry::Vacant(_) if is_full => Joined::Full,
             Entry::Vacant(entry) => {
                 let in_flight = Arc::new(InFlight {
                     request: Arc::clone(request),

@@ -40,6 +40,9 @@ pub(crate) struct Shared {
     pub(crate) running: Arc<Running>,
 }
 
+/// More than a process can do at once, and far less than fills its memory.
+const ATTEMPTS_MAX: usize = 10_000;
+
 impl IdempotencyLayer {
     /// Over any store, for operations in [`Mode::Reserved`].
     ///
@@ -55,7 +58,7 @@ impl IdempotencyLayer {
                 tenants: Arc::new(FromExtensions),
                 secret: None,
                 observer: Arc::new(Nobody),
-                running: Arc::default(),
+                running: Arc::new(Running::new(ATTEMPTS_MAX)),
             }),
         }
     }
@@ -128,6 +131,16 @@ impl IdempotencyLayer {
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         Arc::make_mut(&mut self.shared).observer = observer;
+        self
+    }
+
+    /// How many attempts may be under way at the same time; a request that would begin another one is refused
+    /// with 503 and nothing is run. Default: 10,000.
+    ///
+    /// An attempt goes on when its caller hangs up, so the number of connections is no limit to it.
+    #[must_use]
+    pub fn attempts_max(mut self, attempts_max: usize) -> Self {
+        Arc::make_mut(&mut self.shared).running = Arc::new(Running::new(attempts_max));
         self
     }
 

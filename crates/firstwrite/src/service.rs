@@ -190,6 +190,10 @@ async fn answer(
                     ended
                 }
             },
+            Joined::Full => {
+                tracing::warn!("there are too many attempts under way; a request was refused");
+                return no_room();
+            }
             Joined::Follow(first) => match behind(exchange, first, patience).await {
                 Followed::Ended(ended) => ended,
                 Followed::InProgress => return in_progress(exchange),
@@ -304,10 +308,7 @@ fn unreadable(unread: Unread) -> Response<ResponseBody> {
         ),
         Unread::NoRoom => {
             tracing::warn!("requests' bodies take up all the room there is; one was refused");
-            let detail = "There is no room for the request at the moment; nothing was run. Retry.";
-            let mut response = malformed(StatusCode::SERVICE_UNAVAILABLE, detail);
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            response
+            no_room()
         }
         Unread::Broken(error) => {
             tracing::debug!(%error, "a request's body broke off");
@@ -317,6 +318,14 @@ fn unreadable(unread: Unread) -> Response<ResponseBody> {
             )
         }
     }
+}
+
+/// Says that this process has too much to do.
+fn no_room() -> Response<ResponseBody> {
+    let detail = "There is no room for the request at the moment; nothing was run. Retry.";
+    let mut response = malformed(StatusCode::SERVICE_UNAVAILABLE, detail);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 fn malformed(status: StatusCode, detail: &'static str) -> Response<ResponseBody> {

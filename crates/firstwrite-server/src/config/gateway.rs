@@ -57,6 +57,8 @@ pub(crate) struct GatewaySection {
     keep_alive: Option<Span>,
     /// How many bytes of protected bodies are held at the same time.
     held_bytes_max: Option<usize>,
+    /// How many attempts are under way at the same time.
+    attempts_max: Option<usize>,
     /// Whether upstreams are spoken to in HTTP/2.
     http2: Option<bool>,
     /// A file of PEM certificates that upstreams are trusted by, instead of the platform's.
@@ -148,6 +150,7 @@ impl GatewaySection {
             idle_for_max: span(self.idle_for_max, usual.idle_for_max),
             keep_alive: span(self.keep_alive, usual.keep_alive),
             held_bytes_max: self.held_bytes_max.unwrap_or(usual.held_bytes_max),
+            attempts_max: self.attempts_max.unwrap_or(usual.attempts_max),
             http2: self.http2.unwrap_or(usual.http2),
             root_certificates,
             health,

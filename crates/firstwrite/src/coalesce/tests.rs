@@ -18,20 +18,20 @@ fn request(key: &str) -> Arc<Request> {
 fn lead(running: &Arc<Running>, key: &str) -> Lead {
     match running.join(&request(key)) {
         Joined::Lead(lead) => lead,
-        Joined::Follow(_) => panic!("somebody leads already"),
+        Joined::Follow(_) | Joined::Full => panic!("somebody leads already"),
     }
 }
 
 fn follow(running: &Arc<Running>, key: &str) -> Follow {
     match running.join(&request(key)) {
         Joined::Follow(follow) => follow,
-        Joined::Lead(_) => panic!("nobody leads"),
+        Joined::Lead(_) | Joined::Full => panic!("nobody leads"),
     }
 }
 
 #[tokio::test]
 async fn the_first_leads_the_next_follows_and_other_keys_are_other_keys() {
-    let running = Arc::default();
+    let running = Arc::new(Running::new(9));
     let first = lead(&running, "a");
     let other = lead(&running, "b");
     let mut follower = follow(&running, "a");
@@ -44,9 +44,19 @@ async fn the_first_leads_the_next_follows_and_other_keys_are_other_keys() {
     assert_eq!(format!("{running:?}"), "Running { attempt_count: 0 }");
 }
 
+#[test]
+fn when_it_is_full_nobody_leads_until_one_ends_and_everybody_may_follow() {
+    let running = Arc::new(Running::new(1));
+    let first = lead(&running, "a");
+    assert!(matches!(running.join(&request("b")), Joined::Full));
+    drop(follow(&running, "a"));
+    drop(first);
+    drop(lead(&running, "b"));
+}
+
 #[tokio::test]
 async fn a_leader_that_panics_leaves_the_key_open() {
-    let running: Arc<Running> = Arc::default();
+    let running = Arc::new(Running::new(9));
     let first = lead(&running, "a");
     let mut follower = follow(&running, "a");
     let broken = tokio::spawn(async move {

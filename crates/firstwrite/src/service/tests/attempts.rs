@@ -286,3 +286,36 @@ async fn the_handler_knows_its_attempt() {
     });
     assert_eq!(world.send(post("k-1", "{}")).await.summary(), "200 acme k-1 k-1:card 1");
 }
+
+#[tokio::test(start_paused = true)]
+async fn callers_who_hang_up_cannot_pile_up_attempts() {
+    let door = Door::new();
+    let world = World::with(
+        {
+            let door = door.clone();
+            move |run, _| {
+                let door = door.clone();
+                async move {
+                    door.pass().await;
+                    Ok(answer(201, &format!("run {run}")))
+                }
+            }
+        },
+        |layer| layer.attempts_max(2),
+    );
+    for key in ["a", "b"] {
+        let caller = world.send_aside(post(key, "{}"));
+        door.entered().await;
+        caller.abort();
+    }
+    let refused = world.send(post("c", "{}")).await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, Some("1")));
+    let duplicate = world.send(post("a", "{}")).await;
+    assert_eq!(duplicate.summary(), "409 in-progress", "what is under way is known as ever");
+    assert_eq!(world.runs(), 2);
+    door.open();
+    door.open();
+    world.layer.drained().await;
+    door.open();
+    assert_eq!(world.send(post("c", "{}")).await.summary(), "201 run 3");
+}
