@@ -132,6 +132,7 @@ impl Gateway {
 fn stack(store: &Arc<dyn Store>, rules: Rules) -> Result<Stack, GatewayError> {
     let Rules { upstreams, calling, forwarding, mut operations, tenants, observer, .. } = rules;
     let (metrics, tracer, secret, clock) = (rules.metrics, rules.tracer, rules.secret, rules.clock);
+    let service_name = rules.service_name;
     if tracer.is_some() {
         operations = Arc::new(operations.keeping(&ATTEMPT_TRACEPARENT));
     }
@@ -148,6 +149,9 @@ fn stack(store: &Arc<dyn Store>, rules: Rules) -> Result<Stack, GatewayError> {
     layer = layer.policies(Shared(Arc::clone(&operations))).tenant_from(whose);
     if let Some(observer) = observer {
         layer = layer.observed_by(observer);
+    }
+    if let Some(name) = &service_name {
+        layer = layer.service_name(name);
     }
     if let Some(secret) = secret {
         layer = layer.secret(secret);
@@ -200,6 +204,19 @@ impl TenantResolver for Whose {
         let is_bound = operation
             .is_some_and(|operation| self.operations.care(&operation.name).bound_to_principal);
         if is_bound { identity.bound() } else { Ok(identity.tenant) }
+    }
+
+    /// What is bound to the caller is surely its own, so that is looked for first.
+    fn resolve_all(&self, request: &Parts) -> Result<Vec<Tenant>, Rejection> {
+        let identity = self.tenants.identify(request)?;
+        let mut tenants = Vec::new();
+        if self.operations.binds_keys()
+            && let Ok(bound) = identity.bound()
+        {
+            tenants.push(bound);
+        }
+        tenants.push(identity.tenant);
+        Ok(tenants)
     }
 }
 

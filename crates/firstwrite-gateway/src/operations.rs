@@ -90,6 +90,11 @@ impl Operations {
         self.others.probe.is_some() || self.named.values().any(|care| care.probe.is_some())
     }
 
+    /// Whether any operation's keys are bound to principals.
+    pub(crate) fn binds_keys(&self) -> bool {
+        self.others.bound_to_principal || self.named.values().any(|care| care.bound_to_principal)
+    }
+
     /// The policy under which records of this name are kept.
     pub(crate) fn policy(&self, name: &str) -> Option<Arc<Policy>> {
         self.policies.named(name)

@@ -54,6 +54,9 @@ pub struct Rules {
     pub metrics: Option<Arc<Metrics>>,
     /// Who collects spans.
     pub tracer: Option<Arc<dyn Tracer>>,
+    /// What stands for the host in fingerprints: see
+    /// [`IdempotencyLayer::service_name`](firstwrite::IdempotencyLayer::service_name).
+    pub service_name: Option<String>,
     /// Keys the fingerprints.
     pub secret: Option<Secret>,
     /// What the time is, for timestamps in requests.

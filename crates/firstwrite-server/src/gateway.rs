@@ -98,6 +98,7 @@ fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, Usag
         counting,
         metrics: watch.metrics(),
         tracer: watch.tracer(),
+        service_name: section.service_name()?,
         secret: None,
         clock: now,
     })

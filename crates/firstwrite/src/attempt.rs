@@ -157,7 +157,7 @@ pub(crate) fn misconfigured(exchange: &Exchange, lead: Lead, reply: Reply) {
 /// Runs the handler and gathers its answer as far as it can be kept. Never panics, whatever the
 /// handler does.
 pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
-    let Call { run, parts, body } = call;
+    let Call { run, parts, body, .. } = call;
     let work = async {
         match run(parts, body).await {
             Ok(response) => keepable(response, policy).await,

@@ -200,7 +200,7 @@ impl Ended {
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        f.debug_struct("Running").field("attempt_count", &attempts.len()).finish()
+        f.debug_struct("Running").field("attempt_count", &attempts.len()).finish_non_exhaustive()
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Call {
     pub(crate) run: Run,
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
+    /// What stands for the host, if something does.
+    pub(crate) service_name: Option<Arc<str>>,
 }
 
 /// The handler, without its types: whatever is inside the layer.
@@ -88,9 +90,10 @@ impl Call {
         let host = || self.parts.headers.get(HOST).and_then(|host| host.to_str().ok());
         firstwrite_core::Parts {
             method: &self.parts.method,
-            authority: uri
-                .authority()
-                .map(http::uri::Authority::as_str)
+            authority: self
+                .service_name
+                .as_deref()
+                .or_else(|| uri.authority().map(http::uri::Authority::as_str))
                 .or_else(host)
                 .unwrap_or(""),
             path: uri.path(),

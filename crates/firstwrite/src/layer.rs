@@ -36,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) policies: Arc<dyn PolicyResolver>,
     pub(crate) tenants: Arc<dyn TenantResolver>,
     pub(crate) secret: Option<Secret>,
+    pub(crate) service_name: Option<Arc<str>>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) running: Arc<Running>,
 }
@@ -57,6 +58,7 @@ impl IdempotencyLayer {
                 policies: Arc::new(Policies::new()),
                 tenants: Arc::new(FromExtensions),
                 secret: None,
+                service_name: None,
                 observer: Arc::new(Nobody),
                 running: Arc::new(Running::new(ATTEMPTS_MAX)),
             }),
@@ -124,6 +126,18 @@ impl IdempotencyLayer {
     #[must_use]
     pub fn secret(mut self, secret: Secret) -> Self {
         Arc::make_mut(&mut self.shared).secret = Some(secret);
+        self
+    }
+
+    /// What stands for the host in every fingerprint. Default: the host that the request names, so that a
+    /// retry at another name is another request.
+    ///
+    /// For a service that is one and the same under several names. Where two hosts are two services, a key
+    /// used at one would be answered at the other. A change makes requests differ from what they were: keys
+    /// used before it are refused (422) until their retention ends, but for those whose host was this name.
+    #[must_use]
+    pub fn service_name(mut self, name: &str) -> Self {
+        Arc::make_mut(&mut self.shared).service_name = Some(Arc::from(name));
         self
     }
 

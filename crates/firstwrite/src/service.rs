@@ -126,7 +126,9 @@ where
                         Ok(answer.await.map_err(Into::into)?.map(ResponseBody::passed))
                     })
                 });
-                Ok(seen.answered(protect(shared, protected, Call { run, parts, body }).await))
+                let service_name = shared.service_name.clone();
+                let call = Call { run, parts, body, service_name };
+                Ok(seen.answered(protect(shared, protected, call).await))
             }),
         }
     }

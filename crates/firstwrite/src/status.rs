@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::{
-    Body, Found, Key, Outcome, RecordId, Rejection, RejectionKind, State, StoreErrorKind, Tenant,
-    Timestamp,
+    Body, Found, Key, Outcome, RecordId, Rejection, RejectionKind, State, StoreError,
+    StoreErrorKind, Tenant, Timestamp,
 };
 use http::header::{ALLOW, RETRY_AFTER};
 use http::request::Parts;
@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::body::ResponseBody;
+use crate::coalesce::Follow;
 use crate::layer::Shared;
 use crate::{percent, respond};
 
@@ -41,8 +42,8 @@ pub(crate) fn is_status(request: &Parts) -> bool {
 /// Answers a request for a status.
 pub(crate) async fn answer(shared: &Shared, request: &Parts) -> Response<ResponseBody> {
     // Before anything else: a stranger learns nothing, not even which methods there are.
-    let tenant = match shared.tenants.resolve(request) {
-        Ok(tenant) => tenant,
+    let tenants = match shared.tenants.resolve_all(request) {
+        Ok(tenants) => tenants,
         Err(refusal) => return respond::rejection(&refusal),
     };
     if request.method != Method::GET && request.method != Method::HEAD {
@@ -53,23 +54,22 @@ pub(crate) async fn answer(shared: &Shared, request: &Parts) -> Response<Respons
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    let response = match record_id(&tenant, request.uri.path()) {
-        Some(id) => look_up(shared, id, wait(request.uri.query())).await,
-        None => unknown(),
-    };
+    let ids = tenants.iter().filter_map(|tenant| record_id(tenant, request.uri.path())).collect();
+    let response = look_up(shared, ids, wait(request.uri.query())).await;
     if request.method == Method::HEAD {
         return response.map(|_| ResponseBody::whole(Bytes::new()));
     }
     response
 }
 
-async fn look_up(shared: &Shared, id: RecordId, wait: Duration) -> Response<ResponseBody> {
+/// The first of `ids` under which something stands or runs.
+async fn look_up(shared: &Shared, ids: Vec<RecordId>, wait: Duration) -> Response<ResponseBody> {
     let until = Instant::now() + wait;
     loop {
-        let found = match shared.store.get(id).await {
+        let (found, in_flight) = match find(shared, &ids).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::error!(%error, record_id = %id, "a record could not be looked up");
+                tracing::error!(%error, "a record could not be looked up");
                 if error.kind() == StoreErrorKind::InDoubt {
                     return respond::store_failed(error.kind());
                 }
@@ -79,8 +79,6 @@ async fn look_up(shared: &Shared, id: RecordId, wait: Duration) -> Response<Resp
             }
         };
         let now = Instant::now();
-        // In atomic mode the record appears with its outcome: until then only this process knows.
-        let in_flight = shared.running.watch(id);
         let undecided = match &found {
             Some(found) => match &found.record.state {
                 State::Reserved(_) => true,
@@ -102,6 +100,21 @@ async fn look_up(shared: &Shared, id: RecordId, wait: Duration) -> Response<Resp
             None => sleep_until(until.min(now + POLL_EVERY)).await,
         }
     }
+}
+
+async fn find(
+    shared: &Shared,
+    ids: &[RecordId],
+) -> Result<(Option<Found>, Option<Follow>), StoreError> {
+    for id in ids {
+        let found = shared.store.get(*id).await?;
+        // In atomic mode the record appears with its outcome: until then only this process knows.
+        let in_flight = shared.running.watch(*id);
+        if found.is_some() || in_flight.is_some() {
+            return Ok((found, in_flight));
+        }
+    }
+    Ok((None, None))
 }
 
 fn describe(found: &Found) -> Response<ResponseBody> {

@@ -10,6 +10,13 @@ use http::request::Parts;
 pub trait TenantResolver: Send + Sync + 'static {
     /// The tenant, or the refusal to send instead.
     fn resolve(&self, request: &Parts) -> Result<Tenant, Rejection>;
+
+    /// Under which tenants the caller's own keys can stand, for its questions about one: looked for in this
+    /// order. More than one where what [`resolve`](Self::resolve) says depends on the operation, which such
+    /// a question does not name.
+    fn resolve_all(&self, request: &Parts) -> Result<Vec<Tenant>, Rejection> {
+        self.resolve(request).map(|tenant| vec![tenant])
+    }
 }
 
 impl<F> TenantResolver for F

@@ -210,6 +210,7 @@ async fn serve_gateway(upstream: &str, store: Arc<dyn Store>) -> Result<(), BoxE
         counting: None,
         metrics: None,
         tracer: None,
+        service_name: None,
         secret: None,
         clock: || std::time::UNIX_EPOCH,
     };

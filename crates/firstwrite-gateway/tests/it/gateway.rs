@@ -29,6 +29,7 @@ pub(crate) fn rules(upstreams: &[&Upstream]) -> Rules {
         counting: None,
         metrics: None,
         tracer: None,
+        service_name: None,
         secret: None,
         clock: || std::time::UNIX_EPOCH,
     }

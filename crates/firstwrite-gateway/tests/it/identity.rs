@@ -87,3 +87,34 @@ async fn a_bound_key_needs_a_principal() {
     assert_eq!(ask(gateway.address(), &nobody).await.status(), 401, "anonymous is nobody");
     assert_eq!(upstream.seen().len(), 0);
 }
+
+#[tokio::test]
+async fn the_status_of_a_bound_key_is_its_principals() {
+    let upstream = Upstream::start().await;
+    let gateway = start(set_up(&upstream, "127.0.0.0/8")).await;
+    let who = |tenant: &str, user: &str| format!("x-tenant: {tenant}\r\nx-user: {user}\r\n");
+    for (path, key) in
+        [("/mine", "bound"), ("/ours", "shared"), ("/mine", "both"), ("/ours", "both")]
+    {
+        ask(gateway.address(), &keyed(path, key, &who("acme", "ada"), "{}")).await;
+    }
+    for (tenant, user, key, operation) in [
+        ("acme", "ada", "bound", Some("POST /mine")),
+        ("acme", "bob", "bound", None),
+        ("globex", "ada", "bound", None),
+        ("acme", "ada", "shared", Some("POST /ours")),
+        ("acme", "bob", "shared", Some("POST /ours")),
+        ("globex", "bob", "shared", None),
+        ("acme", "ada", "both", Some("POST /mine")),
+        ("acme", "bob", "both", Some("POST /ours")),
+    ] {
+        let request = format!(
+            "GET /.firstwrite/operations/{key} HTTP/1.1\r\nhost: shop.example\r\n{}\r\n",
+            who(tenant, user)
+        );
+        let status = ask(gateway.address(), &request).await;
+        let document: serde_json::Value = serde_json::from_slice(&status.body).unwrap();
+        assert_eq!(document["operation"].as_str(), operation, "{tenant} {user} {key}");
+        assert_eq!(status.status(), if operation.is_some() { 200 } else { 404 });
+    }
+}

@@ -47,6 +47,8 @@ pub(crate) struct GatewaySection {
     pub(crate) forward_key: ForwardKey,
     /// Whether the upstream is told which record it may complete itself.
     pub(crate) tell_record: Option<bool>,
+    /// What stands for the host in fingerprints, where the service has several names.
+    service_name: Option<String>,
     /// How long a connection to an upstream may take.
     connect_within: Option<Span>,
     /// How long an answer may take to begin.
@@ -131,6 +133,9 @@ const HEALTH_EVERY: Duration = Duration::from_secs(5);
 /// A walk over all records is no matter of milliseconds.
 const COUNT_EVERY_MIN: Duration = Duration::from_secs(1);
 
+/// Who watches, and what is counted for it.
+type Watched = (Arc<dyn Observer>, Option<Counting>);
+
 impl GatewaySection {
     /// How upstreams are called.
     pub(crate) fn calling(&self) -> Result<Calling, UsageError> {
@@ -182,6 +187,14 @@ impl GatewaySection {
         Ok(tenants.operations_from(operations.clone()))
     }
 
+    /// What stands for the host in fingerprints.
+    pub(crate) fn service_name(&self) -> Result<Option<String>, UsageError> {
+        match self.service_name.as_deref() {
+            Some("") => Err(wrong("gateway.service_name", "a name is not empty; leave it out")),
+            name => Ok(name.map(str::to_owned)),
+        }
+    }
+
     /// Whether whose requests they are was left open.
     pub(crate) fn has_tenants(&self) -> bool {
         self.tenants.is_some()
@@ -193,7 +206,7 @@ impl GatewaySection {
         &self,
         holdings: Arc<Holdings>,
         next: Arc<dyn Observer>,
-    ) -> Result<(Arc<dyn Observer>, Option<Counting>), UsageError> {
+    ) -> Result<Watched, UsageError> {
         let Some(section) = &self.limits else { return Ok((next, None)) };
         let wrong = |what| wrong("gateway.limits", what);
         let usual = section.of_tenant().map_err(wrong)?;

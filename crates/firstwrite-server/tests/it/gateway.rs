@@ -12,6 +12,7 @@ on_every_store! {
     what_was_kept_outlives_a_crash,
     an_answer_that_the_provider_lost_is_asked_for,
     rules_are_read_again_when_it_is_told_to,
+    a_service_of_several_names_is_one_if_it_says_so,
     only_known_api_keys_are_let_in,
     what_is_sealed_is_read_with_its_key_alone,
 }
@@ -63,6 +64,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_opened() {
         ("[[gateway.operations]]\noperation = 'POST /a'\nreleased_statuses = [99]\n", "99"),
         ("[gateway.default]\non_lost_answer = { probe = { url = '/a' } }\n", "{key}"),
         ("[gateway.limits]\nrequests_per_second = 0\n", "requests_per_second"),
+        ("[gateway]\nservice_name = ''\n", "gateway.service_name"),
     ] {
         let settings = settings.replacen("[gateway]", "[gateway]\nlisten = '127.0.0.1:0'", 1);
         fs::write(folder.path().join("f.toml"), &settings).unwrap();
@@ -196,6 +198,22 @@ fn rules_are_read_again_when_it_is_told_to(folder: &Folder) {
     gateway.signal("-HUP");
     let made = gateway.answer_when(&keyless, |answer| answer.status == 201);
     assert!(!made.is_replay());
+}
+
+fn a_service_of_several_names_is_one_if_it_says_so(folder: &Folder) {
+    let provider = provider(folder);
+    let at =
+        |host: &str, key: &str| post("/v1/payments", PAYMENT).acme().key(key).header("Host", host);
+    let apart = gateway(folder, &provider, "");
+    assert_eq!(apart.answer(&at("api.example", "order-1")).status, 201);
+    assert_eq!(apart.answer(&at("eu.api.example", "order-1")).status, 422);
+    drop(apart);
+    let one = gateway(folder, &provider, "service_name = 'api.example'\n");
+    for (host, key) in [("eu.api.example", "order-1"), ("eu.api.example", "order-2")] {
+        assert_eq!(one.answer(&at(host, key)).status, 201, "{host} {key}");
+    }
+    assert!(one.answer(&at("us.api.example", "order-2")).is_replay());
+    assert_eq!(paid(folder), 2);
 }
 
 fn only_known_api_keys_are_let_in(folder: &Folder) {

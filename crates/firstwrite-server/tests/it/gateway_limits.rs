@@ -34,6 +34,7 @@ fn statuses(gateway: &Demo, who: &str, keys: &[&str]) -> Vec<u16> {
 }
 
 /// Waits until so many keys were counted.
+#[expect(clippy::disallowed_methods, reason = "how long it may take is real time")]
 fn counted(operator: SocketAddr, wanted: u64) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

@@ -228,7 +228,7 @@ async fn reap(harness: &Harness) -> TestResult {
 
 /// Bytes that no compression shortens much.
 fn scattered(number: u32) -> u8 {
-    (number.wrapping_mul(2_654_435_761) >> 13 ^ number.wrapping_mul(40_503) >> 5) as u8
+    (number.wrapping_mul(2_654_435_761) ^ number.wrapping_mul(40_503) << 7).to_be_bytes()[1]
 }
 
 fn unusable() -> Failure {

@@ -39,9 +39,9 @@ async fn the_first_leads_the_next_follows_and_other_keys_are_other_keys() {
     assert!(matches!(follower.decided().await, Phase::Owned));
     first.end(Ended::StoreFailed(StoreErrorKind::Full));
     assert!(matches!(follower.ended().await, Ended::StoreFailed(StoreErrorKind::Full)));
-    assert_eq!(format!("{running:?}"), "Running { attempt_count: 1 }");
+    assert_eq!(format!("{running:?}"), "Running { attempt_count: 1, .. }");
     drop(other);
-    assert_eq!(format!("{running:?}"), "Running { attempt_count: 0 }");
+    assert_eq!(format!("{running:?}"), "Running { attempt_count: 0, .. }");
 }
 
 #[test]

@@ -39,6 +39,19 @@ const REPLAYED: &str = "201 run 1";
 const REFUSED: &str = "422 key-reused";
 
 #[tokio::test(start_paused = true)]
+async fn a_service_of_several_names_is_one_if_it_says_so() {
+    let at = |host| with("host", host, "{}");
+    check(at("a.example"), at("b.example"), REFUSED).await;
+    let handler = |run, _| async move { Ok(answer(201, &format!("run {run}"))) };
+    let world = World::with(handler, |layer| layer.service_name("Shop").policy(Policy::default()));
+    for host in ["a.example", "b.example:8080", "shop"] {
+        assert_eq!(world.send(at(host)).await.summary(), REPLAYED, "{host}");
+    }
+    assert_eq!(world.send(with("host", "a.example", "[]")).await.summary(), REFUSED);
+    assert_eq!(world.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn json_is_the_same_by_value_and_never_by_rounding() {
     let deep =
         |levels: usize, space: &str| format!("{}{space}{}", "[".repeat(levels), "]".repeat(levels));
