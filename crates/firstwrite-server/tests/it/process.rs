@@ -1,5 +1,6 @@
 //! Starts the binary and waits for what it says, never for time to pass.
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -212,6 +213,13 @@ impl Demo {
     /// How many files and connections it has open.
     pub(crate) fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// Lets it have no more than so many open from now on.
+    pub(crate) fn limit_descriptors(&self, count: usize) {
+        let count = u64::try_from(count).unwrap();
+        let limit = Rlimit { current: Some(count), maximum: Some(count) };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit).unwrap();
     }
 
     /// Waits for its end.
