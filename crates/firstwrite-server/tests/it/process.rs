@@ -1,12 +1,12 @@
 //! Starts the binary and waits for what it says, never for time to pass.
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
 use crate::database::Database;
