@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::holdings::{Counting, keep_counting};
+use crate::lanes::Lanes;
 use crate::operations::Operations;
 use crate::resolve::Resolver;
 use crate::serve::Server;
@@ -32,6 +33,7 @@ pub struct Gateway {
     beside: Mutex<Beside>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
+    lanes: Arc<Lanes>,
 }
 
 /// What goes on beside the requests.
@@ -46,6 +48,8 @@ struct Beside {
 pub enum GatewayError {
     /// Nobody can listen there.
     Listen(SocketAddr, io::Error),
+    /// The system has no threads to serve on.
+    Threads(io::Error),
     /// An upstream makes no sense.
     Upstream(UpstreamError),
     /// A policy makes no sense.
@@ -72,7 +76,8 @@ impl Gateway {
         let stack = stack(&store, rules)?;
         let calls = Arc::clone(stack.calls());
         let cannot = |error| GatewayError::Listen(listening.listen, error);
-        let server = Server::bind(listening).await.map_err(cannot)?;
+        let lanes = Arc::new(Lanes::start(listening.threads).map_err(GatewayError::Threads)?);
+        let server = Server::bind(listening, Arc::clone(&lanes)).await.map_err(cannot)?;
         let address = server.address().map_err(cannot)?;
         let (current, seen) = watch::channel(Arc::new(stack));
         let (stop, stopped) = oneshot::channel();
@@ -81,7 +86,7 @@ impl Gateway {
             let (Ok(()) | Err(_)) = stopped.await;
         }));
         let beside = Mutex::new(Beside::start(&store, calls, counting));
-        Ok(Self { address, store, current, beside, stop, serving })
+        Ok(Self { address, store, current, beside, stop, serving, lanes })
     }
 
     /// Where it listens.
@@ -107,7 +112,7 @@ impl Gateway {
 
     /// Accepts nothing more, and lets what is under way end within `drain`.
     pub async fn stop(self, drain: Duration) -> Drained {
-        let Self { current, beside, stop, mut serving, .. } = self;
+        let Self { current, beside, stop, mut serving, lanes, .. } = self;
         beside.into_inner().unwrap_or_else(PoisonError::into_inner).task.abort();
         // Nobody there means that it has stopped already.
         let (Ok(()) | Err(())) = stop.send(());
@@ -119,13 +124,16 @@ impl Gateway {
             // An attempt goes on when its caller has hung up.
             stack.drained().await;
         };
-        match timeout(drain, draining).await {
+        let drained = match timeout(drain, draining).await {
             Ok(()) => Drained::All,
             Err(_elapsed) => {
                 serving.abort();
                 Drained::CutOff
             }
-        }
+        };
+        // Attempts run on them whose connections have ended.
+        drop(lanes);
+        drained
     }
 }
 
@@ -230,6 +238,7 @@ impl fmt::Display for GatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
+            Self::Threads(error) => write!(f, "cannot start the threads that serve: {error}"),
             Self::Upstream(error) => error.fmt(f),
             Self::Policy(problem) => write!(f, "a policy cannot be used: {problem}"),
         }

@@ -11,6 +11,7 @@ mod gateway;
 mod head;
 mod held;
 mod holdings;
+mod lanes;
 mod limits;
 mod metrics;
 mod operations;

@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::attended::{Attended, Left, Patience};
+use crate::lanes::Lanes;
 use crate::peer::Peer;
 use crate::settings::Listening;
 use crate::stack::Stack;
@@ -50,25 +51,33 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Server {
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
     permits: Arc<Semaphore>,
+    lanes: Arc<Lanes>,
+    talk: Arc<Talk>,
+}
+
+/// How connections are talked on.
+struct Talk {
+    tls: Option<TlsAcceptor>,
     protocols: auto::Builder<TokioExecutor>,
     handshake_within: Duration,
     patience: Patience,
 }
 
 impl Server {
-    pub(crate) async fn bind(listening: &Listening) -> io::Result<Self> {
+    pub(crate) async fn bind(listening: &Listening, lanes: Arc<Lanes>) -> io::Result<Self> {
+        let connections_max = listening.connections_max.min(Semaphore::MAX_PERMITS);
+        let (head_within, taken_within) = (listening.head_within, listening.taken_within);
         Ok(Self {
             listener: TcpListener::bind(listening.listen).await?,
-            tls: listening.tls.clone().map(TlsAcceptor::from),
-            permits: Arc::new(Semaphore::new(listening.connections_max)),
-            protocols: protocols(listening.head_within),
-            handshake_within: listening.head_within,
-            patience: Patience {
-                first_bytes: listening.head_within,
-                taken: listening.taken_within,
-            },
+            permits: Arc::new(Semaphore::new(connections_max)),
+            lanes,
+            talk: Arc::new(Talk {
+                tls: listening.tls.clone().map(TlsAcceptor::from),
+                protocols: protocols(head_within),
+                handshake_within: head_within,
+                patience: Patience { first_bytes: head_within, taken: taken_within },
+            }),
         })
     }
 
@@ -79,28 +88,30 @@ impl Server {
     /// Serves until `stop`, then lets what is under way end; returns when no connection is left.
     pub(crate) async fn run(self, current: Current, stop: impl Future<Output = ()>) {
         let shutdown = GracefulShutdown::new();
-        let server = Arc::new(self);
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = &mut stop => break,
-                accepted = server.accept() => accepted,
+                accepted = self.accept() => accepted,
             };
             let Some((stream, address, permit)) = accepted else { continue };
-            let (server, current) = (Arc::clone(&server), current.clone());
+            let (talk, current) = (Arc::clone(&self.talk), current.clone());
             let watcher = shutdown.watcher();
-            tokio::spawn(async move {
-                let ending = server.connection(stream, address, current, watcher).await;
-                // Whoever is stopping waits for nobody's last bytes.
-                drop(server);
+            let served = self.lanes.serve(stream, move |stream| async move {
+                // Whoever is stopping waits for the connection, but for nobody's last bytes.
+                let ending = talk.connection(stream, address, current, watcher).await;
                 if let Some(ending) = ending {
                     ending.await;
                 }
                 drop(permit);
             });
+            if let Err(error) = served {
+                tracing::warn!(%error, "a connection could not be handed on");
+            }
         }
-        drop(server);
+        // Whoever comes now is refused, and does not wait for those who were here before.
+        drop(self);
         shutdown.shutdown().await;
     }
 
@@ -115,7 +126,9 @@ impl Server {
             }
         }
     }
+}
 
+impl Talk {
     async fn connection(
         &self,
         stream: TcpStream,

@@ -30,6 +30,9 @@ pub struct Listening {
     pub head_within: Duration,
     /// How long a client may take nothing of an answer that is being sent to it.
     pub taken_within: Duration,
+    /// Threads that connections are shared out to, each with a runtime of its own; zero: they are served
+    /// by the runtime that the gateway is started on.
+    pub threads: usize,
 }
 
 /// What a reload can change.
@@ -80,6 +83,7 @@ impl Listening {
             connections_max: Self::CONNECTIONS_MAX,
             head_within: Self::HEAD_WITHIN,
             taken_within: Self::TAKEN_WITHIN,
+            threads: 0,
         }
     }
 }

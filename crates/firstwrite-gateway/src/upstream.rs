@@ -44,7 +44,7 @@ pub struct Calling {
     /// How long a connection that is not used is kept. Shorter than what upstreams grant: one that
     /// hangs up just as it is sent something leaves nobody knowing whether it took it.
     pub keep_alive: Duration,
-    /// Unused connections kept for each server.
+    /// Unused connections kept for each server, by each thread that serves.
     pub idle_max: usize,
     /// Bytes of protected bodies that are held at the same time, of all requests together, until they are
     /// sent; who comes beyond is told to come back.

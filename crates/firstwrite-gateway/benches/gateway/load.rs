@@ -1,7 +1,8 @@
 //! The load: connections that send as fast as they are answered.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use firstwrite_core::BoxError;
@@ -20,7 +21,6 @@ pub(crate) struct Slice {
     pub(crate) cpu_micros: f64,
 }
 
-static SLICES: AtomicUsize = AtomicUsize::new(0);
 const WARM_UP: Duration = Duration::from_millis(500);
 const BODY: &str = r#"{"amount":4990,"currency":"EUR"}"#;
 
@@ -28,14 +28,14 @@ const BODY: &str = r#"{"amount":4990,"currency":"EUR"}"#;
 pub(crate) async fn run(proxy: &Proxy, variant: Variant, seconds: f64) -> Result<Slice, BoxError> {
     let answered = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
-    // A database outlives a slice: what was a new key in one is none in the next.
-    let slice = SLICES.fetch_add(1, Ordering::Relaxed);
+    // A database outlives a slice, and a run: what was a new key in one is none in the next.
+    let slice = RandomState::new().hash_one(&proxy.address);
     let mut connections = Vec::new();
     for number in 0..variant.connections() {
         let stream = TcpStream::connect(&proxy.address).await?;
         stream.set_nodelay(true)?;
         let (answered, stop) = (Arc::clone(&answered), Arc::clone(&stop));
-        connections.push(tokio::spawn(send(stream, variant, slice << 16 | number, answered, stop)));
+        connections.push(tokio::spawn(send(stream, variant, (slice, number), answered, stop)));
     }
     sleep(WARM_UP).await;
     let (began, before, cpu) =
@@ -57,7 +57,7 @@ pub(crate) async fn run(proxy: &Proxy, variant: Variant, seconds: f64) -> Result
 async fn send(
     mut stream: TcpStream,
     variant: Variant,
-    connection: usize,
+    (slice, connection): (u64, usize),
     answered: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 ) -> Result<(), BoxError> {
@@ -69,9 +69,9 @@ async fn send(
         let (method, key) = match variant {
             Variant::Direct | Variant::Nginx | Variant::PassThrough => ("PUT", String::new()),
             Variant::FreshSqlite | Variant::FreshPostgres(_) | Variant::Naive(_) => {
-                ("POST", format!("idempotency-key: {connection:08x}-{number:016x}\r\n"))
+                ("POST", format!("idempotency-key: {slice:016x}-{connection:04x}-{number:08x}\r\n"))
             }
-            Variant::ReplaySqlite => ("POST", format!("idempotency-key: {connection:08x}\r\n")),
+            Variant::ReplaySqlite => ("POST", format!("idempotency-key: {slice:016x}-{connection:04x}\r\n")),
         };
         let request = format!(
             "{method} /pay HTTP/1.1\r\nhost: bench.test\r\ncontent-type: application/json\r\n{key}\

@@ -151,18 +151,20 @@ fn start_nginx(folder: &TempDir, upstream: &str) -> Result<(Process, String), Bo
 pub(crate) fn serve(role: &str, arguments: &[String]) -> Result<(), BoxError> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let threads = std::thread::available_parallelism()?.get();
     runtime.block_on(async {
         match (role, arguments) {
             ("--serve-upstream", _) => serve_upstream().await,
             ("--serve-gateway", [upstream, store]) => {
-                serve_gateway(upstream, open(store).await?).await
+                serve_gateway(upstream, open(store).await?, threads).await
             }
+            // Its connections live on the shared runtime, and so does whoever uses them: faster for it.
             ("--serve-gateway", [upstream, store, by]) if by == "by hand" => {
-                serve_gateway(upstream, Arc::new(Naive::connect(store).await?)).await
+                serve_gateway(upstream, Arc::new(Naive::connect(store).await?), 0).await
             }
             ("--serve-gateway", [upstream, store, _]) => {
                 firstwrite_store::migrate(store, PostgresOptions::default()).await?;
-                serve_gateway(upstream, open(store).await?).await
+                serve_gateway(upstream, open(store).await?, threads).await
             }
             _ => Err("there is no such role".into()),
         }
@@ -199,7 +201,11 @@ async fn open(address: &str) -> Result<Arc<dyn Store>, BoxError> {
     Ok(firstwrite_store::open(address, firstwrite_store::Access::Write).await?)
 }
 
-async fn serve_gateway(upstream: &str, store: Arc<dyn Store>) -> Result<(), BoxError> {
+async fn serve_gateway(
+    upstream: &str,
+    store: Arc<dyn Store>,
+    threads: usize,
+) -> Result<(), BoxError> {
     let rules = Rules {
         upstreams: vec![Target::new(&format!("http://{upstream}"))?],
         calling: Calling::default(),
@@ -214,7 +220,7 @@ async fn serve_gateway(upstream: &str, store: Arc<dyn Store>) -> Result<(), BoxE
         secret: None,
         clock: || std::time::UNIX_EPOCH,
     };
-    let listening = Listening::at(([127, 0, 0, 1], 0).into());
+    let listening = Listening { threads, ..Listening::at(([127, 0, 0, 1], 0).into()) };
     let gateway = Gateway::start(store, &listening, rules).await?;
     say(gateway.address())?;
     std::future::pending().await

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use tokio::time::Instant;
 
 use crate::body::RequestBody;
+use crate::lanes::{self, Lanes};
 
 /// One end of a connection.
 pub(super) enum Sender {
@@ -31,12 +32,17 @@ pub(super) struct Line {
     moving: Option<Moving>,
 }
 
-/// The connections that nobody uses at the moment, the last used at the end.
+/// The connections that nobody uses at the moment.
 pub(super) struct Pool {
-    kept: Mutex<VecDeque<Kept>>,
+    /// By lane: a connection is registered with the runtime of the lane that made it, which would have to
+    /// wake any other for every step.
+    shelves: Box<[Mutex<Shelf>]>,
     keep_alive: Duration,
     kept_max: usize,
 }
+
+/// What is kept, the last used at the end.
+type Shelf = VecDeque<Kept>;
 
 struct Kept {
     sender: Sender,
@@ -163,12 +169,13 @@ fn advance(moving: &mut Option<Moving>, context: &mut Context<'_>) {
 
 impl Pool {
     pub(super) fn new(keep_alive: Duration, kept_max: usize) -> Self {
-        Self { kept: Mutex::default(), keep_alive, kept_max }
+        let shelves = (0..=Lanes::MAX).map(|_| Mutex::default()).collect();
+        Self { shelves, keep_alive, kept_max }
     }
 
     /// The connection that was used last, if it was a moment ago. One for many calls stays here too.
     pub(super) fn take(&self) -> Option<Sender> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.shelf();
         while let Some(last) = kept.pop_back() {
             if last.since.elapsed() >= self.keep_alive || last.sender.is_closed() {
                 continue;
@@ -188,7 +195,7 @@ impl Pool {
         if sender.is_closed() || self.kept_max == 0 {
             return;
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.shelf();
         let is_old = |oldest: &Kept| oldest.since.elapsed() >= self.keep_alive;
         while kept.len() >= self.kept_max || kept.front().is_some_and(is_old) {
             kept.pop_front();
@@ -199,11 +206,14 @@ impl Pool {
         }
         kept.push_back(Kept { sender, since: Instant::now() });
     }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelves[lanes::current()].lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).len();
-        f.debug_struct("Pool").field("kept", &kept).finish_non_exhaustive()
+        f.debug_struct("Pool").field("kept_max", &self.kept_max).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use firstwrite::memory_store;
 use firstwrite_gateway::{Calling, Drained, Gateway, Listening, Rules};
 
 use crate::client::{Client, ask, post};
-use crate::gateway::{anywhere, rules, start};
+use crate::gateway::{anywhere, rules, start, start_on};
 use crate::upstream::{Script, Upstream, answer};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -16,11 +16,25 @@ const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 async fn a_connection_to_the_upstream_is_used_again() {
     let upstream = Upstream::start().await;
     let gateway = start(rules(&[&upstream])).await;
+    let mut client = Client::connect(gateway.address()).await;
     for number in 0..5 {
-        assert_eq!(ask(gateway.address(), GET).await.status(), 201);
-        assert_eq!(ask(gateway.address(), &post(&format!("k{number}"), "{}")).await.status(), 201);
+        assert_eq!(client.ask(GET).await.status(), 201);
+        assert_eq!(client.ask(&post(&format!("k{number}"), "{}")).await.status(), 201);
     }
     assert_eq!((upstream.connections(), upstream.seen().len()), (1, 10));
+}
+
+#[tokio::test]
+async fn it_is_used_again_for_other_clients_of_the_same_thread() {
+    let upstream = Upstream::start().await;
+    for threads in [0, 1] {
+        let (listening, store) = (Listening { threads, ..anywhere() }, Arc::new(memory_store()));
+        let gateway = Gateway::start(store, &listening, rules(&[&upstream])).await.unwrap();
+        for _ in 0..5 {
+            assert_eq!(ask(gateway.address(), GET).await.status(), 201);
+        }
+        assert_eq!(upstream.connections(), threads + 1);
+    }
 }
 
 #[tokio::test]
@@ -93,10 +107,11 @@ async fn stopping_lets_what_is_under_way_end() {
     upstream.arrived().await;
     let stopping = tokio::spawn(gateway.stop(Duration::from_secs(20)));
     assert!(idle.is_closed().await, "an idle connection ends at once");
+    let late = tokio::net::TcpStream::connect(address).await;
+    assert!(late.is_err(), "whoever comes now is refused at once");
     upstream.release();
     assert_eq!(busy.read().await.unwrap().status(), 201);
     assert_eq!(stopping.await.unwrap(), Drained::All);
-    assert!(tokio::net::TcpStream::connect(address).await.is_err());
 }
 
 #[tokio::test]
@@ -112,6 +127,26 @@ async fn an_attempt_whose_caller_has_hung_up_is_still_under_way() {
     let mut idle = Client::connect(gateway.address()).await;
     assert_eq!(idle.ask(&post("k", "{}")).await.code(), "in-progress");
     assert_eq!(gateway.stop(Duration::from_millis(200)).await, Drained::CutOff);
+}
+
+#[tokio::test]
+async fn stopping_lets_an_attempt_end_whose_caller_has_hung_up() {
+    let (upstream, store) = (Upstream::start().await, Arc::new(memory_store()));
+    upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
+    let gateway = start_on(Arc::clone(&store), rules(&[&upstream])).await;
+    let mut gone = Client::connect(gateway.address()).await;
+    gone.send(&post("k", "{}")).await;
+    upstream.arrived().await;
+    drop(gone);
+    let mut idle = Client::connect(gateway.address()).await;
+    assert_eq!(idle.ask(&post("k", "{}")).await.code(), "in-progress");
+    let stopping = tokio::spawn(gateway.stop(Duration::from_secs(20)));
+    assert!(idle.is_closed().await);
+    // No connection is left, and the thread goes on for the attempt's sake.
+    upstream.release();
+    assert_eq!(stopping.await.unwrap(), Drained::All);
+    let next = start_on(store, rules(&[&upstream])).await;
+    assert!(ask(next.address(), &post("k", "{}")).await.is_replay());
 }
 
 #[tokio::test]

@@ -46,7 +46,8 @@ pub(crate) fn policy(policy: Policy) -> Arc<Operations> {
 }
 
 pub(crate) fn anywhere() -> Listening {
-    Listening::at(SocketAddr::from(([127, 0, 0, 1], 0)))
+    // As the process does it: what holds on threads of its own holds on a shared runtime.
+    Listening { threads: 2, ..Listening::at(SocketAddr::from(([127, 0, 0, 1], 0))) }
 }
 
 /// A gateway over a store in memory.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -49,6 +50,10 @@ pub(crate) struct GatewaySection {
     pub(crate) tell_record: Option<bool>,
     /// What stands for the host in fingerprints, where the service has several names.
     service_name: Option<String>,
+    /// How many threads serve connections, each with its own; zero: one runtime shares all work.
+    threads: Option<usize>,
+    /// How many connections of clients there are at the same time.
+    connections_max: Option<NonZeroUsize>,
     /// How long a connection to an upstream may take.
     connect_within: Option<Span>,
     /// How long an answer may take to begin.
@@ -165,13 +170,19 @@ impl GatewaySection {
 
     /// Where to listen, and in which voice.
     pub(crate) fn listening(&self, listen: SocketAddr) -> Result<Listening, UsageError> {
-        let Some(section) = &self.tls else { return Ok(Listening::at(listen)) };
+        let usual = Listening::at(listen);
+        let plain = Listening {
+            connections_max: self.connections_max.map_or(usual.connections_max, NonZeroUsize::get),
+            threads: self.threads.unwrap_or_else(cores),
+            ..usual
+        };
+        let Some(section) = &self.tls else { return Ok(plain) };
         let (chain, key) = (text_of(&section.certificate)?, text_of(&section.key)?);
         let client_roots = section.client_roots.as_deref().map(text_of).transpose()?;
         let client_roots = client_roots.as_deref();
         let given = tls::Certificates { chain: &chain, key: &key, client_roots };
         let config = tls::listener(&given).map_err(|what| wrong("gateway.tls", what))?;
-        Ok(Listening { tls: Some(config), ..Listening::at(listen) })
+        Ok(Listening { tls: Some(config), ..plain })
     }
 
     /// Whose requests they are.
@@ -283,6 +294,10 @@ impl LimitsSection {
             stored_bytes_max: self.stored_bytes_max,
         })
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 fn text_of(path: &str) -> Result<String, UsageError> {
