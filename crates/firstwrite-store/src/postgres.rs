@@ -297,7 +297,8 @@ impl PostgresStore {
                 Completed::Undecided => {}
             }
         }
-        swap::swap(shared, pool, (id, guard), change, audit).await
+        // Boxed: few come here, and the room for it would be moved with every completion.
+        Box::pin(swap::swap(shared, pool, (id, guard), change, audit)).await
     }
 
     async fn find(&self, id: RecordId) -> Result<Option<Found>, StoreError> {

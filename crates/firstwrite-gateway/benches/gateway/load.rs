@@ -71,7 +71,9 @@ async fn send(
             Variant::FreshSqlite | Variant::FreshPostgres(_) | Variant::Naive(_) => {
                 ("POST", format!("idempotency-key: {slice:016x}-{connection:04x}-{number:08x}\r\n"))
             }
-            Variant::ReplaySqlite => ("POST", format!("idempotency-key: {slice:016x}-{connection:04x}\r\n")),
+            Variant::ReplaySqlite => {
+                ("POST", format!("idempotency-key: {slice:016x}-{connection:04x}\r\n"))
+            }
         };
         let request = format!(
             "{method} /pay HTTP/1.1\r\nhost: bench.test\r\ncontent-type: application/json\r\n{key}\

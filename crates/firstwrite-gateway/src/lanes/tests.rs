@@ -1,5 +1,8 @@
+//! Lanes with real connections: who gets which, who is woken, and how they end.
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::{Barrier, mpsc};
@@ -12,6 +15,11 @@ async fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
     let connecting = TcpStream::connect(listener.local_addr().unwrap());
     let (client, accepted) = tokio::join!(connecting, listener.accept());
     (client.unwrap(), accepted.unwrap().0)
+}
+
+/// What a lane does at once is done long before this.
+async fn soon<T>(done: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), done).await.expect("a lane sleeps on")
 }
 
 async fn listener() -> TcpListener {
@@ -35,7 +43,7 @@ async fn connections_are_shared_out_evenly_and_stay_where_they_are() {
         };
         lanes.serve(stream, serve).unwrap();
     }
-    met.wait().await;
+    soon(met.wait()).await;
     assert_eq!(*served.lock().unwrap(), BTreeMap::from([(1, 3), (2, 3), (3, 3)]));
 }
 
@@ -47,11 +55,14 @@ async fn a_connection_that_ended_leaves_its_place() {
         let (_client, stream) = pair(&listener).await;
         let told = told.clone();
         lanes.serve(stream, move |_| async move { told.send(current()).unwrap() }).unwrap();
-        let lane = hear.recv().await.unwrap();
+        let lane = soon(hear.recv()).await.unwrap();
         // The place is given up by the same poll that told, after it.
-        while lanes.0[lane - 1].load.load(Ordering::Relaxed) > 0 {
-            tokio::task::yield_now().await;
-        }
+        soon(async {
+            while lanes.0[lane - 1].load.load(Ordering::Relaxed) > 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
     assert!(lanes.0.iter().all(|lane| lane.load.load(Ordering::Relaxed) == 0));
 }
@@ -62,7 +73,8 @@ async fn without_lanes_connections_are_served_where_they_are_accepted() {
     let (told, mut hear) = mpsc::unbounded_channel();
     let (_client, stream) = pair(&listener).await;
     let here = std::thread::current().id();
-    let serve = move |_| async move { told.send((current(), std::thread::current().id())).unwrap() };
+    let serve =
+        move |_| async move { told.send((current(), std::thread::current().id())).unwrap() };
     lanes.serve(stream, serve).unwrap();
     assert_eq!(hear.recv().await.unwrap(), (0, here));
 }
@@ -78,7 +90,7 @@ async fn what_runs_on_a_lane_ends_with_it() {
     };
     lanes.serve(stream, serve).unwrap();
     drop(lanes);
-    assert_eq!(ended.recv().await, None);
+    assert_eq!(soon(ended.recv()).await, None);
 }
 
 #[tokio::test]
@@ -108,9 +120,11 @@ async fn nobody_who_is_woken_from_elsewhere_sleeps_on() {
     // All of them at once, as a store answers a batch, from a thread that is no lane.
     let asking = std::thread::spawn(move || {
         for round in 0..ROUNDS {
-            asked.iter().for_each(|ask| ask.send(round).unwrap());
+            for ask in &asked {
+                ask.send(round).unwrap();
+            }
         }
     });
     asking.join().unwrap();
-    assert_eq!(answers.join_all().await.len(), TASKS);
+    assert_eq!(soon(answers.join_all()).await.len(), TASKS);
 }

@@ -95,6 +95,11 @@ impl Profiles {
         if let Some(number) = self.known_number(draft) {
             return Ok(number);
         }
+        // Boxed: it happens once for each operation, and the room for it would be moved with every draft.
+        Box::pin(self.put(shared, draft)).await
+    }
+
+    async fn put(&self, shared: &Arc<Shared>, draft: &Draft) -> Result<i16, StoreError> {
         let _turn = self.writing.lock().await;
         let profile = Profile::of_draft(draft);
         if let Some(number) = self.known().numbers.get(&profile) {
