@@ -5,6 +5,7 @@
 
 mod debian_root;
 mod mariadb;
+mod mysql;
 mod nats;
 mod pgbouncer;
 mod postgres;
@@ -35,6 +36,8 @@ pub(crate) const HELP: &str = "\
                   Debian's newest packages: costly (a minute, 150 MB, root), so only when named
   nats            with JetStream
   rabbitmq        starts epmd too, the name server of Erlang
+  mysql           MySQL proper, from a private root of Debian's newest packages: costly (a minute,
+                  330 MB, root), so only when named
   mariadb, redis
 
 A server that stands in front of another is stopped with it.
@@ -47,6 +50,7 @@ const RECIPES: &[&Recipe] = &[
     &pgbouncer::RECIPE,
     &pgbouncer::NEW,
     &mariadb::RECIPE,
+    &mysql::RECIPE,
     &redis::RECIPE,
     &nats::RECIPE,
     &rabbitmq::EPMD,
@@ -54,13 +58,21 @@ const RECIPES: &[&Recipe] = &[
 ];
 
 /// What the suites of every run need.
-pub(crate) const SUITES: &[&Recipe] =
-    &[&postgres::RECIPE, &pgbouncer::RECIPE, &redis::RECIPE, &nats::RECIPE, &rabbitmq::RECIPE];
+pub(crate) const SUITES: &[&Recipe] = &[
+    &postgres::RECIPE,
+    &pgbouncer::RECIPE,
+    &mariadb::RECIPE,
+    &redis::RECIPE,
+    &nats::RECIPE,
+    &rabbitmq::RECIPE,
+];
 /// The same, and what costs more than every run should pay.
 pub(crate) const SUITES_FULL: &[&Recipe] = &[
     &postgres::RECIPE,
     &pgbouncer::RECIPE,
     &pgbouncer::NEW,
+    &mariadb::RECIPE,
+    &mysql::RECIPE,
     &redis::RECIPE,
     &nats::RECIPE,
     &rabbitmq::RECIPE,

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+#[cfg(feature = "mysql")]
+pub use crate::mysql::doctor::examine as mysql;
 #[cfg(feature = "postgres")]
 pub use crate::postgres::doctor::{Expected, examine as postgres};
 #[cfg(feature = "sqlite")]
@@ -35,7 +37,7 @@ pub enum Severity {
     Note,
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 impl Finding {
     /// Something by which keys can be lost or used twice.
     pub(crate) fn unsafe_(code: &'static str, what: impl Into<String>) -> Self {

@@ -1,7 +1,8 @@
 //! Where firstwrite records live: one feature per store, `SQLite` by default.
 //!
 //! [`open`] gives a store by its address; [`SqliteStore`] is the embedded one, whose transactions a
-//! handler can join; `PostgresStore` (feature `postgres`) is the reference. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
+//! handler can join; `PostgresStore` (feature `postgres`) is the reference; `MysqlStore` (feature `mysql`) is
+//! for MySQL and MariaDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
 //! conformance suite in `firstwrite-testkit` says what every store must do.
 //!
 //! Three stores wrap another: `SealedStore` (feature `sealed`) encrypts outcomes, `CachedStore` (feature
@@ -19,11 +20,15 @@ mod delegate;
 pub mod doctor;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod encoding;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod inbox;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod releases;
 #[cfg(feature = "sealed")]
 mod sealed;
 #[cfg(any(feature = "postgres", feature = "redis-cache"))]
@@ -36,8 +41,12 @@ pub use breaker::{BreakerOptions, BreakerStore};
 pub use cached::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use inbox::{Consumed, Inbox, InboxError};
+#[cfg(feature = "mysql")]
+pub use mysql::{MysqlMigrated, MysqlOptions, MysqlStore, MysqlTx};
+#[cfg(feature = "mysql")]
+pub use mysql_async;
 pub use open::{Access, OpenError, open};
 #[cfg(feature = "postgres")]
 pub use postgres::{

@@ -14,10 +14,12 @@ pub(crate) enum StoreUrl {
     Sqlite(PathBuf),
     /// `postgres://` and what a PostgreSQL client understands.
     Postgres(String),
+    /// `mysql://` and where a MySQL or MariaDB server is.
+    Mysql(String),
 }
 
-const EXPECTED: &str = "a store is `sqlite:` and a path, such as sqlite:firstwrite.db, or \
-                        postgres://USER@HOST/DATABASE";
+const EXPECTED: &str = "a store is `sqlite:` and a path, such as sqlite:firstwrite.db, \
+                        postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE";
 
 impl StoreUrl {
     /// A store in this file.
@@ -29,7 +31,7 @@ impl StoreUrl {
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Self::Postgres(url) => url.clone(),
+            Self::Postgres(url) | Self::Mysql(url) => url.clone(),
         }
     }
 }
@@ -82,6 +84,12 @@ impl FromStr for StoreUrl {
             }
             return Ok(Self::Postgres(text.to_owned()));
         }
+        if text.starts_with("mysql://") || text.starts_with("mariadb://") {
+            if text.contains(char::is_control) || text.contains(' ') {
+                return Err("a MySQL address holds no spaces; write %20 for one");
+            }
+            return Ok(Self::Mysql(text.to_owned()));
+        }
         let Some(path) = text.strip_prefix("sqlite:") else { return Err(EXPECTED) };
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() || path.contains(['\0', '?']) {
@@ -107,7 +115,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Self::Postgres(url) => f.write_str(&without_secrets(url)),
+            Self::Postgres(url) | Self::Mysql(url) => f.write_str(&without_secrets(url)),
         }
     }
 }
@@ -122,7 +130,7 @@ impl fmt::Debug for StoreUrl {
 const SHOWN: [&str; 8] =
     ["schema", "pooler", "sslmode", "sslrootcert", "user", "host", "port", "dbname"];
 
-/// A PostgreSQL address without its password. Of its parameters, only those stay that are known to
+/// A server's address without its password. Of its parameters, only those stay that are known to
 /// hold no secret.
 fn without_secrets(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
@@ -150,12 +158,19 @@ mod tests {
     fn a_store_url_names_a_plain_file_or_a_server() {
         assert_eq!("sqlite:/tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
         assert_eq!("sqlite:///tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
-        for url in ["postgres://u@h/d", "postgresql://h:5432/d?sslmode=require"] {
+        for url in ["postgres://u@h/d", "postgresql://h:5432/d?sslmode=require", "mysql://u@a,b/d"]
+        {
             assert_eq!(url.parse::<StoreUrl>().unwrap().address(), url);
         }
-        for wrong in
-            ["", "a.db", "sqlite:", "sqlite://", "sqlite::memory:", "sqlite:a?mode=ro", "mysql://h"]
-        {
+        for wrong in [
+            "",
+            "a.db",
+            "sqlite:",
+            "sqlite://",
+            "sqlite::memory:",
+            "sqlite:a?mode=ro",
+            "oracle://h",
+        ] {
             assert!(wrong.parse::<StoreUrl>().is_err(), "{wrong}");
         }
     }
@@ -193,12 +208,13 @@ mod tests {
             ("postgres://u:sec@ret@h/d?password=secret", "postgres://u@h/d"),
             ("postgres://h/d?user=u&password=secret&schema=s", "postgres://h/d?user=u&schema=s"),
             ("postgresql://u@h/d#secret", "postgresql://u@h/d"),
+            ("mysql://u:sec@ret@a:1,b:2/d?sslmode=require", "mysql://u@a:1,b:2/d?sslmode=require"),
         ] {
             let store: StoreUrl = url.parse().unwrap();
             assert_eq!(store.to_string(), shown);
             assert_eq!(format!("{store:?}"), shown);
         }
-        let refusal = "mysql://user:secret@host/".parse::<StoreUrl>().unwrap_err();
+        let refusal = "oracle://user:secret@host/".parse::<StoreUrl>().unwrap_err();
         assert!(!refusal.contains("secret"));
     }
 }

@@ -3,6 +3,7 @@
 //! A [`Job`] is what a request does to the books, written once. [`Work`] does it in one transaction
 //! with the request's record, as the store at hand does that.
 
+mod mysql;
 mod postgres;
 mod sqlite;
 
@@ -16,13 +17,14 @@ use axum::response::Response;
 use bytes::Bytes;
 use firstwrite::{Atomic, Attempt, IdempotencyLayer, Misconfigured, Transaction};
 use firstwrite_core::{Message, Store, Tenant};
-use firstwrite_store::{Consumed, Inbox, PostgresStore, SqliteStore};
+use firstwrite_store::{Consumed, Inbox, MysqlStore, PostgresStore, SqliteStore};
 use serde::Serialize;
 
 use super::order::Order;
 use super::problem::Failure;
 use crate::config::StoreUrl;
 use crate::opening;
+use mysql::MysqlBooks;
 
 /// A payment as callers see it.
 #[derive(Debug, Serialize)]
@@ -76,6 +78,7 @@ pub(super) struct PaymentPage {
 pub(super) enum Books {
     Sqlite(SqliteStore),
     Postgres(PostgresStore),
+    Mysql(MysqlBooks),
 }
 
 /// The books inside a transaction.
@@ -121,6 +124,7 @@ pub(super) trait Job: Send + 'static {
 pub(super) enum Work {
     Sqlite(Atomic<SqliteStore>),
     Postgres(Box<Transaction<PostgresStore>>),
+    Mysql(Box<Transaction<MysqlStore>>),
 }
 
 impl Books {
@@ -138,6 +142,7 @@ impl Books {
                 postgres::create(&store).await?;
                 Ok(Self::Postgres(store))
             }
+            StoreUrl::Mysql(address) => Ok(Self::Mysql(MysqlBooks::open(address).await?)),
         }
     }
 
@@ -146,6 +151,7 @@ impl Books {
         match self {
             Self::Sqlite(store) => IdempotencyLayer::transactional(store.clone()),
             Self::Postgres(store) => IdempotencyLayer::held(store.clone()),
+            Self::Mysql(books) => IdempotencyLayer::held(books.store.clone()),
         }
     }
 
@@ -154,6 +160,7 @@ impl Books {
         match self {
             Self::Sqlite(store) => Arc::new(store.clone()),
             Self::Postgres(store) => Arc::new(store.clone()),
+            Self::Mysql(books) => Arc::new(books.store.clone()),
         }
     }
 
@@ -168,6 +175,7 @@ impl Books {
                 store.read(move |connection| sqlite::payment(connection, &tenant, &id)).await?
             }
             Self::Postgres(store) => postgres::payment(store, &tenant, &id).await?,
+            Self::Mysql(books) => books.payment(&tenant, &id).await?,
         })
     }
 
@@ -188,6 +196,7 @@ impl Books {
             Self::Postgres(store) => {
                 postgres::payments(store, &tenant, limit, after.as_deref()).await?
             }
+            Self::Mysql(books) => books.payments(&tenant, limit, after.as_deref()).await?,
         })
     }
 
@@ -204,6 +213,7 @@ impl Books {
                 Ok(store.write(settle).await?)
             }
             Self::Postgres(store) => postgres::settle(store, inbox, &settled).await,
+            Self::Mysql(books) => books.settle(inbox, &settled).await,
         }
     }
 
@@ -212,6 +222,7 @@ impl Books {
         match self {
             Self::Sqlite(store) => store.close().await,
             Self::Postgres(store) => store.close().await,
+            Self::Mysql(books) => books.close().await,
         }
     }
 }
@@ -224,6 +235,11 @@ impl Work {
                 atomic.run(move |tx, attempt| at_once(job.run(tx, attempt))).await
             }
             Self::Postgres(mut tx) => {
+                let attempt = tx.attempt().clone();
+                let answer = job.run(&mut **tx, &attempt).await?;
+                Ok(tx.commit(answer).await)
+            }
+            Self::Mysql(mut tx) => {
                 let attempt = tx.attempt().clone();
                 let answer = job.run(&mut **tx, &attempt).await?;
                 Ok(tx.commit(answer).await)
@@ -241,6 +257,10 @@ impl FromRequestParts<Books> for Work {
             Books::Postgres(_) => {
                 let tx = Transaction::from_request_parts(parts, books).await?;
                 Ok(Self::Postgres(Box::new(tx)))
+            }
+            Books::Mysql(_) => {
+                let tx = Transaction::from_request_parts(parts, books).await?;
+                Ok(Self::Mysql(Box::new(tx)))
             }
         }
     }

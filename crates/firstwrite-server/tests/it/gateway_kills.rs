@@ -20,8 +20,10 @@ on_every_store! {
     when_the_api_got_all_of_it_nobody_knows,
     when_it_was_done_nobody_knows,
     in_the_middle_of_the_answer_nobody_knows,
-    in_the_middle_of_the_reply_the_answer_stands,
     what_nobody_knows_is_settled_by_asking,
+    // An answer that large does not fit into a packet of MariaDB's default settings.
+    ; sqlite, postgres:
+    in_the_middle_of_the_reply_the_answer_stands,
 }
 
 /// Starts a gateway where one was killed, and sends the same request until nobody holds the key any more.

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::database::Database;
+use crate::database::{Database, MARIADB, POSTGRES};
 use crate::http::{Request, Response, get};
 
 /// A folder of its own for each test, and a store: a file in it, or a database.
@@ -46,7 +46,17 @@ impl Folder {
 
     /// With a database of its own on the PostgreSQL server that the environment names, if it does.
     pub(crate) fn on_postgres() -> Option<Self> {
-        Database::create().map(|database| Self { database: Some(database), ..Self::new() })
+        Self::on(POSTGRES)
+    }
+
+    /// With a database of its own on the MariaDB server that the environment names, if it does.
+    pub(crate) fn on_mariadb() -> Option<Self> {
+        Self::on(MARIADB)
+    }
+
+    fn on(variable: &str) -> Option<Self> {
+        let database = Database::create(variable)?;
+        Some(Self { database: Some(database), ..Self::new() })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -58,7 +68,7 @@ impl Folder {
         self.database.as_ref().map_or("sqlite:demo.db", |database| &database.url)
     }
 
-    /// The database, on PostgreSQL.
+    /// The database, on a server.
     pub(crate) fn database(&self) -> &Database {
         self.database.as_ref().unwrap()
     }
