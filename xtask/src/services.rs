@@ -57,6 +57,9 @@ const RECIPES: &[&Recipe] = &[
     &rabbitmq::RECIPE,
 ];
 
+/// What a measurement needs.
+pub(crate) const MARIADB: &Recipe = &mariadb::RECIPE;
+
 /// What the suites of every run need.
 pub(crate) const SUITES: &[&Recipe] = &[
     &postgres::RECIPE,
