@@ -4,15 +4,15 @@
 //! A limit is a promise to everybody else, not an exact count: each gateway counts rates and requests for
 //! itself, so a tenant gets those limits from each of several. What is in the store, all of them see.
 //!
-//! A tenant that has too much in the store gets no *new* key: what stands under a key is told as ever. Where
-//! keys are bound to principals, what they use is their tenant's.
+//! A tenant that makes keys too fast, or has too much in the store, gets no *new* key: what stands under a key
+//! is told as ever. Where keys are bound to principals, what they use is their tenant's.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use firstwrite::{Answered, Asked, How, Observer, Stored, Tenant};
+use firstwrite::{Answered, Asked, Observer, Stored, StoredStep, Tenant};
 use firstwrite_core::{Rejection, RejectionKind};
 use tokio::time::Instant;
 
@@ -113,34 +113,30 @@ impl Limits {
         if let Some(wait) = used.requests.wait(limits.requests, now) {
             return Err(Refused { what: "too many requests", wait });
         }
-        if let Some(wait) = used.new_keys.wait(limits.new_keys, now) {
-            return Err(Refused { what: "too many new keys", wait });
-        }
         used.requests.tokens -= 1.0;
-        used.new_keys.tokens -= 1.0;
         used.in_flight += 1;
         Ok(())
     }
 
-    /// Gives back what a request did not need, and what it needs no longer.
-    fn give_back(&self, tenant: &Tenant, how: How) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(used) = used.get_mut(tenant) else { return };
-        used.in_flight = used.in_flight.saturating_sub(1);
-        let made_a_key = match how {
-            How::Ran | How::Accepted | How::Abandoned => true,
-            How::Replayed | How::Refused(_) | How::Malformed => false,
-        };
-        if !made_a_key {
-            used.new_keys.tokens += 1.0;
-        }
+    /// Gives back what a request needs no longer.
+    fn give_back(&self, tenant: &Tenant) {
+        self.with_used(tenant, |used| used.in_flight = used.in_flight.saturating_sub(1));
     }
-}
 
-impl Limits {
-    /// Whether a tenant has room for another key.
-    fn room(&self, tenant: &Tenant) -> Result<(), Refused> {
+    /// Does something with what a tenant has used, if that is remembered.
+    fn with_used<T>(&self, tenant: &Tenant, what: impl FnOnce(&mut Used) -> T) -> Option<T> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.get_mut(tenant).map(what)
+    }
+
+    /// Whether a tenant may make another key. A token is taken when one was made, so that those who come at
+    /// the same moment may get more than there are, and wait longer for the next.
+    fn room(&self, tenant: &Tenant, now: Instant) -> Result<(), Refused> {
         let limits = self.of(tenant);
+        let wait = self.with_used(tenant, |used| used.new_keys.wait(limits.new_keys, now));
+        if let Some(wait) = wait.flatten() {
+            return Err(Refused { what: "too many new keys", wait });
+        }
         if !limits.needs_counting() {
             return Ok(());
         }
@@ -189,10 +185,13 @@ impl Observer for Limits {
     fn may_make_key(&self, tenant: &Tenant) -> Result<(), Rejection> {
         self.next.may_make_key(tenant)?;
         let tenant = owner(tenant);
-        self.room(&tenant).map_err(|refused| refused.answer(&tenant))
+        self.room(&tenant, Instant::now()).map_err(|refused| refused.answer(&tenant))
     }
 
     fn stored(&self, stored: &Stored<'_>) {
+        if stored.step == StoredStep::Made {
+            self.with_used(&owner(stored.tenant), |used| used.new_keys.tokens -= 1.0);
+        }
         self.holdings.note(stored);
         self.next.stored(stored);
     }
@@ -203,7 +202,7 @@ impl Observer for Limits {
 
     fn answered(&self, answered: &Answered<'_>) {
         if let Some(tenant) = answered.tenant.filter(|_| answered.was_admitted) {
-            self.give_back(&owner(tenant), answered.how);
+            self.give_back(&owner(tenant));
         }
         self.next.answered(answered);
     }

@@ -1,7 +1,7 @@
 //! The load: connections that send as fast as they are answered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use firstwrite_core::BoxError;
@@ -20,6 +20,7 @@ pub(crate) struct Slice {
     pub(crate) cpu_micros: f64,
 }
 
+static SLICES: AtomicUsize = AtomicUsize::new(0);
 const WARM_UP: Duration = Duration::from_millis(500);
 const BODY: &str = r#"{"amount":4990,"currency":"EUR"}"#;
 
@@ -27,12 +28,14 @@ const BODY: &str = r#"{"amount":4990,"currency":"EUR"}"#;
 pub(crate) async fn run(proxy: &Proxy, variant: Variant, seconds: f64) -> Result<Slice, BoxError> {
     let answered = Arc::new(AtomicU64::new(0));
     let stop = Arc::new(AtomicBool::new(false));
+    // A database outlives a slice: what was a new key in one is none in the next.
+    let slice = SLICES.fetch_add(1, Ordering::Relaxed);
     let mut connections = Vec::new();
     for number in 0..variant.connections() {
         let stream = TcpStream::connect(&proxy.address).await?;
         stream.set_nodelay(true)?;
         let (answered, stop) = (Arc::clone(&answered), Arc::clone(&stop));
-        connections.push(tokio::spawn(send(stream, variant, number, answered, stop)));
+        connections.push(tokio::spawn(send(stream, variant, slice << 16 | number, answered, stop)));
     }
     sleep(WARM_UP).await;
     let (began, before, cpu) =

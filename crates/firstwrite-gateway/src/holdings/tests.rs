@@ -115,9 +115,9 @@ async fn what_is_made_during_a_pass_is_counted_once_whichever_side_of_it_it_is()
             break;
         }
         if is_behind {
-            behind += 1
+            behind += 1;
         } else {
-            ahead += 1
+            ahead += 1;
         }
         put(&store, "acme", &key, 1).await;
         noted(&holdings, "acme", &key, &[StoredStep::Made, StoredStep::Kept(1)]);
@@ -144,12 +144,12 @@ async fn a_page_that_two_have_read_is_counted_once() {
 async fn who_waits_is_told_when_there_are_new_counts() {
     let (store, holdings) = (memory_store(), Arc::new(Holdings::new()));
     let shared: Arc<dyn Store> = Arc::new(store);
-    let counting = Counting { holdings: Arc::clone(&holdings), every: Duration::from_secs(60) };
+    let counting = Counting { holdings: Arc::clone(&holdings), every: Duration::from_mins(1) };
     let counted = tokio::spawn(keep_counting(counting, shared, None));
     while holdings.known().last.is_none() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(holdings.renewed_in(), Duration::from_secs(60));
+    assert_eq!(holdings.renewed_in(), Duration::from_mins(1));
     tokio::time::advance(Duration::from_secs(45)).await;
     assert_eq!(holdings.renewed_in(), Duration::from_secs(15));
     counted.abort();

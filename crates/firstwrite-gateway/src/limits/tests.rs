@@ -38,18 +38,25 @@ async fn a_rate_is_used_up_and_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replay_costs_no_new_key() {
-    let rate = Some(Rate { per_second: 0.001, burst: 1.0 });
+async fn only_a_key_that_was_made_is_counted_as_a_new_one() {
+    let rate = Some(Rate { per_second: 0.5, burst: 1.0 });
     let limits = limits(TenantLimits { new_keys: rate, ..TenantLimits::default() });
-    let acme = tenant("acme");
-    for how in [How::Replayed, How::Refused(RejectionKind::KeyReused), How::Malformed] {
-        assert!(limits.take(&acme, Instant::now()).is_ok(), "{how:?}");
-        limits.give_back(&acme, how);
-    }
-    assert!(limits.take(&acme, Instant::now()).is_ok());
-    limits.give_back(&acme, How::Ran);
-    let refused = limits.take(&acme, Instant::now()).err().unwrap();
-    assert_eq!(refused.what, "too many new keys");
+    let acme = &tenant("acme");
+    let may = || limits.room(acme, Instant::now());
+    let made = |step| {
+        let id = firstwrite_core::RecordId::of(acme, &firstwrite::Key::new("k").unwrap());
+        limits.stored(&Stored { tenant: acme, id, step });
+    };
+    assert!(limits.take(acme, Instant::now()).is_ok());
+    assert!(may().is_ok() && may().is_ok(), "whoever asks has made none yet");
+    made(StoredStep::Kept(1));
+    assert!(may().is_ok(), "a key that stood already");
+    made(StoredStep::Made);
+    let refused = may().err().unwrap();
+    assert_eq!((refused.what, refused.wait), ("too many new keys", Duration::from_secs(2)));
+    assert!(limits.take(acme, Instant::now()).is_ok(), "requests are let in, for what stands");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert!(may().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +66,7 @@ async fn what_is_under_way_is_counted_until_it_ends() {
     assert!(limits.take(&acme, Instant::now()).is_ok());
     assert!(limits.take(&acme, Instant::now()).is_ok());
     assert!(limits.take(&acme, Instant::now()).is_err());
-    limits.give_back(&acme, How::Abandoned);
+    limits.give_back(&acme);
     assert!(limits.take(&acme, Instant::now()).is_ok());
 }
 
@@ -69,7 +76,7 @@ async fn tenants_are_forgotten_when_there_are_too_many() {
     for number in 0..TENANTS_MAX {
         let one = tenant(&format!("t{number}"));
         assert!(limits.take(&one, Instant::now()).is_ok());
-        limits.give_back(&one, How::Ran);
+        limits.give_back(&one);
     }
     let newcomer = tenant("newcomer");
     assert!(limits.take(&newcomer, Instant::now()).is_err());
@@ -103,7 +110,7 @@ async fn what_principals_use_is_their_tenants() {
         let tenant = &tenant(name);
         assert_eq!(limits.may_make_key(tenant).is_ok(), is_let, "{name}");
         let id = firstwrite_core::RecordId::of(tenant, key);
-        limits.stored(&Stored { tenant, id, step: firstwrite::StoredStep::Made });
+        limits.stored(&Stored { tenant, id, step: StoredStep::Made });
     }
     let refused = limits.may_make_key(&tenant("acme")).unwrap_err();
     assert_eq!(refused.kind(), RejectionKind::RateLimited);

@@ -1,7 +1,6 @@
 //! Faults of what a gateway stands on: its PostgreSQL, the network to it, its descriptors.
 
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -131,8 +130,10 @@ fn without_descriptors_nothing_is_sent_and_it_recovers(folder: &Folder) {
     // Each call to the API is a new connection.
     let upstream = Upstream::answering(|_| answer("201 Created", "connection: close\r\n", b"made"));
     let scene = Scene::before(folder, upstream, "");
-    let gateway = Demo::start(&mut with_descriptors(DESCRIPTORS, &scene.command("127.0.0.1:0")));
+    let gateway = scene.gateway();
     assert_eq!(gateway.answer(&pay("order-before")).status, 201);
+    // It has room for all its connections when it starts; the system takes that away.
+    gateway.limit_descriptors(DESCRIPTORS);
     let keys = ["order-1", "order-2", "order-3", "order-4"];
     let begun = keys.map(|key| (key, pay(key).begin(gateway.address)));
     // More than it can take in; whatever it closes, the next in the queue gets.
@@ -172,19 +173,4 @@ fn wait_until_full(gateway: &Demo, count: usize) {
         }
         thread::yield_now();
     }
-}
-
-/// The same command with no more than so many descriptors.
-fn with_descriptors(count: usize, command: &Command) -> Command {
-    let mut limited = Command::new("sh");
-    limited.args(["-c", &format!("ulimit -n {count} && exec \"$@\""), "sh"]);
-    limited.arg(command.get_program()).args(command.get_args());
-    limited.current_dir(command.get_current_dir().unwrap()).stdin(Stdio::null());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
-    limited
 }

@@ -249,18 +249,10 @@ fn escapes_and_line_feeds_stay_inside_their_log_line(folder: &Folder) {
         let said = if format == "text" { "PATCH" } else { "\"PATCH\"" };
         assert!(log.contains(said) && log.contains("/pay/%1b"), "nothing was logged: {log}");
         for line in log.lines() {
-            let is_whole = match format {
-                "json" => {
-                    serde_json::from_str::<Value>(line).is_ok_and(|line| line["level"].is_string())
-                }
-                _ => {
-                    let mut words = line.split_whitespace();
-                    let is_dated = words
-                        .next()
-                        .is_some_and(|time| time.starts_with("20") && time.ends_with('Z'));
-                    let level = words.next().unwrap_or_default();
-                    is_dated && ["TRACE", "DEBUG", "INFO", "WARN", "ERROR"].contains(&level)
-                }
+            let is_whole = if format == "json" {
+                serde_json::from_str::<Value>(line).is_ok_and(|line| line["level"].is_string())
+            } else {
+                is_event(line)
             };
             assert!(is_whole, "{format}: not an event: {line:?}");
             let odd = line.chars().find(|character| {
@@ -270,6 +262,16 @@ fn escapes_and_line_feeds_stay_inside_their_log_line(folder: &Folder) {
             assert!(!line.starts_with("2026-01-01T00:00:00Z"), "{format}: forged: {line:?}");
         }
     }
+}
+
+/// Whether a line begins as the log's own lines do.
+fn is_event(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let time = words.next().unwrap_or_default();
+    let level = words.next().unwrap_or_default();
+    time.starts_with("20")
+        && time.ends_with('Z')
+        && ["TRACE", "DEBUG", "INFO", "WARN", "ERROR"].contains(&level)
 }
 
 fn contains(bytes: &[u8], word: &str) -> bool {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
 use crate::database::{Database, MARIADB, POSTGRES};
@@ -222,6 +223,13 @@ impl Demo {
     /// How many files and connections it has open.
     pub(crate) fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// Lets it have no more than so many open from now on.
+    pub(crate) fn limit_descriptors(&self, count: usize) {
+        let count = u64::try_from(count).unwrap();
+        let limit = Rlimit { current: Some(count), maximum: Some(count) };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit).unwrap();
     }
 
     /// Waits for its end.

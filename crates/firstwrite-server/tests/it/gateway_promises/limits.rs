@@ -84,6 +84,7 @@ fn promise_12_a_tenant_asks_so_often_and_no_more(folder: &Folder) {
     let refused = gateway.answer(&pay("order-2"));
     assert_eq!((refused.status, &*refused.problem()), (429, "rate-limited"));
     assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    assert!(gateway.answer(&pay("order-1")).is_replay(), "only new keys are refused");
     assert_eq!(scene.upstream.effects().len(), 1);
 }
 
