@@ -18,6 +18,8 @@ mod cached;
 mod circuit;
 mod delegate;
 pub mod doctor;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod doubt;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod encoding;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
@@ -27,6 +29,8 @@ mod mysql;
 mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod releases;
 #[cfg(feature = "sealed")]
@@ -36,11 +40,15 @@ mod server_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "redis")]
+pub use self::redis::{AppendFsync, RedisOptions, RedisStore};
 pub use breaker::{BreakerOptions, BreakerStore};
 #[cfg(feature = "redis-cache")]
 pub use cached::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub use doubt::{ClearedDoubt, Doubt};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use inbox::{Consumed, Inbox, InboxError};
 #[cfg(feature = "mysql")]
@@ -50,8 +58,8 @@ pub use mysql_async;
 pub use open::{Access, OpenError, open};
 #[cfg(feature = "postgres")]
 pub use postgres::{
-    Ahead, ClearedDoubt, Doubt, Migrated, Pooler, PostgresOptions, PostgresStore, PostgresTx,
-    SchemaName, dump, grants, migrate,
+    Ahead, Migrated, Pooler, PostgresOptions, PostgresStore, PostgresTx, SchemaName, dump, grants,
+    migrate,
 };
 #[cfg(feature = "sqlx")]
 pub use postgres::{SqlxPostgresStore, SqlxTx};

@@ -53,7 +53,6 @@ use crate::{Access, OpenError};
 use batch::{COMPLETING, Command, Completed, Completion, INSERTING};
 use connect::{Role, Server};
 use dispatcher::Dispatcher;
-pub use doubt::{ClearedDoubt, Doubt};
 use doubt::{Witness, greet};
 use fault::{definite, no_connection, unsupported};
 use link::{Held, Link};
