@@ -39,6 +39,13 @@ impl Settings {
             let message = "--schema and --grant-to are for PostgreSQL; an SQLite file has neither";
             return Err(UsageError::new(message));
         }
+        if let (StoreUrl::Redis(_), Some(_)) =
+            (&store, flags.schema.as_ref().or(flags.grant_to.as_ref()))
+        {
+            let message = "--schema and --grant-to are for PostgreSQL; Redis has a prefix: write \
+                           prefix=NAME in the address";
+            return Err(UsageError::new(message));
+        }
         if let (StoreUrl::Mysql(_), Some(_)) = (&store, &flags.schema) {
             let message =
                 "--schema is for PostgreSQL; the tables are in the database of the address";
@@ -62,6 +69,11 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
         (StoreUrl::Sqlite(_), Effect::Apply) => {
             output::data(
                 "nothing to do: an SQLite file brings itself up to date when it is opened\n",
+            )?;
+        }
+        (StoreUrl::Redis(_), Effect::Dump | Effect::Apply) => {
+            output::data(
+                "nothing to do: Redis has no tables, and its scripts are sent when it is opened\n",
             )?;
         }
         (StoreUrl::Postgres(_), Effect::Dump) => {

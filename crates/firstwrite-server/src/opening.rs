@@ -48,7 +48,10 @@ pub(crate) async fn open_or_create(url: &StoreUrl) -> anyhow::Result<Arc<dyn Sto
                 Err(_not_allowed) => Err(error),
             }
         }
-        (opened, StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) | StoreUrl::Mysql(_)) => opened,
+        (
+            opened,
+            StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) | StoreUrl::Mysql(_) | StoreUrl::Redis(_),
+        ) => opened,
     };
     opened.map_err(|error| unopened(&error))
 }
@@ -57,7 +60,7 @@ pub(crate) async fn open_or_create(url: &StoreUrl) -> anyhow::Result<Arc<dyn Sto
 pub(crate) fn check_there(url: &StoreUrl) -> anyhow::Result<()> {
     let is_there = match url {
         StoreUrl::Sqlite(path) => path.exists(),
-        StoreUrl::Postgres(_) | StoreUrl::Mysql(_) => true,
+        StoreUrl::Postgres(_) | StoreUrl::Mysql(_) | StoreUrl::Redis(_) => true,
     };
     anyhow::ensure!(is_there, "there is no store at {url}; check the path given with --store");
     Ok(())

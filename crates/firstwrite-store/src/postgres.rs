@@ -46,6 +46,7 @@ use firstwrite_core::{
 };
 use tokio::sync::oneshot;
 
+use crate::doubt::Doubt;
 use crate::encoding::encode_outcome;
 use crate::releases::Releases;
 use crate::server_clock::ServerClock;

@@ -16,10 +16,13 @@ pub(crate) enum StoreUrl {
     Postgres(String),
     /// `mysql://` and where a MySQL or MariaDB server is.
     Mysql(String),
+    /// `redis://` or `rediss://` and where Redis or Valkey servers are.
+    Redis(String),
 }
 
 const EXPECTED: &str = "a store is `sqlite:` and a path, such as sqlite:firstwrite.db, \
-                        postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE";
+                        postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE or \
+                        redis://HOST:PORT";
 
 impl StoreUrl {
     /// A store in this file.
@@ -31,7 +34,7 @@ impl StoreUrl {
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Self::Postgres(url) | Self::Mysql(url) => url.clone(),
+            Self::Postgres(url) | Self::Mysql(url) | Self::Redis(url) => url.clone(),
         }
     }
 }
@@ -90,6 +93,15 @@ impl FromStr for StoreUrl {
             }
             return Ok(Self::Mysql(text.to_owned()));
         }
+        if ["redis://", "rediss://", "valkey://", "valkeys://"]
+            .iter()
+            .any(|known| text.starts_with(known))
+        {
+            if text.contains(char::is_control) || text.contains(' ') {
+                return Err("a Redis address holds no spaces; write %20 for one");
+            }
+            return Ok(Self::Redis(text.to_owned()));
+        }
         let Some(path) = text.strip_prefix("sqlite:") else { return Err(EXPECTED) };
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() || path.contains(['\0', '?']) {
@@ -115,7 +127,9 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Self::Postgres(url) | Self::Mysql(url) => f.write_str(&without_secrets(url)),
+            Self::Postgres(url) | Self::Mysql(url) | Self::Redis(url) => {
+                f.write_str(&without_secrets(url))
+            }
         }
     }
 }
@@ -127,8 +141,8 @@ impl fmt::Debug for StoreUrl {
 }
 
 /// Parameters that say where and how, and nothing secret.
-const SHOWN: [&str; 8] =
-    ["schema", "pooler", "sslmode", "sslrootcert", "user", "host", "port", "dbname"];
+const SHOWN: [&str; 9] =
+    ["schema", "pooler", "sslmode", "sslrootcert", "user", "host", "port", "dbname", "prefix"];
 
 /// A server's address without its password. Of its parameters, only those stay that are known to
 /// hold no secret.
@@ -209,6 +223,8 @@ mod tests {
             ("postgres://h/d?user=u&password=secret&schema=s", "postgres://h/d?user=u&schema=s"),
             ("postgresql://u@h/d#secret", "postgresql://u@h/d"),
             ("mysql://u:sec@ret@a:1,b:2/d?sslmode=require", "mysql://u@a:1,b:2/d?sslmode=require"),
+            ("rediss://u:secret@a:1,b:2?prefix=shop", "rediss://u@a:1,b:2?prefix=shop"),
+            ("redis://:secret@h", "redis://@h"),
         ] {
             let store: StoreUrl = url.parse().unwrap();
             assert_eq!(store.to_string(), shown);

@@ -61,6 +61,9 @@ async fn scope(url: &StoreUrl) -> anyhow::Result<CacheScope> {
         StoreUrl::Mysql(_) => {
             Err(anyhow!("a cache in Redis is for PostgreSQL alone, so far; leave --cache out"))
         }
+        StoreUrl::Redis(_) => Err(anyhow!(
+            "a cache in Redis is for PostgreSQL: this store is Redis; leave --cache out"
+        )),
         StoreUrl::Sqlite(_) => Err(anyhow!(
             "a cache in Redis is for PostgreSQL: an SQLite file answers faster than Redis; leave \
              --cache out"

@@ -15,6 +15,7 @@ use crate::OpenError;
 
 /// Settings of a Redis store. Those that an address can carry too are named as there.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct RedisOptions {
     /// Begins every key, so that several deployments can share a server. Letters, digits, `-`, `_` and `.`.
     pub prefix: String,
