@@ -159,7 +159,15 @@ impl Store for RedisStore {
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(listing::lapsed(&self.inner.ways, limit))
+        Box::pin(async move {
+            // A sweep is as good a time as any; a mark that is not written is written by the next.
+            if self.inner.access == Access::Write
+                && let Err(trouble) = doubt::note_histories(&self.inner.ways).await
+            {
+                tracing::debug!(%trouble, "the marks of history could not be brought up to date");
+            }
+            listing::lapsed(&self.inner.ways, limit).await
+        })
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

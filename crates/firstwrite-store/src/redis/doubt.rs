@@ -92,7 +92,7 @@ pub(super) async fn greet(ways: &Ways, memory: &Memory, shard: Shard) -> Result<
         keys: vec![ways.keys.mark(shard), ways.keys.lives(shard)],
         args: vec![
             link.run().into(),
-            link.says("master_replid").unwrap_or_default().into(),
+            link.history().into(),
             link.says("master_replid2").unwrap_or(NO_HISTORY).into(),
             known.token.clone().into(),
             known.seen.to_string().into(),
@@ -133,6 +133,28 @@ pub(super) async fn greet(ways: &Ways, memory: &Memory, shard: Shard) -> Result<
     Ok(())
 }
 
+/// Sees to it that the marks name the histories that are written now, so that a promoted replica is known by the one
+/// it follows on.
+pub(super) async fn note_histories(ways: &Ways) -> Result<(), Trouble> {
+    let mut is_any_new = false;
+    for (_, link) in ways.masters().await? {
+        is_any_new |= link.has_new_history().await?;
+    }
+    if !is_any_new {
+        return Ok(());
+    }
+    each(Shard::all(), |shard| async move {
+        let call = |link: &Link| Call {
+            script: Script::Note,
+            keys: vec![ways.keys.mark(shard)],
+            args: vec![link.run().into(), link.history().into()],
+        };
+        ways.run(shard, call).await.map(drop)
+    })
+    .await
+    .map(drop)
+}
+
 /// Puts every shard in doubt: who lost part of one has lost part of others.
 async fn raise(ways: &Ways, detail: &str) -> Result<(), Trouble> {
     // The journal first: no doubt without a reason.
@@ -165,7 +187,7 @@ pub(super) async fn clear(ways: &Ways, actor: &str, reason: &str) -> Result<usiz
             }
             let token = new_token();
             let call = |link: &Link| {
-                let history = link.says("master_replid").unwrap_or_default();
+                let history = link.history();
                 let args =
                     vec![link.run().into(), history.into(), token.clone().into(), why.clone()];
                 Call { script: Script::Clear, keys: keys.clone(), args }

@@ -31,7 +31,9 @@ pub(super) struct Link {
     answer_for: Duration,
     digests: Vec<Vec<u8>>,
     /// What the server said of itself when the connection was made.
-    pub(super) about: HashMap<String, String>,
+    about: HashMap<String, String>,
+    /// The name of the history that it writes, as last heard.
+    history: Mutex<String>,
 }
 
 impl Server {
@@ -84,9 +86,16 @@ impl Server {
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let connection = connection.map_err(|error| Trouble::unconnected(&error))?;
         let answer_for = self.options.answer_for;
-        let mut link = Link { connection, answer_for, digests: Vec::new(), about: HashMap::new() };
+        let mut link = Link {
+            connection,
+            answer_for,
+            digests: Vec::new(),
+            about: HashMap::new(),
+            history: Mutex::default(),
+        };
         let unsaid = |trouble: Trouble| Trouble::NotSent(trouble.to_string());
         link.about = link.info().await.map_err(unsaid)?;
+        link.history = Mutex::new(link.says("master_replid").unwrap_or_default().to_owned());
         link.digests = link.load(self.options.clock.is_some()).await.map_err(unsaid)?;
         Ok(link)
     }
@@ -114,6 +123,20 @@ impl Link {
     /// Which start of the server this is.
     pub(super) fn run(&self) -> &str {
         self.says("run_id").unwrap_or("unknown")
+    }
+
+    /// The name of the history that the server writes.
+    pub(super) fn history(&self) -> String {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks for that name again. Whether it is another one now.
+    pub(super) async fn has_new_history(&self) -> Result<bool, Trouble> {
+        let name = self.info().await?.remove("master_replid").unwrap_or_default();
+        let mut known = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *known != name;
+        *known = name;
+        Ok(is_new)
     }
 
     /// What the server says of itself now.

@@ -13,6 +13,7 @@ pub(super) enum Script {
     Greet,
     Raise,
     Clear,
+    Note,
 }
 
 /// A step with what it works on.
@@ -24,7 +25,7 @@ pub(super) struct Call {
     pub(super) args: Vec<Vec<u8>>,
 }
 
-pub(super) const COUNT: usize = 8;
+pub(super) const COUNT: usize = 9;
 
 const CLOCK: &str = include_str!("scripts/clock.lua");
 /// Where tests bring their own time, it comes last.
@@ -40,6 +41,7 @@ const STEPS: [&str; COUNT] = [
     include_str!("scripts/greet.lua"),
     include_str!("scripts/raise.lua"),
     include_str!("scripts/clear.lua"),
+    include_str!("scripts/note.lua"),
 ];
 
 impl Script {

@@ -90,14 +90,9 @@ async fn a_server_that_hides_its_settings_must_be_vouched_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_and_a_user_are_used() {
-    let mut arguments = SAFE.to_vec();
-    arguments.extend([
-        "--user",
-        "default off",
-        "--user",
-        "shop on >s3cret ~firstwrite:* ~{firstwrite:* +@all",
-    ]);
-    let Some(own) = Own::start_locked(&arguments).await else { return };
+    let Some(own) = Own::safe().await else { return };
+    own.tell(&["ACL", "SETUSER", "shop", "on", ">s3cret", "~{firstwrite:*", "+@all"]).await;
+    own.tell(&["ACL", "SETUSER", "default", "off"]).await;
     let plain = own.url();
     let refusal = RedisStore::connect(&plain).await.unwrap_err().to_string();
     assert!(refusal.contains("cannot reach"), "{refusal}");

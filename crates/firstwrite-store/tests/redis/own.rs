@@ -45,24 +45,6 @@ impl Own {
         Some(own)
     }
 
-    /// One that lets nobody in without a password, so that it cannot be asked whether it is ready.
-    pub(crate) async fn start_locked(arguments: &[&str]) -> Option<Self> {
-        program()?;
-        let folder = tempfile::tempdir().unwrap();
-        let port = free_port();
-        let arguments: Vec<String> =
-            arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let child = serve(port, &arguments, &folder);
-        let own = Self { port, arguments, child, folder };
-        let started = Instant::now();
-        let mut tick = tokio::time::interval(Duration::from_millis(20));
-        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-            assert!(started.elapsed() < START_MAX, "the server does not start");
-            tick.tick().await;
-        }
-        Some(own)
-    }
-
     pub(crate) async fn safe() -> Option<Self> {
         Self::start(&SAFE).await
     }

@@ -37,7 +37,7 @@ pub(crate) fn all() -> Vec<String> {
 }
 
 pub(crate) fn with_prefix(address: &str) -> String {
-    format!("{address}?prefix={}", new_prefix())
+    format!("{address}/?prefix={}", new_prefix())
 }
 
 pub(crate) fn new_prefix() -> String {
