@@ -10,7 +10,7 @@ use crate::packages;
 use crate::place::delete;
 use crate::postgres::{self, Node};
 use crate::process;
-use crate::services::{self, Services};
+use crate::services::{self, Recipe, Services};
 use crate::workspace::Workspace;
 
 pub(crate) const SIM_HELP: &str = "\
@@ -44,6 +44,7 @@ enum Server {
     PostgresAndHttp,
     PostgresAndNginx,
     Mariadb,
+    Redis,
 }
 
 const BENCHES: &[Bench] = &[
@@ -88,6 +89,12 @@ const BENCHES: &[Bench] = &[
         package: "firstwrite-store",
         measures: "batched reservations and completions on MariaDB beside plain inserts",
         server: Server::Mariadb,
+    },
+    Bench {
+        name: "redis",
+        package: "firstwrite-store",
+        measures: "reservations, completions and replays on Redis beside plain SET NX",
+        server: Server::Redis,
     },
     Bench {
         name: "outbox",
@@ -154,7 +161,11 @@ pub(crate) fn bench(workspace: &Workspace, mut args: Args) -> anyhow::Result<()>
         }
         Server::Mariadb => {
             command.args(["--features", "mysql", "--"]).args(args.rest());
-            on_mariadb(workspace, &mut command)
+            on_server(workspace, services::MARIADB, &mut command)
+        }
+        Server::Redis => {
+            command.args(["--features", "redis", "--"]).args(args.rest());
+            on_server(workspace, services::REDIS, &mut command)
         }
     }
 }
@@ -171,11 +182,15 @@ fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target.join("xtask").join(format!("bench-{}", std::process::id()))
 }
 
-/// Runs a measurement on a MariaDB of its own.
-fn on_mariadb(workspace: &Workspace, command: &mut Command) -> anyhow::Result<()> {
+/// Runs a measurement on a server of its own.
+fn on_server(
+    workspace: &Workspace,
+    recipe: &'static Recipe,
+    command: &mut Command,
+) -> anyhow::Result<()> {
     build(workspace, command)?;
     let guard = Guard::start()?;
-    let servers = Services::start(&[services::MARIADB], &folder(workspace), &guard)?;
+    let servers = Services::start(&[recipe], &folder(workspace), &guard)?;
     process::run(command.envs(servers.environment()))
 }
 

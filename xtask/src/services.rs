@@ -38,6 +38,8 @@ pub(crate) const HELP: &str = "\
   rabbitmq        starts epmd too, the name server of Erlang
   mysql           MySQL proper, from a private root of Debian's newest packages: costly (a minute,
                   330 MB, root), so only when named
+  redis-newest    Debian's newest Redis, from a private root: costly (half a minute, 100 MB, root)
+  valkey          Valkey, from a private root: costly (half a minute, 100 MB, root)
   mariadb, redis
 
 A server that stands in front of another is stopped with it.
@@ -52,6 +54,8 @@ const RECIPES: &[&Recipe] = &[
     &mariadb::RECIPE,
     &mysql::RECIPE,
     &redis::RECIPE,
+    &redis::NEWEST,
+    &redis::VALKEY,
     &nats::RECIPE,
     &rabbitmq::EPMD,
     &rabbitmq::RECIPE,
@@ -59,6 +63,7 @@ const RECIPES: &[&Recipe] = &[
 
 /// What a measurement needs.
 pub(crate) const MARIADB: &Recipe = &mariadb::RECIPE;
+pub(crate) const REDIS: &Recipe = &redis::RECIPE;
 
 /// What the suites of every run need.
 pub(crate) const SUITES: &[&Recipe] = &[
@@ -77,6 +82,8 @@ pub(crate) const SUITES_FULL: &[&Recipe] = &[
     &mariadb::RECIPE,
     &mysql::RECIPE,
     &redis::RECIPE,
+    &redis::NEWEST,
+    &redis::VALKEY,
     &nats::RECIPE,
     &rabbitmq::RECIPE,
 ];

@@ -27,7 +27,7 @@ the simulator, the demo's own commands, crash runs on SQLite and PostgreSQL with
 and failovers to a standby. Nothing is left running, also after Ctrl-C.
 
   --full   more histories, more kills, release builds, a second PgBouncer that follows prepared
-           statements, MySQL beside MariaDB, the alert rules tried by promtool, the examples in Python,
+           statements, MySQL beside MariaDB, the newest Redis and Valkey, the alert rules tried by promtool, the examples in Python,
            signatures of Wycheproof; for a release, not for every change
 
 The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,

@@ -11,6 +11,7 @@ use firstwrite_store::tokio_postgres::{Client, NoTls};
 /// Name the servers, as `postgres://USER@HOST:PORT/DATABASE` and `mysql://…`.
 pub(crate) const POSTGRES: &str = "FIRSTWRITE_TEST_POSTGRES";
 pub(crate) const MARIADB: &str = "FIRSTWRITE_TEST_MARIADB";
+pub(crate) const REDIS: &str = "FIRSTWRITE_TEST_REDIS";
 
 /// A database; dropped with this.
 pub(crate) struct Database {
@@ -62,17 +63,41 @@ macro_rules! on_postgres {
     };
 }
 
-pub(crate) use {on_every_store, on_postgres};
+/// Runs each of these as a test on Redis, which has no transactions and no outbox: what needs neither.
+macro_rules! on_redis {
+    ($($name:ident,)*) => {
+        mod redis {
+            $(#[test] fn $name() {
+                if let Some(folder) = crate::process::Folder::on_redis() {
+                    super::$name(&folder);
+                }
+            })*
+        }
+    };
+}
+
+pub(crate) use {on_every_store, on_postgres, on_redis};
+
+/// An address on Redis with a prefix of its own; `None`, and a line that says so, if there is no server.
+pub(crate) fn redis() -> Option<String> {
+    let server = server(REDIS)?;
+    Some(format!("{server}/?prefix=s-{:016x}", RandomState::new().hash_one(0)))
+}
+
+fn server(variable: &str) -> Option<String> {
+    let server = env::var(variable).ok();
+    if server.is_none() {
+        let required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
+        assert!(!required, "a server is required, and {variable} is not set");
+        say_skipped(variable);
+    }
+    server
+}
 
 impl Database {
     /// A new, empty one; `None`, and a line that says so, if there is no server to have it on.
     pub(crate) fn create(variable: &str) -> Option<Self> {
-        let Ok(server) = env::var(variable) else {
-            let required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
-            assert!(!required, "a server is required, and {variable} is not set");
-            say_skipped(variable);
-            return None;
-        };
+        let server = server(variable)?;
         let name = format!("firstwrite_server_{:016x}", RandomState::new().hash_one(0));
         run(&server, &[&format!("CREATE DATABASE {name}")]);
         let (place, query) = server.split_once('?').unwrap_or((&server, ""));

@@ -2,12 +2,18 @@
 
 use std::net::SocketAddr;
 
-use crate::database::on_every_store;
+use crate::database::{on_every_store, on_redis};
 use crate::gateway_telemetry::{Api, gateway};
 use crate::http::{Request, Response, get, post};
 use crate::process::{Demo, Folder, stderr};
 
 on_every_store! {
+    a_tenant_at_its_cap_gets_no_new_key_and_all_its_answers,
+    what_stands_is_counted_by_whoever_starts_next,
+    bytes_are_a_limit_too,
+}
+
+on_redis! {
     a_tenant_at_its_cap_gets_no_new_key_and_all_its_answers,
     what_stands_is_counted_by_whoever_starts_next,
     bytes_are_a_limit_too,

@@ -31,7 +31,11 @@ impl Line {
         let proxy = runtime.block_on(Proxy::new(url)).unwrap();
         // What is encrypted, nobody in between can tell apart.
         let joint = if url.contains('?') { '&' } else { '?' };
-        let url = format!("{}{joint}sslmode=disable", proxy.url(url));
+        let url = match url.split_once(':') {
+            // The scheme says whether it is encrypted.
+            Some(("redis", _)) => proxy.url(url),
+            _ => format!("{}{joint}sslmode=disable", proxy.url(url)),
+        };
         Self { url, proxy, _runtime: runtime }
     }
 

@@ -56,9 +56,8 @@ impl Conduct {
             Ok(Value::Array(pair)) => {
                 pair.get(1).and_then(bytes).map(String::from_utf8_lossy).map(Into::into)
             }
-            Ok(_) => None,
             // Managed servers do not let their settings be read.
-            Err(Trouble::Said(_)) => None,
+            Ok(_) | Err(Trouble::Said(_)) => None,
             Err(lost) => return Err(lost),
         };
         Ok(Self {

@@ -102,7 +102,7 @@ pub(super) async fn greet(ways: &Ways, memory: &Memory, shard: Shard) -> Result<
     };
     let unsent = |trouble: Trouble| match trouble {
         Trouble::Lost(text) => Trouble::NotSent(text),
-        other => other,
+        unsent @ (Trouble::NotSent(_) | Trouble::Said(_)) => unsent,
     };
     let answer = ways.run(shard, call).await.map_err(unsent)?;
     let wrong = || Trouble::NotSent("a greeting is not answered".to_owned());

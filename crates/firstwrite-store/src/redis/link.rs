@@ -212,9 +212,11 @@ impl Link {
 
 /// The bytes of a value that is a string of some kind.
 pub(super) fn bytes(value: &Value) -> Option<&[u8]> {
-    match value {
-        Value::BulkString(bytes) => Some(bytes),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.as_bytes()),
-        _ => None,
+    if let Value::BulkString(bytes) = value {
+        return Some(bytes);
     }
+    let (Value::SimpleString(text) | Value::VerbatimString { text, .. }) = value else {
+        return None;
+    };
+    Some(text.as_bytes())
 }

@@ -46,13 +46,16 @@ pub(super) struct NewState {
     pub(super) outcome: Vec<u8>,
 }
 
-/// The head of a record, as a script left it.
-struct Head {
+/// The head of a record, as a script left it, and what follows.
+struct Head<'a> {
     state: u8,
     fence: Fence,
     created_at: Timestamp,
     due: Timestamp,
     retained_until: Timestamp,
+    /// How much of the rest is the request.
+    request_bytes: usize,
+    rest: &'a [u8],
 }
 
 impl NewState {
@@ -125,7 +128,11 @@ pub(super) fn tail(draft: &Draft, outcome: &[u8]) -> Vec<u8> {
 
 /// Reads what stands under `id`.
 pub(super) fn decode(id: RecordId, value: &[u8]) -> Result<Record, StoreError> {
-    let (head, request, outcome) = split(value)?;
+    let head = head(value)?;
+    let (request, outcome) = head
+        .rest
+        .split_at_checked(head.request_bytes)
+        .ok_or_else(|| corrupt("a record ends too early"))?;
     let mut rest = Reader(request);
     let (tenant, key, operation) = (text(&mut rest)?, text(&mut rest)?, text(&mut rest)?);
     let tenant =
@@ -165,11 +172,11 @@ pub(super) fn decode(id: RecordId, value: &[u8]) -> Result<Record, StoreError> {
 
 /// Whose record it is and how much its outcome counts, from its first bytes and its length.
 pub(super) fn count(start: &[u8], value_bytes: u64) -> Result<(Tenant, Usage), StoreError> {
-    let (_head, length, rest) = head(start)?;
-    let tenant = text(&mut Reader(rest))?;
+    let head = head(start)?;
+    let tenant = text(&mut Reader(head.rest))?;
     let tenant =
         Tenant::new(tenant).map_err(|_not_one| corrupt("a record's tenant cannot be one"))?;
-    let framed = u64::try_from(HEAD_BYTES + length).unwrap_or(u64::MAX);
+    let framed = u64::try_from(HEAD_BYTES + head.request_bytes).unwrap_or(u64::MAX);
     Ok((tenant, Usage::one(value_bytes.saturating_sub(framed))))
 }
 
@@ -190,14 +197,7 @@ pub(super) fn decode_audit(value: &[u8]) -> Result<Audited, StoreError> {
     Ok(Audited { at, entry: AuditEntry { actor: next()?, action: next()?, reason: next()? } })
 }
 
-fn split(value: &[u8]) -> Result<(Head, &[u8], &[u8]), StoreError> {
-    let (head, length, rest) = head(value)?;
-    let (request, outcome) =
-        rest.split_at_checked(length).ok_or_else(|| corrupt("a record ends too early"))?;
-    Ok((head, request, outcome))
-}
-
-fn head(value: &[u8]) -> Result<(Head, usize, &[u8]), StoreError> {
+fn head(value: &[u8]) -> Result<Head<'_>, StoreError> {
     let (digits, rest) =
         value.split_first_chunk::<HEAD_BYTES>().ok_or_else(|| corrupt("a record is too short"))?;
     if digits[0] != VERSION {
@@ -206,16 +206,17 @@ fn head(value: &[u8]) -> Result<(Head, usize, &[u8]), StoreError> {
     let part = |from: usize| {
         digits[from..].first_chunk::<16>().ok_or_else(|| corrupt("a record is too short"))
     };
-    let head = Head {
+    let request_bytes = usize::try_from(hexadecimal(&digits[66..])?);
+    Ok(Head {
         state: digits[1],
         fence: Fence::from_u64(hexadecimal(part(2)?)?),
         created_at: instant(part(18)?)?,
         due: instant(part(34)?)?,
         retained_until: instant(part(50)?)?,
-    };
-    let length = usize::try_from(hexadecimal(&digits[66..])?);
-    let length = length.map_err(|_range| corrupt("a record has an impossible length"))?;
-    Ok((head, length, rest))
+        request_bytes: request_bytes
+            .map_err(|_range| corrupt("a record has an impossible length"))?,
+        rest,
+    })
 }
 
 pub(super) fn instant(digits: &[u8; 16]) -> Result<Timestamp, StoreError> {

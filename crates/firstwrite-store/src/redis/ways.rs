@@ -180,19 +180,17 @@ impl Ways {
     /// Whether as many have the write as were asked for. If not, it is there all the same.
     fn check_waited(&self, waited: &Value) -> Result<(), Trouble> {
         let options = &self.address.options;
-        let is_enough = match waited {
-            Value::Int(replicas) => *replicas >= i64::from(options.wait_replicas),
-            Value::Array(counts) => match counts[..] {
-                [Value::Int(local), Value::Int(_)] => local >= 1,
-                _ => false,
-            },
-            Value::ServerError(error) => {
-                return Err(Trouble::Lost(format!(
-                    "the server does not wait: it says {}",
-                    error.code()
-                )));
-            }
-            _ => false,
+        if let Value::ServerError(error) = waited {
+            return Err(Trouble::Lost(format!(
+                "the server does not wait: it says {}",
+                error.code()
+            )));
+        }
+        let is_enough = if let Value::Array(counts) = waited {
+            // The server's own disk, and those of replicas.
+            matches!(counts[..], [Value::Int(1..), Value::Int(_)])
+        } else {
+            matches!(waited, Value::Int(replicas) if *replicas >= i64::from(options.wait_replicas))
         };
         if is_enough {
             return Ok(());

@@ -244,7 +244,7 @@ async fn twenty_kills_under_load_lose_no_acknowledged_key() {
     const KILLS: u64 = 20;
     let Some(mut own) = Own::safe().await else { return };
     let store = RedisStore::connect(&own.url()).await.unwrap();
-    let acknowledged: Arc<Mutex<Vec<(String, Fence)>>> = Arc::default();
+    let acknowledged = Arc::new(Mutex::new(Vec::<(String, Fence)>::new()));
     let (next, is_over) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
     let clients: Vec<_> = (0..8)
         .map(|_| {

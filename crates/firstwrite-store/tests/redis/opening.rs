@@ -118,7 +118,7 @@ async fn a_store_that_only_reads_changes_nothing_and_two_prefixes_share_nothing(
         ] {
             assert_eq!(error.kind(), StoreErrorKind::Unsupported, "{error}");
         }
-        let other = open(&format!("{}x", url), Access::Write).await.unwrap();
+        let other = open(&format!("{url}x"), Access::Write).await.unwrap();
         assert!(other.get(draft.id).await.unwrap().is_none());
         let query = Query { tenant: None, state: None, after: None, limit: 10 };
         assert!(other.list(&query).await.unwrap().records.is_empty());
