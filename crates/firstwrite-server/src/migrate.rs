@@ -57,7 +57,9 @@ impl Settings {
                 .map_err(|error| UsageError::new(format!("--schema: {error}")))?,
             None => SchemaName::default(),
         };
-        store = store.with_parameter("schema", schema.as_str());
+        if matches!(store, StoreUrl::Postgres(_)) {
+            store = store.with_parameter("schema", schema.as_str());
+        }
         let effect = if flags.dump { Effect::Dump } else { Effect::Apply };
         Ok(Self { store, schema, grant_to: flags.grant_to, effect })
     }

@@ -50,12 +50,17 @@ impl StoreUrl {
 
     /// The same address, saying `value` under `name`.
     pub(crate) fn with_parameter(self, name: &str, value: &str) -> Self {
-        let Self::Postgres(url) = self else { return self };
+        let (is_redis, url) = match self {
+            Self::Postgres(url) => (false, url),
+            Self::Redis(url) => (true, url),
+            Self::Sqlite(_) | Self::Mysql(_) => return self,
+        };
         let (place, query) = url.split_once('?').unwrap_or((&url, ""));
         let is_other = |pair: &&str| !pair.is_empty() && pair.split('=').next() != Some(name);
         let mut pairs: Vec<String> = query.split('&').filter(is_other).map(str::to_owned).collect();
         pairs.push(format!("{name}={value}"));
-        Self::Postgres(format!("{place}?{}", pairs.join("&")))
+        let url = format!("{place}?{}", pairs.join("&"));
+        if is_redis { Self::Redis(url) } else { Self::Postgres(url) }
     }
 
     /// The one port that the address leads to; `None` if there are several, or none at all.
@@ -198,6 +203,9 @@ mod tests {
         assert_eq!(other.address(), "postgres://h/d?sslmode=require&schema=b");
         let plain: StoreUrl = "postgres://h/d".parse().unwrap();
         assert_eq!(plain.with_parameter("schema", "b").address(), "postgres://h/d?schema=b");
+        let redis: StoreUrl = "redis://h?prefix=a".parse().unwrap();
+        let accepting = redis.with_parameter("accept_key_loss", "true");
+        assert_eq!(accepting.address(), "redis://h?prefix=a&accept_key_loss=true");
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub(super) async fn greet(ways: &Ways, memory: &Memory, shard: Shard) -> Result<
         ],
     };
     let unsent = |trouble: Trouble| match trouble {
-        Trouble::Lost(text) => Trouble::NotSent(text),
+        Trouble::Lost(text) | Trouble::Unconfirmed(text) => Trouble::NotSent(text),
         unsent @ (Trouble::NotSent(_) | Trouble::Said(_)) => unsent,
     };
     let answer = ways.run(shard, call).await.map_err(unsent)?;

@@ -12,6 +12,8 @@ pub(super) enum Trouble {
     NotSent(String),
     /// It was sent, and no answer came.
     Lost(String),
+    /// It was done, and too few have it.
+    Unconfirmed(String),
     /// The server answered with an error.
     Said(Said),
 }
@@ -67,7 +69,7 @@ impl Trouble {
     pub(super) fn code(&self) -> Option<&str> {
         match self {
             Self::Said(said) => Some(&said.code),
-            Self::NotSent(_) | Self::Lost(_) => None,
+            Self::NotSent(_) | Self::Lost(_) | Self::Unconfirmed(_) => None,
         }
     }
 
@@ -75,6 +77,7 @@ impl Trouble {
     pub(super) fn is_about_server(&self) -> bool {
         match self {
             Self::NotSent(_) | Self::Lost(_) => true,
+            Self::Unconfirmed(_) => false,
             Self::Said(said) => {
                 matches!(&*said.code, "READONLY" | "LOADING" | "CLUSTERDOWN" | "MASTERDOWN")
             }
@@ -85,7 +88,7 @@ impl Trouble {
     pub(super) fn error(&self, doing: &'static str) -> StoreError {
         let (kind, is_definite) = match self {
             Self::NotSent(_) => (StoreErrorKind::Unavailable, true),
-            Self::Lost(_) => (StoreErrorKind::Unavailable, false),
+            Self::Lost(_) | Self::Unconfirmed(_) => (StoreErrorKind::Unavailable, false),
             Self::Said(said) => (said.kind(), NOTHING_WRITTEN.contains(&&*said.code)),
         };
         let error = if is_definite {
@@ -99,7 +102,7 @@ impl Trouble {
     /// As the error of a step that only reads.
     pub(super) fn read_error(&self, doing: &'static str) -> StoreError {
         let kind = match self {
-            Self::NotSent(_) | Self::Lost(_) => StoreErrorKind::Unavailable,
+            Self::NotSent(_) | Self::Lost(_) | Self::Unconfirmed(_) => StoreErrorKind::Unavailable,
             Self::Said(said) => said.kind(),
         };
         StoreError::definite(kind, doing).caused_by(self.to_string())
@@ -128,7 +131,7 @@ impl Said {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotSent(text) | Self::Lost(text) => f.write_str(text),
+            Self::NotSent(text) | Self::Lost(text) | Self::Unconfirmed(text) => f.write_str(text),
             Self::Said(said) => write!(f, "the server says {}", said.code),
         }
     }

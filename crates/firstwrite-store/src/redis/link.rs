@@ -66,6 +66,10 @@ impl Server {
         Ok(link)
     }
 
+    pub(super) fn is_connected(&self) -> bool {
+        self.held().is_some()
+    }
+
     /// Goes on without `link`, unless somebody has done so already.
     pub(super) fn let_go(&self, link: &Arc<Link>) {
         let mut held = self.held();

@@ -85,9 +85,11 @@ impl Ways {
             let said = match self.send(&link, call(&link), is_asking).await {
                 Ok(value) => return Ok(value),
                 Err(Trouble::Said(said)) => said,
-                Err(lost) => {
-                    self.leave(&server, &link);
-                    return Err(lost);
+                Err(trouble) => {
+                    if trouble.is_about_server() {
+                        self.leave(&server, &link);
+                    }
+                    return Err(trouble);
                 }
             };
             redirections += 1;
@@ -195,7 +197,7 @@ impl Ways {
         if is_enough {
             return Ok(());
         }
-        Err(Trouble::Lost("too few replicas or disks have the write".to_owned()))
+        Err(Trouble::Unconfirmed("too few replicas or disks have the write".to_owned()))
     }
 
     async fn route(&self, shard: Shard) -> Result<Arc<Server>, Trouble> {
@@ -239,10 +241,12 @@ impl Ways {
     }
 
     async fn find(&self) -> Result<Routes, Trouble> {
-        let mut hosts = self.address.hosts.clone();
-        hosts.extend(
-            self.servers().keys().filter(|host| !self.address.hosts.contains(host)).cloned(),
-        );
+        let named = &self.address.hosts;
+        let mut hosts = named.clone();
+        let known: HashMap<Host, Arc<Server>> = self.servers().clone();
+        hosts.extend(known.keys().filter(|host| !named.contains(host)).cloned());
+        // Whoever is connected answers at once; one that is lost may keep us waiting.
+        hosts.sort_by_key(|host| !known.get(host).is_some_and(|server| server.is_connected()));
         let mut last = Trouble::NotSent("no server takes writes".to_owned());
         for host in hosts {
             let server = self.server(&host)?;

@@ -1,5 +1,7 @@
 //! A cluster of three servers on loopback: the suite, slots that move, and a server that is lost.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use firstwrite_core::{
@@ -144,7 +146,8 @@ async fn a_cluster_of_three_conforms_and_its_histories_are_explained() {
 async fn slots_move_and_the_records_in_them_are_found() {
     let Some(cluster) = Cluster::start(3).await else { return };
     let store = RedisStore::connect(&cluster.url()).await.unwrap();
-    let writer = store.clone();
+    let (writer, count) = (store.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&count);
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
     let writing = tokio::spawn(async move {
         let mut acknowledged = Vec::new();
@@ -162,7 +165,10 @@ async fn slots_move_and_the_records_in_them_are_found() {
                 }
             }
             match writer.swap(draft.id, Guard::Owner(fence), done(), None).await {
-                Ok(Swapped::Done(_)) => acknowledged.push((key, fence)),
+                Ok(Swapped::Done(_)) => {
+                    acknowledged.push((key, fence));
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok(Swapped::Moved(found)) => panic!("{key} moved: {found:?}"),
                 Err(error) => assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}"),
             }
@@ -177,10 +183,16 @@ async fn slots_move_and_the_records_in_them_are_found() {
         let from = cluster.owner(slot).await;
         cluster.move_slot(slot, from, (from + 1) % 3).await;
     }
+    // And on, where everything is elsewhere.
+    let (moved, started) = (count.load(Ordering::Relaxed), Instant::now());
+    while count.load(Ordering::Relaxed) < moved + 200 {
+        assert!(started.elapsed() < READY_WITHIN, "nothing is written after slots moved");
+        tokio::task::yield_now().await;
+    }
     stop.send_replace(true);
     let acknowledged = writing.await.unwrap();
-    println!("{} keys while slots moved", acknowledged.len());
-    assert!(acknowledged.len() > 100, "{}", acknowledged.len());
+    println!("{moved} keys while slots moved, {} in all", acknowledged.len());
+    assert!(moved > 10, "{moved}");
     for (key, fence) in &acknowledged {
         let found = store.get(reserved(key, *fence).id).await.unwrap();
         let found = found.unwrap_or_else(|| panic!("{key} was acknowledged and is gone"));

@@ -4,7 +4,8 @@ use firstwrite_core::{Change, Fence, Guard, Inserted, Store as _, StoreErrorKind
 use firstwrite_store::RedisStore;
 
 use crate::server::{all, client, prefix};
-use crate::subject::{completed, done, reserved};
+use crate::subject::{RedisSubject, completed, done, reserved};
+use firstwrite_testkit::Subject as _;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_record_is_corrupt_and_others_are_not() {
@@ -111,5 +112,38 @@ async fn an_index_that_names_what_is_not_there_is_passed() {
             redis::cmd("ZCARD").arg(format!("{tag}kept")).query_async(&mut operator).await.unwrap();
         assert_eq!(left, 0, "a reap clears the entry away");
         assert!(matches!(store.insert(&draft).await, Ok(Inserted::Done(_))));
+    }
+}
+
+/// What is gone leaves nothing behind but the shard's mark and what operators did.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn indexes_follow_the_records() {
+    for url in all() {
+        let subject = RedisSubject::new(&url).await;
+        let store = subject.redis();
+        let mut operator = client(&url).await;
+        let (draft, owner) = (reserved("k", Fence::first(1)), Guard::Owner(Fence::first(1)));
+        let tag = format!("{{{}:{:02x}}}", prefix(&url), draft.id.as_bytes()[0]);
+        let mut counts = async || {
+            let mut counts = Vec::new();
+            for index in ["ids", "leases", "kept"] {
+                let mut command = redis::cmd("ZCARD");
+                command.arg(format!("{tag}{index}"));
+                counts.push(command.query_async::<usize>(&mut operator).await.unwrap());
+            }
+            counts
+        };
+        store.insert(&draft).await.unwrap();
+        assert_eq!(counts().await, [1, 1, 0], "reserved");
+        store.swap(draft.id, owner, done(), None).await.unwrap();
+        assert_eq!(counts().await, [1, 0, 1], "completed");
+        subject.advance(std::time::Duration::from_hours(24 * 365)).await;
+        assert_eq!(store.reap(10).await.unwrap(), 1);
+        assert_eq!(counts().await, [0, 0, 0], "reaped");
+        store.insert(&draft).await.unwrap();
+        store.swap(draft.id, owner, Change::MarkUncertain, None).await.unwrap();
+        assert_eq!(counts().await, [1, 0, 0], "uncertain");
+        store.swap(draft.id, owner, Change::Remove, None).await.unwrap();
+        assert_eq!(counts().await, [0, 0, 0], "removed");
     }
 }

@@ -12,3 +12,4 @@ mod opening;
 mod own;
 mod server;
 mod subject;
+mod tls;
