@@ -68,7 +68,8 @@ fn prepare_root(place: &Place, package: &str) -> anyhow::Result<()> {
 
 fn serve_in_root(place: &Place, program: &Path) -> anyhow::Result<Command> {
     let mut command = debian_root::command(&place.data(), USER, program)?;
-    command.args(["--dir", FOLDER]);
+    // There are no others in the root.
+    command.env("LC_ALL", "C").args(["--dir", FOLDER]);
     safely(&mut command, place);
     Ok(command)
 }

@@ -150,6 +150,8 @@ async fn what_a_server_refuses_is_certain() {
             kind,
             Certainty::Definite,
         );
+        let again = store.insert(&known).await;
+        assert!(matches!(again, Ok(Inserted::Stands(_))), "retries are answered: {again:?}");
         let found = store.get(known.id).await.unwrap().unwrap();
         assert!(
             matches!(found.record.state, State::Reserved(_)),

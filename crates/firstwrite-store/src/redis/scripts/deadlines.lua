@@ -2,7 +2,7 @@
 local NEVER = '9999999999999999'
 local function at(millis)
   if millis == nil then return NEVER end
-  return string.format('%016.0f', millis)
+  return string.format('%016d', millis)
 end
 local function after(instant, millis)
   if instant == nil or millis == 'never' then return nil end

@@ -2,8 +2,10 @@
 -- KEYS: record, ids, leases, kept, mark, audits
 -- ARGV: id, guard, fence, state, lease, audit entry, change, then what the change needs
 local there = redis.call('GET', KEYS[1])
-local n = tonumber(redis.call('HGET', KEYS[5], 'n') or '0')
-if not there then return {'moved', now, n} end
+local function moved(what)
+  return {'moved', now, tonumber(redis.call('HGET', KEYS[5], 'n') or '0'), what}
+end
+if not there then return moved() end
 local length = tonumber(string.sub(there, 67, 74), 16)
 if string.sub(there, 1, 1) ~= '1' or not length or #there < 74 + length then
   return redis.error_reply('CORRUPT a record has an unknown form')
@@ -17,7 +19,7 @@ else
   holds = holds and state == ARGV[4] and (state ~= 'r' or lease == ARGV[5])
 end
 if change == 'renew' and state ~= 'r' then holds = false end
-if not holds then return {'moved', now, n, there} end
+if not holds then return moved(there) end
 
 if change == 'remove' then
   redis.call('DEL', KEYS[1])
