@@ -37,6 +37,15 @@ async fn write_many(store: &RedisStore, phase: &str) {
     }
 }
 
+/// Keys in the shard of the key that will be asked for, so that their number is known there.
+async fn write_beside(store: &RedisStore, phase: &str, count: usize) {
+    let shard = |key: &str| reserved(key, Fence::first(1)).id.as_bytes()[0];
+    let keys = (0..).map(|number| format!("{phase}-{number}"));
+    for key in keys.filter(|key| shard(key) == shard("unknown")).take(count) {
+        assert_eq!(insert(store, &key).await, Ok("done"));
+    }
+}
+
 /// Two servers, of which the second followed the first for a while and was then promoted, while the first went on and
 /// died. The address of both.
 async fn failed_over(url_options: &str) -> Option<(RedisStore, Own, String)> {
@@ -103,6 +112,21 @@ async fn one_who_remembers_nothing_sees_that_a_replica_took_over() {
     assert!(is_noticed, "writes of its own are missing");
 }
 
+/// The same process behind the same connection, which took another's history over for a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_a_replica_in_between_is_noticed() {
+    let (Some(one), Some(other)) = (Own::safe().await, Own::safe().await) else { return };
+    let store = RedisStore::connect(&one.url()).await.unwrap();
+    write_many(&store, "kept").await;
+    follow(&other, &one).await;
+    other.tell(&["REPLICAOF", "NO", "ONE"]).await;
+    write_many(&store, "lost").await;
+    follow(&one, &other).await;
+    one.tell(&["REPLICAOF", "NO", "ONE"]).await;
+    assert_eq!(insert(&store, "lost-7").await, Err(StoreErrorKind::InDoubt));
+    assert_eq!(insert(&store, "kept-7").await, Ok("stands"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_was_emptied_is_noticed_by_those_who_knew_it() {
     let Some(own) = Own::safe().await else { return };
@@ -119,23 +143,23 @@ async fn a_store_that_was_emptied_is_noticed_by_those_who_knew_it() {
 async fn a_restart_with_less_than_was_acknowledged_is_noticed_even_after_others_wrote_on() {
     let Some(mut own) = Own::safe().await else { return };
     let store = RedisStore::connect(&own.url()).await.unwrap();
-    write_many(&store, "kept").await;
+    write_beside(&store, "kept", 5).await;
     let backup = tempfile::tempdir().unwrap();
     copy(&own.data().join("appendonlydir"), backup.path());
-    for round in 0..3 {
-        write_many(&store, &format!("lost-{round}")).await;
-    }
+    write_beside(&store, "lost", 5).await;
     own.kill();
     std::fs::remove_dir_all(own.data().join("appendonlydir")).unwrap();
     copy(backup.path(), &own.data().join("appendonlydir"));
     own.restart().await;
     // Somebody who remembers nothing comes first, and writes more than was lost.
     let fresh = RedisStore::connect(&own.url()).await.unwrap();
-    for round in 0..4 {
-        write_many(&fresh, &format!("new-{round}")).await;
-    }
+    write_beside(&fresh, "new", 20).await;
     assert_eq!(insert_when_found(&store, "unknown").await, Err(StoreErrorKind::InDoubt));
-    assert_eq!(insert(&fresh, "unknown").await, Err(StoreErrorKind::InDoubt), "everywhere");
+    // Everywhere, and in shards of which nobody misses anything.
+    for number in 0..20 {
+        let ended = insert(&fresh, &format!("elsewhere-{number}")).await;
+        assert_eq!(ended, Err(StoreErrorKind::InDoubt), "{number}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
