@@ -224,6 +224,23 @@ async fn a_write_waits_for_as_many_replicas_as_it_was_told() {
     assert!(there, "it was acknowledged and is not at the replica");
 }
 
+/// `WAITAOF` came with Redis 7.2: before, it is an error that says so, and nothing is acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_waits_for_the_log_where_the_server_can() {
+    for url in all() {
+        let store = RedisStore::connect(&format!("{url}&wait_aof=true")).await.unwrap();
+        assert!(store.capabilities().durable);
+        let version: String =
+            redis::cmd("INFO").arg("server").query_async(&mut client(&url).await).await.unwrap();
+        let inserted = store.insert(&reserved("k", Fence::first(1))).await;
+        if version.contains("redis_version:7.0") {
+            is(&inserted.unwrap_err(), StoreErrorKind::Unavailable, Certainty::Indeterminate);
+        } else {
+            assert!(matches!(inserted, Ok(Inserted::Done(_))), "{inserted:?}");
+        }
+    }
+}
+
 /// Makes a server the replica of another, and waits until it has everything.
 pub(crate) async fn follow(replica: &Own, of: &Own) {
     replica.tell(&["REPLICAOF", "127.0.0.1", &of.port.to_string()]).await;
