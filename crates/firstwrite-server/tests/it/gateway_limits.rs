@@ -13,10 +13,10 @@ on_every_store! {
     bytes_are_a_limit_too,
 }
 
-// A first count takes some round trips there, before which nobody is at a cap.
+// Not those that are at a cap at once: a first count takes some round trips there, and until it is over too little is
+// known.
 on_redis! {
     what_stands_is_counted_by_whoever_starts_next,
-    bytes_are_a_limit_too,
 }
 
 fn pay(who: &str, key: &str) -> Request {
