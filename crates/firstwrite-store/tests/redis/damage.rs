@@ -112,6 +112,15 @@ async fn an_index_that_names_what_is_not_there_is_passed() {
             redis::cmd("ZCARD").arg(format!("{tag}kept")).query_async(&mut operator).await.unwrap();
         assert_eq!(left, 0, "a reap clears the entry away");
         assert!(matches!(store.insert(&draft).await, Ok(Inserted::Done(_))));
+        // The record says when it may go, whatever an index says.
+        let kept = completed("kept", Fence::first(1), 10);
+        store.insert(&kept).await.unwrap();
+        let name = format!("{{{}:{:02x}}}kept", prefix(&url), kept.id.as_bytes()[0]);
+        let mut early = redis::cmd("ZADD");
+        early.arg(name).arg(0).arg(kept.id.as_bytes());
+        early.query_async::<()>(&mut operator).await.unwrap();
+        assert_eq!(store.reap(10).await.unwrap(), 0);
+        assert!(store.get(kept.id).await.unwrap().is_some());
     }
 }
 
