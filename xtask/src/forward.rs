@@ -1,5 +1,6 @@
 //! Tasks that hand their words on to a program of the workspace.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::args::{Args, Usage};
@@ -9,6 +10,7 @@ use crate::packages;
 use crate::place::delete;
 use crate::postgres::{self, Node};
 use crate::process;
+use crate::services::{self, Recipe, Services};
 use crate::workspace::Workspace;
 
 pub(crate) const SIM_HELP: &str = "\
@@ -23,7 +25,8 @@ pub(crate) const BENCH_HELP: &str = "\
 Runs one measurement; words after its name are handed on. Without a name, lists them.
 
 Those on PostgreSQL get a server of their own, with durable settings and 2 GB of buffers, in
-FIRSTWRITE_TEST_POSTGRES, and the path of pgbench in FIRSTWRITE_BENCH_PGBENCH.";
+FIRSTWRITE_TEST_POSTGRES, and the path of pgbench in FIRSTWRITE_BENCH_PGBENCH. That on MariaDB gets one
+with its default settings, whose commits are durable, in FIRSTWRITE_TEST_MARIADB.";
 
 /// One measurement: what to type, where it lives, what it tells.
 struct Bench {
@@ -40,6 +43,8 @@ enum Server {
     Postgres,
     PostgresAndHttp,
     PostgresAndNginx,
+    Mariadb,
+    Redis,
 }
 
 const BENCHES: &[Bench] = &[
@@ -78,6 +83,18 @@ const BENCHES: &[Bench] = &[
         package: "firstwrite-store",
         measures: "bytes per key on PostgreSQL, tables and indexes",
         server: Server::Postgres,
+    },
+    Bench {
+        name: "mysql",
+        package: "firstwrite-store",
+        measures: "batched reservations and completions on MariaDB beside plain inserts",
+        server: Server::Mariadb,
+    },
+    Bench {
+        name: "redis",
+        package: "firstwrite-store",
+        measures: "reservations, completions and replays on Redis beside plain SET NX",
+        server: Server::Redis,
     },
     Bench {
         name: "outbox",
@@ -142,18 +159,47 @@ pub(crate) fn bench(workspace: &Workspace, mut args: Args) -> anyhow::Result<()>
             command.args(["--profile", "dist", "--"]).args(args.rest());
             on_postgres(workspace, &mut command)
         }
+        Server::Mariadb => {
+            command.args(["--features", "mysql", "--"]).args(args.rest());
+            on_server(workspace, services::MARIADB, &mut command)
+        }
+        Server::Redis => {
+            command.args(["--features", "redis", "--"]).args(args.rest());
+            on_server(workspace, services::REDIS, &mut command)
+        }
     }
 }
 
-/// Runs a measurement on a server of its own.
-fn on_postgres(workspace: &Workspace, command: &mut Command) -> anyhow::Result<()> {
-    packages::ensure(&[postgres::SERVER, postgres::PGBENCH, postgres::PSQL])?;
-    // Built before the server runs: neither disturbs the other.
+/// Builds a measurement before its server runs: neither disturbs the other.
+fn build(workspace: &Workspace, command: &Command) -> anyhow::Result<()> {
     let mut build = workspace.cargo();
     build.args(command.get_args().take_while(|word| *word != "--")).arg("--no-run");
-    process::run(&mut build)?;
+    process::run(&mut build)
+}
+
+/// Where the server of a measurement keeps its data.
+fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("xtask").join(format!("bench-{}", std::process::id()))
+}
+
+/// Runs a measurement on a server of its own.
+fn on_server(
+    workspace: &Workspace,
+    recipe: &'static Recipe,
+    command: &mut Command,
+) -> anyhow::Result<()> {
+    build(workspace, command)?;
     let guard = Guard::start()?;
-    let folder = workspace.target.join("xtask").join(format!("bench-{}", std::process::id()));
+    let servers = Services::start(&[recipe], &folder(workspace), &guard)?;
+    process::run(command.envs(servers.environment()))
+}
+
+/// Runs a measurement on a PostgreSQL of its own.
+fn on_postgres(workspace: &Workspace, command: &mut Command) -> anyhow::Result<()> {
+    packages::ensure(&[postgres::SERVER, postgres::PGBENCH, postgres::PSQL])?;
+    build(workspace, command)?;
+    let guard = Guard::start()?;
+    let folder = folder(workspace);
     let mut server = Node::create("postgres", &folder, &[postgres::MEASURED], &guard)?;
     server.start()?;
     server.wait_until_ready()?;

@@ -5,6 +5,7 @@
 
 mod debian_root;
 mod mariadb;
+mod mysql;
 mod nats;
 mod pgbouncer;
 mod postgres;
@@ -35,6 +36,10 @@ pub(crate) const HELP: &str = "\
                   Debian's newest packages: costly (a minute, 150 MB, root), so only when named
   nats            with JetStream
   rabbitmq        starts epmd too, the name server of Erlang
+  mysql           MySQL proper, from a private root of Debian's newest packages: costly (a minute,
+                  330 MB, root), so only when named
+  redis-newest    Debian's newest Redis, from a private root: costly (half a minute, 100 MB, root)
+  valkey          Valkey, from a private root: costly (half a minute, 100 MB, root)
   mariadb, redis
 
 A server that stands in front of another is stopped with it.
@@ -47,21 +52,38 @@ const RECIPES: &[&Recipe] = &[
     &pgbouncer::RECIPE,
     &pgbouncer::NEW,
     &mariadb::RECIPE,
+    &mysql::RECIPE,
     &redis::RECIPE,
+    &redis::NEWEST,
+    &redis::VALKEY,
     &nats::RECIPE,
     &rabbitmq::EPMD,
     &rabbitmq::RECIPE,
 ];
 
+/// What a measurement needs.
+pub(crate) const MARIADB: &Recipe = &mariadb::RECIPE;
+pub(crate) const REDIS: &Recipe = &redis::RECIPE;
+
 /// What the suites of every run need.
-pub(crate) const SUITES: &[&Recipe] =
-    &[&postgres::RECIPE, &pgbouncer::RECIPE, &redis::RECIPE, &nats::RECIPE, &rabbitmq::RECIPE];
+pub(crate) const SUITES: &[&Recipe] = &[
+    &postgres::RECIPE,
+    &pgbouncer::RECIPE,
+    &mariadb::RECIPE,
+    &redis::RECIPE,
+    &nats::RECIPE,
+    &rabbitmq::RECIPE,
+];
 /// The same, and what costs more than every run should pay.
 pub(crate) const SUITES_FULL: &[&Recipe] = &[
     &postgres::RECIPE,
     &pgbouncer::RECIPE,
     &pgbouncer::NEW,
+    &mariadb::RECIPE,
+    &mysql::RECIPE,
     &redis::RECIPE,
+    &redis::NEWEST,
+    &redis::VALKEY,
     &nats::RECIPE,
     &rabbitmq::RECIPE,
 ];

@@ -279,7 +279,7 @@ mod tests {
             ("[demo]\n\nlisten = '8080'\n", 3, "address and a port"),
             ("[demo]\nretention = '24'\n", 2, "unit"),
             ("\n\n[dmeo]\n", 3, "dmeo"),
-            ("store = 'mysql://u:p@h/d'\n", 1, "sqlite:"),
+            ("store = 'oracle://u:p@h/d'\n", 1, "sqlite:"),
             ("log = \n", 1, ""),
         ] {
             let wrong = File::parse(text).unwrap_err();

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use firstwrite::worker::{Deliver, Schedule, Worker};
-use firstwrite_core::Policy;
+use firstwrite_core::{Mode, Policy};
 use tokio::net::TcpListener;
 
 use crate::command::{DemoFlags, Exit};
@@ -77,7 +77,7 @@ impl Settings {
             wait_for: flags.wait_for.or(demo.wait_for.map(|span| span.0)).unwrap_or(WAIT_DEFAULT),
             provider: wanted(flags, demo)?,
         };
-        api::policy(settings.retention).check().map_err(|error| {
+        api::policy(Mode::Atomic, settings.retention).check().map_err(|error| {
             UsageError::new(format!("the demo's settings contradict each other: {error}"))
         })?;
         Ok(settings)
@@ -118,7 +118,7 @@ async fn serve(settings: &Settings) -> anyhow::Result<()> {
         secret: provider.secret.clone(),
     };
     let router = api::router(&books, setup)?;
-    let deliver = Deliver::new(books.store(), vec![provider.destination()?])?;
+    let deliver = Deliver::new(books.messages(), vec![provider.destination()?])?;
     let worker = Worker::start(books.store(), Schedule::default()).delivering(deliver);
     let signals = Signals::listen()?;
     output::data(&banner::text(address, &settings.store, settings.faults, &provider))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use firstwrite_core::Store;
 use firstwrite_store::doctor::{self, Expected, Finding, Severity};
-use firstwrite_store::{PostgresStore, SqliteStore};
+use firstwrite_store::{MysqlStore, PostgresStore, RedisStore, SqliteStore};
 use serde::Serialize;
 
 use crate::command::{DoctorFlags, Exit};
@@ -70,6 +70,17 @@ impl Settings {
                 return Err(UsageError::new(format!("{flag}; leave it out")));
             }
         }
+        for (asked, flag) in [
+            (expect_standby.is_some(), "--expect-standby is for PostgreSQL"),
+            (clearing.is_some(), "--clear-doubt is for PostgreSQL and Redis"),
+        ] {
+            if matches!(store, StoreUrl::Mysql(_)) && asked {
+                return Err(UsageError::new(format!("{flag}; leave it out")));
+            }
+        }
+        if matches!(store, StoreUrl::Redis(_)) && expect_standby.is_some() {
+            return Err(UsageError::new("--expect-standby is for PostgreSQL; leave it out"));
+        }
         let (open_for_max, format) = (flags.open_for_max, flags.format.format);
         Ok(Self { store, expect_standby, open_for_max, clearing, format })
     }
@@ -85,6 +96,15 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 (with_content(&store, findings).await?, None)
             }
             StoreUrl::Postgres(url) => examine_postgres(url, settings).await?,
+            StoreUrl::Mysql(url) => {
+                let opened = MysqlStore::connect_read_only(url).await;
+                let store = opened.map_err(|error| unopened(&error))?;
+                let findings = doctor::mysql(&store, settings.open_for_max).await?;
+                let findings = with_content(&store, findings).await?;
+                store.close().await;
+                (findings, None)
+            }
+            StoreUrl::Redis(url) => examine_redis(url, settings).await?,
         };
         let safe = findings.iter().all(|finding| finding.severity != Severity::Unsafe);
         say(settings, findings, safe, cleared)?;
@@ -113,6 +133,24 @@ async fn examine_postgres(
     let findings = doctor::postgres(&store, &expected).await?;
     let findings = with_content(&store, findings).await?;
     store.close().await;
+    Ok((findings, cleared))
+}
+
+async fn examine_redis(
+    url: &str,
+    settings: &Settings,
+) -> anyhow::Result<(Vec<Finding>, Option<usize>)> {
+    // Whoever looks changes nothing, so a server that loses keys is looked at too.
+    let store = RedisStore::connect_read_only(url).await.map_err(|error| unopened(&error))?;
+    let cleared = match &settings.clearing {
+        Some(Clearing { actor, reason }) => {
+            let writing = RedisStore::connect(url).await.map_err(|error| unopened(&error))?;
+            Some(writing.clear_doubts(actor, reason).await?)
+        }
+        None => None,
+    };
+    let findings = doctor::redis(&store).await?;
+    let findings = with_content(&store, findings).await?;
     Ok((findings, cleared))
 }
 

@@ -52,7 +52,15 @@ impl Settings {
     ) -> Result<Self, UsageError> {
         let section = &file.gateway;
         let listen = config::given("--listen", flags.listen.as_deref(), section.listen)?;
-        let store = config::given("--store", flags.store.as_deref(), file.store.clone())?;
+        let mut store = config::given("--store", flags.store.as_deref(), file.store.clone())?;
+        if flags.accept_key_loss {
+            if !matches!(store, Some(StoreUrl::Redis(_))) {
+                let message =
+                    "--accept-key-loss is for Redis: other stores lose no keys; leave it out";
+                return Err(UsageError::new(message));
+            }
+            store = store.map(|store| store.with_parameter("accept_key_loss", "true"));
+        }
         let watch = Watch::resolve(&flags, section)?;
         Ok(Self {
             listening: section.listening(listen.map_or(LISTEN_DEFAULT, |listen| listen.0))?,

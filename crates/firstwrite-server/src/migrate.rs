@@ -1,8 +1,10 @@
 //! `firstwrite migrate`: creates a store's tables, or brings them up to date.
 
 use anyhow::Context as _;
+use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::{
-    Migrated, PostgresOptions, PostgresStore, SchemaName, SqliteStore, dump, grants, migrate,
+    Migrated, MysqlOptions, MysqlStore, PostgresOptions, PostgresStore, SchemaName, SqliteStore,
+    dump, grants, migrate,
 };
 
 use crate::command::{Exit, MigrateFlags};
@@ -37,13 +39,27 @@ impl Settings {
             let message = "--schema and --grant-to are for PostgreSQL; an SQLite file has neither";
             return Err(UsageError::new(message));
         }
+        if let (StoreUrl::Redis(_), Some(_)) =
+            (&store, flags.schema.as_ref().or(flags.grant_to.as_ref()))
+        {
+            let message = "--schema and --grant-to are for PostgreSQL; Redis has a prefix: write \
+                           prefix=NAME in the address";
+            return Err(UsageError::new(message));
+        }
+        if let (StoreUrl::Mysql(_), Some(_)) = (&store, &flags.schema) {
+            let message =
+                "--schema is for PostgreSQL; the tables are in the database of the address";
+            return Err(UsageError::new(message));
+        }
         let named = flags.schema.or_else(|| store.parameter("schema").map(str::to_owned));
         let schema = match &named {
             Some(name) => SchemaName::new(name)
                 .map_err(|error| UsageError::new(format!("--schema: {error}")))?,
             None => SchemaName::default(),
         };
-        store = store.with_parameter("schema", schema.as_str());
+        if matches!(store, StoreUrl::Postgres(_)) {
+            store = store.with_parameter("schema", schema.as_str());
+        }
         let effect = if flags.dump { Effect::Dump } else { Effect::Apply };
         Ok(Self { store, schema, grant_to: flags.grant_to, effect })
     }
@@ -57,6 +73,11 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 "nothing to do: an SQLite file brings itself up to date when it is opened\n",
             )?;
         }
+        (StoreUrl::Redis(_), Effect::Dump | Effect::Apply) => {
+            output::data(
+                "nothing to do: Redis has no tables, and its scripts are sent when it is opened\n",
+            )?;
+        }
         (StoreUrl::Postgres(_), Effect::Dump) => {
             let mut sql = dump(&settings.schema);
             if let Some(role) = &settings.grant_to {
@@ -67,8 +88,42 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
         (StoreUrl::Postgres(url), Effect::Apply) => {
             opening::runtime()?.block_on(apply(url, settings))?;
         }
+        (StoreUrl::Mysql(url), Effect::Dump) => {
+            let mut sql = MysqlStore::dump();
+            if let Some(user) = &settings.grant_to {
+                sql.push_str(&MysqlStore::grants(url, user).map_err(|error| unopened(&error))?);
+            }
+            output::data(&sql)?;
+        }
+        (StoreUrl::Mysql(url), Effect::Apply) => {
+            opening::runtime()?.block_on(apply_mysql(url, settings))?;
+        }
     }
     Ok(Exit::Done)
+}
+
+async fn apply_mysql(url: &str, settings: &Settings) -> anyhow::Result<()> {
+    let migrated = MysqlStore::migrate(url, MysqlOptions::default()).await;
+    let migrated = migrated.map_err(|error| unopened(&error))?;
+    output::data(&match (migrated.from, migrated.to) {
+        (0, to) => format!("created the tables, version {to}\n"),
+        (from, to) if from == to => format!("the tables are at version {to}; nothing to do\n"),
+        (from, to) => format!("brought the tables from version {from} to {to}\n"),
+    })?;
+    if let Some(user) = &settings.grant_to {
+        let opened = MysqlStore::connect(url).await.map_err(|error| unopened(&error))?;
+        let granted = async {
+            let mut connection = opened.own_pool().get_conn().await?;
+            connection.query_drop(MysqlStore::grants(url, user)?).await?;
+            anyhow::Ok(())
+        };
+        granted.await.with_context(|| {
+            format!("cannot let {user} use the tables; check the user's name and your rights")
+        })?;
+        opened.close().await;
+        output::data(&format!("{user} may use it\n"))?;
+    }
+    Ok(())
 }
 
 async fn apply(url: &str, settings: &Settings) -> anyhow::Result<()> {

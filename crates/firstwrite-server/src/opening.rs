@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use firstwrite_core::Store;
-use firstwrite_store::{Access, PostgresOptions, migrate};
+use firstwrite_store::{Access, MysqlOptions, MysqlStore, PostgresOptions, migrate};
 use tokio::runtime::Runtime;
 
 use crate::config::StoreUrl;
@@ -42,7 +42,16 @@ pub(crate) async fn open_or_create(url: &StoreUrl) -> anyhow::Result<Arc<dyn Sto
                 Err(_not_allowed) => Err(error),
             }
         }
-        (opened, StoreUrl::Sqlite(_) | StoreUrl::Postgres(_)) => opened,
+        (Err(error), StoreUrl::Mysql(address)) => {
+            match MysqlStore::migrate(address, MysqlOptions::default()).await {
+                Ok(_) => open().await,
+                Err(_not_allowed) => Err(error),
+            }
+        }
+        (
+            opened,
+            StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) | StoreUrl::Mysql(_) | StoreUrl::Redis(_),
+        ) => opened,
     };
     opened.map_err(|error| unopened(&error))
 }
@@ -51,7 +60,7 @@ pub(crate) async fn open_or_create(url: &StoreUrl) -> anyhow::Result<Arc<dyn Sto
 pub(crate) fn check_there(url: &StoreUrl) -> anyhow::Result<()> {
     let is_there = match url {
         StoreUrl::Sqlite(path) => path.exists(),
-        StoreUrl::Postgres(_) => true,
+        StoreUrl::Postgres(_) | StoreUrl::Mysql(_) | StoreUrl::Redis(_) => true,
     };
     anyhow::ensure!(is_there, "there is no store at {url}; check the path given with --store");
     Ok(())

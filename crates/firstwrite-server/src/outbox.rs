@@ -83,6 +83,11 @@ impl Opened {
     }
 
     fn outbox(&self) -> anyhow::Result<&dyn Outbox> {
-        self.0.outbox().ok_or_else(|| anyhow::anyhow!("this store keeps no messages"))
+        self.0.outbox().ok_or_else(|| {
+            anyhow::anyhow!(
+                "this store keeps no messages; name the one of the application's transactions, \
+                 sqlite:, postgres: or mysql:"
+            )
+        })
     }
 }

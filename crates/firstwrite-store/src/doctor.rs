@@ -4,8 +4,12 @@
 
 use std::fmt;
 
+#[cfg(feature = "mysql")]
+pub use crate::mysql::doctor::examine as mysql;
 #[cfg(feature = "postgres")]
 pub use crate::postgres::doctor::{Expected, examine as postgres};
+#[cfg(feature = "redis")]
+pub use crate::redis::doctor::examine as redis;
 #[cfg(feature = "sqlite")]
 pub use crate::sqlite::doctor::examine as sqlite;
 
@@ -35,7 +39,7 @@ pub enum Severity {
     Note,
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
 impl Finding {
     /// Something by which keys can be lost or used twice.
     pub(crate) fn unsafe_(code: &'static str, what: impl Into<String>) -> Self {

@@ -73,7 +73,7 @@ impl Inbox {
         &self.source
     }
 
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn span(&self) -> Duration {
         self.kept_for
     }

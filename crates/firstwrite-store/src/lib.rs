@@ -1,7 +1,8 @@
 //! Where firstwrite records live: one feature per store, `SQLite` by default.
 //!
 //! [`open`] gives a store by its address; [`SqliteStore`] is the embedded one, whose transactions a
-//! handler can join; `PostgresStore` (feature `postgres`) is the reference. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
+//! handler can join; `PostgresStore` (feature `postgres`) is the reference; `MysqlStore` (feature `mysql`) is
+//! for MySQL and MariaDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
 //! conformance suite in `firstwrite-testkit` says what every store must do.
 //!
 //! Three stores wrap another: `SealedStore` (feature `sealed`) encrypts outcomes, `CachedStore` (feature
@@ -17,13 +18,21 @@ mod cached;
 mod circuit;
 mod delegate;
 pub mod doctor;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod doubt;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod encoding;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod inbox;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod releases;
 #[cfg(feature = "sealed")]
 mod sealed;
 #[cfg(any(feature = "postgres", feature = "redis-cache"))]
@@ -31,18 +40,26 @@ mod server_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "redis")]
+pub use self::redis::{AppendFsync, RedisOptions, RedisStore};
 pub use breaker::{BreakerOptions, BreakerStore};
 #[cfg(feature = "redis-cache")]
 pub use cached::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub use doubt::{ClearedDoubt, Doubt};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use inbox::{Consumed, Inbox, InboxError};
+#[cfg(feature = "mysql")]
+pub use mysql::{MysqlMigrated, MysqlOptions, MysqlStore, MysqlTx};
+#[cfg(feature = "mysql")]
+pub use mysql_async;
 pub use open::{Access, OpenError, open};
 #[cfg(feature = "postgres")]
 pub use postgres::{
-    Ahead, ClearedDoubt, Doubt, Migrated, Pooler, PostgresOptions, PostgresStore, PostgresTx,
-    SchemaName, dump, grants, migrate,
+    Ahead, Migrated, Pooler, PostgresOptions, PostgresStore, PostgresTx, SchemaName, dump, grants,
+    migrate,
 };
 #[cfg(feature = "sqlx")]
 pub use postgres::{SqlxPostgresStore, SqlxTx};

@@ -22,11 +22,12 @@ pub struct OpenError {
 }
 
 /// The addresses there are.
-const KNOWN: &str = "sqlite:FILE or postgres://USER@HOST/DATABASE";
+const KNOWN: &str = "sqlite:FILE, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE or \
+                     redis://HOST:PORT";
 
 /// Opens the store at `url`, such as `sqlite:payments.db` or `postgres://shop@db.internal/shop`.
 ///
-/// Relative paths are taken from the working directory. The tables of a PostgreSQL store must be there;
+/// Relative paths are taken from the working directory. The tables of a PostgreSQL or MySQL store must be there;
 /// an SQLite file is made if it is not.
 pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
     // Only the scheme is ever repeated: what follows may hold a password.
@@ -36,6 +37,8 @@ pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError
     match scheme {
         "sqlite" => open_sqlite(address, access),
         "postgres" | "postgresql" => open_postgres(url, access).await,
+        "mysql" | "mariadb" => open_mysql(url, access).await,
+        "redis" | "rediss" | "valkey" | "valkeys" => open_redis(url, access).await,
         _ => Err(OpenError::new(format!(
             "no store is known by the scheme `{}`; write {KNOWN}",
             scheme.escape_debug()
@@ -86,12 +89,46 @@ async fn open_postgres(_url: &str, _access: Access) -> Result<Arc<dyn Store>, Op
     Err(OpenError::new("this build has no PostgreSQL; build it again with the feature `postgres`"))
 }
 
+#[cfg(feature = "mysql")]
+async fn open_mysql(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    use crate::MysqlStore;
+
+    let store = match access {
+        Access::Write => MysqlStore::connect(url).await?,
+        Access::ReadOnly => MysqlStore::connect_read_only(url).await?,
+    };
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "mysql"))]
+#[expect(clippy::unused_async, reason = "as with the feature")]
+async fn open_mysql(_url: &str, _access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    Err(OpenError::new("this build has no MySQL; build it again with the feature `mysql`"))
+}
+
+#[cfg(feature = "redis")]
+async fn open_redis(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    use crate::RedisStore;
+
+    let store = match access {
+        Access::Write => RedisStore::connect(url).await?,
+        Access::ReadOnly => RedisStore::connect_read_only(url).await?,
+    };
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "redis"))]
+#[expect(clippy::unused_async, reason = "as with the feature")]
+async fn open_redis(_url: &str, _access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    Err(OpenError::new("this build has no Redis; build it again with the feature `redis`"))
+}
+
 impl OpenError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), source: None }
     }
 
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self

@@ -46,13 +46,14 @@ use firstwrite_core::{
 };
 use tokio::sync::oneshot;
 
+use crate::doubt::Doubt;
 use crate::encoding::encode_outcome;
+use crate::releases::Releases;
 use crate::server_clock::ServerClock;
 use crate::{Access, OpenError};
 use batch::{COMPLETING, Command, Completed, Completion, INSERTING};
 use connect::{Role, Server};
 use dispatcher::Dispatcher;
-pub use doubt::{ClearedDoubt, Doubt};
 use doubt::{Witness, greet};
 use fault::{definite, no_connection, unsupported};
 use link::{Held, Link};
@@ -71,7 +72,6 @@ use statements::Sql;
 use sweep::Sweep;
 pub use tx::PostgresTx;
 pub use tx::ahead::Ahead;
-use tx::releases::Releases;
 
 /// A store in a PostgreSQL schema. Clones share it; when the last one is dropped, what waits is
 /// finished and the connections are closed.

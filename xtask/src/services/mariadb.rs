@@ -11,15 +11,22 @@ use crate::place::Place;
 use crate::process;
 
 /// Made at the first start; the server's own tables are no place for ours.
-const DATABASE: &str = "firstwrite";
+pub(super) const DATABASE: &str = "firstwrite";
+
+pub(super) const SERVER: Need =
+    Need { program: "mariadbd", packages: &["mariadb-server"], find: None };
+pub(super) const CLIENT: Need =
+    Need { program: "mariadb-admin", packages: &["mariadb-client"], find: None };
+
+/// A suite makes a cluster of three of them.
+const CLUSTER: Need = Need { program: "galera", packages: &["galera-4"], find: Some(galera) };
+/// What a node that joins a cluster is sent goes by it.
+const RSYNC: Need = Need { program: "rsync", packages: &["rsync"], find: None };
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "mariadb",
     variable: "FIRSTWRITE_TEST_MARIADB",
-    needs: &[
-        Need { program: "mariadbd", packages: &["mariadb-server"], find: None },
-        Need { program: "mariadb-admin", packages: &["mariadb-client"], find: None },
-    ],
+    needs: &[SERVER, CLIENT, CLUSTER, RSYNC],
     in_front_of: None,
     is_costly: false,
     user: Some("mysql"),
@@ -33,6 +40,10 @@ pub(super) const RECIPE: Recipe = Recipe {
         super::answers("mariadb-admin", &ping)
     },
 };
+
+fn galera() -> Option<PathBuf> {
+    Some(PathBuf::from("/usr/lib/galera/libgalera_smm.so")).filter(|path| path.exists())
+}
 
 fn prepare(place: &Place) -> anyhow::Result<()> {
     let program = process::find("mariadb-install-db").context("mariadb-install-db is missing")?;

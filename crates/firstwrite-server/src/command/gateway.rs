@@ -41,10 +41,13 @@ pub(crate) struct GatewayFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = "FIRSTWRITE_OTLP", hide_env_values = true)]
     pub(crate) otlp: Option<String>,
-    /// Where records are kept, sqlite: or postgres: [default: sqlite:firstwrite.db]
+    /// Where records are kept, sqlite:, postgres:, mysql: or redis: [default: sqlite:firstwrite.db]
     #[arg(long, value_name = "URL")]
     #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
     pub(crate) store: Option<String>,
+    /// Open a Redis store also where the server evicts or forgets keys, which then run twice
+    #[arg(long)]
+    pub(crate) accept_key_loss: bool,
     /// Cache completed records of a PostgreSQL store there, such as `redis://127.0.0.1:6379`
     #[arg(long, value_name = "URL")]
     #[arg(env = "FIRSTWRITE_CACHE", hide_env_values = true)]

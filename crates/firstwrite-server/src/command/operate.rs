@@ -66,7 +66,7 @@ pub(crate) struct DemoFlags {
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[arg(env = "FIRSTWRITE_LISTEN", hide_env_values = true)]
     pub(crate) listen: Option<String>,
-    /// Where records and payments are kept, sqlite: or postgres: [default: sqlite:firstwrite-demo.db]
+    /// Where records and payments are kept, sqlite:, postgres:, mysql: or redis: [default: sqlite:firstwrite-demo.db]
     #[arg(long, value_name = "URL")]
     #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
     pub(crate) store: Option<String>,

@@ -14,10 +14,15 @@ pub(crate) enum StoreUrl {
     Sqlite(PathBuf),
     /// `postgres://` and what a PostgreSQL client understands.
     Postgres(String),
+    /// `mysql://` and where a MySQL or MariaDB server is.
+    Mysql(String),
+    /// `redis://` or `rediss://` and where Redis or Valkey servers are.
+    Redis(String),
 }
 
-const EXPECTED: &str = "a store is `sqlite:` and a path, such as sqlite:firstwrite.db, or \
-                        postgres://USER@HOST/DATABASE";
+const EXPECTED: &str = "a store is `sqlite:` and a path, such as sqlite:firstwrite.db, \
+                        postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE or \
+                        redis://HOST:PORT";
 
 impl StoreUrl {
     /// A store in this file.
@@ -29,7 +34,7 @@ impl StoreUrl {
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Self::Postgres(url) => url.clone(),
+            Self::Postgres(url) | Self::Mysql(url) | Self::Redis(url) => url.clone(),
         }
     }
 }
@@ -45,12 +50,17 @@ impl StoreUrl {
 
     /// The same address, saying `value` under `name`.
     pub(crate) fn with_parameter(self, name: &str, value: &str) -> Self {
-        let Self::Postgres(url) = self else { return self };
+        let (is_redis, url) = match self {
+            Self::Postgres(url) => (false, url),
+            Self::Redis(url) => (true, url),
+            Self::Sqlite(_) | Self::Mysql(_) => return self,
+        };
         let (place, query) = url.split_once('?').unwrap_or((&url, ""));
         let is_other = |pair: &&str| !pair.is_empty() && pair.split('=').next() != Some(name);
         let mut pairs: Vec<String> = query.split('&').filter(is_other).map(str::to_owned).collect();
         pairs.push(format!("{name}={value}"));
-        Self::Postgres(format!("{place}?{}", pairs.join("&")))
+        let url = format!("{place}?{}", pairs.join("&"));
+        if is_redis { Self::Redis(url) } else { Self::Postgres(url) }
     }
 
     /// The one port that the address leads to; `None` if there are several, or none at all.
@@ -82,6 +92,21 @@ impl FromStr for StoreUrl {
             }
             return Ok(Self::Postgres(text.to_owned()));
         }
+        if text.starts_with("mysql://") || text.starts_with("mariadb://") {
+            if text.contains(char::is_control) || text.contains(' ') {
+                return Err("a MySQL address holds no spaces; write %20 for one");
+            }
+            return Ok(Self::Mysql(text.to_owned()));
+        }
+        if ["redis://", "rediss://", "valkey://", "valkeys://"]
+            .iter()
+            .any(|known| text.starts_with(known))
+        {
+            if text.contains(char::is_control) || text.contains(' ') {
+                return Err("a Redis address holds no spaces; write %20 for one");
+            }
+            return Ok(Self::Redis(text.to_owned()));
+        }
         let Some(path) = text.strip_prefix("sqlite:") else { return Err(EXPECTED) };
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() || path.contains(['\0', '?']) {
@@ -107,7 +132,9 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Self::Postgres(url) => f.write_str(&without_secrets(url)),
+            Self::Postgres(url) | Self::Mysql(url) | Self::Redis(url) => {
+                f.write_str(&without_secrets(url))
+            }
         }
     }
 }
@@ -119,10 +146,10 @@ impl fmt::Debug for StoreUrl {
 }
 
 /// Parameters that say where and how, and nothing secret.
-const SHOWN: [&str; 8] =
-    ["schema", "pooler", "sslmode", "sslrootcert", "user", "host", "port", "dbname"];
+const SHOWN: [&str; 9] =
+    ["schema", "pooler", "sslmode", "sslrootcert", "user", "host", "port", "dbname", "prefix"];
 
-/// A PostgreSQL address without its password. Of its parameters, only those stay that are known to
+/// A server's address without its password. Of its parameters, only those stay that are known to
 /// hold no secret.
 fn without_secrets(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
@@ -150,12 +177,19 @@ mod tests {
     fn a_store_url_names_a_plain_file_or_a_server() {
         assert_eq!("sqlite:/tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
         assert_eq!("sqlite:///tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
-        for url in ["postgres://u@h/d", "postgresql://h:5432/d?sslmode=require"] {
+        for url in ["postgres://u@h/d", "postgresql://h:5432/d?sslmode=require", "mysql://u@a,b/d"]
+        {
             assert_eq!(url.parse::<StoreUrl>().unwrap().address(), url);
         }
-        for wrong in
-            ["", "a.db", "sqlite:", "sqlite://", "sqlite::memory:", "sqlite:a?mode=ro", "mysql://h"]
-        {
+        for wrong in [
+            "",
+            "a.db",
+            "sqlite:",
+            "sqlite://",
+            "sqlite::memory:",
+            "sqlite:a?mode=ro",
+            "oracle://h",
+        ] {
             assert!(wrong.parse::<StoreUrl>().is_err(), "{wrong}");
         }
     }
@@ -169,6 +203,9 @@ mod tests {
         assert_eq!(other.address(), "postgres://h/d?sslmode=require&schema=b");
         let plain: StoreUrl = "postgres://h/d".parse().unwrap();
         assert_eq!(plain.with_parameter("schema", "b").address(), "postgres://h/d?schema=b");
+        let redis: StoreUrl = "redis://h?prefix=a".parse().unwrap();
+        let accepting = redis.with_parameter("accept_key_loss", "true");
+        assert_eq!(accepting.address(), "redis://h?prefix=a&accept_key_loss=true");
     }
 
     #[test]
@@ -193,12 +230,15 @@ mod tests {
             ("postgres://u:sec@ret@h/d?password=secret", "postgres://u@h/d"),
             ("postgres://h/d?user=u&password=secret&schema=s", "postgres://h/d?user=u&schema=s"),
             ("postgresql://u@h/d#secret", "postgresql://u@h/d"),
+            ("mysql://u:sec@ret@a:1,b:2/d?sslmode=require", "mysql://u@a:1,b:2/d?sslmode=require"),
+            ("rediss://u:secret@a:1,b:2?prefix=shop", "rediss://u@a:1,b:2?prefix=shop"),
+            ("redis://:secret@h", "redis://@h"),
         ] {
             let store: StoreUrl = url.parse().unwrap();
             assert_eq!(store.to_string(), shown);
             assert_eq!(format!("{store:?}"), shown);
         }
-        let refusal = "mysql://user:secret@host/".parse::<StoreUrl>().unwrap_err();
+        let refusal = "oracle://user:secret@host/".parse::<StoreUrl>().unwrap_err();
         assert!(!refusal.contains("secret"));
     }
 }

@@ -39,8 +39,8 @@ pub(super) struct Setup {
 pub(super) fn router(books: &Books, setup: Setup) -> anyhow::Result<Router> {
     let Setup { faults, retention, wait_for, secret } = setup;
     let policies = Policies::new()
-        .operation(Method::POST, "/payments", policy(retention))
-        .operation(Method::POST, "/payments/{id}/refunds", policy(retention))
+        .operation(Method::POST, "/payments", policy(books.mode(), retention))
+        .operation(Method::POST, "/payments/{id}/refunds", policy(books.mode(), retention))
         // Every route that changes something is named, or the start fails.
         .without_default();
     let idempotency = books.layer();
@@ -67,9 +67,9 @@ pub(super) fn router(books: &Books, setup: Setup) -> anyhow::Result<Router> {
     Ok(router)
 }
 
-/// What both operations promise: one commit for everything, and an answer that is kept.
-pub(super) fn policy(retention: Duration) -> Policy {
-    Policy { mode: Mode::Atomic, retention, ..Policy::default() }
+/// What both operations promise: one commit for everything where the store can, and an answer that is kept.
+pub(super) fn policy(mode: Mode, retention: Duration) -> Policy {
+    Policy { mode, retention, ..Policy::default() }
 }
 
 /// Gives every request the same host, which is part of what a fingerprint covers.

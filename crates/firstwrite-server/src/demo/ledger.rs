@@ -3,6 +3,8 @@
 //! A [`Job`] is what a request does to the books, written once. [`Work`] does it in one transaction
 //! with the request's record, as the store at hand does that.
 
+mod apart;
+mod mysql;
 mod postgres;
 mod sqlite;
 
@@ -15,14 +17,16 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use bytes::Bytes;
 use firstwrite::{Atomic, Attempt, IdempotencyLayer, Misconfigured, Transaction};
-use firstwrite_core::{Message, Store, Tenant};
-use firstwrite_store::{Consumed, Inbox, PostgresStore, SqliteStore};
+use firstwrite_core::{Interim, Message, Mode, Store, Tenant};
+use firstwrite_store::{Consumed, Inbox, MysqlStore, PostgresStore, SqliteStore};
 use serde::Serialize;
 
 use super::order::Order;
 use super::problem::Failure;
 use crate::config::StoreUrl;
 use crate::opening;
+use apart::BooksApart;
+use mysql::MysqlBooks;
 
 /// A payment as callers see it.
 #[derive(Debug, Serialize)]
@@ -76,6 +80,9 @@ pub(super) struct PaymentPage {
 pub(super) enum Books {
     Sqlite(SqliteStore),
     Postgres(PostgresStore),
+    Mysql(MysqlBooks),
+    /// Records that share no transaction with the books.
+    Apart(BooksApart),
 }
 
 /// The books inside a transaction.
@@ -117,10 +124,12 @@ pub(super) trait Job: Send + 'static {
     ) -> impl Future<Output = Result<axum::http::Response<Bytes>, Failure>>;
 }
 
-/// The right to do a job in one transaction with the request's record: an extractor.
+/// The right to do a job, in one transaction with the request's record where the store has them: an extractor.
 pub(super) enum Work {
     Sqlite(Atomic<SqliteStore>),
     Postgres(Box<Transaction<PostgresStore>>),
+    Mysql(Box<Transaction<MysqlStore>>),
+    Apart(SqliteStore, Box<Attempt>),
 }
 
 impl Books {
@@ -138,6 +147,8 @@ impl Books {
                 postgres::create(&store).await?;
                 Ok(Self::Postgres(store))
             }
+            StoreUrl::Mysql(address) => Ok(Self::Mysql(MysqlBooks::open(address).await?)),
+            StoreUrl::Redis(address) => Ok(Self::Apart(BooksApart::open(address).await?)),
         }
     }
 
@@ -146,6 +157,24 @@ impl Books {
         match self {
             Self::Sqlite(store) => IdempotencyLayer::transactional(store.clone()),
             Self::Postgres(store) => IdempotencyLayer::held(store.clone()),
+            Self::Mysql(books) => IdempotencyLayer::held(books.store.clone()),
+            Self::Apart(books) => IdempotencyLayer::new(Arc::new(books.records.clone())),
+        }
+    }
+
+    /// How handlers run here.
+    pub(super) fn mode(&self) -> Mode {
+        match self {
+            Self::Sqlite(_) | Self::Postgres(_) | Self::Mysql(_) => Mode::Atomic,
+            Self::Apart(_) => Mode::Reserved,
+        }
+    }
+
+    /// Where the messages are.
+    pub(super) fn messages(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Apart(books) => Arc::new(books.books.clone()),
+            Self::Sqlite(_) | Self::Postgres(_) | Self::Mysql(_) => self.store(),
         }
     }
 
@@ -154,6 +183,8 @@ impl Books {
         match self {
             Self::Sqlite(store) => Arc::new(store.clone()),
             Self::Postgres(store) => Arc::new(store.clone()),
+            Self::Mysql(books) => Arc::new(books.store.clone()),
+            Self::Apart(books) => Arc::new(books.records.clone()),
         }
     }
 
@@ -168,6 +199,11 @@ impl Books {
                 store.read(move |connection| sqlite::payment(connection, &tenant, &id)).await?
             }
             Self::Postgres(store) => postgres::payment(store, &tenant, &id).await?,
+            Self::Mysql(books) => books.payment(&tenant, &id).await?,
+            Self::Apart(apart) => {
+                let look = move |connection: &_| sqlite::payment(connection, &tenant, &id);
+                apart.books.read(look).await?
+            }
         })
     }
 
@@ -188,6 +224,13 @@ impl Books {
             Self::Postgres(store) => {
                 postgres::payments(store, &tenant, limit, after.as_deref()).await?
             }
+            Self::Mysql(books) => books.payments(&tenant, limit, after.as_deref()).await?,
+            Self::Apart(apart) => {
+                let page = move |connection: &_| {
+                    sqlite::payments(connection, &tenant, limit, after.as_deref())
+                };
+                apart.books.read(page).await?
+            }
         })
     }
 
@@ -204,6 +247,12 @@ impl Books {
                 Ok(store.write(settle).await?)
             }
             Self::Postgres(store) => postgres::settle(store, inbox, &settled).await,
+            Self::Mysql(books) => books.settle(inbox, &settled).await,
+            Self::Apart(apart) => {
+                let inbox = inbox.clone();
+                let settle = move |connection: &_| sqlite::settle(connection, &inbox, &settled);
+                Ok(apart.books.write(settle).await?)
+            }
         }
     }
 
@@ -212,6 +261,8 @@ impl Books {
         match self {
             Self::Sqlite(store) => store.close().await,
             Self::Postgres(store) => store.close().await,
+            Self::Mysql(books) => books.close().await,
+            Self::Apart(books) => books.close().await,
         }
     }
 }
@@ -228,6 +279,17 @@ impl Work {
                 let answer = job.run(&mut **tx, &attempt).await?;
                 Ok(tx.commit(answer).await)
             }
+            Self::Mysql(mut tx) => {
+                let attempt = tx.attempt().clone();
+                let answer = job.run(&mut **tx, &attempt).await?;
+                Ok(tx.commit(answer).await)
+            }
+            Self::Apart(mut books, attempt) => {
+                let mut answer = job.run(&mut books, &attempt).await?;
+                // No message can replace an answer in another store: what is said now stands.
+                answer.extensions_mut().remove::<Interim>();
+                Ok(answer.map(axum::body::Body::from))
+            }
         }
     }
 }
@@ -241,6 +303,14 @@ impl FromRequestParts<Books> for Work {
             Books::Postgres(_) => {
                 let tx = Transaction::from_request_parts(parts, books).await?;
                 Ok(Self::Postgres(Box::new(tx)))
+            }
+            Books::Mysql(_) => {
+                let tx = Transaction::from_request_parts(parts, books).await?;
+                Ok(Self::Mysql(Box::new(tx)))
+            }
+            Books::Apart(apart) => {
+                let attempt = Attempt::from_request_parts(parts, books).await?;
+                Ok(Self::Apart(apart.books.clone(), Box::new(attempt)))
             }
         }
     }

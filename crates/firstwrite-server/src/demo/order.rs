@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::problem::Problem;
 
 /// What a caller wants to be paid; checked.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) amount: i64,
     pub(super) currency: String,

@@ -10,7 +10,7 @@ use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use firstwrite_core::{BoxError, MessageError, StoreError};
-use firstwrite_store::{deadpool_postgres, rusqlite, tokio_postgres};
+use firstwrite_store::{deadpool_postgres, mysql_async, rusqlite, tokio_postgres};
 use serde::Serialize;
 
 /// Why the application refuses a request.
@@ -178,6 +178,18 @@ impl From<tokio_postgres::Error> for Failure {
 
 impl From<deadpool_postgres::PoolError> for Failure {
     fn from(error: deadpool_postgres::PoolError) -> Self {
+        Self::Sql(error.into())
+    }
+}
+
+impl From<mysql_async::Error> for Failure {
+    fn from(error: mysql_async::Error) -> Self {
+        Self::Sql(error.into())
+    }
+}
+
+impl From<mysql_async::FromRowError> for Failure {
+    fn from(error: mysql_async::FromRowError) -> Self {
         Self::Sql(error.into())
     }
 }

@@ -58,6 +58,12 @@ async fn scope(url: &StoreUrl) -> anyhow::Result<CacheScope> {
             let store = store.map_err(|error| opening::unopened(&error))?;
             CacheScope::of_postgres(&store).await.context("cannot tell which database it is")
         }
+        StoreUrl::Mysql(_) => {
+            Err(anyhow!("a cache in Redis is for PostgreSQL alone, so far; leave --cache out"))
+        }
+        StoreUrl::Redis(_) => Err(anyhow!(
+            "a cache in Redis is for PostgreSQL: this store is Redis; leave --cache out"
+        )),
         StoreUrl::Sqlite(_) => Err(anyhow!(
             "a cache in Redis is for PostgreSQL: an SQLite file answers faster than Redis; leave \
              --cache out"

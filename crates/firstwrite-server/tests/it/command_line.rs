@@ -55,7 +55,7 @@ fn wrong_usage_is_one_clear_complaint_and_exit_code_two() {
     fs::write(folder.path().join("nowhere.toml"), nowhere).unwrap();
     let mut complaints = String::new();
     for arguments in [
-        &["demo", "--store", "mysql://u:secret@h/d"][..],
+        &["demo", "--store", "oracle://u:secret@h/d"][..],
         &["demo", "--listen", "8080"],
         &["demo", "--config", "bad.toml"],
         &["demo", "--config", "short.toml"],

@@ -1,13 +1,17 @@
-//! A database of its own for each test on PostgreSQL, dropped at the end.
+//! A database of its own for each test on PostgreSQL or MariaDB, dropped at the end.
 
 use std::collections::hash_map::RandomState;
 use std::env;
 use std::hash::BuildHasher as _;
 
+use firstwrite_store::mysql_async::prelude::Queryable as _;
+use firstwrite_store::mysql_async::{Conn, Opts};
 use firstwrite_store::tokio_postgres::{Client, NoTls};
 
-/// Names the server, as `postgres://USER@HOST:PORT/DATABASE`.
-const ADDRESS: &str = "FIRSTWRITE_TEST_POSTGRES";
+/// Name the servers, as `postgres://USER@HOST:PORT/DATABASE` and `mysql://…`.
+pub(crate) const POSTGRES: &str = "FIRSTWRITE_TEST_POSTGRES";
+pub(crate) const MARIADB: &str = "FIRSTWRITE_TEST_MARIADB";
+pub(crate) const REDIS: &str = "FIRSTWRITE_TEST_REDIS";
 
 /// A database; dropped with this.
 pub(crate) struct Database {
@@ -22,14 +26,27 @@ pub(crate) struct Hindrance {
     _runtime: tokio::runtime::Runtime,
 }
 
-/// Runs each of these as a test of its own on every store that can be had; those after `postgres:`
-/// only there, where it is skipped, and says so, if no server is named.
+/// Runs each of these as a test of its own on every store that can be had; those after `sqlite, postgres:`
+/// not on MariaDB, those after `postgres:` only there. Where no server is named, a test is skipped and
+/// says so.
 macro_rules! on_every_store {
-    ($($name:ident,)* $(; postgres: $($more:ident,)*)?) => {
+    (
+        $($name:ident,)*
+        $(; sqlite, postgres: $($two:ident,)*)?
+        $(; postgres: $($more:ident,)*)?
+    ) => {
         mod sqlite {
             $(#[test] fn $name() { super::$name(&crate::process::Folder::new()); })*
+            $($(#[test] fn $two() { super::$two(&crate::process::Folder::new()); })*)?
         }
-        crate::database::on_postgres!($($name,)* $($($more,)*)?);
+        mod mariadb {
+            $(#[test] fn $name() {
+                if let Some(folder) = crate::process::Folder::on_mariadb() {
+                    super::$name(&folder);
+                }
+            })*
+        }
+        crate::database::on_postgres!($($name,)* $($($two,)*)? $($($more,)*)?);
     };
 }
 
@@ -46,17 +63,41 @@ macro_rules! on_postgres {
     };
 }
 
-pub(crate) use {on_every_store, on_postgres};
+/// Runs each of these as a test on Redis, which has no transactions and no outbox: what needs neither.
+macro_rules! on_redis {
+    ($($name:ident,)*) => {
+        mod redis {
+            $(#[test] fn $name() {
+                if let Some(folder) = crate::process::Folder::on_redis() {
+                    super::$name(&folder);
+                }
+            })*
+        }
+    };
+}
+
+pub(crate) use {on_every_store, on_postgres, on_redis};
+
+/// An address on Redis with a prefix of its own; `None`, and a line that says so, if there is no server.
+pub(crate) fn redis() -> Option<String> {
+    let server = server(REDIS)?;
+    Some(format!("{server}/?prefix=s-{:016x}", RandomState::new().hash_one(0)))
+}
+
+fn server(variable: &str) -> Option<String> {
+    let server = env::var(variable).ok();
+    if server.is_none() {
+        let required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
+        assert!(!required, "a server is required, and {variable} is not set");
+        say_skipped(variable);
+    }
+    server
+}
 
 impl Database {
     /// A new, empty one; `None`, and a line that says so, if there is no server to have it on.
-    pub(crate) fn create() -> Option<Self> {
-        let Ok(server) = env::var(ADDRESS) else {
-            let required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
-            assert!(!required, "postgres is required, and {ADDRESS} is not set");
-            say_skipped();
-            return None;
-        };
+    pub(crate) fn create(variable: &str) -> Option<Self> {
+        let server = server(variable)?;
         let name = format!("firstwrite_server_{:016x}", RandomState::new().hash_one(0));
         run(&server, &[&format!("CREATE DATABASE {name}")]);
         let (place, query) = server.split_once('?').unwrap_or((&server, ""));
@@ -125,19 +166,27 @@ impl Hindrance {
 }
 
 #[expect(clippy::print_stdout, reason = "a test that did not run must say so")]
-fn say_skipped() {
-    println!("skipped: postgres ({ADDRESS} is not set)");
+fn say_skipped(variable: &str) {
+    println!("skipped: a server ({variable} is not set)");
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
-        run(&self.server, &[&format!("DROP DATABASE {} WITH (FORCE)", self.name)]);
+        let force = if is_postgres(&self.server) { " WITH (FORCE)" } else { "" };
+        run(&self.server, &[&format!("DROP DATABASE {}{force}", self.name)]);
     }
 }
 
 fn run(url: &str, statements: &[&str]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
+        if !is_postgres(url) {
+            let mut client = Conn::new(Opts::from_url(url).unwrap()).await.unwrap();
+            for statement in statements {
+                client.query_drop(*statement).await.unwrap();
+            }
+            return client.disconnect().await.unwrap();
+        }
         let (client, connection) =
             firstwrite_store::tokio_postgres::connect(url, NoTls).await.unwrap();
         let connection = tokio::spawn(connection);
@@ -147,4 +196,8 @@ fn run(url: &str, statements: &[&str]) {
         drop(client);
         connection.await.unwrap().unwrap();
     });
+}
+
+fn is_postgres(url: &str) -> bool {
+    url.starts_with("postgres")
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::database::on_every_store;
+use crate::database::{on_every_store, on_redis};
 use crate::http::{Request, post};
 use crate::process::{Demo, Folder, firstwrite, stderr, stdout};
 
@@ -14,6 +14,14 @@ on_every_store! {
     rules_are_read_again_when_it_is_told_to,
     a_service_of_several_names_is_one_if_it_says_so,
     only_known_api_keys_are_let_in,
+    what_is_sealed_is_read_with_its_key_alone,
+}
+
+on_redis! {
+    a_retry_through_the_gateway_pays_once,
+    after_a_crash_nothing_is_paid_twice,
+    what_was_kept_outlives_a_crash,
+    an_answer_that_the_provider_lost_is_asked_for,
     what_is_sealed_is_read_with_its_key_alone,
 }
 

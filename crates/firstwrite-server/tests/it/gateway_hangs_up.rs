@@ -1,12 +1,22 @@
 //! Clients that hang up, at several moments: what stands under their key then, and what their retry gets.
 
-use crate::database::on_every_store;
+use crate::database::{on_every_store, on_redis};
 use crate::http::{get, post};
 use crate::process::{Demo, Folder};
 use crate::scene::{Scene, pay, said};
 use crate::upstream::{Moment, Upstream, answer};
 
 on_every_store! {
+    before_the_body_is_whole_nothing_stands,
+    before_the_api_was_asked_for_anything_it_goes_on,
+    while_the_api_works_it_goes_on_and_the_retry_gets_the_answer,
+    while_the_answer_comes_it_goes_on_and_the_retry_gets_the_answer,
+    // An answer that large does not fit into a packet of MariaDB's default settings.
+    ; sqlite, postgres:
+    while_the_reply_is_read_the_answer_stands,
+}
+
+on_redis! {
     before_the_body_is_whole_nothing_stands,
     before_the_api_was_asked_for_anything_it_goes_on,
     while_the_api_works_it_goes_on_and_the_retry_gets_the_answer,

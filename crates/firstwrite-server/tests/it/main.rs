@@ -32,6 +32,7 @@ mod problems;
 mod process;
 mod provider;
 mod reconcile;
+mod redis;
 mod refunds;
 mod retries;
 mod scene;

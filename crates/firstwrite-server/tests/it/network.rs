@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::process::Folder;
 
-/// The network between a process and its PostgreSQL.
+/// The network between a process and its database server.
 pub(crate) struct Line {
     proxy: Proxy,
     url: String,
@@ -21,7 +21,7 @@ pub(crate) enum Reach<'a> {
     /// A file: somebody else has it locked, or not.
     Sqlite(&'a Folder, Option<Connection>),
     /// A server: connections to it end at once, or not.
-    Postgres(Line),
+    Server(Line),
 }
 
 impl Line {
@@ -31,7 +31,11 @@ impl Line {
         let proxy = runtime.block_on(Proxy::new(url)).unwrap();
         // What is encrypted, nobody in between can tell apart.
         let joint = if url.contains('?') { '&' } else { '?' };
-        let url = format!("{}{joint}sslmode=disable", proxy.url(url));
+        let url = match url.split_once(':') {
+            // The scheme says whether it is encrypted.
+            Some(("redis", _)) => proxy.url(url),
+            _ => format!("{}{joint}sslmode=disable", proxy.url(url)),
+        };
         Self { url, proxy, _runtime: runtime }
     }
 
@@ -61,17 +65,17 @@ impl Line {
 
 impl<'a> Reach<'a> {
     pub(crate) fn of(folder: &'a Folder) -> Self {
-        if folder.store().starts_with("postgres") {
-            return Self::Postgres(Line::to(folder.store()));
+        if folder.store().starts_with("sqlite") {
+            return Self::Sqlite(folder, None);
         }
-        Self::Sqlite(folder, None)
+        Self::Server(Line::to(folder.store()))
     }
 
     /// Where a gateway finds the store.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Sqlite(folder, _) => folder.store().to_owned(),
-            Self::Postgres(line) => line.url().to_owned(),
+            Self::Server(line) => line.url().to_owned(),
         }
     }
 
@@ -85,14 +89,14 @@ impl<'a> Reach<'a> {
                 connection.execute_batch("BEGIN IMMEDIATE").unwrap();
                 *held = Some(connection);
             }
-            Self::Postgres(line) => line.set(Network::Down),
+            Self::Server(line) => line.set(Network::Down),
         }
     }
 
     pub(crate) fn give_back(&mut self) {
         match self {
             Self::Sqlite(_, held) => *held = None,
-            Self::Postgres(line) => line.set(Network::Up),
+            Self::Server(line) => line.set(Network::Up),
         }
     }
 }

@@ -9,7 +9,7 @@ use firstwrite_core::{
     Fingerprint, FingerprintRules, Key, OnLostAnswer, Parts, Policy, RecordId, Request, Store,
     Tenant,
 };
-use firstwrite_store::{Access, PostgresOptions, migrate};
+use firstwrite_store::{Access, MysqlOptions, MysqlStore, PostgresOptions, migrate};
 use serde_json::Value;
 
 use crate::process::{Folder, firstwrite, stderr, stdout};
@@ -74,6 +74,9 @@ pub(crate) fn with_store(folder: &Folder, work: impl AsyncFnOnce(Arc<dyn Store>)
     runtime.block_on(async {
         if url.starts_with("postgres") {
             migrate(&url, PostgresOptions::default()).await.unwrap();
+        }
+        if url.starts_with("mysql") {
+            MysqlStore::migrate(&url, MysqlOptions::default()).await.unwrap();
         }
         let store = firstwrite_store::open(&url, Access::Write).await.unwrap();
         work(store).await;

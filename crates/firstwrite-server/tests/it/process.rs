@@ -9,13 +9,15 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
-use crate::database::Database;
+use crate::database::{self, Database, MARIADB, POSTGRES};
 use crate::http::{Request, Response, get};
 
 /// A folder of its own for each test, and a store: a file in it, or a database.
 pub(crate) struct Folder {
-    folder: TempDir,
+    place: TempDir,
     database: Option<Database>,
+    /// The address on Redis, where nothing has to be made or dropped.
+    redis: Option<String>,
 }
 
 /// A running demo; killed when dropped.
@@ -42,24 +44,40 @@ pub(crate) fn firstwrite(folder: &Folder) -> Command {
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Self { folder: TempDir::new().unwrap(), database: None }
+        Self { place: TempDir::new().unwrap(), database: None, redis: None }
     }
 
     /// With a database of its own on the PostgreSQL server that the environment names, if it does.
     pub(crate) fn on_postgres() -> Option<Self> {
-        Database::create().map(|database| Self { database: Some(database), ..Self::new() })
+        Self::on(POSTGRES)
+    }
+
+    /// With a database of its own on the MariaDB server that the environment names, if it does.
+    pub(crate) fn on_mariadb() -> Option<Self> {
+        Self::on(MARIADB)
+    }
+
+    /// With a prefix of its own on the Redis server that the environment names, if it does.
+    pub(crate) fn on_redis() -> Option<Self> {
+        Some(Self { redis: Some(database::redis()?), ..Self::new() })
+    }
+
+    fn on(variable: &str) -> Option<Self> {
+        let database = Database::create(variable)?;
+        Some(Self { database: Some(database), ..Self::new() })
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        self.place.path()
     }
 
     /// The address of the store, as `--store` takes it in this folder.
     pub(crate) fn store(&self) -> &str {
-        self.database.as_ref().map_or("sqlite:demo.db", |database| &database.url)
+        let on_server = self.database.as_ref().map(|database| &database.url);
+        on_server.or(self.redis.as_ref()).map_or("sqlite:demo.db", String::as_str)
     }
 
-    /// The database, on PostgreSQL.
+    /// The database, on a server.
     pub(crate) fn database(&self) -> &Database {
         self.database.as_ref().unwrap()
     }

@@ -26,30 +26,7 @@ use super::fault::{Trouble, corrupt};
 use super::link::Link;
 use super::rows::column;
 use crate::Access;
-
-/// One time that acknowledged history was found to be missing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Doubt {
-    /// When it was noticed, by the server's clock.
-    pub noticed_at: Timestamp,
-    /// What was missing.
-    pub detail: String,
-    /// Who cleared it, if somebody did.
-    pub cleared: Option<ClearedDoubt>,
-}
-
-/// How a doubt was cleared.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ClearedDoubt {
-    /// When.
-    pub at: Timestamp,
-    /// By whom.
-    pub by: String,
-    /// Why, in their words.
-    pub reason: String,
-}
+use crate::doubt::{ClearedDoubt, Doubt};
 
 /// The newest writes that the server acknowledged to this store, oldest first.
 ///

@@ -6,13 +6,13 @@
 //! What is rare (something stood there and is taken over) is looked at before the commit is sent.
 //!
 //! - [`statements`]: the SQL. [`concluding`]: the end. [`outgoing`]: messages until they are written.
-//!   [`ahead`]: the handler's first statement in the first flight. [`releases`]: what becomes of
+//!   [`ahead`]: the handler's first statement in the first flight. `releases`: what becomes of
 //!   transactions that are dropped.
 
 pub(super) mod ahead;
 mod concluding;
 pub(super) mod outgoing;
-pub(super) mod releases;
+
 pub(super) mod statements;
 
 use std::fmt;

@@ -75,7 +75,7 @@ impl Ledger for SqliteTx<'_> {
 }
 
 /// Writes a payment.
-fn insert_payment(
+pub(super) fn insert_payment(
     connection: &Connection,
     tenant: &Tenant,
     order: &Order,
@@ -151,7 +151,11 @@ pub(super) fn payments(
 }
 
 /// Writes a refund of a payment that has enough left.
-fn insert_refund(connection: &Connection, payment: &str, amount: i64) -> rusqlite::Result<Refund> {
+pub(super) fn insert_refund(
+    connection: &Connection,
+    payment: &str,
+    amount: i64,
+) -> rusqlite::Result<Refund> {
     connection
         .prepare_cached("UPDATE demo_payments SET refunded = refunded + ?2 WHERE id = ?1")?
         .execute(params![payment, amount])?;

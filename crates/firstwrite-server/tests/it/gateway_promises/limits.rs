@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use crate::database::on_every_store;
+use crate::database::{on_every_store, on_redis};
 use crate::http::{get, post, raw};
 use crate::process::Folder;
 use crate::scene::{Scene, pay};
@@ -13,6 +13,12 @@ on_every_store! {
     promise_12_a_head_over_its_limits_is_refused,
     promise_12_a_tenant_has_so_much_under_way_and_no_more,
     promise_12_a_tenant_asks_so_often_and_no_more,
+    promise_12_an_answer_over_its_cap_is_passed_on_and_not_kept,
+}
+
+on_redis! {
+    promise_12_a_body_over_its_cap_is_refused,
+    promise_12_a_tenant_has_so_much_under_way_and_no_more,
     promise_12_an_answer_over_its_cap_is_passed_on_and_not_kept,
 }
 

@@ -1,12 +1,19 @@
 //! Promises 3 and 4: tenants never meet, and a key stands for one request alone.
 
-use crate::database::on_every_store;
+use crate::database::{on_every_store, on_redis};
 use crate::http::{Request, get, post};
 use crate::process::Folder;
 use crate::scene::{Scene, pay, said};
 use crate::upstream::Moment;
 
 on_every_store! {
+    promise_3_the_same_key_of_two_tenants_is_two_keys,
+    promise_3_a_stranger_finds_nothing_under_a_key,
+    promise_3_nobody_waits_for_another_tenant,
+    promise_4_another_request_under_a_used_key_never_runs,
+}
+
+on_redis! {
     promise_3_the_same_key_of_two_tenants_is_two_keys,
     promise_3_a_stranger_finds_nothing_under_a_key,
     promise_3_nobody_waits_for_another_tenant,

@@ -1,0 +1,69 @@
+//! The books in an SQLite file of their own, where the records' store has no transactions: Redis.
+//!
+//! Records, payments and messages are commits of their own then. A crash between two of them leaves the record
+//! uncertain, and never a second payment.
+
+use anyhow::Context as _;
+use firstwrite_core::{Message, Tenant};
+use firstwrite_store::{RedisStore, SqliteStore};
+
+use super::{Ledger, Payment, Refund, sqlite};
+use crate::demo::STORE_DEFAULT;
+use crate::demo::order::Order;
+use crate::demo::problem::Failure;
+use crate::opening;
+
+/// A store for the records, and another for the books and the messages.
+#[derive(Clone, Debug)]
+pub(in crate::demo) struct BooksApart {
+    pub(super) records: RedisStore,
+    pub(super) books: SqliteStore,
+}
+
+impl BooksApart {
+    /// Opens the records in Redis, and the books in the demo's usual file.
+    pub(super) async fn open(url: &str) -> anyhow::Result<Self> {
+        let records = RedisStore::connect(url).await.map_err(|error| opening::unopened(&error))?;
+        let books = SqliteStore::open(STORE_DEFAULT).map_err(|error| opening::unopened(&error))?;
+        sqlite::create(&books)
+            .await
+            .with_context(|| format!("cannot make tables in {STORE_DEFAULT}"))?;
+        Ok(Self { records, books })
+    }
+
+    pub(super) async fn close(self) {
+        self.records.close();
+        self.books.close().await;
+    }
+}
+
+impl Ledger for SqliteStore {
+    async fn insert_payment(&mut self, tenant: &Tenant, order: &Order) -> Result<Payment, Failure> {
+        let (tenant, order) = (tenant.clone(), order.clone());
+        Ok(self
+            .write(move |connection| sqlite::insert_payment(connection, &tenant, &order))
+            .await?)
+    }
+
+    async fn payment_to_refund(
+        &mut self,
+        tenant: &Tenant,
+        id: &str,
+    ) -> Result<Option<Payment>, Failure> {
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        Ok(self.read(move |connection| sqlite::payment(connection, &tenant, &id)).await?)
+    }
+
+    /// Two at once cannot take more than there is: the table does not let them.
+    async fn insert_refund(&mut self, payment: &str, amount: i64) -> Result<Refund, Failure> {
+        let payment = payment.to_owned();
+        Ok(self
+            .write(move |connection| sqlite::insert_refund(connection, &payment, amount))
+            .await?)
+    }
+
+    async fn enqueue(&mut self, message: &Message) -> Result<(), Failure> {
+        let outbox: &dyn firstwrite_core::outbox::Outbox = self;
+        Ok(outbox.enqueue(message).await?)
+    }
+}

@@ -1,0 +1,266 @@
+//! MySQL and MariaDB, one server or a Galera cluster with one writer.
+//!
+//! Reservations and completions of everybody who waits share one transaction, sent in one flight by one
+//! dispatcher. Everything else takes a pooled connection; what must not move between being read and being
+//! written is locked. No look-up relies on a snapshot: every transaction of ours is READ COMMITTED, and
+//! the primary key of a record is the arbiter. Time is the server's.
+
+mod batch;
+mod connect;
+pub(crate) mod doctor;
+mod fault;
+mod findings;
+mod flight;
+mod inbox;
+mod listing;
+mod options;
+mod outbox;
+mod pool;
+mod reap;
+mod rows;
+mod schema;
+mod session;
+mod swap;
+mod tls;
+mod tx;
+mod writer;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use firstwrite_core::outbox::Outbox;
+use firstwrite_core::{
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Findings, Found, Guard, Inserted,
+    Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
+};
+use tokio::sync::oneshot;
+
+use crate::releases::Releases;
+use crate::{Access, OpenError};
+use batch::{COMPLETING, Command, Completed, INSERTING};
+use connect::Server;
+use fault::unsupported;
+use options::Address;
+pub use options::MysqlOptions;
+use outbox::Delivering;
+use pool::Pool;
+use reap::Reaping;
+pub use schema::MysqlMigrated;
+pub use tx::MysqlTx;
+use writer::Writes;
+
+/// A store in a MySQL or MariaDB database. Clones share it; when the last one is dropped, what waits is
+/// finished and the connections are closed.
+#[derive(Clone)]
+pub struct MysqlStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pool: Arc<Pool>,
+    /// None if the store only reads.
+    writes: Option<Writes>,
+    commit_count: Arc<AtomicU64>,
+    releases: Releases,
+    reaping: tokio::sync::Mutex<Reaping>,
+    delivering: Delivering,
+}
+
+impl MysqlStore {
+    /// Connects to the server at `url`, whose tables must be there: see [`MysqlStore::migrate`].
+    ///
+    /// `url` is `mysql://USER:PASSWORD@HOST:PORT/DATABASE` with `sslmode=disable|prefer|require` and
+    /// `sslrootcert=FILE`. Several hosts may be named: the first that can be reached and takes writes is
+    /// used, and the next when it is lost.
+    pub async fn connect(url: &str) -> Result<Self, OpenError> {
+        Self::connect_with(url, MysqlOptions::default()).await
+    }
+
+    /// Connects to the server at `url`, with settings.
+    pub async fn connect_with(url: &str, options: MysqlOptions) -> Result<Self, OpenError> {
+        Self::open(url, options, Access::Write).await
+    }
+
+    /// Connects to the server at `url` to look at it. Moves that would change something answer
+    /// [`StoreErrorKind::Unsupported`].
+    pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
+        Self::open(url, MysqlOptions::default(), Access::ReadOnly).await
+    }
+
+    /// Brings the database that `url` names to this build's version. Several may try at once.
+    pub async fn migrate(url: &str, options: MysqlOptions) -> Result<MysqlMigrated, OpenError> {
+        schema::migrate(url, options).await
+    }
+
+    /// The SQL that makes all tables from nothing, for those who may not run [`MysqlStore::migrate`]
+    /// themselves.
+    pub fn dump() -> String {
+        schema::dump()
+    }
+
+    /// The SQL that lets `user`, from any host, use the tables that `url` leads to: all it needs, and
+    /// nothing more.
+    pub fn grants(url: &str, user: &str) -> Result<String, OpenError> {
+        let address = Address::parse(url, MysqlOptions::default())?;
+        Ok(schema::grants(address.database(), user))
+    }
+
+    async fn open(url: &str, options: MysqlOptions, access: Access) -> Result<Self, OpenError> {
+        let server = Server::new(Address::parse(url, options)?, access)?;
+        // The first connection tells whether any will do.
+        let mut connection =
+            server.connect().await.map_err(|trouble| server.unreachable(&trouble))?;
+        let found = schema::version(&mut connection).await;
+        schema::check(&server, found.map_err(|trouble| server.unreachable(&trouble))?)?;
+        tracing::info!(server = %server.address, ?access, "connected");
+        let pool = Pool::new(server);
+        pool.give(connection);
+        let commit_count = Arc::new(AtomicU64::new(0));
+        let writes = match access {
+            Access::Write => Some(writer::start(&pool, &commit_count)),
+            Access::ReadOnly => None,
+        };
+        let reaping = tokio::sync::Mutex::default();
+        let (releases, delivering) = (Releases::default(), Delivering::default());
+        let inner = Inner { pool, writes, commit_count, releases, reaping, delivering };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// A pool of the driver's own to the server that is used at the moment, for the application's queries
+    /// outside of handlers. It opens its first connection when it is asked for one.
+    pub fn own_pool(&self) -> mysql_async::Pool {
+        mysql_async::Pool::new(self.pool().server.driver_options())
+    }
+
+    /// How many transactions the dispatcher has sent: with many callers, far fewer than commands.
+    pub fn commit_count(&self) -> u64 {
+        self.inner.commit_count.load(Ordering::Relaxed)
+    }
+
+    /// Finishes what waits and closes the connections. Clones answer [`StoreErrorKind::Unavailable`] from
+    /// now on.
+    pub async fn close(self) {
+        if let Some(writes) = &self.inner.writes {
+            writes.close().await;
+        }
+        self.inner.pool.close();
+    }
+
+    fn pool(&self) -> &Arc<Pool> {
+        &self.inner.pool
+    }
+
+    fn writes(&self, doing: &'static str) -> Result<&Writes, StoreError> {
+        let read_only = || unsupported(doing, "the store was opened read-only");
+        self.inner.writes.as_ref().ok_or_else(read_only)
+    }
+
+    async fn insert_draft(&self, draft: &Draft) -> Result<Inserted, StoreError> {
+        let writes = self.writes(INSERTING)?;
+        let (reply, answer) = oneshot::channel();
+        writes.push(INSERTING, Command::insert(draft, reply))?;
+        answer.await.unwrap_or_else(|gone| Err(lost(INSERTING, gone)))
+    }
+
+    async fn swap_record(
+        &self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Swapped, StoreError> {
+        let writes = self.writes(swap::DOING)?;
+        if let (Guard::Owner(fence), Change::Complete { outcome, retention }, None) =
+            (&guard, &change, audit)
+        {
+            let (reply, answer) = oneshot::channel();
+            let command = Command::complete(id, *fence, outcome, *retention, reply);
+            writes.push(COMPLETING, command)?;
+            match answer.await.unwrap_or_else(|gone| Err(lost(COMPLETING, gone)))? {
+                Completed::Done(now) => return Ok(Swapped::Done(now)),
+                // Looked at closely, under a lock.
+                Completed::Moved => {}
+            }
+        }
+        swap::swap(self.pool(), id, guard, &change, audit).await
+    }
+}
+
+/// The dispatcher ended without an answer.
+fn lost(doing: &'static str, gone: oneshot::error::RecvError) -> StoreError {
+    StoreError::indeterminate(StoreErrorKind::Unavailable, doing).caused_by(gone)
+}
+
+impl Store for MysqlStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { transactions: true, outbox: true, durable: true, server_time: true }
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        Box::pin(self.insert_draft(draft))
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        Box::pin(self.swap_record(id, guard, change, audit))
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        Box::pin(listing::get(self.pool(), id))
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(listing::list(self.pool(), query))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        Box::pin(listing::usage(self.pool(), after, limit))
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        Box::pin(listing::lapsed(self.pool(), limit))
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(async move {
+            self.writes(reap::DOING)?;
+            reap::reap(self.pool(), &self.inner.reaping, limit).await
+        })
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        Box::pin(listing::audits(self.pool(), id))
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        Box::pin(listing::now(self.pool()))
+    }
+
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        Some(self)
+    }
+
+    fn findings(&self) -> Option<&dyn Findings> {
+        Some(self)
+    }
+}
+
+impl fmt::Debug for MysqlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlStore")
+            .field("server", &self.inner.pool.server.address)
+            .field("writes", &self.inner.writes.is_some())
+            .field("commit_count", &self.commit_count())
+            .finish_non_exhaustive()
+    }
+}

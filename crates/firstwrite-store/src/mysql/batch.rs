@@ -1,0 +1,281 @@
+//! Reservations and completions of many callers in one transaction.
+//!
+//! Each is one statement, whose count of written rows says how it ended, and none of which depends on
+//! another: so they share a commit and nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::{
+    Draft, DraftState, Fence, Found, Inserted, Outcome, RecordId, Retention, StoreError, Timestamp,
+};
+use tokio::sync::oneshot;
+
+use super::connect::Connection;
+use super::fault::Trouble;
+use super::flight::{Answer, Crash, Flight, NOW, Value};
+use super::rows::{self, COMPLETED, RESERVED, number_of_lost_answer, record_columns};
+use crate::encoding::{encode_fingerprint, encode_outcome};
+
+/// What a caller waits for.
+pub(super) enum Command {
+    Insert { row: NewRow, reply: Reply<Inserted> },
+    Complete { completion: Completion, reply: Reply<Completed> },
+}
+
+type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// A record to be written where nothing stands.
+pub(super) struct NewRow {
+    id: RecordId,
+    draft: Arc<Draft>,
+    fingerprint: Vec<u8>,
+    outcome: Option<Vec<u8>>,
+}
+
+/// An owner's outcome.
+pub(super) struct Completion {
+    id: RecordId,
+    fence: Fence,
+    outcome: Vec<u8>,
+    is_interim: bool,
+    retention: Retention,
+}
+
+/// How a completion ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Completed {
+    Done(Timestamp),
+    /// The owner's record was not there, or is completed already.
+    Moved,
+}
+
+pub(super) const INSERTING: &str = "inserting a record";
+pub(super) const COMPLETING: &str = "completing a record";
+
+const COLUMNS: &str = "(id, tenant, `key`, operation, on_lost_answer, fingerprint_version, \
+     fingerprint_form, fingerprint, fence, created_at, state, due_at, retained_until, \
+     replay_for, linger_for, outcome)";
+
+/// For people, and long enough for any route.
+const OPERATION_BYTES_MAX: usize = 1000;
+
+impl Command {
+    pub(super) fn insert(draft: &Draft, reply: Reply<Inserted>) -> Self {
+        Self::Insert { row: NewRow::new(draft), reply }
+    }
+
+    pub(super) fn complete(
+        id: RecordId,
+        fence: Fence,
+        outcome: &Outcome,
+        retention: Retention,
+        reply: Reply<Completed>,
+    ) -> Self {
+        let is_interim = outcome.is_interim;
+        let outcome = encode_outcome(outcome);
+        let completion = Completion { id, fence, outcome, is_interim, retention };
+        Self::Complete { completion, reply }
+    }
+
+    pub(super) fn id(&self) -> RecordId {
+        match self {
+            Self::Insert { row, .. } => row.id,
+            Self::Complete { completion, .. } => completion.id,
+        }
+    }
+
+    /// What it weighs, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Insert { row, .. } => row.outcome.as_ref().map_or(0, Vec::len),
+            Self::Complete { completion, .. } => completion.outcome.len(),
+        }
+    }
+
+    /// Answers that it was not done, or that nobody knows.
+    pub(super) fn refuse(self, error: impl FnOnce(&'static str) -> StoreError) {
+        // A caller who has gone away needs no answer.
+        match self {
+            Self::Insert { reply, .. } => drop(reply.send(Err(error(INSERTING)))),
+            Self::Complete { reply, .. } => drop(reply.send(Err(error(COMPLETING)))),
+        }
+    }
+}
+
+impl NewRow {
+    pub(super) fn new(draft: &Draft) -> Self {
+        let outcome = match &draft.state {
+            DraftState::Reserved { .. } => None,
+            DraftState::Completed { outcome, .. } => Some(encode_outcome(outcome)),
+        };
+        let fingerprint = encode_fingerprint(&draft.fingerprint);
+        Self { id: draft.id, draft: Arc::new(draft.clone()), fingerprint, outcome }
+    }
+
+    /// Adds the statement that writes it where nothing stands; with `or_nothing` it writes no row where
+    /// something does, and otherwise fails there.
+    pub(super) fn add_to(&self, flight: &mut Flight, or_nothing: bool) -> usize {
+        let at = flight.add("INSERT INTO firstwrite_records ", &[]);
+        flight.write(COLUMNS, &[]);
+        flight.write(" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &self.values());
+        if or_nothing {
+            flight.write(" ON DUPLICATE KEY UPDATE fence = firstwrite_records.fence", &[]);
+        }
+        at
+    }
+
+    /// In the order of `COLUMNS`.
+    pub(super) fn values(&self) -> [Value<'_>; 16] {
+        let Self { draft, fingerprint, outcome, .. } = self;
+        let (state, [due_at, retained_until, replay_for, linger_for]) = match &draft.state {
+            DraftState::Reserved { lease_for } => {
+                (RESERVED, [Value::After(*lease_for), Value::Null, Value::Null, Value::Null])
+            }
+            DraftState::Completed { outcome, retention } => {
+                (COMPLETED, kept(outcome.is_interim, *retention))
+            }
+        };
+        [
+            Value::Bytes(self.id.as_bytes()),
+            Value::Text(draft.tenant.as_str()),
+            Value::Text(draft.key.as_str()),
+            Value::Text(shortened(&draft.operation)),
+            Value::Int(number_of_lost_answer(draft.on_lost_answer)),
+            Value::Int(draft.fingerprint.version().into()),
+            Value::Int(draft.fingerprint.form().as_byte().into()),
+            Value::Bytes(fingerprint),
+            Value::Int(draft.fence.as_u64().cast_signed()),
+            Value::Sql(NOW),
+            Value::Int(state),
+            due_at,
+            retained_until,
+            replay_for,
+            linger_for,
+            outcome.as_deref().map_or(Value::Null, Value::Bytes),
+        ]
+    }
+}
+
+/// What is written of an outcome's retention: until when it is kept, until when it is replayed, and, of an
+/// interim one, which stands until it is replaced, how long that will be.
+pub(super) fn kept(is_interim: bool, retention: Retention) -> [Value<'static>; 4] {
+    let Retention { replay_for, linger_for } = retention;
+    if is_interim {
+        let never = Value::Int(i64::MAX);
+        return [never, never, span(replay_for), span(linger_for)];
+    }
+    let (due_at, retained_until) =
+        (Value::After(replay_for.saturating_add(linger_for)), Value::After(replay_for));
+    [due_at, retained_until, Value::Null, Value::Null]
+}
+
+/// So that the sum of two and an instant is still a number.
+fn span(duration: Duration) -> Value<'static> {
+    Value::Int(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(i64::MAX / 4))
+}
+
+/// Sends all of `batch`, which are for different records in the order of their ids, in one transaction.
+/// Returns the time of it and what each has written.
+pub(super) async fn fly(
+    connection: &mut Connection,
+    batch: &[Command],
+) -> Result<(Timestamp, Vec<bool>), Crash> {
+    let mut flight = Flight::transaction();
+    let mut places = Vec::with_capacity(batch.len());
+    for command in batch {
+        places.push(match command {
+            Command::Insert { row, .. } => row.add_to(&mut flight, true),
+            Command::Complete { completion, .. } => completion.add_to(&mut flight),
+        });
+    }
+    let time = flight.add("SELECT @firstwrite_now", &[]);
+    flight.commit();
+    let answers = connection.fly(&flight).await?;
+    let unclear = |error| Crash { trouble: Trouble::Read(error), is_unknown: true };
+    let now = time_in(&answers[time]).map_err(unclear)?;
+    Ok((now, places.into_iter().map(|place| answers[place].affected > 0).collect()))
+}
+
+impl Completion {
+    fn add_to(&self, flight: &mut Flight) -> usize {
+        let [due_at, retained_until, replay_for, linger_for] =
+            kept(self.is_interim, self.retention);
+        flight.add(
+            "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, \
+             replay_for = ?, linger_for = ?, outcome = ? \
+             WHERE id = ? AND fence = ? AND state <> ?",
+            &[
+                Value::Int(COMPLETED),
+                due_at,
+                retained_until,
+                replay_for,
+                linger_for,
+                Value::Bytes(&self.outcome),
+                Value::Bytes(self.id.as_bytes()),
+                Value::Int(self.fence.as_u64().cast_signed()),
+                Value::Int(COMPLETED),
+            ],
+        )
+    }
+}
+
+/// Answers everybody whose statement wrote something, and the completions that did not; returns the
+/// inserts that met something.
+pub(super) fn answer(batch: Vec<Command>, (now, written): (Timestamp, Vec<bool>)) -> Vec<Command> {
+    let mut left = Vec::new();
+    for (command, is_written) in batch.into_iter().zip(written) {
+        match (command, is_written) {
+            (Command::Insert { reply, .. }, true) => drop(reply.send(Ok(Inserted::Done(now)))),
+            (Command::Complete { reply, .. }, true) => drop(reply.send(Ok(Completed::Done(now)))),
+            (Command::Complete { reply, .. }, false) => drop(reply.send(Ok(Completed::Moved))),
+            (command @ Command::Insert { .. }, false) => left.push(command),
+        }
+    }
+    left
+}
+
+/// Looks up what the inserts in `left` met, and answers them; returns those that meet nothing by now.
+pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) -> Vec<Command> {
+    let mut flight = Flight::reading();
+    for command in &left {
+        let sql =
+            concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
+        flight.add(sql, &[Value::Bytes(command.id().as_bytes())]);
+    }
+    let answers = match connection.fly(&flight).await {
+        Ok(answers) => answers,
+        Err(crash) => {
+            for command in left {
+                command.refuse(|doing| crash.error(doing));
+            }
+            return Vec::new();
+        }
+    };
+    let mut again = Vec::new();
+    for (command, answer) in left.into_iter().zip(answers.into_iter().skip(1)) {
+        match (standing(&answer), command) {
+            (Ok(Some(found)), Command::Insert { reply, .. }) => {
+                drop(reply.send(Ok(Inserted::Stands(Box::new(found)))));
+            }
+            (Ok(_), command) => again.push(command),
+            (Err(error), command) => command.refuse(|_| error),
+        }
+    }
+    again
+}
+
+/// The record in an answer to a look-up by id.
+pub(super) fn standing(answer: &Answer) -> Result<Option<Found>, StoreError> {
+    answer.rows.first().map(rows::found).transpose()
+}
+
+/// The time in an answer that says nothing else.
+pub(super) fn time_in(answer: &Answer) -> Result<Timestamp, StoreError> {
+    let row = answer.rows.first().ok_or_else(|| super::fault::corrupt("the clock says nothing"))?;
+    rows::instant(row, 0)
+}
+
+fn shortened(operation: &str) -> &str {
+    &operation[..operation.floor_char_boundary(OPERATION_BYTES_MAX)]
+}

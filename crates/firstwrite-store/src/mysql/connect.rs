@@ -1,0 +1,225 @@
+//! Connections to the server, or to one of several: how they are made and what each is told.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use mysql_async::{Conn, DriverError, Error, OptsBuilder, Row, SslOpts};
+
+use super::fault::Trouble;
+use super::flight::{Answer, Crash, Flight};
+use super::options::{Address, Tls};
+use super::{rows, tls};
+use crate::{Access, OpenError};
+
+/// The server, and how to get a connection to it.
+pub(super) struct Server {
+    pub(super) address: Address,
+    access: Access,
+    tls: Option<SslOpts>,
+    /// Which host was reached last; the others are tried in turn when it is away.
+    host: AtomicUsize,
+    /// Whether a server was met that cannot encrypt, where it need not.
+    is_plain: AtomicBool,
+}
+
+/// A connection, and what is known of the server at its other end.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) conn: Conn,
+    pub(super) kind: Kind,
+    packet_bytes_max: usize,
+    limit: std::time::Duration,
+}
+
+/// Which of the two families a server is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    MariaDb,
+    MySql,
+}
+
+/// What a flight's packet has beside its text, and a bit more.
+const PACKET_BYTES_SPARE: usize = 1024;
+
+impl Server {
+    pub(super) fn new(address: Address, access: Access) -> Result<Self, OpenError> {
+        let tls = tls::settings(&address.tls)?;
+        Ok(Self {
+            address,
+            access,
+            tls,
+            host: AtomicUsize::new(0),
+            is_plain: AtomicBool::new(false),
+        })
+    }
+
+    /// Connects to the host that was reached last, or to the next that takes writes, if writes are wanted.
+    pub(super) async fn connect(&self) -> Result<Connection, Trouble> {
+        let count = self.address.host_count();
+        let first = self.host.load(Ordering::Relaxed);
+        let mut last = Trouble::Silence;
+        for place in (0..count).map(|step| (first + step) % count) {
+            let limit = self.address.options.connect_for;
+            let connecting = tokio::time::timeout(limit, self.connect_to(place));
+            match connecting.await.unwrap_or(Err(Trouble::Silence)) {
+                Ok(connection) => {
+                    if self.host.swap(place, Ordering::Relaxed) != place {
+                        tracing::warn!(server = %self.address, place, "another host is used from now on");
+                    }
+                    return Ok(connection);
+                }
+                Err(trouble) => last = trouble,
+            }
+        }
+        Err(last)
+    }
+
+    /// With which the driver connects to the host that is used at the moment.
+    pub(super) fn driver_options(&self) -> OptsBuilder {
+        let place = self.host.load(Ordering::Relaxed);
+        let is_plain = self.is_plain.load(Ordering::Relaxed);
+        let tls = self.tls.clone().filter(|_| !is_plain);
+        self.address.driver_options(place).ssl_opts(tls)
+    }
+
+    /// The line for a person whose server cannot be used.
+    pub(super) fn unreachable(&self, trouble: &Trouble) -> OpenError {
+        OpenError::new(format!(
+            "{} cannot be used; check that it runs, has this database and takes this user",
+            self.address
+        ))
+        .caused_by(trouble.to_string())
+    }
+
+    async fn connect_to(&self, place: usize) -> Result<Connection, Trouble> {
+        let options = self.address.driver_options(place);
+        let conn = match Conn::new(options.clone().ssl_opts(self.tls.clone())).await {
+            Err(Error::Driver(DriverError::NoClientSslFlagFromServer))
+                if self.address.tls == Tls::Prefer =>
+            {
+                self.is_plain.store(true, Ordering::Relaxed);
+                Conn::new(options).await?
+            }
+            made => made?,
+        };
+        self.greet(conn).await
+    }
+
+    /// Asks the server what it is, and tells it what this session is for.
+    async fn greet(&self, mut conn: Conn) -> Result<Connection, Trouble> {
+        let options = &self.address.options;
+        let mut asking = Flight::new();
+        let about = asking.add("SELECT VERSION(), @@max_allowed_packet, @@read_only", &[]);
+        let cluster = asking.add("SHOW GLOBAL VARIABLES LIKE 'wsrep\\_on'", &[]);
+        let asked = asking.fly(&mut conn, options.connect_for).await;
+        let answers = asked.map_err(|crash| crash.trouble)?;
+        let about = answers[about].rows.first().ok_or_else(|| unclear("no version"))?;
+        let version = rows::text(about, 0)?;
+        let kind = check_version(version)?;
+        let packet = usize::try_from(rows::integer(about, 1)?).unwrap_or(usize::MAX);
+        if self.access == Access::Write && rows::integer(about, 2)? != 0 {
+            return Err(Trouble::NoConnection("the server is read-only".to_owned()));
+        }
+        let is_node = answers[cluster].rows.first().is_some_and(is_on);
+        let told = self.settings(kind, is_node).fly(&mut conn, options.connect_for).await;
+        told.map_err(|crash| crash.trouble)?;
+        let limit = options.statement_timeout;
+        let packet_bytes_max = packet.saturating_sub(PACKET_BYTES_SPARE);
+        Ok(Connection { conn, kind, packet_bytes_max, limit })
+    }
+
+    fn settings(&self, kind: Kind, is_node: bool) -> Flight {
+        let options = &self.address.options;
+        let mut flight = Flight::new();
+        flight.add("SET SESSION autocommit = 1", &[]);
+        let seconds = options.lock_timeout.as_secs().max(1);
+        flight.add(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), &[]);
+        // An owner that vanished without a word must not hold its locks for eight hours.
+        let seconds = options.idle_in_transaction_timeout.as_secs().max(1);
+        match kind {
+            Kind::MariaDb => {
+                flight.add(&format!("SET SESSION idle_transaction_timeout = {seconds}"), &[])
+            }
+            // It knows no such limit; an idle connection is made anew.
+            Kind::MySql => flight.add(&format!("SET SESSION wait_timeout = {seconds}"), &[]),
+        };
+        if is_node {
+            // Whatever was acknowledged by any node is here before something is read: after the loss of
+            // a node, the next one may still be applying what that one acknowledged.
+            flight.add("SET SESSION wsrep_sync_wait = 1", &[]);
+        }
+        if self.access == Access::ReadOnly {
+            flight.add("SET SESSION TRANSACTION READ ONLY", &[]);
+        }
+        flight
+    }
+}
+
+impl Connection {
+    /// Sends a flight, unless the server would not take it.
+    pub(super) async fn fly(&mut self, flight: &Flight) -> Result<Vec<Answer>, Crash> {
+        let (bytes, bytes_max) = (flight.bytes(), self.packet_bytes_max);
+        if bytes > bytes_max {
+            return Err(Crash::unsent(Trouble::TooLarge { bytes, bytes_max }));
+        }
+        flight.fly(&mut self.conn, self.limit).await
+    }
+
+    /// Undoes what is open. `false` if the connection is of no use any more.
+    pub(super) async fn roll_back(&mut self) -> bool {
+        let mut flight = Flight::new();
+        flight.add("ROLLBACK", &[]);
+        flight.add("SET SESSION autocommit = 1", &[]);
+        flight.fly(&mut self.conn, self.limit).await.is_ok()
+    }
+}
+
+/// The oldest versions with `SKIP LOCKED`; nothing older is maintained.
+const MARIADB_MIN: (u32, u32) = (10, 6);
+const MYSQL_MIN: (u32, u32) = (8, 0);
+
+fn check_version(version: &str) -> Result<Kind, Trouble> {
+    let kind = if version.contains("MariaDB") { Kind::MariaDb } else { Kind::MySql };
+    // Some proxies put this in front of MariaDB's own version.
+    let plain = version.strip_prefix("5.5.5-").unwrap_or(version);
+    let mut numbers =
+        plain.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let (name, min) = match kind {
+        Kind::MariaDb => ("MariaDB", MARIADB_MIN),
+        Kind::MySql => ("MySQL", MYSQL_MIN),
+    };
+    if found >= min {
+        return Ok(kind);
+    }
+    let text = format!("{name} {}.{} is too old: {}.{} is needed", found.0, found.1, min.0, min.1);
+    Err(Trouble::NoConnection(text))
+}
+
+fn is_on(row: &Row) -> bool {
+    matches!(rows::text(row, 1), Ok("ON" | "1"))
+}
+
+fn unclear(what: &str) -> Trouble {
+    Trouble::NoConnection(format!("the server does not say what it is: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_told_apart_and_old_ones_refused() {
+        for (version, kind) in [
+            ("10.11.19-MariaDB-0+deb12u1", Kind::MariaDb),
+            ("5.5.5-10.6.1-MariaDB", Kind::MariaDb),
+            ("11.8.2-MariaDB", Kind::MariaDb),
+            ("9.7.4", Kind::MySql),
+            ("8.0.36-0ubuntu0.22.04.1", Kind::MySql),
+        ] {
+            assert_eq!(check_version(version).unwrap(), kind, "{version}");
+        }
+        for old in ["5.7.44-log", "10.5.8-MariaDB", "5.5.5-10.3.1-MariaDB", ""] {
+            assert!(check_version(old).is_err(), "{old}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What is unsafe or troubled about a MySQL or MariaDB server, as far as keys are concerned.
+
+mod cluster;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use firstwrite_core::StoreError;
+
+use super::MysqlStore;
+use super::flight::{Answer, Flight, Value};
+use super::rows::{integer, owned_text, text};
+use crate::doctor::Finding;
+
+const DOING: &str = "looking at the server";
+
+const ACKNOWLEDGED_IS_LOST: &str =
+    "a crash of the server loses keys that were acknowledged, and their effects run twice";
+
+/// The server's settings, or its counters, by name.
+type Named = HashMap<String, String>;
+
+/// What an outcome of the usual limit takes to send, spelt out, and a few others beside it.
+const PACKET_BYTES_MIN: i64 = 4 * 1024 * 1024;
+
+/// Looks at the server behind `store`. A transaction that is open for longer than `open_for_max` is named.
+pub async fn examine(
+    store: &MysqlStore,
+    open_for_max: Duration,
+) -> Result<Vec<Finding>, StoreError> {
+    let mut flight = Flight::new();
+    let version = flight.add("SELECT VERSION(), @@version_comment", &[]);
+    let settings = flight.add("SHOW GLOBAL VARIABLES", &[]);
+    let counters = flight.add("SHOW GLOBAL STATUS LIKE 'wsrep\\_%'", &[]);
+    let engines = flight.add(
+        "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() \
+         AND table_name LIKE 'firstwrite\\_%' AND table_type = 'BASE TABLE' AND engine <> 'InnoDB'",
+        &[],
+    );
+    let locks =
+        flight.add("SELECT COUNT(*) FROM (SELECT 1 FROM firstwrite_locks LIMIT 1000) l", &[]);
+    let answers = store.pool().fly(DOING, &flight).await?;
+    let mut findings = Vec::new();
+    if let Some(row) = answers[version].rows.first() {
+        let what = format!("{} ({})", text(row, 0)?, text(row, 1)?);
+        findings.push(
+            Finding::note("server-version", what)
+                .means("what this report is about")
+                .next("keep to a release that still gets fixes"),
+        );
+    }
+    let (settings, counters) = (named(&answers[settings])?, named(&answers[counters])?);
+    findings.extend(durability(&settings));
+    findings.extend(engine(&answers[engines])?);
+    findings.extend(usability(&settings));
+    findings.extend(cluster::look(&settings, &counters));
+    findings.extend(left_locks(&answers[locks])?);
+    findings.extend(old_transactions(store, open_for_max).await?);
+    findings.sort_by_key(|finding| finding.severity);
+    Ok(findings)
+}
+
+fn durability(settings: &Named) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let flush = value(settings, "innodb_flush_log_at_trx_commit");
+    // MariaDB's 3 flushes as 1 does, and once more.
+    if !matches!(flush, "1" | "3") {
+        let what = format!("innodb_flush_log_at_trx_commit = {flush}");
+        findings.push(
+            Finding::unsafe_("flush-at-commit", what)
+                .means(ACKNOWLEDGED_IS_LOST)
+                .next("set innodb_flush_log_at_trx_commit = 1, for good and at once (SET GLOBAL)"),
+        );
+    }
+    let sync = value(settings, "sync_binlog");
+    if is_on(settings, "log_bin") && sync != "1" {
+        findings.push(
+            Finding::unsafe_(
+                "sync-binlog",
+                format!("the binary log is on and sync_binlog = {sync}"),
+            )
+            .means(
+                "after a crash, what the log does not have is undone, though it was acknowledged; \
+                     replicas may have other keys than their source",
+            )
+            .next("set sync_binlog = 1, for good and at once (SET GLOBAL)"),
+        );
+    }
+    if matches!(value(settings, "innodb_doublewrite"), "OFF" | "0") {
+        findings.push(
+            Finding::unsafe_("doublewrite", "innodb_doublewrite = OFF")
+                .means("a page that was half written when the machine crashed stays damaged")
+                .next("set innodb_doublewrite = ON, unless the disk writes pages whole"),
+        );
+    }
+    let waits = ["rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled"];
+    let waits = waits.iter().any(|name| is_on(settings, name));
+    if is_on(settings, "log_bin") && !is_on(settings, "wsrep_on") && !waits {
+        findings.push(
+            Finding::note("standby", "commits do not wait for a replica")
+                .means("a fail-over may lose acknowledged keys; this store does not notice it")
+                .next("use semi-synchronous replication, or a cluster, if you fail over"),
+        );
+    }
+    findings
+}
+
+fn engine(answer: &Answer) -> Result<Vec<Finding>, StoreError> {
+    let mut findings = Vec::new();
+    for row in &answer.rows {
+        let what = format!("{} is kept by {}", text(row, 0)?, text(row, 1)?);
+        findings.push(
+            Finding::unsafe_("engine", what)
+                .means("nothing in it is undone, and nothing in it survives a crash for certain")
+                .next("ALTER TABLE … ENGINE = InnoDB, after a backup"),
+        );
+    }
+    Ok(findings)
+}
+
+fn usability(settings: &Named) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if is_on(settings, "read_only") {
+        findings.push(
+            Finding::trouble("read-only", "this server is read-only: it takes no writes")
+                .means("no key can be reserved here")
+                .next("point --store at the server that takes writes, or make this one take them"),
+        );
+    }
+    if is_on(settings, "log_bin") && value(settings, "binlog_format") == "STATEMENT" {
+        findings.push(
+            Finding::trouble("binlog-format", "binlog_format = STATEMENT")
+                .means("READ COMMITTED cannot write with it, so no key can be reserved")
+                .next("set binlog_format = ROW"),
+        );
+    }
+    let packet = value(settings, "max_allowed_packet");
+    if packet.parse::<i64>().is_ok_and(|bytes| bytes < PACKET_BYTES_MIN) {
+        findings.push(
+            Finding::trouble("packet", format!("max_allowed_packet = {packet}"))
+                .means("large answers cannot be kept, and their requests fail")
+                .next("set max_allowed_packet = 16M or more"),
+        );
+    }
+    findings
+}
+
+/// A row in the table of locks is only ever seen by its own transaction, unless a handler committed it.
+fn left_locks(answer: &Answer) -> Result<Option<Finding>, StoreError> {
+    let count = answer.rows.first().map_or(Ok(0), |row| integer(row, 0))?;
+    if count == 0 {
+        return Ok(None);
+    }
+    Ok(Some(
+        Finding::trouble("ended-by-handler", format!("{count} locks of handlers were committed"))
+            .means("a handler ended its transaction itself: its rows and its outcome were not one commit")
+            .next("find the handler that commits, or makes tables; then DELETE FROM firstwrite_locks"),
+    ))
+}
+
+async fn old_transactions(
+    store: &MysqlStore,
+    open_for_max: Duration,
+) -> Result<Vec<Finding>, StoreError> {
+    let seconds = i64::try_from(open_for_max.as_secs()).unwrap_or(i64::MAX);
+    let mut flight = Flight::new();
+    flight.add(
+        "SELECT trx_mysql_thread_id, TIMESTAMPDIFF(SECOND, trx_started, NOW()) \
+         FROM information_schema.innodb_trx \
+         WHERE TIMESTAMPDIFF(SECOND, trx_started, NOW()) > ? ORDER BY trx_started LIMIT 10",
+        &[Value::Int(seconds)],
+    );
+    let answers = match store.pool().fly(DOING, &flight).await {
+        Ok(answers) => answers,
+        Err(error) if !error.is_retryable() => {
+            return Ok(vec![
+                Finding::note("hidden", "this user may not see other transactions")
+                    .means("nothing can be said about transactions that stay open")
+                    .next("GRANT PROCESS to this user, to be told"),
+            ]);
+        }
+        Err(error) => return Err(error),
+    };
+    let mut findings = Vec::new();
+    for row in &answers[0].rows {
+        let (thread, age) = (integer(row, 0)?, integer(row, 1)?);
+        let what = format!("connection {thread} has a transaction open for {age} s");
+        findings.push(
+            Finding::trouble("old-transaction", what)
+                .means("what it has locked stays locked, and replaced rows cannot be cleaned up")
+                .next(format!("find out what it does; if it is stuck, KILL {thread}")),
+        );
+    }
+    Ok(findings)
+}
+
+fn named(answer: &Answer) -> Result<Named, StoreError> {
+    answer.rows.iter().map(|row| Ok((owned_text(row, 0)?, owned_text(row, 1)?))).collect()
+}
+
+fn value<'a>(named: &'a Named, name: &str) -> &'a str {
+    named.get(name).map_or("", String::as_str)
+}
+
+fn is_on(named: &Named, name: &str) -> bool {
+    matches!(value(named, name), "ON" | "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Named {
+        let safe = [("innodb_flush_log_at_trx_commit", "1"), ("innodb_doublewrite", "ON")];
+        let pairs = safe.iter().chain(pairs);
+        pairs.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn codes(findings: &[Finding]) -> Vec<&'static str> {
+        findings.iter().map(|finding| finding.code).collect()
+    }
+
+    #[test]
+    fn what_is_not_flushed_is_unsafe() {
+        assert!(durability(&settings(&[])).is_empty());
+        for flush in ["0", "2"] {
+            let found = durability(&settings(&[("innodb_flush_log_at_trx_commit", flush)]));
+            assert_eq!(codes(&found), ["flush-at-commit"]);
+        }
+        let with_log = [("log_bin", "ON"), ("sync_binlog", "0")];
+        assert_eq!(codes(&durability(&settings(&with_log))), ["sync-binlog", "standby"]);
+        assert_eq!(
+            codes(&durability(&settings(&[("innodb_doublewrite", "OFF")]))),
+            ["doublewrite"]
+        );
+    }
+
+    #[test]
+    fn what_keeps_keys_from_being_written_is_trouble() {
+        let given = [
+            ("read_only", "ON"),
+            ("log_bin", "ON"),
+            ("binlog_format", "STATEMENT"),
+            ("max_allowed_packet", "1048576"),
+        ];
+        assert_eq!(codes(&usability(&settings(&given))), ["read-only", "binlog-format", "packet"]);
+        assert!(usability(&settings(&[("max_allowed_packet", "16777216")])).is_empty());
+    }
+}

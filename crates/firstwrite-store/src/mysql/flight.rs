@@ -1,0 +1,246 @@
+//! Several statements in one round trip, and how each of them ended.
+//!
+//! Statements go as text, joined: the server runs them in turn and stops at the first that fails. So a
+//! `COMMIT` at the end is only reached when everything before it went well, no statement has to be
+//! prepared, and nothing is asked of a pooler. Values are written as numbers or as hexadecimal digits, and
+//! nothing else: no value can end its own literal.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Row};
+
+use super::fault::Trouble;
+
+/// Statements that are sent together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flight {
+    text: String,
+    count: usize,
+    /// Which of them is `COMMIT`.
+    commit: Option<usize>,
+}
+
+/// A value in a statement.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'a> {
+    Null,
+    Int(i64),
+    Bytes(&'a [u8]),
+    Text(&'a str),
+    /// The server's time of this flight, so many milliseconds later.
+    After(Duration),
+    /// A piece of SQL of our own.
+    Sql(&'static str),
+}
+
+/// How one statement ended.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<Row>,
+    /// Rows that it wrote. One that was told what it held already does not count.
+    pub(super) affected: u64,
+}
+
+/// A flight that did not come to its end.
+#[derive(Debug)]
+pub(super) struct Crash {
+    pub(super) trouble: Trouble,
+    /// Whether nobody knows if the flight's `COMMIT` took effect.
+    pub(super) is_unknown: bool,
+}
+
+/// The server's time of a flight, in milliseconds since 1970.
+pub(super) const NOW: &str = "@firstwrite_now";
+
+/// No instant comes close to this, so that a sum with what is below it stays a number.
+const INSTANT_MAX: i64 = 100_000_000_000_000;
+
+impl Flight {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// A transaction that sees what is committed by each of its statements, and its time.
+    pub(super) fn transaction() -> Self {
+        let mut flight = Self::new();
+        flight.add("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", &[]);
+        flight.add("START TRANSACTION", &[]);
+        flight.time();
+        flight
+    }
+
+    /// Reads, at a time.
+    pub(super) fn reading() -> Self {
+        let mut flight = Self::new();
+        flight.time();
+        flight
+    }
+
+    /// Asks what time it is. Every mention of [`NOW`] from here on is that.
+    pub(super) fn time(&mut self) {
+        self.add("SET @firstwrite_now = (SELECT now FROM firstwrite_clock)", &[]);
+    }
+
+    /// Adds a statement; each `?` in it is one of `values`. Returns the place of its answer.
+    pub(super) fn add(&mut self, sql: &str, values: &[Value<'_>]) -> usize {
+        if self.count > 0 {
+            self.text.push_str(";\n");
+        }
+        self.count += 1;
+        self.write(sql, values);
+        self.count - 1
+    }
+
+    /// Goes on with the statement that was added last.
+    pub(super) fn write(&mut self, sql: &str, values: &[Value<'_>]) {
+        let mut pieces = sql.split('?');
+        self.text.push_str(pieces.next().unwrap_or_default());
+        let mut values = values.iter();
+        for piece in pieces {
+            let value = values.next().expect("a statement has as many values as places for them");
+            self.put(*value);
+            self.text.push_str(piece);
+        }
+        assert!(values.next().is_none(), "a statement has as many places as values for them");
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.commit = Some(self.add("COMMIT", &[]));
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    fn put(&mut self, value: Value<'_>) {
+        let text = &mut self.text;
+        match value {
+            Value::Null => text.push_str("NULL"),
+            Value::Int(number) => write!(text, "{number}").expect("a string takes everything"),
+            Value::Bytes(bytes) => put_hex(text, bytes),
+            Value::Text(words) => {
+                text.push_str("_utf8mb4 ");
+                put_hex(text, words.as_bytes());
+            }
+            Value::After(duration) => {
+                let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+                // The end of time stays where it is.
+                if millis > i64::MAX - INSTANT_MAX {
+                    write!(text, "{}", i64::MAX).expect("a string takes everything");
+                } else {
+                    write!(text, "{NOW} + {millis}").expect("a string takes everything");
+                }
+            }
+            Value::Sql(sql) => text.push_str(sql),
+        }
+    }
+
+    /// Sends it and waits for all answers, `limit` at most.
+    pub(super) async fn fly(&self, conn: &mut Conn, limit: Duration) -> Result<Vec<Answer>, Crash> {
+        let mut answers = Vec::with_capacity(self.count);
+        let flying = async {
+            let mut result = conn.query_iter(self.text.as_str()).await?;
+            while answers.len() < self.count {
+                let affected = result.affected_rows();
+                let rows = result.collect::<Row>().await?;
+                answers.push(Answer { rows, affected });
+            }
+            Ok(())
+        };
+        let ended = tokio::time::timeout(limit, flying).await.unwrap_or(Err(Trouble::Silence));
+        ended.map_err(|trouble: Trouble| self.crash(answers.len(), trouble)).map(|()| answers)
+    }
+
+    fn crash(&self, at: usize, trouble: Trouble) -> Crash {
+        let is_unknown = match self.commit {
+            None => false,
+            // The server stops at what fails.
+            Some(commit) if trouble.code().is_some() => at >= commit && !trouble.undoes_commit(),
+            Some(_) => true,
+        };
+        Crash { trouble, is_unknown }
+    }
+}
+
+impl Crash {
+    /// A flight that never left.
+    pub(super) fn unsent(trouble: Trouble) -> Self {
+        Self { trouble, is_unknown: false }
+    }
+
+    /// Whether the server undid the transaction because of another one, so that the same may be flown again
+    /// at once.
+    pub(super) fn may_repeat(&self) -> bool {
+        self.trouble.is_deadlock() && !self.is_unknown
+    }
+
+    /// As a caller hears it.
+    pub(super) fn error(&self, doing: &'static str) -> firstwrite_core::StoreError {
+        if self.is_unknown {
+            self.trouble.indeterminate(doing)
+        } else {
+            self.trouble.definite(doing)
+        }
+    }
+}
+
+impl From<Option<i64>> for Value<'_> {
+    fn from(number: Option<i64>) -> Self {
+        number.map_or(Self::Null, Self::Int)
+    }
+}
+
+impl<'a> From<Option<&'a str>> for Value<'a> {
+    fn from(text: Option<&'a str>) -> Self {
+        text.map_or(Self::Null, Self::Text)
+    }
+}
+
+fn put_hex(text: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    text.reserve(bytes.len() * 2 + 3);
+    text.push_str("x'");
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text.push('\'');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_value_can_end_its_own_literal() {
+        let mut flight = Flight::new();
+        let evil = "x'; DROP TABLE firstwrite_records; --";
+        flight.add("SELECT ?, ?, ?", &[Value::Text(evil), Value::Bytes(b"'"), Value::Int(-1)]);
+        assert!(!flight.text.contains("DROP"));
+        assert!(flight.text.ends_with(", x'27', -1"), "{}", flight.text);
+    }
+
+    #[test]
+    fn a_deadline_beyond_the_end_of_time_is_the_end_of_time() {
+        let mut flight = Flight::new();
+        flight.add("?, ?", &[Value::After(Duration::MAX), Value::After(Duration::from_secs(2))]);
+        assert_eq!(flight.text, format!("{}, @firstwrite_now + 2000", i64::MAX));
+    }
+
+    #[test]
+    fn what_fails_before_the_commit_was_not_committed() {
+        let mut flight = Flight::transaction();
+        flight.commit();
+        let said = |code| {
+            let (message, state) = (String::new(), String::new());
+            let error = mysql_async::ServerError { code, message, state };
+            Trouble::Said(mysql_async::Error::Server(error))
+        };
+        assert!(!flight.crash(1, said(1317)).is_unknown);
+        assert!(flight.crash(3, said(1317)).is_unknown, "interrupted in COMMIT");
+        assert!(!flight.crash(3, said(1213)).is_unknown, "a cluster refused the commit");
+        assert!(flight.crash(1, Trouble::Silence).is_unknown, "all was sent");
+    }
+}

@@ -1,0 +1,168 @@
+//! Looking: one record, pages for operators, what they add up to, lapsed leases for the sweep, audit entries,
+//! the time.
+
+use std::sync::Arc;
+
+use firstwrite_core::{
+    AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateKind, StoreError, Timestamp,
+    Usage, UsagePage, UsageSums,
+};
+
+use super::batch::{standing, time_in};
+use super::flight::{Answer, Flight, NOW, Value};
+use super::pool::Pool;
+use super::rows::{self, RESERVED, instant, integer_or_null, owned_text, record_columns};
+use super::swap::number_of;
+
+/// How many ids one page looks at. A page that finds few among many ends early and says where the next
+/// one starts.
+const LOOKED_AT_MAX: usize = 20_000;
+
+/// See [`firstwrite_core::Store::get`].
+pub(super) async fn get(pool: &Arc<Pool>, id: RecordId) -> Result<Option<Found>, StoreError> {
+    let mut flight = Flight::reading();
+    let sql = concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
+    let place = flight.add(sql, &[Value::Bytes(id.as_bytes())]);
+    standing(&pool.fly("looking a record up", &flight).await?[place])
+}
+
+/// See [`firstwrite_core::Store::now`].
+pub(super) async fn now(pool: &Arc<Pool>) -> Result<Timestamp, StoreError> {
+    let mut flight = Flight::reading();
+    let place = flight.add("SELECT @firstwrite_now", &[]);
+    time_in(&pool.fly("asking for the time", &flight).await?[place])
+}
+
+/// See [`firstwrite_core::Store::list`].
+pub(super) async fn list(pool: &Arc<Pool>, query: &Query) -> Result<Page, StoreError> {
+    let limit = query.limit.clamp(1, Query::LIMIT_MAX);
+    let after = behind(query.after);
+    let mut flight = Flight::reading();
+    let time = flight.add("SELECT @firstwrite_now", &[]);
+    // The last id that this page looks at, if there are more behind it.
+    let looked = Value::Int(sql_count(LOOKED_AT_MAX));
+    let end = flight.add(
+        "SELECT id FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT 2 OFFSET ?",
+        &[Value::Bytes(&after), Value::Int(sql_count(LOOKED_AT_MAX - 1))],
+    );
+    let place = flight.add(concat!("SELECT ", record_columns!(), " FROM "), &[]);
+    let is_short = match query.state {
+        // Open records are few and found by their state.
+        Some(state @ (StateKind::Reserved | StateKind::Uncertain)) => {
+            flight.write(
+                "firstwrite_records r WHERE r.state = ? AND r.id > ?",
+                &[Value::Int(number_of(state)), Value::Bytes(&after)],
+            );
+            false
+        }
+        Some(StateKind::Completed) | None => {
+            flight.write(
+                "(SELECT id FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT ?) i \
+                 JOIN firstwrite_records r ON r.id = i.id WHERE 1 = 1",
+                &[Value::Bytes(&after), looked],
+            );
+            if let Some(state) = query.state {
+                flight.write(" AND r.state = ?", &[Value::Int(number_of(state))]);
+            }
+            true
+        }
+    };
+    if let Some(tenant) = &query.tenant {
+        // Byte by byte: as text, a name and the same name with a space behind it are equal.
+        let tenant = Value::Bytes(tenant.as_str().as_bytes());
+        flight.write(" AND CAST(r.tenant AS BINARY) = ?", &[tenant]);
+    }
+    // One more than asked for tells whether there is a next page.
+    flight.write(" ORDER BY r.id LIMIT ?", &[Value::Int(sql_count(limit + 1))]);
+    let answers = pool.fly("listing records", &flight).await?;
+    let records = answers[place].rows.iter().map(rows::record).collect::<Result<Vec<_>, _>>()?;
+    let looked_at_end = match answers[end].rows.as_slice() {
+        [last, _behind] if is_short => Some(rows::id(last, 0)?),
+        _ => None,
+    };
+    Ok(page(records, limit, looked_at_end, time_in(&answers[time])?))
+}
+
+/// See [`firstwrite_core::Store::usage`].
+pub(super) async fn usage(
+    pool: &Arc<Pool>,
+    after: Option<RecordId>,
+    limit: usize,
+) -> Result<UsagePage, StoreError> {
+    let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
+    let mut flight = Flight::new();
+    let place = flight.add(
+        "SELECT id, tenant, outcome_bytes FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT ?",
+        &[Value::Bytes(&behind(after)), Value::Int(sql_count(limit))],
+    );
+    let answers = pool.fly("counting records", &flight).await?;
+    let mut sums = UsageSums::default();
+    for row in &answers[place].rows {
+        let id = rows::id(row, 0)?;
+        let bytes = integer_or_null(row, 2)?.unwrap_or_default();
+        let bytes = u64::try_from(bytes).unwrap_or_default();
+        match rows::tenant(row, 1) {
+            Ok(tenant) => sums.count(id, tenant, Usage::one(bytes)),
+            Err(_damaged) => sums.pass(id),
+        }
+    }
+    Ok(sums.page(limit))
+}
+
+/// See [`firstwrite_core::Store::lapsed`].
+pub(super) async fn lapsed(pool: &Arc<Pool>, limit: usize) -> Result<Vec<Found>, StoreError> {
+    let mut flight = Flight::reading();
+    let sql = concat!(
+        "SELECT ",
+        record_columns!(),
+        " FROM firstwrite_records r WHERE r.state = ? AND r.due_at <= ? ORDER BY r.due_at LIMIT ?"
+    );
+    let limit = Value::Int(sql_count(limit.min(Query::LIMIT_MAX)));
+    let place = flight.add(sql, &[Value::Int(RESERVED), Value::Sql(NOW), limit]);
+    let answers = pool.fly("looking for lapsed leases", &flight).await?;
+    answers[place].rows.iter().map(rows::found).collect()
+}
+
+/// See [`firstwrite_core::Store::audits`].
+pub(super) async fn audits(pool: &Arc<Pool>, id: RecordId) -> Result<Vec<Audited>, StoreError> {
+    let mut flight = Flight::new();
+    let place = ask_audits(&mut flight, id.as_bytes());
+    audited(&pool.fly("reading audit entries", &flight).await?[place])
+}
+
+/// Adds a look at the audit entries about what `subject` names.
+pub(super) fn ask_audits(flight: &mut Flight, subject: &[u8]) -> usize {
+    let sql = "SELECT at, actor, action, reason FROM firstwrite_audit WHERE id = ? ORDER BY entry";
+    flight.add(sql, &[Value::Bytes(subject)])
+}
+
+/// Reads them.
+pub(super) fn audited(answer: &Answer) -> Result<Vec<Audited>, StoreError> {
+    let read = |row| {
+        let (actor, action) = (owned_text(row, 1)?, owned_text(row, 2)?);
+        let entry = AuditEntry { actor, action, reason: owned_text(row, 3)? };
+        Ok(Audited { at: instant(row, 0)?, entry })
+    };
+    answer.rows.iter().map(read).collect()
+}
+
+/// Where a page starts: every id, sixteen zeros too, is above a string of no bytes.
+fn behind(after: Option<RecordId>) -> Vec<u8> {
+    after.map_or(Vec::new(), |id| id.as_bytes().to_vec())
+}
+
+fn page(
+    mut records: Vec<Record>,
+    limit: usize,
+    looked_at_end: Option<RecordId>,
+    now: Timestamp,
+) -> Page {
+    let is_full = records.len() > limit;
+    records.truncate(limit);
+    let next = if is_full { records.last().map(|record| record.id) } else { looked_at_end };
+    Page { records, next, now }
+}
+
+pub(super) fn sql_count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

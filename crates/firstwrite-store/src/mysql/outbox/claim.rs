@@ -1,0 +1,282 @@
+//! Taking due messages under a lease.
+//!
+//! Claims on one destination take turns by locking its row, so that of two messages under one ordering key
+//! never both are taken. A message that is found to wait for another is put aside, and comes back when that
+//! one has ended: a long order is not walked by every claim.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use firstwrite_core::outbox::{Answers, Claimed, Parcel, Receipt, Want};
+use firstwrite_core::{Fence, StoreError, StoreErrorKind, Timestamp};
+use mysql_async::Row;
+
+use super::super::fault::corrupt;
+use super::super::flight::{Answer, Flight, NOW, Value};
+use super::super::listing::sql_count;
+use super::super::pool::Pool;
+use super::super::rows::{
+    bytes, bytes_or_null, instant, integer, owned_text, owned_text_or_null, tenant,
+};
+use super::super::session::{Failure, Session, take};
+use super::destinations::{self, Gate};
+use super::pending::{self, NEVER_CLAIMED, Pending, Phase, pending, pending_columns};
+use crate::encoding::{Unreadable, decode_answers};
+
+const DOING: &str = "claiming messages";
+
+/// Taken for one destination in one step.
+const CLAIMED_MAX: usize = 256;
+
+/// So many rows that cannot be read, or wait for others, do not keep the ones behind them from being
+/// claimed.
+const PASSED_OVER_MAX: usize = 64;
+
+/// What a claim for one destination found.
+struct Offer<'w> {
+    want: &'w Want,
+    count_max: usize,
+    is_trial: bool,
+    due: Vec<Pending>,
+}
+
+/// See [`firstwrite_core::outbox::Outbox::claim`].
+pub(super) async fn claim(
+    pool: &Arc<Pool>,
+    wants: &[Want],
+    nonce: u64,
+) -> Result<Claimed, StoreError> {
+    // Everybody locks destinations in the same order.
+    let mut wants: Vec<&Want> = wants.iter().collect();
+    wants.sort_by(|one, other| one.destination.cmp(&other.destination));
+    take!(pool, DOING, |session| claim_once(&mut session, &wants, nonce))
+}
+
+async fn claim_once(
+    session: &mut Session,
+    wants: &[&Want],
+    nonce: u64,
+) -> Result<Claimed, Failure> {
+    let (now, answers) = session.begin(|flight| ask(flight, wants)).await?;
+    let mut claimed = Claimed { parcels: Vec::new(), now, closed: Vec::new() };
+    let mut offers = Vec::new();
+    for (want, answers) in wants.iter().zip(answers.chunks(3)) {
+        let (count_max, is_trial) = match gate(&want.destination, &answers[1], now)? {
+            Gate::Closed => {
+                claimed.closed.push(want.destination.clone());
+                continue;
+            }
+            Gate::Trial => (want.count_max.min(1), true),
+            Gate::Open => (want.count_max.min(CLAIMED_MAX), false),
+        };
+        let mut due = due(&answers[2])?;
+        // A few more than can be taken, in case some are passed over.
+        due.truncate(count_max + PASSED_OVER_MAX.min(count_max.saturating_mul(4)));
+        offers.push(Offer { want, count_max, is_trial, due });
+    }
+    let mut writing = Flight::new();
+    let contents = look_inside(session, &offers).await?;
+    for offer in offers {
+        let taken_before = claimed.parcels.len();
+        for pending in offer.due {
+            if claimed.parcels.len() - taken_before == offer.count_max {
+                break;
+            }
+            let Some(content) = contents.get(&pending.number.0) else {
+                skip(pending.number.0, corrupt("a pending message is not there"))?;
+                continue;
+            };
+            if content.is_blocked {
+                if pending.phase == Phase::Waiting {
+                    let put_aside = Pending { due_at: None, ..pending };
+                    pending::update(&mut writing, &put_aside);
+                }
+                continue;
+            }
+            let claim = (offer.want, nonce);
+            let pending = taken(pending, claim, now);
+            match parcel(&pending, content, offer.is_trial) {
+                Ok(parcel) => {
+                    pending::update(&mut writing, &pending);
+                    claimed.parcels.push(parcel);
+                }
+                Err(error) => skip(pending.number.0, error)?,
+            }
+        }
+        if offer.is_trial && claimed.parcels.len() > taken_before {
+            let until = now.plus(offer.want.lease_for);
+            destinations::put_open_until(&mut writing, &offer.want.destination, until);
+        }
+    }
+    writing.commit();
+    session.fly(&writing).await?;
+    Ok(claimed)
+}
+
+/// Three statements for each destination: its lock, how it stands, and what is due.
+fn ask(flight: &mut Flight, wants: &[&Want]) {
+    for want in wants {
+        let destination = Value::Text(&want.destination);
+        destinations::lock(flight, &want.destination);
+        flight.add(
+            "SELECT paused_at IS NOT NULL, open_until FROM firstwrite_destinations \
+             WHERE destination = ?",
+            &[destination],
+        );
+        let row_max = match want.count_max.min(CLAIMED_MAX) {
+            0 => 0,
+            count => count + PASSED_OVER_MAX,
+        };
+        let sql = concat!(
+            "SELECT ",
+            pending_columns!(),
+            " FROM firstwrite_pending p WHERE p.destination = ? AND p.due_at <= ? \
+             ORDER BY p.due_at, p.message LIMIT ? FOR UPDATE SKIP LOCKED"
+        );
+        flight.add(sql, &[destination, Value::Sql(NOW), Value::Int(sql_count(row_max))]);
+    }
+}
+
+/// Nothing may be claimed if the row cannot be read: the destination may be paused.
+fn gate(destination: &str, answer: &Answer, now: Timestamp) -> Result<Gate, Failure> {
+    let read = answer.rows.first().map(|row| destinations::gate(row, now)).transpose();
+    match read {
+        Ok(gate) => Ok(gate.unwrap_or(Gate::Open)),
+        Err(error) if error.kind() == StoreErrorKind::Corrupt => {
+            tracing::warn!(destination, %error, "a destination cannot be read");
+            Ok(Gate::Closed)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn due(answer: &Answer) -> Result<Vec<Pending>, Failure> {
+    let mut due = Vec::with_capacity(answer.rows.len());
+    for row in &answer.rows {
+        match pending(row, 0) {
+            Ok(pending) => due.push(pending),
+            Err(error) => skip(integer(row, 0).unwrap_or_default(), error)?,
+        }
+    }
+    Ok(due)
+}
+
+/// What a claim reads of a message beyond what is pending of it.
+struct Content {
+    row: Row,
+    receipt: Option<Receipt>,
+    is_blocked: bool,
+}
+
+/// Reads the messages that are due, and whether one under the same ordering key goes first: the one that is
+/// being sent, unknown or dead, or the oldest.
+async fn look_inside(
+    session: &mut Session,
+    offers: &[Offer<'_>],
+) -> Result<HashMap<i64, Content>, Failure> {
+    let mut flight = Flight::new();
+    let mut asked = Vec::new();
+    for offer in offers {
+        for pending in &offer.due {
+            let number = Value::Int(pending.number.0);
+            let message = flight.add(
+                "SELECT tenant, derived_key, content_type, payload, created_at, answers \
+                 FROM firstwrite_messages WHERE message = ?",
+                &[number],
+            );
+            let receipt = (pending.fence != NEVER_CLAIMED).then(|| {
+                flight.add(
+                    "SELECT provider_id FROM firstwrite_deliveries \
+                     WHERE message = ? AND ending = 'delivered' ORDER BY fence LIMIT 1",
+                    &[number],
+                )
+            });
+            let order = pending.ordering_key.as_ref().map(|key| {
+                let is_waiting = Value::Int((pending.phase == Phase::Waiting).into());
+                flight.add(
+                    "SELECT EXISTS (SELECT 1 FROM firstwrite_pending q WHERE q.destination = ? \
+                     AND q.ordering_key = ? AND q.message <> ? \
+                     AND (q.state <> 0 OR (? = 1 AND q.message < ?)))",
+                    &[
+                        Value::Text(&pending.destination),
+                        Value::Bytes(key.as_bytes()),
+                        number,
+                        is_waiting,
+                        number,
+                    ],
+                )
+            });
+            asked.push((pending.number.0, message, receipt, order));
+        }
+    }
+    if asked.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut answers: Vec<Answer> = session.fly(&flight).await?;
+    let mut contents = HashMap::with_capacity(asked.len());
+    for (number, message, receipt, order) in asked {
+        let Some(row) = answers[message].rows.pop() else { continue };
+        let receipt = match receipt.and_then(|place| answers[place].rows.first()) {
+            Some(row) => Some(Receipt { provider_id: owned_text_or_null(row, 0)? }),
+            None => None,
+        };
+        let is_blocked = match order.and_then(|place| answers[place].rows.first()) {
+            Some(row) => integer(row, 0)? != 0,
+            None => false,
+        };
+        contents.insert(number, Content { row, receipt, is_blocked });
+    }
+    Ok(contents)
+}
+
+/// A message as it is after the claim.
+fn taken(mut pending: Pending, (want, nonce): (&Want, u64), now: Timestamp) -> Pending {
+    let had_claim = pending.fence != NEVER_CLAIMED;
+    if pending.phase == Phase::Sending {
+        pending.doubt();
+        pending.lapse_count = pending.lapse_count.saturating_add(1);
+    }
+    pending.phase = Phase::Sending;
+    pending.fence = if had_claim { pending.fence.next(nonce) } else { Fence::first(nonce) };
+    pending.claimed_at = Some(now);
+    pending.due_at = Some(now.plus(want.lease_for));
+    pending
+}
+
+/// A message as its worker gets it.
+fn parcel(pending: &Pending, content: &Content, is_trial: bool) -> Result<Parcel, StoreError> {
+    let row = &content.row;
+    Ok(Parcel {
+        number: pending.number,
+        fence: pending.fence,
+        record: pending.id,
+        tenant: tenant(row, 0)?,
+        derived_key: owned_text(row, 1)?,
+        destination: pending.destination.clone(),
+        content_type: owned_text(row, 2)?,
+        payload: bytes(row, 3)?.to_vec().into(),
+        ordering_key: pending.ordering_key.clone(),
+        created_at: instant(row, 4)?,
+        delivery_count: pending.delivery_count,
+        lapse_count: pending.lapse_count,
+        is_trial,
+        maybe_sent_at: pending.maybe_sent_at,
+        receipt: content.receipt.clone(),
+        answers: answers(row, 5)?,
+    })
+}
+
+pub(super) fn answers(row: &Row, index: usize) -> Result<Option<Box<Answers>>, StoreError> {
+    let Some(bytes) = bytes_or_null(row, index)? else { return Ok(None) };
+    let answers = decode_answers(bytes).map_err(|Unreadable(what)| corrupt(what))?;
+    Ok(Some(Box::new(answers)))
+}
+
+/// Goes on without a message that cannot be read. Any other error ends the step.
+pub(super) fn skip(number: i64, error: StoreError) -> Result<(), Failure> {
+    if error.kind() != StoreErrorKind::Corrupt {
+        return Err(error.into());
+    }
+    tracing::warn!(message = number, %error, "a message cannot be read");
+    Ok(())
+}

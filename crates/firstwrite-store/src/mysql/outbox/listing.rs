@@ -1,0 +1,269 @@
+//! Looking at messages: pages, previews of how many there are, and the story of one.
+
+use std::sync::Arc;
+
+use firstwrite_core::StoreError;
+use firstwrite_core::outbox::{
+    Counted, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory, MessageView,
+    Receipt,
+};
+use mysql_async::Row;
+
+use super::super::batch::time_in;
+use super::super::flight::{Flight, Value};
+use super::super::listing::{ask_audits, audited, sql_count};
+use super::super::pool::Pool;
+use super::super::rows::{
+    bytes, count as small_count, fence, id, instant, integer, is_null, owned_text,
+    owned_text_or_null, tenant,
+};
+use super::claim::answers;
+use super::deliveries::{self, DELIVERED, REFUSED, past_delivery};
+use super::pending::{Phase, ordering_key, pending};
+
+/// How many messages one page looks at. A page that finds few among many ends early and says where the
+/// next one starts.
+pub(super) const LOOKED_AT_MAX: usize = 20_000;
+
+/// A message, what is pending of it, and what its history says last of it: of one that is not pending, that
+/// is how it ended. The messages are those in `s`.
+macro_rules! message_columns {
+    () => {
+        concat!(
+            "m.message, m.id, m.tenant, m.derived_key, m.destination, m.ordering_key, m.created_at, \
+             LENGTH(m.payload), m.content_type, a.fence, a.provider_id, COALESCE(l.fence, 0), \
+             (SELECT COUNT(*) FROM firstwrite_deliveries d \
+              WHERE d.message = m.message AND d.ending <> 'dropped'), l.ending, ",
+            super::pending::pending_columns!()
+        )
+    };
+}
+pub(super) use message_columns;
+
+/// Where the columns of what is pending begin.
+pub(super) const PENDING_FROM: usize = 14;
+
+macro_rules! message_joins {
+    () => {
+        " JOIN firstwrite_messages m ON m.message = s.message \
+         LEFT JOIN firstwrite_pending p ON p.message = m.message \
+         LEFT JOIN firstwrite_deliveries l ON l.message = m.message AND l.fence = \
+             (SELECT MAX(d.fence) FROM firstwrite_deliveries d WHERE d.message = m.message) \
+         LEFT JOIN firstwrite_deliveries a ON a.message = m.message AND a.fence = \
+             (SELECT MIN(d.fence) FROM firstwrite_deliveries d \
+              WHERE d.message = m.message AND d.ending = 'delivered')"
+    };
+}
+pub(super) use message_joins;
+
+/// What a query means in SQL.
+pub(super) struct Filter<'q>(pub(super) &'q MessageQuery);
+
+impl Filter<'_> {
+    /// Adds a look at the numbers of up to `limit` messages that match.
+    pub(super) fn numbers(&self, flight: &mut Flight, limit: usize) {
+        flight.add("SELECT m.message FROM (", &[]);
+        self.select(flight, usize::MAX);
+        flight.write(" ORDER BY m.message LIMIT ?", &[Value::Int(sql_count(limit))]);
+    }
+
+    /// Goes on with a statement that ends in an open bracket: which messages to look at, and which of them
+    /// are meant.
+    fn select(&self, flight: &mut Flight, looked_at_max: usize) {
+        self.source(flight);
+        flight.write(" LIMIT ?) s", &[Value::Int(sql_count(looked_at_max))]);
+        flight.write(concat!(message_joins!(), " WHERE 1 = 1"), &[]);
+        let query = self.0;
+        if let Some(destination) = &query.destination {
+            flight.write(" AND m.destination = ?", &[Value::Text(destination)]);
+        }
+        if let Some(state) = query.state {
+            flight.write(
+                " AND ? = CASE WHEN p.message IS NOT NULL THEN p.state \
+                 WHEN l.ending = 'delivered' THEN 4 WHEN l.ending = 'refused' THEN 5 ELSE 6 END",
+                &[Value::Int(state_number(state))],
+            );
+        }
+        if let Some(tenant) = &query.tenant {
+            let tenant = Value::Bytes(tenant.as_str().as_bytes());
+            flight.write(" AND CAST(m.tenant AS BINARY) = ?", &[tenant]);
+        }
+        if let Some(problem) = &query.problem {
+            let problem = Value::Text(problem);
+            flight.write(
+                " AND (INSTR(p.problem, ?) > 0 OR CAST(p.status AS CHAR) = ?)",
+                &[problem, problem],
+            );
+        }
+        if let Some(key) = &query.derived_key {
+            flight.write(" AND m.derived_key = ?", &[Value::Text(key)]);
+        }
+    }
+
+    /// Goes on with the fewest messages that hold all that match, the oldest first.
+    fn source(&self, flight: &mut Flight) {
+        let after = Value::Int(self.0.after.map_or(i64::MIN, |number| number.0));
+        // Without an index, which every message would pay for: a person asks this now and then.
+        if let Some(key) = &self.0.derived_key {
+            flight.write(
+                "SELECT message FROM firstwrite_messages WHERE derived_key = ? AND message > ? \
+                 ORDER BY message",
+                &[Value::Text(key), after],
+            );
+            return;
+        }
+        match self.0.state {
+            Some(state @ (MessageState::Unknown | MessageState::Dead)) => flight.write(
+                "SELECT message FROM firstwrite_pending WHERE state = ? AND message > ? \
+                 ORDER BY message",
+                &[Value::Int(state_number(state)), after],
+            ),
+            Some(MessageState::Waiting | MessageState::Sending) => flight.write(
+                "SELECT message FROM firstwrite_pending WHERE message > ? ORDER BY message",
+                &[after],
+            ),
+            Some(MessageState::Delivered | MessageState::Refused | MessageState::Dropped)
+            | None => flight.write(
+                "SELECT message FROM firstwrite_messages WHERE message > ? ORDER BY message",
+                &[after],
+            ),
+        }
+    }
+}
+
+/// See [`firstwrite_core::outbox::Outbox::messages`].
+pub(super) async fn messages(
+    pool: &Arc<Pool>,
+    query: &MessageQuery,
+) -> Result<MessagePage, StoreError> {
+    let limit = query.limit.clamp(1, MessageQuery::LIMIT_MAX);
+    let filter = Filter(query);
+    let mut flight = Flight::reading();
+    let time = flight.add("SELECT @firstwrite_now", &[]);
+    let place = flight.add(concat!("SELECT ", message_columns!(), " FROM ("), &[]);
+    filter.select(&mut flight, LOOKED_AT_MAX);
+    // One more than asked for tells whether there is a next page.
+    flight.write(" ORDER BY m.message LIMIT ?", &[Value::Int(sql_count(limit + 1))]);
+    // The last message that this page looks at, if there are more behind it.
+    let end = flight.add("", &[]);
+    filter.source(&mut flight);
+    flight.write(" LIMIT 2 OFFSET ?", &[Value::Int(sql_count(LOOKED_AT_MAX - 1))]);
+    let answers = pool.fly("listing messages", &flight).await?;
+    let mut messages = answers[place].rows.iter().map(view).collect::<Result<Vec<_>, _>>()?;
+    let is_full = messages.len() > limit;
+    messages.truncate(limit);
+    let next = match answers[end].rows.as_slice() {
+        _ if is_full => messages.last().map(|message| message.number),
+        // A key has few messages, and no page of them ends early.
+        [last, _behind] if query.derived_key.is_none() => Some(MessageNumber(integer(last, 0)?)),
+        _ => None,
+    };
+    Ok(MessagePage { messages, next, now: time_in(&answers[time])? })
+}
+
+/// See [`firstwrite_core::outbox::Outbox::count`].
+pub(super) async fn count(pool: &Arc<Pool>, query: &MessageQuery) -> Result<Counted, StoreError> {
+    let mut flight = Flight::new();
+    flight.add("SELECT COUNT(*) FROM (SELECT m.message FROM (", &[]);
+    Filter(query).select(&mut flight, usize::MAX);
+    flight.write(" LIMIT ?) c", &[Value::Int(sql_count(MessageQuery::COUNT_MAX + 1))]);
+    let answers = pool.fly("counting messages", &flight).await?;
+    let count = answers[0].rows.first().map_or(Ok(0), |row| integer(row, 0))?;
+    let count = usize::try_from(count).unwrap_or_default();
+    let is_more = count > MessageQuery::COUNT_MAX;
+    Ok(Counted { count: count.min(MessageQuery::COUNT_MAX), is_more })
+}
+
+/// See [`firstwrite_core::outbox::Outbox::message`].
+pub(super) async fn message(
+    pool: &Arc<Pool>,
+    number: MessageNumber,
+) -> Result<Option<MessageStory>, StoreError> {
+    const DOING: &str = "reading a message";
+    let mut flight = Flight::reading();
+    let time = flight.add("SELECT @firstwrite_now", &[]);
+    let sql = concat!(
+        "SELECT ",
+        message_columns!(),
+        ", m.payload, m.answers FROM (SELECT CAST(? AS SIGNED) AS message) s",
+        message_joins!()
+    );
+    let place = flight.add(sql, &[Value::Int(number.0)]);
+    let past = deliveries::look(&mut flight, number);
+    let answered = pool.fly(DOING, &flight).await?;
+    let Some(row) = answered[place].rows.first() else { return Ok(None) };
+    let message = view(row)?;
+    let mut past = answered[past].rows.iter().map(past_delivery).collect::<Result<Vec<_>, _>>()?;
+    past.reverse();
+    let whole = PENDING_FROM + super::pending::PENDING_COLUMNS;
+    let mut auditing = Flight::new();
+    let audits = ask_audits(&mut auditing, message.record.as_bytes());
+    let audits = audited(&pool.fly(DOING, &auditing).await?[audits])?;
+    Ok(Some(MessageStory {
+        content_type: owned_text(row, 8)?,
+        payload: bytes(row, whole)?.to_vec().into(),
+        answers: answers(row, whole + 1)?,
+        message,
+        deliveries: past,
+        audits,
+        now: time_in(&answered[time])?,
+    }))
+}
+
+/// Reads the columns of a message.
+pub(super) fn view(row: &Row) -> Result<MessageView, StoreError> {
+    let has_arrived = !is_null(row, 9);
+    let receipt = if has_arrived {
+        Some(Receipt { provider_id: owned_text_or_null(row, 10)? })
+    } else {
+        None
+    };
+    let view = MessageView {
+        number: MessageNumber(integer(row, 0)?),
+        record: id(row, 1)?,
+        tenant: tenant(row, 2)?,
+        derived_key: owned_text(row, 3)?,
+        destination: owned_text(row, 4)?,
+        ordering_key: ordering_key(row, 5)?,
+        created_at: instant(row, 6)?,
+        state: match owned_text_or_null(row, 13)?.as_deref() {
+            Some(DELIVERED) => MessageState::Delivered,
+            Some(REFUSED) => MessageState::Refused,
+            _ => MessageState::Dropped,
+        },
+        fence: fence(row, 11)?,
+        due_at: None,
+        delivery_count: small_count(row, 12)?,
+        maybe_sent_at: None,
+        status: None,
+        problem: None,
+        receipt,
+        payload_bytes: usize::try_from(integer(row, 7)?).unwrap_or_default(),
+    };
+    if is_null(row, PENDING_FROM) {
+        return Ok(view);
+    }
+    let pending = pending(row, PENDING_FROM)?;
+    Ok(MessageView {
+        state: pending.phase.state(),
+        fence: pending.fence,
+        due_at: pending.due_at.filter(|_| pending.phase == Phase::Waiting),
+        delivery_count: pending.delivery_count,
+        maybe_sent_at: pending.maybe_sent_at,
+        status: pending.status,
+        problem: pending.problem,
+        ..view
+    })
+}
+
+fn state_number(state: MessageState) -> i64 {
+    match state {
+        MessageState::Waiting => Phase::Waiting.number(),
+        MessageState::Sending => Phase::Sending.number(),
+        MessageState::Unknown => Phase::Unknown.number(),
+        MessageState::Dead => Phase::Dead.number(),
+        MessageState::Delivered => 4,
+        MessageState::Refused => 5,
+        MessageState::Dropped => 6,
+    }
+}

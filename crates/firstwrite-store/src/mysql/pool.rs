@@ -1,0 +1,172 @@
+//! The connections of a store: a bounded number, lent for one flight or for a handler's transaction.
+//!
+//! A connection comes back only from somebody who says that nothing is open in it. In every other case it
+//! is closed, and the server rolls back: nobody is ever given somebody else's transaction.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use firstwrite_core::StoreError;
+use mysql_async::prelude::Queryable;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use super::connect::{Connection, Server};
+use super::fault::{Trouble, unavailable};
+use super::flight::{Answer, Crash, Flight};
+
+/// Connections that wait to be used, and how many there may be.
+pub(super) struct Pool {
+    pub(super) server: Server,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Idle>>,
+    is_closed: AtomicBool,
+}
+
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+/// A connection in use.
+pub(super) struct Held {
+    /// There until it is settled.
+    connection: Option<Connection>,
+    pool: Arc<Pool>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The driver does not notice that a connection was closed before it is used. One that was just used is
+/// taken for alive; another is asked first.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// So often a flight is flown anew because another transaction made the server undo it.
+pub(super) const TRIES_MAX: usize = 4;
+
+impl Pool {
+    pub(super) fn new(server: Server) -> Arc<Self> {
+        let size = server.address.options.pool_size_max.max(1);
+        let permits = Arc::new(Semaphore::new(size));
+        Arc::new(Self {
+            server,
+            permits,
+            idle: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// A connection, which is alive.
+    pub(super) async fn get(self: &Arc<Self>, doing: &'static str) -> Result<Held, StoreError> {
+        let wait = self.server.address.options.pool_wait_for;
+        let permit = tokio::time::timeout(wait, Arc::clone(&self.permits).acquire_owned()).await;
+        let permit = match permit {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_closed)) => return Err(unavailable(doing, "the store is closed")),
+            Err(_elapsed) => {
+                return Err(unavailable(doing, "too busy: no connection became free in time"));
+            }
+        };
+        let connection = self.connection().await.map_err(|trouble| trouble.definite(doing))?;
+        Ok(Held { connection: Some(connection), pool: Arc::clone(self), _permit: permit })
+    }
+
+    /// Runs a flight on a connection of its own. A flight that the server undid because of another
+    /// transaction is flown again.
+    pub(super) async fn fly(
+        self: &Arc<Self>,
+        doing: &'static str,
+        flight: &Flight,
+    ) -> Result<Vec<Answer>, StoreError> {
+        let mut held = self.get(doing).await?;
+        for tried in 1.. {
+            match held.fly(flight).await {
+                Ok(answers) => {
+                    held.settle();
+                    return Ok(answers);
+                }
+                Err(crash) => {
+                    let may_repeat = crash.may_repeat() && tried < TRIES_MAX;
+                    if !may_repeat || !held.roll_back().await {
+                        held.fail(&crash).await;
+                        return Err(crash.error(doing));
+                    }
+                }
+            }
+        }
+        Err(unavailable(doing, "too many tries"))
+    }
+
+    /// Takes a connection in that was made elsewhere.
+    pub(super) fn give(&self, connection: Connection) {
+        self.idle().push(Idle { connection, since: Instant::now() });
+    }
+
+    /// Lets nobody in any more and closes what is idle.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.permits.close();
+        self.idle().clear();
+    }
+
+    async fn connection(&self) -> Result<Connection, Trouble> {
+        loop {
+            let Some(Idle { mut connection, since }) = self.idle().pop() else {
+                return self.server.connect().await;
+            };
+            if since.elapsed() < FRESH {
+                return Ok(connection);
+            }
+            let limit = self.server.address.options.connect_for;
+            if let Ok(Ok(())) = tokio::time::timeout(limit, connection.conn.ping()).await {
+                return Ok(connection);
+            }
+            // Most often all of them are gone.
+            self.idle().retain(|idle| idle.since.elapsed() < FRESH);
+        }
+    }
+
+    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a connection is there whenever somebody has it in hand.
+const HELD: &str = "a connection is there until it is settled";
+
+impl Held {
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect(HELD)
+    }
+
+    pub(super) fn shared(&self) -> &Connection {
+        self.connection.as_ref().expect(HELD)
+    }
+
+    pub(super) async fn fly(&mut self, flight: &Flight) -> Result<Vec<Answer>, Crash> {
+        self.connection().fly(flight).await
+    }
+
+    /// Undoes what is open; `false` if the connection is of no use any more.
+    pub(super) async fn roll_back(&mut self) -> bool {
+        self.connection().roll_back().await
+    }
+
+    /// Gives the connection back: nothing is open in it.
+    pub(super) fn settle(mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        if !self.pool.is_closed.load(Ordering::SeqCst) && !connection.conn.is_disconnected() {
+            self.pool.give(connection);
+        }
+    }
+
+    /// Ends after a flight that crashed: undoes what is open, if the server is still there.
+    pub(super) async fn fail(mut self, crash: &Crash) {
+        if crash.trouble.is_about_server() {
+            self.pool.idle().clear();
+        } else if self.roll_back().await {
+            self.settle();
+        }
+    }
+}

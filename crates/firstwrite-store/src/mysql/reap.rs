@@ -1,0 +1,101 @@
+//! Deleting completed records past their time, in small steps.
+//!
+//! A cursor walks the index of deadlines: records that stay because a message of theirs is still pending
+//! are looked at once in a round, not in every step. What somebody is at work with is passed over.
+
+use std::sync::Arc;
+
+use firstwrite_core::StoreError;
+use tokio::sync::Mutex;
+
+use super::flight::{Flight, NOW, Value};
+use super::listing::sql_count;
+use super::pool::{Held, Pool};
+use super::rows::{COMPLETED, bytes, integer};
+
+/// Where the next step begins.
+#[derive(Debug, Default)]
+pub(super) struct Reaping {
+    due_at: i64,
+    id: Vec<u8>,
+}
+
+/// Deleted in one step.
+const REAPED_MAX: usize = 500;
+
+/// Looked at in one step.
+const LOOKED_AT_MAX: usize = 2000;
+
+pub(super) const DOING: &str = "reaping records";
+
+/// See [`firstwrite_core::Store::reap`].
+pub(super) async fn reap(
+    pool: &Arc<Pool>,
+    reaping: &Mutex<Reaping>,
+    limit: usize,
+) -> Result<usize, StoreError> {
+    // One at a time in a process: two would wait for each other and walk the same way.
+    let mut reaping = reaping.lock().await;
+    let mut held = pool.get(DOING).await?;
+    let ended = step(&mut held, &mut reaping, limit.min(REAPED_MAX)).await;
+    match ended {
+        Ok(count) => {
+            held.settle();
+            count
+        }
+        Err(crash) => {
+            held.fail(&crash).await;
+            Err(crash.error(DOING))
+        }
+    }
+}
+
+async fn step(
+    held: &mut Held,
+    reaping: &mut Reaping,
+    limit: usize,
+) -> Result<Result<usize, StoreError>, super::flight::Crash> {
+    let mut looking = Flight::transaction();
+    let place = looking.add(
+        "SELECT r.due_at, r.id, EXISTS (SELECT 1 FROM firstwrite_pending p WHERE p.id = r.id) \
+         FROM firstwrite_records r WHERE r.state = ? AND r.due_at <= ? AND r.due_at >= ? \
+         AND (r.due_at > ? OR r.id > ?) ORDER BY r.due_at, r.id LIMIT ? FOR UPDATE SKIP LOCKED",
+        &[
+            Value::Int(COMPLETED),
+            Value::Sql(NOW),
+            Value::Int(reaping.due_at),
+            Value::Int(reaping.due_at),
+            Value::Bytes(&reaping.id),
+            Value::Int(sql_count(LOOKED_AT_MAX.min(limit.saturating_mul(4)))),
+        ],
+    );
+    let answers = held.fly(&looking).await?;
+    let rows = &answers[place].rows;
+    let mut due: Vec<Vec<u8>> = Vec::new();
+    let mut next = None;
+    for row in rows {
+        let (due_at, id, is_kept) = match (integer(row, 0), bytes(row, 1), integer(row, 2)) {
+            (Ok(due_at), Ok(id), Ok(is_kept)) => (due_at, id.to_vec(), is_kept != 0),
+            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => return Ok(Err(error)),
+        };
+        if due.len() == limit {
+            break;
+        }
+        next = Some(Reaping { due_at, id: id.clone() });
+        if !is_kept {
+            due.push(id);
+        }
+    }
+    let mut ending = Flight::new();
+    for chunk in due.chunks(100) {
+        ending.add("DELETE FROM firstwrite_records WHERE id IN (", &[]);
+        for (place, id) in chunk.iter().enumerate() {
+            ending.write(if place > 0 { ", ?" } else { "?" }, &[Value::Bytes(id)]);
+        }
+        ending.write(")", &[]);
+    }
+    ending.commit();
+    held.fly(&ending).await?;
+    *reaping = next.unwrap_or_default();
+    Ok(Ok(due.len()))
+}

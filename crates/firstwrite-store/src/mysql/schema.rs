@@ -1,0 +1,181 @@
+//! The tables, their version, and how a database comes to have them.
+//!
+//! Nothing is migrated by opening a store: that takes rights which an application should not have, and
+//! a moment that somebody chose. The server ends a transaction at every statement that makes a table, so
+//! each step is made of statements that may be run again, and its version is written last: several may
+//! migrate at once, and a run that was cut off is taken up by the next.
+
+use std::fmt::Write as _;
+
+use super::connect::{Connection, Server};
+use super::fault::{Trouble, code};
+use super::flight::{Crash, Flight};
+use super::options::{Address, MysqlOptions};
+use super::rows::integer;
+use crate::{Access, OpenError};
+
+/// The schema this build reads and writes. A migration appends to [`STEPS`]; what was released never
+/// changes.
+pub(super) const VERSION: i64 = 1;
+
+/// `STEPS[n]` leads from version n to version n + 1. Statements end with a semicolon at the end of a line.
+const STEPS: [&str; 1] = [include_str!("schema.sql")];
+
+const META: &str = "CREATE TABLE IF NOT EXISTS firstwrite_migrations (
+    version    INT    NOT NULL PRIMARY KEY,
+    applied_at BIGINT NOT NULL
+) ENGINE = InnoDB";
+
+/// What a migration found and left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MysqlMigrated {
+    /// The version that was there; 0 if there were no tables.
+    pub from: i64,
+    /// The version that is there now.
+    pub to: i64,
+}
+
+/// Brings the database that `url` names to this build's version.
+pub(super) async fn migrate(url: &str, options: MysqlOptions) -> Result<MysqlMigrated, OpenError> {
+    let server = Server::new(Address::parse(url, options)?, Access::Write)?;
+    let mut connection = server.connect().await.map_err(|trouble| server.unreachable(&trouble))?;
+    let found = version(&mut connection).await.map_err(|trouble| server.unreachable(&trouble))?;
+    let from = found.unwrap_or(0);
+    if from >= VERSION {
+        check(&server, found)?;
+        return Ok(MysqlMigrated { from, to: from });
+    }
+    let failed = |crash: Crash| {
+        OpenError::new(format!(
+            "the tables could not be made in {}; check that this user may create tables and views, \
+             or hand them to somebody who may: firstwrite migrate --dump",
+            server.address
+        ))
+        .caused_by(crash.trouble.to_string())
+    };
+    for statement in statements(from) {
+        let mut flight = Flight::new();
+        flight.add(&statement, &[]);
+        connection.fly(&flight).await.map_err(failed)?;
+    }
+    tracing::info!(server = %server.address, from, to = VERSION, "migrated");
+    Ok(MysqlMigrated { from, to: VERSION })
+}
+
+/// The SQL that makes all tables from nothing, for those who may not migrate themselves.
+pub(super) fn dump() -> String {
+    let mut sql = statements(0).join(";\n\n");
+    sql.push_str(";\n");
+    sql
+}
+
+/// The SQL that lets `user` use the tables in `database` as an application: all it needs, nothing more.
+pub(super) fn grants(database: &str, user: &str) -> String {
+    let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
+    let (database, user) = (quoted(database), format!("'{}'@'%'", user.replace(['\'', '\\'], "")));
+    let mut sql = String::new();
+    for table in [
+        "records",
+        "locks",
+        "audit",
+        "messages",
+        "pending",
+        "deliveries",
+        "destinations",
+        "tallies",
+        "inbox",
+        "findings",
+        "runs",
+    ] {
+        let rights = "SELECT, INSERT, UPDATE, DELETE";
+        writeln!(sql, "GRANT {rights} ON {database}.firstwrite_{table} TO {user};")
+            .expect("a string takes everything");
+    }
+    for table in ["clock", "migrations"] {
+        writeln!(sql, "GRANT SELECT ON {database}.firstwrite_{table} TO {user};")
+            .expect("a string takes everything");
+    }
+    sql
+}
+
+/// Says whether the tables are those this build knows.
+pub(super) fn check(server: &Server, found: Option<i64>) -> Result<(), OpenError> {
+    let address = &server.address;
+    match found {
+        Some(VERSION) => Ok(()),
+        Some(found) if found > VERSION => Err(OpenError::new(format!(
+            "{address} has schema version {found} and this build knows {VERSION}; \
+             use the newer build that migrated it"
+        ))),
+        Some(found) if found > 0 => Err(OpenError::new(format!(
+            "{address} has schema version {found} and this build needs {VERSION}; \
+             run: firstwrite migrate --store {address}"
+        ))),
+        Some(_) | None => Err(OpenError::new(format!(
+            "{address} has no firstwrite tables; run: firstwrite migrate --store {address}"
+        ))),
+    }
+}
+
+/// The version that was written down last, if any was.
+pub(super) async fn version(connection: &mut Connection) -> Result<Option<i64>, Trouble> {
+    let mut flight = Flight::new();
+    flight.add("SELECT COALESCE(MAX(version), 0) FROM firstwrite_migrations", &[]);
+    match connection.fly(&flight).await {
+        Ok(answers) => match answers[0].rows.first() {
+            Some(row) => Ok(Some(integer(row, 0)?)),
+            None => Ok(None),
+        },
+        Err(crash) if crash.trouble.code() == Some(code::NO_SUCH_TABLE) => Ok(None),
+        Err(crash) => Err(crash.trouble),
+    }
+}
+
+/// The statements from version `from` to this build's.
+fn statements(from: i64) -> Vec<String> {
+    let mut all = vec![META.to_owned()];
+    let done = usize::try_from(from).unwrap_or(0);
+    for (place, step) in STEPS.iter().enumerate().skip(done) {
+        all.extend(step.split(";\n").map(without_comments).filter(|text| !text.is_empty()));
+        all.push(format!(
+            "INSERT INTO firstwrite_migrations (version, applied_at) SELECT {}, now \
+             FROM firstwrite_clock ON DUPLICATE KEY UPDATE applied_at = applied_at",
+            place + 1
+        ));
+    }
+    all
+}
+
+fn without_comments(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("--"));
+    lines.collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_step_to_every_version() {
+        assert_eq!(i64::try_from(STEPS.len()).unwrap(), VERSION);
+    }
+
+    #[test]
+    fn every_statement_may_be_run_again_and_every_table_can_roll_back() {
+        for statement in statements(0) {
+            let may_repeat = ["IF NOT EXISTS", "OR REPLACE", "ON DUPLICATE KEY"];
+            assert!(may_repeat.iter().any(|words| statement.contains(words)), "{statement}");
+            if statement.contains("CREATE TABLE") {
+                assert!(statement.contains("ENGINE = InnoDB"), "{statement}");
+            }
+        }
+        assert_eq!(dump().matches("CREATE TABLE").count(), 12);
+    }
+
+    #[test]
+    fn a_name_cannot_end_its_quotes() {
+        let sql = grants("a`b", "o'x");
+        assert!(sql.contains("`a``b`.firstwrite_records") && sql.contains("'ox'@'%'"), "{sql}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Changing what stands, under a lock: read, compare, write, in one transaction.
+
+use std::sync::Arc;
+
+use firstwrite_core::{
+    AuditEntry, Change, Found, Guard, RecordId, StateKind, StoreError, StoreErrorKind, Swapped,
+};
+
+use super::batch::{NewRow, kept, standing};
+use super::fault::unsupported;
+use super::flight::{Crash, Flight, NOW, Value};
+use super::pool::{Held, Pool, TRIES_MAX};
+use super::rows::{COMPLETED, RESERVED, UNCERTAIN, record_columns};
+use crate::encoding::encode_outcome;
+
+pub(super) const DOING: &str = "swapping a record";
+
+/// See [`firstwrite_core::Store::swap`].
+pub(super) async fn swap(
+    pool: &Arc<Pool>,
+    id: RecordId,
+    guard: Guard,
+    change: &Change,
+    audit: Option<&AuditEntry>,
+) -> Result<Swapped, StoreError> {
+    if let Change::TakeOver(draft) = change
+        && draft.id != id
+    {
+        return Err(unsupported(DOING, "the draft is for another record"));
+    }
+    let mut held = pool.get(DOING).await?;
+    for tried in 1.. {
+        match swap_once(&mut held, id, guard, change, audit).await {
+            Ok(swapped) => {
+                held.settle();
+                return swapped;
+            }
+            Err(crash) => {
+                if !crash.may_repeat() || tried >= TRIES_MAX || !held.roll_back().await {
+                    held.fail(&crash).await;
+                    return Err(crash.error(DOING));
+                }
+            }
+        }
+    }
+    Err(StoreError::definite(StoreErrorKind::Unavailable, DOING))
+}
+
+async fn swap_once(
+    held: &mut Held,
+    id: RecordId,
+    guard: Guard,
+    change: &Change,
+    audit: Option<&AuditEntry>,
+) -> Result<Result<Swapped, StoreError>, Crash> {
+    let mut looking = Flight::transaction();
+    let sql = concat!(
+        "SELECT ",
+        record_columns!(),
+        " FROM firstwrite_records r WHERE r.id = ? FOR UPDATE"
+    );
+    let place = looking.add(sql, &[Value::Bytes(id.as_bytes())]);
+    let answers = held.fly(&looking).await?;
+    let found = match standing(&answers[place]) {
+        Ok(Some(found)) if guard.holds(&found.record, change) => found,
+        refused => {
+            let mut ending = Flight::new();
+            ending.add("ROLLBACK", &[]);
+            held.fly(&ending).await?;
+            return Ok(refused.map(|found| Swapped::Moved(found.map(Box::new))));
+        }
+    };
+    let now = found.now;
+    let mut writing = Flight::new();
+    write(&mut writing, &found, change);
+    if let Some(entry) = audit {
+        put_audit(&mut writing, id.as_bytes(), entry);
+    }
+    writing.commit();
+    held.fly(&writing).await?;
+    Ok(Ok(Swapped::Done(now)))
+}
+
+/// Adds the statement that applies `change` to what was found and is locked.
+fn write(flight: &mut Flight, found: &Found, change: &Change) {
+    let id = Value::Bytes(found.record.id.as_bytes());
+    match change {
+        Change::Renew { lease_for } => {
+            let values = [Value::Int(RESERVED), Value::After(*lease_for), id];
+            flight.add("UPDATE firstwrite_records SET state = ?, due_at = ? WHERE id = ?", &values)
+        }
+        Change::Complete { outcome, retention } => {
+            let [due_at, until, replay_for, linger_for] = kept(outcome.is_interim, *retention);
+            let outcome = encode_outcome(outcome);
+            let (state, outcome) = (Value::Int(COMPLETED), Value::Bytes(&outcome));
+            flight.add(
+                "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, \
+                 replay_for = ?, linger_for = ?, outcome = ? WHERE id = ?",
+                &[state, due_at, until, replay_for, linger_for, outcome, id],
+            )
+        }
+        Change::MarkUncertain => flight.add(
+            "UPDATE firstwrite_records SET state = ?, due_at = NULL, retained_until = NULL, \
+             replay_for = NULL, linger_for = NULL, outcome = NULL WHERE id = ?",
+            &[Value::Int(UNCERTAIN), id],
+        ),
+        Change::TakeOver(draft) => replace(flight, &NewRow::new(draft), None),
+        Change::Remove => flight.add("DELETE FROM firstwrite_records WHERE id = ?", &[id]),
+    };
+}
+
+/// Adds the statement that puts `row` in the place of what stands; where it is not locked, only if it
+/// still is as it was `seen`.
+pub(super) fn replace(
+    flight: &mut Flight,
+    row: &NewRow,
+    seen: Option<firstwrite_core::Seen>,
+) -> usize {
+    let values = row.values();
+    let at = flight.add(
+        "UPDATE firstwrite_records SET id = ?, tenant = ?, `key` = ?, operation = ?, \
+         on_lost_answer = ?, fingerprint_version = ?, fingerprint_form = ?, fingerprint = ?, \
+         fence = ?, created_at = ?, state = ?, due_at = ?, retained_until = ?, replay_for = ?, \
+         linger_for = ?, outcome = ?",
+        &values,
+    );
+    flight.write(" WHERE id = ?", &[values[0]]);
+    if let Some(seen) = seen {
+        let fence = Value::Int(seen.fence.as_u64().cast_signed());
+        flight.write(" AND fence = ? AND state = ?", &[fence, Value::Int(number_of(seen.state))]);
+        if let Some(until) = seen.lease_until {
+            flight.write(" AND due_at = ?", &[Value::Int(until.as_millis())]);
+        }
+    }
+    at
+}
+
+/// Adds an audit entry about what `subject` names.
+pub(super) fn put_audit(flight: &mut Flight, subject: &[u8], entry: &AuditEntry) {
+    flight.add(
+        "INSERT INTO firstwrite_audit (id, at, actor, action, reason) VALUES (?, ?, ?, ?, ?)",
+        &[
+            Value::Bytes(subject),
+            Value::Sql(NOW),
+            Value::Text(&entry.actor),
+            Value::Text(&entry.action),
+            Value::Text(&entry.reason),
+        ],
+    );
+}
+
+pub(super) fn number_of(state: StateKind) -> i64 {
+    match state {
+        StateKind::Reserved => RESERVED,
+        StateKind::Uncertain => UNCERTAIN,
+        StateKind::Completed => COMPLETED,
+    }
+}

@@ -1,0 +1,202 @@
+//! Redis and Valkey, one server or a cluster.
+//!
+//! Each move is one script, which compares the fence, reads the server's time and changes the record and its
+//! indexes together. Many callers share one connection to each server. There are no transactions for handlers
+//! and there is no outbox. What is acknowledged is as durable as the server's log, and a fail-over can lose it;
+//! where that can be noticed, keys that are not known are refused until an operator has looked.
+
+mod admission;
+pub(crate) mod doctor;
+mod doubt;
+mod fault;
+mod keys;
+mod link;
+mod listing;
+mod moves;
+mod options;
+mod record;
+mod scripts;
+mod ways;
+
+use std::fmt;
+use std::sync::Arc;
+
+use firstwrite_core::{
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
+    Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
+};
+
+use crate::doubt::Doubt;
+use crate::{Access, OpenError};
+use admission::Durable;
+use doubt::Memory;
+use fault::unsupported;
+use options::Address;
+pub use options::{AppendFsync, RedisOptions};
+use ways::Ways;
+
+/// A store in Redis or Valkey. Clones share it.
+#[derive(Clone)]
+pub struct RedisStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    ways: Ways,
+    memory: Memory,
+    access: Access,
+    durable: Durable,
+}
+
+impl RedisStore {
+    /// Connects to the server at `url`: `redis://USER:PASSWORD@HOST:PORT`, or `rediss://` for TLS.
+    ///
+    /// Several hosts may be named: of a cluster, any of its servers; of a server with replicas, all of them: the
+    /// first that takes writes is used, and the next when it is lost. A server that evicts keys or keeps no log is
+    /// refused, unless that is accepted.
+    pub async fn connect(url: &str) -> Result<Self, OpenError> {
+        Self::connect_with(url, RedisOptions::default()).await
+    }
+
+    /// Connects to the server at `url`, with settings. Those in the address take precedence.
+    pub async fn connect_with(url: &str, options: RedisOptions) -> Result<Self, OpenError> {
+        Self::open(url, options, Access::Write).await
+    }
+
+    /// Connects to the server at `url` to look at it. Moves that would change something answer
+    /// [`firstwrite_core::StoreErrorKind::Unsupported`].
+    pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
+        Self::open(url, RedisOptions::default(), Access::ReadOnly).await
+    }
+
+    async fn open(url: &str, options: RedisOptions, access: Access) -> Result<Self, OpenError> {
+        provide_tls();
+        let ways = Ways::new(Address::parse(url, options)?);
+        let durable = match access {
+            Access::Write => admission::admit(&ways).await?,
+            Access::ReadOnly => {
+                ways.masters().await.map_err(|trouble| {
+                    let text = format!(
+                        "cannot reach {}; check the address and that the server runs",
+                        ways.address
+                    );
+                    OpenError::new(text).caused_by(trouble.to_string())
+                })?;
+                Durable(false)
+            }
+        };
+        tracing::info!(server = %ways.address, ?access, durable = durable.0, "connected");
+        let inner = Inner { ways, memory: Memory::default(), access, durable };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Every time that acknowledged history was found to be missing, oldest first.
+    pub async fn doubts(&self) -> Result<Vec<Doubt>, StoreError> {
+        doubt::all(&self.inner.ways).await
+    }
+
+    /// Lets unknown keys be written again: somebody has looked at what was lost. Returns how many
+    /// doubts were cleared.
+    pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
+        let ways = self.writes("clearing doubts")?;
+        let cleared = doubt::clear(ways, actor, reason).await?;
+        tracing::warn!(server = %ways.address, actor, cleared, "doubts were cleared");
+        Ok(cleared)
+    }
+
+    /// Closes the connections. Clones answer [`firstwrite_core::StoreErrorKind::Unavailable`] from now on.
+    pub fn close(&self) {
+        self.inner.ways.close();
+    }
+
+    fn writes(&self, doing: &'static str) -> Result<&Ways, StoreError> {
+        match self.inner.access {
+            Access::Write => Ok(&self.inner.ways),
+            Access::ReadOnly => Err(unsupported(doing, "the store was opened read-only")),
+        }
+    }
+}
+
+impl Store for RedisStore {
+    fn capabilities(&self) -> Capabilities {
+        let durable = self.inner.durable.0;
+        Capabilities { transactions: false, outbox: false, durable, server_time: true }
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        Box::pin(async move {
+            moves::insert(self.writes(moves::INSERTING)?, &self.inner.memory, draft).await
+        })
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        Box::pin(async move {
+            let ways = self.writes(moves::SWAPPING)?;
+            moves::swap(ways, &self.inner.memory, (id, guard), &change, audit).await
+        })
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        Box::pin(moves::get(&self.inner.ways, id))
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(listing::list(&self.inner.ways, query))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        Box::pin(listing::usage(&self.inner.ways, after, limit))
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        Box::pin(async move {
+            // A sweep is as good a time as any; a mark that is not written is written by the next.
+            if self.inner.access == Access::Write
+                && let Err(trouble) = doubt::note_histories(&self.inner.ways).await
+            {
+                tracing::debug!(%trouble, "the marks of history could not be brought up to date");
+            }
+            listing::lapsed(&self.inner.ways, limit).await
+        })
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(async move { listing::reap(self.writes(listing::REAPING)?, limit).await })
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        Box::pin(listing::audits(&self.inner.ways, id))
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        Box::pin(listing::now(&self.inner.ways))
+    }
+}
+
+/// Makes sure that rustls has cryptography to use, which the client leaves to the program. Whoever has
+/// chosen is not overruled.
+fn provide_tls() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error means that somebody else chose in this very moment.
+        drop(rustls::crypto::ring::default_provider().install_default());
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("servers", &self.inner.ways.address)
+            .field("access", &self.inner.access)
+            .finish_non_exhaustive()
+    }
+}

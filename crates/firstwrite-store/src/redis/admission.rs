@@ -1,0 +1,165 @@
+//! Whether a server keeps what it acknowledges: asked before anything is written to it.
+
+use redis::Value;
+
+use super::fault::Trouble;
+use super::link::{Link, bytes};
+use super::options::{AppendFsync, Host, RedisOptions};
+use super::ways::Ways;
+use crate::OpenError;
+
+/// What a server was found to do with its memory and its log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Conduct {
+    /// `None` where the server does not say.
+    pub(super) eviction: Option<String>,
+    pub(super) has_log: Option<bool>,
+    /// `always`, `everysec` or `no`.
+    pub(super) appendfsync: Option<String>,
+}
+
+/// Whether what is acknowledged survives the end of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Durable(pub(super) bool);
+
+const NEXT: &str = "or say that keys may be lost (accept_key_loss=true in the address)";
+
+/// Refuses servers that lose what they acknowledge, unless that is accepted; says what it found.
+pub(super) async fn admit(ways: &Ways) -> Result<Durable, OpenError> {
+    let options = &ways.address.options;
+    let unreachable = |trouble: &Trouble| {
+        OpenError::new(format!(
+            "cannot reach {}; check the address and that the server runs",
+            ways.address
+        ))
+        .caused_by(trouble.to_string())
+    };
+    let mut is_durable = true;
+    for (host, link) in ways.masters().await.map_err(|trouble| unreachable(&trouble))? {
+        let conduct = Conduct::of(&link).await.map_err(|trouble| unreachable(&trouble))?;
+        match conduct.refusal(&host, options) {
+            Some(refusal) if !options.accept_key_loss => return Err(OpenError::new(refusal)),
+            Some(refusal) => {
+                tracing::warn!(server = %host, "keys may be lost, which was accepted: {refusal}");
+                is_durable = false;
+            }
+            None => is_durable &= conduct.is_durable(&host, options),
+        }
+    }
+    Ok(Durable(is_durable))
+}
+
+impl Conduct {
+    pub(super) async fn of(link: &Link) -> Result<Self, Trouble> {
+        let about = link.info().await?;
+        let fsync = match link.ask(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await {
+            Ok(Value::Array(pair)) => {
+                pair.get(1).and_then(bytes).map(String::from_utf8_lossy).map(Into::into)
+            }
+            // Managed servers do not let their settings be read.
+            Ok(_) | Err(Trouble::Said(_)) => None,
+            Err(lost) => return Err(lost),
+        };
+        Ok(Self {
+            eviction: about.get("maxmemory_policy").cloned(),
+            has_log: about.get("aof_enabled").map(|value| value == "1"),
+            appendfsync: fsync,
+        })
+    }
+
+    /// How the log is flushed: as the server says, or else as the operator vouches.
+    fn fsync(&self, options: &RedisOptions) -> Option<&str> {
+        let vouched = options.appendfsync.map(|fsync| match fsync {
+            AppendFsync::Always => "always",
+            AppendFsync::EverySecond => "everysec",
+        });
+        self.appendfsync.as_deref().or(vouched)
+    }
+
+    /// Why keys would be lost there, in one line that ends with the next step.
+    fn refusal(&self, host: &Host, options: &RedisOptions) -> Option<String> {
+        match self.eviction.as_deref() {
+            Some("noeviction") => {}
+            Some(policy) => {
+                return Some(format!(
+                    "{host} evicts keys when its memory is full (maxmemory-policy {policy}), and an evicted key \
+                     runs twice; set maxmemory-policy noeviction, {NEXT}"
+                ));
+            }
+            None => {
+                return Some(format!(
+                    "{host} does not say whether it evicts keys; let INFO be asked, {NEXT}"
+                ));
+            }
+        }
+        match self.has_log {
+            Some(true) => {}
+            Some(false) => {
+                return Some(format!(
+                    "{host} keeps nothing over a restart (appendonly no), and a forgotten key runs twice; set \
+                     appendonly yes and appendfsync always, {NEXT}"
+                ));
+            }
+            None => {
+                return Some(format!(
+                    "{host} does not say whether it keeps a log; let INFO be asked, {NEXT}"
+                ));
+            }
+        }
+        self.fsync(options).is_none().then(|| {
+            format!(
+                "{host} does not say how often its log is flushed (CONFIG GET is refused); look it up and say so \
+                 with appendfsync=always or appendfsync=everysec in the address, {NEXT}"
+            )
+        })
+    }
+
+    fn is_durable(&self, host: &Host, options: &RedisOptions) -> bool {
+        let fsync = self.fsync(options).unwrap_or("no");
+        if fsync == "always" || options.wait_aof {
+            return true;
+        }
+        tracing::warn!(
+            server = %host,
+            appendfsync = fsync,
+            "the log is not flushed before a key is acknowledged: a crash of the machine can lose the last seconds of \
+             keys, which then run twice; set appendfsync always, or wait_aof=true in the address"
+        );
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conduct(eviction: &str, has_log: bool, appendfsync: Option<&str>) -> Conduct {
+        let appendfsync = appendfsync.map(str::to_owned);
+        Conduct { eviction: Some(eviction.to_owned()), has_log: Some(has_log), appendfsync }
+    }
+
+    #[test]
+    fn what_is_not_known_must_be_vouched_for() {
+        let host = Host { name: "h".to_owned(), port: 1 };
+        let options = RedisOptions::default();
+        assert_eq!(conduct("noeviction", true, Some("always")).refusal(&host, &options), None);
+        let silent = conduct("noeviction", true, None);
+        let text = silent.refusal(&host, &options).unwrap();
+        assert!(text.contains("appendfsync=always"), "{text}");
+        let vouched = RedisOptions { appendfsync: Some(AppendFsync::Always), ..options.clone() };
+        assert_eq!(silent.refusal(&host, &vouched), None);
+        assert!(silent.is_durable(&host, &vouched));
+        let unknown = Conduct { eviction: None, has_log: Some(true), appendfsync: None };
+        assert!(unknown.refusal(&host, &vouched).unwrap().contains("evicts"));
+    }
+
+    #[test]
+    fn durable_is_what_is_flushed_before_it_is_acknowledged() {
+        let host = Host { name: "h".to_owned(), port: 1 };
+        let options = RedisOptions::default();
+        assert!(conduct("noeviction", true, Some("always")).is_durable(&host, &options));
+        assert!(!conduct("noeviction", true, Some("everysec")).is_durable(&host, &options));
+        let waits = RedisOptions { wait_aof: true, ..options };
+        assert!(conduct("noeviction", true, Some("everysec")).is_durable(&host, &waits));
+    }
+}

@@ -1,0 +1,274 @@
+//! Looking at many records, and clearing away those whose time is over.
+
+use firstwrite_core::{
+    Audited, Found, Page, Query, RecordId, StoreError, Timestamp, UsagePage, UsageSums,
+};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use redis::{Cmd, Value};
+
+use super::doubt::{AT_ONCE, each};
+use super::fault::{Trouble, corrupt};
+use super::keys::Shard;
+use super::link::bytes;
+use super::moves::get;
+use super::record::{self, COUNTED_BYTES};
+use super::scripts::{Call, Script};
+use super::ways::Ways;
+
+const LISTING: &str = "listing records";
+pub(super) const REAPING: &str = "reaping records";
+
+/// Records that one page looks at; one that finds fewer of those it was asked for says where to go on.
+const LOOKED_AT_MAX: usize = 20_000;
+/// Ids that are fetched at a time.
+const IDS_MAX: usize = 500;
+
+/// A walk over all ids in their order.
+struct Walk<'a> {
+    ways: &'a Ways,
+    shard: Option<Shard>,
+    after: Option<RecordId>,
+}
+
+/// See [`firstwrite_core::Store::list`].
+pub(super) async fn list(ways: &Ways, query: &Query) -> Result<Page, StoreError> {
+    let limit = query.limit.clamp(1, Query::LIMIT_MAX);
+    let now = now(ways).await?;
+    let mut walk = Walk::new(ways, query.after);
+    let (mut records, mut looked_at, mut last) = (Vec::new(), 0, None);
+    while let Some(ids) = walk.next(IDS_MAX.min(limit + 1)).await? {
+        looked_at += ids.len();
+        for found in get_all(ways, ids.clone()).await? {
+            let record = found.record;
+            let is_asked_for = query.tenant.as_ref().is_none_or(|tenant| *tenant == record.tenant)
+                && query.state.is_none_or(|state| state == record.state.kind());
+            if !is_asked_for {
+                continue;
+            }
+            if records.len() == limit {
+                let next = records.last().map(|record: &firstwrite_core::Record| record.id);
+                return Ok(Page { records, next, now });
+            }
+            records.push(record);
+        }
+        last = ids.last().copied().or(last);
+        if looked_at >= LOOKED_AT_MAX {
+            return Ok(Page { records, next: last, now });
+        }
+    }
+    Ok(Page { records, next: None, now })
+}
+
+/// See [`firstwrite_core::Store::usage`].
+pub(super) async fn usage(
+    ways: &Ways,
+    after: Option<RecordId>,
+    limit: usize,
+) -> Result<UsagePage, StoreError> {
+    let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
+    let mut walk = Walk::new(ways, after);
+    let (mut sums, mut left) = (UsageSums::default(), limit);
+    while left > 0
+        && let Some(ids) = walk.next(IDS_MAX.min(left)).await?
+    {
+        left -= ids.len();
+        let counted = stream::iter(ids.into_iter().map(|id| count(ways, id))).buffered(AT_ONCE);
+        let counted: Vec<(RecordId, Option<Counted>)> = counted.try_collect().await?;
+        for (id, counted) in counted {
+            match counted {
+                Some(Ok((tenant, usage))) => sums.count(id, tenant, usage),
+                // Damage to one must not hide the others; and what has gone meanwhile is passed too.
+                Some(Err(_)) | None => sums.pass(id),
+            }
+        }
+    }
+    Ok(sums.page(limit))
+}
+
+/// See [`firstwrite_core::Store::lapsed`].
+pub(super) async fn lapsed(ways: &Ways, limit: usize) -> Result<Vec<Found>, StoreError> {
+    let ids = due(ways, limit, |shard| ways.keys.leases(shard)).await?;
+    let mut found = get_all(ways, ids).await?;
+    let is_lapsed =
+        |found: &Found| found.record.state.lease_until().is_some_and(|until| until <= found.now);
+    found.retain(is_lapsed);
+    Ok(found)
+}
+
+/// See [`firstwrite_core::Store::reap`].
+pub(super) async fn reap(ways: &Ways, limit: usize) -> Result<usize, StoreError> {
+    let ids = due(ways, limit, |shard| ways.keys.kept(shard)).await?;
+    let reaped = stream::iter(ids.into_iter().map(|id| reap_one(ways, id))).buffered(AT_ONCE);
+    let reaped: Vec<usize> = reaped.try_collect().await?;
+    Ok(reaped.into_iter().sum())
+}
+
+/// See [`firstwrite_core::Store::audits`].
+pub(super) async fn audits(ways: &Ways, id: RecordId) -> Result<Vec<Audited>, StoreError> {
+    let mut command = redis::cmd("LRANGE");
+    command.arg(ways.keys.audits(id)).arg(0).arg(-1);
+    let Value::Array(entries) = ask(ways, Shard::of(id), &command).await? else {
+        return Err(corrupt("audit entries are no list"));
+    };
+    entries.iter().filter_map(bytes).map(record::decode_audit).collect()
+}
+
+/// See [`firstwrite_core::Store::now`].
+pub(super) async fn now(ways: &Ways) -> Result<Timestamp, StoreError> {
+    if let Some(clock) = &ways.address.options.clock {
+        // A store that cannot be reached has no time to tell.
+        ask(ways, Shard(0), &redis::cmd("PING")).await?;
+        return Ok(clock());
+    }
+    let value = ask(ways, Shard(0), &redis::cmd("TIME")).await?;
+    let wrong = || corrupt("the server does not tell the time");
+    let Value::Array(parts) = value else { return Err(wrong()) };
+    let number = |value: &Value| str::from_utf8(bytes(value)?).ok()?.parse::<i64>().ok();
+    match parts.iter().map(number).collect::<Option<Vec<_>>>().as_deref() {
+        Some([seconds, micros]) => Ok(Timestamp::from_millis(seconds * 1000 + micros / 1000)),
+        _ => Err(wrong()),
+    }
+}
+
+type Counted = Result<(firstwrite_core::Tenant, firstwrite_core::Usage), StoreError>;
+
+/// Whose a record is and how much it counts, without reading its body.
+async fn count(ways: &Ways, id: RecordId) -> Result<(RecordId, Option<Counted>), StoreError> {
+    let (shard, key) = (Shard::of(id), ways.keys.record(id));
+    let mut start = redis::cmd("GETRANGE");
+    start.arg(&key).arg(0).arg(COUNTED_BYTES - 1);
+    let mut length = redis::cmd("STRLEN");
+    length.arg(&key);
+    let (start, length) = match tokio::join!(ways.ask(shard, &start), ways.ask(shard, &length)) {
+        (Ok(start), Ok(length)) => (start, length),
+        (Err(trouble), _) | (_, Err(trouble)) if trouble.code() == Some("WRONGTYPE") => {
+            return Ok((id, Some(Err(corrupt("a record is no string")))));
+        }
+        (Err(trouble), _) | (_, Err(trouble)) => return Err(trouble.read_error(LISTING)),
+    };
+    let (Some(start), Value::Int(length)) = (bytes(&start), length) else {
+        return Err(corrupt("a record is no string"));
+    };
+    if length == 0 {
+        return Ok((id, None));
+    }
+    Ok((id, Some(record::count(start, u64::try_from(length).unwrap_or_default()))))
+}
+
+async fn reap_one(ways: &Ways, id: RecordId) -> Result<usize, StoreError> {
+    let (shard, keys) = (Shard::of(id), &ways.keys);
+    let keys = vec![keys.record(id), keys.ids(shard), keys.kept(shard), keys.mark(shard)];
+    let call = Call { script: Script::Reap, keys, args: vec![id.as_bytes().to_vec()] };
+    let answer =
+        ways.run(shard, |_link| call.clone()).await.map_err(|trouble| trouble.error(REAPING))?;
+    Ok(usize::from(answer == Value::Int(1)))
+}
+
+/// Ids whose time has come, of every shard as many as its share and then of each as many as it has, until there
+/// are `limit`.
+async fn due(
+    ways: &Ways,
+    limit: usize,
+    index: impl Fn(Shard) -> Vec<u8>,
+) -> Result<Vec<RecordId>, StoreError> {
+    let limit = limit.clamp(1, Query::LIMIT_MAX);
+    let answers: Vec<Vec<RecordId>> = each(Shard::all(), |shard| {
+        let call = Call {
+            script: Script::Due,
+            keys: vec![index(shard)],
+            args: vec![limit.to_string().into()],
+        };
+        async move {
+            let answer = ways.run(shard, |_link| call.clone()).await;
+            let answer = answer.map_err(|trouble| trouble.read_error(LISTING))?;
+            let Value::Array(parts) = answer else {
+                return Err(corrupt("a script answers what it cannot"));
+            };
+            parts.get(1).map_or_else(|| Ok(Vec::new()), read_ids)
+        }
+    })
+    .await?;
+    // One of each shard in turn, so that none waits for another to be empty.
+    let deepest = answers.iter().map(Vec::len).max().unwrap_or_default();
+    let in_turn = (0..deepest)
+        .flat_map(|place| answers.iter().filter_map(move |ids| ids.get(place).copied()));
+    Ok(in_turn.take(limit).collect())
+}
+
+async fn get_all(ways: &Ways, ids: Vec<RecordId>) -> Result<Vec<Found>, StoreError> {
+    let found = stream::iter(ids.into_iter().map(|id| get(ways, id))).buffered(AT_ONCE);
+    let found: Vec<Option<Found>> = found.try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+impl<'a> Walk<'a> {
+    fn new(ways: &'a Ways, after: Option<RecordId>) -> Self {
+        let shard = after.map_or(Shard(0), Shard::of);
+        Self { ways, shard: Some(shard), after }
+    }
+
+    /// The next ids, at most `limit`; `None` at the end. Empty shards are passed many at a time.
+    async fn next(&mut self, limit: usize) -> Result<Option<Vec<RecordId>>, StoreError> {
+        while let Some(first) = self.shard {
+            // A store with few records has few in every shard.
+            let shards = (first.0..=u8::MAX).take(AT_ONCE).map(Shard);
+            let limit_each = limit.div_ceil(2).max(8);
+            let after = self.after;
+            let ways = self.ways;
+            let batches: Vec<Vec<RecordId>> = each(shards, |shard| {
+                let after = after.filter(|after| Shard::of(*after) == shard);
+                ids_of(ways, shard, after, limit_each)
+            })
+            .await?;
+            let mut ids: Vec<RecordId> = Vec::new();
+            for (place, batch) in (first.0..=u8::MAX).zip(batches) {
+                let is_full = batch.len() >= limit_each;
+                ids.extend(batch);
+                if ids.len() >= limit {
+                    ids.truncate(limit);
+                    self.after = ids.last().copied();
+                    self.shard = self.after.map(Shard::of);
+                    return Ok(Some(ids));
+                }
+                if is_full {
+                    self.after = ids.last().copied();
+                    self.shard = Some(Shard(place));
+                    return Ok(Some(ids));
+                }
+                self.shard = place.checked_add(1).map(Shard);
+            }
+            if !ids.is_empty() {
+                self.after = None;
+                return Ok(Some(ids));
+            }
+        }
+        Ok(None)
+    }
+}
+
+async fn ids_of(
+    ways: &Ways,
+    shard: Shard,
+    after: Option<RecordId>,
+    limit: usize,
+) -> Result<Vec<RecordId>, StoreError> {
+    let from = match after {
+        Some(id) => [&b"("[..], id.as_bytes()].concat(),
+        None => b"-".to_vec(),
+    };
+    let mut command = redis::cmd("ZRANGEBYLEX");
+    command.arg(ways.keys.ids(shard)).arg(from).arg("+").arg("LIMIT").arg(0).arg(limit);
+    read_ids(&ask(ways, shard, &command).await?)
+}
+
+fn read_ids(value: &Value) -> Result<Vec<RecordId>, StoreError> {
+    let wrong = || corrupt("an index holds what is no id");
+    let Value::Array(members) = value else { return Err(wrong()) };
+    let id =
+        |member| bytes(member).and_then(|bytes| bytes.try_into().ok()).map(RecordId::from_bytes);
+    members.iter().map(|member| id(member).ok_or_else(wrong)).collect()
+}
+
+async fn ask(ways: &Ways, shard: Shard, command: &Cmd) -> Result<Value, StoreError> {
+    ways.ask(shard, command).await.map_err(|trouble: Trouble| trouble.read_error(LISTING))
+}

@@ -1,0 +1,3 @@
+-- The server's own time, in milliseconds. Begins every script.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,0 +1,3 @@
+-- What stands, and the time.
+-- KEYS: record
+return {now, redis.call('GET', KEYS[1])}

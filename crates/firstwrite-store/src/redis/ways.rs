@@ -1,0 +1,367 @@
+//! Which server to ask: the one of several that takes writes, or in a cluster the one that has the shard.
+//!
+//! Nothing here is tried again that may have been done: a redirection says that it was not.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+use super::fault::{Said, Trouble};
+use super::keys::{Keys, Shard};
+use super::link::{Link, Server, bytes};
+use super::options::{Address, Host};
+use super::scripts::Call;
+
+pub(super) struct Ways {
+    pub(super) address: Address,
+    pub(super) keys: Keys,
+    /// What writes are followed by, on the same connection.
+    waits: Vec<Cmd>,
+    servers: Mutex<HashMap<Host, Arc<Server>>>,
+    routes: Mutex<Routes>,
+    /// Held by the one who looks for the servers.
+    looking: tokio::sync::Mutex<()>,
+    looks: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+#[derive(Clone, Debug)]
+enum Routes {
+    Unknown,
+    /// One server has everything.
+    One(Host),
+    /// A cluster: the server of each shard.
+    Shards(Arc<[Host]>),
+}
+
+/// How often a step is sent elsewhere.
+const REDIRECTIONS_MAX: usize = 8;
+/// While a slot is on its way from one server to another.
+const MOVING_PAUSE: Duration = Duration::from_millis(20);
+/// Part of the time for an answer that is left to the way back.
+const WAIT_SHARE: u32 = 2;
+
+impl Ways {
+    pub(super) fn new(address: Address) -> Self {
+        let keys = Keys::new(&address.options.prefix);
+        let waits = waits(&address);
+        Self {
+            address,
+            keys,
+            waits,
+            servers: Mutex::default(),
+            routes: Mutex::new(Routes::Unknown),
+            looking: tokio::sync::Mutex::default(),
+            looks: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Has the server of `shard` do one step, which may depend on which server that is.
+    pub(super) async fn run(
+        &self,
+        shard: Shard,
+        call: impl Fn(&Link) -> Call,
+    ) -> Result<Value, Trouble> {
+        let until = Instant::now() + self.address.options.answer_for;
+        let mut elsewhere: Option<Host> = None;
+        let mut redirections = 0;
+        loop {
+            let (server, is_asking) = match elsewhere.take() {
+                Some(host) => (self.server(&host)?, true),
+                None => (self.route(shard).await?, false),
+            };
+            let link = match server.link().await {
+                Ok(link) => link,
+                Err(trouble) => {
+                    self.forget_routes();
+                    return Err(trouble);
+                }
+            };
+            let said = match self.send(&link, call(&link), is_asking).await {
+                Ok(value) => return Ok(value),
+                Err(Trouble::Said(said)) => said,
+                Err(trouble) => {
+                    if trouble.is_about_server() {
+                        self.leave(&server, &link);
+                    }
+                    return Err(trouble);
+                }
+            };
+            redirections += 1;
+            let may_go_on = redirections < REDIRECTIONS_MAX
+                || (said.code == "TRYAGAIN" && Instant::now() < until);
+            match (&*said.code, &said.elsewhere) {
+                _ if !may_go_on => return Err(Trouble::Said(said)),
+                ("NOSCRIPT", _) => drop(link.load(self.has_own_clock()).await?),
+                ("TRYAGAIN", _) => tokio::time::sleep(MOVING_PAUSE).await,
+                ("MOVED", Some(place)) => self.moved(shard, place, &server.host, &said)?,
+                ("ASK", Some(place)) => elsewhere = Some(named(place, &server.host, &said)?),
+                _ => {
+                    let trouble = Trouble::Said(said);
+                    if trouble.is_about_server() {
+                        self.leave(&server, &link);
+                    }
+                    return Err(trouble);
+                }
+            }
+        }
+    }
+
+    /// Asks the server of `shard` something that is no script and changes nothing.
+    pub(super) async fn ask(&self, shard: Shard, command: &Cmd) -> Result<Value, Trouble> {
+        for _ in 0..REDIRECTIONS_MAX {
+            let server = self.route(shard).await?;
+            let link = server.link().await.inspect_err(|_trouble| self.forget_routes())?;
+            match link.ask(command).await {
+                Ok(value) => return Ok(value),
+                Err(Trouble::Said(said)) if said.code == "MOVED" || said.code == "ASK" => {
+                    let place = said.elsewhere.clone().unwrap_or_default();
+                    self.moved(shard, &place, &server.host, &said)?;
+                }
+                Err(trouble) => {
+                    if trouble.is_about_server() {
+                        self.leave(&server, &link);
+                    }
+                    return Err(trouble);
+                }
+            }
+        }
+        Err(Trouble::NotSent("the cluster sends us round in circles".to_owned()))
+    }
+
+    /// A connection to every server that has records.
+    pub(super) async fn masters(&self) -> Result<Vec<(Host, Arc<Link>)>, Trouble> {
+        self.look().await?;
+        let hosts: BTreeSet<Host> = match &*self.routes() {
+            Routes::Unknown => BTreeSet::new(),
+            Routes::One(host) => BTreeSet::from([host.clone()]),
+            Routes::Shards(hosts) => hosts.iter().cloned().collect(),
+        };
+        let mut links = Vec::new();
+        for host in hosts {
+            let link = self.server(&host)?.link().await?;
+            links.push((host, link));
+        }
+        Ok(links)
+    }
+
+    pub(super) fn has_own_clock(&self) -> bool {
+        self.address.options.clock.is_some()
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.forget_routes();
+        for server in self.servers().values() {
+            server.close();
+        }
+    }
+
+    async fn send(&self, link: &Link, mut call: Call, is_asking: bool) -> Result<Value, Trouble> {
+        if let Some(clock) = &self.address.options.clock {
+            call.args.push(clock().as_millis().to_string().into_bytes());
+        }
+        let waits = if call.script.is_read() { &[][..] } else { &self.waits[..] };
+        let mut values = link.run_script(&call, waits, is_asking).await?.into_iter();
+        let answer = match values.next() {
+            Some(Value::ServerError(error)) => return Err(Trouble::said(&error)),
+            Some(answer) => answer,
+            None => return Err(Trouble::Lost("an answer is missing".to_owned())),
+        };
+        for waited in values {
+            self.check_waited(&waited)?;
+        }
+        Ok(answer)
+    }
+
+    /// Whether as many have the write as were asked for. If not, it is there all the same.
+    fn check_waited(&self, waited: &Value) -> Result<(), Trouble> {
+        let options = &self.address.options;
+        if let Value::ServerError(error) = waited {
+            return Err(Trouble::Lost(format!(
+                "the server does not wait: it says {}",
+                error.code()
+            )));
+        }
+        let is_enough = if let Value::Array(counts) = waited {
+            // The server's own disk, and those of replicas.
+            matches!(counts[..], [Value::Int(1..), Value::Int(_)])
+        } else {
+            matches!(waited, Value::Int(replicas) if *replicas >= i64::from(options.wait_replicas))
+        };
+        if is_enough {
+            return Ok(());
+        }
+        Err(Trouble::Unconfirmed("too few replicas or disks have the write".to_owned()))
+    }
+
+    async fn route(&self, shard: Shard) -> Result<Arc<Server>, Trouble> {
+        self.look().await?;
+        let host = match &*self.routes() {
+            Routes::One(host) => host.clone(),
+            Routes::Shards(hosts) => hosts[shard.place()].clone(),
+            // Somebody has lost it again in this very moment.
+            Routes::Unknown => return Err(Trouble::NotSent("the server was lost".to_owned())),
+        };
+        self.server(&host)
+    }
+
+    /// Finds out where the servers are, if that is not known.
+    async fn look(&self) -> Result<(), Trouble> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Trouble::NotSent("the store is closed".to_owned()));
+        }
+        let is_known = || !matches!(&*self.routes(), Routes::Unknown);
+        let looks = self.looks.load(Ordering::Acquire);
+        if is_known() {
+            return Ok(());
+        }
+        let _turn = self.looking.lock().await;
+        if is_known() {
+            return Ok(());
+        }
+        if self.looks.load(Ordering::Acquire) != looks {
+            return Err(Trouble::NotSent("no server can be reached".to_owned()));
+        }
+        let found = self.find().await;
+        self.looks.fetch_add(1, Ordering::AcqRel);
+        let found = found?;
+        // Servers come and go; those that have no part in it any more are forgotten.
+        if let Routes::Shards(hosts) = &found {
+            let named = &self.address.hosts;
+            self.servers().retain(|host, _| named.contains(host) || hosts.contains(host));
+        }
+        *self.routes() = found;
+        Ok(())
+    }
+
+    async fn find(&self) -> Result<Routes, Trouble> {
+        let named = &self.address.hosts;
+        let mut hosts = named.clone();
+        let known: HashMap<Host, Arc<Server>> = self.servers().clone();
+        hosts.extend(known.keys().filter(|host| !named.contains(host)).cloned());
+        // Whoever is connected answers at once; one that is lost may keep us waiting.
+        hosts.sort_by_key(|host| !known.get(host).is_some_and(|server| server.is_connected()));
+        let mut last = Trouble::NotSent("no server takes writes".to_owned());
+        for host in hosts {
+            let server = self.server(&host)?;
+            let link = match server.link().await {
+                Ok(link) => link,
+                Err(trouble) => {
+                    last = trouble;
+                    continue;
+                }
+            };
+            let found = if link.is_cluster() {
+                self.shards(&link, &host).await
+            } else if link.is_master() {
+                Ok(Routes::One(host.clone()))
+            } else {
+                Err(Trouble::NotSent(format!("{host} is a replica")))
+            };
+            match found {
+                Ok(routes) => return Ok(routes),
+                Err(trouble) => {
+                    // What it is may change; a new connection asks anew.
+                    server.let_go(&link);
+                    last = trouble;
+                }
+            }
+        }
+        Err(Trouble::NotSent(last.to_string()))
+    }
+
+    async fn shards(&self, link: &Link, asked: &Host) -> Result<Routes, Trouble> {
+        let value = link.ask(redis::cmd("CLUSTER").arg("SLOTS")).await?;
+        let Value::Array(ranges) = value else {
+            return Err(Trouble::NotSent("the cluster does not tell its slots".to_owned()));
+        };
+        let ranges: Vec<(i64, i64, Host)> =
+            ranges.iter().filter_map(|range| read_range(range, asked)).collect();
+        let host_of = |shard: Shard| {
+            let slot = i64::from(self.keys.slot(shard));
+            let range = ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
+            range.map(|(_, _, host)| host.clone())
+        };
+        let hosts: Option<Vec<Host>> = Shard::all().map(host_of).collect();
+        let hosts = hosts
+            .ok_or_else(|| Trouble::NotSent("the cluster does not serve all slots".to_owned()))?;
+        Ok(Routes::Shards(hosts.into()))
+    }
+
+    /// A shard is elsewhere; the others are looked for when they are asked.
+    fn moved(&self, shard: Shard, place: &str, asked: &Host, said: &Said) -> Result<(), Trouble> {
+        let host = named(place, asked, said)?;
+        let mut routes = self.routes();
+        if let Routes::Shards(hosts) = &mut *routes {
+            let mut now: Vec<Host> = hosts.to_vec();
+            now[shard.place()] = host;
+            *hosts = now.into();
+        } else {
+            *routes = Routes::Unknown;
+        }
+        Ok(())
+    }
+
+    /// Goes on without a server that is no longer the one to ask.
+    fn leave(&self, server: &Server, link: &Arc<Link>) {
+        server.let_go(link);
+        self.forget_routes();
+    }
+
+    fn forget_routes(&self) {
+        *self.routes() = Routes::Unknown;
+    }
+
+    fn server(&self, host: &Host) -> Result<Arc<Server>, Trouble> {
+        if let Some(server) = self.servers().get(host) {
+            return Ok(Arc::clone(server));
+        }
+        let made = Server::new(&self.address, host)
+            .map_err(|error| Trouble::NotSent(error.to_string()))?;
+        Ok(Arc::clone(self.servers().entry(host.clone()).or_insert_with(|| Arc::new(made))))
+    }
+
+    /// Nothing here panics while it holds a lock, so a poisoned one is still whole.
+    fn routes(&self) -> MutexGuard<'_, Routes> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn servers(&self) -> MutexGuard<'_, HashMap<Host, Arc<Server>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn waits(address: &Address) -> Vec<Cmd> {
+    let options = &address.options;
+    let millis = u64::try_from((options.answer_for / WAIT_SHARE).as_millis()).unwrap_or(u64::MAX);
+    let mut waits = Vec::new();
+    if options.wait_aof {
+        waits.push(redis::cmd("WAITAOF").arg(1).arg(0).arg(millis).clone());
+    }
+    if options.wait_replicas > 0 {
+        waits.push(redis::cmd("WAIT").arg(options.wait_replicas).arg(millis).clone());
+    }
+    waits
+}
+
+fn named(place: &str, asked: &Host, said: &Said) -> Result<Host, Trouble> {
+    Host::of_node(place, asked).ok_or_else(|| Trouble::Said(said.clone()))
+}
+
+/// First slot, last slot, and the server that takes writes for them.
+fn read_range(value: &Value, asked: &Host) -> Option<(i64, i64, Host)> {
+    let Value::Array(parts) = value else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
+        return None;
+    };
+    let [name, Value::Int(port), ..] = &master[..] else { return None };
+    let name = bytes(name).and_then(|name| str::from_utf8(name).ok()).unwrap_or_default();
+    let host = Host::of_node(&format!("{name}:{port}"), asked)?;
+    Some((*first, *last, host))
+}

@@ -1,0 +1,58 @@
+//! The suite that defines a store, and recorded histories, on every kind of server.
+
+use std::sync::Arc;
+
+use firstwrite_store::MysqlOptions;
+use firstwrite_testkit::history::{HistoryOptions, HistoryReport, check_store};
+use firstwrite_testkit::{Subject, conformance};
+
+use crate::server::{Database, Which, on_database};
+use crate::subject::{MysqlSubject, Tables};
+
+pub(crate) async fn conforms(database: Database) {
+    let tables = Tables::new(&database).await;
+    let report = conformance::assert_conforms(|| {
+        let tables = tables.clone();
+        Box::pin(async move {
+            Arc::new(tables.subject(MysqlOptions::default()).await) as Arc<dyn Subject>
+        })
+    })
+    .await;
+    println!("{report}");
+    assert!(report.passed.len() > 150 && report.skipped.is_empty(), "{report}");
+}
+
+pub(crate) async fn histories_are_explained(database: Database) {
+    let fresh = fastrand::u64(..);
+    println!("fresh seed {fresh}");
+    let mut sum = HistoryReport::default();
+    let subject = MysqlSubject::new(&database, MysqlOptions::default()).await;
+    for seed in (0..60).chain([fresh]) {
+        let report = check_store(subject.store(), seed, HistoryOptions::default()).await;
+        let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+        sum.operations += report.operations;
+        sum.written += report.written;
+    }
+    println!("{sum:?}");
+    assert!(sum.operations > 3_000 && sum.written > 900, "{sum:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_conforms() {
+    on_database(Which::MariaDb, conforms).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_histories_on_mariadb_are_explained() {
+    on_database(Which::MariaDb, histories_are_explained).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql_conforms() {
+    on_database(Which::MySql, conforms).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_histories_on_mysql_are_explained() {
+    on_database(Which::MySql, histories_are_explained).await;
+}

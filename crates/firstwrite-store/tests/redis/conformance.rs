@@ -1,0 +1,67 @@
+//! The suite that defines a store, and recorded histories, on every kind of server.
+
+use std::sync::Arc;
+
+use firstwrite_testkit::history::{HistoryOptions, HistoryReport, check_store};
+use firstwrite_testkit::{Subject, conformance};
+
+use crate::server::{Which, address, new_prefix};
+use crate::subject::RedisSubject;
+
+/// What there is no claim to: transactions, and what is written in them.
+const NOT_CLAIMED: [&str; 5] =
+    ["transaction/", "outbox", "findings/", "inbox", "durable/a_committed_transaction_survives"];
+
+/// `server` names no prefix yet: each case gets its own.
+pub(crate) async fn conforms(server: &str) {
+    let report = conformance::assert_conforms(|| {
+        let url = format!("{server}?prefix={}", new_prefix());
+        Box::pin(async move { Arc::new(RedisSubject::new(&url).await) as Arc<dyn Subject> })
+    })
+    .await;
+    println!("{report}");
+    for case in &report.skipped {
+        assert!(
+            NOT_CLAIMED.iter().any(|not| case.starts_with(not)),
+            "{case} was skipped\n{report}"
+        );
+    }
+    assert!(report.passed.len() > 80, "{report}");
+}
+
+pub(crate) async fn histories_are_explained(server: &str) {
+    let fresh = fastrand::u64(..);
+    println!("fresh seed {fresh}");
+    let mut sum = HistoryReport::default();
+    let subject = RedisSubject::new(&format!("{server}?prefix={}", new_prefix())).await;
+    for seed in (0..60).chain([fresh]) {
+        let report = check_store(subject.store(), seed, HistoryOptions::default()).await;
+        let report = report.unwrap_or_else(|violation| panic!("{violation}"));
+        sum.operations += report.operations;
+        sum.written += report.written;
+    }
+    println!("{sum:?}");
+    assert!(sum.operations > 3_000 && sum.written > 900, "{sum:?}");
+}
+
+async fn on(which: Which) {
+    let Some(url) = address(which) else { return };
+    let server = url.split('?').next().unwrap();
+    conforms(server).await;
+    histories_are_explained(server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_conforms_and_its_histories_are_explained() {
+    on(Which::Redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_newest_redis_conforms_and_its_histories_are_explained() {
+    on(Which::Newest).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn valkey_conforms_and_its_histories_are_explained() {
+    on(Which::Valkey).await;
+}
