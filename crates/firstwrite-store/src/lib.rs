@@ -16,8 +16,12 @@ mod breaker;
 #[cfg(feature = "redis-cache")]
 mod cached;
 mod circuit;
+#[cfg(any(feature = "dynamodb", feature = "sqlite"))]
+mod clock;
 mod delegate;
 pub mod doctor;
+#[cfg(feature = "dynamodb")]
+mod dynamo;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod encoding;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
@@ -36,11 +40,17 @@ mod server_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "dynamodb")]
+pub use aws_sdk_dynamodb;
 pub use breaker::{BreakerOptions, BreakerStore};
 #[cfg(feature = "redis-cache")]
 pub use cached::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
+#[cfg(any(feature = "dynamodb", feature = "sqlite"))]
+pub use clock::Clock;
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
+#[cfg(feature = "dynamodb")]
+pub use dynamo::{DynamoMigrated, DynamoOptions, DynamoStore, DynamoTx};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use inbox::{Consumed, Inbox, InboxError};
 #[cfg(feature = "mysql")]
@@ -60,7 +70,7 @@ pub use rusqlite;
 #[cfg(feature = "sealed")]
 pub use sealed::{KeyRing, KeyRingError, SealedStore, SealingKey};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{Clock, ForeignFile, SqliteOptions, SqliteStore, SqliteTx};
+pub use sqlite::{ForeignFile, SqliteOptions, SqliteStore, SqliteTx};
 #[cfg(feature = "sqlx")]
 pub use sqlx;
 #[cfg(feature = "postgres")]
