@@ -4,6 +4,7 @@
 //! watched and stopped is the same for all and lives in `server.rs`.
 
 mod debian_root;
+mod dynamodb;
 mod mariadb;
 mod mysql;
 mod nats;
@@ -38,6 +39,8 @@ pub(crate) const HELP: &str = "\
   rabbitmq        starts epmd too, the name server of Erlang
   mysql           MySQL proper, from a private root of Debian's newest packages: costly (a minute,
                   330 MB, root), so only when named
+  dynamodb        the emulator ministack, installed from the Python index (15 s, 90 MB)
+  dynamodb-moto   the emulator moto, a second opinion: costly (two minutes, 320 MB), so only when named
   mariadb, redis
 
 A server that stands in front of another is stopped with it.
@@ -51,6 +54,8 @@ const RECIPES: &[&Recipe] = &[
     &pgbouncer::NEW,
     &mariadb::RECIPE,
     &mysql::RECIPE,
+    &dynamodb::RECIPE,
+    &dynamodb::MOTO_RECIPE,
     &redis::RECIPE,
     &nats::RECIPE,
     &rabbitmq::EPMD,
@@ -65,6 +70,7 @@ pub(crate) const SUITES: &[&Recipe] = &[
     &postgres::RECIPE,
     &pgbouncer::RECIPE,
     &mariadb::RECIPE,
+    &dynamodb::RECIPE,
     &redis::RECIPE,
     &nats::RECIPE,
     &rabbitmq::RECIPE,
@@ -76,6 +82,8 @@ pub(crate) const SUITES_FULL: &[&Recipe] = &[
     &pgbouncer::NEW,
     &mariadb::RECIPE,
     &mysql::RECIPE,
+    &dynamodb::RECIPE,
+    &dynamodb::MOTO_RECIPE,
     &redis::RECIPE,
     &nats::RECIPE,
     &rabbitmq::RECIPE,

@@ -11,6 +11,8 @@ use firstwrite_store::tokio_postgres::{Client, NoTls};
 /// Name the servers, as `postgres://USER@HOST:PORT/DATABASE` and `mysql://…`.
 pub(crate) const POSTGRES: &str = "FIRSTWRITE_TEST_POSTGRES";
 pub(crate) const MARIADB: &str = "FIRSTWRITE_TEST_MARIADB";
+/// Names an emulator of DynamoDB, as `http://HOST:PORT`.
+const DYNAMODB: &str = "FIRSTWRITE_TEST_DYNAMODB";
 
 /// A database; dropped with this.
 pub(crate) struct Database {
@@ -62,18 +64,26 @@ macro_rules! on_postgres {
     };
 }
 
-pub(crate) use {on_every_store, on_postgres};
+/// Runs each of these as a test on an emulator of DynamoDB.
+macro_rules! on_dynamodb {
+    ($($name:ident,)*) => {
+        mod dynamodb {
+            $(#[test] fn $name() {
+                if let Some(folder) = crate::process::Folder::on_dynamodb() {
+                    super::$name(&folder);
+                }
+            })*
+        }
+    };
+}
+
+pub(crate) use {on_dynamodb, on_every_store, on_postgres};
 
 impl Database {
     /// A new, empty one; `None`, and a line that says so, if there is no server to have it on.
     pub(crate) fn create(variable: &str) -> Option<Self> {
-        let Ok(server) = env::var(variable) else {
-            let required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
-            assert!(!required, "a server is required, and {variable} is not set");
-            say_skipped(variable);
-            return None;
-        };
-        let name = format!("firstwrite_server_{:016x}", RandomState::new().hash_one(0));
+        let server = named(variable)?;
+        let name = new_name();
         run(&server, &[&format!("CREATE DATABASE {name}")]);
         let (place, query) = server.split_once('?').unwrap_or((&server, ""));
         let (place, _) = place.rsplit_once('/').expect("the address names a database");
@@ -171,6 +181,28 @@ fn run(url: &str, statements: &[&str]) {
         drop(client);
         connection.await.unwrap().unwrap();
     });
+}
+
+fn new_name() -> String {
+    format!("firstwrite_server_{:016x}", RandomState::new().hash_one(0))
+}
+
+/// The server that the environment names; `None`, and a line that says so, if it does not.
+fn named(variable: &str) -> Option<String> {
+    let server = env::var(variable).ok();
+    if server.is_none() {
+        let required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
+        assert!(!required, "a server is required, and {variable} is not set");
+        say_skipped(variable);
+    }
+    server
+}
+
+/// The address of a table that is not there yet, on the emulator that the environment names. Nobody deletes
+/// it: it is gone with the emulator.
+pub(crate) fn table() -> Option<String> {
+    let endpoint = named(DYNAMODB)?;
+    Some(format!("dynamodb:{}?endpoint={endpoint}&shards=2", new_name()))
 }
 
 fn is_postgres(url: &str) -> bool {

@@ -8,7 +8,7 @@
 mod points;
 mod random;
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::http::{Request, post};
 use crate::process::Folder;
 use crate::scene::{PROBE, SHORT_LEASE, Scene, pay, said};
@@ -24,6 +24,11 @@ on_every_store! {
     // An answer that large does not fit into a packet of MariaDB's default settings.
     ; sqlite, postgres:
     in_the_middle_of_the_reply_the_answer_stands,
+}
+
+on_dynamodb! {
+    when_it_was_done_nobody_knows,
+    what_nobody_knows_is_settled_by_asking,
 }
 
 /// Starts a gateway where one was killed, and sends the same request until nobody holds the key any more.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::gateway_telemetry::{Api, gateway};
 use crate::http::{Request, Response, get, post};
 use crate::process::{Demo, Folder, stderr};
@@ -11,6 +11,10 @@ on_every_store! {
     a_tenant_at_its_cap_gets_no_new_key_and_all_its_answers,
     what_stands_is_counted_by_whoever_starts_next,
     bytes_are_a_limit_too,
+}
+
+on_dynamodb! {
+    what_stands_is_counted_by_whoever_starts_next,
 }
 
 fn pay(who: &str, key: &str) -> Request {

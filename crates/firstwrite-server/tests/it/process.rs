@@ -9,13 +9,15 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
-use crate::database::{Database, MARIADB, POSTGRES};
+use crate::database::{self, Database, MARIADB, POSTGRES};
 use crate::http::{Request, Response, get};
 
 /// A folder of its own for each test, and a store: a file in it, or a database.
 pub(crate) struct Folder {
     folder: TempDir,
     database: Option<Database>,
+    /// The address of a table in DynamoDB.
+    table: Option<String>,
 }
 
 /// A running demo; killed when dropped.
@@ -42,7 +44,7 @@ pub(crate) fn firstwrite(folder: &Folder) -> Command {
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Self { folder: TempDir::new().unwrap(), database: None }
+        Self { folder: TempDir::new().unwrap(), database: None, table: None }
     }
 
     /// With a database of its own on the PostgreSQL server that the environment names, if it does.
@@ -53,6 +55,11 @@ impl Folder {
     /// With a database of its own on the MariaDB server that the environment names, if it does.
     pub(crate) fn on_mariadb() -> Option<Self> {
         Self::on(MARIADB)
+    }
+
+    /// With a table of its own on the emulator of DynamoDB that the environment names, if it does.
+    pub(crate) fn on_dynamodb() -> Option<Self> {
+        Some(Self { table: Some(database::table()?), ..Self::new() })
     }
 
     fn on(variable: &str) -> Option<Self> {
@@ -66,7 +73,8 @@ impl Folder {
 
     /// The address of the store, as `--store` takes it in this folder.
     pub(crate) fn store(&self) -> &str {
-        self.database.as_ref().map_or("sqlite:demo.db", |database| &database.url)
+        let in_database = || self.database.as_ref().map(|database| database.url.as_str());
+        self.table.as_deref().or_else(in_database).unwrap_or("sqlite:demo.db")
     }
 
     /// The database, on a server.

@@ -120,7 +120,9 @@ async fn send(
     }
     let mut all = vec![record.in_transaction()];
     all.extend(steps);
-    match write::transact(link, &all, &token(draft.id, draft.fence), CONCLUDING).await? {
+    match write::transact(link, &all, &token(link.table(), draft.id, draft.fence), CONCLUDING)
+        .await?
+    {
         Transaction::Done => Ok(None),
         Transaction::Refused(0, item) => Ok(Some(item)),
         Transaction::Refused(place, _) => {
@@ -130,12 +132,14 @@ async fn send(
     }
 }
 
-/// What makes a repetition of the same commit known to the service: each attempt has a fence of its own.
-fn token(id: RecordId, fence: Fence) -> String {
+/// What makes a repetition of the same commit known to the service: each attempt has a fence of its own. Tokens
+/// are an account's, not a table's.
+fn token(table: &str, id: RecordId, fence: Fence) -> String {
     let digest = Sha256::new()
         .chain_update(b"firstwrite commit")
         .chain_update(id.as_bytes())
         .chain_update(fence.as_u64().to_be_bytes())
+        .chain_update(table)
         .finalize();
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -216,9 +220,11 @@ mod tests {
     fn every_attempt_has_a_token_of_its_own_that_the_service_takes() {
         let (id, other) = (RecordId::from_bytes([1; 16]), RecordId::from_bytes([2; 16]));
         let fence = Fence::first(1);
-        assert_eq!(token(id, fence), token(id, fence));
-        assert_ne!(token(id, fence), token(id, Fence::first(2)));
-        assert_ne!(token(id, fence), token(other, fence));
-        assert!((1..=36).contains(&token(id, fence).len()));
+        let first = token("keys", id, fence);
+        assert_eq!(first, token("keys", id, fence));
+        assert_ne!(first, token("keys", id, Fence::first(2)));
+        assert_ne!(first, token("keys", other, fence));
+        assert_ne!(first, token("other", id, fence));
+        assert!((1..=36).contains(&first.len()));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Which {
 /// Tables that one test has to itself: all whose names begin alike.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
-    endpoint: String,
+    pub(crate) endpoint: String,
     prefix: String,
     pub(crate) admin: Client,
 }

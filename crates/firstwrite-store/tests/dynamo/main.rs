@@ -3,6 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "what prepares a test may fail it")]
 #![expect(clippy::print_stdout, reason = "seeds, reports and what was skipped")]
 
+mod answers;
 mod conformance;
 mod emulator;
+mod expiry;
+mod faults;
+mod handlers;
+mod large;
+mod setup;
 mod subject;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::process::{Folder, stdout};
 use crate::scene::{SHORT_LEASE, Scene, pay, pay_at, said};
 use crate::upstream::Moment;
@@ -11,6 +11,12 @@ on_every_store! {
     promise_6_a_crash_blocks_a_key_no_longer_than_its_lease,
     promise_7_who_slept_through_its_lease_still_tells_what_happened,
     ; postgres:
+    promise_7_a_late_answer_does_not_overwrite_what_stands_since,
+}
+
+on_dynamodb! {
+    promise_6_a_crash_blocks_a_key_no_longer_than_its_lease,
+    promise_7_who_slept_through_its_lease_still_tells_what_happened,
     promise_7_a_late_answer_does_not_overwrite_what_stands_since,
 }
 
