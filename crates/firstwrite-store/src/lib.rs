@@ -2,7 +2,7 @@
 //!
 //! [`open`] gives a store by its address; [`SqliteStore`] is the embedded one, whose transactions a
 //! handler can join; `PostgresStore` (feature `postgres`) is the reference; `MysqlStore` (feature `mysql`) is
-//! for MySQL and MariaDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
+//! for MySQL and MariaDB; `DynamoStore` (feature `dynamodb`) is for DynamoDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
 //! conformance suite in `firstwrite-testkit` says what every store must do.
 //!
 //! Three stores wrap another: `SealedStore` (feature `sealed`) encrypts outcomes, `CachedStore` (feature

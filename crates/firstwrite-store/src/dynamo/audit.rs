@@ -25,8 +25,8 @@ pub(super) async fn send(
     step: Step,
     entry: &AuditEntry,
     now: Timestamp,
-    doing: &'static str,
 ) -> Result<Sent, StoreError> {
+    let doing = super::swap::SWAPPING;
     let step = step.in_transaction();
     for _ in 0..TRIES_MAX {
         let last = query(link, id, None, true, doing).await?.into_iter().next();

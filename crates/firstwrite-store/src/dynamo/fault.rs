@@ -29,31 +29,27 @@ impl Trouble {
         E: ProvideErrorMetadata + Error + 'static,
         R: fmt::Debug + 'static,
     {
-        match error {
-            SdkError::ServiceError(said) => {
-                let (code, message) = (said.err().code(), said.err().message());
-                let (kind, certainty) = meaning(code.unwrap_or_default());
-                let text = match (code, message) {
-                    (Some(code), Some(message)) => format!("{message} ({code})"),
-                    (Some(code), None) => code.to_owned(),
-                    (None, _) => "the service answered with an error that has no name".to_owned(),
-                };
-                Self { kind, certainty, code: code.map(str::to_owned), text }
-            }
-            SdkError::ConstructionFailure(_) => {
-                let text = format!("it could not be sent: {}", DisplayErrorContext(error));
-                Self::silent(Certainty::Definite, text)
-            }
-            SdkError::DispatchFailure(failed) if failed.is_user() || is_before_sending(error) => {
-                let text = format!("no connection: {}", DisplayErrorContext(error));
-                Self::silent(Certainty::Definite, text)
-            }
-            // Sent, or nobody knows whether; and whatever the SDK may say in future.
-            _ => {
-                let text = format!("no answer: {}", DisplayErrorContext(error));
-                Self::silent(Certainty::Indeterminate, text)
-            }
+        if let SdkError::ServiceError(said) = error {
+            let (code, message) = (said.err().code(), said.err().message());
+            let (kind, certainty) = meaning(code.unwrap_or_default());
+            let text = match (code, message) {
+                (Some(code), Some(message)) => format!("{message} ({code})"),
+                (Some(code), None) => code.to_owned(),
+                (None, _) => "the service answered with an error that has no name".to_owned(),
+            };
+            return Self { kind, certainty, code: code.map(str::to_owned), text };
         }
+        let is_unsent = match error {
+            SdkError::ConstructionFailure(_) => true,
+            SdkError::DispatchFailure(failed) => failed.is_user() || is_before_sending(error),
+            // Sent, or nobody knows whether; and whatever the SDK may say in future.
+            SdkError::TimeoutError(_) | SdkError::ResponseError(_) | _ => false,
+        };
+        if is_unsent {
+            let text = format!("it was not sent: {}", DisplayErrorContext(error));
+            return Self::silent(Certainty::Definite, text);
+        }
+        Self::silent(Certainty::Indeterminate, format!("no answer: {}", DisplayErrorContext(error)))
     }
 
     fn silent(certainty: Certainty, text: String) -> Self {

@@ -62,6 +62,17 @@ impl Shards {
         (u16::from(id.as_bytes()[0]) * self.0) >> 8
     }
 
+    /// The last id that can be in a shard.
+    pub(super) fn end(self, place: u16) -> RecordId {
+        let last = |first: u8| {
+            let mut id = [u8::MAX; 16];
+            id[0] = first;
+            RecordId::from_bytes(id)
+        };
+        let is_before = |id: &RecordId| self.place(*id) <= place;
+        (0..=u8::MAX).rev().map(last).find(is_before).unwrap_or_else(|| last(0))
+    }
+
     pub(super) fn name(place: u16) -> String {
         format!("r#{place:02x}")
     }
@@ -280,6 +291,13 @@ mod tests {
             let places: Vec<u16> =
                 (0..=255).map(|first| shards.place(RecordId::from_bytes([first; 16]))).collect();
             assert!(places.is_sorted() && places[0] == 0 && places[255] == count - 1, "{count}");
+            for place in 0..count {
+                let end = shards.end(place);
+                assert_eq!(shards.place(end), place);
+                let next = end.as_bytes()[0].checked_add(1);
+                let next = next.map(|first| shards.place(RecordId::from_bytes([first; 16])));
+                assert!(next.is_none_or(|next| next == place + 1), "{place} of {count}");
+            }
         }
     }
 

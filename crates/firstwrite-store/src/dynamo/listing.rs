@@ -50,6 +50,16 @@ pub(super) struct Walk {
     after: Option<RecordId>,
 }
 
+/// What a walk is asked for next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask<'a> {
+    /// How many records are looked at.
+    pub(super) limit: usize,
+    /// Which attributes come back; all of them if none is named.
+    pub(super) shown: &'a [&'a str],
+    pub(super) doing: &'static str,
+}
+
 impl Walk {
     pub(super) fn new(link: &Link, path: Path, after: Option<RecordId>) -> Self {
         Self { path, shard: after.map_or(0, |id| link.shards.place(id)), after }
@@ -60,16 +70,14 @@ impl Walk {
         self.shard >= link.shards.0
     }
 
-    /// The next answer: up to `limit` records looked at, of which those come back that `filter` lets through.
-    /// The second is the last id that was looked at in a shard that has more.
+    /// The next answer: of the records looked at, those that `filter` lets through.
     pub(super) async fn step(
         &mut self,
         link: &Link,
-        limit: usize,
+        ask: Ask<'_>,
         filter: impl FnOnce(&mut Terms) -> Option<String>,
-        shown: &[&str],
-        doing: &'static str,
     ) -> Result<Vec<Item>, StoreError> {
+        let Ask { limit, shown, doing } = ask;
         let mut terms = Terms::default();
         let hash = if self.path == Path::Open { OPEN } else { SHARD };
         let mut which = terms.is(hash, "=", text(Shards::name(self.shard)));
@@ -92,19 +100,13 @@ impl Walk {
             .consistent_read(self.path == Path::Records)
             .limit(i32::try_from(limit.max(1)).unwrap_or(i32::MAX));
         let answer = asked.send().await.map_err(|error| link.trouble(&error).of_read(doing))?;
-        match &answer.last_evaluated_key {
-            Some(key) => self.after = Some(id_of(key)?),
-            None => {
-                self.shard += 1;
-                self.after = None;
-            }
+        if let Some(key) = &answer.last_evaluated_key {
+            self.after = Some(id_of(key)?);
+        } else {
+            self.shard += 1;
+            self.after = None;
         }
         Ok(answer.items.unwrap_or_default())
-    }
-
-    /// Where another walk goes on from here, if it is in the middle of a shard.
-    pub(super) fn after(&self) -> Option<RecordId> {
-        self.after
     }
 }
 
@@ -160,7 +162,8 @@ pub(super) async fn list(link: &Link, query: &Query) -> Result<Page, StoreError>
         let looked_at = if is_whole { missing } else { Query::LIMIT_MAX };
         let shown: &[&str] = if path == Path::Open { &[ID] } else { &[] };
         let filter = |terms: &mut Terms| filter(terms, path, query);
-        let answer = walk.step(link, looked_at, filter, shown, DOING).await?;
+        let ask = Ask { limit: looked_at, shown, doing: DOING };
+        let answer = walk.step(link, ask, filter).await?;
         let answer = match path {
             Path::Open => read_again(link, &answer, DOING).await?,
             Path::Records | Path::RecordsLately => answer,
@@ -175,7 +178,7 @@ pub(super) async fn list(link: &Link, query: &Query) -> Result<Page, StoreError>
                 records.push(record);
             }
         }
-        last_looked_at = walk.after().or(last_looked_at);
+        last_looked_at = walk.after.or(last_looked_at);
     }
     let is_full = records.len() > limit;
     records.truncate(limit);
@@ -190,15 +193,7 @@ pub(super) async fn list(link: &Link, query: &Query) -> Result<Page, StoreError>
 
 /// An id behind which everything is that a walk has not looked at.
 fn between(link: &Link, walk: &Walk, last: Option<RecordId>) -> RecordId {
-    let end = walk.after().unwrap_or_else(|| {
-        // The last id that can be in the shard before.
-        let in_shard = |first: &u8| u32::from(*first) * u32::from(link.shards.0) >> 8;
-        let before = u32::from(walk.shard).saturating_sub(1);
-        let first = (0..=u8::MAX).rfind(|first| in_shard(first) <= before).unwrap_or_default();
-        let mut id = [u8::MAX; 16];
-        id[0] = first;
-        RecordId::from_bytes(id)
-    });
+    let end = walk.after.unwrap_or_else(|| link.shards.end(walk.shard.saturating_sub(1)));
     last.map_or(end, |last| last.max(end))
 }
 
@@ -229,7 +224,8 @@ pub(super) async fn usage(
             break;
         }
         let shown = [ID, items::TENANT, OUTCOME_BYTES];
-        let answer = walk.step(link, limit - count, |_| None, &shown, "counting records").await?;
+        let ask = Ask { limit: limit - count, shown: &shown, doing: "counting records" };
+        let answer = walk.step(link, ask, |_| None).await?;
         count += answer.len();
         for item in &answer {
             let bytes = integer(item, OUTCOME_BYTES).ok().and_then(|bytes| bytes.try_into().ok());
@@ -262,7 +258,8 @@ pub(super) async fn lapsed(link: &Link, limit: usize) -> Result<Vec<Found>, Stor
             Some(format!("{is_reserved} AND {is_due}"))
         };
         // The index is narrow: a megabyte of it is thousands of records.
-        let answer = walk.step(link, 10_000, filter, &[ID], DOING).await?;
+        let ask = Ask { limit: 10_000, shown: &[ID], doing: DOING };
+        let answer = walk.step(link, ask, filter).await?;
         let missing = limit - lapsed.len();
         let named = &answer[..answer.len().min(missing)];
         for item in read_again(link, named, DOING).await? {

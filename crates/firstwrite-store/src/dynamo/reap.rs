@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 
 use super::items::{self, DUE_AT, FENCE, ID, Item, PARTS, STATE, fence_of, id_of, number};
 use super::link::Link;
-use super::listing::{Path, Walk};
+use super::listing::{Ask, Path, Walk};
 use super::parts::{self, Parts};
 use super::write::{self, Sent, Step, Terms};
 
@@ -57,7 +57,8 @@ pub(super) async fn reap(
             Some(format!("{is_completed} AND {}", terms.is(DUE_AT, "<=", number(now.as_millis()))))
         };
         let shown = [ID, FENCE, PARTS];
-        let due = walk.step(link, LOOKED_AT_MAX, filter, &shown, DOING).await?;
+        let ask = Ask { limit: LOOKED_AT_MAX, shown: &shown, doing: DOING };
+        let due = walk.step(link, ask, filter).await?;
         let room = limit - count;
         let is_more = due.len() > room;
         let deleting =

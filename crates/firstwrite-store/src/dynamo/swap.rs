@@ -83,7 +83,7 @@ pub(super) async fn swap(
     let step = step(link, id, guard, change, now).await?;
     let sent = match audit {
         None => write::send(link, step, SWAPPING).await?,
-        Some(entry) => audit::send(link, id, step, entry, now, SWAPPING).await?,
+        Some(entry) => audit::send(link, id, step, entry, now).await?,
     };
     match sent {
         Sent::Done => Ok(Swapped::Done(now)),

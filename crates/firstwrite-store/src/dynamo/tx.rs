@@ -135,13 +135,15 @@ async fn send(
 /// What makes a repetition of the same commit known to the service: each attempt has a fence of its own. Tokens
 /// are an account's, not a table's.
 fn token(table: &str, id: RecordId, fence: Fence) -> String {
-    let digest = Sha256::new()
+    let digest: [u8; 32] = Sha256::new()
         .chain_update(b"firstwrite commit")
         .chain_update(id.as_bytes())
         .chain_update(fence.as_u64().to_be_bytes())
         .chain_update(table)
-        .finalize();
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+        .finalize()
+        .into();
+    let (half, _) = digest.split_first_chunk().expect("16 of 32 bytes");
+    format!("{:032x}", u128::from_be_bytes(*half))
 }
 
 /// Whether no attempt can run on what was found.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::error::{ProvideErrorMetadata as _, SdkError};
+use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
@@ -158,87 +158,72 @@ pub(super) async fn send(link: &Link, step: Step, doing: &'static str) -> Result
 
 async fn send_once(link: &Link, step: Step) -> Result<Sent, Trouble> {
     match step {
-        Step::Put(put) => {
-            let call = link
-                .client
-                .put_item()
-                .table_name(put.table_name)
-                .set_item(Some(put.item))
-                .set_condition_expression(put.condition_expression)
-                .set_expression_attribute_names(put.expression_attribute_names)
-                .set_expression_attribute_values(put.expression_attribute_values)
-                .set_return_values_on_condition_check_failure(
-                    put.return_values_on_condition_check_failure,
-                );
-            match call.send().await {
-                Ok(_) => Ok(Sent::Done),
-                Err(SdkError::ServiceError(said)) if is_refusal(said.err().code()) => {
-                    match said.into_err() {
-                        PutItemError::ConditionalCheckFailedException(refused) => {
-                            Ok(Sent::Refused(refused.item))
-                        }
-                        _ => Ok(Sent::Refused(None)),
-                    }
-                }
-                Err(error) => Err(link.trouble(&error)),
-            }
-        }
-        Step::Update(update) => {
-            let call = link
-                .client
-                .update_item()
-                .table_name(update.table_name)
-                .set_key(Some(update.key))
-                .update_expression(update.update_expression)
-                .set_condition_expression(update.condition_expression)
-                .set_expression_attribute_names(update.expression_attribute_names)
-                .set_expression_attribute_values(update.expression_attribute_values)
-                .set_return_values_on_condition_check_failure(
-                    update.return_values_on_condition_check_failure,
-                );
-            match call.send().await {
-                Ok(_) => Ok(Sent::Done),
-                Err(SdkError::ServiceError(said)) if is_refusal(said.err().code()) => {
-                    match said.into_err() {
-                        UpdateItemError::ConditionalCheckFailedException(refused) => {
-                            Ok(Sent::Refused(refused.item))
-                        }
-                        _ => Ok(Sent::Refused(None)),
-                    }
-                }
-                Err(error) => Err(link.trouble(&error)),
-            }
-        }
-        Step::Delete(delete) => {
-            let call = link
-                .client
-                .delete_item()
-                .table_name(delete.table_name)
-                .set_key(Some(delete.key))
-                .set_condition_expression(delete.condition_expression)
-                .set_expression_attribute_names(delete.expression_attribute_names)
-                .set_expression_attribute_values(delete.expression_attribute_values)
-                .set_return_values_on_condition_check_failure(
-                    delete.return_values_on_condition_check_failure,
-                );
-            match call.send().await {
-                Ok(_) => Ok(Sent::Done),
-                Err(SdkError::ServiceError(said)) if is_refusal(said.err().code()) => {
-                    match said.into_err() {
-                        DeleteItemError::ConditionalCheckFailedException(refused) => {
-                            Ok(Sent::Refused(refused.item))
-                        }
-                        _ => Ok(Sent::Refused(None)),
-                    }
-                }
-                Err(error) => Err(link.trouble(&error)),
-            }
-        }
+        Step::Put(step) => put(link, step).await,
+        Step::Update(step) => update(link, step).await,
+        Step::Delete(step) => delete(link, step).await,
     }
 }
 
-fn is_refusal(code: Option<&str>) -> bool {
-    code == Some("ConditionalCheckFailedException")
+async fn put(link: &Link, step: Put) -> Result<Sent, Trouble> {
+    let call = link
+        .client
+        .put_item()
+        .table_name(step.table_name)
+        .set_item(Some(step.item))
+        .set_condition_expression(step.condition_expression)
+        .set_expression_attribute_names(step.expression_attribute_names)
+        .set_expression_attribute_values(step.expression_attribute_values)
+        .set_return_values_on_condition_check_failure(
+            step.return_values_on_condition_check_failure,
+        );
+    let Err(error) = call.send().await else { return Ok(Sent::Done) };
+    if let Some(PutItemError::ConditionalCheckFailedException(refused)) = error.as_service_error() {
+        return Ok(Sent::Refused(refused.item.clone()));
+    }
+    Err(link.trouble(&error))
+}
+
+async fn update(link: &Link, step: Update) -> Result<Sent, Trouble> {
+    let call = link
+        .client
+        .update_item()
+        .table_name(step.table_name)
+        .set_key(Some(step.key))
+        .update_expression(step.update_expression)
+        .set_condition_expression(step.condition_expression)
+        .set_expression_attribute_names(step.expression_attribute_names)
+        .set_expression_attribute_values(step.expression_attribute_values)
+        .set_return_values_on_condition_check_failure(
+            step.return_values_on_condition_check_failure,
+        );
+    let Err(error) = call.send().await else { return Ok(Sent::Done) };
+    if let Some(UpdateItemError::ConditionalCheckFailedException(refused)) =
+        error.as_service_error()
+    {
+        return Ok(Sent::Refused(refused.item.clone()));
+    }
+    Err(link.trouble(&error))
+}
+
+async fn delete(link: &Link, step: Delete) -> Result<Sent, Trouble> {
+    let call = link
+        .client
+        .delete_item()
+        .table_name(step.table_name)
+        .set_key(Some(step.key))
+        .set_condition_expression(step.condition_expression)
+        .set_expression_attribute_names(step.expression_attribute_names)
+        .set_expression_attribute_values(step.expression_attribute_values)
+        .set_return_values_on_condition_check_failure(
+            step.return_values_on_condition_check_failure,
+        );
+    let Err(error) = call.send().await else { return Ok(Sent::Done) };
+    if let Some(DeleteItemError::ConditionalCheckFailedException(refused)) =
+        error.as_service_error()
+    {
+        return Ok(Sent::Refused(refused.item.clone()));
+    }
+    Err(link.trouble(&error))
 }
 
 /// Does all steps or none. The same `token` within ten minutes means the same transaction, which is done once
@@ -254,9 +239,8 @@ pub(super) async fn transact(
     let mut is_unknown = false;
     for tried in 1.. {
         let call = link.client.transact_write_items().set_transact_items(Some(steps.to_vec()));
-        let error = match call.client_request_token(token).send().await {
-            Ok(_) => return Ok(Transaction::Done),
-            Err(error) => error,
+        let Err(error) = call.client_request_token(token).send().await else {
+            return Ok(Transaction::Done);
         };
         let trouble = match canceled(&error) {
             Some(Canceled::Refused(place, item)) => return Ok(Transaction::Refused(place, item)),
