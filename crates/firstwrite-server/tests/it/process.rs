@@ -14,7 +14,7 @@ use crate::http::{Request, Response, get};
 
 /// A folder of its own for each test, and a store: a file in it, or a database.
 pub(crate) struct Folder {
-    folder: TempDir,
+    root: TempDir,
     database: Option<Database>,
     /// The address of a table in DynamoDB.
     table: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) fn firstwrite(folder: &Folder) -> Command {
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Self { folder: TempDir::new().unwrap(), database: None, table: None }
+        Self { root: TempDir::new().unwrap(), database: None, table: None }
     }
 
     /// With a database of its own on the PostgreSQL server that the environment names, if it does.
@@ -68,7 +68,7 @@ impl Folder {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        self.root.path()
     }
 
     /// The address of the store, as `--store` takes it in this folder.
