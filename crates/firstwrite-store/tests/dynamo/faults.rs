@@ -6,13 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use firstwrite_core::protocol::{self, Atomic, Began};
 use firstwrite_core::{
-    Certainty, Fence, Guard, Inserted, OnLostAnswer, Store as _, StoreErrorKind, Swapped,
+    AsyncTransactionalStore as _, Begun, Certainty, Fence, Guard, Inserted, OnLostAnswer,
+    Store as _, StoreErrorKind, Swapped, Transacted, Write,
 };
 use firstwrite_store::{DynamoOptions, DynamoStore};
 use firstwrite_testkit::{Network, Proxy, Subject as _, sample};
 
 use crate::emulator::{Tables, on_each};
-use crate::subject::{DynamoSubject, done, make_business, put, reserved};
+use crate::subject::{DynamoSubject, completed, done, make_business, put, reserved};
 
 /// A store that reaches the emulator through a network that can be cut.
 async fn behind(tables: &Tables, subject: &DynamoSubject) -> (DynamoStore, Proxy) {
@@ -94,6 +95,27 @@ async fn a_handler_whose_commit_was_not_acknowledged_is_told_how_it_ended() {
         let answer = http::Response::builder().status(201).body(Bytes::from_static(b"ok")).unwrap();
         let ended = protocol::conclude(&store, held, answer).await;
         assert!(matches!(ended, Ok(Atomic::Kept { .. })), "{ended:?}");
+        assert_eq!(proxy.cut(), 1);
+        assert_eq!(subject.row("paid").await.as_deref(), Some("once"));
+    })
+    .await;
+}
+
+/// By the store itself, without a look of anybody's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_answer_was_lost_is_sent_again_and_done_once() {
+    on_each(async |tables| {
+        make_business(&tables).await;
+        let subject = DynamoSubject::new(&tables).await;
+        let (store, proxy) = behind(&tables, &subject).await;
+        let draft = completed("k", Fence::first(7), 10);
+        let Begun::Open(mut tx, None) = store.begin(draft.id).await.unwrap() else {
+            panic!("the key is free");
+        };
+        put(&tables.business(), &mut tx, "paid".to_owned(), "once".to_owned()).unwrap();
+        proxy.set(Network::CutOnceAt("HTTP/1.1 200"));
+        let ended = store.conclude(tx, Write::All(Box::new(draft))).await.unwrap();
+        assert!(matches!(ended, Transacted::Done(..)), "{ended:?}");
         assert_eq!(proxy.cut(), 1);
         assert_eq!(subject.row("paid").await.as_deref(), Some("once"));
     })
