@@ -70,8 +70,10 @@ impl Impostor {
     pub(crate) async fn leave(self) {
         self.listening.abort();
         drop(self.listening.await);
-        for connection in std::mem::take(&mut *self.connections.lock().unwrap()) {
+        let connections = std::mem::take(&mut *self.connections.lock().unwrap());
+        for connection in connections {
             connection.abort();
+            drop(connection.await);
         }
     }
 }

@@ -62,7 +62,6 @@ async fn payments(store: &DynamoStore, table: &str) -> usize {
 
 /// Two processes do not know of each other, and nothing is locked: both may run a handler, one commits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[expect(clippy::print_stdout, reason = "what was skipped is named")]
 async fn two_processes_over_one_table_commit_one_payment_per_key() {
     let Ok(endpoint) = env::var(ADDRESS) else {
         let is_required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
