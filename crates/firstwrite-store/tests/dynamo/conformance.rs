@@ -52,8 +52,3 @@ async fn concurrent_histories_on_ministack_are_explained() {
 async fn moto_conforms() {
     on_tables(Which::Moto, conforms).await;
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_histories_on_moto_are_explained() {
-    on_tables(Which::Moto, histories_are_explained).await;
-}
