@@ -4,6 +4,7 @@
 //! watched and stopped is the same for all and lives in `server.rs`.
 
 mod debian_root;
+mod dynamodb;
 mod mariadb;
 mod mysql;
 mod nats;
@@ -40,6 +41,8 @@ pub(crate) const HELP: &str = "\
                   330 MB, root), so only when named
   redis-newest    Debian's newest Redis, from a private root: costly (half a minute, 100 MB, root)
   valkey          Valkey, from a private root: costly (half a minute, 100 MB, root)
+  dynamodb        the emulator ministack, installed from the Python index (15 s, 90 MB)
+  dynamodb-moto   the emulator moto, a second opinion: costly (two minutes, 320 MB), so only when named
   mariadb, redis
 
 A server that stands in front of another is stopped with it.
@@ -53,6 +56,8 @@ const RECIPES: &[&Recipe] = &[
     &pgbouncer::NEW,
     &mariadb::RECIPE,
     &mysql::RECIPE,
+    &dynamodb::RECIPE,
+    &dynamodb::MOTO_RECIPE,
     &redis::RECIPE,
     &redis::NEWEST,
     &redis::VALKEY,
@@ -70,6 +75,7 @@ pub(crate) const SUITES: &[&Recipe] = &[
     &postgres::RECIPE,
     &pgbouncer::RECIPE,
     &mariadb::RECIPE,
+    &dynamodb::RECIPE,
     &redis::RECIPE,
     &nats::RECIPE,
     &rabbitmq::RECIPE,
@@ -81,6 +87,8 @@ pub(crate) const SUITES_FULL: &[&Recipe] = &[
     &pgbouncer::NEW,
     &mariadb::RECIPE,
     &mysql::RECIPE,
+    &dynamodb::RECIPE,
+    &dynamodb::MOTO_RECIPE,
     &redis::RECIPE,
     &redis::NEWEST,
     &redis::VALKEY,

@@ -22,12 +22,12 @@ use suites::SuiteReader;
 
 pub(crate) const HELP: &str = "\
 Installs what is missing (as root, from Debian packages; otherwise says what to install), starts the
-servers the suites need (PostgreSQL, PgBouncer, MariaDB, Redis, NATS, RabbitMQ), and runs: tidy, all tests and doc tests with all features,
+servers the suites need (PostgreSQL, PgBouncer, MariaDB, an emulator of DynamoDB, Redis, NATS, RabbitMQ), and runs: tidy, all tests and doc tests with all features,
 the simulator, the demo's own commands, crash runs on SQLite and PostgreSQL with their negative control,
 and failovers to a standby. Nothing is left running, also after Ctrl-C.
 
   --full   more histories, more kills, release builds, a second PgBouncer that follows prepared
-           statements, MySQL beside MariaDB, the newest Redis and Valkey, the alert rules tried by promtool, the examples in Python,
+           statements, MySQL beside MariaDB, the newest Redis and Valkey, a second emulator of DynamoDB, the alert rules tried by promtool, the examples in Python,
            signatures of Wycheproof; for a release, not for every change
 
 The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,

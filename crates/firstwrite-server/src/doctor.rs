@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use firstwrite_core::Store;
 use firstwrite_store::doctor::{self, Expected, Finding, Severity};
-use firstwrite_store::{MysqlStore, PostgresStore, RedisStore, SqliteStore};
+use firstwrite_store::{DynamoStore, MysqlStore, PostgresStore, RedisStore, SqliteStore};
 use serde::Serialize;
 
 use crate::command::{DoctorFlags, Exit};
@@ -74,7 +74,7 @@ impl Settings {
             (expect_standby.is_some(), "--expect-standby is for PostgreSQL"),
             (clearing.is_some(), "--clear-doubt is for PostgreSQL and Redis"),
         ] {
-            if matches!(store, StoreUrl::Mysql(_)) && asked {
+            if matches!(store, StoreUrl::Mysql(_) | StoreUrl::Dynamodb(_)) && asked {
                 return Err(UsageError::new(format!("{flag}; leave it out")));
             }
         }
@@ -105,6 +105,12 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 (findings, None)
             }
             StoreUrl::Redis(url) => examine_redis(url, settings).await?,
+            StoreUrl::Dynamodb(url) => {
+                let opened = DynamoStore::connect_read_only(url).await;
+                let store = opened.map_err(|error| unopened(&error))?;
+                let findings = doctor::dynamodb(&store).await?;
+                (with_content(&store, findings).await?, None)
+            }
         };
         let safe = findings.iter().all(|finding| finding.severity != Severity::Unsafe);
         say(settings, findings, safe, cleared)?;

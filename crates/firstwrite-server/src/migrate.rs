@@ -3,8 +3,8 @@
 use anyhow::Context as _;
 use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::{
-    Migrated, MysqlOptions, MysqlStore, PostgresOptions, PostgresStore, SchemaName, SqliteStore,
-    dump, grants, migrate,
+    DynamoOptions, DynamoStore, Migrated, MysqlOptions, MysqlStore, PostgresOptions, PostgresStore,
+    SchemaName, SqliteStore, dump, grants, migrate,
 };
 
 use crate::command::{Exit, MigrateFlags};
@@ -49,6 +49,13 @@ impl Settings {
         if let (StoreUrl::Mysql(_), Some(_)) = (&store, &flags.schema) {
             let message =
                 "--schema is for PostgreSQL; the tables are in the database of the address";
+            return Err(UsageError::new(message));
+        }
+        if let (StoreUrl::Dynamodb(_), true) =
+            (&store, flags.schema.is_some() || flags.grant_to.is_some() || flags.dump)
+        {
+            let message = "--schema, --grant-to and --dump are for SQL; a DynamoDB table is the \
+                           whole of a store, and rights to it are given by IAM";
             return Err(UsageError::new(message));
         }
         let named = flags.schema.or_else(|| store.parameter("schema").map(str::to_owned));
@@ -98,8 +105,21 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
         (StoreUrl::Mysql(url), Effect::Apply) => {
             opening::runtime()?.block_on(apply_mysql(url, settings))?;
         }
+        (StoreUrl::Dynamodb(url), Effect::Apply | Effect::Dump) => {
+            opening::runtime()?.block_on(apply_dynamodb(url))?;
+        }
     }
     Ok(Exit::Done)
+}
+
+async fn apply_dynamodb(url: &str) -> anyhow::Result<()> {
+    let migrated = DynamoStore::migrate(url, DynamoOptions::default()).await;
+    let migrated = migrated.map_err(|error| unopened(&error))?;
+    output::data(&match (migrated.from, migrated.to) {
+        (0, to) => format!("created the table, version {to}\n"),
+        (from, to) if from == to => format!("the table is at version {to}; nothing to do\n"),
+        (from, to) => format!("brought the table from version {from} to {to}\n"),
+    })
 }
 
 async fn apply_mysql(url: &str, settings: &Settings) -> anyhow::Result<()> {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use firstwrite_core::Store;
-use firstwrite_store::{Access, MysqlOptions, MysqlStore, PostgresOptions, migrate};
+use firstwrite_store::{
+    Access, DynamoOptions, DynamoStore, MysqlOptions, MysqlStore, PostgresOptions, migrate,
+};
 use tokio::runtime::Runtime;
 
 use crate::config::StoreUrl;
@@ -48,10 +50,13 @@ pub(crate) async fn open_or_create(url: &StoreUrl) -> anyhow::Result<Arc<dyn Sto
                 Err(_not_allowed) => Err(error),
             }
         }
-        (
-            opened,
-            StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) | StoreUrl::Mysql(_) | StoreUrl::Redis(_),
-        ) => opened,
+        (Err(error), StoreUrl::Dynamodb(address)) => {
+            match DynamoStore::migrate(address, DynamoOptions::default()).await {
+                Ok(_) => open().await,
+                Err(_not_allowed) => Err(error),
+            }
+        }
+        (opened @ Ok(_), _) | (opened, StoreUrl::Sqlite(_) | StoreUrl::Redis(_)) => opened,
     };
     opened.map_err(|error| unopened(&error))
 }
@@ -60,7 +65,9 @@ pub(crate) async fn open_or_create(url: &StoreUrl) -> anyhow::Result<Arc<dyn Sto
 pub(crate) fn check_there(url: &StoreUrl) -> anyhow::Result<()> {
     let is_there = match url {
         StoreUrl::Sqlite(path) => path.exists(),
-        StoreUrl::Postgres(_) | StoreUrl::Mysql(_) | StoreUrl::Redis(_) => true,
+        StoreUrl::Postgres(_) | StoreUrl::Mysql(_) | StoreUrl::Redis(_) | StoreUrl::Dynamodb(_) => {
+            true
+        }
     };
     anyhow::ensure!(is_there, "there is no store at {url}; check the path given with --store");
     Ok(())

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+#[cfg(feature = "dynamodb")]
+pub use crate::dynamo::doctor::examine as dynamodb;
 #[cfg(feature = "mysql")]
 pub use crate::mysql::doctor::examine as mysql;
 #[cfg(feature = "postgres")]
@@ -39,7 +41,7 @@ pub enum Severity {
     Note,
 }
 
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 impl Finding {
     /// Something by which keys can be lost or used twice.
     pub(crate) fn unsafe_(code: &'static str, what: impl Into<String>) -> Self {

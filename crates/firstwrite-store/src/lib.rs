@@ -2,7 +2,7 @@
 //!
 //! [`open`] gives a store by its address; [`SqliteStore`] is the embedded one, whose transactions a
 //! handler can join; `PostgresStore` (feature `postgres`) is the reference; `MysqlStore` (feature `mysql`) is
-//! for MySQL and MariaDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
+//! for MySQL and MariaDB; `DynamoStore` (feature `dynamodb`) is for DynamoDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
 //! conformance suite in `firstwrite-testkit` says what every store must do.
 //!
 //! Three stores wrap another: `SealedStore` (feature `sealed`) encrypts outcomes, `CachedStore` (feature
@@ -16,10 +16,14 @@ mod breaker;
 #[cfg(feature = "redis-cache")]
 mod cached;
 mod circuit;
+#[cfg(any(feature = "dynamodb", feature = "sqlite"))]
+mod clock;
 mod delegate;
 pub mod doctor;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod doubt;
+#[cfg(feature = "dynamodb")]
+mod dynamo;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod encoding;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
@@ -42,13 +46,19 @@ mod sqlite;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{AppendFsync, RedisOptions, RedisStore};
+#[cfg(feature = "dynamodb")]
+pub use aws_sdk_dynamodb;
 pub use breaker::{BreakerOptions, BreakerStore};
 #[cfg(feature = "redis-cache")]
 pub use cached::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
+#[cfg(any(feature = "dynamodb", feature = "sqlite"))]
+pub use clock::Clock;
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub use doubt::{ClearedDoubt, Doubt};
+#[cfg(feature = "dynamodb")]
+pub use dynamo::{DynamoMigrated, DynamoOptions, DynamoStore, DynamoTx};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use inbox::{Consumed, Inbox, InboxError};
 #[cfg(feature = "mysql")]
@@ -68,7 +78,7 @@ pub use rusqlite;
 #[cfg(feature = "sealed")]
 pub use sealed::{KeyRing, KeyRingError, SealedStore, SealingKey};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{Clock, ForeignFile, SqliteOptions, SqliteStore, SqliteTx};
+pub use sqlite::{ForeignFile, SqliteOptions, SqliteStore, SqliteTx};
 #[cfg(feature = "sqlx")]
 pub use sqlx;
 #[cfg(feature = "postgres")]

@@ -22,12 +22,12 @@ pub struct OpenError {
 }
 
 /// The addresses there are.
-const KNOWN: &str = "sqlite:FILE, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE or \
-                     redis://HOST:PORT";
+const KNOWN: &str = "sqlite:FILE, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, \
+                     redis://HOST:PORT or dynamodb:TABLE";
 
 /// Opens the store at `url`, such as `sqlite:payments.db` or `postgres://shop@db.internal/shop`.
 ///
-/// Relative paths are taken from the working directory. The tables of a PostgreSQL or MySQL store must be there;
+/// Relative paths are taken from the working directory. The tables of any other store must be there;
 /// an SQLite file is made if it is not.
 pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
     // Only the scheme is ever repeated: what follows may hold a password.
@@ -39,6 +39,7 @@ pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError
         "postgres" | "postgresql" => open_postgres(url, access).await,
         "mysql" | "mariadb" => open_mysql(url, access).await,
         "redis" | "rediss" | "valkey" | "valkeys" => open_redis(url, access).await,
+        "dynamodb" => open_dynamodb(url, access).await,
         _ => Err(OpenError::new(format!(
             "no store is known by the scheme `{}`; write {KNOWN}",
             scheme.escape_debug()
@@ -123,12 +124,29 @@ async fn open_redis(_url: &str, _access: Access) -> Result<Arc<dyn Store>, OpenE
     Err(OpenError::new("this build has no Redis; build it again with the feature `redis`"))
 }
 
+#[cfg(feature = "dynamodb")]
+async fn open_dynamodb(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    use crate::DynamoStore;
+
+    let store = match access {
+        Access::Write => DynamoStore::connect(url).await?,
+        Access::ReadOnly => DynamoStore::connect_read_only(url).await?,
+    };
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "dynamodb"))]
+#[expect(clippy::unused_async, reason = "as with the feature")]
+async fn open_dynamodb(_url: &str, _access: Access) -> Result<Arc<dyn Store>, OpenError> {
+    Err(OpenError::new("this build has no DynamoDB; build it again with the feature `dynamodb`"))
+}
+
 impl OpenError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), source: None }
     }
 
-    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
     pub(crate) fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self

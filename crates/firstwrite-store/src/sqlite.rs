@@ -4,7 +4,6 @@
 //! everything that waits into one commit; others read beside it. One process at a time writes to a
 //! file, guarded by a lock beside it; any number may read.
 
-mod clock;
 mod connect;
 mod dictionary;
 pub(crate) mod doctor;
@@ -39,8 +38,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::OpenError;
-pub use clock::Clock;
-use clock::Steady;
+use crate::clock::{self, Steady};
 use connect::Target;
 pub use connect::{ForeignFile, SqliteOptions};
 use fault::{Failure, unavailable, unsupported};

@@ -41,7 +41,7 @@ pub(crate) struct GatewayFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = "FIRSTWRITE_OTLP", hide_env_values = true)]
     pub(crate) otlp: Option<String>,
-    /// Where records are kept, sqlite:, postgres:, mysql: or redis: [default: sqlite:firstwrite.db]
+    /// Where records are kept, sqlite:, postgres:, mysql:, redis: or dynamodb: [default: sqlite:firstwrite.db]
     #[arg(long, value_name = "URL")]
     #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
     pub(crate) store: Option<String>,

@@ -18,11 +18,13 @@ pub(crate) enum StoreUrl {
     Mysql(String),
     /// `redis://` or `rediss://` and where Redis or Valkey servers are.
     Redis(String),
+    /// `dynamodb:` and the name of a table.
+    Dynamodb(String),
 }
 
 const EXPECTED: &str = "a store is `sqlite:` and a path, such as sqlite:firstwrite.db, \
-                        postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE or \
-                        redis://HOST:PORT";
+                        postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, \
+                        redis://HOST:PORT or dynamodb:TABLE";
 
 impl StoreUrl {
     /// A store in this file.
@@ -34,7 +36,9 @@ impl StoreUrl {
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Self::Postgres(url) | Self::Mysql(url) | Self::Redis(url) => url.clone(),
+            Self::Postgres(url) | Self::Mysql(url) | Self::Redis(url) | Self::Dynamodb(url) => {
+                url.clone()
+            }
         }
     }
 }
@@ -107,6 +111,12 @@ impl FromStr for StoreUrl {
             }
             return Ok(Self::Redis(text.to_owned()));
         }
+        if text.starts_with("dynamodb:") {
+            if text.contains(char::is_control) || text.contains(' ') {
+                return Err("a DynamoDB address holds no spaces");
+            }
+            return Ok(Self::Dynamodb(text.to_owned()));
+        }
         let Some(path) = text.strip_prefix("sqlite:") else { return Err(EXPECTED) };
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() || path.contains(['\0', '?']) {
@@ -135,6 +145,7 @@ impl fmt::Display for StoreUrl {
             Self::Postgres(url) | Self::Mysql(url) | Self::Redis(url) => {
                 f.write_str(&without_secrets(url))
             }
+            Self::Dynamodb(url) => f.write_str(&shown_table(url)),
         }
     }
 }
@@ -169,6 +180,19 @@ fn without_secrets(url: &str) -> String {
     format!("{scheme}://{user}{place}{query}")
 }
 
+/// A table's address without what does not belong there: it has no credentials in it.
+fn shown_table(url: &str) -> String {
+    const SHOWN: [&str; 3] = ["region", "endpoint", "shards"];
+    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    let table = place.rsplit(['@', ':', '/']).next().unwrap_or_default();
+    let is_shown = |pair: &&str| {
+        SHOWN.contains(&pair.split('=').next().unwrap_or_default()) && !pair.contains('@')
+    };
+    let shown: Vec<&str> = query.split('&').filter(is_shown).collect();
+    let query = if shown.is_empty() { String::new() } else { format!("?{}", shown.join("&")) };
+    format!("dynamodb:{table}{query}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,8 +201,12 @@ mod tests {
     fn a_store_url_names_a_plain_file_or_a_server() {
         assert_eq!("sqlite:/tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
         assert_eq!("sqlite:///tmp/a.db".parse(), Ok(StoreUrl::sqlite("/tmp/a.db")));
-        for url in ["postgres://u@h/d", "postgresql://h:5432/d?sslmode=require", "mysql://u@a,b/d"]
-        {
+        for url in [
+            "postgres://u@h/d",
+            "postgresql://h:5432/d?sslmode=require",
+            "mysql://u@a,b/d",
+            "dynamodb:keys?region=eu-west-1",
+        ] {
             assert_eq!(url.parse::<StoreUrl>().unwrap().address(), url);
         }
         for wrong in [
@@ -233,6 +261,9 @@ mod tests {
             ("mysql://u:sec@ret@a:1,b:2/d?sslmode=require", "mysql://u@a:1,b:2/d?sslmode=require"),
             ("rediss://u:secret@a:1,b:2?prefix=shop", "rediss://u@a:1,b:2?prefix=shop"),
             ("redis://:secret@h", "redis://@h"),
+            ("dynamodb:keys?region=eu-west-1&token=secret", "dynamodb:keys?region=eu-west-1"),
+            ("dynamodb://AKIA:secret@keys", "dynamodb:keys"),
+            ("dynamodb:keys?endpoint=http://u:secret@h", "dynamodb:keys"),
         ] {
             let store: StoreUrl = url.parse().unwrap();
             assert_eq!(store.to_string(), shown);

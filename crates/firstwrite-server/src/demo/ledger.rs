@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use anyhow::anyhow;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -149,6 +150,10 @@ impl Books {
             }
             StoreUrl::Mysql(address) => Ok(Self::Mysql(MysqlBooks::open(address).await?)),
             StoreUrl::Redis(address) => Ok(Self::Apart(BooksApart::open(address).await?)),
+            StoreUrl::Dynamodb(_) => Err(anyhow!(
+                "the demo sends messages to its provider, and a DynamoDB store keeps no messages; \
+                 use another store, or try `firstwrite gateway --store dynamodb:TABLE`"
+            )),
         }
     }
 

@@ -128,7 +128,7 @@ impl Counterpart {
 fn ledger(store: &StoreUrl) -> PathBuf {
     match store {
         StoreUrl::Sqlite(path) => path.with_extension("provider.jsonl"),
-        StoreUrl::Postgres(_) | StoreUrl::Mysql(_) | StoreUrl::Redis(_) => {
+        StoreUrl::Postgres(_) | StoreUrl::Mysql(_) | StoreUrl::Redis(_) | StoreUrl::Dynamodb(_) => {
             PathBuf::from("firstwrite-demo.provider.jsonl")
         }
     }

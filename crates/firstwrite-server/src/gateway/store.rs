@@ -58,7 +58,7 @@ async fn scope(url: &StoreUrl) -> anyhow::Result<CacheScope> {
             let store = store.map_err(|error| opening::unopened(&error))?;
             CacheScope::of_postgres(&store).await.context("cannot tell which database it is")
         }
-        StoreUrl::Mysql(_) => {
+        StoreUrl::Mysql(_) | StoreUrl::Dynamodb(_) => {
             Err(anyhow!("a cache in Redis is for PostgreSQL alone, so far; leave --cache out"))
         }
         StoreUrl::Redis(_) => Err(anyhow!(

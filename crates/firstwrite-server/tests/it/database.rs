@@ -12,6 +12,8 @@ use firstwrite_store::tokio_postgres::{Client, NoTls};
 pub(crate) const POSTGRES: &str = "FIRSTWRITE_TEST_POSTGRES";
 pub(crate) const MARIADB: &str = "FIRSTWRITE_TEST_MARIADB";
 pub(crate) const REDIS: &str = "FIRSTWRITE_TEST_REDIS";
+/// Names an emulator of DynamoDB, as `http://HOST:PORT`.
+const DYNAMODB: &str = "FIRSTWRITE_TEST_DYNAMODB";
 
 /// A database; dropped with this.
 pub(crate) struct Database {
@@ -76,29 +78,32 @@ macro_rules! on_redis {
     };
 }
 
-pub(crate) use {on_every_store, on_postgres, on_redis};
+/// Runs each of these as a test on an emulator of DynamoDB.
+macro_rules! on_dynamodb {
+    ($($name:ident,)*) => {
+        mod dynamodb {
+            $(#[test] fn $name() {
+                if let Some(folder) = crate::process::Folder::on_dynamodb() {
+                    super::$name(&folder);
+                }
+            })*
+        }
+    };
+}
+
+pub(crate) use {on_dynamodb, on_every_store, on_postgres, on_redis};
 
 /// An address on Redis with a prefix of its own; `None`, and a line that says so, if there is no server.
 pub(crate) fn redis() -> Option<String> {
-    let server = server(REDIS)?;
+    let server = named(REDIS)?;
     Some(format!("{server}/?prefix=s-{:016x}", RandomState::new().hash_one(0)))
-}
-
-fn server(variable: &str) -> Option<String> {
-    let server = env::var(variable).ok();
-    if server.is_none() {
-        let required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
-        assert!(!required, "a server is required, and {variable} is not set");
-        say_skipped(variable);
-    }
-    server
 }
 
 impl Database {
     /// A new, empty one; `None`, and a line that says so, if there is no server to have it on.
     pub(crate) fn create(variable: &str) -> Option<Self> {
-        let server = server(variable)?;
-        let name = format!("firstwrite_server_{:016x}", RandomState::new().hash_one(0));
+        let server = named(variable)?;
+        let name = new_name();
         run(&server, &[&format!("CREATE DATABASE {name}")]);
         let (place, query) = server.split_once('?').unwrap_or((&server, ""));
         let (place, _) = place.rsplit_once('/').expect("the address names a database");
@@ -196,6 +201,28 @@ fn run(url: &str, statements: &[&str]) {
         drop(client);
         connection.await.unwrap().unwrap();
     });
+}
+
+fn new_name() -> String {
+    format!("firstwrite_server_{:016x}", RandomState::new().hash_one(0))
+}
+
+/// The server that the environment names; `None`, and a line that says so, if it does not.
+fn named(variable: &str) -> Option<String> {
+    let server = env::var(variable).ok();
+    if server.is_none() {
+        let required = env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all");
+        assert!(!required, "a server is required, and {variable} is not set");
+        say_skipped(variable);
+    }
+    server
+}
+
+/// The address of a table that is not there yet, on the emulator that the environment names. Nobody deletes
+/// it: it is gone with the emulator.
+pub(crate) fn table() -> Option<String> {
+    let endpoint = named(DYNAMODB)?;
+    Some(format!("dynamodb:{}?endpoint={endpoint}&shards=2", new_name()))
 }
 
 fn is_postgres(url: &str) -> bool {

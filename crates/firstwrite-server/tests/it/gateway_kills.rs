@@ -8,7 +8,7 @@
 mod points;
 mod random;
 
-use crate::database::{on_every_store, on_redis};
+use crate::database::{on_dynamodb, on_every_store, on_redis};
 use crate::http::{Request, post};
 use crate::process::Folder;
 use crate::scene::{PROBE, SHORT_LEASE, Scene, pay, said};
@@ -34,6 +34,11 @@ on_redis! {
     in_the_middle_of_the_answer_nobody_knows,
     what_nobody_knows_is_settled_by_asking,
     in_the_middle_of_the_reply_the_answer_stands,
+}
+
+on_dynamodb! {
+    when_it_was_done_nobody_knows,
+    what_nobody_knows_is_settled_by_asking,
 }
 
 /// Starts a gateway where one was killed, and sends the same request until nobody holds the key any more.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::database::{on_every_store, on_redis};
+use crate::database::{on_dynamodb, on_every_store, on_redis};
 use crate::gateway_telemetry::{Api, gateway};
 use crate::http::{Request, Response, get, post};
 use crate::process::{Demo, Folder, stderr};
@@ -16,6 +16,10 @@ on_every_store! {
 // Not those that are at a cap at once: a first count takes some round trips there, and until it is over too little is
 // known.
 on_redis! {
+    what_stands_is_counted_by_whoever_starts_next,
+}
+
+on_dynamodb! {
     what_stands_is_counted_by_whoever_starts_next,
 }
 

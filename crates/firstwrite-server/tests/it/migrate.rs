@@ -1,6 +1,6 @@
 //! Creating tables and bringing them up to date.
 
-use crate::database::on_postgres;
+use crate::database::{on_dynamodb, on_postgres};
 use crate::http::post;
 use crate::payments::ORDER;
 use crate::process::{Folder, firstwrite, stderr, stdout};
@@ -11,6 +11,36 @@ on_postgres! {
     a_schema_can_have_another_name,
     a_role_may_use_the_tables_and_not_change_them,
     a_store_without_tables_says_what_to_do,
+}
+
+on_dynamodb! {
+    a_table_is_created_once_and_looked_at,
+    the_demo_says_why_it_does_not_run_there,
+}
+
+fn a_table_is_created_once_and_looked_at(folder: &Folder) {
+    let missing = complaint(folder, folder.store()).expect("there is no table yet");
+    assert!(missing.contains("firstwrite migrate --store 'dynamodb:"), "{missing}");
+    assert_eq!(migrate(folder, &[]), "created the table, version 1\n");
+    assert_eq!(migrate(folder, &[]), "the table is at version 1; nothing to do\n");
+    assert_eq!(complaint(folder, folder.store()), None);
+    let wrong = folder.run(&["migrate", "--store", folder.store(), "--schema", "keys"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
+    let examined = folder.run(&["doctor", "--store", folder.store()]);
+    assert_eq!(examined.status.code(), Some(0), "{}", stderr(&examined));
+    let report = stdout(&examined);
+    for code in ["emulator", "deletion-protection", "recovery"] {
+        assert!(report.contains(&format!("note: {code}: ")), "{report}");
+    }
+}
+
+fn the_demo_says_why_it_does_not_run_there(folder: &Folder) {
+    let refused = folder.run(&["demo", "--listen", "127.0.0.1:0", "--store", folder.store()]);
+    assert!(
+        stderr(&refused).contains("a DynamoDB store keeps no messages"),
+        "{}",
+        stderr(&refused)
+    );
 }
 
 /// Runs `firstwrite migrate …` on the folder's store, and returns what it said.

@@ -28,6 +28,12 @@ impl Line {
     pub(crate) fn to(url: &str) -> Self {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        if let Some((_, endpoint)) = url.split_once("endpoint=") {
+            let endpoint = endpoint.split('&').next().unwrap();
+            let proxy = runtime.block_on(Proxy::new(endpoint)).unwrap();
+            let url = url.replace(endpoint, &proxy.url(endpoint));
+            return Self { url, proxy, _runtime: runtime };
+        }
         let proxy = runtime.block_on(Proxy::new(url)).unwrap();
         // What is encrypted, nobody in between can tell apart.
         let joint = if url.contains('?') { '&' } else { '?' };

@@ -9,7 +9,9 @@ use firstwrite_core::{
     Fingerprint, FingerprintRules, Key, OnLostAnswer, Parts, Policy, RecordId, Request, Store,
     Tenant,
 };
-use firstwrite_store::{Access, MysqlOptions, MysqlStore, PostgresOptions, migrate};
+use firstwrite_store::{
+    Access, DynamoOptions, DynamoStore, MysqlOptions, MysqlStore, PostgresOptions, migrate,
+};
 use serde_json::Value;
 
 use crate::process::{Folder, firstwrite, stderr, stdout};
@@ -77,6 +79,9 @@ pub(crate) fn with_store(folder: &Folder, work: impl AsyncFnOnce(Arc<dyn Store>)
         }
         if url.starts_with("mysql") {
             MysqlStore::migrate(&url, MysqlOptions::default()).await.unwrap();
+        }
+        if url.starts_with("dynamodb") {
+            DynamoStore::migrate(&url, DynamoOptions::default()).await.unwrap();
         }
         let store = firstwrite_store::open(&url, Access::Write).await.unwrap();
         work(store).await;

@@ -16,8 +16,8 @@ use crate::http::{Request, Response, get};
 pub(crate) struct Folder {
     place: TempDir,
     database: Option<Database>,
-    /// The address on Redis, where nothing has to be made or dropped.
-    redis: Option<String>,
+    /// The address on Redis or of a table in DynamoDB, where nothing has to be dropped.
+    elsewhere: Option<String>,
 }
 
 /// A running demo; killed when dropped.
@@ -44,7 +44,7 @@ pub(crate) fn firstwrite(folder: &Folder) -> Command {
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Self { place: TempDir::new().unwrap(), database: None, redis: None }
+        Self { place: TempDir::new().unwrap(), database: None, elsewhere: None }
     }
 
     /// With a database of its own on the PostgreSQL server that the environment names, if it does.
@@ -59,7 +59,12 @@ impl Folder {
 
     /// With a prefix of its own on the Redis server that the environment names, if it does.
     pub(crate) fn on_redis() -> Option<Self> {
-        Some(Self { redis: Some(database::redis()?), ..Self::new() })
+        Some(Self { elsewhere: Some(database::redis()?), ..Self::new() })
+    }
+
+    /// With a table of its own on the emulator of DynamoDB that the environment names, if it does.
+    pub(crate) fn on_dynamodb() -> Option<Self> {
+        Some(Self { elsewhere: Some(database::table()?), ..Self::new() })
     }
 
     fn on(variable: &str) -> Option<Self> {
@@ -74,7 +79,7 @@ impl Folder {
     /// The address of the store, as `--store` takes it in this folder.
     pub(crate) fn store(&self) -> &str {
         let on_server = self.database.as_ref().map(|database| &database.url);
-        on_server.or(self.redis.as_ref()).map_or("sqlite:demo.db", String::as_str)
+        on_server.or(self.elsewhere.as_ref()).map_or("sqlite:demo.db", String::as_str)
     }
 
     /// The database, on a server.

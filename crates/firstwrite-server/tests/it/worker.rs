@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::open_records::{document, json, keys, leave_lapsed_records};
 use crate::process::{Folder, firstwrite, stderr, stdout};
 
@@ -14,6 +14,11 @@ on_every_store! {
     ; postgres:
     two_workers_share_the_work,
     it_works_beside_a_service,
+}
+
+on_dynamodb! {
+    one_turn_frees_and_marks_and_says_so,
+    it_works_until_it_is_told_to_stop,
 }
 
 fn once(folder: &Folder) -> Command {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::clock::Clock;
 use super::schema;
 use crate::OpenError;
+use crate::clock::Clock;
 
 /// Settings of an `SQLite` store, each with a default.
 #[derive(Clone)]

@@ -8,10 +8,10 @@ use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::clock::Steady;
 use super::dictionary::{BOUNDS, Dictionary};
 use super::fault::definite;
 use super::queue::Queue;
+use crate::clock::Steady;
 
 /// What a look-up works with.
 #[derive(Debug)]

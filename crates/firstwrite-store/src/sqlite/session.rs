@@ -15,9 +15,9 @@ use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
-use super::clock::Steady;
 use super::dictionary::{BOUNDS, Dictionary};
 use super::fault::{Failure, definite, unsupported};
+use crate::clock::Steady;
 
 /// What the commands of a batch work with.
 #[derive(Debug)]

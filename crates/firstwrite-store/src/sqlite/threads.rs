@@ -7,13 +7,13 @@ use std::thread::{self, JoinHandle};
 use rusqlite::Connection;
 use tokio::sync::Notify;
 
-use super::clock::Steady;
 use super::connect::{SqliteOptions, Target, WriterLock};
 use super::queue::Queue;
 use super::readers::{self, Lookup, View};
 use super::session::{Session, Watch};
 use super::writer::{self, Commands};
 use crate::OpenError;
+use crate::clock::Steady;
 
 pub(super) struct Threads {
     /// Missing where the file is only read.

@@ -4,6 +4,8 @@
 
 mod app;
 mod connections;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 mod held;
 mod one_effect;
 #[cfg(feature = "postgres")]

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 
-use crate::database::{on_every_store, on_redis};
+use crate::database::{on_dynamodb, on_every_store, on_redis};
 use crate::http::{Response, post};
 use crate::process::{Demo, Folder};
 use crate::scene::{Scene, pay, said};
@@ -20,6 +20,11 @@ on_redis! {
     promise_10_no_5xx_is_replayed,
     promise_10_no_cookie_or_secret_is_replayed,
     promise_10_no_whole_key_is_in_the_log,
+}
+
+on_dynamodb! {
+    promise_2_every_answer_is_the_first_byte_for_byte,
+    promise_10_no_5xx_is_replayed,
 }
 
 const STATUSES: [&str; 5] =

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::database::{on_every_store, on_redis};
+use crate::database::{on_dynamodb, on_every_store, on_redis};
 use crate::process::{Folder, stdout};
 use crate::scene::{SHORT_LEASE, Scene, pay, pay_at, said};
 use crate::upstream::Moment;
@@ -15,6 +15,12 @@ on_every_store! {
 }
 
 on_redis! {
+    promise_6_a_crash_blocks_a_key_no_longer_than_its_lease,
+    promise_7_who_slept_through_its_lease_still_tells_what_happened,
+    promise_7_a_late_answer_does_not_overwrite_what_stands_since,
+}
+
+on_dynamodb! {
     promise_6_a_crash_blocks_a_key_no_longer_than_its_lease,
     promise_7_who_slept_through_its_lease_still_tells_what_happened,
     promise_7_a_late_answer_does_not_overwrite_what_stands_since,

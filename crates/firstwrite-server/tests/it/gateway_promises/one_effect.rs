@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::thread;
 
-use crate::database::{on_every_store, on_redis};
+use crate::database::{on_dynamodb, on_every_store, on_redis};
 use crate::http::Response;
 use crate::process::Folder;
 use crate::scene::{Scene, pay, said};
@@ -16,6 +16,11 @@ on_every_store! {
 }
 
 on_redis! {
+    promise_1_of_a_hundred_at_once_one_runs,
+    promise_1_two_gateways_race_for_every_key,
+}
+
+on_dynamodb! {
     promise_1_of_a_hundred_at_once_one_runs,
     promise_1_two_gateways_race_for_every_key,
 }

@@ -1,6 +1,6 @@
 //! Promise 5: without a durable reservation nothing reaches the API.
 
-use crate::database::{on_every_store, on_redis};
+use crate::database::{on_dynamodb, on_every_store, on_redis};
 use crate::network::Reach;
 use crate::process::Folder;
 use crate::scene::{Scene, pay, said};
@@ -12,6 +12,11 @@ on_every_store! {
 }
 
 on_redis! {
+    promise_5_nothing_is_sent_while_the_store_is_away,
+    promise_5_what_was_sent_is_recorded_when_the_store_is_back,
+}
+
+on_dynamodb! {
     promise_5_nothing_is_sent_while_the_store_is_away,
     promise_5_what_was_sent_is_recorded_when_the_store_is_back,
 }

@@ -6,9 +6,9 @@ use firstwrite_core::{Certainty, Timestamp};
 use rusqlite::Connection;
 use rusqlite::ffi;
 
-use super::super::clock::Steady;
 use super::super::schema;
 use super::*;
+use crate::clock::Steady;
 
 fn session() -> Session {
     let connection = Connection::open_in_memory().unwrap();

@@ -1,4 +1,4 @@
-//! This backend's clock: the host's, since the host is the backend.
+//! The host's clock, for stores whose backend has none to ask.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,17 +11,17 @@ use firstwrite_core::Timestamp;
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// A clock that never goes back while the store is open.
-pub(super) struct Steady {
+pub(crate) struct Steady {
     source: Clock,
     last: AtomicI64,
 }
 
 impl Steady {
-    pub(super) fn new(source: Clock) -> Self {
+    pub(crate) fn new(source: Clock) -> Self {
         Self { source, last: AtomicI64::new(i64::MIN) }
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         let read = (self.source)().as_millis();
         Timestamp::from_millis(self.last.fetch_max(read, Ordering::Relaxed).max(read))
     }
@@ -35,7 +35,7 @@ impl fmt::Debug for Steady {
 
 /// The host's clock. When it is set back, time goes on from where it was instead of standing
 /// still: a frozen clock would hold every lease.
-pub(super) fn host() -> Clock {
+pub(crate) fn host() -> Clock {
     let last: Mutex<Option<(i64, Instant)>> = Mutex::new(None);
     Arc::new(move || {
         let (wall, instant) = read_host();
@@ -52,7 +52,7 @@ fn continued(last: Option<(i64, Instant)>, wall: i64, instant: Instant) -> i64 {
     wall.max(last_millis.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX)))
 }
 
-#[expect(clippy::disallowed_methods, reason = "the host's clock is this backend's clock")]
+#[expect(clippy::disallowed_methods, reason = "for stores whose backend has no clock to ask")]
 fn read_host() -> (i64, Instant) {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX), Instant::now())

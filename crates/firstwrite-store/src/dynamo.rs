@@ -1,0 +1,158 @@
+//! Amazon DynamoDB: one table, in one region.
+//!
+//! Each move is one conditional call, and what stands comes back with the refusal: so a reservation is one round
+//! trip, whether it is granted or not. Look-ups are consistent reads. Nothing is retried by the SDK. Time is
+//! the host's, held within what the service says (`clock.rs`): conditions of DynamoDB know no clock.
+
+mod audit;
+mod clock;
+pub(crate) mod doctor;
+mod fault;
+mod items;
+mod link;
+mod listing;
+mod locks;
+mod options;
+mod parts;
+mod reap;
+mod swap;
+mod table;
+mod tx;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+
+use firstwrite_core::{
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
+    Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
+};
+
+use crate::{Access, OpenError};
+use link::Link;
+use locks::Locks;
+use options::Address;
+pub use options::DynamoOptions;
+use reap::Reaping;
+pub use table::DynamoMigrated;
+pub use tx::DynamoTx;
+
+/// A store in a DynamoDB table. Clones share it.
+#[derive(Clone)]
+pub struct DynamoStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    link: Link,
+    reaping: tokio::sync::Mutex<Reaping>,
+    locks: Locks,
+}
+
+impl DynamoStore {
+    /// Opens the table that `url` names, which must be there: see [`DynamoStore::migrate`].
+    ///
+    /// `url` is `dynamodb:TABLE` with `region=REGION` and `endpoint=URL`. What it does not say, and the
+    /// credentials, come from where the SDK looks for them: environment, profile files, the machine's role.
+    pub async fn connect(url: &str) -> Result<Self, OpenError> {
+        Self::connect_with(url, DynamoOptions::default()).await
+    }
+
+    /// Opens the table that `url` names, with settings.
+    pub async fn connect_with(url: &str, options: DynamoOptions) -> Result<Self, OpenError> {
+        Self::open(url, options, Access::Write).await
+    }
+
+    /// Opens the table that `url` names to look at it. Moves that would change something answer
+    /// [`firstwrite_core::StoreErrorKind::Unsupported`].
+    pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
+        Self::open(url, DynamoOptions::default(), Access::ReadOnly).await
+    }
+
+    /// Makes the table that `url` names if it is not there. With `shards=NUMBER`, from 1 to 256, a new table
+    /// spreads its records over so many partition keys; that cannot be changed later. Several may try at once.
+    pub async fn migrate(url: &str, options: DynamoOptions) -> Result<DynamoMigrated, OpenError> {
+        let link = Link::new(Address::parse(url)?, options, Access::Write).await;
+        table::migrate(&link).await
+    }
+
+    async fn open(url: &str, options: DynamoOptions, access: Access) -> Result<Self, OpenError> {
+        let link = Link::new(Address::parse(url)?, options, access).await;
+        // The first call tells whether any will do, and what time it is there.
+        let meta = table::check(&link, table::meta(&link).await?)?;
+        tracing::info!(table = %link.address, ?access, "connected");
+        let (reaping, locks) = (tokio::sync::Mutex::default(), Locks::default());
+        Ok(Self { inner: Arc::new(Inner { link: link.with(meta), reaping, locks }) })
+    }
+
+    /// The SDK's client that this store uses, for reads of a handler's own. It retries nothing.
+    pub fn client(&self) -> &aws_sdk_dynamodb::Client {
+        &self.link().client
+    }
+
+    fn link(&self) -> &Link {
+        &self.inner.link
+    }
+}
+
+impl Store for DynamoStore {
+    fn capabilities(&self) -> Capabilities {
+        // The time is every host's own, within a second or so.
+        Capabilities { transactions: true, outbox: false, durable: true, server_time: false }
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        Box::pin(swap::insert(self.link(), draft))
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        Box::pin(async move { swap::swap(self.link(), id, guard, &change, audit).await })
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        Box::pin(listing::get(self.link(), id))
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(listing::list(self.link(), query))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        Box::pin(listing::usage(self.link(), after, limit))
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        Box::pin(listing::lapsed(self.link(), limit))
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(reap::reap(self.link(), &self.inner.reaping, limit))
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        Box::pin(audit::list(self.link(), id))
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        Box::pin(std::future::ready(Ok(self.link().now())))
+    }
+}
+
+impl fmt::Debug for DynamoStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynamoStore")
+            .field("table", &self.link().address)
+            .field("clock", &self.link().clock)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,311 @@
+//! Records as items of the table. A stored format: attributes may be added under a new version of the
+//! table and never change their meaning.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use firstwrite_core::{
+    BodyForm, Draft, DraftState, Fence, Found, Key, Lease, OnLostAnswer, Outcome, Record, RecordId,
+    Retention, State, StateKind, StoreError, Tenant, Timestamp,
+};
+
+use super::fault::corrupt;
+use super::parts::Stored;
+use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint};
+
+pub(super) type Item = HashMap<String, AttributeValue>;
+
+/// The partition key: which shard, or what else an item is about.
+pub(super) const SHARD: &str = "shard";
+/// The sort key: the record's id, or a number below what the partition is about.
+pub(super) const ID: &str = "id";
+pub(super) const TENANT: &str = "tenant";
+pub(super) const KEY: &str = "key";
+pub(super) const OPERATION: &str = "operation";
+pub(super) const LOST_ANSWER: &str = "on_lost_answer";
+pub(super) const PRINT_VERSION: &str = "fingerprint_version";
+pub(super) const PRINT_FORM: &str = "fingerprint_form";
+pub(super) const PRINT: &str = "fingerprint";
+pub(super) const FENCE: &str = "fence";
+pub(super) const CREATED_AT: &str = "created_at";
+pub(super) const STATE: &str = "state";
+/// When a lease ends, or from when on a completed record may be reaped.
+pub(super) const DUE_AT: &str = "due_at";
+pub(super) const RETAINED_UNTIL: &str = "retained_until";
+/// The encoded outcome, if it fits.
+pub(super) const OUTCOME: &str = "outcome";
+/// How long it is, wherever it stands.
+pub(super) const OUTCOME_BYTES: &str = "outcome_bytes";
+/// Where it stands if it does not fit: see `parts.rs`.
+pub(super) const PARTS: &str = "outcome_parts";
+/// The shard once more, on records that are reserved or uncertain: what the index of open records is made of.
+pub(super) const OPEN: &str = "open";
+/// When the service may delete the item, in seconds. Never on a record that is reserved or uncertain.
+pub(super) const EXPIRES: &str = "expires";
+
+/// Later than `due_at` by so much that no clock's error makes the service delete what a gateway still wants:
+/// it deletes hours late anyway.
+const EXPIRES_AFTER: Duration = Duration::from_hours(1);
+
+/// For people, and long enough for any route.
+const OPERATION_BYTES_MAX: usize = 1000;
+
+/// How many partition keys the records of a table are spread over, in the order of their ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shards(pub(super) u16);
+
+impl Shards {
+    /// Which shard an id is in.
+    pub(super) fn place(self, id: RecordId) -> u16 {
+        (u16::from(id.as_bytes()[0]) * self.0) >> 8
+    }
+
+    /// The last id that can be in a shard.
+    pub(super) fn end(self, place: u16) -> RecordId {
+        let last = |first: u8| {
+            let mut id = [u8::MAX; 16];
+            id[0] = first;
+            RecordId::from_bytes(id)
+        };
+        let is_before = |id: &RecordId| self.place(*id) <= place;
+        (0..=u8::MAX).rev().map(last).find(is_before).unwrap_or_else(|| last(0))
+    }
+
+    pub(super) fn name(place: u16) -> String {
+        format!("r#{place:02x}")
+    }
+
+    /// The primary key of a record.
+    pub(super) fn key(self, id: RecordId) -> Item {
+        let shard = text(Self::name(self.place(id)));
+        Item::from([(SHARD.to_owned(), shard), (ID.to_owned(), bytes(id.as_bytes()))])
+    }
+}
+
+pub(super) fn text(value: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(value.into())
+}
+
+pub(super) fn number(value: i64) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+pub(super) fn bytes(value: &[u8]) -> AttributeValue {
+    AttributeValue::B(Blob::new(value))
+}
+
+pub(super) fn fence(fence: Fence) -> AttributeValue {
+    number(fence.as_u64().cast_signed())
+}
+
+pub(super) fn state(kind: StateKind) -> AttributeValue {
+    text(kind.as_str())
+}
+
+/// When the service may delete what is kept until `kept_until`; `None` if never.
+pub(super) fn expires(kept_until: Timestamp) -> Option<i64> {
+    if kept_until == Timestamp::NEVER {
+        return None;
+    }
+    let at = kept_until.plus(EXPIRES_AFTER).as_millis();
+    // Rounded up. A time that no calendar has is never.
+    Some(at / 1000 + 1).filter(|seconds| *seconds < 253_402_300_800)
+}
+
+/// The item of `draft`, written at `now`. `stored` is where its outcome is, if it has one.
+pub(super) fn item(shards: Shards, draft: &Draft, stored: Option<&Stored>, now: Timestamp) -> Item {
+    let mut item = shards.key(draft.id);
+    let mut put = |name: &str, value: AttributeValue| item.insert(name.to_owned(), value);
+    put(TENANT, text(draft.tenant.as_str()));
+    put(KEY, text(draft.key.as_str()));
+    put(OPERATION, text(shortened(&draft.operation)));
+    put(LOST_ANSWER, text(word_of_lost_answer(draft.on_lost_answer)));
+    put(PRINT_VERSION, number(draft.fingerprint.version().into()));
+    put(PRINT_FORM, number(draft.fingerprint.form().as_byte().into()));
+    put(PRINT, bytes(&encode_fingerprint(&draft.fingerprint)));
+    put(FENCE, fence(draft.fence));
+    put(CREATED_AT, number(now.as_millis()));
+    put(STATE, state(draft.state.kind()));
+    match &draft.state {
+        DraftState::Reserved { lease_for } => {
+            put(DUE_AT, number(now.plus(*lease_for).as_millis()));
+            put(OPEN, text(Shards::name(shards.place(draft.id))));
+        }
+        DraftState::Completed { outcome, retention } => {
+            for (name, value) in completed(outcome, stored, *retention, now) {
+                put(name, value);
+            }
+        }
+    }
+    item
+}
+
+/// What a completion at `now` writes.
+pub(super) fn completed(
+    outcome: &Outcome,
+    stored: Option<&Stored>,
+    retention: Retention,
+    now: Timestamp,
+) -> Vec<(&'static str, AttributeValue)> {
+    let (retained_until, kept_until) = deadlines(outcome, retention, now);
+    let mut written = vec![
+        (DUE_AT, number(kept_until.as_millis())),
+        (RETAINED_UNTIL, number(retained_until.as_millis())),
+    ];
+    written.extend(expires(kept_until).map(|at| (EXPIRES, number(at))));
+    written.extend(stored.map(Stored::attributes).into_iter().flatten());
+    written
+}
+
+/// When a completion at `now` stops to answer, and when its record may go.
+pub(super) fn deadlines(
+    outcome: &Outcome,
+    retention: Retention,
+    now: Timestamp,
+) -> (Timestamp, Timestamp) {
+    match State::completed(outcome.clone(), retention, now) {
+        State::Completed { retained_until, kept_until, .. } => (retained_until, kept_until),
+        State::Reserved(_) | State::Uncertain => (now, now),
+    }
+}
+
+/// The record in an item. `outcome` is the encoded outcome, where it was in parts.
+pub(super) fn record(item: &Item, outcome: Option<&[u8]>) -> Result<Record, StoreError> {
+    let version = u8::try_from(integer(item, PRINT_VERSION)?)
+        .map_err(|_range| corrupt("a fingerprint's version is one byte"))?;
+    let form = u8::try_from(integer(item, PRINT_FORM)?).ok().and_then(BodyForm::from_byte);
+    let form = form.ok_or_else(|| corrupt("an unknown form of fingerprint"))?;
+    let fingerprint = decode_fingerprint(version, form, blob(item, PRINT)?)
+        .map_err(|Unreadable(what)| corrupt(what))?;
+    Ok(Record {
+        id: id_of(item)?,
+        tenant: tenant_of(item)?,
+        key: Key::new(string(item, KEY)?)
+            .map_err(|_not_a_key| corrupt("text that cannot be a key"))?,
+        operation: string(item, OPERATION)?.into(),
+        fingerprint,
+        fence: fence_of(item)?,
+        on_lost_answer: lost_answer(string(item, LOST_ANSWER)?)?,
+        created_at: instant(item, CREATED_AT)?,
+        state: state_of(item, outcome)?,
+    })
+}
+
+/// The same as what was found at `now`.
+pub(super) fn found(
+    item: &Item,
+    outcome: Option<&[u8]>,
+    now: Timestamp,
+) -> Result<Found, StoreError> {
+    Ok(Found { record: record(item, outcome)?, now })
+}
+
+fn state_of(item: &Item, outcome: Option<&[u8]>) -> Result<State, StoreError> {
+    match kind_of(item)? {
+        StateKind::Reserved => Ok(State::Reserved(Lease { until: instant(item, DUE_AT)? })),
+        StateKind::Uncertain => Ok(State::Uncertain),
+        StateKind::Completed => {
+            let encoded = match outcome {
+                Some(outcome) => outcome,
+                None => blob(item, OUTCOME)?,
+            };
+            Ok(State::Completed {
+                outcome: decode_outcome(encoded).map_err(|Unreadable(what)| corrupt(what))?,
+                retained_until: instant(item, RETAINED_UNTIL)?,
+                kept_until: instant(item, DUE_AT)?,
+            })
+        }
+    }
+}
+
+pub(super) fn kind_of(item: &Item) -> Result<StateKind, StoreError> {
+    let word = string(item, STATE)?;
+    [StateKind::Reserved, StateKind::Completed, StateKind::Uncertain]
+        .into_iter()
+        .find(|kind| kind.as_str() == word)
+        .ok_or_else(|| corrupt("an unknown state"))
+}
+
+pub(super) fn id_of(item: &Item) -> Result<RecordId, StoreError> {
+    let id = blob(item, ID)?.try_into().map_err(|_length| corrupt("an id has 16 bytes"))?;
+    Ok(RecordId::from_bytes(id))
+}
+
+pub(super) fn tenant_of(item: &Item) -> Result<Tenant, StoreError> {
+    Tenant::new(string(item, TENANT)?)
+        .map_err(|_not_a_tenant| corrupt("text that cannot be a tenant's"))
+}
+
+pub(super) fn fence_of(item: &Item) -> Result<Fence, StoreError> {
+    integer(item, FENCE).map(|number| Fence::from_u64(number.cast_unsigned()))
+}
+
+pub(super) fn instant(item: &Item, name: &str) -> Result<Timestamp, StoreError> {
+    integer(item, name).map(Timestamp::from_millis)
+}
+
+pub(super) fn integer(item: &Item, name: &str) -> Result<i64, StoreError> {
+    let digits = item.get(name).and_then(|value| value.as_n().ok());
+    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| corrupt("a number is missing"))
+}
+
+pub(super) fn string<'a>(item: &'a Item, name: &str) -> Result<&'a str, StoreError> {
+    let value = item.get(name).and_then(|value| value.as_s().ok());
+    value.map(String::as_str).ok_or_else(|| corrupt("text is missing"))
+}
+
+pub(super) fn blob<'a>(item: &'a Item, name: &str) -> Result<&'a [u8], StoreError> {
+    let value = item.get(name).and_then(|value| value.as_b().ok());
+    value.map(AsRef::as_ref).ok_or_else(|| corrupt("bytes are missing"))
+}
+
+fn word_of_lost_answer(on_lost_answer: OnLostAnswer) -> &'static str {
+    match on_lost_answer {
+        OnLostAnswer::Uncertain => "uncertain",
+        OnLostAnswer::Resend => "resend",
+    }
+}
+
+fn lost_answer(word: &str) -> Result<OnLostAnswer, StoreError> {
+    match word {
+        "uncertain" => Ok(OnLostAnswer::Uncertain),
+        "resend" => Ok(OnLostAnswer::Resend),
+        _ => Err(corrupt("an unknown choice for lost answers")),
+    }
+}
+
+fn shortened(operation: &str) -> &str {
+    &operation[..operation.floor_char_boundary(OPERATION_BYTES_MAX)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_follow_each_other_in_the_order_of_ids() {
+        for count in [1, 3, 16, 256] {
+            let shards = Shards(count);
+            let places: Vec<u16> =
+                (0..=255).map(|first| shards.place(RecordId::from_bytes([first; 16]))).collect();
+            assert!(places.is_sorted() && places[0] == 0 && places[255] == count - 1, "{count}");
+            for place in 0..count {
+                let end = shards.end(place);
+                assert_eq!(shards.place(end), place);
+                let next = end.as_bytes()[0].checked_add(1);
+                let next = next.map(|first| shards.place(RecordId::from_bytes([first; 16])));
+                assert!(next.is_none_or(|next| next == place + 1), "{place} of {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_service_deletes_later_than_the_record_may_go_and_never_what_stands_for_ever() {
+        assert_eq!(expires(Timestamp::NEVER), None);
+        assert_eq!(expires(Timestamp::NEVER.plus(Duration::MAX)), None);
+        assert_eq!(expires(Timestamp::from_millis(i64::MAX - 1)), None);
+        assert_eq!(expires(Timestamp::from_millis(1_000_001)), Some(1000 + 3600 + 1));
+    }
+}

@@ -1,0 +1,128 @@
+//! The way to one table: the SDK's client, without retries of its own.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use aws_config::BehaviorVersion;
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{Credentials, Region, StalledStreamProtectionConfig};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_http_client::Builder;
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use firstwrite_core::{RecordId, StoreError, Timestamp};
+
+use super::clock::{Listener, StoreClock};
+use super::fault::{Trouble, unsupported};
+use super::items::{Item, Shards};
+use super::options::{Address, DynamoOptions};
+use super::table::Meta;
+use crate::Access;
+
+/// A client and the table it works with.
+#[derive(Clone)]
+pub(super) struct Link {
+    pub(super) client: Client,
+    pub(super) address: Address,
+    pub(super) shards: Shards,
+    pub(super) clock: Arc<StoreClock>,
+    access: Access,
+}
+
+impl Link {
+    /// A client for `address`. Nothing is sent yet, except to whoever gives out credentials.
+    pub(super) async fn new(address: Address, options: DynamoOptions, access: Access) -> Self {
+        let clock = StoreClock::new(options.clock.clone());
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(options.connect_for)
+            .operation_timeout(options.call_timeout)
+            .build();
+        let http = Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .http_client(http)
+            // A repetition must carry the fence and be told apart from the first: that is ours to do.
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts)
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        if let Some(region) = &address.region {
+            loader = loader.region(Region::new(region.clone()));
+        }
+        if let Some(endpoint) = &address.endpoint {
+            loader = loader.endpoint_url(endpoint);
+        }
+        if address.is_local() {
+            // Emulators ask for credentials and take any; real ones are not shown to them.
+            loader = loader.credentials_provider(Credentials::new(
+                "emulator", "emulator", None, None, "emulator",
+            ));
+            if address.region.is_none() {
+                loader = loader.region(Region::from_static("us-east-1"));
+            }
+        }
+        let shared = loader.load().await;
+        let config = aws_sdk_dynamodb::config::Builder::from(&shared)
+            .interceptor(Listener(Arc::clone(&clock)))
+            .build();
+        let shards = Shards(address.shards);
+        Self { client: Client::from_conf(config), address, shards, clock, access }
+    }
+
+    /// The same, once it is known how the table's records are spread.
+    pub(super) fn with(self, meta: Meta) -> Self {
+        Self { shards: meta.shards, ..self }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(super) fn table(&self) -> &str {
+        &self.address.table
+    }
+
+    /// Refuses what would change something if the store was opened to be looked at.
+    pub(super) fn writable(&self, doing: &'static str) -> Result<(), StoreError> {
+        match self.access {
+            Access::Write => Ok(()),
+            Access::ReadOnly => Err(unsupported(doing, "the store was opened read-only")),
+        }
+    }
+
+    /// What stands under `id` at this moment.
+    pub(super) async fn item(
+        &self,
+        id: RecordId,
+        doing: &'static str,
+    ) -> Result<Option<Item>, StoreError> {
+        self.item_at(self.shards.key(id), doing).await
+    }
+
+    /// What stands under a primary key at this moment.
+    pub(super) async fn item_at(
+        &self,
+        key: Item,
+        doing: &'static str,
+    ) -> Result<Option<Item>, StoreError> {
+        let asked = self.client.get_item().table_name(self.table()).set_key(Some(key));
+        let answer = asked.consistent_read(true).send().await;
+        let answer = answer.map_err(|error| self.trouble(&error).of_read(doing))?;
+        Ok(answer.item)
+    }
+
+    /// What an error of a call means, with the next step where there is one.
+    pub(super) fn trouble<E, R>(&self, error: &SdkError<E, R>) -> Trouble
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+        R: fmt::Debug + 'static,
+    {
+        Trouble::of(error).at(&self.address)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({}, {:?})", self.address, self.access)
+    }
+}

@@ -1,0 +1,232 @@
+//! A handler's work: writes that are collected, and sent with the outcome in one transaction.
+
+use std::fmt;
+
+use aws_sdk_dynamodb::types::{ConditionCheck, Delete, Put, TransactWriteItem, Update};
+use firstwrite_core::{
+    AsyncTransactionalStore, Begun, Certainty, Draft, DraftState, Fence, Found, Guard, RecordId,
+    Seen, State, StoreError, Timestamp, Transacted, Write,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::DynamoStore;
+use super::fault::{unavailable, unsupported};
+use super::items::{Item, fence_of};
+use super::link::Link;
+use super::locks::HeldLock;
+use super::write::{self, Sent, Step, Transaction};
+use super::{listing, swap};
+
+/// The writes of one handler on a [`DynamoStore`]. They are collected here, and done together with the record
+/// in one `TransactWriteItems` when the handler has answered: all of them or none.
+///
+/// Nothing is locked meanwhile and nothing is seen before the end. What the handler reads, it reads with
+/// [`client`](Self::client) and protects by a condition on its writes, or by [`check`](Self::check). Where such
+/// a condition does not hold at the end, nothing is written and the request is refused as one that may be sent
+/// again: it then runs afresh.
+///
+/// Dropped instead of concluded, nothing of it is done.
+pub struct DynamoTx {
+    link: Link,
+    lock: HeldLock,
+    id: RecordId,
+    now: Timestamp,
+    /// What the handler's work will take over, as it looked.
+    stands: Option<Seen>,
+    steps: Vec<TransactWriteItem>,
+}
+
+const BEGINNING: &str = "beginning a handler's transaction";
+const CONCLUDING: &str = "committing a handler's work";
+
+/// The service takes 100 in one transaction; one is the record.
+const STEPS_MAX: usize = 99;
+
+impl AsyncTransactionalStore for DynamoStore {
+    type Tx = DynamoTx;
+
+    async fn begin(&self, id: RecordId) -> Result<Begun<DynamoTx>, StoreError> {
+        let link = self.link();
+        link.writable(BEGINNING)?;
+        let lock = self.inner.locks.hold(id);
+        let found = match link.item(id, BEGINNING).await? {
+            Some(item) => listing::found(link, item).await?,
+            None => None,
+        };
+        if let Some(found) = found.as_ref().filter(|found| is_final(found)) {
+            return Ok(Begun::Stands(Box::new(found.clone())));
+        }
+        let Some(lock) = lock else { return Ok(Begun::Busy) };
+        let stands = found.as_ref().map(|found| found.record.seen());
+        let now = found.as_ref().map_or_else(|| link.now(), |found| found.now);
+        let tx = DynamoTx { link: link.clone(), lock, id, now, stands, steps: Vec::new() };
+        Ok(Begun::Open(tx, found.map(Box::new)))
+    }
+
+    async fn conclude(&self, tx: DynamoTx, write: Write) -> Result<Transacted<()>, StoreError> {
+        let DynamoTx { link, lock, id, now, stands, steps } = tx;
+        let (draft, steps) = match write {
+            Write::Nothing => return Ok(Transacted::Done((), now)),
+            Write::All(draft) => (draft, steps),
+            Write::RecordOnly(draft) => (draft, Vec::new()),
+        };
+        check(&draft, id)?;
+        let ended = commit(&link, &draft, stands, steps).await;
+        if ended.as_ref().is_err_and(|error| error.certainty() == Certainty::Indeterminate) {
+            lock.leave_unresolved();
+        }
+        ended
+    }
+}
+
+async fn commit(
+    link: &Link,
+    draft: &Draft,
+    stands: Option<Seen>,
+    steps: Vec<TransactWriteItem>,
+) -> Result<Transacted<()>, StoreError> {
+    let now = link.now();
+    let stored = swap::stored(link, draft, now, CONCLUDING).await?;
+    let record = match stands {
+        None => swap::fresh(link, draft, stored.as_ref(), now),
+        Some(seen) => swap::take_over(link, draft, Guard::Seen(seen), stored.as_ref(), now),
+    };
+    let standing = match send(link, draft, record, steps).await? {
+        None => return Ok(Transacted::Done((), now)),
+        // Our own, acknowledged by nobody the first time.
+        Some(Some(item)) if fence_of(&item)? == draft.fence => {
+            return Ok(Transacted::Done((), now));
+        }
+        Some(item) => swap::standing(link, draft.id, item).await?,
+    };
+    match standing {
+        Some(found) => Ok(Transacted::Rival(Box::new(found))),
+        None => Err(unavailable(CONCLUDING, "what stood there has gone")),
+    }
+}
+
+/// Does everything or nothing. `Some` if the record was refused, with what stands.
+async fn send(
+    link: &Link,
+    draft: &Draft,
+    record: Step,
+    steps: Vec<TransactWriteItem>,
+) -> Result<Option<Option<Item>>, StoreError> {
+    if steps.is_empty() {
+        return Ok(match write::send(link, record, CONCLUDING).await? {
+            Sent::Done => None,
+            Sent::Refused(item) => Some(item),
+        });
+    }
+    let mut all = vec![record.in_transaction()];
+    all.extend(steps);
+    match write::transact(link, &all, &token(link.table(), draft.id, draft.fence), CONCLUDING)
+        .await?
+    {
+        Transaction::Done => Ok(None),
+        Transaction::Refused(0, item) => Ok(Some(item)),
+        Transaction::Refused(place, _) => {
+            let why = format!("the condition of the handler's write number {place} did not hold");
+            Err(unavailable(CONCLUDING, why))
+        }
+    }
+}
+
+/// What makes a repetition of the same commit known to the service: each attempt has a fence of its own. Tokens
+/// are an account's, not a table's.
+fn token(table: &str, id: RecordId, fence: Fence) -> String {
+    let digest: [u8; 32] = Sha256::new()
+        .chain_update(b"firstwrite commit")
+        .chain_update(id.as_bytes())
+        .chain_update(fence.as_u64().to_be_bytes())
+        .chain_update(table)
+        .finalize()
+        .into();
+    let (half, _) = digest.split_first_chunk().expect("16 of 32 bytes");
+    format!("{:032x}", u128::from_be_bytes(*half))
+}
+
+/// Whether no attempt can run on what was found.
+fn is_final(found: &Found) -> bool {
+    matches!(&found.record.state, State::Completed { retained_until, .. } if found.now < *retained_until)
+}
+
+/// Refuses a draft that a handler's work cannot be concluded with.
+fn check(draft: &Draft, id: RecordId) -> Result<(), StoreError> {
+    if draft.id != id {
+        return Err(unsupported(CONCLUDING, "the draft is for another record"));
+    }
+    match &draft.state {
+        DraftState::Completed { .. } => Ok(()),
+        DraftState::Reserved { .. } => {
+            Err(unsupported(CONCLUDING, "a handler's work ends in an outcome"))
+        }
+    }
+}
+
+impl DynamoTx {
+    /// Has an item written.
+    pub fn put(&mut self, put: Put) -> Result<(), StoreError> {
+        self.push(TransactWriteItem::builder().put(put).build())
+    }
+
+    /// Has an item changed.
+    pub fn update(&mut self, update: Update) -> Result<(), StoreError> {
+        self.push(TransactWriteItem::builder().update(update).build())
+    }
+
+    /// Has an item deleted.
+    pub fn delete(&mut self, delete: Delete) -> Result<(), StoreError> {
+        self.push(TransactWriteItem::builder().delete(delete).build())
+    }
+
+    /// Has everything depend on a condition on an item that is not written.
+    pub fn check(&mut self, check: ConditionCheck) -> Result<(), StoreError> {
+        self.push(TransactWriteItem::builder().condition_check(check).build())
+    }
+
+    /// The SDK's client, to read with. What is written with it is not part of the transaction.
+    pub fn client(&self) -> &aws_sdk_dynamodb::Client {
+        &self.link.client
+    }
+
+    /// The store's time at which this transaction began.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn push(&mut self, step: TransactWriteItem) -> Result<(), StoreError> {
+        if self.steps.len() >= STEPS_MAX {
+            let why = format!("a handler writes at most {STEPS_MAX} items in one transaction");
+            return Err(unsupported("collecting a handler's writes", why));
+        }
+        self.steps.push(step);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for DynamoTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynamoTx")
+            .field("record", &self.id)
+            .field("step_count", &self.steps.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_attempt_has_a_token_of_its_own_that_the_service_takes() {
+        let (id, other) = (RecordId::from_bytes([1; 16]), RecordId::from_bytes([2; 16]));
+        let fence = Fence::first(1);
+        let first = token("keys", id, fence);
+        assert_eq!(first, token("keys", id, fence));
+        assert_ne!(first, token("keys", id, Fence::first(2)));
+        assert_ne!(first, token("keys", other, fence));
+        assert_ne!(first, token("other", id, fence));
+        assert!((1..=36).contains(&first.len()));
+    }
+}
