@@ -191,7 +191,9 @@ pub(super) async fn fly(
     }
     let time = flight.add("SELECT @firstwrite_now", &[]);
     flight.commit();
+    firstwrite_core::crash_point!("mysql-batch-before-flight");
     let answers = connection.fly(&flight).await?;
+    firstwrite_core::crash_point!("mysql-batch-after-flight");
     let unclear = |error| Crash { trouble: Trouble::Read(error), is_unknown: true };
     let now = time_in(&answers[time]).map_err(unclear)?;
     Ok((now, places.into_iter().map(|place| answers[place].affected > 0).collect()))

@@ -32,6 +32,7 @@ pub(super) async fn nothing(open: Open) -> Result<Transacted<()>, StoreError> {
 impl Concluding<'_> {
     pub(super) async fn run(mut self, pool: &Arc<Pool>) -> Result<Transacted<()>, StoreError> {
         let id = self.open.id;
+        firstwrite_core::crash_point!("mysql-tx-before-flight");
         let ended = match self.open.stands {
             None => self.write_fresh().await,
             Some(_) => self.take_over().await,
@@ -39,6 +40,7 @@ impl Concluding<'_> {
         let held = self.open.held;
         let trouble = match ended {
             Ok(Some(now)) => {
+                firstwrite_core::crash_point!("mysql-tx-after-flight");
                 held.settle();
                 return Ok(Transacted::Done((), now));
             }
