@@ -83,7 +83,7 @@ impl Concluding<'_> {
     /// Everything in one flight: a plain insert, and what fails keeps the server from committing.
     async fn write_fresh(&mut self) -> Result<Option<Timestamp>, Ended> {
         let mut flight = self.begun().await?;
-        NewRow::new(self.draft).add_to(&mut flight, false);
+        NewRow::insert(&mut flight, &[&NewRow::new(self.draft)]);
         let time = self.end(&mut flight);
         let answers = self.open.held.fly(&flight).await?;
         Ok(Some(time_in(&answers[time]).map_err(Ended::wrong)?))
