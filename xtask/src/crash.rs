@@ -24,23 +24,24 @@ use crate::clients::report::Report;
 use crate::clients::{books, effects, load};
 use crate::clock::{Deadline, Stopwatch, pause};
 use crate::demo::{Backend, Build, Stage};
+use crate::engine::{self, Engine};
 use crate::guard::Guard;
-use crate::packages;
-use crate::postgres::{self, Node};
 use crate::random::{Random, fresh_seed};
 use crate::workspace::Workspace;
+use crate::{mariadb, postgres};
 use victims::{DemoVictim, ServerVictim};
 
 pub(crate) const HELP: &str = "\
-  --store S        sqlite (default) or postgres: a server of its own, started by this task
-  --victim V       demo (default), or server: PostgreSQL itself is killed, all its processes at once, and
-                   started again on the same data, while the demo stays
-  --unsafe-commit  the negative control: PostgreSQL acknowledges commits before they are written
-                   (synchronous_commit=off) and is killed. Acknowledged answers are lost, and the task
-                   succeeds only if it noticed
-  --kills N        how often (default 200; of a server 40)
+  --store S        sqlite (default), or postgres or mariadb: a server of its own, started by this task
+  --victim V       demo (default), or server: the database itself is killed, all its processes at once, and
+                   started again on the same data, while the demo stays; or, with mariadb, node: one of the
+                   three nodes of a Galera cluster, whose others go on, and which joins again
+  --unsafe-commit  the negative control: the server acknowledges commits before they are written
+                   (synchronous_commit=off, innodb_flush_log_at_trx_commit=0) and is killed. Acknowledged
+                   answers are lost, and the task succeeds only if it noticed
+  --kills N        how often (default 200; of a server 40, of a node 20)
   --seconds MAX    stop killing after this time, however often it was (default: 3 per kill, of a server 8,
-                   at least 60)
+                   of a node 40, at least 60)
   --seed S         repeat the schedule of an earlier run; threads make the rest a little different
   --release        run the release build
 
@@ -65,6 +66,14 @@ pub(crate) enum Scene {
     PostgresServer,
     /// `PostgreSQL`, set up so that it loses what it has acknowledged.
     Forgetful,
+    /// The demo; `MariaDB` stays.
+    MariaDb,
+    /// `MariaDB`; the demo stays.
+    MariaDbServer,
+    /// `MariaDB`, set up so that it loses what it has acknowledged.
+    MariaDbForgetful,
+    /// One of three nodes of a cluster; the others and the demo stay.
+    GaleraNode,
 }
 
 /// What a crash run does.
@@ -97,27 +106,27 @@ trait Victim {
 
 impl Scene {
     fn of(args: &mut Args) -> anyhow::Result<Self> {
-        let refuse = |text: String| Err(Usage(text).into());
+        let refuse = |text: &str| Err(Usage(text.to_owned()).into());
         let store = args.value("--store")?.unwrap_or(Backend::Sqlite);
         let victim: Option<String> = args.value("--victim")?;
         let is_unsafe = args.flag("--unsafe-commit");
-        let is_server = match victim.as_deref() {
-            None => is_unsafe,
-            Some("server") => true,
-            Some("demo") if is_unsafe => {
-                return refuse("--unsafe-commit shows only when the server is killed".to_owned());
+        let usual = if is_unsafe { "server" } else { "demo" };
+        match (store, victim.as_deref().unwrap_or(usual), is_unsafe) {
+            (_, "demo", true) => refuse("--unsafe-commit shows only when the server is killed"),
+            (_, "node", true) => refuse("what one node forgets, the others know"),
+            (Backend::Sqlite, "demo", false) => Ok(Self::Sqlite),
+            (Backend::Sqlite, "server", _) => {
+                refuse("SQLite has no server to kill; add --store postgres or --store mariadb")
             }
-            Some("demo") => false,
-            Some(other) => return refuse(format!("`{other}` is neither demo nor server")),
-        };
-        match (store, is_server) {
-            (Backend::Sqlite, false) => Ok(Self::Sqlite),
-            (Backend::Sqlite, true) => {
-                refuse("SQLite has no server to kill; add --store postgres".to_owned())
-            }
-            (Backend::Postgres, false) => Ok(Self::Postgres),
-            (Backend::Postgres, true) if is_unsafe => Ok(Self::Forgetful),
-            (Backend::Postgres, true) => Ok(Self::PostgresServer),
+            (Backend::Postgres, "demo", false) => Ok(Self::Postgres),
+            (Backend::Postgres, "server", false) => Ok(Self::PostgresServer),
+            (Backend::Postgres, "server", true) => Ok(Self::Forgetful),
+            (Backend::MariaDb, "demo", false) => Ok(Self::MariaDb),
+            (Backend::MariaDb, "server", false) => Ok(Self::MariaDbServer),
+            (Backend::MariaDb, "server", true) => Ok(Self::MariaDbForgetful),
+            (Backend::MariaDb, "node", false) => Ok(Self::GaleraNode),
+            (_, "node", false) => refuse("a cluster is made of MariaDB; add --store mariadb"),
+            (_, other, _) => refuse(&format!("`{other}` is none of demo, server, node")),
         }
     }
 
@@ -128,33 +137,68 @@ impl Scene {
             Self::Postgres => "crash-postgres",
             Self::PostgresServer => "crash-server",
             Self::Forgetful => "crash-forgetful",
+            Self::MariaDb => "crash-mariadb",
+            Self::MariaDbServer => "crash-mariadb-server",
+            Self::MariaDbForgetful => "crash-mariadb-forgetful",
+            Self::GaleraNode => "crash-galera",
         }
     }
 
     fn kills_server(self) -> bool {
         match self {
-            Self::Sqlite | Self::Postgres => false,
-            Self::PostgresServer | Self::Forgetful => true,
+            Self::Sqlite | Self::Postgres | Self::MariaDb => false,
+            Self::PostgresServer
+            | Self::Forgetful
+            | Self::MariaDbServer
+            | Self::MariaDbForgetful
+            | Self::GaleraNode => true,
+        }
+    }
+
+    /// Whether what was acknowledged is lost on purpose.
+    fn is_forgetful(self) -> bool {
+        matches!(self, Self::Forgetful | Self::MariaDbForgetful)
+    }
+
+    fn kills_usual(self) -> u64 {
+        match (self == Self::GaleraNode, self.kills_server()) {
+            (true, _) => 20,
+            (false, true) => 40,
+            (false, false) => 200,
         }
     }
 
     /// The server the demo runs on, where there is one; not started yet.
-    fn server<'a>(self, folder: &Path, guard: &'a Guard) -> anyhow::Result<Option<Node<'a>>> {
-        let settings: &[postgres::Settings] = match self {
-            Self::Sqlite => return Ok(None),
-            Self::Postgres | Self::PostgresServer => &[],
-            Self::Forgetful => &[postgres::FORGETFUL],
-        };
-        packages::ensure(&[postgres::SERVER, postgres::PSQL])?;
-        Node::create("postgres", folder, settings, guard).map(Some)
+    fn server<'a>(
+        self,
+        folder: &Path,
+        seed: u64,
+        guard: &'a Guard,
+    ) -> anyhow::Result<Option<Box<dyn Engine + 'a>>> {
+        Ok(match self {
+            Self::Sqlite => None,
+            Self::Postgres | Self::PostgresServer => engine::of(Backend::Postgres, folder, guard)?,
+            Self::MariaDb | Self::MariaDbServer => engine::of(Backend::MariaDb, folder, guard)?,
+            Self::Forgetful => {
+                Some(Box::new(engine::on_postgres(folder, &[postgres::FORGETFUL], guard)?))
+            }
+            Self::MariaDbForgetful => {
+                Some(Box::new(engine::on_mariadb(folder, mariadb::FORGETFUL, guard)?))
+            }
+            Self::GaleraNode => Some(Box::new(engine::on_cluster(folder, seed, guard)?)),
+        })
     }
 }
 
 impl Plan {
     pub(crate) fn of(scene: Scene, kills: u64, build: Build) -> Self {
         // A server takes its time to recover, and the demo to find it again.
-        let (seconds, shortest, longest, usual) =
-            if scene.kills_server() { (8, 100, 1500, 2500) } else { (3, 2, 400, 300) };
+        let (seconds, shortest, longest, usual) = match scene.kills_server() {
+            // The others wait some seconds before they give a node up, and it is sent everything anew.
+            true if scene == Scene::GaleraNode => (40, 100, 1500, 10_000),
+            true => (8, 100, 1500, 2500),
+            false => (3, 2, 400, 300),
+        };
         Self {
             scene,
             kills,
@@ -165,14 +209,14 @@ impl Plan {
             live_for: (Duration::from_millis(shortest), Duration::from_millis(longest)),
             key_count_max: 20_000,
             keys_last_for: Duration::from_millis(kills.saturating_mul(usual)),
-            settle_max: if scene == Scene::Forgetful { LOSS_MAX } else { SETTLE_MAX },
+            settle_max: if scene.is_forgetful() { LOSS_MAX } else { SETTLE_MAX },
         }
     }
 }
 
 pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     let scene = Scene::of(&mut args)?;
-    let kills = args.value("--kills")?.unwrap_or(if scene.kills_server() { 40 } else { 200 });
+    let kills = args.value("--kills")?.unwrap_or(scene.kills_usual());
     let mut plan = Plan::of(scene, kills, Build::of(args.flag("--release")));
     if let Some(seed) = args.value("--seed")? {
         plan.seed = seed;
@@ -188,15 +232,15 @@ pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
 /// One crash run against the demo; an error if anything was found.
 pub(crate) fn check(workspace: &Workspace, plan: &Plan, guard: &Guard) -> anyhow::Result<()> {
     let mut stage = Stage::new(workspace, plan.build, plan.scene.name(), guard)?;
-    let mut server = plan.scene.server(stage.folder(), guard)?;
+    let mut server = plan.scene.server(stage.folder(), plan.seed, guard)?;
     if let Some(server) = &server {
         stage = stage.on(server.address());
     }
-    if plan.scene == Scene::Forgetful {
+    if plan.scene.is_forgetful() {
         stage = stage.answering_at_once();
     }
     println!("seed {}", plan.seed);
-    let outcome = perform(&stage, server.as_mut(), plan);
+    let outcome = perform(&stage, server.as_deref_mut(), plan);
     if outcome.is_err()
         && let Some(server) = &mut server
     {
@@ -209,7 +253,11 @@ pub(crate) fn check(workspace: &Workspace, plan: &Plan, guard: &Guard) -> anyhow
     Ok(())
 }
 
-fn perform(stage: &Stage<'_>, server: Option<&mut Node<'_>>, plan: &Plan) -> anyhow::Result<()> {
+fn perform(
+    stage: &Stage<'_>,
+    server: Option<&mut (dyn Engine + '_)>,
+    plan: &Plan,
+) -> anyhow::Result<()> {
     let effects = stage.provider_ledger();
     let report = match server {
         Some(server) if plan.scene.kills_server() => {
@@ -223,7 +271,7 @@ fn perform(stage: &Stage<'_>, server: Option<&mut Node<'_>>, plan: &Plan) -> any
         None => crash(&mut DemoVictim::new(stage), plan, Some(&effects))?,
     };
     print!("{report}");
-    if plan.scene == Scene::Forgetful {
+    if plan.scene.is_forgetful() {
         let lost = report.judge_loss()?;
         println!("as it must be: answers are lost, and this run sees it ({lost} findings)");
         return Ok(());
@@ -252,7 +300,7 @@ fn crash(victim: &mut dyn Victim, plan: &Plan, effects: Option<&Path>) -> anyhow
     let deadline = Deadline::after(plan.settle_max);
     for _ in 0..2 {
         if let Err(error) = load::retry_all(address, &ledger, deadline) {
-            if plan.scene != Scene::Forgetful {
+            if !plan.scene.is_forgetful() {
                 return Err(error);
             }
             println!("{error:#}");

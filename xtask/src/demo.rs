@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use crate::clock::{Stopwatch, wait_until};
@@ -32,6 +32,8 @@ pub(crate) enum Backend {
     Sqlite,
     /// A server, started by the task.
     Postgres,
+    /// The same.
+    MariaDb,
 }
 
 /// What is needed to start the demo again and again on the same data.
@@ -86,6 +88,7 @@ impl FromStr for Backend {
         match text {
             "sqlite" => Ok(Self::Sqlite),
             "postgres" => Ok(Self::Postgres),
+            "mariadb" => Ok(Self::MariaDb),
             _ => Err(()),
         }
     }
@@ -175,6 +178,15 @@ impl Demo<'_> {
         let last = self.output().lines().next_back().unwrap_or("nothing").to_owned();
         let what = if has_ended { "ended" } else { "did not listen" };
         bail!("the demo {what} after {:.1} s; its last words: {last}", took.as_secs_f64());
+    }
+
+    /// Waits until the demo says that it serves: it takes its port before it makes its tables.
+    pub(crate) fn wait_until_it_serves(&mut self) -> anyhow::Result<()> {
+        self.wait_until_ready()?;
+        let words = format!("listening on http://{}\n", self.address);
+        let serves = wait_until(START_MAX, || self.output().contains(&words));
+        ensure!(serves, "the demo does not say `{}`", words.trim_end());
+        Ok(())
     }
 
     /// All that the demo has printed so far, in this run and earlier ones on the same stage.

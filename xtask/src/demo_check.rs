@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::args::Args;
 use crate::clock::wait_until;
 use crate::demo::{Backend, Build, Stage, free_port};
+use crate::engine;
 use crate::guard::Guard;
 use crate::http::Response;
 use crate::packages::{self, CURL};
-use crate::postgres::{self, Node};
 use crate::workspace::Workspace;
 
 pub(crate) const HELP: &str = "\
@@ -21,7 +21,7 @@ Starts the demo in an empty folder and runs the three curl commands it prints, t
 printed: the first pays (201), the second replays it byte for byte, the third reuses the key for another
 payment and is refused (422, key-reused). Then kill -9, start again, and the second must still replay.
 
-  --store S   sqlite (default) or postgres: a server of its own, started by this task
+  --store S   sqlite (default), or postgres or mariadb: a server of its own, started by this task
   --release   check the release build";
 
 /// The promise is one second; a loaded machine gets more before it counts as a failure.
@@ -46,16 +46,15 @@ pub(crate) fn check(
     let name = match backend {
         Backend::Sqlite => "demo-check",
         Backend::Postgres => "demo-check-postgres",
+        Backend::MariaDb => "demo-check-mariadb",
     };
     let mut stage = Stage::new(workspace, build, name, guard)?;
     let evidence = workspace.spoken(stage.folder());
-    let mut server = None;
-    if backend == Backend::Postgres {
-        packages::ensure(&[postgres::SERVER])?;
-        let node = server.insert(Node::create("postgres", stage.folder(), &[], guard)?);
-        node.start()?;
-        node.wait_until_ready()?;
-        stage = stage.on(node.address());
+    let mut server = engine::of(backend, stage.folder(), guard)?;
+    if let Some(server) = &mut server {
+        server.start()?;
+        server.wait_until_ready()?;
+        stage = stage.on(server.address());
     }
     check_on(&stage).with_context(|| format!("see {evidence}"))?;
     drop(server);

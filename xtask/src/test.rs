@@ -23,12 +23,13 @@ use suites::SuiteReader;
 pub(crate) const HELP: &str = "\
 Installs what is missing (as root, from Debian packages; otherwise says what to install), starts the
 servers the suites need (PostgreSQL, PgBouncer, MariaDB, an emulator of DynamoDB, Redis, NATS, RabbitMQ), and runs: tidy, all tests and doc tests with all features,
-the simulator, the demo's own commands, crash runs on SQLite and PostgreSQL with their negative control,
-and failovers to a standby. Nothing is left running, also after Ctrl-C.
+the simulator, the demo's own commands, crash runs on SQLite, PostgreSQL and MariaDB with their negative
+control, and failovers to a standby. Nothing is left running, also after Ctrl-C.
 
   --full   more histories, more kills, release builds, a second PgBouncer that follows prepared
-           statements, MySQL beside MariaDB, the newest Redis and Valkey, a second emulator of DynamoDB, the alert rules tried by promtool, the examples in Python,
-           signatures of Wycheproof; for a release, not for every change
+           statements, MySQL beside MariaDB, nodes of a Galera cluster killed under the demo, the newest
+           Redis and Valkey, a second emulator of DynamoDB, the alert rules tried by promtool, the
+           examples in Python, signatures of Wycheproof; for a release, not for every change
 
 The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,
 nothing was ignored, and something ran.";
@@ -36,9 +37,9 @@ nothing was ignored, and something ran.";
 /// How long the longer steps take.
 struct Size {
     histories: u64,
-    kills: u64,
-    /// Of a database server, which takes its time to come back.
-    server_kills: u64,
+    /// What is killed, and how often. A database server takes its time to come back, a node of a cluster
+    /// longer.
+    crashes: &'static [(&'static str, Scene, u64)],
     failovers: u64,
     build: Build,
     servers: &'static [&'static Recipe],
@@ -54,8 +55,14 @@ struct Size {
 
 const SHORT: Size = Size {
     histories: 100_000,
-    kills: 30,
-    server_kills: 8,
+    crashes: &[
+        ("crash run", Scene::Sqlite, 30),
+        ("crash run on PostgreSQL", Scene::Postgres, 30),
+        ("crash run of PostgreSQL", Scene::PostgresServer, 8),
+        ("crash run that must lose", Scene::Forgetful, 8),
+        // Of nodes of a cluster, a suite of the store kills two in every run.
+        ("crash run of MariaDB", Scene::MariaDbServer, 8),
+    ],
     failovers: 2,
     build: Build::Debug,
     servers: services::SUITES,
@@ -67,8 +74,16 @@ const SHORT: Size = Size {
 
 const FULL: Size = Size {
     histories: 1_000_000,
-    kills: 200,
-    server_kills: 60,
+    crashes: &[
+        ("crash run", Scene::Sqlite, 200),
+        ("crash run on PostgreSQL", Scene::Postgres, 200),
+        ("crash run of PostgreSQL", Scene::PostgresServer, 60),
+        ("crash run that must lose", Scene::Forgetful, 60),
+        ("crash run on MariaDB", Scene::MariaDb, 200),
+        ("crash run of MariaDB", Scene::MariaDbServer, 60),
+        ("crash run of MariaDB that must lose", Scene::MariaDbForgetful, 20),
+        ("crash run of Galera nodes", Scene::GaleraNode, 20),
+    ],
     failovers: 10,
     build: Build::Release,
     servers: services::SUITES_FULL,
@@ -130,20 +145,17 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
     steps.check("simulator", || {
         forward::run_sim(workspace, size.build, &["--histories", &size.histories.to_string()])
     });
-    for (name, backend) in
-        [("demo check", Backend::Sqlite), ("demo check on PostgreSQL", Backend::Postgres)]
-    {
+    for (name, backend) in [
+        ("demo check", Backend::Sqlite),
+        ("demo check on PostgreSQL", Backend::Postgres),
+        ("demo check on MariaDB", Backend::MariaDb),
+    ] {
         steps.check(name, || demo_check::check(workspace, size.build, backend, &guard));
     }
     if size.runs_examples {
         steps.check("examples", || examples::check(workspace, size.build, &guard));
     }
-    for (name, scene, kills) in [
-        ("crash run", Scene::Sqlite, size.kills),
-        ("crash run on PostgreSQL", Scene::Postgres, size.kills),
-        ("crash run of PostgreSQL", Scene::PostgresServer, size.server_kills),
-        ("crash run that must lose", Scene::Forgetful, size.server_kills),
-    ] {
+    for &(name, scene, kills) in size.crashes {
         let plan = crash::Plan::of(scene, kills, size.build);
         steps.check(name, || crash::check(workspace, &plan, &guard));
     }

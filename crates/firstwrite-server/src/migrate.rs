@@ -138,7 +138,10 @@ async fn apply_mysql(url: &str, settings: &Settings) -> anyhow::Result<()> {
             anyhow::Ok(())
         };
         granted.await.with_context(|| {
-            format!("cannot let {user} use the tables; check the user's name and your rights")
+            format!(
+                "cannot let {user} use the tables; make the user first (CREATE USER) and check \
+                 your rights"
+            )
         })?;
         opened.close().await;
         output::data(&format!("{user} may use it\n"))?;

@@ -87,7 +87,20 @@ fn what_is_killed_is_chosen_by_words() {
         Scene::Forgetful
     );
     assert_eq!(scene("--store postgres --unsafe-commit").unwrap(), Scene::Forgetful);
-    for wrong in ["--store oracle", "--victim server", "--unsafe-commit", "--victim me"] {
+    assert_eq!(scene("--store mariadb").unwrap(), Scene::MariaDb);
+    assert_eq!(scene("--store mariadb --victim server").unwrap(), Scene::MariaDbServer);
+    assert_eq!(scene("--store mariadb --unsafe-commit").unwrap(), Scene::MariaDbForgetful);
+    assert_eq!(scene("--store mariadb --victim node").unwrap(), Scene::GaleraNode);
+    for wrong in [
+        "--store oracle",
+        "--victim server",
+        "--unsafe-commit",
+        "--victim me",
+        "--victim node",
+        "--store postgres --victim node",
+        "--store mariadb --victim node --unsafe-commit",
+        "--store mariadb --victim demo --unsafe-commit",
+    ] {
         assert!(scene(wrong).unwrap_err().is::<Usage>(), "{wrong}");
     }
 }

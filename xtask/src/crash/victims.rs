@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 
 use super::Victim;
 use crate::demo::{Demo, Stage, free_port};
-use crate::postgres::Node;
+use crate::engine::Engine;
 
 /// The demo on its stage; its store stays.
 pub(super) struct DemoVictim<'a> {
@@ -14,10 +14,10 @@ pub(super) struct DemoVictim<'a> {
     demo: Option<Demo<'a>>,
 }
 
-/// `PostgreSQL`; the demo stays, and has to live with it.
+/// The database; the demo stays, and has to live with it.
 pub(super) struct ServerVictim<'a, 'g> {
     stage: &'a Stage<'a>,
-    server: &'a mut Node<'g>,
+    server: &'a mut (dyn Engine + 'g),
     demo: Option<Demo<'a>>,
 }
 
@@ -49,7 +49,7 @@ impl Victim for DemoVictim<'_> {
 }
 
 impl<'a, 'g> ServerVictim<'a, 'g> {
-    pub(super) fn new(stage: &'a Stage<'a>, server: &'a mut Node<'g>) -> Self {
+    pub(super) fn new(stage: &'a Stage<'a>, server: &'a mut (dyn Engine + 'g)) -> Self {
         Self { stage, server, demo: None }
     }
 }
@@ -63,7 +63,7 @@ impl Victim for ServerVictim<'_, '_> {
         // Once only: the demo makes its tables when it starts, and cannot without a server.
         self.server.wait_until_ready()?;
         let mut demo = self.stage.start(free_port()?)?;
-        demo.wait_until_ready()?;
+        demo.wait_until_it_serves()?;
         let address = demo.address;
         self.demo = Some(demo);
         Ok(address)

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::{Recipe, debian_root, mariadb};
+use super::{Recipe, debian_root};
+use crate::mariadb;
 use crate::place::Place;
 use crate::process;
 
@@ -20,10 +21,10 @@ pub(super) const RECIPE: Recipe = Recipe {
     // It is entered as root and given up at once.
     user: None,
     signal: "TERM",
-    address: mariadb::RECIPE.address,
+    address: mariadb::address,
     prepare,
     serve,
-    is_ready: mariadb::RECIPE.is_ready,
+    is_ready: mariadb::is_ready,
 };
 
 const PROGRAM: &str = "/usr/sbin/mysqld";

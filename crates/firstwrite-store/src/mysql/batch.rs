@@ -1,7 +1,9 @@
 //! Reservations and completions of many callers in one transaction.
 //!
-//! Each is one statement, whose count of written rows says how it ended, and none of which depends on
-//! another: so they share a commit and nothing else.
+//! They share a commit, and statements where that can be (`spelling.rs`); none depends on another. The count
+//! of rows that a statement wrote says how it ended.
+
+mod spelling;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,8 @@ use super::fault::Trouble;
 use super::flight::{Answer, Crash, Flight, NOW, Value};
 use super::rows::{self, COMPLETED, RESERVED, number_of_lost_answer, record_columns};
 use crate::encoding::{encode_fingerprint, encode_outcome};
+pub(super) use spelling::Spelling;
+use spelling::{Statement, spell};
 
 /// What a caller waits for.
 pub(super) enum Command {
@@ -113,15 +117,21 @@ impl NewRow {
         Self { id: draft.id, draft: Arc::new(draft.clone()), fingerprint, outcome }
     }
 
-    /// Adds the statement that writes it where nothing stands; with `or_nothing` it writes no row where
-    /// something does, and otherwise fails there.
-    pub(super) fn add_to(&self, flight: &mut Flight, or_nothing: bool) -> usize {
+    /// Adds the statement that writes `rows` where nothing stands, and fails where something does.
+    pub(super) fn insert(flight: &mut Flight, rows: &[&Self]) -> usize {
         let at = flight.add("INSERT INTO firstwrite_records ", &[]);
         flight.write(COLUMNS, &[]);
-        flight.write(" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &self.values());
-        if or_nothing {
-            flight.write(" ON DUPLICATE KEY UPDATE fence = firstwrite_records.fence", &[]);
+        for (number, row) in rows.iter().enumerate() {
+            flight.write(if number > 0 { ", " } else { " VALUES " }, &[]);
+            flight.write("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &row.values());
         }
+        at
+    }
+
+    /// The same, but writes nothing where something stands.
+    pub(super) fn insert_or_nothing(flight: &mut Flight, rows: &[&Self]) -> usize {
+        let at = Self::insert(flight, rows);
+        flight.write(" ON DUPLICATE KEY UPDATE fence = firstwrite_records.fence", &[]);
         at
     }
 
@@ -175,54 +185,42 @@ fn span(duration: Duration) -> Value<'static> {
     Value::Int(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(i64::MAX / 4))
 }
 
+/// What a flight has written, and when.
+pub(super) struct Landed {
+    now: Timestamp,
+    /// Whether each command has written something.
+    written: Vec<bool>,
+}
+
 /// Sends all of `batch`, which are for different records in the order of their ids, in one transaction.
-/// Returns the time of it and what each has written.
 pub(super) async fn fly(
     connection: &mut Connection,
     batch: &[Command],
-) -> Result<(Timestamp, Vec<bool>), Crash> {
+    spelling: Spelling,
+) -> Result<Landed, Crash> {
     let mut flight = Flight::transaction();
-    let mut places = Vec::with_capacity(batch.len());
-    for command in batch {
-        places.push(match command {
-            Command::Insert { row, .. } => row.add_to(&mut flight, true),
-            Command::Complete { completion, .. } => completion.add_to(&mut flight),
-        });
-    }
+    let statements = spell(&mut flight, batch, spelling);
     let time = flight.add("SELECT @firstwrite_now", &[]);
     flight.commit();
+    firstwrite_core::crash_point!("mysql-batch-before-flight");
     let answers = connection.fly(&flight).await?;
+    firstwrite_core::crash_point!("mysql-batch-after-flight");
     let unclear = |error| Crash { trouble: Trouble::Read(error), is_unknown: true };
     let now = time_in(&answers[time]).map_err(unclear)?;
-    Ok((now, places.into_iter().map(|place| answers[place].affected > 0).collect()))
-}
-
-impl Completion {
-    fn add_to(&self, flight: &mut Flight) -> usize {
-        let [due_at, retained_until, replay_for, linger_for] =
-            kept(self.is_interim, self.retention);
-        flight.add(
-            "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, \
-             replay_for = ?, linger_for = ?, outcome = ? \
-             WHERE id = ? AND fence = ? AND state <> ?",
-            &[
-                Value::Int(COMPLETED),
-                due_at,
-                retained_until,
-                replay_for,
-                linger_for,
-                Value::Bytes(&self.outcome),
-                Value::Bytes(self.id.as_bytes()),
-                Value::Int(self.fence.as_u64().cast_signed()),
-                Value::Int(COMPLETED),
-            ],
-        )
+    let mut written = vec![false; batch.len()];
+    for Statement { place, members } in statements {
+        // One that several share has written all of its rows, or there is no answer.
+        let has_written = answers[place].affected > 0;
+        for member in members {
+            written[member] = has_written;
+        }
     }
+    Ok(Landed { now, written })
 }
 
 /// Answers everybody whose statement wrote something, and the completions that did not; returns the
 /// inserts that met something.
-pub(super) fn answer(batch: Vec<Command>, (now, written): (Timestamp, Vec<bool>)) -> Vec<Command> {
+pub(super) fn answer(batch: Vec<Command>, Landed { now, written }: Landed) -> Vec<Command> {
     let mut left = Vec::new();
     for (command, is_written) in batch.into_iter().zip(written) {
         match (command, is_written) {

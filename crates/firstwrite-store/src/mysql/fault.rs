@@ -32,6 +32,8 @@ pub(super) mod code {
     pub(in crate::mysql) const SP_DOES_NOT_EXIST: u16 = 1305;
     /// A node of a cluster that is not part of it at the moment.
     pub(in crate::mysql) const NODE_NOT_READY: u16 = 1047;
+    /// A sum that is no number: how a flight of ours stops before its commit.
+    pub(in crate::mysql) const OUT_OF_RANGE: u16 = 1690;
     pub(in crate::mysql) const OPTION_PREVENTS_STATEMENT: u16 = 1290;
     pub(in crate::mysql) const READ_ONLY_MODE: u16 = 1836;
     /// Group replication undid the transaction before its commit.

@@ -95,7 +95,9 @@ async fn step(
         ending.write(")", &[]);
     }
     ending.commit();
+    firstwrite_core::crash_point!("mysql-reap-before-commit");
     held.fly(&ending).await?;
+    firstwrite_core::crash_point!("mysql-reap-after-commit");
     *reaping = next.unwrap_or_default();
     Ok(Ok(due.len()))
 }

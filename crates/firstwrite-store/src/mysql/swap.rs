@@ -77,7 +77,9 @@ async fn swap_once(
         put_audit(&mut writing, id.as_bytes(), entry);
     }
     writing.commit();
+    firstwrite_core::crash_point!("mysql-swap-before-commit");
     held.fly(&writing).await?;
+    firstwrite_core::crash_point!("mysql-swap-after-commit");
     Ok(Ok(Swapped::Done(now)))
 }
 

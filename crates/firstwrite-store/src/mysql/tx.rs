@@ -149,6 +149,7 @@ async fn look(
     let sql = concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
     let place = flight.add(sql, &lock);
     let answers = held.fly(&flight).await?;
+    firstwrite_core::crash_point!("mysql-tx-looked");
     Ok(standing(&answers[place]).and_then(|found| Ok((found, time_in(&answers[time])?))))
 }
 

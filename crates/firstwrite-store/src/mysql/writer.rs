@@ -9,8 +9,8 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::batch::{Command, answer, answer_met, fly};
-use super::fault::unavailable;
+use super::batch::{Command, Spelling, answer, answer_met, fly};
+use super::fault::{code, unavailable};
 use super::flight::Crash;
 use super::pool::{Held, Pool};
 
@@ -31,6 +31,8 @@ struct Writer {
     /// Commands that wait alone for a stranger's transaction.
     alone: JoinSet<()>,
     commit_count: Arc<AtomicU64>,
+    /// How the next batch is put into statements: where one met something, the next will, too.
+    spelling: Spelling,
 }
 
 /// Outcomes of one batch together, before they are spelt out: a batch is one packet.
@@ -53,6 +55,7 @@ pub(super) fn start(pool: &Arc<Pool>, commit_count: &Arc<AtomicU64>) -> Writes {
         carried: Vec::new(),
         alone: JoinSet::new(),
         commit_count: Arc::clone(commit_count),
+        spelling: Spelling::Together,
     };
     let task = tokio::sync::Mutex::new(Some(tokio::spawn(writer.run())));
     Writes { queue: sender, closing, task }
@@ -84,7 +87,7 @@ impl Writer {
     async fn run(mut self) {
         while let Some(batch) = self.next_batch().await {
             let commits = &self.commit_count;
-            match serve(&self.pool, batch, commits).await {
+            match serve(&self.pool, batch, commits, &mut self.spelling).await {
                 Served::Done => {}
                 // One slow stranger must not hold up its neighbours: each waits for itself.
                 Served::Blocked(batch) => {
@@ -142,7 +145,12 @@ enum Served {
 }
 
 /// Writes a batch and answers everybody in it.
-async fn serve(pool: &Arc<Pool>, batch: Vec<Command>, commits: &AtomicU64) -> Served {
+async fn serve(
+    pool: &Arc<Pool>,
+    batch: Vec<Command>,
+    commits: &AtomicU64,
+    spelling: &mut Spelling,
+) -> Served {
     let mut held = match pool.get("writing records").await {
         Ok(held) => held,
         Err(error) => {
@@ -154,12 +162,14 @@ async fn serve(pool: &Arc<Pool>, batch: Vec<Command>, commits: &AtomicU64) -> Se
     };
     let mut batch = batch;
     for tried in 1.. {
-        let flown = fly(held.connection(), &batch).await;
+        let flown = fly(held.connection(), &batch, *spelling).await;
         commits.fetch_add(1, Ordering::Relaxed);
         match flown {
             Ok(landed) => {
                 batch = answer(batch, landed);
-                if !batch.is_empty() {
+                if batch.is_empty() {
+                    *spelling = Spelling::Together;
+                } else {
                     batch = answer_met(held.connection(), batch).await;
                 }
                 if batch.is_empty() {
@@ -171,6 +181,19 @@ async fn serve(pool: &Arc<Pool>, batch: Vec<Command>, commits: &AtomicU64) -> Se
                     refuse(batch, "rivals came and went");
                     return Served::Done;
                 }
+            }
+            // One of those who share a statement met something, or has lost its record.
+            Err(crash)
+                if *spelling == Spelling::Together
+                    && crash.trouble.code() == Some(code::OUT_OF_RANGE) =>
+            {
+                if !held.roll_back().await {
+                    for command in batch {
+                        command.refuse(|doing| crash.error(doing));
+                    }
+                    return Served::Done;
+                }
+                *spelling = Spelling::OneByOne;
             }
             Err(crash) => match after(held, crash, tried, batch.len()).await {
                 After::Again(same) => held = same,
@@ -213,7 +236,7 @@ async fn after(mut held: Held, crash: Crash, tried: usize, count: usize) -> Afte
 }
 
 async fn serve_alone(pool: &Arc<Pool>, command: Command, commits: &AtomicU64) {
-    match serve(pool, vec![command], commits).await {
+    match serve(pool, vec![command], commits, &mut Spelling::OneByOne).await {
         Served::Done => {}
         Served::Blocked(batch) => refuse(batch, "another transaction holds the key"),
     }

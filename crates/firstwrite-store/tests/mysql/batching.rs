@@ -1,9 +1,12 @@
 //! Reservations and completions share transactions, and none of them spoils another's.
 
-use firstwrite_core::{Fence, Guard, Inserted, Store as _, StoreErrorKind, Swapped};
+use firstwrite_core::{
+    Change, Fence, Guard, Inserted, Policy, State, Store as _, StoreErrorKind, Swapped,
+};
 use firstwrite_store::MysqlOptions;
 use firstwrite_store::mysql_async::prelude::Queryable as _;
-use firstwrite_testkit::Subject as _;
+use firstwrite_testkit::{Subject as _, sample};
+use futures_util::future::join_all;
 
 use crate::server::{client, on_each};
 use crate::subject::{MysqlSubject, completed, done, reserved};
@@ -34,6 +37,58 @@ async fn many_callers_share_few_commits() {
         assert!(commits < 150, "600 writes took {commits} commits");
         let completed = "SELECT HEX(id) FROM firstwrite_records WHERE state = 2";
         assert_eq!(subject.tables().ask(completed).await.len(), 300);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_shared_statement_everybody_hears_of_its_own_record() {
+    on_each(async |database| {
+        let subject = MysqlSubject::new(&database, MysqlOptions::default()).await;
+        let store = subject.mysql();
+        let before = store.commit_count();
+        let (first, second) = (Fence::first(1), Fence::first(2));
+        let drafts: Vec<_> = (0..100).map(|at| reserved(&format!("k-{at}"), first)).collect();
+        for inserted in join_all(drafts.iter().map(|draft| store.insert(draft))).await {
+            assert!(matches!(inserted, Ok(Inserted::Done(_))), "{inserted:?}");
+        }
+        // Half of these stand already, and half are new.
+        let rivals: Vec<_> = (50..150).map(|at| reserved(&format!("k-{at}"), second)).collect();
+        let ended = join_all(rivals.iter().map(|draft| store.insert(draft))).await;
+        for (at, inserted) in ended.into_iter().enumerate() {
+            match inserted.unwrap() {
+                Inserted::Stands(found) => {
+                    assert!(at < 50 && found.record.fence == first, "{at}: {found:?}");
+                    assert_eq!(found.record.id, rivals[at].id);
+                }
+                Inserted::Done(_) => assert!(at >= 50, "{at}"),
+            }
+        }
+        for draft in &drafts[..5] {
+            store.swap(draft.id, Guard::Owner(first), Change::Remove, None).await.unwrap();
+        }
+        // Five owners have lost their records; the others keep their own outcomes.
+        let own = |at: usize| Change::Complete {
+            outcome: sample::outcome(201, &format!("outcome {at}")),
+            retention: Policy::default().retention(),
+        };
+        let complete = |(at, draft): (usize, &firstwrite_core::Draft)| {
+            store.swap(draft.id, Guard::Owner(first), own(at), None)
+        };
+        let swapped = join_all(drafts.iter().enumerate().map(complete)).await;
+        for (at, swapped) in swapped.into_iter().enumerate() {
+            let swapped = swapped.unwrap();
+            if at < 5 {
+                assert!(matches!(swapped, Swapped::Moved(None)), "{at}: {swapped:?}");
+                continue;
+            }
+            assert!(matches!(swapped, Swapped::Done(_)), "{at}: {swapped:?}");
+            let found = store.get(drafts[at].id).await.unwrap().unwrap();
+            let State::Completed { outcome, .. } = found.record.state else { panic!("{at}") };
+            assert_eq!(outcome, sample::outcome(201, &format!("outcome {at}")));
+        }
+        let commits = store.commit_count() - before;
+        assert!(commits < 30, "300 commands took {commits} commits: they shared nothing");
     })
     .await;
 }

@@ -222,6 +222,7 @@ impl fmt::Display for Backend {
         f.write_str(match self {
             Self::Sqlite => "sqlite",
             Self::Postgres => "postgres",
+            Self::MariaDb => "mariadb",
         })
     }
 }

@@ -22,7 +22,7 @@ struct Control {
 fn controls(backend: Backend) -> [Control; 6] {
     let worked = match backend {
         Backend::Sqlite => "atomic-worked",
-        Backend::Postgres => "conclude-before",
+        Backend::Postgres | Backend::MariaDb => "conclude-before",
     };
     let flawed = |flaw| Wrong { flaw: Some(flaw), ..Wrong::default() };
     [

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use cases::{Case, MODES, Mode, Report, Wrong, tell};
-use places::{Backend, Ground, has_server};
+use places::{Backend, Ground, SERVERS, has_server};
 use points::Point;
 use task::VICTIM;
 
@@ -43,17 +43,21 @@ fn main() -> ExitCode {
     let (ground, points) = (Arc::new(Ground::default()), points::all());
     let mut trials = Vec::new();
     let mut backends = vec![Backend::Sqlite];
-    match has_server() {
-        Ok(true) => backends.push(Backend::Postgres),
-        Ok(false) => println!("skipped: postgres (FIRSTWRITE_TEST_POSTGRES is not set)"),
-        Err(missing) => trials.push(Trial::test("postgres", || Err(missing.into()))),
+    for (backend, variable) in SERVERS {
+        match has_server(variable) {
+            Ok(true) => backends.push(backend),
+            Ok(false) => println!("skipped: {backend} ({variable} is not set)"),
+            Err(missing) => {
+                trials.push(Trial::test(backend.to_string(), || Err(missing.into())));
+            }
+        }
     }
     let cases = cases_of(&points, &backends);
     for case in &cases {
         trials.push(case_trial(case, &ground));
     }
     // Without a server, some points are never passed.
-    if backends.contains(&Backend::Postgres) {
+    if backends.len() > SERVERS.len() {
         trials.extend(points.iter().map(|point| kill_trial(&point.name, &cases, &ground)));
     }
     for backend in backends.iter().copied() {

@@ -1,4 +1,7 @@
-//! Where victims work: an SQLite file, or a schema of a PostgreSQL server; and what they left there.
+//! Where victims work: an SQLite file, a schema of a PostgreSQL server or a database of a MariaDB server; and
+//! what they left there.
+
+mod mariadb;
 
 use std::collections::BTreeSet;
 use std::env;
@@ -17,21 +20,28 @@ use tokio::runtime::{Builder, Runtime};
 use crate::cases::{Mode, Wrong, tell};
 use crate::task::{LISTING, Passed};
 use crate::victim::TENANT;
+pub(crate) use mariadb::set_clock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     Sqlite,
     Postgres,
+    MariaDb,
 }
 
 /// The address of a server, as every suite takes it.
 const ADDRESS: &str = "FIRSTWRITE_TEST_POSTGRES";
+
+/// Stores that are servers, and where their addresses are.
+pub(crate) const SERVERS: [(Backend, &str); 2] =
+    [(Backend::Postgres, ADDRESS), (Backend::MariaDb, mariadb::ADDRESS)];
 
 /// What all cases share; made when the first of them needs it.
 #[derive(Debug, Default)]
 pub(crate) struct Ground {
     template: OnceLock<TempDir>,
     database: OnceLock<Arc<Database>>,
+    mariadb: OnceLock<Arc<mariadb::Server>>,
     /// What victims of each kind pass, learnt from one that lives.
     passed: Mutex<Vec<Learnt>>,
 }
@@ -60,8 +70,15 @@ pub(crate) struct Place {
     folder: TempDir,
     /// The store's address.
     pub(crate) store: String,
-    /// None if the store is a file.
-    database: Option<Arc<Database>>,
+    behind: Behind,
+}
+
+/// What a store's address leads to.
+#[derive(Debug)]
+enum Behind {
+    File,
+    Schema(Arc<Database>),
+    Tables(mariadb::Tables),
 }
 
 /// What victims have done under one key.
@@ -77,12 +94,12 @@ pub(crate) struct Facts {
 }
 
 /// Whether there is a server; without one, the cases on it are skipped unless everything is required.
-pub(crate) fn has_server() -> Result<bool, String> {
-    if env::var(ADDRESS).is_ok() {
+pub(crate) fn has_server(variable: &str) -> Result<bool, String> {
+    if env::var(variable).is_ok() {
         return Ok(true);
     }
     if env::var("FIRSTWRITE_TEST_REQUIRE").is_ok_and(|value| value == "all") {
-        return Err(format!("{ADDRESS} is not set and everything is required"));
+        return Err(format!("{variable} is not set and everything is required"));
     }
     Ok(false)
 }
@@ -97,12 +114,17 @@ impl Ground {
                 let template = self.template.get_or_init(template).path().join("shop.db");
                 fs::copy(template, &file).unwrap();
                 let store = format!("sqlite:{}", file.display());
-                Place { folder, store, database: None }
+                Place { folder, store, behind: Behind::File }
             }
             Backend::Postgres => {
                 let database = Arc::clone(self.database.get_or_init(Database::make));
                 let store = format!("{}?schema={}", database.url, database.schema);
-                Place { folder, store, database: Some(database) }
+                Place { folder, store, behind: Behind::Schema(database) }
+            }
+            Backend::MariaDb => {
+                let server = self.mariadb.get_or_init(mariadb::Server::connect);
+                let tables = mariadb::Tables::take(server);
+                Place { folder, store: tables.url(), behind: Behind::Tables(tables) }
             }
         }
     }
@@ -110,7 +132,7 @@ impl Ground {
     /// A place where nobody else's records are.
     pub(crate) fn private_place(&self, backend: Backend) -> Place {
         let mut place = self.place(backend);
-        if let Some(database) = &place.database {
+        if let Behind::Schema(database) = &place.behind {
             let schema = database.runtime.block_on(make_schema(&database.admin));
             place.store = format!("{}?schema={schema}", database.url);
         }
@@ -133,6 +155,9 @@ impl Ground {
 
     /// Removes what cannot remove itself.
     pub(crate) fn clear(&self) {
+        if let Some(mariadb) = self.mariadb.get() {
+            mariadb.clear();
+        }
         let Some(database) = self.database.get() else { return };
         let Database { runtime, server, name, .. } = &**database;
         runtime.block_on(async {
@@ -200,10 +225,15 @@ impl Place {
     /// Waits until nothing of a victim is left. A server may take a moment to notice that its client
     /// is gone, and undoes what was open only then.
     pub(crate) fn bury(&self, key: &str) {
-        let Some(database) = &self.database else { return };
-        let end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-                   WHERE application_name = $1";
-        database.runtime.block_on(database.admin.query(end, &[&key])).unwrap();
+        match &self.behind {
+            Behind::File => {}
+            Behind::Tables(tables) => tables.bury(),
+            Behind::Schema(database) => {
+                let end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+                           WHERE application_name = $1";
+                database.runtime.block_on(database.admin.query(end, &[&key])).unwrap();
+            }
+        }
     }
 
     pub(crate) fn facts(&self, key: &str) -> Facts {
@@ -237,24 +267,33 @@ impl Place {
 
     /// How many rows and messages there are.
     fn counts(&self, key: &str) -> (i64, i64) {
-        let Some(database) = &self.database else {
-            let path = self.store.strip_prefix("sqlite:").unwrap();
-            let store = SqliteStore::open_read_only(path).unwrap();
-            let count = "SELECT (SELECT count(*) FROM payments WHERE key = ?1),
-                                (SELECT count(*) FROM firstwrite_messages)";
-            let key = key.to_owned();
-            let counted = store.read(move |connection| {
-                connection.query_row(count, [key], |row| Ok((row.get(0)?, row.get(1)?)))
-            });
-            return block_on(counted).unwrap();
-        };
-        let (_, schema) = self.store.split_once("?schema=").unwrap();
-        let count = format!(
-            "SELECT (SELECT count(*) FROM {schema}.payments WHERE key = $1),
-                    (SELECT count(*) FROM {schema}.messages WHERE starts_with(derived_key, $1))"
-        );
-        let row = database.runtime.block_on(database.admin.query_one(&count, &[&key])).unwrap();
-        (row.get(0), row.get(1))
+        match &self.behind {
+            Behind::File => self.counts_in_file(key),
+            Behind::Tables(tables) => tables.counts(key),
+            Behind::Schema(database) => {
+                let (_, schema) = self.store.split_once("?schema=").unwrap();
+                let count = format!(
+                    "SELECT (SELECT count(*) FROM {schema}.payments WHERE key = $1),
+                            (SELECT count(*) FROM {schema}.messages
+                             WHERE starts_with(derived_key, $1))"
+                );
+                let row = database.runtime.block_on(database.admin.query_one(&count, &[&key]));
+                let row = row.unwrap();
+                (row.get(0), row.get(1))
+            }
+        }
+    }
+
+    fn counts_in_file(&self, key: &str) -> (i64, i64) {
+        let path = self.store.strip_prefix("sqlite:").unwrap();
+        let store = SqliteStore::open_read_only(path).unwrap();
+        let count = "SELECT (SELECT count(*) FROM payments WHERE key = ?1),
+                            (SELECT count(*) FROM firstwrite_messages)";
+        let key = key.to_owned();
+        let counted = store.read(move |connection| {
+            connection.query_row(count, [key], |row| Ok((row.get(0)?, row.get(1)?)))
+        });
+        block_on(counted).unwrap()
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) const VICTIM: &str = "victim";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     pub(crate) role: Role,
-    /// `sqlite:FILE` or `postgres://…?schema=…`.
+    /// `sqlite:FILE`, `postgres://…?schema=…` or `mysql://…`.
     pub(crate) store: String,
     pub(crate) key: String,
     /// Where effects outside the store are written down.

@@ -11,7 +11,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, post};
 use bytes::Bytes;
-use firstwrite::store::{PostgresStore, SqliteOptions, SqliteStore};
+use firstwrite::store::mysql_async::prelude::Queryable as _;
+use firstwrite::store::{MysqlStore, PostgresStore, SqliteOptions, SqliteStore};
 use firstwrite::{
     Atomic, Attempt, IdempotencyLayer, Mode, OnLostAnswer, Policy, Store, Tenant, Transaction, json,
 };
@@ -20,7 +21,7 @@ use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
 use crate::task::{Answer, Flaw, Role, Task};
-use crate::{delivery, upkeep};
+use crate::{delivery, places, upkeep};
 
 /// Whose requests they are.
 pub(crate) const TENANT: &str = "shop";
@@ -29,6 +30,7 @@ pub(crate) const TENANT: &str = "shop";
 enum Opened {
     Sqlite(SqliteStore),
     Postgres(PostgresStore),
+    Mysql(MysqlStore),
 }
 
 /// What a handler knows.
@@ -47,6 +49,7 @@ pub(crate) async fn run(task: Task) {
     let store: Arc<dyn Store> = match &opened {
         Opened::Sqlite(store) => Arc::new(store.clone()),
         Opened::Postgres(store) => Arc::new(store.clone()),
+        Opened::Mysql(store) => Arc::new(store.clone()),
     };
     match task.role {
         Role::Prepare => upkeep::prepare(&*store).await,
@@ -60,6 +63,7 @@ pub(crate) async fn run(task: Task) {
     match opened {
         Opened::Sqlite(store) => store.close().await,
         Opened::Postgres(store) => store.close().await,
+        Opened::Mysql(store) => store.close().await,
     }
 }
 
@@ -69,6 +73,10 @@ async fn open(task: &Task) -> Opened {
         let mut options = SqliteOptions::default();
         options.clock = Some(Arc::new(move || now));
         return Opened::Sqlite(SqliteStore::open_with(path, options).unwrap());
+    }
+    if task.store.starts_with("mysql:") {
+        places::set_clock(&task.store, now).await;
+        return Opened::Mysql(MysqlStore::connect(&task.store).await.unwrap());
     }
     let clock = format!("-c%20test.now={}", now.as_millis());
     let url = format!("{}&application_name={}&options={clock}", task.store, task.key);
@@ -98,6 +106,14 @@ async fn send(opened: &Opened, task: Task) -> Answer {
         Opened::Postgres(store) => {
             let pay = match mode {
                 Mode::Atomic => post(pay_in_transaction),
+                Mode::Reserved => post(pay_outside),
+            };
+            let app = App { store: store.clone(), task: Arc::clone(&task) };
+            (IdempotencyLayer::held(store.clone()), route(pay, app))
+        }
+        Opened::Mysql(store) => {
+            let pay = match mode {
+                Mode::Atomic => post(pay_in_mysql),
                 Mode::Reserved => post(pay_outside),
             };
             let app = App { store: store.clone(), task: Arc::clone(&task) };
@@ -167,6 +183,23 @@ async fn pay_in_transaction(
         own.execute(&insert, &[&task.key]).await.unwrap();
     } else {
         tx.execute(&insert, &[&task.key]).await.unwrap();
+    }
+    let receipt = tx.attempt().message("receipt", "mailer", Bytes::from_static(RECEIPT)).unwrap();
+    tx.enqueue(&receipt).unwrap();
+    tx.commit(paid()).await
+}
+
+/// The same on a server of the other family.
+async fn pay_in_mysql(
+    State(App { store, task }): State<App<MysqlStore>>,
+    mut tx: Transaction<MysqlStore>,
+) -> Response {
+    let insert = "INSERT INTO payments (`key`) VALUES (?)";
+    if task.flaw == Some(Flaw::RowApart) {
+        let mut own = store.own_pool().get_conn().await.unwrap();
+        own.exec_drop(insert, (&task.key,)).await.unwrap();
+    } else {
+        tx.exec_drop(insert, (&task.key,)).await.unwrap();
     }
     let receipt = tx.attempt().message("receipt", "mailer", Bytes::from_static(RECEIPT)).unwrap();
     tx.enqueue(&receipt).unwrap();

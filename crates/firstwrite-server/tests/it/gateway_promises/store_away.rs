@@ -35,10 +35,11 @@ fn promise_5_nothing_is_sent_while_the_store_is_away(folder: &Folder) {
     }
     assert_eq!((scene.upstream.heads(), scene.upstream.effects().len()), (1, 1));
     reach.give_back();
-    // By itself, and soon.
+    // By itself, and soon. A reservation whose fate was not known is withdrawn first; until then the key is
+    // in progress.
     for number in 0..2 {
         let made = gateway.answer_when(&pay(&format!("order-{number}")), |answer| {
-            assert!(matches!(answer.status, 201 | 503), "{answer:?}");
+            assert!(matches!(answer.status, 201 | 409 | 503), "{answer:?}");
             answer.status == 201
         });
         assert!(!made.is_replay());

@@ -109,7 +109,9 @@ async fn claim_once(
         }
     }
     writing.commit();
+    firstwrite_core::crash_point!("mysql-claim-before-commit");
     session.fly(&writing).await?;
+    firstwrite_core::crash_point!("mysql-claim-after-commit");
     Ok(claimed)
 }
 

@@ -64,7 +64,9 @@ async fn settle_once(
         .collect();
     settling.tallies.put(&mut settling.writing);
     settling.writing.commit();
+    firstwrite_core::crash_point!("mysql-settle-before-commit");
     session.fly(&settling.writing).await?;
+    firstwrite_core::crash_point!("mysql-settle-after-commit");
     Ok(held)
 }
 

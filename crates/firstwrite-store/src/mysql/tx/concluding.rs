@@ -32,6 +32,7 @@ pub(super) async fn nothing(open: Open) -> Result<Transacted<()>, StoreError> {
 impl Concluding<'_> {
     pub(super) async fn run(mut self, pool: &Arc<Pool>) -> Result<Transacted<()>, StoreError> {
         let id = self.open.id;
+        firstwrite_core::crash_point!("mysql-tx-before-flight");
         let ended = match self.open.stands {
             None => self.write_fresh().await,
             Some(_) => self.take_over().await,
@@ -39,6 +40,7 @@ impl Concluding<'_> {
         let held = self.open.held;
         let trouble = match ended {
             Ok(Some(now)) => {
+                firstwrite_core::crash_point!("mysql-tx-after-flight");
                 held.settle();
                 return Ok(Transacted::Done((), now));
             }
@@ -81,7 +83,7 @@ impl Concluding<'_> {
     /// Everything in one flight: a plain insert, and what fails keeps the server from committing.
     async fn write_fresh(&mut self) -> Result<Option<Timestamp>, Ended> {
         let mut flight = self.begun().await?;
-        NewRow::new(self.draft).add_to(&mut flight, false);
+        NewRow::insert(&mut flight, &[&NewRow::new(self.draft)]);
         let time = self.end(&mut flight);
         let answers = self.open.held.fly(&flight).await?;
         Ok(Some(time_in(&answers[time]).map_err(Ended::wrong)?))

@@ -1,0 +1,128 @@
+//! How a batch is put into statements: few of them, or one for each command.
+//!
+//! A statement costs the server more than a row. But of one that several share nobody can tell which of its
+//! rows were written, and a look after the commit comes too late: others may have moved on from what was
+//! written. So a shared statement that did not write all of its rows keeps the flight from its commit, and
+//! the batch is flown again one by one.
+
+use super::super::flight::{Flight, Value};
+use super::super::rows::COMPLETED;
+use super::{Command, Completion, NewRow, kept};
+
+/// How a batch is put into statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::mysql) enum Spelling {
+    Together,
+    OneByOne,
+}
+
+/// A statement of a flight, and the places of the commands in it.
+pub(super) struct Statement {
+    pub(super) place: usize,
+    pub(super) members: Vec<usize>,
+}
+
+/// In one statement: a completion is looked for among all of them.
+const ROWS_MAX: usize = 64;
+
+/// Adds statements for all of `batch`.
+pub(super) fn spell(flight: &mut Flight, batch: &[Command], spelling: Spelling) -> Vec<Statement> {
+    let rows_max = match spelling {
+        Spelling::Together => ROWS_MAX,
+        Spelling::OneByOne => 1,
+    };
+    let (mut rows, mut completions) = (Vec::new(), Vec::new());
+    for (member, command) in batch.iter().enumerate() {
+        match command {
+            Command::Insert { row, .. } => rows.push((member, row)),
+            Command::Complete { completion, .. } => completions.push((member, completion)),
+        }
+    }
+    // Those of one policy end at the same time.
+    completions.sort_by_key(|(_, completion)| completion.kind());
+    let mut statements = Vec::new();
+    for chunk in rows.chunks(rows_max) {
+        let (members, rows): (Vec<usize>, Vec<&NewRow>) = chunk.iter().copied().unzip();
+        let place = NewRow::insert_or_nothing(flight, &rows);
+        stop_unless_all(flight, rows.len());
+        statements.push(Statement { place, members });
+    }
+    for alike in completions.chunk_by(|(_, one), (_, other)| one.kind() == other.kind()) {
+        for chunk in alike.chunks(rows_max) {
+            let (members, all): (Vec<usize>, Vec<&Completion>) = chunk.iter().copied().unzip();
+            let place = match all.as_slice() {
+                [one] => one.add_to(flight),
+                all => complete_all(flight, all),
+            };
+            stop_unless_all(flight, all.len());
+            statements.push(Statement { place, members });
+        }
+    }
+    statements
+}
+
+/// Has the server stop unless the last statement, if several share it, has written all of its rows.
+fn stop_unless_all(flight: &mut Flight, count: usize) {
+    if count > 1 {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        // One more than the largest number there is fails.
+        flight.add("SELECT ~0 + (ROW_COUNT() <> ?)", &[Value::Int(count)]);
+    }
+}
+
+/// Completes all of `completions`, which are of one kind.
+fn complete_all(flight: &mut Flight, completions: &[&Completion]) -> usize {
+    let Completion { is_interim, retention, .. } = *completions[0];
+    let [due_at, retained_until, replay_for, linger_for] = kept(is_interim, retention);
+    // By itself the server may prefer the index of states.
+    let place = flight.add(
+        "UPDATE firstwrite_records FORCE INDEX (PRIMARY) SET state = ?, due_at = ?, \
+         retained_until = ?, replay_for = ?, linger_for = ?, outcome = CASE id",
+        &[Value::Int(COMPLETED), due_at, retained_until, replay_for, linger_for],
+    );
+    for completion in completions {
+        let values = [Value::Bytes(completion.id.as_bytes()), Value::Bytes(&completion.outcome)];
+        flight.write(" WHEN ? THEN ?", &values);
+    }
+    flight.write(" END WHERE state <> ? AND id IN (", &[Value::Int(COMPLETED)]);
+    for (number, completion) in completions.iter().enumerate() {
+        let id = Value::Bytes(completion.id.as_bytes());
+        flight.write(if number > 0 { ", ?" } else { "?" }, &[id]);
+    }
+    flight.write(") AND fence = CASE id", &[]);
+    for completion in completions {
+        let fence = Value::Int(completion.fence.as_u64().cast_signed());
+        flight.write(" WHEN ? THEN ?", &[Value::Bytes(completion.id.as_bytes()), fence]);
+    }
+    flight.write(" END", &[]);
+    place
+}
+
+impl Completion {
+    /// What completions have in common that can share a statement.
+    fn kind(&self) -> (bool, std::time::Duration, std::time::Duration) {
+        (self.is_interim, self.retention.replay_for, self.retention.linger_for)
+    }
+
+    /// Adds the statement that completes the owner's record and no other.
+    fn add_to(&self, flight: &mut Flight) -> usize {
+        let [due_at, retained_until, replay_for, linger_for] =
+            kept(self.is_interim, self.retention);
+        flight.add(
+            "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, \
+             replay_for = ?, linger_for = ?, outcome = ? \
+             WHERE id = ? AND fence = ? AND state <> ?",
+            &[
+                Value::Int(COMPLETED),
+                due_at,
+                retained_until,
+                replay_for,
+                linger_for,
+                Value::Bytes(&self.outcome),
+                Value::Bytes(self.id.as_bytes()),
+                Value::Int(self.fence.as_u64().cast_signed()),
+                Value::Int(COMPLETED),
+            ],
+        )
+    }
+}

@@ -1,0 +1,90 @@
+//! A `MariaDB` of our own: how it is set up, how it is served.
+//!
+//! It gives up being root by itself, and must not read the machine's own settings.
+
+mod cluster;
+mod node;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::packages::Need;
+use crate::place::Place;
+use crate::process;
+
+pub(crate) use cluster::Cluster;
+pub(crate) use node::Node;
+
+/// Whom it runs as; it refuses to be root.
+pub(crate) const USER: &str = "mysql";
+
+/// The server's own tables are no place for ours.
+pub(crate) const DATABASE: &str = "firstwrite";
+
+/// A commit is on disk when it is acknowledged, or the crash tests would test nothing.
+pub(crate) const DURABLE: &[&str] = &["--innodb-flush-log-at-trx-commit=1"];
+
+/// Acknowledges a commit that is nowhere but in memory, and writes what there is once a second.
+pub(crate) const FORGETFUL: &[&str] =
+    &["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-log-at-timeout=10"];
+
+pub(crate) const SERVER: Need =
+    Need { program: "mariadbd", packages: &["mariadb-server"], find: None };
+pub(crate) const CLIENT: Need =
+    Need { program: "mariadb-admin", packages: &["mariadb-client"], find: None };
+
+/// What makes servers a cluster.
+pub(crate) const GALERA: Need =
+    Need { program: "galera", packages: &["galera-4"], find: Some(galera) };
+/// What a node that joins a cluster is sent goes by it.
+pub(crate) const RSYNC: Need = Need { program: "rsync", packages: &["rsync"], find: None };
+
+/// Where Debian has the library.
+fn galera() -> Option<PathBuf> {
+    Some(PathBuf::from("/usr/lib/galera/libgalera_smm.so")).filter(|path| path.exists())
+}
+
+/// The address the suites and the demo take.
+pub(crate) fn address(port: u16) -> String {
+    format!("mysql://root@127.0.0.1:{port}/{DATABASE}")
+}
+
+/// Makes the server's own tables.
+pub(crate) fn prepare(place: &Place) -> anyhow::Result<()> {
+    let program = process::find("mariadb-install-db").context("mariadb-install-db is missing")?;
+    let mut command = place.command(&program);
+    command.arg("--no-defaults").arg(format!("--datadir={}", place.data().display()));
+    command.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+    process::read(&mut command).map(drop)
+}
+
+/// The command that serves, in the foreground.
+pub(crate) fn serve(place: &Place) -> anyhow::Result<Command> {
+    let program = process::find(SERVER.program).context("mariadbd is missing")?;
+    let mut command = place.command(&program);
+    command.arg("--no-defaults").arg(format!("--datadir={}", place.data().display()));
+    command.args([&format!("--port={}", place.port), "--bind-address=127.0.0.1"]);
+    // Relative names lie in the data folder; a full path may be too long for a socket.
+    command.args(["--socket=socket", "--pid-file=pid"]);
+    Ok(command)
+}
+
+/// Has the server make our database before it listens.
+pub(crate) fn with_database(place: &Place, command: &mut Command) -> anyhow::Result<()> {
+    let first = place.folder.join("first.sql");
+    std::fs::write(&first, format!("create database if not exists {DATABASE};\n"))
+        .context("cannot write the server's first statements")?;
+    command.arg(format!("--init-file={}", first.display()));
+    Ok(())
+}
+
+/// Whether it takes connections.
+pub(crate) fn is_ready(place: &Place) -> bool {
+    let port = format!("--port={}", place.port);
+    process::find(CLIENT.program).is_some_and(|program| {
+        let ping = ["--no-defaults", "--host=127.0.0.1", &port, "--user=root", "ping"];
+        process::succeeds(Command::new(program).args(ping))
+    })
+}
