@@ -57,7 +57,7 @@ impl StoreUrl {
         let (is_redis, url) = match self {
             Self::Postgres(url) => (false, url),
             Self::Redis(url) => (true, url),
-            Self::Sqlite(_) | Self::Mysql(_) => return self,
+            Self::Sqlite(_) | Self::Mysql(_) | Self::Dynamodb(_) => return self,
         };
         let (place, query) = url.split_once('?').unwrap_or((&url, ""));
         let is_other = |pair: &&str| !pair.is_empty() && pair.split('=').next() != Some(name);
