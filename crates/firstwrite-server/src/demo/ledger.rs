@@ -12,7 +12,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use anyhow::anyhow;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -149,11 +148,9 @@ impl Books {
                 Ok(Self::Postgres(store))
             }
             StoreUrl::Mysql(address) => Ok(Self::Mysql(MysqlBooks::open(address).await?)),
-            StoreUrl::Redis(address) => Ok(Self::Apart(BooksApart::open(address).await?)),
-            StoreUrl::Dynamodb(_) => Err(anyhow!(
-                "the demo sends messages to its provider, and a DynamoDB store keeps no messages; \
-                 use another store, or try `firstwrite gateway --store dynamodb:TABLE`"
-            )),
+            StoreUrl::Redis(_) | StoreUrl::Dynamodb(_) => {
+                Ok(Self::Apart(BooksApart::open(url).await?))
+            }
         }
     }
 
@@ -163,7 +160,7 @@ impl Books {
             Self::Sqlite(store) => IdempotencyLayer::transactional(store.clone()),
             Self::Postgres(store) => IdempotencyLayer::held(store.clone()),
             Self::Mysql(books) => IdempotencyLayer::held(books.store.clone()),
-            Self::Apart(books) => IdempotencyLayer::new(Arc::new(books.records.clone())),
+            Self::Apart(books) => IdempotencyLayer::new(Arc::clone(&books.records)),
         }
     }
 
@@ -189,7 +186,7 @@ impl Books {
             Self::Sqlite(store) => Arc::new(store.clone()),
             Self::Postgres(store) => Arc::new(store.clone()),
             Self::Mysql(books) => Arc::new(books.store.clone()),
-            Self::Apart(books) => Arc::new(books.records.clone()),
+            Self::Apart(books) => Arc::clone(&books.records),
         }
     }
 

@@ -5,6 +5,7 @@
 mod command_line;
 mod crashes;
 mod database;
+mod demo_apart;
 mod doctor;
 mod faults;
 mod gateway;

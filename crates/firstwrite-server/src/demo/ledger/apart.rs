@@ -1,13 +1,16 @@
-//! The books in an SQLite file of their own, where the records' store has no transactions: Redis.
+//! The books in an SQLite file of their own, where the records' store keeps no messages: Redis, DynamoDB.
 //!
 //! Records, payments and messages are commits of their own then. A crash between two of them leaves the record
 //! uncertain, and never a second payment.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
-use firstwrite_core::{Message, Tenant};
-use firstwrite_store::{RedisStore, SqliteStore};
+use firstwrite_core::{Message, Store, Tenant};
+use firstwrite_store::SqliteStore;
 
 use super::{Ledger, Payment, Refund, sqlite};
+use crate::config::StoreUrl;
 use crate::demo::STORE_DEFAULT;
 use crate::demo::order::Order;
 use crate::demo::problem::Failure;
@@ -16,14 +19,14 @@ use crate::opening;
 /// A store for the records, and another for the books and the messages.
 #[derive(Clone, Debug)]
 pub(in crate::demo) struct BooksApart {
-    pub(super) records: RedisStore,
+    pub(super) records: Arc<dyn Store>,
     pub(super) books: SqliteStore,
 }
 
 impl BooksApart {
-    /// Opens the records in Redis, and the books in the demo's usual file.
-    pub(super) async fn open(url: &str) -> anyhow::Result<Self> {
-        let records = RedisStore::connect(url).await.map_err(|error| opening::unopened(&error))?;
+    /// Opens the records where they are, and the books in the demo's usual file.
+    pub(super) async fn open(url: &StoreUrl) -> anyhow::Result<Self> {
+        let records = opening::open_or_create(url).await?;
         let books = SqliteStore::open(STORE_DEFAULT).map_err(|error| opening::unopened(&error))?;
         sqlite::create(&books)
             .await
@@ -32,7 +35,7 @@ impl BooksApart {
     }
 
     pub(super) async fn close(self) {
-        self.records.close();
+        drop(self.records);
         self.books.close().await;
     }
 }
