@@ -31,6 +31,8 @@ mod inbox;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod open;
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+mod pending;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]

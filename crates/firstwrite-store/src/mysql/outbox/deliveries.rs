@@ -1,47 +1,16 @@
 //! The history of handing-overs: one row for each claim under which something was sent, and one where an
 //! operator said how it ended.
 
-use firstwrite_core::outbox::{Delivery, Ending, MessageNumber, PastDelivery};
-use firstwrite_core::{Fence, StoreError};
+use firstwrite_core::StoreError;
+use firstwrite_core::outbox::{MessageNumber, PastDelivery};
 use mysql_async::Row;
 
 use super::super::flight::{Flight, NOW, Value};
 use super::super::rows::{fence, instant, owned_text, owned_text_or_null, status};
 use super::pending::shortened;
+use crate::pending::{DELIVERED, Entry};
 
-/// What is written in `ending` when a message arrived.
-pub(super) const DELIVERED: &str = "delivered";
-/// What is written in `ending` when a message will never arrive.
-pub(super) const REFUSED: &str = "refused";
-/// What is written in `ending` when an operator gave a message up.
-pub(super) const DROPPED: &str = "dropped";
-
-/// One row of the history.
-pub(super) struct Entry<'a> {
-    pub(super) number: MessageNumber,
-    pub(super) fence: Fence,
-    pub(super) ending: &'static str,
-    pub(super) status: Option<u16>,
-    pub(super) detail: &'a str,
-    pub(super) provider_id: Option<&'a str>,
-}
-
-impl<'a> Entry<'a> {
-    pub(super) fn of(number: MessageNumber, fence: Fence, delivery: &'a Delivery) -> Self {
-        let provider_id = match &delivery.ending {
-            Ending::Delivered(receipt) => receipt.provider_id.as_deref(),
-            Ending::Refused | Ending::Retry | Ending::Unknown => None,
-        };
-        Self {
-            number,
-            fence,
-            ending: delivery.ending.as_str(),
-            status: delivery.status,
-            detail: &delivery.detail,
-            provider_id,
-        }
-    }
-
+impl Entry<'_> {
     /// Adds the statement that writes it, if its message is there. Of two under one fence the first stands,
     /// but for one that says that the message arrived: that is the truth about the destination, however
     /// late.

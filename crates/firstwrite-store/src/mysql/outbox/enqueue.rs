@@ -4,8 +4,8 @@ use firstwrite_core::{Message, StoreError};
 
 use super::super::fault::unsupported;
 use super::super::flight::{Flight, NOW, Value};
-use super::tallies::{Kind, Tallies};
 use crate::encoding::encode_answers;
+use crate::pending::{Kind, Tallies};
 
 /// What an index holds of an ordering key.
 const ORDERING_KEY_BYTES_MAX: usize = 512;

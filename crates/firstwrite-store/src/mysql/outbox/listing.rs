@@ -18,8 +18,9 @@ use super::super::rows::{
     owned_text_or_null, tenant,
 };
 use super::claim::answers;
-use super::deliveries::{self, DELIVERED, REFUSED, past_delivery};
+use super::deliveries::{self, past_delivery};
 use super::pending::{Phase, ordering_key, pending};
+use crate::pending::{DELIVERED, REFUSED};
 
 /// How many messages one page looks at. A page that finds few among many ends early and says where the
 /// next one starts.
@@ -244,16 +245,7 @@ pub(super) fn view(row: &Row) -> Result<MessageView, StoreError> {
         return Ok(view);
     }
     let pending = pending(row, PENDING_FROM)?;
-    Ok(MessageView {
-        state: pending.phase.state(),
-        fence: pending.fence,
-        due_at: pending.due_at.filter(|_| pending.phase == Phase::Waiting),
-        delivery_count: pending.delivery_count,
-        maybe_sent_at: pending.maybe_sent_at,
-        status: pending.status,
-        problem: pending.problem,
-        ..view
-    })
+    Ok(pending.shown_in(view))
 }
 
 fn state_number(state: MessageState) -> i64 {

@@ -11,12 +11,12 @@ use super::super::pool::Pool;
 use super::super::rows::{integer, owned_text};
 use super::super::session::{Failure, Session, take};
 use super::super::swap::put_audit;
-use super::deliveries::{DELIVERED, DROPPED, Entry, REFUSED};
 use super::destinations;
 use super::listing::Filter;
 use super::pending::{self, Pending, Phase, pending};
 use super::settle::{ask_oldest, is_oldest, replace_interim};
-use super::tallies::{Kind, Tallies};
+use crate::pending::{DELIVERED, DROPPED, Entry, REFUSED};
+use crate::pending::{Kind, Tallies};
 
 /// Put back in one step.
 const REDRIVEN_MAX: usize = 1000;

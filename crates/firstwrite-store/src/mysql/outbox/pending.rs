@@ -1,8 +1,8 @@
 //! The narrow row of a message that is neither delivered nor dropped: read under a lock, changed in memory,
 //! written back.
 
-use firstwrite_core::outbox::{MessageNumber, MessageState};
-use firstwrite_core::{Fence, RecordId, StoreError, Timestamp};
+use firstwrite_core::outbox::MessageNumber;
+use firstwrite_core::{StoreError, Timestamp};
 use mysql_async::Row;
 
 use super::super::fault::corrupt;
@@ -11,41 +11,7 @@ use super::super::rows::{
     bytes_or_null, count, fence, id, instant_or_null, integer, owned_text, owned_text_or_null,
     status,
 };
-
-/// What changes of a message.
-#[derive(Clone, Debug)]
-pub(super) struct Pending {
-    pub(super) number: MessageNumber,
-    pub(super) id: RecordId,
-    pub(super) destination: String,
-    pub(super) ordering_key: Option<String>,
-    pub(super) phase: Phase,
-    /// When it can be claimed: when it is due, or when its claim runs out.
-    pub(super) due_at: Option<Timestamp>,
-    /// Of the last claim; zero before the first.
-    pub(super) fence: Fence,
-    pub(super) claimed_at: Option<Timestamp>,
-    pub(super) delivery_count: u32,
-    pub(super) lapse_count: u32,
-    pub(super) maybe_sent_at: Option<Timestamp>,
-    pub(super) status: Option<u16>,
-    pub(super) problem: Option<String>,
-}
-
-/// How far a message has come that is still pending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Waiting,
-    Sending,
-    Unknown,
-    Dead,
-}
-
-/// What a message wears that nobody has claimed.
-pub(super) const NEVER_CLAIMED: Fence = Fence::from_u64(0);
-
-/// What is kept of a problem: enough to recognise it, and never a whole page of somebody's error.
-const PROBLEM_BYTES_MAX: usize = 500;
+pub(super) use crate::pending::{NEVER_CLAIMED, Pending, Phase, shortened};
 
 /// The columns that [`pending`] reads, of the table by the name `p`.
 macro_rules! pending_columns {
@@ -66,7 +32,8 @@ pub(super) fn pending(row: &Row, first: usize) -> Result<Pending, StoreError> {
         id: id(row, first + 1)?,
         destination: owned_text(row, first + 2)?,
         ordering_key: ordering_key(row, first + 3)?,
-        phase: Phase::of_number(integer(row, first + 4)?)?,
+        phase: Phase::of_number(integer(row, first + 4)?)
+            .ok_or_else(|| corrupt("an unknown state of a message"))?,
         due_at: instant_or_null(row, first + 5)?,
         fence: fence(row, first + 6)?,
         claimed_at: instant_or_null(row, first + 7)?,
@@ -138,46 +105,4 @@ pub(super) fn release(flight: &mut Flight, destination: &str, ordering_key: &str
          WHERE p.state = 0 AND p.due_at IS NULL",
         &[destination, key],
     );
-}
-
-impl Pending {
-    /// That the message may have reached its destination, since its last claim if not before.
-    pub(super) fn doubt(&mut self) {
-        self.maybe_sent_at = self.maybe_sent_at.or(self.claimed_at);
-    }
-}
-
-impl Phase {
-    pub(super) fn number(self) -> i64 {
-        match self {
-            Self::Waiting => 0,
-            Self::Sending => 1,
-            Self::Unknown => 2,
-            Self::Dead => 3,
-        }
-    }
-
-    fn of_number(number: i64) -> Result<Self, StoreError> {
-        match number {
-            0 => Ok(Self::Waiting),
-            1 => Ok(Self::Sending),
-            2 => Ok(Self::Unknown),
-            3 => Ok(Self::Dead),
-            _ => Err(corrupt("an unknown state of a message")),
-        }
-    }
-
-    pub(super) fn state(self) -> MessageState {
-        match self {
-            Self::Waiting => MessageState::Waiting,
-            Self::Sending => MessageState::Sending,
-            Self::Unknown => MessageState::Unknown,
-            Self::Dead => MessageState::Dead,
-        }
-    }
-}
-
-/// As much of `text` as is kept.
-pub(super) fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(PROBLEM_BYTES_MAX)]
 }

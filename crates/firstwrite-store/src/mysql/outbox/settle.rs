@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use firstwrite_core::outbox::{
-    Cause, Delivery, Ending, Held, MessageNumber, Next, Received, Sent, Settlement,
+    Cause, Delivery, Ending, Held, MessageNumber, Next, Received, Settlement,
 };
 use firstwrite_core::{Fence, Outcome, RecordId, StoreError, Timestamp};
 
@@ -13,11 +13,11 @@ use super::super::pool::Pool;
 use super::super::rows::{COMPLETED, fence, integer, is_null, owned_text};
 use super::super::session::{Failure, Session, take};
 use super::claim::skip;
-use super::deliveries::{DELIVERED, Entry};
 use super::destinations;
 use super::pending::{self, Pending, Phase, pending};
-use super::tallies::{Kind, Tallies};
 use crate::encoding::encode_outcome;
+use crate::pending::{DELIVERED, Entry, said};
+use crate::pending::{Kind, Tallies};
 
 const DOING: &str = "settling messages";
 
@@ -170,7 +170,7 @@ impl Settling {
                 None
             }
             Next::Waiting { .. } | Next::Unknown(_) | Next::Dead(_) => {
-                proceed(&mut pending, delivery.as_ref(), next, self.now);
+                pending.proceed(delivery.as_ref(), next, self.now);
                 pending::update(&mut self.writing, &pending);
                 Some(pending.phase.kind())
             }
@@ -222,49 +222,6 @@ pub(super) fn replace_interim(flight: &mut Flight, id: RecordId, outcome: &Outco
          WHERE id = ? AND state = ? AND replay_for IS NOT NULL",
         &[Value::Bytes(&encode_outcome(&last)), Value::Bytes(id.as_bytes()), Value::Int(COMPLETED)],
     );
-}
-
-/// What becomes of a message that did not arrive, as far as anybody knows.
-fn proceed(pending: &mut Pending, delivery: Option<&Delivery>, next: &Next, now: Timestamp) {
-    if let Some(delivery) = delivery {
-        pending.status = delivery.status;
-        pending.problem = Some(delivery.detail.clone());
-    }
-    match next {
-        Next::Delivered(_) | Next::Refused => unreachable!("a message that ended is not pending"),
-        Next::Waiting { pause, counts, sent } => {
-            match sent {
-                Sent::No => pending.maybe_sent_at = None,
-                Sent::AsBefore => {}
-                Sent::Maybe => pending.doubt(),
-            }
-            pending.phase = Phase::Waiting;
-            pending.due_at = Some(now.plus(*pause));
-            pending.delivery_count = pending.delivery_count.saturating_add(u32::from(*counts));
-            pending.lapse_count = 0;
-        }
-        Next::Unknown(why) => {
-            pending.doubt();
-            pending.phase = Phase::Unknown;
-            pending.due_at = None;
-            pending.problem = Some(match pending.problem.take() {
-                Some(problem) => format!("{why}: {problem}"),
-                None => (*why).to_owned(),
-            });
-        }
-        Next::Dead(cause) => {
-            pending.phase = Phase::Dead;
-            pending.due_at = None;
-            pending.problem.get_or_insert_with(|| said(*cause).to_owned());
-        }
-    }
-}
-
-fn said(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Refused => "the destination will never take it",
-        Cause::Exhausted => "its deliveries are exhausted",
-    }
 }
 
 /// Whether a message is the oldest under its ordering key, from the answer to [`ask_oldest`].

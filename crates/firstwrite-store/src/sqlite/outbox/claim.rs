@@ -9,8 +9,7 @@ use super::super::rows::{blob, column, integer, text};
 use super::super::session::Session;
 use super::deliveries::receipt_of;
 use super::destinations::Gate;
-use super::enqueue::NEVER_CLAIMED;
-use super::pending::{COLUMNS, Pending, Phase, is_null, pending};
+use super::pending::{COLUMNS, NEVER_CLAIMED, Pending, Phase, is_null, pending};
 use crate::encoding::{Unreadable, decode_answers};
 
 const DOING: &str = "claiming messages";

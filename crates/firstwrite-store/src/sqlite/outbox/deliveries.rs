@@ -1,51 +1,18 @@
 //! The history of handing-overs: one row for each claim under which something was sent, and one where an
 //! operator said how it ended.
 
-use firstwrite_core::outbox::{Delivery, Ending, MessageNumber, PastDelivery, Receipt};
-use firstwrite_core::{Fence, StoreError, Timestamp};
+use firstwrite_core::outbox::{MessageNumber, PastDelivery, Receipt};
+use firstwrite_core::{StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::fault::definite;
 use super::super::rows::{integer, text};
 use super::super::session::Session;
 use super::pending::{fence, optional_text, shortened, status};
-
-/// What is written in `ending` when a message arrived.
-pub(super) const DELIVERED: &str = "delivered";
-/// What is written in `ending` when a message will never arrive.
-pub(super) const REFUSED: &str = "refused";
-/// What is written in `ending` when an operator gave a message up.
-pub(super) const DROPPED: &str = "dropped";
+use crate::pending::Entry;
 
 /// What a story tells at most.
 const TOLD_MAX: i64 = 100;
-
-/// One row of the history.
-pub(super) struct Entry<'a> {
-    pub(super) number: MessageNumber,
-    pub(super) fence: Fence,
-    pub(super) ending: &'static str,
-    pub(super) status: Option<u16>,
-    pub(super) detail: &'a str,
-    pub(super) provider_id: Option<&'a str>,
-}
-
-impl<'a> Entry<'a> {
-    pub(super) fn of(number: MessageNumber, fence: Fence, delivery: &'a Delivery) -> Self {
-        let provider_id = match &delivery.ending {
-            Ending::Delivered(receipt) => receipt.provider_id.as_deref(),
-            Ending::Refused | Ending::Retry | Ending::Unknown => None,
-        };
-        Self {
-            number,
-            fence,
-            ending: delivery.ending.as_str(),
-            status: delivery.status,
-            detail: &delivery.detail,
-            provider_id,
-        }
-    }
-}
 
 impl Session {
     /// Writes an entry, if its message is there. Of two under one fence the first stands, but for one

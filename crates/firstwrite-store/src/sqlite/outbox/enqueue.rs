@@ -1,13 +1,13 @@
 //! How a message comes to be, and how the next one under its ordering key follows it.
 
 use firstwrite_core::outbox::MessageNumber;
-use firstwrite_core::{Fence, Message, Timestamp};
+use firstwrite_core::{Message, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
 use super::super::session::Session;
-use super::pending::{Pending, Phase};
-use super::tallies::{Kind, Tallies};
+use super::pending::{NEVER_CLAIMED, Pending, Phase};
 use crate::encoding::encode_answers;
+use crate::pending::{Kind, Tallies};
 
 impl Session {
     /// Writes a message with all that belongs to it.
@@ -106,6 +106,3 @@ impl Session {
         Ok(())
     }
 }
-
-/// What a message wears that nobody has claimed.
-pub(super) const NEVER_CLAIMED: Fence = Fence::from_u64(0);

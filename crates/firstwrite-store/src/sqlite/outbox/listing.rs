@@ -14,8 +14,9 @@ use super::super::listing::tenant_number;
 use super::super::readers::View;
 use super::super::rows::{blob, column, integer, text};
 use super::claim::answers;
-use super::deliveries::{DELIVERED, REFUSED, past_deliveries};
+use super::deliveries::past_deliveries;
 use super::pending::{COLUMNS, Phase, count, fence, is_null, optional_text, pending};
+use crate::pending::{DELIVERED, REFUSED};
 
 /// How many messages one page looks at. A page that finds few among many ends early and says where the
 /// next one starts, so that no listing holds a snapshot, and with it the log, for long.
@@ -262,16 +263,7 @@ pub(super) fn view(
         return Ok(view);
     }
     let pending = pending(row, PENDING_FROM)?;
-    Ok(MessageView {
-        state: pending.phase.state(),
-        fence: pending.fence,
-        due_at: pending.due_at.filter(|_| pending.phase == Phase::Waiting),
-        delivery_count: pending.delivery_count,
-        maybe_sent_at: pending.maybe_sent_at,
-        status: pending.status,
-        problem: pending.problem,
-        ..view
-    })
+    Ok(pending.shown_in(view))
 }
 
 fn state_number(state: MessageState) -> i64 {

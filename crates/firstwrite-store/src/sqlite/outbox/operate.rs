@@ -5,10 +5,10 @@ use firstwrite_core::{AuditEntry, Fence, Timestamp};
 
 use super::super::fault::{Failure, definite};
 use super::super::session::Session;
-use super::deliveries::{DELIVERED, DROPPED, Entry, REFUSED};
 use super::listing::Filter;
 use super::pending::{self, Pending, Phase};
-use super::tallies::{Kind, Tallies};
+use crate::pending::{DELIVERED, DROPPED, Entry, REFUSED};
+use crate::pending::{Kind, Tallies};
 
 /// Put back in one command: everybody's commits wait for them.
 const REDRIVEN_MAX: usize = 1000;

@@ -1,16 +1,16 @@
 //! Writing down how claims ended.
 
 use firstwrite_core::outbox::{
-    Cause, Delivery, Ending, Held, MessageNumber, Next, Received, Sent, Settlement,
+    Cause, Delivery, Ending, Held, MessageNumber, Next, Received, Settlement,
 };
 use firstwrite_core::{Fence, Timestamp};
 
 use super::super::fault::Failure;
 use super::super::session::Session;
 use super::claim::skip;
-use super::deliveries::Entry;
 use super::pending::{self, Pending, Phase};
-use super::tallies::{Kind, Tallies};
+use crate::pending::{Entry, said};
+use crate::pending::{Kind, Tallies};
 
 const DOING: &str = "settling messages";
 
@@ -75,7 +75,7 @@ impl Session {
                 None
             }
             Next::Waiting { .. } | Next::Unknown(_) | Next::Dead(_) => {
-                proceed(&mut pending, delivery.as_ref(), next, now);
+                pending.proceed(delivery.as_ref(), next, now);
                 self.update_pending(&pending).map_err(Failure::batch(DOING))?;
                 Some(pending.phase.kind())
             }
@@ -108,48 +108,5 @@ impl Session {
     pub(super) fn end_pending(&self, pending: &Pending, now: Timestamp) -> rusqlite::Result<()> {
         self.delete_pending(pending.number)?;
         self.release_successor(pending, now)
-    }
-}
-
-/// What becomes of a message that did not arrive, as far as anybody knows.
-fn proceed(pending: &mut Pending, delivery: Option<&Delivery>, next: &Next, now: Timestamp) {
-    if let Some(delivery) = delivery {
-        pending.status = delivery.status;
-        pending.problem = Some(delivery.detail.clone());
-    }
-    match next {
-        Next::Delivered(_) | Next::Refused => unreachable!("a message that ended is not pending"),
-        Next::Waiting { pause, counts, sent } => {
-            match sent {
-                Sent::No => pending.maybe_sent_at = None,
-                Sent::AsBefore => {}
-                Sent::Maybe => pending.doubt(),
-            }
-            pending.phase = Phase::Waiting;
-            pending.due_at = Some(now.plus(*pause));
-            pending.delivery_count = pending.delivery_count.saturating_add(u32::from(*counts));
-            pending.lapse_count = 0;
-        }
-        Next::Unknown(why) => {
-            pending.doubt();
-            pending.phase = Phase::Unknown;
-            pending.due_at = None;
-            pending.problem = Some(match pending.problem.take() {
-                Some(problem) => format!("{why}: {problem}"),
-                None => (*why).to_owned(),
-            });
-        }
-        Next::Dead(cause) => {
-            pending.phase = Phase::Dead;
-            pending.due_at = None;
-            pending.problem.get_or_insert_with(|| said(*cause).to_owned());
-        }
-    }
-}
-
-fn said(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Refused => "the destination will never take it",
-        Cause::Exhausted => "its deliveries are exhausted",
     }
 }
