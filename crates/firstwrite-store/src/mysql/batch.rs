@@ -199,8 +199,9 @@ pub(super) async fn fly(
     spelling: Spelling,
 ) -> Result<Landed, Crash> {
     let mut flight = Flight::transaction();
-    let statements = spell(&mut flight, batch, spelling);
+    // Asked for first: nothing stands between what is written and its commit.
     let time = flight.add("SELECT @firstwrite_now", &[]);
+    let statements = spell(&mut flight, batch, spelling);
     flight.commit();
     firstwrite_core::crash_point!("mysql-batch-before-flight");
     let answers = connection.fly(&flight).await?;

@@ -5,8 +5,8 @@ mod rows;
 use std::sync::Arc;
 
 use firstwrite_core::findings::{
-    Closing, FINDINGS_KEPT_FOR, FindingNumber, FindingPage, FindingQuery, FindingStory, Findings,
-    NOTED_MAX, NewFinding, Noted, Owner, Run,
+    Closing, FINDINGS_KEPT_FOR, Finding, FindingNumber, FindingPage, FindingQuery, FindingStory,
+    Findings, NOTED_MAX, NewFinding, Noted, Owner, Run,
 };
 use firstwrite_core::{AuditEntry, BoxFuture, RecordId, StoreError, Timestamp};
 
@@ -32,18 +32,19 @@ async fn note_once(
     let (_, mut noted) = (session.begin(|_| ()).await?, Vec::with_capacity(found.len()));
     // One after the other: two of them may be about the same thing.
     for found in found {
-        let mut looking = Flight::new();
-        ask_same(&mut looking, source, found);
-        let answers = session.fly(&looking).await?;
-        let known = answers[0].rows.first().map(finding).transpose()?;
-        noted.push(match known {
-            Some(known) => {
-                let noted = known.seen_again(found, seen_at);
-                see_again(session, noted, found, seen_at).await?;
-                noted
+        let mut known = look(session, source, found).await?;
+        if known.is_none() {
+            if let Some(number) = add(session, source, found, seen_at).await? {
+                noted.push(Noted::New(number));
+                continue;
             }
-            None => add(session, source, found, seen_at).await?,
-        });
+            // Another run has noted it since, and its commit was waited for.
+            known = look(session, source, found).await?;
+        }
+        let known = known.ok_or_else(|| corrupt("a finding stands there and is not to be seen"))?;
+        let again = known.seen_again(found, seen_at);
+        see_again(session, again, found, seen_at).await?;
+        noted.push(again);
     }
     let mut ending = Flight::new();
     ending.commit();
@@ -51,17 +52,31 @@ async fn note_once(
     Ok(noted)
 }
 
+/// What is known of the same thing.
+async fn look(
+    session: &mut Session,
+    source: &str,
+    found: &NewFinding,
+) -> Result<Option<Finding>, Failure> {
+    let mut looking = Flight::new();
+    ask_same(&mut looking, source, found);
+    let answers = session.fly(&looking).await?;
+    Ok(answers[0].rows.first().map(finding).transpose()?)
+}
+
+/// Writes a finding where none is; none if there is one.
 async fn add(
     session: &mut Session,
     source: &str,
     found: &NewFinding,
     seen_at: Timestamp,
-) -> Result<Noted, Failure> {
+) -> Result<Option<FindingNumber>, Failure> {
     let seen_at = Value::Int(seen_at.as_millis());
     let mut flight = Flight::new();
-    flight.add(
+    let written = flight.add(
         "INSERT INTO firstwrite_findings (source, kind, subject, detail, id, message, provider_id, \
-         first_seen, last_seen, reopened_count) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+         first_seen, last_seen, reopened_count) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0) \
+         ON DUPLICATE KEY UPDATE kind = firstwrite_findings.kind",
         &[
             Value::Text(source),
             Value::Text(found.kind.as_str()),
@@ -76,8 +91,11 @@ async fn add(
     );
     let place = flight.add("SELECT LAST_INSERT_ID()", &[]);
     let answers = session.fly(&flight).await?;
+    if answers[written].affected == 0 {
+        return Ok(None);
+    }
     let row = answers[place].rows.first().ok_or_else(|| corrupt("a finding has no number"))?;
-    Ok(Noted::New(FindingNumber(integer(row, 0)?)))
+    Ok(Some(FindingNumber(integer(row, 0)?)))
 }
 
 async fn see_again(

@@ -31,7 +31,7 @@ async fn an_address_says_scheme_and_file() {
     open(&url.replace("sqlite:", "sqlite://"), Access::ReadOnly).await.unwrap();
     for (url, part) in [
         ("payments.db", "no scheme"),
-        ("redis://user:secret@host", "`redis`"),
+        ("mongodb://user:secret@host", "`mongodb`"),
         ("sqlite:", "names no file"),
         ("sqlite::memory:", "MemoryStore"),
     ] {
