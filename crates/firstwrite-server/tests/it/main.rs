@@ -22,6 +22,7 @@ mod keys;
 mod logs;
 mod messages;
 mod migrate;
+mod moving;
 mod network;
 mod open_records;
 mod outbox;

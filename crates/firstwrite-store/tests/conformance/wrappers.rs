@@ -39,21 +39,22 @@ async fn conforms_without(
     report
 }
 
-/// New keys go into one file, and the other is empty. Transactions, and what needs them, are not claimed.
+/// New keys go into one file after the other, and the store that is looked into besides stays empty, so one
+/// is enough. Transactions, and what needs them, are not claimed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_moves_conforms() {
-    let folder = Arc::new(tempfile::tempdir().unwrap());
-    let report = conforms_without(move |inner| {
-        let path = folder.path().join(format!("{:016x}.db", fastrand::u64(..)));
-        let other = SqliteStore::open(path).unwrap();
-        assert!(other.capabilities().transactions && inner.capabilities().transactions);
-        Arc::new(MovingStore::new(inner, Arc::new(other)))
-    })
-    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let other = SqliteStore::open(folder.path().join("other.db")).unwrap();
+    let report =
+        conforms_without(move |inner| Arc::new(MovingStore::new(inner, Arc::new(other.clone()))))
+            .await;
+    let needs_transactions = |name: &str| {
+        let parts = ["transaction/", "outbox/", "findings/", "durable/a_committed_transaction"];
+        parts.iter().any(|part| name.starts_with(part))
+    };
+    let skipped = report.skipped.iter().filter(|name| !needs_transactions(name));
+    assert_eq!(skipped.collect::<Vec<_>>(), Vec::<&&str>::new());
     assert!(report.passed.len() >= 100, "most of the suite needs no transactions");
-    for kept in ["durable/", "fence/", "insert/", "lease/", "swap/", "usage/"] {
-        assert!(report.skipped.iter().all(|name| !name.starts_with(kept)), "{:?}", report.skipped);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
