@@ -38,8 +38,8 @@ pub(super) async fn copy(
         State::Completed { outcome, retained_until, kept_until } => {
             // Lengths, so that the clocks of the two stores need not agree.
             let retention = Retention {
-                replay_for: retained_until.since(now),
-                linger_for: kept_until.since((*retained_until).max(now)),
+                replay_for: rounded(retained_until.since(now)),
+                linger_for: rounded(kept_until.since((*retained_until).max(now))),
             };
             let state = DraftState::Completed { outcome: outcome.clone(), retention };
             let is_spent = *retained_until <= now;
@@ -125,6 +125,16 @@ async fn uncertain(
     }
     to.swap(record.id, Guard::Owner(record.fence), Change::Remove, None).await?;
     Ok(Copied::UnderWay)
+}
+
+/// Rounded up, never down: stores keep what many records have in common once, and a length of its own for each
+/// record would make every one of them a stranger.
+fn rounded(left: Duration) -> Duration {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+    let step = if seconds > 2 * HOUR { HOUR } else { MINUTE };
+    Duration::from_secs(seconds.div_ceil(step) * step)
 }
 
 fn has_ended(found: &Found) -> bool {
