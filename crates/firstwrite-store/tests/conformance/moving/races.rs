@@ -15,7 +15,7 @@ use crate::sqlite::SqliteSubject;
 const KEYS: usize = 150;
 const TASKS_EACH: usize = 3;
 /// Callers come back until they are answered; what takes longer than this is stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Who ran each key.
 type Runs = Arc<Mutex<BTreeMap<String, Vec<String>>>>;

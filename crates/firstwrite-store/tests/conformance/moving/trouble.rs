@@ -28,7 +28,7 @@ impl Fading {
     fn pass(&self) -> Result<(), StoreError> {
         let less = |left: usize| left.checked_sub(1);
         let passed = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
-        passed.map(drop).map_err(|_| {
+        passed.map(drop).map_err(|_none_left| {
             StoreError::definite(StoreErrorKind::Unavailable, "asking a store that is away")
         })
     }
