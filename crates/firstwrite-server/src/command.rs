@@ -22,7 +22,8 @@ mod values;
 
 pub(crate) use self::gateway::{AuditFlags, CheckFlags, GatewayFlags};
 pub(crate) use self::keys::{
-    FindingFlags, KeysCommand, KeysFlags, ListFlags, ReleaseFlags, SettleFlags, ShowFlags,
+    FindingFlags, KeysCommand, KeysFlags, ListFlags, MoveFlags, ReleaseFlags, SettleFlags,
+    ShowFlags,
 };
 pub(crate) use self::looking::LookFlags;
 pub(crate) use self::operate::{DemoFlags, DoctorFlags, MigrateFlags, WorkerFlags};

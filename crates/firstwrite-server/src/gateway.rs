@@ -13,7 +13,7 @@ use firstwrite_gateway::{Drained, Forwarding, Gateway, Listening, Rules, Target}
 use firstwrite_store::KeyRing;
 
 use crate::command::{Exit, GatewayFlags};
-use crate::config::{self, File, Given, StoreUrl, Upstream, UsageError};
+use crate::config::{self, File, GatewaySection, Given, StoreUrl, Upstream, UsageError};
 use crate::descriptors;
 use crate::opening;
 use crate::output;
@@ -27,6 +27,7 @@ use watch::Watch;
 pub(crate) struct Settings {
     listening: Listening,
     store: StoreUrl,
+    other: Option<Other>,
     drain: Duration,
     rules: Rules,
     cache: Option<String>,
@@ -36,6 +37,13 @@ pub(crate) struct Settings {
     has_tenants: bool,
     /// Where the rules are read again from.
     file: Option<PathBuf>,
+}
+
+/// The store that is looked into besides.
+#[derive(Debug)]
+enum Other {
+    From(StoreUrl),
+    To(StoreUrl),
 }
 
 /// The usual port for a service under development, and not reachable from other machines.
@@ -62,10 +70,12 @@ impl Settings {
             store = store.map(|store| store.with_parameter("accept_key_loss", "true"));
         }
         let watch = Watch::resolve(&flags, section)?;
+        let store = store.unwrap_or_else(|| StoreUrl::sqlite(STORE_DEFAULT));
         Ok(Self {
             listening: section.listening(listen.map_or(LISTEN_DEFAULT, |listen| listen.0))?,
             has_tenants: section.has_tenants(),
-            store: store.unwrap_or_else(|| StoreUrl::sqlite(STORE_DEFAULT)),
+            other: other(&flags, section, &store)?,
+            store,
             drain: section.drain.map_or(DRAIN_DEFAULT, |span| span.0),
             rules: rules(&flags, file, &watch)?,
             cache: cache(&flags, section.cache.as_ref())?,
@@ -112,6 +122,34 @@ fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, Usag
     })
 }
 
+fn other(
+    flags: &GatewayFlags,
+    section: &GatewaySection,
+    store: &StoreUrl,
+) -> Result<Option<Other>, UsageError> {
+    let (from, to) = (flags.moving_from.as_deref(), flags.moving_to.as_deref());
+    // A flag for one way means that the file's word for the other no longer holds.
+    let (file_from, file_to) = match (from, to) {
+        (None, None) => (section.moving_from.clone(), section.moving_to.clone()),
+        (Some(_), _) | (_, Some(_)) => (None, None),
+    };
+    let from = config::given("--moving-from", from, file_from)?;
+    let to = config::given("--moving-to", to, file_to)?;
+    let other = match (from, to) {
+        (None, None) => return Ok(None),
+        (Some(from), None) => Other::From(from),
+        (None, Some(to)) => Other::To(to),
+        (Some(_), Some(_)) => {
+            return Err(UsageError::new("gateway: moving_from and moving_to exclude each other"));
+        }
+    };
+    let (Other::From(url) | Other::To(url)) = &other;
+    if url == store {
+        return Err(UsageError::new("records cannot move from a store into itself; name two"));
+    }
+    Ok(Some(other))
+}
+
 fn cache(flags: &GatewayFlags, given: Option<&Given>) -> Result<Option<String>, UsageError> {
     if flags.cache.is_some() {
         return Ok(flags.cache.clone());
@@ -146,6 +184,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let Settings {
         mut listening,
         store,
+        other,
         drain,
         rules,
         cache,
@@ -158,7 +197,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     listening.connections_max =
         descriptors::connections(descriptors::raise(), listening.connections_max);
     let mut signals = Signals::listen()?;
-    let opened = store::open(&store, Wanted { cache, ring }).await?;
+    let besides = other.as_ref().map(|(Other::From(url) | Other::To(url))| url.clone());
+    let opened = store::open(&store, Wanted { other: besides, cache, ring }).await?;
     let watched = watch.store(&opened);
     let targets: Vec<String> = rules.upstreams.iter().map(ToString::to_string).collect();
     let gateway = Gateway::start(Arc::clone(&watched), &listening, rules)
@@ -168,6 +208,11 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let operator = watch.open(&watched).await?;
     let scheme = if listening.tls.is_some() { "https" } else { "http" };
     output::data(&banner(scheme, &gateway, &store, &targets, has_tenants))?;
+    match &other {
+        None => {}
+        Some(Other::From(url)) => output::data(&format!("moving from: {url}, looked into too\n"))?,
+        Some(Other::To(url)) => output::data(&format!("moving to: {url}, looked into too\n"))?,
+    }
     if let Some(operator) = &operator {
         let address = operator.address();
         output::data(&format!("operator: http://{address}/metrics, /healthz, /readyz\n"))?;

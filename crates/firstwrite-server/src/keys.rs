@@ -4,6 +4,7 @@
 //! beside a running service; settling a key of an SQLite file needs the file for itself.
 
 mod list;
+mod migrate;
 mod settle;
 mod show;
 mod view;
@@ -20,10 +21,11 @@ use crate::output::Format;
 
 /// What is going to be looked at.
 #[derive(Debug)]
-pub(crate) struct Settings {
-    store: StoreUrl,
-    format: Format,
-    command: KeysCommand,
+pub(crate) enum Settings {
+    /// In one store.
+    Looking { store: StoreUrl, format: Format, command: KeysCommand },
+    /// From one into another.
+    Moving(migrate::Move, Format),
 }
 
 impl Settings {
@@ -32,16 +34,22 @@ impl Settings {
         command: KeysCommand,
         file: &File,
     ) -> Result<Self, UsageError> {
+        if let KeysCommand::Migrate(flags) = &command {
+            return Ok(Self::Moving(migrate::Move::resolve(flags)?, shared.format));
+        }
         let store = file.store_or(shared.store.as_deref())?;
         if let KeysCommand::Settle(flags) = &command {
             settle::check(flags)?;
         }
-        Ok(Self { store, format: shared.format, command })
+        Ok(Self::Looking { store, format: shared.format, command })
     }
 }
 
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
-    let Settings { store: url, format, command } = settings;
+    let (url, format, command) = match settings {
+        Settings::Looking { store, format, command } => (store, format, command),
+        Settings::Moving(moving, format) => return moving.run(*format),
+    };
     opening::runtime()?.block_on(async {
         match command {
             KeysCommand::List(flags) => {
@@ -60,6 +68,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 let store = open(url, Access::Write).await?;
                 settle::release(&*store, flags, *format).await
             }
+            KeysCommand::Migrate(_) => unreachable!("it names its stores itself"),
         }
     })
 }

@@ -8,7 +8,8 @@
 //! Three stores wrap another: `SealedStore` (feature `sealed`) encrypts outcomes, `CachedStore` (feature
 //! `redis-cache`) asks Redis first, [`BreakerStore`] leaves a store alone that is away. Where several
 //! are used they stand in this order, the first outermost: so what is cached is sealed, and is answered
-//! with while the store is away.
+//! with while the store is away. [`MovingStore`] stands behind them, over two stores of which one takes the
+//! other's place.
 //!
 //! This is the only crate with SQL or a driver.
 
@@ -28,6 +29,7 @@ mod dynamo;
 mod encoding;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod inbox;
+mod moving;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod open;
@@ -63,6 +65,7 @@ pub use doubt::{ClearedDoubt, Doubt};
 pub use dynamo::{DynamoMigrated, DynamoOptions, DynamoStore, DynamoTx};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use inbox::{Consumed, Inbox, InboxError};
+pub use moving::MovingStore;
 #[cfg(feature = "mysql")]
 pub use mysql::{MysqlMigrated, MysqlOptions, MysqlStore, MysqlTx};
 #[cfg(feature = "mysql")]

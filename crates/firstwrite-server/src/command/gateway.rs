@@ -45,6 +45,14 @@ pub(crate) struct GatewayFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
     pub(crate) store: Option<String>,
+    /// Look into this store too, from which records are moving into --store (docs/moving.md)
+    #[arg(long, value_name = "URL", conflicts_with = "moving_to")]
+    #[arg(env = "FIRSTWRITE_MOVING_FROM", hide_env_values = true)]
+    pub(crate) moving_from: Option<String>,
+    /// Look into this store too, into which records are going to move
+    #[arg(long, value_name = "URL")]
+    #[arg(env = "FIRSTWRITE_MOVING_TO", hide_env_values = true)]
+    pub(crate) moving_to: Option<String>,
     /// Open a Redis store also where the server evicts or forgets keys, which then run twice
     #[arg(long)]
     pub(crate) accept_key_loss: bool,

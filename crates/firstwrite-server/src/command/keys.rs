@@ -1,13 +1,14 @@
 //! The flags of `firstwrite keys`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use clap::{ArgGroup, Args, Subcommand};
 use firstwrite_core::{Key, RecordId, StateKind, Tenant};
 
 use super::looking::LookFlags;
-use super::values::{header, kept_status, key, reason, record_id, state, tenant};
+use super::values::{header, kept_status, key, reason, record_id, span, state, tenant};
 
 pub(super) const EXAMPLES: &str = "\
 Example:
@@ -51,6 +52,16 @@ With --status, every retry gets that answer; with --not-happened, the next one r
 Exit codes: 0 settled, 1 failed, 2 wrong usage, 3 nothing stands under the key,
 4 the record is completed, 5 an attempt still holds the lease.";
 
+const MOVE_EXAMPLES: &str = "\
+Example:
+  firstwrite keys migrate --from redis://cache --to postgres://app@db/shop
+
+First start every gateway with `--store NEW --moving-from OLD`; docs/moving.md has all the
+steps. The old store is only read. What is there already is left alone, so this can be
+broken off and run again.
+
+Exit codes: 0 everything is there, 1 not everything, or failed, 2 wrong usage.";
+
 #[derive(Debug, Args)]
 pub(crate) struct KeysFlags {
     #[command(flatten, next_help_heading = "Options of every keys command")]
@@ -73,6 +84,9 @@ pub(crate) enum KeysCommand {
     /// Free a key whose request is proven not to have been carried out
     #[command(after_help = RELEASE_EXAMPLES)]
     Release(ReleaseFlags),
+    /// Copy all records into another store, beside services that look into both
+    #[command(after_help = MOVE_EXAMPLES)]
+    Migrate(MoveFlags),
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +103,22 @@ pub(crate) struct ListFlags {
     /// Start after this record id, as the last page said
     #[arg(long, value_parser = record_id, value_name = "RECORD_ID")]
     pub(crate) after: Option<RecordId>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MoveFlags {
+    /// The store that the records are in
+    #[arg(long, value_name = "URL")]
+    pub(crate) from: String,
+    /// The store that they go to
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: String,
+    /// Start after this record id, where an earlier run was broken off
+    #[arg(long, value_parser = record_id, value_name = "RECORD_ID")]
+    pub(crate) after: Option<RecordId>,
+    /// How long to wait for records whose attempts are still under way
+    #[arg(long, value_parser = span, value_name = "TIME", default_value = "60s")]
+    pub(crate) wait: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ use firstwrite_gateway::{
 use serde::Deserialize;
 
 use super::given::{Given, read_file};
-use super::{Listen, Span, UsageError};
+use super::{Listen, Span, StoreUrl, UsageError};
 use crate::telemetry::Collector;
 
 mod operation;
@@ -41,6 +41,10 @@ pub(crate) struct GatewaySection {
     pub(crate) optional_keys: Option<bool>,
     /// Where completed records are cached, such as `redis://127.0.0.1:6379`.
     pub(crate) cache: Option<Given>,
+    /// The store that records are moving from, into `store`.
+    pub(crate) moving_from: Option<StoreUrl>,
+    /// The store that records are going to move to.
+    pub(crate) moving_to: Option<StoreUrl>,
     /// How long requests under way may take to end at shutdown.
     pub(crate) drain: Option<Span>,
     /// Which key the upstream sees: `derived`, `original` or `nothing`.

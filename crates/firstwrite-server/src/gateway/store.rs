@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use firstwrite_core::Store;
 use firstwrite_store::{
-    BreakerOptions, BreakerStore, CacheOptions, CacheScope, CachedStore, KeyRing, PostgresStore,
-    SealedStore,
+    BreakerOptions, BreakerStore, CacheOptions, CacheScope, CachedStore, KeyRing, MovingStore,
+    PostgresStore, SealedStore,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -16,6 +16,8 @@ use crate::opening;
 
 /// What is put in front of a store.
 pub(super) struct Wanted {
+    /// What is looked into besides.
+    pub(super) other: Option<StoreUrl>,
     /// Where completed records are cached.
     pub(super) cache: Option<String>,
     /// What outcomes are sealed with.
@@ -33,7 +35,14 @@ pub(super) struct Opened {
 /// Opens the store. From the inside out: the breaker fails fast while the store is away, the cache saves
 /// questions to it, and nothing but sealed outcomes reaches either.
 pub(super) async fn open(url: &StoreUrl, wanted: Wanted) -> anyhow::Result<Opened> {
-    let plain = opening::open_or_create(url).await?;
+    let mut plain = opening::open_or_create(url).await?;
+    if let Some(other) = &wanted.other {
+        anyhow::ensure!(
+            wanted.cache.is_none(),
+            "a cache would answer for one of two stores; leave --cache out while records move"
+        );
+        plain = Arc::new(MovingStore::new(plain, opening::open_or_create(other).await?));
+    }
     let guarded = Arc::new(BreakerStore::new(plain, BreakerOptions::default()));
     let watched = Arc::clone(&guarded);
     let trying = tokio::spawn(async move { watched.keep_trying().await });

@@ -30,6 +30,11 @@ impl Progress {
         Self { what, total, began_at, shown_at: None, is_terminal, width: 0 }
     }
 
+    /// Counts up to about `total` from now on: not everybody knows at the beginning.
+    pub(crate) fn expect(&mut self, total: usize) {
+        self.total = total;
+    }
+
     /// Shows that `count` are done, unless that was just shown.
     pub(crate) fn show(&mut self, count: usize) {
         let every = if self.is_terminal { TERMINAL_EVERY } else { LOG_EVERY };
@@ -42,6 +47,7 @@ impl Progress {
         let line = line(self.what, count, self.total, self.began_at.elapsed());
         // Nobody is left to be told that standard error is closed.
         if self.is_terminal {
+            let line = format!("{}{line}", bar(count, self.total));
             let width = self.width.max(line.chars().count());
             drop(write!(io::stderr().lock(), "\r{line:width$}"));
             self.width = width;
@@ -56,6 +62,16 @@ impl Progress {
             drop(write!(io::stderr().lock(), "\r{:1$}\r", "", self.width));
         }
     }
+}
+
+/// As wide as leaves room for the words on a narrow terminal.
+const BAR_WIDTH: usize = 20;
+
+fn bar(count: usize, total: usize) -> String {
+    let Some(full) = (count.min(total) * BAR_WIDTH).checked_div(total) else {
+        return String::new();
+    };
+    format!("[{}{}] ", "#".repeat(full), "-".repeat(BAR_WIDTH - full))
 }
 
 fn line(what: &str, count: usize, total: usize, elapsed: Duration) -> String {
@@ -74,6 +90,14 @@ fn line(what: &str, count: usize, total: usize, elapsed: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bar_fills_up() {
+        assert_eq!(bar(0, 10), "[--------------------] ");
+        assert_eq!(bar(5, 10), "[##########----------] ");
+        assert_eq!(bar(12, 10), "[####################] ");
+        assert_eq!(bar(3, 0), "", "nobody knows how many there are");
+    }
 
     #[test]
     fn a_line_says_how_far_and_how_long() {

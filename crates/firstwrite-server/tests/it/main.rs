@@ -23,6 +23,7 @@ mod keys;
 mod logs;
 mod messages;
 mod migrate;
+mod moving;
 mod network;
 mod open_records;
 mod outbox;

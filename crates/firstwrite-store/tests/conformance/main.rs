@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what prepares a test may fail it")]
 #![expect(clippy::print_stdout, reason = "seeds, reports and what was skipped")]
 
+mod moving;
 mod sqlite;
 mod wrappers;
 

@@ -1,0 +1,280 @@
+//! `firstwrite keys migrate`: copies the records of one store into another, beside running services.
+//!
+//! 1. Records are copied page by page in the order of their ids; what stands there already is left alone,
+//!    so a copy that was broken off can be begun again.
+//! 2. Those whose attempt is still under way cannot be copied: they are waited for and looked at again.
+//! 3. The old store is only read. Its records answer until nobody looks into it any more.
+
+mod copy;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::{Query, RecordId, Store, Timestamp};
+use firstwrite_store::Access;
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::command::{Exit, MoveFlags};
+use crate::config::{StoreUrl, UsageError};
+use crate::opening;
+use crate::output::{self, Format, Progress};
+use crate::signals::Signals;
+use copy::Copied;
+
+/// Where from and where to.
+#[derive(Debug)]
+pub(crate) struct Move {
+    from: StoreUrl,
+    to: StoreUrl,
+    after: Option<RecordId>,
+    wait: Duration,
+}
+
+/// What was done, and the document of `--format json`.
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    /// Written into the new store.
+    copied: usize,
+    /// Stood there already.
+    there: usize,
+    /// Past their time: nothing is left to remember.
+    spent: usize,
+    /// Still under way, or in the way of one another, when the waiting ended.
+    left: usize,
+    /// Another record stands in the new store, and both answer.
+    differing: usize,
+    /// Written into the old store since this began.
+    new_in_old: usize,
+    /// Where to go on, if it was broken off.
+    next: Option<String>,
+}
+
+/// So many are written at the same time: stores write those that wait together in one go.
+const AT_ONCE: usize = 256;
+/// So many that are under way are remembered. More are found by running the command again.
+const LEFT_MAX: usize = 10_000;
+/// How often those under way are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+impl Move {
+    pub(super) fn resolve(flags: &MoveFlags) -> Result<Self, UsageError> {
+        let parse = |flag: &str, text: &str| {
+            text.parse::<StoreUrl>().map_err(|what| UsageError::new(format!("{flag}: {what}")))
+        };
+        let (from, to) = (parse("--from", &flags.from)?, parse("--to", &flags.to)?);
+        if from == to {
+            return Err(UsageError::new("--from and --to name the same store; name two"));
+        }
+        Ok(Self { from, to, after: flags.after, wait: flags.wait })
+    }
+
+    pub(super) fn run(&self, format: Format) -> anyhow::Result<Exit> {
+        opening::service_runtime()?.block_on(async {
+            let mut signals = Signals::listen()?;
+            let from = opening::open(&self.from, Access::ReadOnly).await?;
+            let to = opening::open_or_create(&self.to).await?;
+            warn_of_weaker(&*from, &*to);
+            let mut walk = Walk::begin(from, to, self.after).await?;
+            let ended = tokio::select! {
+                ended = walk.all(self.wait) => Some(ended),
+                () = signals.received() => None,
+            };
+            walk.progress.end();
+            if let Some(ended) = ended {
+                ended.map_err(|error| match walk.after {
+                    Some(id) => error.context(format!("broken off; go on with --after {id}")),
+                    None => error,
+                })?;
+                walk.summary.next = None;
+            }
+            walk.summary.left = walk.left.len() + walk.left_uncounted;
+            report(&walk.summary, format)
+        })
+    }
+}
+
+/// A walk over the old store.
+struct Walk {
+    from: Arc<dyn Store>,
+    to: Arc<dyn Store>,
+    began_at: Timestamp,
+    /// Up to here everything was looked at, and written if it could be.
+    after: Option<RecordId>,
+    left: Vec<RecordId>,
+    left_uncounted: usize,
+    summary: Summary,
+    progress: Progress,
+}
+
+impl Walk {
+    async fn begin(
+        from: Arc<dyn Store>,
+        to: Arc<dyn Store>,
+        after: Option<RecordId>,
+    ) -> anyhow::Result<Self> {
+        let began_at = from.now().await?;
+        let summary = Summary { next: after.map(|id| id.to_string()), ..Summary::default() };
+        let progress = Progress::new("keys", 0);
+        let (left, left_uncounted) = (Vec::new(), 0);
+        Ok(Self { from, to, began_at, after, left, left_uncounted, summary, progress })
+    }
+
+    async fn all(&mut self, wait: Duration) -> anyhow::Result<()> {
+        let (began_after, mut walked) = (self.after, 0);
+        let mut page = self.page(self.after).await?;
+        loop {
+            // The next page is read while this one is written.
+            let next = page.next;
+            let reading = async {
+                match next {
+                    Some(_) => self.page(next).await.map(Some),
+                    None => Ok(None),
+                }
+            };
+            let count = page.records.len();
+            let last = page.records.last().map(|record| record.id);
+            let writing = copy_all(&self.from, &self.to, page.records, page.now);
+            let (following, copied) = tokio::join!(reading, writing);
+            self.count(copied?);
+            self.after = last.or(self.after);
+            self.summary.next = self.after.map(|id| id.to_string());
+            walked += count;
+            self.progress.expect(expected(walked, began_after, self.after));
+            self.progress.show(walked);
+            match following? {
+                Some(following) => page = following,
+                None => break,
+            }
+        }
+        self.wait_for_left(wait).await
+    }
+
+    async fn page(&self, after: Option<RecordId>) -> anyhow::Result<firstwrite_core::Page> {
+        let query = Query { tenant: None, state: None, after, limit: Query::LIMIT_MAX };
+        Ok(self.from.list(&query).await?)
+    }
+
+    /// Looks at those that were under way until none is, or the time is over.
+    async fn wait_for_left(&mut self, wait: Duration) -> anyhow::Result<()> {
+        let until = Instant::now() + wait;
+        while !self.left.is_empty() {
+            let mut again = Vec::new();
+            for id in std::mem::take(&mut self.left) {
+                let Some(found) = self.from.get(id).await? else { continue };
+                again.push((found.record, found.now));
+            }
+            for (record, now) in again {
+                let copied = copy_all(&self.from, &self.to, vec![record], now).await?;
+                self.count(copied);
+            }
+            if self.left.is_empty() || Instant::now() >= until {
+                break;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, copied: Vec<(RecordId, Timestamp, Copied)>) {
+        for (id, created_at, copied) in copied {
+            match copied {
+                Copied::Written => {
+                    self.summary.copied += 1;
+                    self.summary.new_in_old += usize::from(created_at > self.began_at);
+                }
+                Copied::There => self.summary.there += 1,
+                Copied::Spent => self.summary.spent += 1,
+                Copied::Differs => self.summary.differing += 1,
+                Copied::UnderWay if self.left.len() < LEFT_MAX => self.left.push(id),
+                Copied::UnderWay => self.left_uncounted += 1,
+            }
+        }
+    }
+}
+
+/// Copies these, many at a time.
+async fn copy_all(
+    from: &Arc<dyn Store>,
+    to: &Arc<dyn Store>,
+    records: Vec<firstwrite_core::Record>,
+    now: Timestamp,
+) -> anyhow::Result<Vec<(RecordId, Timestamp, Copied)>> {
+    let mut copied = Vec::with_capacity(records.len());
+    let mut under_way = JoinSet::new();
+    for record in records {
+        if under_way.len() >= AT_ONCE
+            && let Some(ended) = under_way.join_next().await
+        {
+            copied.push(ended??);
+        }
+        let (from, to) = (Arc::clone(from), Arc::clone(to));
+        under_way.spawn(async move {
+            let (id, created_at) = (record.id, record.created_at);
+            let copied = copy::copy(&*from, &*to, record, now).await?;
+            Ok::<_, firstwrite_core::StoreError>((id, created_at, copied))
+        });
+    }
+    while let Some(ended) = under_way.join_next().await {
+        copied.push(ended??);
+    }
+    Ok(copied)
+}
+
+/// How many there are between where the walk began and the end, judged by how many there were until here: ids
+/// are digests, and spread evenly.
+fn expected(walked: usize, began: Option<RecordId>, here: Option<RecordId>) -> usize {
+    const ALL: u64 = 1 << 32;
+    let place = |id: Option<RecordId>| {
+        id.map_or(0, |id| {
+            let [a, b, c, d, ..] = *id.as_bytes();
+            u64::from(u32::from_be_bytes([a, b, c, d]))
+        })
+    };
+    let (began, here) = (place(began), place(here));
+    let walked = walked as u64;
+    let all = walked.saturating_mul(ALL - began).checked_div(here.saturating_sub(began));
+    all.and_then(|all| usize::try_from(all).ok()).unwrap_or(0)
+}
+
+fn warn_of_weaker(from: &dyn Store, to: &dyn Store) {
+    let (from, to) = (from.capabilities(), to.capabilities());
+    for (has, keeps, what) in [
+        (from.durable, to.durable, "what it acknowledged survives its end"),
+        (from.server_time, to.server_time, "all its users share one clock"),
+        (from.transactions, to.transactions, "a handler's rows and the record share one commit"),
+    ] {
+        if has && !keeps {
+            output::note(&format!("note: the new store promises less: not that {what}"));
+        }
+    }
+}
+
+fn report(summary: &Summary, format: Format) -> anyhow::Result<Exit> {
+    match format {
+        Format::Json => output::document(summary)?,
+        Format::Table => output::data(&format!(
+            "copied: {}\nthere already: {}\npast their retention: {}\nleft: {}\n",
+            summary.copied, summary.there, summary.spent, summary.left
+        ))?,
+    }
+    if let Some(next) = &summary.next {
+        output::note(&format!("stopped; go on with --after {next}"));
+    } else if summary.differing > 0 {
+        let text =
+            "{} keys stand in both stores with different answers; look at both with `keys show`";
+        output::note(&text.replace("{}", &summary.differing.to_string()));
+    } else if summary.left > 0 {
+        let text =
+            "{} keys are still under way in the old store; run this again when they have ended";
+        output::note(&text.replace("{}", &summary.left.to_string()));
+    } else if summary.new_in_old > 0 {
+        let text = "{} keys were written into the old store meanwhile: somebody still has it as --store; \
+                    change that, and run this again";
+        output::note(&text.replace("{}", &summary.new_in_old.to_string()));
+    } else {
+        return Ok(Exit::Done);
+    }
+    Ok(Exit::Failed)
+}

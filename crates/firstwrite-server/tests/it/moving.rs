@@ -1,0 +1,165 @@
+//! Moving house: from one store into another under traffic, and then without the first.
+
+mod large;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::http::Response;
+use crate::process::{Demo, Folder, stderr, stdout};
+use crate::scene::{Scene, pay, said};
+
+/// What every key was first answered with.
+type Answers = Mutex<BTreeMap<String, (u16, Vec<u8>)>>;
+
+/// Keys that stand in the old store before anybody thinks of moving.
+const KEYS_BEFORE: usize = 60;
+/// Keys that two gateways in opposite directions race for.
+const KEYS_RACED: usize = 60;
+const LANES: usize = 3;
+
+fn start(scene: &Scene<'_>, store: &str, more: &[&str]) -> Demo {
+    let mut command = crate::process::firstwrite(scene.folder);
+    command.args(["gateway", "--config", "gateway.toml", "--listen", "127.0.0.1:0"]);
+    Demo::start(command.args(["--store", store, "--log", "off"]).args(more))
+}
+
+/// Asks until there is an answer, and holds it against the first that anybody got.
+fn ask(gateway: &Demo, key: &str, answers: &Answers) {
+    let is_answer = |answer: &Response| match answer.status {
+        201 => true,
+        409 => false,
+        _ => panic!("{key}: {answer:?}"),
+    };
+    let answer = gateway.answer_when(&pay(key), is_answer);
+    let (status, body) = said(&answer);
+    let mut answers = answers.lock().unwrap();
+    let first = answers.entry(key.to_owned()).or_insert_with(|| (status, body.to_vec()));
+    assert_eq!((first.0, &*first.1), (status, body), "{key} is answered in two ways");
+}
+
+fn migrate(folder: &Folder, from: &str, to: &str, more: &[&str]) -> serde_json::Value {
+    let words = ["keys", "migrate", "--from", from, "--to", to, "--format", "json"];
+    let moved = folder.run(&[&words[..], more].concat());
+    assert!(moved.status.success(), "{}{}", stdout(&moved), stderr(&moved));
+    serde_json::from_slice(&moved.stdout).unwrap()
+}
+
+/// Both directions at once, the copying under traffic, and then the new store alone.
+fn every_key_keeps_its_first_answer(folder: &Folder, old: &str, new: &str) {
+    let scene = Scene::new(folder, "");
+    let answers = Answers::default();
+    let before = start(&scene, old, &["--moving-to", new]);
+    for number in 0..KEYS_BEFORE {
+        ask(&before, &format!("before-{number}"), &answers);
+    }
+    let after = start(&scene, new, &["--moving-from", old]);
+    thread::scope(|scope| {
+        for _ in 0..LANES {
+            for gateway in [&before, &after] {
+                let answers = &answers;
+                scope.spawn(move || {
+                    for number in 0..KEYS_RACED {
+                        ask(gateway, &format!("raced-{number}"), answers);
+                        ask(gateway, &format!("before-{}", number % KEYS_BEFORE), answers);
+                    }
+                });
+            }
+        }
+    });
+    before.terminate();
+    assert!(before.end().success());
+    // Traffic goes on while the records are copied.
+    let is_moved = AtomicBool::new(false);
+    let summary = thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0.. {
+                ask(&after, &format!("during-{number}"), &answers);
+                ask(&after, &format!("before-{}", number % KEYS_BEFORE), &answers);
+                if is_moved.load(Ordering::SeqCst) {
+                    break;
+                }
+            }
+        });
+        let summary = migrate(folder, old, new, &[]);
+        is_moved.store(true, Ordering::SeqCst);
+        summary
+    });
+    let copied = summary["copied"].as_u64().unwrap();
+    assert!(copied >= KEYS_BEFORE as u64, "{summary}");
+    assert_eq!((&summary["left"], &summary["differing"]), (&0.into(), &0.into()), "{summary}");
+    let again = migrate(folder, old, new, &[]);
+    assert_eq!((&again["copied"], &again["there"]), (&0.into(), &copied.into()), "{again}");
+    after.terminate();
+    assert!(after.end().success());
+    let alone = start(&scene, new, &[]);
+    let keys: Vec<String> = answers.lock().unwrap().keys().cloned().collect();
+    for key in &keys {
+        ask(&alone, key, &answers);
+        assert_eq!(scene.effects_of(key).len(), 1, "{key}");
+    }
+    assert_eq!(scene.upstream.effects().len(), keys.len());
+}
+
+#[test]
+fn from_redis_to_postgres_every_key_keeps_its_first_answer() {
+    let (Some(old), Some(new)) = (Folder::on_redis(), Folder::on_postgres()) else { return };
+    every_key_keeps_its_first_answer(&old, old.store(), new.store());
+}
+
+#[test]
+fn from_postgres_to_redis_every_key_keeps_its_first_answer() {
+    let (Some(old), Some(new)) = (Folder::on_postgres(), Folder::on_redis()) else { return };
+    every_key_keeps_its_first_answer(&old, old.store(), new.store());
+}
+
+/// An SQLite file has one user who writes: one gateway gives way to the other, and the copying reads beside it.
+#[test]
+fn a_file_is_left_step_by_step() {
+    let folder = Folder::new();
+    let scene = Scene::new(&folder, "");
+    let (old, new) = ("sqlite:old.db", "sqlite:new.db");
+    let answers = Answers::default();
+    let steps: [(&str, &[&str]); 3] =
+        [(old, &[]), (old, &["--moving-to", new]), (new, &["--moving-from", old])];
+    for (step, (store, more)) in steps.into_iter().enumerate() {
+        let mut gateway = start(&scene, store, more);
+        if step > 0 {
+            gateway.lines_until(|line| line.starts_with("moving ") && line.contains("sqlite:"));
+        }
+        for number in 0..10 {
+            for before in 0..=step {
+                ask(&gateway, &format!("step-{before}-{number}"), &answers);
+            }
+        }
+        gateway.terminate();
+        assert!(gateway.end().success());
+    }
+    let summary = migrate(&folder, old, new, &["--wait", "0s"]);
+    assert_eq!((&summary["copied"], &summary["left"]), (&20.into(), &0.into()), "{summary}");
+    let alone = start(&scene, new, &[]);
+    for number in 0..10 {
+        for step in 0..3 {
+            ask(&alone, &format!("step-{step}-{number}"), &answers);
+        }
+    }
+    assert_eq!(scene.upstream.effects().len(), 30);
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused() {
+    let folder = Folder::new();
+    let same = ["keys", "migrate", "--from", "sqlite:a.db", "--to", "sqlite:a.db"];
+    let refused = folder.refuse(&same);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("same store"), "{}", stderr(&refused));
+    let absent =
+        folder.refuse(&["keys", "migrate", "--from", "sqlite:a.db", "--to", "sqlite:b.db"]);
+    assert_eq!(absent.status.code(), Some(1), "{}", stderr(&absent));
+    assert!(!folder.path().join("a.db").exists() && !folder.path().join("b.db").exists());
+    let upstream = ["gateway", "--upstream", "http://127.0.0.1:9", "--store", "sqlite:a.db"];
+    let itself = folder.refuse(&[&upstream[..], &["--moving-from", "sqlite:a.db"]].concat());
+    assert!(stderr(&itself).contains("into itself"), "{}", stderr(&itself));
+}

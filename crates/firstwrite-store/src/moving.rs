@@ -1,0 +1,333 @@
+//! Two stores while records move from one to the other, used as one.
+//!
+//! `store` is where new records are written; `other` is looked into besides. Everybody writes first and
+//! looks second, so of two processes that have the stores the other way round, and meet on a key, at
+//! least one sees the other's record and withdraws its own before anything has run. If both do, both
+//! callers are told to come back. When `other` cannot be asked, nothing runs.
+//!
+//! 1. A new record is written into `store`, and stays only if nothing stands in `other`.
+//! 2. What `judge` lets an attempt take over is replaced in `store`. Where it stands in `other`, the
+//!    attempt is written into `store` and what it replaces is removed from `other`, guarded by how it was
+//!    seen: whoever comes second finds that it has moved.
+//! 3. Every other change is made where the record stands. One that was uncertain may stand in both, since
+//!    it was copied: its settlement is written to both.
+//!
+//! A handler's transaction cannot span two stores: this one offers none.
+
+use std::fmt;
+use std::sync::Arc;
+
+use firstwrite_core::{
+    AuditEntry, Audited, BoxFuture, Capabilities, Certainty, Change, Draft, Fence, Found, Guard,
+    Inserted, Page, Query, RecordId, Seen, State, StateKind, Store, StoreError, Swapped, Timestamp,
+    UsagePage,
+};
+
+use crate::delegate::delegate;
+
+mod both;
+
+/// A store that looks into another besides, while records move from one to the other.
+pub struct MovingStore {
+    store: Arc<dyn Store>,
+    other: Arc<dyn Store>,
+}
+
+/// What came of looking into the other store after writing into the first.
+enum Looked {
+    /// Nothing there stands in the way.
+    Clear,
+    /// What stands there; our own write is withdrawn.
+    Withdrawn(Option<Box<Found>>),
+}
+
+impl MovingStore {
+    /// New records go into `store`; those in `other` count too.
+    pub fn new(store: Arc<dyn Store>, other: Arc<dyn Store>) -> Self {
+        Self { store, other }
+    }
+
+    async fn insert_looking(&self, draft: &Draft) -> Result<Inserted, StoreError> {
+        // A courtesy: whoever repeats a request of the other store costs no write. It proves nothing.
+        if let Some(found) = self.other.get(draft.id).await? {
+            return Ok(Inserted::Stands(Box::new(self.nearer(draft, found).await?)));
+        }
+        let inserted = self.store.insert(draft).await?;
+        match &inserted {
+            Inserted::Stands(found) if found.record.fence != draft.fence => return Ok(inserted),
+            // Our own, and its acknowledgement was lost: it has not been looked for yet.
+            Inserted::Stands(_) | Inserted::Done(_) => {}
+        }
+        match self.look(draft, None).await? {
+            Looked::Clear => Ok(inserted),
+            Looked::Withdrawn(Some(found)) => Ok(Inserted::Stands(found)),
+            Looked::Withdrawn(None) => Err(contended()),
+        }
+    }
+
+    /// What answers for `draft`, where `found` stands in the other store.
+    async fn nearer(&self, draft: &Draft, found: Found) -> Result<Found, StoreError> {
+        match self.store.get(draft.id).await? {
+            // Ours, and its acknowledgement was lost: nobody would ever end it.
+            Some(own) if own.record.fence == draft.fence && found.record.fence != draft.fence => {
+                self.withdraw(draft).await.map_err(StoreError::after_lost_acknowledgement)?;
+                Ok(found)
+            }
+            Some(nearer) if is_spent(&found) => Ok(nearer),
+            Some(_) | None => Ok(found),
+        }
+    }
+
+    /// Looks into the other store, now that `draft` stands in the first. `replaced` is what it takes over.
+    async fn look(&self, draft: &Draft, replaced: Option<Seen>) -> Result<Looked, StoreError> {
+        let ended = self.look_once(draft, replaced).await;
+        match ended {
+            Ok(None) => Ok(Looked::Clear),
+            Ok(Some(stands)) => {
+                self.withdraw(draft).await.map_err(StoreError::after_lost_acknowledgement)?;
+                Ok(Looked::Withdrawn(stands))
+            }
+            Err(error) => {
+                // Nothing may run under it. If it cannot be withdrawn now, the caller does so later.
+                let withdrawn = self.withdraw(draft).await;
+                Err(match withdrawn {
+                    Ok(()) if error.certainty() == Certainty::Definite => error,
+                    Ok(()) | Err(_) => error.after_lost_acknowledgement(),
+                })
+            }
+        }
+    }
+
+    /// What stands in the way in the other store, if anything does, or did a moment ago.
+    async fn look_once(
+        &self,
+        draft: &Draft,
+        replaced: Option<Seen>,
+    ) -> Result<Option<Option<Box<Found>>>, StoreError> {
+        let Some(found) = self.other.get(draft.id).await? else { return Ok(None) };
+        let seen = found.record.seen();
+        // A copy of what was just written.
+        if seen.fence == draft.fence {
+            return Ok(None);
+        }
+        let is_replaced = replaced.is_some_and(|replaced| replaced == seen || is_spent(&found));
+        if !is_replaced {
+            return Ok(Some(Some(Box::new(found))));
+        }
+        match self.other.swap(draft.id, Guard::Seen(seen), Change::Remove, None).await? {
+            Swapped::Done(_) => Ok(None),
+            Swapped::Moved(stands) => Ok(Some(stands)),
+        }
+    }
+
+    /// Removes what was just written, under which nothing has run.
+    async fn withdraw(&self, draft: &Draft) -> Result<(), StoreError> {
+        let guard = match draft.state.kind() {
+            StateKind::Reserved | StateKind::Uncertain => Guard::Owner(draft.fence),
+            state @ StateKind::Completed => {
+                Guard::Seen(Seen { fence: draft.fence, state, lease_until: None })
+            }
+        };
+        self.store.swap(draft.id, guard, Change::Remove, None).await.map(drop)
+    }
+
+    async fn take_over(
+        &self,
+        guard: Guard,
+        draft: Box<Draft>,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Swapped, StoreError> {
+        let replaced = match guard {
+            Guard::Seen(seen) => Some(seen),
+            Guard::Owner(_) => None,
+        };
+        let change = Change::TakeOver(draft.clone());
+        let swapped = match self.store.swap(draft.id, guard, change, audit).await? {
+            Swapped::Moved(None) => match self.replace_other(guard, &draft).await? {
+                Replaced::Written(inserted) => inserted,
+                Replaced::Moved(stands) => return Ok(Swapped::Moved(stands)),
+            },
+            swapped @ (Swapped::Done(_) | Swapped::Moved(Some(_))) => swapped,
+        };
+        match &swapped {
+            Swapped::Moved(Some(found)) if found.record.fence != draft.fence => return Ok(swapped),
+            Swapped::Moved(_) | Swapped::Done(_) => {}
+        }
+        Ok(match self.look(&draft, replaced).await? {
+            Looked::Clear => swapped,
+            Looked::Withdrawn(stands) => Swapped::Moved(stands),
+        })
+    }
+
+    /// Writes the draft into the first store, if what it takes over stands in the other.
+    async fn replace_other(&self, guard: Guard, draft: &Draft) -> Result<Replaced, StoreError> {
+        let Some(found) = self.other.get(draft.id).await? else { return Ok(Replaced::Moved(None)) };
+        let change = Change::TakeOver(Box::new(draft.clone()));
+        if !guard.holds(&found.record, &change) {
+            return Ok(Replaced::Moved(Some(Box::new(found))));
+        }
+        Ok(Replaced::Written(match self.store.insert(draft).await? {
+            Inserted::Done(now) => Swapped::Done(now),
+            Inserted::Stands(found) => Swapped::Moved(Some(found)),
+        }))
+    }
+
+    async fn change(
+        &self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Swapped, StoreError> {
+        let first = self.store.swap(id, guard, change.clone(), audit).await?;
+        // It may have been copied while it was uncertain.
+        let is_settled = matches!(guard, Guard::Seen(Seen { state: StateKind::Uncertain, .. }));
+        match &first {
+            Swapped::Done(_) if !is_settled => return Ok(first),
+            Swapped::Moved(Some(found)) if found.record.fence == fence_of(guard) => {
+                return Ok(first);
+            }
+            Swapped::Done(_) | Swapped::Moved(_) => {}
+        }
+        let second = self.other.swap(id, guard, change.clone(), audit).await;
+        if matches!(first, Swapped::Done(_)) {
+            // Half of it is written: what is left in the other store is settled by saying it again.
+            return second.map(|_| first).map_err(StoreError::after_lost_acknowledgement);
+        }
+        let second = second?;
+        if is_settled && matches!(second, Swapped::Done(_)) {
+            let copied = self.store.swap(id, guard, change, audit).await;
+            copied.map_err(StoreError::after_lost_acknowledgement)?;
+        }
+        Ok(match (first, second) {
+            (_, done @ Swapped::Done(_)) => done,
+            (first @ Swapped::Moved(Some(_)), Swapped::Moved(Some(second)))
+                if second.record.fence != fence_of(guard) =>
+            {
+                first
+            }
+            (first @ Swapped::Moved(Some(_)), Swapped::Moved(None)) => first,
+            (_, second) => second,
+        })
+    }
+
+    async fn find(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
+        let found = self.store.get(id).await?;
+        if found.as_ref().is_some_and(|found| !is_spent(found)) {
+            return Ok(found);
+        }
+        Ok(match self.other.get(id).await? {
+            Some(other) if found.is_none() || !is_spent(&other) => Some(other),
+            Some(_) | None => found,
+        })
+    }
+}
+
+/// What came of writing a draft whose predecessor stands in the other store.
+enum Replaced {
+    /// As far as the first store is concerned.
+    Written(Swapped),
+    /// What was to be taken over is no longer there.
+    Moved(Option<Box<Found>>),
+}
+
+/// Whether it is completed and no longer answers.
+fn is_spent(found: &Found) -> bool {
+    match &found.record.state {
+        State::Completed { retained_until, .. } => *retained_until <= found.now,
+        State::Reserved(_) | State::Uncertain => false,
+    }
+}
+
+fn fence_of(guard: Guard) -> Fence {
+    match guard {
+        Guard::Owner(fence) => fence,
+        Guard::Seen(seen) => seen.fence,
+    }
+}
+
+/// What stood in the way has gone, and so has what was written: the same step may be tried again.
+fn contended() -> StoreError {
+    let kind = firstwrite_core::StoreErrorKind::Unavailable;
+    StoreError::definite(kind, "writing under a key that is contended in two stores")
+}
+
+impl Store for MovingStore {
+    delegate!(store: outbox, findings);
+
+    /// What both can do. No transactions: a handler's could see one of the stores only.
+    fn capabilities(&self) -> Capabilities {
+        let (store, other) = (self.store.capabilities(), self.other.capabilities());
+        Capabilities {
+            transactions: false,
+            outbox: store.outbox,
+            durable: store.durable && other.durable,
+            server_time: store.server_time && other.server_time,
+        }
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        Box::pin(self.insert_looking(draft))
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        match change {
+            Change::TakeOver(draft) => Box::pin(self.take_over(guard, draft, audit)),
+            change @ (Change::Renew { .. }
+            | Change::Complete { .. }
+            | Change::MarkUncertain
+            | Change::Remove) => Box::pin(self.change(id, guard, change, audit)),
+        }
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        Box::pin(self.find(id))
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(both::list(&*self.store, &*self.other, query))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        Box::pin(both::usage(&*self.store, &*self.other, after, limit))
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        Box::pin(both::lapsed(&*self.store, &*self.other, limit))
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(both::reap(&*self.store, &*self.other, limit))
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        Box::pin(both::audits(&*self.store, &*self.other, id))
+    }
+
+    /// The time of the first store. The other is asked too: while it is away, nothing can run.
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        Box::pin(async move {
+            self.other.now().await?;
+            self.store.now().await
+        })
+    }
+}
+
+impl fmt::Debug for MovingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MovingStore")
+            .field("store", &self.store)
+            .field("other", &self.other)
+            .finish()
+    }
+}

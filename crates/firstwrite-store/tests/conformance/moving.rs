@@ -1,0 +1,224 @@
+//! Two stores used as one while records move: what holds whichever way round they are.
+
+mod races;
+mod trouble;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::protocol::{self, Completed, Reserved, Settled, Settlement};
+use firstwrite_core::{
+    Fence, Inserted, MemoryStore, OnLostAnswer, Policy, Query, Request, StateKind, Store, Verdict,
+};
+use firstwrite_store::MovingStore;
+use firstwrite_testkit::{ManualClock, sample};
+
+/// Two stores on one clock, and both ways to use them as one.
+struct Houses {
+    clock: ManualClock,
+    old: Arc<dyn Store>,
+    new: Arc<dyn Store>,
+    /// New keys go into the old store, as before the move.
+    before: MovingStore,
+    /// New keys go into the new store.
+    after: MovingStore,
+}
+
+impl Houses {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let old: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.reader()));
+        let new: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.reader()));
+        let before = MovingStore::new(Arc::clone(&old), Arc::clone(&new));
+        let after = MovingStore::new(Arc::clone(&new), Arc::clone(&old));
+        Self { clock, old, new, before, after }
+    }
+}
+
+fn request(key: &str) -> Request {
+    sample::request(&sample::tenant("acme"), &sample::key(key), 1)
+}
+
+fn policy() -> Policy {
+    sample::policy(OnLostAnswer::Uncertain)
+}
+
+async fn granted(store: &dyn Store, key: &str, policy: &Policy) -> protocol::Reservation {
+    match protocol::reserve(store, &request(key), policy, fastrand::u64(..)).await.unwrap() {
+        Reserved::Granted(reservation) => reservation,
+        Reserved::Refused(verdict, _) => panic!("{key} is refused: {verdict:?}"),
+    }
+}
+
+async fn refused(store: &dyn Store, key: &str, policy: &Policy) -> Verdict {
+    match protocol::reserve(store, &request(key), policy, fastrand::u64(..)).await.unwrap() {
+        Reserved::Granted(_) => panic!("{key} runs"),
+        Reserved::Refused(verdict, _) => verdict,
+    }
+}
+
+async fn complete(store: &dyn Store, reservation: protocol::Reservation, text: &str) {
+    let (outcome, kept) = (sample::outcome(201, text), policy().retention());
+    let completed = protocol::complete(store, reservation, outcome, kept).await.unwrap();
+    assert!(matches!(completed, Completed::Kept { .. }), "{completed:?}");
+}
+
+#[tokio::test]
+async fn what_stands_in_either_store_answers_both_ways() {
+    let houses = Houses::new();
+    for (first, second, key) in
+        [(&houses.before, &houses.after, "a"), (&houses.after, &houses.before, "b")]
+    {
+        let reservation = granted(first, key, &policy()).await;
+        let verdict = refused(second, key, &policy()).await;
+        assert!(matches!(verdict, Verdict::InProgress { .. }), "{verdict:?}");
+        complete(first, reservation, key).await;
+        for store in [first, second] {
+            let Verdict::Replay { outcome, .. } = refused(store, key, &policy()).await else {
+                panic!("{key} is not replayed");
+            };
+            assert_eq!(outcome, sample::outcome(201, key));
+            assert!(store.get(request(key).id).await.unwrap().is_some());
+        }
+    }
+    let place = async |store: &Arc<dyn Store>, key| store.get(request(key).id).await.unwrap();
+    assert!(place(&houses.old, "a").await.is_some() && place(&houses.new, "a").await.is_none());
+    assert!(place(&houses.new, "b").await.is_some() && place(&houses.old, "b").await.is_none());
+}
+
+/// An owner who began before the move ends where its record stands.
+#[tokio::test]
+async fn a_change_is_made_where_the_record_stands() {
+    let houses = Houses::new();
+    let reservation = granted(&houses.before, "a", &policy()).await;
+    complete(&houses.after, reservation, "done").await;
+    let found = houses.old.get(request("a").id).await.unwrap().unwrap();
+    assert_eq!(found.record.state.kind(), StateKind::Completed);
+    let reservation = granted(&houses.before, "b", &policy()).await;
+    protocol::release(&houses.after, reservation).await.unwrap();
+    assert!(houses.old.get(request("b").id).await.unwrap().is_none());
+    // A lapsed lease in the old store is found by those who sweep both.
+    let _lost = granted(&houses.before, "c", &policy()).await;
+    houses.clock.advance(policy().lease);
+    assert_eq!(protocol::sweep_once(&houses.after, 10).await.unwrap().uncertain, 1);
+    assert_eq!(refused(&houses.before, "c", &policy()).await, Verdict::Uncertain);
+}
+
+/// What may run again does so in the new store, and leaves the old one.
+#[tokio::test]
+async fn a_take_over_moves_the_record() {
+    let houses = Houses::new();
+    let resend = sample::policy(OnLostAnswer::Resend);
+    let lost = granted(&houses.before, "lapsed", &resend).await;
+    let spent = granted(&houses.before, "spent", &policy()).await;
+    complete(&houses.before, spent, "first").await;
+    houses.clock.advance(policy().retention().replay_for + policy().lease);
+    for key in ["lapsed", "spent"] {
+        let reservation = granted(&houses.after, key, &resend).await;
+        assert_eq!(reservation.fence().count(), 2, "{key}");
+        assert!(houses.old.get(request(key).id).await.unwrap().is_none(), "{key}");
+        let verdict = refused(&houses.before, key, &resend).await;
+        assert!(matches!(verdict, Verdict::InProgress { .. }), "{key}: {verdict:?}");
+        complete(&houses.after, reservation, "second").await;
+    }
+    let late = protocol::complete(
+        &houses.before,
+        lost,
+        sample::outcome(201, "late"),
+        policy().retention(),
+    );
+    assert!(matches!(late.await.unwrap(), Completed::Late(Some(_))));
+}
+
+/// The same record past its retention in both: of two who take it over, each in its own, one stays.
+#[tokio::test]
+async fn a_spent_copy_does_not_stand_in_the_way() {
+    let houses = Houses::new();
+    let outcome = sample::outcome(201, "first");
+    for store in [&houses.old, &houses.new] {
+        let draft = sample::completed(&request("a"), &policy(), Fence::first(7), outcome.clone());
+        assert!(matches!(store.insert(&draft).await.unwrap(), Inserted::Done(_)));
+    }
+    houses.clock.advance(policy().retention().replay_for);
+    let _reservation = granted(&houses.after, "a", &policy()).await;
+    assert!(houses.old.get(request("a").id).await.unwrap().is_none());
+    let verdict = refused(&houses.before, "a", &policy()).await;
+    assert!(matches!(verdict, Verdict::InProgress { .. }), "{verdict:?}");
+}
+
+#[tokio::test]
+async fn a_settlement_reaches_the_copy_too() {
+    let houses = Houses::new();
+    for key in ["happened", "not"] {
+        for store in [&houses.old, &houses.new] {
+            let draft = sample::reserved(&request(key), &policy(), Fence::first(7));
+            store.insert(&draft).await.unwrap();
+        }
+    }
+    houses.clock.advance(policy().lease);
+    for store in [&houses.old, &houses.new] {
+        assert_eq!(protocol::sweep_once(&**store, 10).await.unwrap().uncertain, 2);
+    }
+    let (outcome, retention) = (sample::outcome(201, "it did"), policy().retention());
+    for (key, settlement) in [
+        ("happened", Settlement::Happened { outcome, retention }),
+        ("not", Settlement::NotHappened),
+    ] {
+        let seen = houses.after.get(request(key).id).await.unwrap().unwrap().record;
+        let audit = sample::audit("asked the provider");
+        let settled =
+            protocol::settle(&houses.after, &seen, settlement, protocol::Force::No, &audit);
+        assert_eq!(settled.await.unwrap(), Settled::Done);
+        assert_eq!(houses.after.audits(request(key).id).await.unwrap().len(), 1);
+    }
+    for store in [&houses.old, &houses.new] {
+        let happened = store.get(request("happened").id).await.unwrap().unwrap();
+        assert_eq!(happened.record.state.kind(), StateKind::Completed);
+        assert!(store.get(request("not").id).await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn listings_and_counts_cover_both_and_count_once() {
+    let houses = Houses::new();
+    for number in 0..30 {
+        let key = format!("key-{number}");
+        let draft = sample::completed(
+            &request(&key),
+            &policy(),
+            Fence::first(number),
+            sample::outcome(201, "twelve bytes"),
+        );
+        if number % 3 != 0 {
+            houses.old.insert(&draft).await.unwrap();
+        }
+        if number % 3 != 1 {
+            houses.new.insert(&draft).await.unwrap();
+        }
+    }
+    let (mut after, mut listed) = (None, Vec::new());
+    loop {
+        let query = Query { tenant: None, state: None, after, limit: 4 };
+        let page = houses.after.list(&query).await.unwrap();
+        assert!(page.records.len() <= 4);
+        listed.extend(page.records.iter().map(|record| record.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed.len(), 30);
+    assert!(listed.is_sorted_by(|one, next| one < next), "in the order of ids, each once");
+    let (mut after, mut keys) = (None, 0);
+    loop {
+        let page = houses.after.usage(after, 7).await.unwrap();
+        keys += page.tenants.iter().map(|(_, usage)| usage.keys).sum::<u64>();
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(keys, 30);
+    houses.clock.advance(policy().retention().replay_for + Duration::from_hours(24 * 365));
+    assert_eq!(houses.after.reap(100).await.unwrap(), 40);
+}
