@@ -37,6 +37,7 @@ mod refunds;
 mod retries;
 mod scene;
 mod settle;
+mod stores;
 mod upstream;
 mod worker;
 mod worker_delivers;
