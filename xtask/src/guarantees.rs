@@ -22,7 +22,8 @@ many cases of each subject passed to crates/firstwrite-server/src/stores/shown.j
 prints. `cargo xtask test` compares its own run with that file: a claim that is gone or new, or fewer cases
 than are written there, is a failure.
 
-  --full   also the stores whose servers are costly to have (MySQL, Valkey); without it their entries stay";
+  --full      also the stores whose servers are costly to have (MySQL, Valkey); without it their entries stay
+  --compare   run nothing; hold what the last run left against the file, as `cargo xtask test` does";
 
 /// The variable that tells the suite where to leave what it found.
 pub(crate) const FOLDER: &str = "FIRSTWRITE_TEST_SHOWN";
@@ -47,13 +48,17 @@ pub(crate) struct Shown {
 
 pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     let is_full = args.flag("--full");
+    let is_compared = args.flag("--compare");
     args.finish()?;
+    if is_compared {
+        return Shown { folder: folder(workspace), is_full }.check(workspace);
+    }
     packages::ensure(&[C_COMPILER])?;
     let shown = Shown::begin(workspace, is_full)?;
     let guard = Guard::start()?;
     let servers = if is_full { services::STORES_FULL } else { services::STORES };
-    let folder = workspace.target.join("services").join(format!("run-{}", std::process::id()));
-    let services = Services::start(servers, &folder, &guard)?;
+    let data = workspace.target.join("services").join(format!("run-{}", std::process::id()));
+    let services = Services::start(servers, &data, &guard)?;
     let mut command = workspace.cargo();
     command.args(["test", "--package", "firstwrite-testkit", "--package", "firstwrite-store"]);
     command.args(["--all-features", "--tests", "--"]).args(TESTS).args(SKIPPED);
@@ -72,10 +77,14 @@ pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("xtask").join("shown")
+}
+
 impl Shown {
     /// An empty folder for a run.
     pub(crate) fn begin(workspace: &Workspace, is_full: bool) -> anyhow::Result<Self> {
-        let folder = workspace.target.join("xtask").join("shown");
+        let folder = folder(workspace);
         if folder.exists() {
             fs::remove_dir_all(&folder).context("cannot empty the folder for what is shown")?;
         }

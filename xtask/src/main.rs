@@ -119,7 +119,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "guarantees",
-        usage: "[--full]",
+        usage: "[--full] [--compare]",
         about: "writes what each store was shown to keep, for `firstwrite stores`",
         details: guarantees::HELP,
         run: guarantees::run,
