@@ -45,6 +45,7 @@ enum Server {
     PostgresAndNginx,
     Mariadb,
     Redis,
+    EveryStore,
 }
 
 const BENCHES: &[Bench] = &[
@@ -95,6 +96,12 @@ const BENCHES: &[Bench] = &[
         package: "firstwrite-store",
         measures: "reservations, completions and replays on Redis beside plain SET NX",
         server: Server::Redis,
+    },
+    Bench {
+        name: "stores",
+        package: "firstwrite-store",
+        measures: "the same work on every store beside plain inserts on the same server",
+        server: Server::EveryStore,
     },
     Bench {
         name: "outbox",
@@ -161,11 +168,15 @@ pub(crate) fn bench(workspace: &Workspace, mut args: Args) -> anyhow::Result<()>
         }
         Server::Mariadb => {
             command.args(["--features", "mysql", "--"]).args(args.rest());
-            on_server(workspace, services::MARIADB, &mut command)
+            on_servers(workspace, &[services::MARIADB], &mut command)
         }
         Server::Redis => {
             command.args(["--features", "redis", "--"]).args(args.rest());
-            on_server(workspace, services::REDIS, &mut command)
+            on_servers(workspace, &[services::REDIS], &mut command)
+        }
+        Server::EveryStore => {
+            command.args(["--features", "dynamodb,mysql,postgres,redis", "--"]).args(args.rest());
+            on_servers(workspace, services::STORES, &mut command)
         }
     }
 }
@@ -182,15 +193,15 @@ fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target.join("xtask").join(format!("bench-{}", std::process::id()))
 }
 
-/// Runs a measurement on a server of its own.
-fn on_server(
+/// Runs a measurement on servers of its own.
+fn on_servers(
     workspace: &Workspace,
-    recipe: &'static Recipe,
+    recipes: &[&'static Recipe],
     command: &mut Command,
 ) -> anyhow::Result<()> {
     build(workspace, command)?;
     let guard = Guard::start()?;
-    let servers = Services::start(&[recipe], &folder(workspace), &guard)?;
+    let servers = Services::start(recipes, &folder(workspace), &guard)?;
     process::run(command.envs(servers.environment()))
 }
 

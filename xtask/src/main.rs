@@ -20,6 +20,7 @@ mod engine;
 mod examples;
 mod failover;
 mod forward;
+mod guarantees;
 mod guard;
 mod http;
 mod mariadb;
@@ -115,6 +116,13 @@ const TASKS: &[Task] = &[
         about: "the examples in Python behind a gateway: FastAPI, and the Stripe library",
         details: examples::HELP,
         run: examples::run,
+    },
+    Task {
+        name: "guarantees",
+        usage: "[--full] [--compare]",
+        about: "writes what each store was shown to keep, for `firstwrite stores`",
+        details: guarantees::HELP,
+        run: guarantees::run,
     },
     Task {
         name: "vectors",

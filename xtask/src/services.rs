@@ -70,6 +70,20 @@ const RECIPES: &[&Recipe] = &[
 pub(crate) const MARIADB: &Recipe = &mariadb::RECIPE;
 pub(crate) const REDIS: &Recipe = &redis::RECIPE;
 
+/// What the stores need, and no more.
+pub(crate) const STORES: &[&Recipe] =
+    &[&postgres::RECIPE, &pgbouncer::RECIPE, &mariadb::RECIPE, &dynamodb::RECIPE, &redis::RECIPE];
+/// The same, and those that are costly.
+pub(crate) const STORES_FULL: &[&Recipe] = &[
+    &postgres::RECIPE,
+    &pgbouncer::RECIPE,
+    &mariadb::RECIPE,
+    &mysql::RECIPE,
+    &dynamodb::RECIPE,
+    &redis::RECIPE,
+    &redis::VALKEY,
+];
+
 /// What the suites of every run need.
 pub(crate) const SUITES: &[&Recipe] = &[
     &postgres::RECIPE,

@@ -10,13 +10,15 @@ use crate::args::Args;
 use crate::crash::Scene;
 use crate::demo::{Backend, Build};
 use crate::failover::Service;
+use crate::guarantees::Shown;
 use crate::guard::Guard;
 use crate::packages::{self, C_COMPILER, CPP_COMPILER, CURL, MAKE, PSYCOPG};
 use crate::services::{self, Recipe, Services};
 use crate::steps::{Counts, Row, Steps};
 use crate::workspace::Workspace;
 use crate::{
-    alerts, crash, demo_check, examples, failover, forward, postgres, process, tidy, vectors,
+    alerts, crash, demo_check, examples, failover, forward, guarantees, postgres, process, tidy,
+    vectors,
 };
 use suites::SuiteReader;
 
@@ -135,7 +137,10 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
     if is_built {
         let mut environment = services.as_ref().map(Services::environment).unwrap_or_default();
         environment.extend(size.settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let shown = Shown::begin(workspace, servers.len() > services::SUITES.len())?;
+        environment.push((guarantees::FOLDER, shown.folder().display().to_string()));
         steps.measure("cargo test", || run_tests(workspace, &names, environment));
+        steps.check("guarantees of the stores", || shown.check(workspace));
     }
     // The servers have done their part; the machine is small.
     drop(services);

@@ -18,6 +18,7 @@ mod operate;
 mod outbox;
 mod provider;
 mod reconcile;
+mod stores;
 mod values;
 
 pub(crate) use self::gateway::{AuditFlags, CheckFlags, GatewayFlags};
@@ -35,6 +36,7 @@ pub(crate) use self::provider::ProviderFlags;
 pub(crate) use self::reconcile::{
     AssignFlags, FindingsFlags, ReconcileCommand, ReconcileFlags, ReconcileRunFlags, ResolveFlags,
 };
+pub(crate) use self::stores::StoresFlags;
 
 const STORE_ENVIRONMENT: &str = "FIRSTWRITE_STORE";
 
@@ -87,6 +89,7 @@ enum Action {
     Keys(crate::keys::Settings),
     Outbox(crate::outbox::Settings),
     Reconcile(crate::reconcile::Settings),
+    Stores(crate::stores::Settings),
     Worker(worker::Settings),
     Migrate(migrate::Settings),
     Doctor(doctor::Settings),
@@ -134,6 +137,9 @@ enum Command {
     /// Compare our books with what providers say, and see what does not match
     #[command(after_help = self::reconcile::EXAMPLES)]
     Reconcile(ReconcileFlags),
+    /// Say what each kind of store promises, and what shows it
+    #[command(after_help = self::stores::EXAMPLES)]
+    Stores(StoresFlags),
     /// Look after a store: deliver messages, free lapsed keys, delete what is past its retention
     #[command(after_help = operate::WORKER_EXAMPLES)]
     Worker(WorkerFlags),
@@ -163,6 +169,7 @@ impl Arguments {
             | Command::Keys(_)
             | Command::Outbox(_)
             | Command::Reconcile(_)
+            | Command::Stores(_)
             | Command::Migrate(_)
             | Command::Doctor(_) => "warn",
         };
@@ -193,6 +200,7 @@ impl Arguments {
                 let (shared, command) = (flags.shared, flags.command);
                 Action::Reconcile(crate::reconcile::Settings::resolve(&shared, command, &file)?)
             }
+            Command::Stores(flags) => Action::Stores(crate::stores::Settings::resolve(&flags)?),
             Command::Worker(flags) => Action::Worker(worker::Settings::resolve(&flags, &file)?),
             Command::Migrate(flags) => Action::Migrate(migrate::Settings::resolve(flags, &file)?),
             Command::Doctor(flags) => Action::Doctor(doctor::Settings::resolve(flags, &file)?),
@@ -220,6 +228,7 @@ impl Plan {
             Action::Keys(settings) => crate::keys::run(&settings),
             Action::Outbox(settings) => crate::outbox::run(&settings),
             Action::Reconcile(settings) => crate::reconcile::run(&settings),
+            Action::Stores(settings) => crate::stores::run(&settings),
             Action::Worker(settings) => worker::run(&settings),
             Action::Migrate(settings) => migrate::run(&settings),
             Action::Doctor(settings) => doctor::run(&settings),

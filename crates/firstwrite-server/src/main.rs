@@ -19,6 +19,7 @@ mod outbox;
 mod output;
 mod reconcile;
 mod signals;
+mod stores;
 mod telemetry;
 mod worker;
 

@@ -78,11 +78,16 @@ impl Plan {
         Self { seconds, rounds, words: self.words.clone() }
     }
 
+    /// The word behind `flag`.
+    pub(crate) fn word(&self, flag: &str) -> Option<&str> {
+        let at = self.words.iter().position(|word| word == flag)?;
+        self.words.get(at + 1).map(String::as_str)
+    }
+
     /// The number behind `flag`.
     pub(crate) fn number(&self, flag: &str, default: f64) -> f64 {
-        let at = self.words.iter().position(|word| word == flag);
-        let text = at.and_then(|at| self.words.get(at + 1));
-        text.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{flag} is a number")))
+        self.word(flag)
+            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{flag} is a number")))
     }
 }
 
@@ -201,7 +206,7 @@ fn measure(runtime: &Runtime, plan: &Plan, server: &Server, variant: &Variant) -
     Slice { per_second: count / seconds, client_micros, server_micros, wal_bytes, p50, p99 }
 }
 
-async fn load(concurrency: usize, operate: &Operate, seconds: f64) -> Vec<Duration> {
+pub(crate) async fn load(concurrency: usize, operate: &Operate, seconds: f64) -> Vec<Duration> {
     let ends_at = stopwatch() + Duration::from_secs_f64(seconds);
     let tasks: Vec<_> = (0..concurrency)
         .map(|_| {

@@ -70,7 +70,7 @@ pub use moving::MovingStore;
 pub use mysql::{MysqlMigrated, MysqlOptions, MysqlStore, MysqlTx};
 #[cfg(feature = "mysql")]
 pub use mysql_async;
-pub use open::{Access, OpenError, open};
+pub use open::{Access, OpenError, is_compiled_in, open};
 #[cfg(feature = "postgres")]
 pub use postgres::{
     Ahead, Migrated, Pooler, PostgresOptions, PostgresStore, PostgresTx, SchemaName, dump, grants,

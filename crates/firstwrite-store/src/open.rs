@@ -47,6 +47,18 @@ pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError
     }
 }
 
+/// Whether this build can open addresses that begin with `scheme`.
+pub fn is_compiled_in(scheme: &str) -> bool {
+    let known = [
+        (cfg!(feature = "sqlite"), &["sqlite"][..]),
+        (cfg!(feature = "postgres"), &["postgres", "postgresql"]),
+        (cfg!(feature = "mysql"), &["mysql", "mariadb"]),
+        (cfg!(feature = "redis"), &["redis", "rediss", "valkey", "valkeys"]),
+        (cfg!(feature = "dynamodb"), &["dynamodb"]),
+    ];
+    known.iter().any(|(is_here, schemes)| *is_here && schemes.contains(&scheme))
+}
+
 #[cfg(feature = "sqlite")]
 fn open_sqlite(address: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
     use crate::SqliteStore;

@@ -46,6 +46,7 @@ mod protocol_moves;
 mod retention;
 mod round_trip;
 mod settle;
+mod shown;
 mod swap;
 mod transaction;
 mod usage;
@@ -84,6 +85,8 @@ pub struct Report {
     pub failed: Vec<(&'static str, Failure)>,
     /// Names of the cases whose capability the store does not claim.
     pub skipped: Vec<&'static str>,
+    /// What the store claims.
+    pub claims: Capabilities,
 }
 
 /// No capability beyond the minimum.
@@ -124,7 +127,8 @@ where
     let mut report = Report::default();
     for case in cases().into_iter().filter(|case| case.name.contains(filter)) {
         let subject = factory().await;
-        if !subject.store().capabilities().cover(case.needs) {
+        report.claims = subject.store().capabilities();
+        if !report.claims.cover(case.needs) {
             report.skipped.push(case.name);
             continue;
         }

@@ -29,6 +29,7 @@ fn every_help_text_is_as_reviewed() {
         ("help_gateway", &["gateway", "--help"]),
         ("help_audit", &["audit", "--help"]),
         ("help_check", &["check", "--help"]),
+        ("help_stores", &["stores", "--help"]),
         ("help_worker", &["worker", "--help"]),
         ("help_migrate", &["migrate", "--help"]),
         ("help_doctor", &["doctor", "--help"]),

@@ -39,6 +39,7 @@ mod refunds;
 mod retries;
 mod scene;
 mod settle;
+mod stores;
 mod upstream;
 mod worker;
 mod worker_delivers;

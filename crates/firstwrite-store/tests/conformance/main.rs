@@ -22,6 +22,7 @@ async fn sqlite_conforms() {
     .await;
     println!("{report}");
     assert!(report.skipped.is_empty(), "everything is claimed: {:?}", report.skipped);
+    report.keep("sqlite", &format!("SQLite {}", rusqlite::version()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -92,6 +92,7 @@ async fn a_cache_in_front_of_sqlite_conforms() {
         // The machine may be busy.
         let mut options = CacheOptions::default();
         options.timeout = Duration::from_secs(5);
+        options.connect_timeout = Duration::from_secs(5);
         Arc::new(CachedStore::new(inner, scope, &url, options).unwrap())
     })
     .await;

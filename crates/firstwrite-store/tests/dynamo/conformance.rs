@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use firstwrite_testkit::conformance::Report;
 use firstwrite_testkit::history::{HistoryOptions, HistoryReport, check_store};
 use firstwrite_testkit::{Subject, conformance};
 
 use crate::emulator::{Tables, Which, on_tables};
 use crate::subject::{DynamoSubject, make_business};
 
-async fn conforms(tables: Tables) {
+async fn conforms(tables: Tables) -> Report {
     make_business(&tables).await;
     let report = conformance::assert_conforms(|| {
         let tables = tables.clone();
@@ -21,6 +22,7 @@ async fn conforms(tables: Tables) {
     let subjects = ["outbox/", "findings/", "transaction/messages_"];
     let is_known = |name: &&str| subjects.iter().any(|subject| name.starts_with(subject));
     assert!(report.skipped.iter().all(is_known), "{report}");
+    report
 }
 
 async fn histories_are_explained(tables: Tables) {
@@ -40,7 +42,10 @@ async fn histories_are_explained(tables: Tables) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ministack_conforms() {
-    on_tables(Which::Ministack, conforms).await;
+    on_tables(Which::Ministack, async |tables| {
+        conforms(tables).await.keep("dynamodb", "ministack, an emulator");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,5 +55,5 @@ async fn concurrent_histories_on_ministack_are_explained() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moto_conforms() {
-    on_tables(Which::Moto, conforms).await;
+    on_tables(Which::Moto, async |tables| drop(conforms(tables).await)).await;
 }

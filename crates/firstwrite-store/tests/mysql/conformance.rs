@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use firstwrite_store::MysqlOptions;
+use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_testkit::history::{HistoryOptions, HistoryReport, check_store};
 use firstwrite_testkit::{Subject, conformance};
 
-use crate::server::{Database, Which, on_database};
+use crate::server::{Database, Which, client, on_database};
 use crate::subject::{MysqlSubject, Tables};
 
-pub(crate) async fn conforms(database: Database) {
+/// `store` is what the table of guarantees calls it.
+pub(crate) async fn conforms(store: &str, database: Database) {
     let tables = Tables::new(&database).await;
     let report = conformance::assert_conforms(|| {
         let tables = tables.clone();
@@ -20,6 +22,11 @@ pub(crate) async fn conforms(database: Database) {
     .await;
     println!("{report}");
     assert!(report.passed.len() > 150 && report.skipped.is_empty(), "{report}");
+    let version: Option<String> =
+        client(&database.url).await.query_first("SELECT VERSION()").await.unwrap();
+    let version = version.unwrap();
+    let kind = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
+    report.keep(store, &format!("{kind} {}", version.split('-').next().unwrap()));
 }
 
 pub(crate) async fn histories_are_explained(database: Database) {
@@ -39,7 +46,7 @@ pub(crate) async fn histories_are_explained(database: Database) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mariadb_conforms() {
-    on_database(Which::MariaDb, conforms).await;
+    on_database(Which::MariaDb, |database| conforms("mariadb", database)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,7 +56,7 @@ async fn concurrent_histories_on_mariadb_are_explained() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_conforms() {
-    on_database(Which::MySql, conforms).await;
+    on_database(Which::MySql, |database| conforms("mysql", database)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,7 +26,7 @@ async fn one_writer_of_a_cluster_keeps_every_promise_through_the_loss_of_nodes()
         admin.query_drop(format!("CREATE DATABASE {name}")).await.unwrap();
     }
     let database = |name| Database { url: in_database(&cluster.url(0), name) };
-    conforms(database("suite")).await;
+    conforms("galera", database("suite")).await;
     histories_are_explained(database("histories")).await;
     rivals_on_two_nodes(&cluster).await;
     nodes_are_lost(&mut cluster).await;

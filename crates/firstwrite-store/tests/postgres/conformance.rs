@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use firstwrite_store::PostgresOptions;
+use firstwrite_testkit::conformance::Report;
 use firstwrite_testkit::history::{HistoryOptions, HistoryReport, check_store};
 use firstwrite_testkit::{Subject, conformance};
 
-use crate::server::{Database, Way, on_database};
+use crate::server::{Database, Way, client, on_database};
 use crate::subject::{PostgresSubject, Tables};
 
-async fn conforms(database: Database, options: PostgresOptions) {
+async fn conforms(database: Database, options: PostgresOptions) -> Report {
     let tables = Tables::new(&database).await;
     let report = conformance::assert_conforms(|| {
         let (tables, options) = (tables.clone(), options.clone());
@@ -18,6 +19,15 @@ async fn conforms(database: Database, options: PostgresOptions) {
     .await;
     println!("{report}");
     assert!(report.passed.len() > 80, "{report}");
+    report
+}
+
+/// What is run for the table of guarantees, under the name it has there.
+async fn shows(store: &str, database: Database, options: PostgresOptions) {
+    let admin = client(&database.url).await;
+    let version: String = admin.query_one("SHOW server_version", &[]).await.unwrap().get(0);
+    let version = format!("PostgreSQL {}", version.split(' ').next().unwrap());
+    conforms(database, options).await.keep(store, &version);
 }
 
 fn without_cache() -> PostgresOptions {
@@ -28,25 +38,32 @@ fn without_cache() -> PostgresOptions {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_conforms() {
-    on_database(Way::Direct, &[], |database| conforms(database, PostgresOptions::default())).await;
+    let shows = |database| shows("postgres", database, PostgresOptions::default());
+    on_database(Way::Direct, &[], shows).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_conforms_behind_a_transaction_pooler() {
-    on_database(Way::Pooler, &[], |database| conforms(database, without_cache())).await;
+    let shows = |database| shows("postgres-pgbouncer", database, without_cache());
+    on_database(Way::Pooler, &[], shows).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_conforms_where_transactions_are_repeatable_read_by_default() {
     let settings = ["default_transaction_isolation = 'repeatable read'"];
-    on_database(Way::Direct, &settings, |database| conforms(database, without_cache())).await;
+    on_database(Way::Direct, &settings, async |database| {
+        drop(conforms(database, without_cache()).await);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_conforms_where_transactions_are_serializable_by_default() {
     let settings = ["default_transaction_isolation = 'serializable'"];
-    on_database(Way::Direct, &settings, |database| conforms(database, PostgresOptions::default()))
-        .await;
+    on_database(Way::Direct, &settings, async |database| {
+        drop(conforms(database, PostgresOptions::default()).await);
+    })
+    .await;
 }
 
 async fn histories_are_explained(database: Database, options: PostgresOptions) {

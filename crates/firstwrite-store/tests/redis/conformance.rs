@@ -5,15 +5,15 @@ use std::sync::Arc;
 use firstwrite_testkit::history::{HistoryOptions, HistoryReport, check_store};
 use firstwrite_testkit::{Subject, conformance};
 
-use crate::server::{Which, address, new_prefix};
+use crate::server::{Which, address, client, new_prefix};
 use crate::subject::RedisSubject;
 
 /// What there is no claim to: transactions, and what is written in them.
 const NOT_CLAIMED: [&str; 5] =
     ["transaction/", "outbox", "findings/", "inbox", "durable/a_committed_transaction_survives"];
 
-/// `server` names no prefix yet: each case gets its own.
-pub(crate) async fn conforms(server: &str) {
+/// `server` names no prefix yet: each case gets its own. `store` is what the table of guarantees calls it, if it does.
+pub(crate) async fn conforms(store: Option<&str>, server: &str) {
     let report = conformance::assert_conforms(|| {
         let url = format!("{server}?prefix={}", new_prefix());
         Box::pin(async move { Arc::new(RedisSubject::new(&url).await) as Arc<dyn Subject> })
@@ -27,6 +27,20 @@ pub(crate) async fn conforms(server: &str) {
         );
     }
     assert!(report.passed.len() > 80, "{report}");
+    if let Some(store) = store {
+        report.keep(store, &version(server).await);
+    }
+}
+
+/// A Valkey tells the Redis it is compatible with, too.
+async fn version(server: &str) -> String {
+    let mut client = client(server).await;
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut client).await.unwrap();
+    let member = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+    match (member("valkey_version:"), member("redis_version:")) {
+        (Some(version), _) => format!("Valkey {version}"),
+        (None, version) => format!("Redis {}", version.unwrap()),
+    }
 }
 
 pub(crate) async fn histories_are_explained(server: &str) {
@@ -44,24 +58,24 @@ pub(crate) async fn histories_are_explained(server: &str) {
     assert!(sum.operations > 3_000 && sum.written > 900, "{sum:?}");
 }
 
-async fn on(which: Which) {
+async fn on(store: Option<&str>, which: Which) {
     let Some(url) = address(which) else { return };
     let server = url.split('?').next().unwrap();
-    conforms(server).await;
+    conforms(store, server).await;
     histories_are_explained(server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_conforms_and_its_histories_are_explained() {
-    on(Which::Redis).await;
+    on(Some("redis"), Which::Redis).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_newest_redis_conforms_and_its_histories_are_explained() {
-    on(Which::Newest).await;
+    on(None, Which::Newest).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn valkey_conforms_and_its_histories_are_explained() {
-    on(Which::Valkey).await;
+    on(Some("valkey"), Which::Valkey).await;
 }

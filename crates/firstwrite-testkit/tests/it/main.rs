@@ -19,6 +19,7 @@ async fn the_memory_store_conforms() {
     let report = assert_conforms(memory).await;
     println!("{report}");
     assert_eq!(report.passed.len() + report.skipped.len(), cases().len());
+    report.keep("memory", "this process");
 }
 
 #[tokio::test]

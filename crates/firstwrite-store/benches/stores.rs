@@ -1,0 +1,159 @@
+//! The same work on every store: keys reserved and completed, and replays, each beside what the same server takes
+//! of plain inserts of rows or values of the same size, in one interleaved run with durable commits.
+//!
+//! A key that is reserved and completed is two steps, so its ratio is that of steps. Ratios are taken within a round.
+//! Stores have their default settings; whose server is not named in the environment is left out.
+//!
+//! `cargo xtask bench stores [--seconds 1] [--rounds 3] [--clients 64] [--only redis]`
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench prints its figures")]
+
+#[path = "stores/raw.rs"]
+mod raw;
+mod rounds;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use firstwrite_core::protocol::{self, Completed, Reserved};
+use firstwrite_core::{
+    BodyForm, BoxFuture, Fingerprint, KeptHeaders, Key, Outcome, PartDigests, Policy, RecordId,
+    Request, Store, Tenant, Verdict,
+};
+use http::StatusCode;
+use raw::{Raw, Subject};
+use rounds::{Operate, Plan};
+
+/// Of an outcome's body; what is inserted plainly is as long as a completed record of it.
+const BODY_BYTES: usize = 300;
+const RECORD_BYTES: usize = BODY_BYTES + 180;
+/// Keys that are asked for again and again.
+const KNOWN: usize = 1000;
+
+fn main() {
+    let Some(plan) = Plan::from_args(1.0, 3) else {
+        println!("measures only when run by `cargo bench`");
+        return;
+    };
+    let clients = rounds::whole(plan.number("--clients", 64.0)).max(1);
+    let runtime = rounds::runtime();
+    println!("{clients} at once, median of {} rounds of {} s", plan.rounds, plan.seconds);
+    println!(
+        "{:<11} {:<44} {:>9} {:>9} {:>7} {:>9} {:>7}",
+        "store", "raw: plain inserts", "raw/s", "keys/s", "steps", "replay/s", "ratio"
+    );
+    for (name, open) in raw::SUBJECTS {
+        if plan.word("--only").is_some_and(|only| only != *name) {
+            continue;
+        }
+        match runtime.block_on(open(clients)) {
+            Some(subject) => println!("{}", line(name, &runtime, &plan, clients, &subject)),
+            None => println!("{name:<11} its server is not named in the environment"),
+        }
+    }
+}
+
+/// Measures one store: its line of the table.
+fn line(
+    name: &str,
+    runtime: &tokio::runtime::Runtime,
+    plan: &Plan,
+    clients: usize,
+    subject: &Subject,
+) -> String {
+    let policy = Arc::new(Policy::default());
+    let known = Arc::new(runtime.block_on(known(&subject.store, &policy)));
+    let keys = keys(&subject.store, &policy);
+    let replays = replays(&subject.store, &policy, &known);
+    let rate = |concurrency: usize, operate: &Operate| {
+        let began_at = rounds::stopwatch();
+        let done = runtime.block_on(rounds::load(concurrency, operate, plan.seconds));
+        rounds::as_f64(done.len() as u64) / began_at.elapsed().as_secs_f64()
+    };
+    let mut figures = [const { Vec::<f64>::new() }; 3];
+    for round in 0..plan.rounds {
+        let mut order = [0, 1, 2];
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for place in order {
+            let Raw { concurrency, rows, operate, .. } = &subject.raw;
+            figures[place].push(match place {
+                0 => rate(*concurrency, operate) * rounds::as_f64(*rows as u64),
+                1 => rate(clients, &keys),
+                _ => rate(clients, &replays),
+            });
+        }
+        eprintln!("{name}: round {} of {}", round + 1, plan.rounds);
+    }
+    let [raw, keys, replays] = &figures;
+    let ratio = |of: &[f64]| rounds::median(of.iter().zip(raw).map(|(one, raw)| one / raw));
+    let median = |of: &[f64]| rounds::median(of.iter().copied());
+    let steps = 2.0 * ratio(keys);
+    let goal = subject.goal.map_or(String::new(), |goal| {
+        format!("  goal {goal:.1}: {}", if steps >= goal { "met" } else { "missed" })
+    });
+    format!(
+        "{name:<11} {:<44} {:>9.0} {:>9.0} {steps:>7.2} {:>9.0} {:>7.2}{goal}",
+        subject.raw.name,
+        median(raw),
+        median(keys),
+        median(replays),
+        ratio(replays),
+    )
+}
+
+fn keys(store: &Arc<dyn Store>, policy: &Arc<Policy>) -> Operate {
+    let (store, policy) = (Arc::clone(store), Arc::clone(policy));
+    Arc::new(move || {
+        let (store, policy) = (Arc::clone(&store), Arc::clone(&policy));
+        Box::pin(async move { one(&*store, &policy, &request()).await })
+    })
+}
+
+fn replays(store: &Arc<dyn Store>, policy: &Arc<Policy>, known: &Arc<Vec<Request>>) -> Operate {
+    let (store, policy, known) = (Arc::clone(store), Arc::clone(policy), Arc::clone(known));
+    Arc::new(move || -> BoxFuture<'static, ()> {
+        let (store, policy, known) = (Arc::clone(&store), Arc::clone(&policy), Arc::clone(&known));
+        Box::pin(async move {
+            let request = fastrand::choice(known.iter()).expect("there are some");
+            let reserved = protocol::reserve(&*store, request, &policy, fastrand::u64(..)).await;
+            let Ok(Reserved::Refused(Verdict::Replay { .. }, _)) = reserved else {
+                panic!("a known key: {reserved:?}")
+            };
+        })
+    })
+}
+
+/// Keys that are completed.
+async fn known(store: &Arc<dyn Store>, policy: &Policy) -> Vec<Request> {
+    let requests: Vec<Request> = (0..KNOWN).map(|_| request()).collect();
+    for chunk in requests.chunks(100) {
+        let all = chunk.iter().map(|request| one(&**store, policy, request));
+        futures_util::future::join_all(all).await;
+    }
+    requests
+}
+
+async fn one(store: &dyn Store, policy: &Policy, request: &Request) {
+    let reserved = protocol::reserve(store, request, policy, fastrand::u64(..)).await;
+    let Ok(Reserved::Granted(reservation)) = reserved else { panic!("a fresh key: {reserved:?}") };
+    let body = Bytes::from(vec![b'x'; BODY_BYTES]);
+    let outcome = Outcome::new(StatusCode::CREATED, KeptHeaders::default(), body);
+    let completed = protocol::complete(store, reservation, outcome, policy.retention()).await;
+    assert!(matches!(completed, Ok(Completed::Kept { .. })), "{completed:?}");
+}
+
+fn request() -> Request {
+    let tenant = Tenant::new("acme").expect("a tenant");
+    let key = Key::new(&format!("{:032x}", fastrand::u128(..))).expect("a key");
+    let mut digest = [0; 32];
+    fastrand::fill(&mut digest);
+    let parts = PartDigests::from_bytes(&fastrand::u64(..).to_be_bytes()).expect("four parts");
+    Request {
+        id: RecordId::of(&tenant, &key),
+        tenant,
+        key,
+        operation: "POST /payments".into(),
+        fingerprint: Fingerprint::from_stored(1, BodyForm::Canonical, digest, parts),
+    }
+}
