@@ -15,7 +15,6 @@ on_postgres! {
 
 on_dynamodb! {
     a_table_is_created_once_and_looked_at,
-    the_demo_says_why_it_does_not_run_there,
 }
 
 fn a_table_is_created_once_and_looked_at(folder: &Folder) {
@@ -32,15 +31,6 @@ fn a_table_is_created_once_and_looked_at(folder: &Folder) {
     for code in ["emulator", "deletion-protection", "recovery"] {
         assert!(report.contains(&format!("note: {code}: ")), "{report}");
     }
-}
-
-fn the_demo_says_why_it_does_not_run_there(folder: &Folder) {
-    let refused = folder.run(&["demo", "--listen", "127.0.0.1:0", "--store", folder.store()]);
-    assert!(
-        stderr(&refused).contains("a DynamoDB store keeps no messages"),
-        "{}",
-        stderr(&refused)
-    );
 }
 
 /// Runs `firstwrite migrate …` on the folder's store, and returns what it said.
