@@ -3,6 +3,7 @@
 mod suites;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use anyhow::{Context, bail};
 
@@ -139,6 +140,9 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
         environment.extend(size.settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
         let shown = Shown::begin(workspace, servers.len() > services::SUITES.len())?;
         environment.push((guarantees::FOLDER, shown.folder().display().to_string()));
+        // Most of them wait, for a lease or for a server: more at a time than there are cores.
+        let threads = 2 * std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        environment.push(("RUST_TEST_THREADS", threads.to_string()));
         steps.measure("cargo test", || run_tests(workspace, &names, environment));
         steps.check("guarantees of the stores", || shown.check(workspace));
     }
