@@ -10,6 +10,7 @@
 //!
 //! Nothing here is linked into a product: it is a dev-dependency.
 
+mod away;
 mod clock;
 pub mod conformance;
 pub mod defects;
@@ -24,6 +25,7 @@ mod script;
 pub mod sim;
 mod subject;
 
+pub use away::AwayStore;
 pub use clock::ManualClock;
 pub use faulty::{Fault, FaultyStore};
 pub use network::{Network, Proxy};

@@ -11,6 +11,8 @@ use firstwrite_gateway::{
     Calling, Care, Forwarding, Gateway, Listening, Operations, Rules, Target,
 };
 
+use firstwrite_testkit::AwayStore;
+
 use crate::upstream::Upstream;
 
 /// Upstreams that are asked, by the usual rules.
@@ -48,6 +50,11 @@ pub(crate) fn policy(policy: Policy) -> Arc<Operations> {
 pub(crate) fn anywhere() -> Listening {
     // As the process does it: what holds on threads of its own holds on a shared runtime.
     Listening { threads: 2, ..Listening::at(SocketAddr::from(([127, 0, 0, 1], 0))) }
+}
+
+/// A store in memory that can be away.
+pub(crate) fn away_store() -> Arc<AwayStore> {
+    Arc::new(AwayStore::new(Arc::new(memory_store())))
 }
 
 /// A gateway over a store in memory.

@@ -1,13 +1,10 @@
 //! What a key may look like on the wire; what is none touches no store.
 
-use std::sync::Arc;
-
 use firstwrite_gateway::Gateway;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::client::Client;
-use crate::failing_store::FailingStore;
-use crate::gateway::{anywhere, rules};
+use crate::gateway::{anywhere, away_store, rules};
 use crate::upstream::Upstream;
 use crate::wire::Message;
 
@@ -25,7 +22,7 @@ async fn pay(gateway: &Gateway, keys: &[&[u8]]) -> Message {
 #[tokio::test]
 async fn what_is_no_key_is_a_400_and_touches_no_store() {
     let upstream = Upstream::start().await;
-    let store = Arc::new(FailingStore::new());
+    let store = away_store();
     store.goes_away();
     let gateway = Gateway::start(store, &anywhere(), rules(&[&upstream])).await.unwrap();
     assert_eq!(pay(&gateway, &[b"k"]).await.status(), 503, "the store is asked for this one");
@@ -64,7 +61,7 @@ async fn what_is_no_key_is_a_400_and_touches_no_store() {
 #[tokio::test]
 async fn a_key_has_several_spellings_and_many_forms() {
     let upstream = Upstream::start().await;
-    let store = Arc::new(FailingStore::new());
+    let store = away_store();
     let gateway = Gateway::start(store, &anywhere(), rules(&[&upstream])).await.unwrap();
     let long = "k".repeat(255);
     for (number, spellings) in [

@@ -12,7 +12,7 @@ use firstwrite_gateway::{
 };
 
 use crate::client::{Client, ask, keyed};
-use crate::gateway::{rules, start_on};
+use crate::gateway::{away_store, rules, start_on};
 use crate::scrape::Watched;
 use crate::upstream::{Script, Upstream, answer};
 use crate::wire::Message;
@@ -133,7 +133,7 @@ async fn a_store_that_is_away_neither_opens_nor_closes_a_limit() {
     let upstream = Upstream::start().await;
     let every = Duration::from_millis(20);
     let (rules, _holdings) = limited(rules(&[&upstream]), keys(1), every);
-    let store = Arc::new(crate::failing_store::FailingStore::new());
+    let store = away_store();
     let gateway = Gateway::start(store.clone(), &crate::gateway::anywhere(), rules).await.unwrap();
     assert_eq!(statuses(&gateway, "a", &["1", "2"]).await, [201, 429]);
     store.goes_away();

@@ -5,7 +5,6 @@ mod asking;
 mod client;
 mod connections;
 mod deploy;
-mod failing_store;
 mod floods;
 mod frames;
 mod framing;

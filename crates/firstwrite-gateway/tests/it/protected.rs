@@ -6,8 +6,7 @@ use firstwrite::{OnLostAnswer, Policy, memory_store};
 use firstwrite_gateway::{Gateway, Rules};
 
 use crate::client::{Client, ask, keyed, post};
-use crate::failing_store::FailingStore;
-use crate::gateway::{anywhere, policy, rules, start, start_on};
+use crate::gateway::{anywhere, away_store, policy, rules, start, start_on};
 use crate::upstream::{Script, Upstream, answer};
 
 #[tokio::test]
@@ -185,7 +184,7 @@ async fn an_answer_too_large_to_keep_is_passed_on_and_leaves_a_mark() {
 #[tokio::test]
 async fn while_the_store_is_away_nothing_is_sent_and_everybody_is_told_to_come_back() {
     let upstream = Upstream::start().await;
-    let store = Arc::new(FailingStore::new());
+    let store = away_store();
     let gateway = Gateway::start(store.clone(), &anywhere(), rules(&[&upstream])).await.unwrap();
     assert_eq!(ask(gateway.address(), &post("known", "{}")).await.status(), 201);
     store.goes_away();

@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use firstwrite_gateway::{Gateway, Metrics, MetricsLimits, Operator, Rules};
+use firstwrite_testkit::AwayStore;
 
 use crate::client::ask;
-use crate::failing_store::FailingStore;
-use crate::gateway::anywhere;
+use crate::gateway::{anywhere, away_store};
 use crate::wire::Message;
 
 /// A gateway, and who watches it.
 pub(crate) struct Watched {
-    pub(crate) store: Arc<FailingStore>,
+    pub(crate) store: Arc<AwayStore>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) gateway: Gateway,
     pub(crate) operator: Operator,
@@ -34,7 +34,7 @@ impl Watched {
     }
 
     pub(crate) async fn limited(rules: Rules, limits: MetricsLimits) -> Self {
-        let store = Arc::new(FailingStore::new());
+        let store = away_store();
         let metrics = Arc::new(Metrics::new(limits));
         let counting = metrics.counting(store.clone());
         let rules =

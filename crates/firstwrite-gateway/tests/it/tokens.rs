@@ -14,8 +14,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Value, json};
 
 use crate::client::{ask, keyed};
-use crate::failing_store::FailingStore;
-use crate::gateway::{anywhere, rules, start};
+use crate::gateway::{anywhere, away_store, rules, start};
 use crate::upstream::Upstream;
 
 const NOW: u64 = 1_000_000;
@@ -94,7 +93,7 @@ async fn one_that_holds_names_a_tenant() {
 async fn one_that_does_not_hold_is_a_401_and_touches_nobody() {
     let (issuer, upstream) = (Issuer::new(), Upstream::start().await);
     // Whoever asks the store gets a 503.
-    let store = Arc::new(FailingStore::new());
+    let store = away_store();
     store.goes_away();
     let gateway = Gateway::start(store, &anywhere(), issuer.rules(&upstream)).await.unwrap();
     // Where somebody would fetch keys from.

@@ -1,0 +1,119 @@
+//! A store that can be away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use firstwrite_core::outbox::Outbox;
+use firstwrite_core::{
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
+    Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
+};
+
+/// A store that answers until it goes away, and again when it is back. While it is away, every call is
+/// refused and does nothing.
+#[derive(Debug)]
+pub struct AwayStore<S: ?Sized = dyn Store> {
+    /// Calls that it still answers; [`HERE`] never ends.
+    left: AtomicUsize,
+    refused: AtomicUsize,
+    /// The store itself, which is always there.
+    pub inner: Arc<S>,
+}
+
+const HERE: usize = usize::MAX;
+
+impl<S: Store + ?Sized> AwayStore<S> {
+    /// `inner`, which is here.
+    pub fn new(inner: Arc<S>) -> Self {
+        Self { left: AtomicUsize::new(HERE), refused: AtomicUsize::new(0), inner }
+    }
+
+    /// Nothing is answered from now on.
+    pub fn goes_away(&self) {
+        self.goes_away_after(0);
+    }
+
+    /// So many calls are still answered, and nothing after them.
+    pub fn goes_away_after(&self, calls: usize) {
+        self.left.store(calls, Ordering::SeqCst);
+    }
+
+    /// Everything is answered again.
+    pub fn comes_back(&self) {
+        self.left.store(HERE, Ordering::SeqCst);
+    }
+
+    /// How many calls were refused while it was away.
+    pub fn refused(&self) -> usize {
+        self.refused.load(Ordering::SeqCst)
+    }
+
+    fn through<'a, T: Send + 'a>(
+        &'a self,
+        call: BoxFuture<'a, Result<T, StoreError>>,
+    ) -> BoxFuture<'a, Result<T, StoreError>> {
+        let less = |left: usize| if left == HERE { Some(HERE) } else { left.checked_sub(1) };
+        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            return call;
+        }
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        let doing = "asking a store that is away";
+        Box::pin(async { Err(StoreError::definite(StoreErrorKind::Unavailable, doing)) })
+    }
+}
+
+impl<S: Store + ?Sized> Store for AwayStore<S> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        self.through(self.inner.insert(draft))
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        self.through(self.inner.swap(id, guard, change, audit))
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        self.through(self.inner.get(id))
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        self.through(self.inner.list(query))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        self.through(self.inner.usage(after, limit))
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        self.through(self.inner.lapsed(limit))
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        self.through(self.inner.reap(limit))
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        self.through(self.inner.audits(id))
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        self.through(self.inner.now())
+    }
+
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        self.inner.outbox()
+    }
+}
