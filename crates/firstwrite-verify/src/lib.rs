@@ -1,0 +1,1 @@
+//! Asks any HTTP API, from outside, whether its retries are safe.
