@@ -1,17 +1,15 @@
 //! `firstwrite audit`: which operations of an OpenAPI document the gateway protects, and which it does not.
 
-mod openapi;
-
 use std::path::PathBuf;
 
 use firstwrite::KeyRequirement;
 use firstwrite_gateway::Operations;
+use firstwrite_verify::openapi::{self, Described};
 use serde::Serialize;
 
 use crate::command::{AuditFlags, Exit};
 use crate::config::{File, UsageError};
 use crate::output::{self, Format, Table, printable};
-use openapi::Described;
 
 /// What is going to be looked at.
 #[derive(Debug)]
@@ -77,7 +75,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
 }
 
 fn view(described: &Described, operations: &Operations) -> View {
-    let Described { method, path, id } = described;
+    let Described { method, path, id, .. } = described;
     let policies = operations.policies();
     let named = id.clone().unwrap_or_default();
     let operation = format!("{method} {path}");

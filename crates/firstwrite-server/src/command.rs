@@ -20,6 +20,7 @@ mod provider;
 mod reconcile;
 mod stores;
 mod values;
+mod verify;
 
 pub(crate) use self::gateway::{AuditFlags, CheckFlags, GatewayFlags};
 pub(crate) use self::keys::{
@@ -37,6 +38,7 @@ pub(crate) use self::reconcile::{
     AssignFlags, FindingsFlags, ReconcileCommand, ReconcileFlags, ReconcileRunFlags, ResolveFlags,
 };
 pub(crate) use self::stores::StoresFlags;
+pub(crate) use self::verify::{BoundsFlags, EffectsFlags, MeansFlags, VerifyFlags};
 
 const STORE_ENVIRONMENT: &str = "FIRSTWRITE_STORE";
 
@@ -90,6 +92,7 @@ enum Action {
     Outbox(crate::outbox::Settings),
     Reconcile(crate::reconcile::Settings),
     Stores(crate::stores::Settings),
+    Verify(crate::verify::Settings),
     Worker(worker::Settings),
     Migrate(migrate::Settings),
     Doctor(doctor::Settings),
@@ -140,6 +143,9 @@ enum Command {
     /// Say what each kind of store promises, and what shows it
     #[command(after_help = self::stores::EXAMPLES)]
     Stores(StoresFlags),
+    /// Ask any API, from outside, whether its retries are safe
+    #[command(after_help = self::verify::EXAMPLES)]
+    Verify(Box<VerifyFlags>),
     /// Look after a store: deliver messages, free lapsed keys, delete what is past its retention
     #[command(after_help = operate::WORKER_EXAMPLES)]
     Worker(WorkerFlags),
@@ -170,6 +176,7 @@ impl Arguments {
             | Command::Outbox(_)
             | Command::Reconcile(_)
             | Command::Stores(_)
+            | Command::Verify(_)
             | Command::Migrate(_)
             | Command::Doctor(_) => "warn",
         };
@@ -201,6 +208,7 @@ impl Arguments {
                 Action::Reconcile(crate::reconcile::Settings::resolve(&shared, command, &file)?)
             }
             Command::Stores(flags) => Action::Stores(crate::stores::Settings::resolve(&flags)?),
+            Command::Verify(flags) => Action::Verify(crate::verify::Settings::resolve(*flags)?),
             Command::Worker(flags) => Action::Worker(worker::Settings::resolve(&flags, &file)?),
             Command::Migrate(flags) => Action::Migrate(migrate::Settings::resolve(flags, &file)?),
             Command::Doctor(flags) => Action::Doctor(doctor::Settings::resolve(flags, &file)?),
@@ -229,6 +237,7 @@ impl Plan {
             Action::Outbox(settings) => crate::outbox::run(&settings),
             Action::Reconcile(settings) => crate::reconcile::run(&settings),
             Action::Stores(settings) => crate::stores::run(&settings),
+            Action::Verify(settings) => crate::verify::run(settings),
             Action::Worker(settings) => worker::run(&settings),
             Action::Migrate(settings) => migrate::run(&settings),
             Action::Doctor(settings) => doctor::run(&settings),

@@ -21,6 +21,7 @@ mod reconcile;
 mod signals;
 mod stores;
 mod telemetry;
+mod verify;
 mod worker;
 
 use std::process::ExitCode;

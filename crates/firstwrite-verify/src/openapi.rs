@@ -5,17 +5,23 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow, ensure};
-use axum::http::{Method, Uri};
+use http::{Method, Uri};
 use serde::Deserialize;
 
+use crate::error::Error;
+
 /// An operation that changes something.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Described {
-    pub(super) method: Method,
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Described {
+    /// POST, PUT, PATCH or DELETE.
+    pub method: Method,
     /// With the base path, as clients ask for it.
-    pub(super) path: String,
-    pub(super) id: Option<String>,
+    pub path: String,
+    /// The name that the document gives it.
+    pub id: Option<String>,
+    /// The headers that it takes, in lower case.
+    pub headers: Vec<String>,
 }
 
 /// The largest public documents have a few megabytes.
@@ -31,6 +37,17 @@ struct Document {
     base_path: Option<String>,
     #[serde(default)]
     paths: BTreeMap<String, PathItem>,
+    #[serde(default)]
+    components: Components,
+    /// Where Swagger 2 keeps what is referred to.
+    #[serde(default)]
+    parameters: BTreeMap<String, Parameter>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Components {
+    #[serde(default)]
+    parameters: BTreeMap<String, Parameter>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -42,6 +59,8 @@ struct Server {
 struct PathItem {
     #[serde(rename = "$ref")]
     reference: Option<String>,
+    #[serde(default)]
+    parameters: Vec<Parameter>,
     post: Option<Operation>,
     put: Option<Operation>,
     patch: Option<Operation>,
@@ -52,43 +71,59 @@ struct PathItem {
 struct Operation {
     #[serde(rename = "operationId")]
     id: Option<String>,
+    #[serde(default)]
+    parameters: Vec<Parameter>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Parameter {
+    #[serde(rename = "$ref")]
+    reference: Option<String>,
+    #[serde(rename = "in")]
+    place: Option<String>,
+    name: Option<String>,
 }
 
 /// Every operation that changes something, in the order of paths. `base_path`: instead of the document's.
-pub(super) fn read(path: &Path, base_path: Option<&str>) -> anyhow::Result<Vec<Described>> {
+pub fn read(path: &Path, base_path: Option<&str>) -> Result<Vec<Described>, Error> {
     let name = path.display();
     let mut text = String::new();
-    let file = fs::File::open(path).with_context(|| format!("cannot open {name}"))?;
+    let file = fs::File::open(path)
+        .map_err(|error| Error::failed(format!("cannot open {name}: {error}")))?;
     file.take(DOCUMENT_BYTES_MAX + 1)
         .read_to_string(&mut text)
-        .with_context(|| format!("cannot read {name}"))?;
-    ensure!(text.len() as u64 <= DOCUMENT_BYTES_MAX, "{name} is over {DOCUMENT_BYTES_MAX} bytes");
-    parse(&text, base_path).with_context(|| format!("{name} is no OpenAPI document"))
+        .map_err(|error| Error::failed(format!("cannot read {name}: {error}")))?;
+    if text.len() as u64 > DOCUMENT_BYTES_MAX {
+        return Err(Error::failed(format!("{name} is over {DOCUMENT_BYTES_MAX} bytes")));
+    }
+    parse(&text, base_path)
+        .map_err(|why| Error::failed(format!("{name} is no OpenAPI document: {why}")))
 }
 
-fn parse(text: &str, base_path: Option<&str>) -> anyhow::Result<Vec<Described>> {
-    let document: Document = if text.trim_start().starts_with('{') {
-        serde_json::from_str(text)?
+fn parse(text: &str, base_path: Option<&str>) -> Result<Vec<Described>, String> {
+    let mut document: Document = if text.trim_start().starts_with('{') {
+        serde_json::from_str(text).map_err(|error| error.to_string())?
     } else {
         // The lines behind the first draw the place.
         serde_saphyr::from_str(text)
-            .map_err(|error| anyhow!("{}", error.to_string().lines().next().unwrap_or_default()))?
+            .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?
     };
-    ensure!(
-        document.openapi.is_some() || document.swagger.is_some(),
-        "it has neither `openapi` nor `swagger`"
-    );
+    if document.openapi.is_none() && document.swagger.is_none() {
+        return Err("it has neither `openapi` nor `swagger`".to_owned());
+    }
     let base = match base_path {
         Some(given) => given.to_owned(),
         None => document.base()?,
     };
     let base = base.trim_end_matches('/');
     let mut described = Vec::new();
-    for (path, item) in document.paths {
-        ensure!(
-            item.reference.is_none(),
-            "the path {path} is kept elsewhere ($ref); bundle the document into one file first"
-        );
+    for (path, item) in std::mem::take(&mut document.paths) {
+        if item.reference.is_some() {
+            return Err(format!(
+                "the path {path} is kept elsewhere ($ref); bundle the document into one file first"
+            ));
+        }
+        let shared = document.headers(&item.parameters);
         let path = format!("{base}{path}");
         for (method, operation) in [
             (Method::POST, item.post),
@@ -96,8 +131,10 @@ fn parse(text: &str, base_path: Option<&str>) -> anyhow::Result<Vec<Described>> 
             (Method::PATCH, item.patch),
             (Method::DELETE, item.delete),
         ] {
-            if let Some(Operation { id }) = operation {
-                described.push(Described { method, path: path.clone(), id });
+            if let Some(Operation { id, parameters }) = operation {
+                let own = document.headers(&parameters);
+                let headers = shared.iter().cloned().chain(own).collect();
+                described.push(Described { method, path: path.clone(), id, headers });
             }
         }
     }
@@ -106,7 +143,7 @@ fn parse(text: &str, base_path: Option<&str>) -> anyhow::Result<Vec<Described>> 
 
 impl Document {
     /// What stands before every path.
-    fn base(&self) -> anyhow::Result<String> {
+    fn base(&self) -> Result<String, String> {
         if let Some(base) = &self.base_path {
             return Ok(base.clone());
         }
@@ -116,8 +153,24 @@ impl Document {
         match &bases[..] {
             [] => Ok(String::new()),
             [base] => Ok(base.clone()),
-            _ => Err(anyhow!("its servers have different paths; say which with --base-path")),
+            _ => Err("its servers have different paths; say which with --base-path".to_owned()),
         }
+    }
+
+    /// The names of headers among these, in lower case.
+    fn headers(&self, parameters: &[Parameter]) -> Vec<String> {
+        parameters
+            .iter()
+            .filter_map(|parameter| match &parameter.reference {
+                Some(reference) => {
+                    let name = reference.rsplit('/').next()?;
+                    self.components.parameters.get(name).or_else(|| self.parameters.get(name))
+                }
+                None => Some(parameter),
+            })
+            .filter(|parameter| parameter.place.as_deref() == Some("header"))
+            .filter_map(|parameter| Some(parameter.name.as_ref()?.to_ascii_lowercase()))
+            .collect()
     }
 }
 
@@ -153,6 +206,17 @@ mod tests {
     }
 
     #[test]
+    fn headers_are_found_where_they_are_declared() {
+        let text = r##"{"openapi":"3.0.0","components":{"parameters":{"Key":
+            {"in":"header","name":"Idempotency-Key"}}},"paths":{
+            "/a":{"post":{"parameters":[{"$ref":"#/components/parameters/Key"}]}},
+            "/b":{"parameters":[{"in":"header","name":"X-Own"}],"post":{"parameters":[{"in":"query","name":"q"}]}}}}"##;
+        let described = parse(text, None).unwrap();
+        assert_eq!(described[0].headers, ["idempotency-key"]);
+        assert_eq!(described[1].headers, ["x-own"]);
+    }
+
+    #[test]
     fn what_is_no_such_document_is_refused() {
         for (text, word) in [
             ("a: 1\n", "neither"),
@@ -161,7 +225,7 @@ mod tests {
             ("openapi: 3.0.0\nservers: [{url: /a}, {url: /b}]\n", "--base-path"),
             ("{", "EOF"),
         ] {
-            let error = format!("{:#}", parse(text, None).unwrap_err());
+            let error = parse(text, None).unwrap_err();
             assert!(error.contains(word), "{text}: {error}");
         }
     }

@@ -1,0 +1,109 @@
+//! While a slow request is under way.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::call::Call;
+use crate::probe::{Probe, Stop};
+use crate::reply::{Reply, tally};
+use crate::wire::Connection;
+
+pub(super) const CHECKS: &[&str] = &["flight-repeats", "flight-body"];
+
+/// Often enough to meet a lock that ends early.
+const EVERY: Duration = Duration::from_millis(100);
+/// A slow request that takes longer is not asked about any more.
+const REPEATS_MAX: usize = 40;
+
+pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
+    if probe.plan.slow.is_none() {
+        for id in CHECKS {
+            probe.not_asked(id, "nothing makes a request slow: give --slow");
+        }
+        return Ok(());
+    }
+    repeats(probe).await?;
+    body(probe).await
+}
+
+/// Retries all the while that the first is under way.
+async fn repeats(probe: &mut Probe) -> Result<(), Stop> {
+    let key = probe.key();
+    let call = probe.slow_call(&key);
+    let sent = format!("{}, and again every {} ms", call.summary(), EVERY.as_millis());
+    let mark = probe.mark().await?;
+    let mut connection = begin(probe, &call).await?;
+    let mut replies = Vec::new();
+    let first = {
+        let mut answer = Box::pin(connection.answer());
+        loop {
+            // The pause ends early when the first is answered.
+            tokio::select! {
+                answer = &mut answer => break Reply { result: answer, took: Duration::ZERO },
+                () = sleep(EVERY) => {}
+            }
+            if replies.len() < REPEATS_MAX {
+                replies.push(probe.send(&call).await?);
+            }
+        }
+    };
+    let after = probe.settle(&call).await?;
+    let seen: Vec<&Reply> = replies.iter().chain([&first, &after]).collect();
+    let effects = probe.effects(mark, &seen).await?;
+    let found = format!("first {}; meanwhile {}", first.summary(), tally(&replies));
+    let answered =
+        replies.iter().filter(|reply| reply.is_success()).find(|one| !one.equals(&first));
+    match answered {
+        Some(other) if effects.is_none() => {
+            probe.fail(
+                "flight-repeats",
+                &sent,
+                &format!("{found}; another answer: {}", other.summary()),
+            );
+        }
+        _ => probe.once("flight-repeats", effects, &sent, &found),
+    }
+    Ok(())
+}
+
+/// Another body under a key that is in flight.
+async fn body(probe: &mut Probe) -> Result<(), Stop> {
+    let other = match &probe.json {
+        Ok(json) => json.other(),
+        Err(why) => {
+            let why = why.clone();
+            probe.not_asked("flight-body", &why);
+            return Ok(());
+        }
+    };
+    let key = probe.key();
+    let call = probe.slow_call(&key);
+    let other = call.clone().body(other);
+    let sent = format!("{}, and meanwhile {}", call.summary(), other.summary());
+    let mark = probe.mark().await?;
+    let mut connection = begin(probe, &call).await?;
+    sleep(EVERY).await;
+    let (second, first) = tokio::join!(probe.send(&other), connection.answer());
+    let (second, first) = (second?, Reply { result: first, took: Duration::ZERO });
+    let effects = probe.effects(mark, &[&first, &second]).await?;
+    let found = format!("first {}; meanwhile {}", first.summary(), second.summary());
+    // On a busy machine the other one may have come first: what counts is that one of them is refused.
+    let is_one = first.is_success() != second.is_success();
+    let is_refused = first.is_refusal() || second.is_refusal();
+    if is_one && is_refused && effects.is_none_or(|count| count == 1) {
+        probe.pass("flight-body", &sent, &found);
+    } else {
+        let count = effects.map_or_else(|| "some".to_owned(), |count| count.to_string());
+        probe.fail("flight-body", &sent, &format!("{count} effects; {found}"));
+    }
+    Ok(())
+}
+
+/// Sends a request and does not wait for its answer.
+pub(super) async fn begin(probe: &mut Probe, call: &Call) -> Result<Connection, Stop> {
+    probe.spend(1)?;
+    let mut connection = probe.connect().await?;
+    connection.write(&call.bytes(probe.target.authority())).await?;
+    Ok(connection)
+}

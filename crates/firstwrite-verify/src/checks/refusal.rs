@@ -1,0 +1,62 @@
+//! Whether what must not run was refused, and in the words that clients expect.
+
+use crate::call::Call;
+use crate::catalogue::Severity;
+use crate::probe::{Probe, Stop};
+use crate::reply::Reply;
+
+/// How the worst of some requests that must be refused went.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    worst: Option<Severity>,
+    sent: String,
+    found: String,
+    /// A closed connection is an answer to what is no HTTP.
+    may_close: bool,
+}
+
+impl Refusals {
+    pub(super) fn or_closed() -> Self {
+        Self { may_close: true, ..Self::default() }
+    }
+
+    /// Sends a request that must be refused with one of these statuses; the first of them is the one to say.
+    pub(super) async fn ask(
+        &mut self,
+        probe: &mut Probe,
+        call: &Call,
+        statuses: &[u16],
+    ) -> Result<Reply, Stop> {
+        let reply = probe.send(call).await?;
+        self.judge(call, &reply, statuses);
+        Ok(reply)
+    }
+
+    pub(super) fn judge(&mut self, call: &Call, reply: &Reply, statuses: &[u16]) {
+        let (badness, why) = match reply.answer() {
+            None if self.may_close => (None, ""),
+            None => (Some(Severity::Minor), "no answer: "),
+            Some(answer) if answer.is_success() => {
+                (Some(Severity::Critical), "it was not refused: ")
+            }
+            Some(answer) if answer.is_failure() => {
+                (Some(Severity::Critical), "the server failed: ")
+            }
+            Some(answer) if statuses.contains(&answer.status) => (None, ""),
+            Some(_) => (Some(Severity::Minor), "refused, with an unusual status: "),
+        };
+        if self.sent.is_empty() || badness > self.worst {
+            self.worst = badness;
+            self.sent = call.summary();
+            self.found = format!("{why}{}", reply.summary());
+        }
+    }
+
+    /// Notes it.
+    pub(super) fn tell(self, probe: &mut Probe, id: &str) {
+        match self.worst {
+            None => probe.pass(id, &self.sent, &self.found),
+            Some(severity) => probe.fail_as(severity, id, &self.sent, &self.found),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! How often something happened: asked of the API, told by webhooks, or read off the answers.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::call::Call;
+use crate::error::Error;
+use crate::plan::{EffectsBy, Plan};
+use crate::reply::Reply;
+use crate::target::Target;
+use crate::webhook::Webhook;
+use crate::wire::{Connection, Trust};
+
+/// What tells how often something happened.
+#[derive(Debug)]
+pub(crate) enum Counter {
+    Url {
+        target: Target,
+        call: Box<Call>,
+        pointer: String,
+        wait: Duration,
+    },
+    Webhook(Webhook),
+    Ids(String),
+    /// Answers hold no id.
+    Nothing,
+}
+
+/// What stood on the counter at some time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark(u64);
+
+/// How long an effect may lag behind its answer: a counter that has not moved for this long has come to rest.
+const REST: Duration = Duration::from_millis(60);
+/// Webhooks are sent by workers, which come round more seldom.
+const WEBHOOK_REST: Duration = Duration::from_millis(700);
+/// A counter that has not come to rest by then is moved by somebody else.
+const READINGS_MAX: usize = 25;
+
+impl Counter {
+    pub(crate) async fn new(plan: &Plan, target: &Target) -> Result<Self, Error> {
+        match &plan.effects {
+            EffectsBy::Ids(pointer) => Ok(Self::Ids(pointer.clone())),
+            EffectsBy::Webhook(address) => Ok(Self::Webhook(Webhook::listen(address).await?)),
+            EffectsBy::Url { url, pointer, headers } => {
+                let counted = Target::resolve(url, plan.reach).await?;
+                // Credentials go to the host that they were given for, and to no other.
+                let is_same = counted.authority() == target.authority();
+                let headers = if headers.is_empty() && is_same { &plan.headers } else { headers };
+                let call = Call::new(Method::GET, counted.path_and_query());
+                let call = headers.iter().fold(call, Call::given);
+                let (pointer, wait) = (pointer.clone(), plan.limits.answer);
+                Ok(Self::Url { target: counted, call: Box::new(call), pointer, wait })
+            }
+        }
+    }
+
+    pub(crate) fn webhook_url(&self) -> Option<&str> {
+        match self {
+            Self::Webhook(webhook) => Some(webhook.url()),
+            Self::Url { .. } | Self::Ids(_) | Self::Nothing => None,
+        }
+    }
+
+    /// How effects are counted, in words.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Url { target, pointer, .. } => format!("`{pointer}` of {target}"),
+            Self::Webhook(webhook) => format!("what arrives at {}", webhook.url()),
+            Self::Ids(pointer) => format!("the ids at `{pointer}` of answers"),
+            Self::Nothing => "not counted".to_owned(),
+        }
+    }
+
+    /// What stands on the counter, once it has come to rest.
+    pub(crate) async fn mark(&self, trust: Option<&Trust>) -> Result<Mark, String> {
+        let rest = match self {
+            Self::Ids(_) | Self::Nothing => return Ok(Mark(0)),
+            Self::Url { .. } => REST,
+            Self::Webhook(_) => WEBHOOK_REST,
+        };
+        let mut last = self.read(trust).await?;
+        for _ in 0..READINGS_MAX {
+            sleep(rest).await;
+            let next = self.read(trust).await?;
+            if next == last {
+                return Ok(Mark(next));
+            }
+            last = next;
+        }
+        Err("the effects' counter does not come to rest: is somebody else at work there?"
+            .to_owned())
+    }
+
+    /// How often something happened since, if that can be told.
+    pub(crate) async fn since(
+        &self,
+        mark: Mark,
+        replies: &[&Reply],
+        trust: Option<&Trust>,
+    ) -> Result<Option<u64>, String> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::Ids(pointer) => Ok(ids(pointer, replies)),
+            Self::Url { .. } | Self::Webhook(_) => {
+                let now = self.mark(trust).await?;
+                Ok(Some(now.0.saturating_sub(mark.0)))
+            }
+        }
+    }
+
+    async fn read(&self, trust: Option<&Trust>) -> Result<u64, String> {
+        match self {
+            Self::Webhook(webhook) => Ok(webhook.count()),
+            Self::Ids(_) | Self::Nothing => Ok(0),
+            Self::Url { target, call, pointer, wait } => {
+                let fail = |what: String| format!("cannot count effects at {target}: {what}");
+                let mut connection = Connection::open(target, trust, *wait)
+                    .await
+                    .map_err(|silence| fail(silence.to_string()))?;
+                let asked = connection.write(&call.bytes(target.authority())).await;
+                asked.map_err(|silence| fail(silence.to_string()))?;
+                let answer =
+                    connection.answer().await.map_err(|silence| fail(silence.to_string()))?;
+                if !answer.is_success() {
+                    return Err(fail(format!("it answers {}", answer.status)));
+                }
+                let document: Value = serde_json::from_slice(&answer.body)
+                    .map_err(|error| fail(format!("no JSON: {error}")))?;
+                number(&document, pointer)
+                    .ok_or_else(|| fail(format!("no number and no list at `{pointer}`")))
+            }
+        }
+    }
+}
+
+/// A number, or how many there are in a list or an object.
+fn number(document: &Value, pointer: &str) -> Option<u64> {
+    match document.pointer(pointer)? {
+        Value::Number(number) => number.as_u64(),
+        Value::Array(items) => u64::try_from(items.len()).ok(),
+        Value::Object(members) => u64::try_from(members.len()).ok(),
+        Value::String(text) => text.parse().ok(),
+        Value::Null | Value::Bool(_) => None,
+    }
+}
+
+/// How many different ids stand in answers of success; nothing if such an answer has none.
+fn ids(pointer: &str, replies: &[&Reply]) -> Option<u64> {
+    let mut ids = BTreeSet::new();
+    for answer in replies.iter().filter_map(|reply| reply.answer()).filter(|a| a.is_success()) {
+        ids.insert(id(pointer, &answer.body)?);
+    }
+    u64::try_from(ids.len()).ok()
+}
+
+/// The id of what an answer says was made.
+pub(crate) fn id(pointer: &str, body: &[u8]) -> Option<String> {
+    let document: Value = serde_json::from_slice(body).ok()?;
+    document.pointer(pointer).filter(|id| id.is_string() || id.is_number()).map(Value::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_numbers_texts_and_lists() {
+        let document: Value = serde_json::json!({"n": 3, "list": [1, 2], "text": "4", "no": null});
+        let at = |pointer| number(&document, pointer);
+        assert_eq!(
+            [at("/n"), at("/list"), at("/text"), at("")],
+            [Some(3), Some(2), Some(4), Some(4)]
+        );
+        assert_eq!([at("/no"), at("/absent")], [None, None]);
+    }
+
+    #[test]
+    fn an_id_is_a_text_or_a_number() {
+        assert_eq!(id("/id", br#"{"id":"a"}"#).as_deref(), Some("\"a\""));
+        assert_eq!(id("/id", br#"{"id":7}"#).as_deref(), Some("7"));
+        assert_eq!(id("/id", br#"{"id":[7]}"#), None);
+        assert_eq!(id("/id", b"no JSON"), None);
+    }
+}

@@ -1,0 +1,253 @@
+//! What the checks hold in their hands: fresh keys, requests, counters, and a book for what they find.
+
+mod sending;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::call::Call;
+use crate::catalogue::{self, Severity};
+use crate::effects::{Counter, Mark};
+use crate::error::Error;
+use crate::finding::{Finding, Verdict};
+use crate::json::Json;
+use crate::plan::{Hint, Plan};
+use crate::reply::Reply;
+use crate::target::Target;
+use crate::timeline::Exchange;
+use crate::wire::{Silence, Trust};
+
+/// One run against one API.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) target: Target,
+    trust: Option<Trust>,
+    pub(crate) counter: Counter,
+    /// The body in other words, or why that cannot be had.
+    pub(crate) json: Result<Json, String>,
+    body: Vec<u8>,
+    pub(crate) random: fastrand::Rng,
+    /// Differs from run to run also under one seed: keys of an earlier run are used up.
+    run: u64,
+    keys: u64,
+    requests: u32,
+    pub(crate) began_at: Instant,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) exchanges: Vec<Exchange>,
+    /// The name of what is going on, for the timeline.
+    pub(crate) scene: &'static str,
+}
+
+/// Why a scene ended before its end.
+#[derive(Debug)]
+pub(crate) struct Stop(pub(crate) String);
+
+impl From<Silence> for Stop {
+    fn from(silence: Silence) -> Self {
+        Self(silence.to_string())
+    }
+}
+
+/// How a busy key is asked again: at once, then slower and slower.
+const PAUSE_FIRST: Duration = Duration::from_millis(30);
+const PAUSE_MAX: Duration = Duration::from_millis(800);
+
+impl Probe {
+    pub(crate) async fn new(plan: Plan) -> Result<Self, Error> {
+        let target = Target::resolve(&plan.url, plan.reach).await?;
+        let trust =
+            if target.is_tls() { Some(Trust::load(plan.ca_file.as_deref())?) } else { None };
+        let counter = Counter::new(&plan, &target).await?;
+        let body = match counter.webhook_url() {
+            Some(url) => replace(&plan.body, "{webhook}", url),
+            None => plan.body.clone(),
+        };
+        let json = Json::parse(&body, plan.vary.as_deref());
+        if let (Some(_), Err(error)) = (&plan.vary, &json) {
+            return Err(Error::usage(format!("--vary: {error}")));
+        }
+        let random = fastrand::Rng::with_seed(plan.seed);
+        Ok(Self {
+            plan: Arc::new(plan),
+            target,
+            trust,
+            counter,
+            json,
+            body,
+            random,
+            run: fastrand::u64(..),
+            keys: 0,
+            requests: 0,
+            began_at: Instant::now(),
+            findings: Vec::new(),
+            exchanges: Vec::new(),
+            scene: "first",
+        })
+    }
+
+    pub(crate) fn requests(&self) -> u32 {
+        self.requests
+    }
+
+    /// A key that nobody has used, in the shape of a UUID: some servers take nothing else.
+    pub(crate) fn key(&mut self) -> String {
+        self.keys += 1;
+        let mut random = fastrand::Rng::with_seed(self.run ^ self.keys.rotate_left(32));
+        let (high, low) = (random.u64(..), random.u64(..));
+        format!(
+            "{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xfff,
+            (low >> 48) & 0xfff,
+            low & 0xffff_ffff_ffff
+        )
+    }
+
+    /// The user's request without a key.
+    pub(crate) fn keyless(&self) -> Call {
+        let mut call = Call::new(self.plan.method.clone(), self.target.path_and_query());
+        for (name, value) in &self.plan.headers {
+            let value = match self.counter.webhook_url() {
+                Some(url) => value.replace("{webhook}", url),
+                None => value.clone(),
+            };
+            call = call.given(&(name.clone(), value));
+        }
+        if !self.body.is_empty() && !call.has("content-type") {
+            let kind =
+                if self.json.is_ok() { "application/json" } else { "application/octet-stream" };
+            call = call.header("Content-Type", kind);
+        }
+        call.body(self.body.clone())
+    }
+
+    /// The user's request under this key.
+    pub(crate) fn call(&self, key: &str) -> Call {
+        self.keyless().header(&self.plan.key_header, self.plan.profile.spelled(key))
+    }
+
+    /// The user's request under this key, slow if the user said how.
+    pub(crate) fn slow_call(&self, key: &str) -> Call {
+        match &self.plan.slow {
+            Some(hint) => hinted(self.call(key), hint),
+            None => self.call(key),
+        }
+    }
+
+    /// Sends a request until the key is no longer busy, or for as long as the limit says.
+    pub(crate) async fn settle(&mut self, call: &Call) -> Result<Reply, Stop> {
+        self.settle_unlike(call, None).await
+    }
+
+    /// The same; but a refusal of another kind than this one is a last word.
+    pub(crate) async fn settle_unlike(
+        &mut self,
+        call: &Call,
+        busy: Option<&Reply>,
+    ) -> Result<Reply, Stop> {
+        let until = Instant::now() + self.plan.limits.settle;
+        let mut pause = PAUSE_FIRST;
+        loop {
+            let reply = self.send(call).await?;
+            let is_away = reply.result.is_err() || reply.status() == Some(503);
+            let is_last = busy.is_some_and(|busy| reply.is_busy() && reply.kind() != busy.kind());
+            if is_last || !(reply.is_busy() || is_away) || Instant::now() >= until {
+                return Ok(reply);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    pub(crate) async fn mark(&mut self) -> Result<Mark, Stop> {
+        self.counter.mark(self.trust.as_ref()).await.map_err(Stop)
+    }
+
+    /// How often something happened since the mark; nothing if that cannot be told.
+    pub(crate) async fn effects(
+        &mut self,
+        mark: Mark,
+        replies: &[&Reply],
+    ) -> Result<Option<u64>, Stop> {
+        self.counter.since(mark, replies, self.trust.as_ref()).await.map_err(Stop)
+    }
+
+    pub(crate) fn pass(&mut self, id: &str, sent: &str, found: &str) {
+        self.note(id, Verdict::Passed, sent, found);
+    }
+
+    pub(crate) fn fail(&mut self, id: &str, sent: &str, found: &str) {
+        self.note(id, Verdict::Failed(catalogue::named(id).severity), sent, found);
+    }
+
+    /// A failure that is not as bad as the check's worst.
+    pub(crate) fn fail_as(&mut self, severity: Severity, id: &str, sent: &str, found: &str) {
+        let severity = severity.min(catalogue::named(id).severity);
+        self.note(id, Verdict::Failed(severity), sent, found);
+    }
+
+    /// Notes that the check needs something that was not given.
+    pub(crate) fn not_asked(&mut self, id: &str, why: &str) {
+        self.note(id, Verdict::NotAsked, "", why);
+    }
+
+    pub(crate) fn does_not_apply(&mut self, id: &str, why: &str) {
+        self.note(id, Verdict::DoesNotApply, "", why);
+    }
+
+    /// Notes how often something happened where once is right.
+    pub(crate) fn once(&mut self, id: &str, effects: Option<u64>, sent: &str, found: &str) {
+        match effects {
+            None => self.not_asked(id, UNCOUNTED),
+            Some(1) => self.pass(id, sent, &format!("1 effect; {found}")),
+            Some(count) => self.fail(id, sent, &format!("{count} effects; {found}")),
+        }
+    }
+
+    /// Whether a check has been noted.
+    pub(crate) fn is_noted(&self, id: &str) -> bool {
+        self.findings.iter().any(|finding| finding.check.id == id)
+    }
+
+    fn note(&mut self, id: &str, verdict: Verdict, sent: &str, found: &str) {
+        let finding = Finding {
+            check: catalogue::named(id),
+            verdict,
+            sent: sent.to_owned(),
+            found: found.to_owned(),
+        };
+        debug_assert!(!self.is_noted(id), "{id} is noted twice");
+        self.findings.push(finding);
+    }
+}
+
+/// Why the number of effects is not known.
+pub(crate) const UNCOUNTED: &str = "effects are not counted: answers hold no id; give --effects-url, --effects-webhook or --id-pointer";
+
+/// The request with what makes the server slow, or fail.
+pub(crate) fn hinted(call: Call, hint: &Hint) -> Call {
+    match hint {
+        Hint::Header(header) => call.given(header),
+        Hint::Query(query) => {
+            let path = with_query(call.path_now(), query);
+            call.path(path)
+        }
+    }
+}
+
+/// The path with another part of a query.
+pub(crate) fn with_query(path: &str, query: &str) -> String {
+    let mark = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{mark}{query}")
+}
+
+fn replace(body: &[u8], hole: &str, with: &str) -> Vec<u8> {
+    match std::str::from_utf8(body) {
+        Ok(text) => text.replace(hole, with).into_bytes(),
+        Err(_) => body.to_vec(),
+    }
+}

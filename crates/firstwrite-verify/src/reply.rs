@@ -1,0 +1,91 @@
+//! What became of one request.
+
+use std::time::Duration;
+
+use crate::call::shown;
+use crate::wire::{Answer, Silence};
+
+/// An answer, or silence, and when.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) result: Result<Answer, Silence>,
+    /// From the last byte of the request to the first of the answer.
+    pub(crate) took: Duration,
+}
+
+impl Reply {
+    pub(crate) fn answer(&self) -> Option<&Answer> {
+        self.result.as_ref().ok()
+    }
+
+    pub(crate) fn status(&self) -> Option<u16> {
+        self.answer().map(|answer| answer.status)
+    }
+
+    pub(crate) fn is_success(&self) -> bool {
+        self.answer().is_some_and(Answer::is_success)
+    }
+
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.answer().is_some_and(Answer::is_refusal)
+    }
+
+    /// Whether it says to come back: somebody is at it.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.status(), Some(409 | 423 | 425))
+    }
+
+    /// Whether both are answers, and the same one.
+    pub(crate) fn equals(&self, other: &Self) -> bool {
+        match (self.answer(), other.answer()) {
+            (Some(one), Some(other)) => one.equals(other),
+            (None, _) | (_, None) => false,
+        }
+    }
+
+    /// What a problem document says it is about, so that two refusals can be told apart.
+    pub(crate) fn kind(&self) -> Option<String> {
+        let document: serde_json::Value = serde_json::from_slice(&self.answer()?.body).ok()?;
+        ["/type", "/code", "/error/type", "/error/code", "/error", "/title", "/message", "/detail"]
+            .iter()
+            .find_map(|place| document.pointer(place)?.as_str().map(str::to_owned))
+    }
+
+    /// What came back, in a line.
+    pub(crate) fn summary(&self) -> String {
+        match &self.result {
+            Err(silence) => silence.to_string(),
+            Ok(answer) => {
+                let mut parts = vec![answer.status.to_string()];
+                if answer.is_marked() {
+                    parts.push("marked as a replay".to_owned());
+                }
+                if let Some(after) = answer.header("retry-after") {
+                    parts.push(format!("Retry-After: {}", shown(after.as_bytes())));
+                }
+                if !answer.body.is_empty() {
+                    parts.push(shown(&answer.body));
+                }
+                parts.join(", ")
+            }
+        }
+    }
+}
+
+/// What came back from many: each kind of answer and how often.
+pub(crate) fn tally(replies: &[Reply]) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for reply in replies {
+        let kind = match &reply.result {
+            Ok(answer) => answer.status.to_string(),
+            Err(silence) => silence.to_string(),
+        };
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((kind, 1)),
+        }
+    }
+    let lines: Vec<String> =
+        kinds.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
+    lines.join(", ")
+}

@@ -1,0 +1,19 @@
+//! When requests were on their way, for the picture in the report.
+
+use std::time::Duration;
+
+/// One request; times since the run began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exchange {
+    /// What was going on.
+    pub scene: &'static str,
+    /// Connecting began.
+    pub began: Duration,
+    /// The last byte was sent.
+    pub sent: Duration,
+    /// The first byte came back, or nothing did by then.
+    pub heard: Duration,
+    /// The answer's status; nothing if there was none.
+    pub status: Option<u16>,
+}

@@ -1,0 +1,103 @@
+//! An answer, and how it is told from the bytes.
+
+/// What came back, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Names in lower case, in the order of arrival.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// An answer without its body, and how long its head was.
+pub(super) type Head = (Answer, usize);
+
+/// How the end of a body is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    Length(usize),
+    Chunked,
+    /// The connection ends with it.
+    UntilClose,
+}
+
+/// More than any sane answer has.
+const HEADERS_MAX: usize = 128;
+
+impl Answer {
+    /// Reads a head, if all of it is there: the answer without its body, and how long the head was.
+    pub(super) fn parse_head(bytes: &[u8]) -> Result<Option<Head>, String> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut response = httparse::Response::new(&mut headers);
+        let length = match response.parse(bytes) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(error) => return Err(format!("no HTTP/1.1 answer: {error}")),
+        };
+        let headers = response
+            .headers
+            .iter()
+            .map(|header| {
+                let value = String::from_utf8_lossy(header.value).into_owned();
+                (header.name.to_ascii_lowercase(), value)
+            })
+            .collect();
+        let status = response.code.unwrap_or_default();
+        Ok(Some((Self { status, headers, body: Vec::new() }, length)))
+    }
+
+    pub(super) fn framing(&self, is_head: bool) -> Result<Framing, String> {
+        if is_head || self.status < 200 || matches!(self.status, 204 | 304) {
+            return Ok(Framing::Length(0));
+        }
+        if let Some(coding) = self.header("transfer-encoding") {
+            return if coding.eq_ignore_ascii_case("chunked") {
+                Ok(Framing::Chunked)
+            } else {
+                Err(format!("the answer is coded as `{coding}`"))
+            };
+        }
+        match self.header("content-length") {
+            Some(length) => length
+                .parse()
+                .map(Framing::Length)
+                .map_err(|error| format!("the answer's length is `{length}`: {error}")),
+            None => Ok(Framing::UntilClose),
+        }
+    }
+
+    /// The first line of a name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Every line of a name.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.headers.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// A refusal that blames the request, or says to come back.
+    pub(crate) fn is_refusal(&self) -> bool {
+        (400..500).contains(&self.status)
+    }
+
+    pub(crate) fn is_failure(&self) -> bool {
+        self.status >= 500
+    }
+
+    /// Whether it says of itself that it is an old answer.
+    pub(crate) fn is_marked(&self) -> bool {
+        ["idempotent-replayed", "idempotency-replayed"]
+            .iter()
+            .any(|name| self.header(name).is_some_and(|value| value.eq_ignore_ascii_case("true")))
+    }
+
+    /// Whether somebody who compares would say that it is the same answer.
+    pub(crate) fn equals(&self, other: &Self) -> bool {
+        self.status == other.status && self.body == other.body
+    }
+}
