@@ -194,7 +194,7 @@ impl Connection {
     /// Ends when the caller has hung up; never if it has sent more instead.
     async fn hung_up(&self) {
         if let Ok(1..) = self.stream.peek(&mut [0]).await {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 pub(super) const LEASE: Duration = Duration::from_millis(300);
 
 /// How long answers are kept where nothing else is asked for.
-pub(super) const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const RETENTION: Duration = Duration::from_hours(24);
 
 /// No handler is slower, whatever it is asked to be.
 pub(super) const SLOW_MAX: Duration = Duration::from_secs(10);

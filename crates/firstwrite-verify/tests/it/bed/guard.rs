@@ -71,9 +71,7 @@ fn route(request: &Request, shared: &Shared) -> Result<&'static str, Answer> {
     let tenant = tenant(head);
     let is_looked_up_first = match shared.defect {
         Some(Defect::BodyOnlyFingerprint) => method != "GET" && tenant.is_some(),
-        Some(Defect::AuthAfterReplay) => {
-            method == "POST" && path == "/orders" && tenant.is_none()
-        }
+        Some(Defect::AuthAfterReplay) => method == "POST" && path == "/orders" && tenant.is_none(),
         _ => false,
     };
     if is_looked_up_first
@@ -84,10 +82,7 @@ fn route(request: &Request, shared: &Shared) -> Result<&'static str, Answer> {
         let found = match tenant {
             Some(tenant) => {
                 let id = Id { tenant: tenant.to_owned(), key, body: Vec::new() };
-                match shared.store().judge(&id, &print) {
-                    Verdict::Replay(outcome) => Some(outcome),
-                    _ => None,
-                }
+                shared.store().judge(&id, &print).outcome()
             }
             None => shared.store().of_anybody(&key, &print),
         };
@@ -146,17 +141,17 @@ async fn decide(request: &Request, tenant: &str, print: &[u8], shared: &Shared) 
         return Decision::Answer(answer);
     }
     loop {
-        let verdict = match claim(&id, request.is_reserved, print, shared).await {
-            Verdict::Fresh => return Decision::Run(Some(id)),
-            Verdict::Mismatch { in_flight: true } if shared.has(Defect::InFlightMismatchWaits) => {
-                match end_of(&id, shared).await {
-                    Some(outcome) => Verdict::Replay(outcome),
-                    None => continue,
-                }
-            }
-            verdict => verdict,
-        };
-        return Decision::Answer(instead_of_running(verdict, shared));
+        let verdict = claim(&id, request.is_reserved, print, shared).await;
+        if matches!(verdict, Verdict::Fresh) {
+            return Decision::Run(Some(id));
+        }
+        let in_flight = matches!(verdict, Verdict::Mismatch { in_flight: true });
+        if !in_flight || !shared.has(Defect::InFlightMismatchWaits) {
+            return Decision::Answer(instead_of_running(verdict, shared));
+        }
+        if let Some(outcome) = end_of(&id, shared).await {
+            return Decision::Answer(replay(&outcome, shared));
+        }
     }
 }
 
@@ -172,10 +167,13 @@ async fn claim(id: &Id, is_reserved: bool, print: &[u8], shared: &Shared) -> Ver
         return shared.change(|store| store.reserve(id, Some(print), life));
     }
     // One lock from the look to the insert: that is all there is to it.
-    shared.change(|store| match store.judge(id, print) {
-        Verdict::InFlight if is_reserved => store.reserve(id, Some(print), life),
-        Verdict::Fresh => store.reserve(id, Some(print), life),
-        verdict => verdict,
+    shared.change(|store| {
+        let verdict = store.judge(id, print);
+        let is_own = is_reserved && matches!(verdict, Verdict::InFlight);
+        if is_own || matches!(verdict, Verdict::Fresh) {
+            return store.reserve(id, Some(print), life);
+        }
+        verdict
     })
 }
 
@@ -198,18 +196,22 @@ fn instead_of_running(verdict: Verdict, shared: &Shared) -> Answer {
 
 /// What another tenant's record under the same key does to a request: nothing, in a correct server.
 async fn notice_others(id: &Id, print: &[u8], shared: &Shared) -> Option<Answer> {
-    let other = shared.store().of_others(id)?;
-    match shared.defect {
-        Some(Defect::TenantTiming) => delays::pass(delays::OTHERS_KEY).await,
-        Some(Defect::TenantExistence) => {
-            return Some(match shared.store().judge(&other, print) {
-                Verdict::Mismatch { .. } => Answer::problem(422, "key-reused"),
-                _ => Answer::problem(409, "in-progress").with("Retry-After", "1"),
-            });
-        }
-        _ => {}
+    if !matches!(shared.defect, Some(Defect::TenantTiming | Defect::TenantExistence)) {
+        return None;
     }
-    None
+    let other = shared.store().of_others(id)?;
+    if shared.has(Defect::TenantTiming) {
+        delays::pass(delays::OTHERS_KEY).await;
+        return None;
+    }
+    // Refused alike whether it is done or not, so nothing of the stored answer is seen.
+    let verdict = match shared.store().judge(&other, print) {
+        verdict @ Verdict::Mismatch { .. } => verdict,
+        Verdict::Fresh | Verdict::Replay(_) | Verdict::InFlight | Verdict::Full => {
+            Verdict::InFlight
+        }
+    };
+    Some(instead_of_running(verdict, shared))
 }
 
 /// Waits until the attempt under a key has ended, and says how; nothing if it left no outcome.

@@ -30,12 +30,15 @@ pub(super) async fn run(attempt: Attempt, shared: &Shared, mut done: oneshot::Se
         delays::pass(slow.min(delays::SLOW_MAX)).await;
     }
     let (answer, order) = handle(&attempt.request);
-    let Attempt { id, tenant, fingerprint, .. } = attempt;
+    let Attempt { mut id, tenant, fingerprint, .. } = attempt;
+    if shared.has(Defect::FailsOpen) && shared.is_away() {
+        shared.change(|store| id.take().map(|id| store.release(&id)));
+    }
     let Some(id) = id else {
-        shared.change(|store| order.map(|order| store.order(tenant, &order)));
+        shared.change(|store| store.order(tenant, order.as_deref()));
         return tell(done, answer);
     };
-    if shared.is_away() && !shared.has(Defect::FailsOpen) {
+    if shared.is_away() {
         // Effect and record are one step, so what cannot be recorded has not happened.
         shared.change(|store| store.release(&id));
         return tell(done, Answer::problem(503, "store-unavailable").with("Retry-After", "1"));
@@ -50,7 +53,7 @@ pub(super) async fn run(attempt: Attempt, shared: &Shared, mut done: oneshot::Se
     let effect = order.as_deref();
     match shared.defect {
         Some(Defect::CutRunsAgain) => {
-            shared.change(|store| effect.map(|order| store.order(tenant, order)));
+            shared.change(|store| store.order(tenant, effect));
             if timeout(delays::EFFECT_TO_RECORD, done.closed()).await.is_ok() {
                 return shared.change(|store| store.release(&id));
             }
@@ -59,7 +62,7 @@ pub(super) async fn run(attempt: Attempt, shared: &Shared, mut done: oneshot::Se
         }
         Some(Defect::ReplyBeforeRecord) => {
             shared.change(|store| {
-                effect.map(|order| store.order(tenant, order));
+                store.order(tenant, effect);
                 store.release(&id);
             });
             tell(done, answer);
@@ -68,7 +71,7 @@ pub(super) async fn run(attempt: Attempt, shared: &Shared, mut done: oneshot::Se
         }
         _ => {
             shared.change(|store| {
-                effect.map(|order| store.order(tenant, order));
+                store.order(tenant, effect);
                 store.complete(id, fingerprint, outcome, shared.kept_for());
             });
             tell(done, answer);

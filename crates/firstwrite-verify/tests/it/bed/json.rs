@@ -50,7 +50,8 @@ impl Reader<'_> {
             b'-' | b'0'..=b'9' => self.number(),
             _ => {
                 let words = ["null", "true", "false"];
-                let word = words.into_iter().find(|w| self.text[self.at..].starts_with(w.as_bytes()))?;
+                let word =
+                    words.into_iter().find(|w| self.text[self.at..].starts_with(w.as_bytes()))?;
                 self.at += word.len();
                 Some(Json::Word(word))
             }

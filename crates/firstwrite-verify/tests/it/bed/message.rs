@@ -129,9 +129,8 @@ impl Answer {
     pub(super) fn problem(status: u16, code: &str) -> Self {
         let title = code.replace('-', " ");
         let body = serde_json::json!({"type": "about:blank", "title": title, "status": status, "code": code});
-        let mut answer = Self::json(status, body.to_string());
-        answer.headers[0].1 = "application/problem+json".to_owned();
-        answer
+        let answer = Self::json(status, body.to_string()).without("Content-Type");
+        answer.with("Content-Type", "application/problem+json")
     }
 
     pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -167,7 +166,7 @@ impl Answer {
     pub(super) fn bytes(&self, method: &str) -> Vec<u8> {
         let mut head = format!("HTTP/1.1 {} {}\r\n", self.status, reason(self.status));
         for (name, value) in &self.headers {
-            head += &format!("{name}: {value}\r\n");
+            head.extend([name, ": ", value, "\r\n"]);
         }
         let mut connection = if self.is_last { vec!["close"] } else { Vec::new() };
         if !self.hop_by_hop.is_empty() {
@@ -175,9 +174,9 @@ impl Answer {
             connection.extend(&self.hop_by_hop);
         }
         if !connection.is_empty() {
-            head += &format!("Connection: {}\r\n", connection.join(", "));
+            head.extend(["Connection: ", &connection.join(", "), "\r\n"]);
         }
-        head += &format!("Content-Length: {}\r\n\r\n", self.body.len());
+        head.extend(["Content-Length: ", &self.body.len().to_string(), "\r\n\r\n"]);
         let mut bytes = head.into_bytes();
         if method != "HEAD" {
             bytes.extend_from_slice(&self.body);

@@ -33,6 +33,12 @@ pub(super) enum Verdict {
     Full,
 }
 
+impl Verdict {
+    pub(super) fn outcome(self) -> Option<Arc<Outcome>> {
+        if let Self::Replay(outcome) = self { Some(outcome) } else { None }
+    }
+}
+
 /// How an attempt ended, as it is kept.
 pub(super) struct Outcome {
     /// The answer to the first caller, with what is only for it.
@@ -80,10 +86,7 @@ impl Store {
     /// What any tenant at all has under this key for this request.
     pub(super) fn of_anybody(&self, key: &str, fingerprint: &[u8]) -> Option<Arc<Outcome>> {
         let ids = self.records.keys().filter(|id| id.key == key);
-        ids.map(|id| self.judge(id, fingerprint)).find_map(|verdict| match verdict {
-            Verdict::Replay(outcome) => Some(outcome),
-            _ => None,
-        })
+        ids.map(|id| self.judge(id, fingerprint)).find_map(Verdict::outcome)
     }
 
     /// The record of another tenant under the same key.
@@ -136,9 +139,9 @@ impl Store {
         self.records.remove(id);
     }
 
-    /// The effect.
-    pub(super) fn order(&mut self, tenant: &str, order: &str) {
-        self.orders.insert((tenant.to_owned(), order.to_owned()));
+    /// The effect, if there is one.
+    pub(super) fn order(&mut self, tenant: &str, order: Option<&str>) {
+        self.orders.extend(order.map(|order| (tenant.to_owned(), order.to_owned())));
     }
 
     pub(super) fn has_order(&self, tenant: &str, order: &str) -> bool {
