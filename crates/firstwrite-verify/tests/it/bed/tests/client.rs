@@ -192,6 +192,15 @@ impl Connection {
     }
 }
 
+/// Sends it, and waits until it has its key.
+pub(super) async fn in_flight(ask: &Ask, bed: &Bed) -> Result<Connection, String> {
+    let mut connection = Connection::to(bed).await?;
+    connection.write(&ask.bytes()).await?;
+    let reserved = timeout(PATIENCE, bed.reserved(1)).await;
+    reserved.map_err(|_elapsed| "it has not got its key, or not for long enough".to_owned())?;
+    Ok(connection)
+}
+
 async fn patiently<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, String> {
     match timeout(PATIENCE, work).await {
         Ok(done) => done.map_err(|error| error.to_string()),

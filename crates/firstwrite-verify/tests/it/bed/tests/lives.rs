@@ -8,7 +8,7 @@ use super::super::delays::{LEASE, RETENTION};
 use super::super::process::Shared;
 use super::super::records::{Id, Verdict};
 use super::super::{Bed, Defect};
-use super::client::{Ask, Connection};
+use super::client::{Ask, Connection, in_flight};
 use super::{Seen, effects, ensure, promises};
 
 promises! {
@@ -28,11 +28,9 @@ async fn a_restart_forgets_no_answer(bed: Bed) -> Seen {
 }
 
 async fn a_lost_attempt_frees_its_key(bed: Bed) -> Seen {
-    const DEADLINE: Duration = Duration::from_secs(2);
+    const DEADLINE: Duration = Duration::from_secs(3);
     let ask = Ask::order("lost");
-    let mut first = Connection::to(&bed).await?;
-    first.write(&ask.clone().slow(Duration::from_secs(9)).bytes()).await?;
-    bed.reserved(1).await;
+    let mut first = in_flight(&ask.clone().slow(Duration::from_secs(9)), &bed).await?;
     bed.restart().await;
     ensure(first.reply().await.is_err(), || "the first was answered".to_owned())?;
     effects(&bed, 0)?;
@@ -64,10 +62,8 @@ async fn nothing_runs_without_the_store(bed: Bed) -> Seen {
 }
 
 async fn what_cannot_be_recorded_is_not_done(bed: Bed) -> Seen {
-    let ask = Ask::order("late").slow(Duration::from_millis(200));
-    let mut first = Connection::to(&bed).await?;
-    first.write(&ask.bytes()).await?;
-    bed.reserved(1).await;
+    let ask = Ask::order("late").slow(Duration::from_millis(500));
+    let mut first = in_flight(&ask, &bed).await?;
     bed.store_down();
     first.reply().await?.is_refusal(503)?;
     effects(&bed, 0)?;

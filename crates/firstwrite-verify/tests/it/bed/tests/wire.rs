@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{interval, timeout};
 
 use super::super::Bed;
-use super::client::{Ask, Connection, PATIENCE};
+use super::client::{Ask, Connection, PATIENCE, in_flight};
 use super::{Seen, effects, ensure, promises};
 
 promises! {
@@ -42,7 +42,7 @@ async fn a_body_may_come_in_pieces(bed: Bed) -> Seen {
 }
 
 async fn a_cut_body_leaves_nothing_behind(bed: Bed) -> Seen {
-    const DEADLINE: Duration = Duration::from_secs(1);
+    const DEADLINE: Duration = Duration::from_secs(3);
     let ask = Ask::order("cut");
     let mut connection = Connection::to(&bed).await?;
     let head = ask.head("Content-Length: 14\r\nExpect: 100-continue\r\n");
@@ -56,11 +56,8 @@ async fn a_cut_body_leaves_nothing_behind(bed: Bed) -> Seen {
 }
 
 async fn who_hangs_up_changes_nothing(bed: Bed) -> Seen {
-    let ask = Ask::order("gone").slow(Duration::from_millis(150));
-    let mut connection = Connection::to(&bed).await?;
-    connection.write(&ask.bytes()).await?;
-    bed.reserved(1).await;
-    drop(connection);
+    let ask = Ask::order("gone").slow(Duration::from_millis(500));
+    drop(in_flight(&ask, &bed).await?);
     ask.settle(&bed, PATIENCE).await?;
     effects(&bed, 1)
 }
