@@ -1,0 +1,3 @@
+//! The checker, and the test bed that it is let loose on.
+
+mod bed;
