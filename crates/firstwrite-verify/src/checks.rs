@@ -27,49 +27,115 @@ pub(crate) struct Scene {
     pub(crate) name: &'static str,
     /// What it decides.
     pub(crate) checks: &'static [&'static str],
+    /// Whether its checks mean anything where a plain retry runs again.
+    pub(crate) needs_retries: bool,
     pub(crate) run: Run,
 }
 
+/// Why checks that build on retries are not asked.
+pub(crate) const NO_RETRIES: &str = "a plain retry runs again already: mend replay-effects first";
+
 /// In this order: what others depend on first, what breaks things last.
 pub(crate) const SCENES: &[Scene] = &[
-    Scene { name: "retry", checks: replay::CHECKS, run: |probe| Box::pin(replay::run(probe)) },
-    Scene { name: "key", checks: key::CHECKS, run: |probe| Box::pin(key::run(probe)) },
-    Scene { name: "race", checks: race::CHECKS, run: |probe| Box::pin(race::run(probe)) },
-    Scene { name: "two bodies", checks: race::BODIES, run: |probe| Box::pin(race::bodies(probe)) },
-    Scene { name: "in flight", checks: flight::CHECKS, run: |probe| Box::pin(flight::run(probe)) },
+    Scene {
+        name: "retry",
+        needs_retries: false,
+        checks: replay::CHECKS,
+        run: |probe| Box::pin(replay::run(probe)),
+    },
+    Scene {
+        name: "key",
+        needs_retries: false,
+        checks: key::CHECKS,
+        run: |probe| Box::pin(key::run(probe)),
+    },
+    Scene {
+        name: "race",
+        needs_retries: true,
+        checks: race::CHECKS,
+        run: |probe| Box::pin(race::run(probe)),
+    },
+    Scene {
+        name: "two bodies",
+        needs_retries: true,
+        checks: race::BODIES,
+        run: |probe| Box::pin(race::bodies(probe)),
+    },
+    Scene {
+        name: "in flight",
+        needs_retries: true,
+        checks: flight::CHECKS,
+        run: |probe| Box::pin(flight::run(probe)),
+    },
     Scene {
         name: "other request",
+        needs_retries: true,
         checks: other::CHECKS,
         run: |probe| Box::pin(other::run(probe)),
     },
-    Scene { name: "json", checks: json::CHECKS, run: |probe| Box::pin(json::run(probe)) },
+    Scene {
+        name: "json",
+        needs_retries: true,
+        checks: json::CHECKS,
+        run: |probe| Box::pin(json::run(probe)),
+    },
     Scene {
         name: "other tenant",
+        needs_retries: false,
         checks: tenant::CHECKS,
         run: |probe| Box::pin(tenant::run(probe)),
     },
-    Scene { name: "timing", checks: tenant::TIMING, run: |probe| Box::pin(tenant::timing(probe)) },
+    Scene {
+        name: "timing",
+        needs_retries: false,
+        checks: tenant::TIMING,
+        run: |probe| Box::pin(tenant::timing(probe)),
+    },
     Scene {
         name: "credentials",
+        needs_retries: false,
         checks: credentials::CHECKS,
         run: |probe| Box::pin(credentials::run(probe)),
     },
-    Scene { name: "failure", checks: failure::CHECKS, run: |probe| Box::pin(failure::run(probe)) },
+    Scene {
+        name: "failure",
+        needs_retries: false,
+        checks: failure::CHECKS,
+        run: |probe| Box::pin(failure::run(probe)),
+    },
     Scene {
         name: "connection",
+        needs_retries: true,
         checks: connection::CHECKS,
         run: |probe| Box::pin(connection::run(probe)),
     },
     Scene {
         name: "operations",
+        needs_retries: false,
         checks: operations::CHECKS,
         run: |probe| Box::pin(operations::run(probe)),
     },
-    Scene { name: "later", checks: later::CHECKS, run: |probe| Box::pin(later::run(probe)) },
-    Scene { name: "restart", checks: restart::CHECKS, run: |probe| Box::pin(restart::run(probe)) },
-    Scene { name: "store", checks: failure::STORE, run: |probe| Box::pin(failure::store(probe)) },
+    Scene {
+        name: "later",
+        needs_retries: true,
+        checks: later::CHECKS,
+        run: |probe| Box::pin(later::run(probe)),
+    },
+    Scene {
+        name: "restart",
+        needs_retries: true,
+        checks: restart::CHECKS,
+        run: |probe| Box::pin(restart::run(probe)),
+    },
+    Scene {
+        name: "store",
+        needs_retries: true,
+        checks: failure::STORE,
+        run: |probe| Box::pin(failure::store(probe)),
+    },
     Scene {
         name: "revoked",
+        needs_retries: false,
         checks: credentials::REVOKED,
         run: |probe| Box::pin(credentials::revoked(probe)),
     },

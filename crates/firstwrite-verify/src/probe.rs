@@ -153,7 +153,9 @@ impl Probe {
         let mut pause = PAUSE_FIRST;
         loop {
             let reply = self.send(call).await?;
-            let is_away = reply.result.is_err() || reply.status() == Some(503);
+            // A client that is told of a failure comes back as well.
+            let is_away =
+                reply.result.is_err() || reply.status().is_some_and(|status| status >= 500);
             let is_last = busy.is_some_and(|busy| reply.is_busy() && reply.kind() != busy.kind());
             if is_last || !(reply.is_busy() || is_away) || Instant::now() >= until {
                 return Ok(reply);
@@ -206,6 +208,13 @@ impl Probe {
             Some(1) => self.pass(id, sent, &format!("1 effect; {found}")),
             Some(count) => self.fail(id, sent, &format!("{count} effects; {found}")),
         }
+    }
+
+    /// Whether a check has failed.
+    pub(crate) fn has_failed(&self, id: &str) -> bool {
+        let failed =
+            |one: &Finding| one.check.id == id && matches!(one.verdict, Verdict::Failed(_));
+        self.findings.iter().any(failed)
     }
 
     /// Whether a check has been noted.

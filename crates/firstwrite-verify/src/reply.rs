@@ -43,6 +43,13 @@ impl Reply {
         }
     }
 
+    /// Whether this is what a retry of `first` gets: by the effects of both where they are counted, and
+    /// by the answer where they are not. How well the answers agree is for other checks to say.
+    pub(crate) fn retries(&self, first: &Self, effects: Option<u64>) -> bool {
+        let is_marked = self.answer().is_some_and(Answer::is_marked);
+        self.is_success() && effects.map_or(is_marked || self.equals(first), |count| count == 1)
+    }
+
     /// What a problem document says it is about, so that two refusals can be told apart.
     pub(crate) fn kind(&self) -> Option<String> {
         let document: serde_json::Value = serde_json::from_slice(&self.answer()?.body).ok()?;

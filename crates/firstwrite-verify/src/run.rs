@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::catalogue::CHECKS;
-use crate::checks::SCENES;
+use crate::checks::{NO_RETRIES, SCENES};
 use crate::effects::Counter;
 use crate::error::Error;
 use crate::finding::Finding;
@@ -47,7 +47,12 @@ pub async fn verify(plan: Plan, mut progress: impl FnMut(Progress<'_>)) -> Resul
             requests: probe.requests(),
         });
         probe.scene = scene.name;
-        let ended = (scene.run)(&mut probe).await;
+        let has_retries = !(scene.needs_retries && probe.has_failed("replay-effects"));
+        let ended = if has_retries {
+            (scene.run)(&mut probe).await
+        } else {
+            Err(Stop(NO_RETRIES.to_owned()))
+        };
         let why =
             ended.err().map_or_else(|| "the scene ended before it".to_owned(), |Stop(why)| why);
         for id in scene.checks {

@@ -11,8 +11,8 @@ use crate::wire::Connection;
 
 pub(super) const CHECKS: &[&str] = &["flight-repeats", "flight-body"];
 
-/// Often enough to meet a lock that ends early.
-const EVERY: Duration = Duration::from_millis(100);
+/// Often enough to meet a lock that ends early, and late enough not to be a race.
+pub(super) const EVERY: Duration = Duration::from_millis(250);
 /// A slow request that takes longer is not asked about any more.
 const REPEATS_MAX: usize = 40;
 

@@ -52,7 +52,7 @@ async fn same(probe: &mut Probe, id: &str, [one, two]: [Vec<u8>; 2]) -> Result<(
         () if second.is_refusal() && is_once => {
             probe.pass(id, &sent, &format!("refused as another request: {found}"));
         }
-        () if second.equals(&first) && is_once => {
+        () if second.retries(&first, effects) => {
             probe.pass(id, &sent, &format!("taken as a retry: {found}"));
         }
         () => probe.fail(id, &sent, &format!("neither a retry nor refused: {found}")),

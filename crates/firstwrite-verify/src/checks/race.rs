@@ -138,9 +138,13 @@ fn retry_after(probe: &mut Probe, rounds: &[Round], sent: &str) {
 }
 
 fn after(probe: &mut Probe, rounds: &[Round], sent: &str) {
-    for Round { replies, after, .. } in rounds {
-        let winner = replies.iter().find(|reply| reply.is_success());
-        let is_right = winner.map_or(after.is_success(), |winner| winner.equals(after));
+    for Round { replies, after, effects } in rounds {
+        let mut winners = replies.iter().filter(|reply| reply.is_success()).peekable();
+        let is_right = match winners.peek() {
+            None => after.is_success(),
+            Some(winner) if after.retries(winner, *effects) => true,
+            Some(_) => winners.any(|winner| winner.equals(after)),
+        };
         if !is_right {
             let found = format!("{}; afterwards {}", tally(replies), after.summary());
             return probe.fail("race-after", sent, &found);

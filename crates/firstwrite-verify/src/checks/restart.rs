@@ -29,8 +29,8 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
     let effects = probe.effects(mark, &[&first, &retry]).await?;
     let sent = format!("{}, a restart, and again", call.summary());
     let found = format!("{}; then {}", first.summary(), retry.summary());
-    // A counter in the server's memory begins anew: the answer says as much.
-    if retry.equals(&first) && effects.is_none_or(|count| count <= 1) {
+    // A counter in the server's memory begins anew; then the answer tells.
+    if retry.retries(&first, effects) || (retry.equals(&first) && effects == Some(0)) {
         probe.pass("restart-replay", &sent, &found);
     } else {
         probe.fail("restart-replay", &sent, &found);
@@ -57,7 +57,7 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
     let is_unknown = retry.is_refusal() && rival.is_some_and(|rival| rival.kind() != retry.kind());
     match effects {
         Some(count) if count > 1 => probe.fail(id, &sent, &format!("{count} effects; {found}")),
-        _ if retry.is_success() && again.equals(&retry) => probe.pass(id, &sent, &found),
+        _ if again.retries(&retry, effects) => probe.pass(id, &sent, &found),
         _ if is_unknown => {
             probe.pass(id, &sent, &format!("refused, since the outcome is not known: {found}"));
         }

@@ -1,3 +1,4 @@
 //! The checker, and the test bed that it is let loose on.
 
 mod bed;
+mod named;

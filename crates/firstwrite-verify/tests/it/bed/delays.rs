@@ -34,8 +34,8 @@ pub(super) const EFFECT_TO_RECORD: Duration = Duration::from_millis(200);
 /// How long a reservation lives that nobody renews.
 pub(super) const UNRENEWED: Duration = Duration::from_millis(400);
 
-/// How long a record lives that vanishes early.
-pub(super) const EARLY: Duration = Duration::from_millis(300);
+/// How long a record lives that vanishes early: past a retry that is sent at once, or after a pause.
+pub(super) const EARLY: Duration = Duration::from_millis(1200);
 
 /// What another tenant's record costs: well above the noise of loopback, well below what is felt.
 pub(super) const OTHERS_KEY: Duration = Duration::from_millis(25);
