@@ -173,6 +173,15 @@ impl Connection {
         patiently(self.read()).await
     }
 
+    /// The server ends the connection, and says nothing more on it.
+    pub(super) async fn ends(&mut self) -> Seen {
+        match timeout(PATIENCE, self.stream.read_u8()).await {
+            Ok(Err(_)) => Ok(()),
+            Ok(Ok(_)) => Err("it goes on".to_owned()),
+            Err(_) => Err("it stays open".to_owned()),
+        }
+    }
+
     async fn read(&mut self) -> io::Result<Reply> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
