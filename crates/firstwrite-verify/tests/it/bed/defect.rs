@@ -105,8 +105,8 @@ defects! {
     CutRunsAgain = "cut-runs-again",
     /// `Expect: 100-continue` is refused with 417.
     ///
-    /// As lighttpd and Squid did for years. A server that merely says nothing would not be noticed:
-    /// clients send the body after a second whether they were told to or not.
+    /// A server that merely says nothing would not be noticed: clients send the body after a second
+    /// whether they were told to or not.
     IgnoresExpect = "ignores-expect",
     /// The body of a request that is replayed or refused as another one is left in the connection,
     /// and read as the next request.
