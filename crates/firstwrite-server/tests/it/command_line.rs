@@ -27,6 +27,7 @@ fn every_help_text_is_as_reviewed() {
         ("help_outbox_resume", &["outbox", "resume", "--help"]),
         ("help_outbox_settle", &["outbox", "settle", "--help"]),
         ("help_gateway", &["gateway", "--help"]),
+        ("help_verify", &["verify", "--help"]),
         ("help_audit", &["audit", "--help"]),
         ("help_check", &["check", "--help"]),
         ("help_stores", &["stores", "--help"]),

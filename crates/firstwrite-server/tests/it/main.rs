@@ -41,5 +41,6 @@ mod scene;
 mod settle;
 mod stores;
 mod upstream;
+mod verify;
 mod worker;
 mod worker_delivers;

@@ -216,6 +216,10 @@ impl Demo {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
