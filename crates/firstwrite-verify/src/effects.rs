@@ -96,16 +96,16 @@ impl Counter {
             .to_owned())
     }
 
-    /// How often something happened since, if that can be told.
+    /// How often something happened since, if that can be told; `known` were answered before.
     pub(crate) async fn since(
         &self,
         mark: Mark,
-        replies: &[&Reply],
+        (known, replies): (&[&Reply], &[&Reply]),
         trust: Option<&Trust>,
     ) -> Result<Option<u64>, String> {
         match self {
             Self::Nothing => Ok(None),
-            Self::Ids(pointer) => Ok(ids(pointer, replies)),
+            Self::Ids(pointer) => Ok(new_ids(pointer, known, replies)),
             Self::Url { .. } | Self::Webhook(_) => {
                 let now = self.mark(trust).await?;
                 Ok(Some(now.0.saturating_sub(mark.0)))
@@ -149,13 +149,14 @@ fn number(document: &Value, pointer: &str) -> Option<u64> {
     }
 }
 
-/// How many different ids stand in answers of success; nothing if such an answer has none.
-fn ids(pointer: &str, replies: &[&Reply]) -> Option<u64> {
-    let mut ids = BTreeSet::new();
-    for answer in replies.iter().filter_map(|reply| reply.answer()).filter(|a| a.is_success()) {
-        ids.insert(id(pointer, &answer.body)?);
-    }
-    u64::try_from(ids.len()).ok()
+/// How many different ids stand in answers of success, besides those known; nothing if such an answer has
+/// none.
+fn new_ids(pointer: &str, known: &[&Reply], replies: &[&Reply]) -> Option<u64> {
+    let ids = |replies: &[&Reply]| -> Option<BTreeSet<String>> {
+        let answers = replies.iter().filter_map(|reply| reply.answer());
+        answers.filter(|one| one.is_success()).map(|one| id(pointer, &one.body)).collect()
+    };
+    u64::try_from(ids(replies)?.difference(&ids(known)?).count()).ok()
 }
 
 /// The id of what an answer says was made.

@@ -175,7 +175,17 @@ impl Probe {
         mark: Mark,
         replies: &[&Reply],
     ) -> Result<Option<u64>, Stop> {
-        self.counter.since(mark, replies, self.trust.as_ref()).await.map_err(Stop)
+        self.effects_besides(mark, &[], replies).await
+    }
+
+    /// The same, where some were answered before the mark.
+    pub(crate) async fn effects_besides(
+        &mut self,
+        mark: Mark,
+        known: &[&Reply],
+        replies: &[&Reply],
+    ) -> Result<Option<u64>, Stop> {
+        self.counter.since(mark, (known, replies), self.trust.as_ref()).await.map_err(Stop)
     }
 
     pub(crate) fn pass(&mut self, id: &str, sent: &str, found: &str) {

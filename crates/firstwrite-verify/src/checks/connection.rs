@@ -150,7 +150,7 @@ async fn pipelined(probe: &mut Probe) -> Result<(), Stop> {
     drop(connection.write(&both).await);
     let replayed = Reply { result: connection.answer().await, took: Duration::ZERO };
     let second = Reply { result: connection.answer().await, took: Duration::ZERO };
-    let effects = probe.effects(mark, &[&second]).await?;
+    let effects = probe.effects_besides(mark, &[&first], &[&second]).await?;
     let sent = format!("a retry and {} on one connection", fresh.summary());
     let found = format!("{}; then {}", replayed.summary(), second.summary());
     let is_closed = second.result == Err(Silence::Closed) && effects.is_none_or(|count| count == 0);

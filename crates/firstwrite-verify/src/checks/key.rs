@@ -66,15 +66,12 @@ async fn long(probe: &mut Probe) -> Result<(), Stop> {
         }
         () => probe.fail("key-255", &sent, &found),
     }
-    let mut longest = is_taken.then_some(key);
+    let mut longest = is_taken.then_some((key, reply));
 
     let key = padded(&probe.key(), LENGTH_MAX + 1);
     let call = probe.call(&key);
     let mut refusals = Refusals::default();
     let reply = probe.send(&call).await?;
-    if reply.is_success() {
-        longest = Some(key);
-    }
     if has_limit || !reply.is_success() {
         refusals.judge(&call, &reply, &[400]);
         refusals.tell(probe, "key-256");
@@ -83,7 +80,10 @@ async fn long(probe: &mut Probe) -> Result<(), Stop> {
         probe.pass("key-256", &call.summary(), &found);
     }
 
-    let Some(mut twin) = longest else {
+    if reply.is_success() {
+        longest = Some((key, reply));
+    }
+    let Some((mut twin, first)) = longest else {
         probe.does_not_apply("key-truncated", "keys of 255 characters are refused");
         return Ok(());
     };
@@ -97,8 +97,8 @@ async fn long(probe: &mut Probe) -> Result<(), Stop> {
     let mark = probe.mark().await?;
     let call = probe.call(&twin).body(body);
     let reply = probe.send(&call).await?;
-    let effects = probe.effects(mark, &[&reply]).await?;
-    let is_replay = reply.answer().is_some_and(crate::wire::Answer::is_marked);
+    let effects = probe.effects_besides(mark, &[&first], &[&reply]).await?;
+    let is_replay = reply.retries(&first, None);
     let (sent, found) = (call.summary(), reply.summary());
     if reply.is_success() && !is_replay && effects != Some(0) {
         probe.pass("key-truncated", &sent, &found);

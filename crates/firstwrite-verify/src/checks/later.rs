@@ -49,12 +49,11 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
     sleep_until(first_at + retention + SLACK).await;
     let mark = probe.mark().await?;
     let reply = probe.send(&call).await?;
-    let effects = probe.effects(mark, &[&reply]).await?;
+    let effects = probe.effects_besides(mark, &[&first], &[&reply]).await?;
     let sent = format!("{}, and again after {retention:?}", call.summary());
     let found = reply.summary();
-    let is_anew =
-        reply.is_success() && !reply.equals(&first) && effects.is_none_or(|count| count == 1);
-    if is_anew || reply.is_refusal() || (effects == Some(1) && reply.is_success()) {
+    let is_anew = reply.is_success() && effects.map_or(!reply.equals(&first), |count| count == 1);
+    if is_anew || reply.is_refusal() {
         probe.pass(id, &sent, &found);
     } else {
         probe.fail(id, &sent, &found);

@@ -25,7 +25,7 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
     let other = call.clone().path(with_query(call.path_now(), "firstwrite-verify=1"));
     let mark = probe.mark().await?;
     let reply = probe.send(&other).await?;
-    let effects = probe.effects(mark, &[&reply]).await?;
+    let effects = probe.effects_besides(mark, &[&first], &[&reply]).await?;
     let (sent, found) = (other.summary(), reply.summary());
     let is_old = reply.equals(&first) || marked(&reply);
     match () {
@@ -57,7 +57,7 @@ async fn body(probe: &mut Probe, call: &Call, first: &Reply) -> Result<(), Stop>
     let call = call.clone().body(other);
     let mark = probe.mark().await?;
     let reply = probe.send(&call).await?;
-    let effects = probe.effects(mark, &[&reply]).await?;
+    let effects = probe.effects_besides(mark, &[first], &[&reply]).await?;
     let (sent, found) = (call.summary(), reply.summary());
     if reply.equals(first) || marked(&reply) {
         let found = format!("the answer to the first request: {found}");

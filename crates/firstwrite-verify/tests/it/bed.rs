@@ -3,7 +3,8 @@
 //! `POST /orders` makes an order of a JSON object with a number `amount`, once for each tenant
 //! (`Authorization: Bearer acme` or `globex`) and `Idempotency-Key`. `GET /orders/<id>` shows it to
 //! its tenant, `GET /count` says to anybody how many there are. `X-Slow: <ms>` makes the handler
-//! wait before its effect, `X-Fault: 500` makes it fail without one.
+//! wait before its effect, `X-Fault: 500` makes it fail without one, `X-Notify: <url>` makes it tell
+//! that address of the order.
 //!
 //! It reads and writes HTTP/1.1 by itself, so that defects of the wire can be planted too, and
 //! shares no code with the checker nor with the rest of the project.
@@ -112,6 +113,11 @@ impl Bed {
     /// And comes back.
     pub(crate) fn store_up(&self) {
         self.inner.shared.is_away.store(false, Ordering::SeqCst);
+    }
+
+    /// Acme's token is no longer taken.
+    pub(crate) fn revoke(&self) {
+        self.inner.shared.is_revoked.store(true, Ordering::SeqCst);
     }
 
     fn process(&self) -> std::sync::MutexGuard<'_, Arc<Process>> {

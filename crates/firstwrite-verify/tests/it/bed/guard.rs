@@ -10,6 +10,7 @@
 //! 8. otherwise the key is reserved and the handler runs
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::oneshot;
 
@@ -50,7 +51,8 @@ pub(super) fn reserve_early(shared: &Shared, head: &Head) -> bool {
     if !shared.has(Defect::ReservesBeforeBody) || head.method != "POST" || head.path != "/orders" {
         return false;
     }
-    let (Some(tenant), Key::Given(key)) = (tenant(head), Key::of(head, shared.defect)) else {
+    let (Some(tenant), Key::Given(key)) = (tenant(head, shared), Key::of(head, shared.defect))
+    else {
         return false;
     };
     let id = Id { tenant: tenant.to_owned(), key, body: Vec::new() };
@@ -68,7 +70,7 @@ fn route(request: &Request, shared: &Shared) -> Result<&'static str, Answer> {
     if (method, path) == ("GET", "/count") {
         return Err(Answer::json(200, format!(r#"{{"count":{}}}"#, shared.store().orders())));
     }
-    let tenant = tenant(head);
+    let tenant = tenant(head, shared);
     let is_looked_up_first = match shared.defect {
         Some(Defect::BodyOnlyFingerprint) => method != "GET" && tenant.is_some(),
         Some(Defect::AuthAfterReplay) => method == "POST" && path == "/orders" && tenant.is_none(),
@@ -109,9 +111,9 @@ fn route(request: &Request, shared: &Shared) -> Result<&'static str, Answer> {
     }
 }
 
-fn tenant(head: &Head) -> Option<&'static str> {
+fn tenant(head: &Head, shared: &Shared) -> Option<&'static str> {
     match head.one("authorization") {
-        Some("Bearer acme") => Some("acme"),
+        Some("Bearer acme") if !shared.is_revoked.load(Ordering::SeqCst) => Some("acme"),
         Some("Bearer globex") => Some("globex"),
         _ => None,
     }

@@ -21,6 +21,8 @@ pub(super) struct Shared {
     pub(super) defect: Option<Defect>,
     pub(super) retention: Duration,
     pub(super) is_away: AtomicBool,
+    /// Whether acme's token is no longer taken.
+    pub(super) is_revoked: AtomicBool,
     /// Told whenever a record has changed.
     pub(super) changed: Notify,
     store: Mutex<Store>,
@@ -35,8 +37,14 @@ pub(super) struct Process {
 
 impl Shared {
     pub(super) fn new(defect: Option<Defect>, retention: Duration) -> Self {
-        let store = Mutex::new(Store::default());
-        Self { defect, retention, is_away: AtomicBool::new(false), changed: Notify::new(), store }
+        Self {
+            defect,
+            retention,
+            is_away: AtomicBool::new(false),
+            is_revoked: AtomicBool::new(false),
+            changed: Notify::new(),
+            store: Mutex::new(Store::default()),
+        }
     }
 
     pub(super) fn has(&self, defect: Defect) -> bool {
