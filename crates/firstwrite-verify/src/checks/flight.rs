@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::call::Call;
 use crate::probe::{Probe, Stop};
@@ -34,13 +34,14 @@ async fn repeats(probe: &mut Probe) -> Result<(), Stop> {
     let sent = format!("{}, and again every {} ms", call.summary(), EVERY.as_millis());
     let mark = probe.mark().await?;
     let mut connection = begin(probe, &call).await?;
+    let sent_at = Instant::now();
     let mut replies = Vec::new();
-    let first = {
+    let result = {
         let mut answer = Box::pin(connection.answer());
         loop {
             // The pause ends early when the first is answered.
             tokio::select! {
-                answer = &mut answer => break Reply { result: answer, took: Duration::ZERO },
+                answer = &mut answer => break answer,
                 () = sleep(EVERY) => {}
             }
             if replies.len() < REPEATS_MAX {
@@ -48,6 +49,8 @@ async fn repeats(probe: &mut Probe) -> Result<(), Stop> {
             }
         }
     };
+    let first = Reply { result, took: sent_at.elapsed() };
+    probe.record(sent_at, sent_at, &first);
     let after = probe.settle(&call).await?;
     let seen: Vec<&Reply> = replies.iter().chain([&first, &after]).collect();
     let effects = probe.effects(mark, &seen).await?;
@@ -83,9 +86,11 @@ async fn body(probe: &mut Probe) -> Result<(), Stop> {
     let sent = format!("{}, and meanwhile {}", call.summary(), other.summary());
     let mark = probe.mark().await?;
     let mut connection = begin(probe, &call).await?;
+    let sent_at = Instant::now();
     sleep(EVERY).await;
     let (second, first) = tokio::join!(probe.send(&other), connection.answer());
-    let (second, first) = (second?, Reply { result: first, took: Duration::ZERO });
+    let (second, first) = (second?, Reply { result: first, took: sent_at.elapsed() });
+    probe.record(sent_at, sent_at, &first);
     let effects = probe.effects(mark, &[&first, &second]).await?;
     let found = format!("first {}; meanwhile {}", first.summary(), second.summary());
     // On a busy machine the other one may have come first: what counts is that one of them is refused.

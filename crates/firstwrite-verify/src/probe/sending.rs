@@ -60,16 +60,21 @@ impl Probe {
             let ended_at = Instant::now();
             let took = heard_at.unwrap_or(ended_at).saturating_duration_since(sent_at);
             let reply = Reply { result, took };
-            self.exchanges.push(Exchange {
-                scene: self.scene,
-                began: began_at - self.began_at,
-                sent: sent_at - self.began_at,
-                heard: (sent_at + took).saturating_duration_since(self.began_at),
-                status: reply.status(),
-            });
+            self.record(began_at, sent_at, &reply);
             replies.push(reply);
         }
         Ok(replies)
+    }
+
+    /// Puts a request into the timeline.
+    pub(crate) fn record(&mut self, began_at: Instant, sent_at: Instant, reply: &Reply) {
+        self.exchanges.push(Exchange {
+            scene: self.scene,
+            began: began_at - self.began_at,
+            sent: sent_at - self.began_at,
+            heard: (sent_at + reply.took).saturating_duration_since(self.began_at),
+            status: reply.status(),
+        });
     }
 
     /// A connection on which all but the last byte has been written.

@@ -16,7 +16,7 @@ h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;margin:0}dt{color:var(--soft)}\
 dd{margin:0;overflow-wrap:anywhere}\
 table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:top;padding:.35rem .5rem;\
-border-top:1px solid var(--line)}td:first-child{white-space:nowrap}\
+border-top:1px solid var(--line)}td:first-child,td code{white-space:nowrap}\
 .failed td:first-child{color:var(--bad);font-weight:600}.passed td:first-child{color:var(--good)}\
 .other{color:var(--soft)}code,.found{font:13px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}\
 details summary{cursor:pointer}svg{width:100%;height:auto;border:1px solid var(--line);border-radius:.3rem}\

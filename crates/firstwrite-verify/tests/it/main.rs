@@ -4,3 +4,4 @@ mod bed;
 mod means;
 mod named;
 mod papers;
+mod reports;

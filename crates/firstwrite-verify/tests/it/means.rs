@@ -2,11 +2,16 @@
 //! certificates, bounds.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_verify::{
     EffectsBy, ErrorKind, Finding, Grade, Operations, Plan, Report, Tenants, Verdict, verify,
 };
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
 use crate::bed::{Bed, Defect};
 use crate::named;
@@ -161,4 +166,49 @@ async fn what_is_skipped_is_not_reported() {
     let ids: Vec<&str> = report.findings.iter().map(|finding| finding.check.id).collect();
     assert!(ids.iter().all(|id| id.starts_with("key-")), "{ids:?}");
     assert!(!ids.contains(&"key-255") && ids.contains(&"key-missing"), "{ids:?}");
+}
+
+/// HTTPS is verified: a certificate that nobody vouches for is refused, one of the user's is taken.
+#[tokio::test]
+async fn https_is_spoken_to_those_who_can_prove_who_they_are() {
+    let bed = Bed::start(None).await;
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let ca_file = folder.path().join("ca.pem");
+    std::fs::write(&ca_file, made.cert.pem()).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let behind = bed.url().replace("http://", "").replace("/orders", "");
+    let serving = tokio::spawn(terminate(listener, TlsAcceptor::from(Arc::new(config)), behind));
+
+    let mut plan = only(&bed, &["replay", "race-effects"]);
+    plan.url = format!("https://localhost:{port}/orders");
+    let refused = verify(plan.clone(), |_| {}).await.expect_err("nobody vouches for it");
+    assert!(refused.to_string().contains("certificate"), "{refused}");
+    plan.ca_file = Some(ca_file);
+    let report = asked(plan).await;
+    assert!(report.failures().is_empty(), "{:?}", report.failures());
+    assert_eq!(verdict(&report, "race-effects"), Verdict::Passed);
+    serving.abort();
+}
+
+/// Takes TLS off and passes everything on.
+async fn terminate(listener: TcpListener, acceptor: TlsAcceptor, behind: String) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let (acceptor, behind) = (acceptor.clone(), behind.clone());
+        tokio::spawn(async move {
+            let Ok(mut near) = acceptor.accept(stream).await else { return };
+            let Ok(mut far) = TcpStream::connect(behind).await else { return };
+            // Either side may end it as it likes.
+            drop(tokio::io::copy_bidirectional(&mut near, &mut far).await);
+        });
+    }
 }
