@@ -48,6 +48,7 @@ impl Settings {
         plan.headers = headers;
         plan.key_header = in_words(key_header.as_str());
         plan.profile = profile;
+        plan.keys_are_optional = flags.optional_keys;
         plan.vary = flags.vary;
         plan.same_headers = flags.same_headers.iter().map(ToString::to_string).collect();
         plan.effects = effects(flags.effects);

@@ -58,6 +58,15 @@ impl Json {
         text.into_bytes()
     }
 
+    /// Two orders of members; with a member of the checker's own where there is but one.
+    pub(crate) fn reordered(&self) -> [Vec<u8>; 2] {
+        let mut wide = self.clone();
+        if let Some(members) = wide.value.as_object_mut().filter(|members| members.len() == 1) {
+            members.insert(EXTRA_MEMBER.to_owned(), Value::from(0));
+        }
+        [wide.spelled(Spelling::Plain), wide.spelled(Spelling::Reordered)]
+    }
+
     /// The same number written in two ways, if the varied value is a whole number.
     pub(crate) fn number_spelled(&self) -> Option<[Vec<u8>; 2]> {
         let number = self.value.pointer(&self.place)?.as_i64()?;

@@ -28,6 +28,8 @@ pub struct Plan {
     pub key_header: String,
     /// What is expected where APIs differ in good faith.
     pub profile: Profile,
+    /// Whether requests without a key are taken on purpose, whatever the profile says.
+    pub keys_are_optional: bool,
     /// A JSON pointer to the value that makes the body another request.
     pub vary: Option<String>,
     /// Headers of a retry that must be those of the first answer, besides Content-Type and Location.
@@ -167,6 +169,7 @@ impl Plan {
             body: body.into(),
             key_header: "Idempotency-Key".to_owned(),
             profile: Profile::default(),
+            keys_are_optional: false,
             vary: None,
             same_headers: Vec::new(),
             effects: EffectsBy::Ids("/id".to_owned()),
@@ -183,6 +186,10 @@ impl Plan {
             only: Vec::new(),
             skip: Vec::new(),
         }
+    }
+
+    pub(crate) fn requires_keys(&self) -> bool {
+        self.profile.requires_keys() && !self.keys_are_optional
     }
 
     /// Whether this check is asked for.

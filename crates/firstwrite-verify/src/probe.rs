@@ -2,6 +2,8 @@
 
 mod sending;
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +39,8 @@ pub(crate) struct Probe {
     pub(crate) began_at: Instant,
     pub(crate) findings: Vec<Finding>,
     pub(crate) exchanges: Vec<Exchange>,
+    /// Digests of the bodies with which success was told.
+    pub(crate) told: HashSet<u64>,
     /// The name of what is going on, for the timeline.
     pub(crate) scene: &'static str,
 }
@@ -54,6 +58,8 @@ impl From<Silence> for Stop {
 /// How a busy key is asked again: at once, then slower and slower.
 const PAUSE_FIRST: Duration = Duration::from_millis(30);
 const PAUSE_MAX: Duration = Duration::from_millis(800);
+/// A failure that goes on for so long is no passing one.
+const FAILURES_MAX: Duration = Duration::from_secs(3);
 
 impl Probe {
     pub(crate) async fn new(plan: Plan) -> Result<Self, Error> {
@@ -84,6 +90,7 @@ impl Probe {
             began_at: Instant::now(),
             findings: Vec::new(),
             exchanges: Vec::new(),
+            told: HashSet::new(),
             scene: "first",
         })
     }
@@ -149,15 +156,23 @@ impl Probe {
         call: &Call,
         busy: Option<&Reply>,
     ) -> Result<Reply, Stop> {
-        let until = Instant::now() + self.plan.limits.settle;
+        let began_at = Instant::now();
         let mut pause = PAUSE_FIRST;
         loop {
             let reply = self.send(call).await?;
-            // A client that is told of a failure comes back as well.
-            let is_away =
-                reply.result.is_err() || reply.status().is_some_and(|status| status >= 500);
-            let is_last = busy.is_some_and(|busy| reply.is_busy() && reply.kind() != busy.kind());
-            if is_last || !(reply.is_busy() || is_away) || Instant::now() >= until {
+            let is_last = match reply.status() {
+                // Some servers give the stored answer under a status that says to come back.
+                Some(409 | 423 | 425) => {
+                    reply.answer().is_some_and(|answer| self.told.contains(&digest(&answer.body)))
+                        || busy.is_some_and(|busy| reply.kind() != busy.kind())
+                }
+                // The server, or what stands before it, is away.
+                None | Some(502..=504) => false,
+                // A client that is told of a failure comes back as well, but not for ever.
+                Some(500..) => began_at.elapsed() >= FAILURES_MAX,
+                Some(_) => true,
+            };
+            if is_last || began_at.elapsed() >= self.plan.limits.settle {
                 return Ok(reply);
             }
             sleep(pause).await;
@@ -256,6 +271,12 @@ pub(crate) fn hinted(call: Call, hint: &Hint) -> Call {
             call.path(path)
         }
     }
+}
+
+pub(crate) fn digest(body: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The path with another part of a query.

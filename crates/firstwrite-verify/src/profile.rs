@@ -60,7 +60,7 @@ impl Profile {
     }
 
     pub(crate) fn asks_for_retry_after(self) -> bool {
-        self != Self::Stripe
+        self == Self::Strict
     }
 
     /// Whether a 5xx may be the answer for good.

@@ -47,7 +47,18 @@ impl Reply {
     /// by the answer where they are not. How well the answers agree is for other checks to say.
     pub(crate) fn retries(&self, first: &Self, effects: Option<u64>) -> bool {
         let is_marked = self.answer().is_some_and(Answer::is_marked);
-        self.is_success() && effects.map_or(is_marked || self.equals(first), |count| count == 1)
+        let is_answered = self.is_success() || self.repeats(first);
+        is_answered && effects.map_or(is_marked || self.equals(first), |count| count == 1)
+    }
+
+    /// Whether it says again what the first answer said, be it under another status.
+    pub(crate) fn repeats(&self, first: &Self) -> bool {
+        match (self.answer(), first.answer()) {
+            (Some(one), Some(first)) => {
+                one.equals(first) || (!first.body.is_empty() && one.body == first.body)
+            }
+            (None, _) | (_, None) => false,
+        }
     }
 
     /// What a problem document says it is about, so that two refusals can be told apart.

@@ -28,7 +28,7 @@ Exit codes: 0 the grade was reached, 1 failed, 2 wrong usage, 7 the grade was mi
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What is asked")]
 pub(crate) struct VerifyFlags {
-    /// The operation to check, such as http://127.0.0.1:8080/payments
+    /// The operation to check, such as `http://127.0.0.1:8080/payments`
     #[arg(value_name = "URL", required_unless_present = "list")]
     pub(crate) url: Option<String>,
     /// Its method
@@ -47,6 +47,9 @@ pub(crate) struct VerifyFlags {
     #[arg(long, value_name = "draft-07|stripe|strict", default_value = "draft-07")]
     #[arg(value_parser = profile)]
     pub(crate) profile: Profile,
+    /// Say that requests without a key are taken on purpose
+    #[arg(long)]
+    pub(crate) optional_keys: bool,
     /// Where in the JSON body a value makes it another request [default: the first number]
     #[arg(long, value_name = "POINTER")]
     pub(crate) vary: Option<String>,

@@ -54,9 +54,13 @@ pub(super) fn report(report: &Report) -> anyhow::Result<()> {
         line(&mut text, finding)?;
     }
     let counts = report.counts();
+    let of = match report.findings.len() {
+        all if all == CHECKS.len() => String::new(),
+        some => format!(" by {some} of {} checks", CHECKS.len()),
+    };
     write!(
         text,
-        "\ngrade {}: {} passed, {} failed, {} not asked, {} do not apply\n{} requests in {:.1} s, seed {}\n",
+        "\ngrade {}{of}: {} passed, {} failed, {} not asked, {} do not apply\n{} requests in {:.1} s, seed {}\n",
         report.grade,
         counts.passed,
         counts.failed,

@@ -49,8 +49,15 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
                 &format!("the failure is kept, which this profile allows: {found}"),
             );
         }
+        () if retry.status() == Some(probe.plan.profile.mismatch()) => {
+            let why =
+                "what makes it fail is part of what the server compares; give another --fault";
+            probe.not_asked(id, why);
+        }
         () if retry.is_success() || retry.is_refusal() => probe.pass(id, &sent, &found),
-        () => probe.fail(id, &sent, &found),
+        () if retry.equals(&first) => probe.fail(id, &sent, &found),
+        // Another failure than the one that was asked for.
+        () => probe.fail_as(Severity::Minor, id, &sent, &found),
     }
     Ok(())
 }

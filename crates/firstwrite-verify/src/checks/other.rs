@@ -27,13 +27,14 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
     let reply = probe.send(&other).await?;
     let effects = probe.effects_besides(mark, &[&first], &[&reply]).await?;
     let (sent, found) = (other.summary(), reply.summary());
-    let is_old = reply.equals(&first) || marked(&reply);
+    let is_old = reply.repeats(&first) || marked(&reply);
     match () {
         () if is_old => probe.fail("other-query", &sent, &format!("the old answer: {found}")),
         () if reply.is_success() || effects.is_some_and(|count| count > 0) => {
             probe.fail("other-query", &sent, &format!("it ran: {found}"));
         }
-        () => probe.pass("other-query", &sent, &found),
+        () if reply.is_refusal() => probe.pass("other-query", &sent, &found),
+        () => probe.fail("other-query", &sent, &format!("the server failed: {found}")),
     }
 
     let (path, query) = split(call.path_now());
@@ -59,7 +60,7 @@ async fn body(probe: &mut Probe, call: &Call, first: &Reply) -> Result<(), Stop>
     let reply = probe.send(&call).await?;
     let effects = probe.effects_besides(mark, &[first], &[&reply]).await?;
     let (sent, found) = (call.summary(), reply.summary());
-    if reply.equals(first) || marked(&reply) {
+    if reply.repeats(first) || marked(&reply) {
         let found = format!("the answer to the first request: {found}");
         probe.fail("other-body", &sent, &found);
     } else if reply.is_success() || effects.is_some_and(|count| count > 0) {
@@ -76,7 +77,7 @@ async fn body(probe: &mut Probe, call: &Call, first: &Reply) -> Result<(), Stop>
 async fn never_old(probe: &mut Probe, id: &str, call: &Call, first: &Reply) -> Result<(), Stop> {
     let reply = probe.send(call).await?;
     let (sent, found) = (call.summary(), reply.summary());
-    if reply.equals(first) || marked(&reply) {
+    if reply.repeats(first) || marked(&reply) {
         probe.fail(id, &sent, &format!("the answer to the first request: {found}"));
     } else if reply.answer().is_some_and(crate::wire::Answer::is_failure) {
         probe.fail_as(Severity::Minor, id, &sent, &format!("the server failed: {found}"));

@@ -4,6 +4,7 @@ use crate::call::Call;
 use crate::catalogue::Severity;
 use crate::probe::{Probe, Stop};
 use crate::reply::Reply;
+use crate::wire::Silence;
 
 /// How the worst of some requests that must be refused went.
 #[derive(Debug, Default)]
@@ -27,14 +28,19 @@ impl Refusals {
         call: &Call,
         statuses: &[u16],
     ) -> Result<Reply, Stop> {
+        let mark = probe.mark().await?;
         let reply = probe.send(call).await?;
         self.judge(call, &reply, statuses);
+        let effects = probe.effects(mark, &[]).await?;
+        if effects.is_some_and(|count| count > 0) && !reply.is_success() {
+            self.note(Some(Severity::Critical), call, &reply, "it ran all the same: ");
+        }
         Ok(reply)
     }
 
     pub(super) fn judge(&mut self, call: &Call, reply: &Reply, statuses: &[u16]) {
         let (badness, why) = match reply.answer() {
-            None if self.may_close => (None, ""),
+            None if self.may_close && reply.result == Err(Silence::Closed) => (None, ""),
             None => (Some(Severity::Minor), "no answer: "),
             Some(answer) if answer.is_success() => {
                 (Some(Severity::Critical), "it was not refused: ")
@@ -45,6 +51,10 @@ impl Refusals {
             Some(answer) if statuses.contains(&answer.status) => (None, ""),
             Some(_) => (Some(Severity::Minor), "refused, with an unusual status: "),
         };
+        self.note(badness, call, reply, why);
+    }
+
+    fn note(&mut self, badness: Option<Severity>, call: &Call, reply: &Reply, why: &str) {
         if self.sent.is_empty() || badness > self.worst {
             self.worst = badness;
             self.sent = call.summary();
@@ -54,9 +64,14 @@ impl Refusals {
 
     /// Notes it.
     pub(super) fn tell(self, probe: &mut Probe, id: &str) {
+        self.tell_at_most(Severity::Critical, probe, id);
+    }
+
+    /// Notes it, as no worse than this.
+    pub(super) fn tell_at_most(self, most: Severity, probe: &mut Probe, id: &str) {
         match self.worst {
             None => probe.pass(id, &self.sent, &self.found),
-            Some(severity) => probe.fail_as(severity, id, &self.sent, &self.found),
+            Some(severity) => probe.fail_as(severity.min(most), id, &self.sent, &self.found),
         }
     }
 }

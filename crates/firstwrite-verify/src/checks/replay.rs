@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use crate::call::shown;
 use crate::probe::{Probe, Stop};
 use crate::reply::Reply;
 use crate::wire::Answer;
@@ -26,12 +27,16 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
     // At once: an answer that goes out before it is recorded is found out here.
     let second = probe.send(&call).await?;
     // A rival may be told to come back; what counts is what it gets then.
-    let retry = if second.is_busy() { probe.settle(&call).await? } else { second };
+    let is_told_to_wait = second.is_busy() && !second.repeats(&first);
+    let retry = if is_told_to_wait { probe.settle(&call).await? } else { second };
     let third = probe.send(&call).await?;
     let effects = probe.effects(mark, &[&first, &retry, &third]).await?;
     let sent = format!("three times {}", call.summary());
     let found = format!("{}; then {}; then {}", first.summary(), retry.summary(), third.summary());
     probe.once("replay-effects", effects, &sent, &found);
+    if probe.has_failed("replay-effects") {
+        return Err(Stop(super::NO_RETRIES.to_owned()));
+    }
 
     let (Some(answer), Some(again)) = (first.answer(), retry.answer()) else {
         return Err(Stop(format!("no two answers to compare: {found}")));
@@ -41,7 +46,11 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
         if is_same { probe.pass(id, &sent, &found) } else { probe.fail(id, &sent, &found) }
     };
     same("replay-status", answer.status == again.status, probe);
-    same("replay-body", answer.body == again.body, probe);
+    if answer.body == again.body {
+        probe.pass("replay-body", &sent, &found);
+    } else {
+        probe.fail("replay-body", &sent, &difference(&answer.body, &again.body));
+    }
     headers(probe, answer, again, &sent);
     location(probe, answer, again, &sent);
     cookies(probe, answer, again, &sent);
@@ -137,6 +146,15 @@ fn expiry(probe: &mut Probe, replies: [&Reply; 2], sent: &str) {
         }
         None => probe.does_not_apply("replay-expiry", "this profile asks for no date of expiry"),
     }
+}
+
+/// Where two bodies part, and how they go on.
+fn difference(first: &[u8], again: &[u8]) -> String {
+    let at = first.iter().zip(again).take_while(|(one, other)| one == other).count();
+    // A few letters before it, to find the place.
+    let from = at.saturating_sub(20);
+    let (was, is) = (shown(&first[from..]), shown(&again[from..]));
+    format!("they part at byte {at}: it was `{was}` and is `{is}`")
 }
 
 fn line(answer: &Answer, name: &str) -> String {

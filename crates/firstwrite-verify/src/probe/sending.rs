@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::{Probe, Stop};
+use super::{Probe, Stop, digest};
 use crate::call::Call;
 use crate::reply::Reply;
 use crate::timeline::Exchange;
@@ -61,6 +61,9 @@ impl Probe {
             let took = heard_at.unwrap_or(ended_at).saturating_duration_since(sent_at);
             let reply = Reply { result, took };
             self.record(began_at, sent_at, &reply);
+            if let Some(answer) = reply.answer().filter(|answer| answer.is_success()) {
+                self.told.insert(digest(&answer.body));
+            }
             replies.push(reply);
         }
         Ok(replies)
