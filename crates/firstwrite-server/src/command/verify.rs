@@ -158,7 +158,7 @@ pub(crate) struct BoundsFlags {
     /// The grade that must be reached
     #[arg(long, value_name = "A|B|C|D|F", default_value = "A", value_parser = grade)]
     pub(crate) min_grade: Grade,
-    /// Also write the report to a file: .html, .json, or .xml for JUnit; may be repeated
+    /// Also write the report to a file: .html, .json, or .xml (`JUnit`); may be repeated
     #[arg(long = "report", value_name = "FILE")]
     pub(crate) reports: Vec<PathBuf>,
     /// List the checks, and send nothing
@@ -172,8 +172,8 @@ pub(crate) struct BoundsFlags {
 
 fn plain_header(text: &str) -> Result<Header, &'static str> {
     const EXPECTED: &str = "a header is a name and a value, such as 'Authorization: Bearer TOKEN'";
-    let (name, value) = header(text).map_err(|_| EXPECTED)?;
-    let value = value.to_str().map_err(|_| EXPECTED)?;
+    let Ok((name, value)) = header(text) else { return Err(EXPECTED) };
+    let Ok(value) = value.to_str() else { return Err(EXPECTED) };
     // As it was written: some servers show names, and none minds.
     let written = text.split_once(':').map_or(name.as_str(), |(written, _)| written.trim());
     Ok((written.to_owned(), value.to_owned()))
