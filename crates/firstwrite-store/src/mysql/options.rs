@@ -102,8 +102,8 @@ impl Address {
         let hosts = hosts.split(',').map(host).collect::<Option<Vec<_>>>();
         let hosts = hosts.ok_or_else(|| wrong("names a host that cannot be one"))?;
         let (tls, trusts_fail_over) = parameters(query)?;
-        let trusts_fail_over = trusts_fail_over.unwrap_or(options.trusts_fail_over);
-        let options = MysqlOptions { trusts_fail_over, ..options };
+        let mut options = options;
+        options.trusts_fail_over = trusts_fail_over.unwrap_or(options.trusts_fail_over);
         Ok(Self { hosts, user, password, database, tls, options })
     }
 
