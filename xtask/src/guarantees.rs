@@ -22,7 +22,8 @@ many cases of each subject passed to crates/firstwrite-server/src/stores/shown.j
 prints. `cargo xtask test` compares its own run with that file: a claim that is gone or new, or fewer cases
 than are written there, is a failure.
 
-  --full      also the stores whose servers are costly to have (MySQL, Valkey); without it their entries stay
+  --full      also the stores whose servers are costly to have (MySQL, Valkey, the newest PostgreSQL and
+              Redis); without it their entries stay
   --compare   run nothing; hold what the last run left against the file, as `cargo xtask test` does";
 
 /// The variable that tells the suite where to leave what it found.
@@ -31,7 +32,7 @@ pub(crate) const FOLDER: &str = "FIRSTWRITE_TEST_SHOWN";
 const TABLE: &str = "crates/firstwrite-server/src/stores/shown.json";
 
 /// Stores whose servers only full runs have.
-const COSTLY: [&str; 2] = ["mysql", "valkey"];
+const COSTLY: [&str; 4] = ["mysql", "postgres-newest", "redis-newest", "valkey"];
 
 /// The tests that run the suite, by parts of their names.
 const TESTS: [&str; 2] = ["conform", "one_writer_of_a_cluster"];

@@ -5,7 +5,7 @@ mod processes;
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
@@ -17,7 +17,7 @@ use crate::process;
 pub(crate) use node::Node;
 
 /// Debian's place for its programs; one folder per version.
-const VERSIONS: &str = "/usr/lib/postgresql";
+pub(crate) const VERSIONS: &str = "/usr/lib/postgresql";
 
 /// Whom it runs as; it refuses to be root.
 pub(crate) const USER: &str = "postgres";
@@ -77,6 +77,16 @@ pub(crate) const PGBENCH: Need = Need {
     find: Some(|| program("pgbench").ok()),
 };
 
+/// What a cluster is made with. Page checksums, as in production; a rewind after a failover needs them too.
+pub(crate) const INITIAL: [&str; 6] = [
+    "--username=postgres",
+    "--auth=trust",
+    "--encoding=UTF8",
+    "--locale=C",
+    "--data-checksums",
+    "--no-instructions",
+];
+
 /// The address the suites and the demo take.
 pub(crate) fn address(port: u16) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/postgres")
@@ -85,10 +95,7 @@ pub(crate) fn address(port: u16) -> String {
 /// Makes an empty database cluster.
 pub(crate) fn prepare(place: &Place, settings: Settings) -> anyhow::Result<()> {
     let mut command = place.command(&program("initdb")?);
-    command.arg("--pgdata").arg(place.data());
-    command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
-    // Page checksums, as in production; a rewind after a failover needs them too.
-    command.args(["--data-checksums", "--no-instructions"]);
+    command.arg("--pgdata").arg(place.data()).args(INITIAL);
     process::read(&mut command)?;
     configure(place, "postgresql.conf", settings)
 }
@@ -112,11 +119,16 @@ pub(crate) fn configure(
 /// The command that serves, in the foreground.
 pub(crate) fn serve(place: &Place) -> anyhow::Result<Command> {
     let mut command = place.command(&program("postgres")?);
-    command.arg("-D").arg(place.data()).args(["-p", &place.port.to_string()]);
-    command.args(["-c", "listen_addresses=127.0.0.1"]);
+    command.arg("-D").arg(place.data());
+    listen(&mut command, place.port);
+    Ok(command)
+}
+
+/// Tells a server where to listen.
+pub(crate) fn listen(command: &mut Command, port: u16) {
+    command.args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
     // No socket file: its path may be no longer than a hundred characters, and ours may be.
     command.args(["-c", "unix_socket_directories="]);
-    Ok(command)
 }
 
 /// Whether it takes connections.
@@ -139,18 +151,22 @@ pub(crate) fn psql(port: u16) -> anyhow::Result<Command> {
 
 /// A program of the newest version that is installed.
 pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
+    newest_in(Path::new(VERSIONS), name)
+        .or_else(|| process::find(name))
+        .with_context(|| format!("PostgreSQL's {name} is missing"))
+}
+
+/// The same in a folder that has one folder per version.
+pub(crate) fn newest_in(versions: &Path, name: &str) -> Option<PathBuf> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(VERSIONS).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(versions).into_iter().flatten().flatten() {
         let version = entry.file_name().to_string_lossy().parse::<u32>();
         let path = entry.path().join("bin").join(name);
         if let (Ok(version), true) = (version, path.is_file()) {
             found.push((version, path));
         }
     }
-    let newest = found.into_iter().max().map(|(_, path)| path);
-    newest
-        .or_else(|| process::find(name))
-        .with_context(|| format!("PostgreSQL's {name} is missing"))
+    found.into_iter().max().map(|(_, path)| path)
 }
 
 #[cfg(test)]

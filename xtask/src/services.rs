@@ -32,6 +32,8 @@ pub(crate) const HELP: &str = "\
   down     stops the named servers, or all, and deletes their data
 
   postgres        with the settings of a team that takes payments
+  postgres-newest Debian's newest PostgreSQL, from a private root: costly (a minute, 250 MB, root), so
+                  only when named
   pgbouncer       transaction mode, 8 sessions, in front of that PostgreSQL; starts it too
   pgbouncer-new   the same with a version that follows prepared statements, from a private root of
                   Debian's newest packages: costly (a minute, 150 MB, root), so only when named
@@ -52,6 +54,7 @@ target/services. A task that needs servers starts its own and does not touch the
 
 const RECIPES: &[&Recipe] = &[
     &postgres::RECIPE,
+    &postgres::NEWEST,
     &pgbouncer::RECIPE,
     &pgbouncer::NEW,
     &mariadb::RECIPE,
@@ -76,11 +79,13 @@ pub(crate) const STORES: &[&Recipe] =
 /// The same, and those that are costly.
 pub(crate) const STORES_FULL: &[&Recipe] = &[
     &postgres::RECIPE,
+    &postgres::NEWEST,
     &pgbouncer::RECIPE,
     &mariadb::RECIPE,
     &mysql::RECIPE,
     &dynamodb::RECIPE,
     &redis::RECIPE,
+    &redis::NEWEST,
     &redis::VALKEY,
 ];
 
@@ -97,6 +102,7 @@ pub(crate) const SUITES: &[&Recipe] = &[
 /// The same, and what costs more than every run should pay.
 pub(crate) const SUITES_FULL: &[&Recipe] = &[
     &postgres::RECIPE,
+    &postgres::NEWEST,
     &pgbouncer::RECIPE,
     &pgbouncer::NEW,
     &mariadb::RECIPE,

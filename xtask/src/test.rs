@@ -31,7 +31,7 @@ control, and failovers to a standby. Nothing is left running, also after Ctrl-C.
 
   --full   more histories, more kills, release builds, a second PgBouncer that follows prepared
            statements, MySQL beside MariaDB, nodes of a Galera cluster killed under the demo, the newest
-           Redis and Valkey, a second emulator of DynamoDB, the alert rules tried by promtool, the
+           PostgreSQL and Redis, Valkey, a second emulator of DynamoDB, the alert rules tried by promtool, the
            examples in Python, signatures of Wycheproof; for a release, not for every change
 
 The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,

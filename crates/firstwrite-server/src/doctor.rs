@@ -70,16 +70,12 @@ impl Settings {
                 return Err(UsageError::new(format!("{flag}; leave it out")));
             }
         }
-        for (asked, flag) in [
-            (expect_standby.is_some(), "--expect-standby is for PostgreSQL"),
-            (clearing.is_some(), "--clear-doubt is for PostgreSQL and Redis"),
-        ] {
-            if matches!(store, StoreUrl::Mysql(_) | StoreUrl::Dynamodb(_)) && asked {
-                return Err(UsageError::new(format!("{flag}; leave it out")));
-            }
-        }
-        if matches!(store, StoreUrl::Redis(_)) && expect_standby.is_some() {
+        if !is_file && !matches!(store, StoreUrl::Postgres(_)) && expect_standby.is_some() {
             return Err(UsageError::new("--expect-standby is for PostgreSQL; leave it out"));
+        }
+        if matches!(store, StoreUrl::Dynamodb(_)) && clearing.is_some() {
+            let flag = "--clear-doubt is for PostgreSQL, MySQL, MariaDB and Redis";
+            return Err(UsageError::new(format!("{flag}; leave it out")));
         }
         let (open_for_max, format) = (flags.open_for_max, flags.format.format);
         Ok(Self { store, expect_standby, open_for_max, clearing, format })
@@ -96,14 +92,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 (with_content(&store, findings).await?, None)
             }
             StoreUrl::Postgres(url) => examine_postgres(url, settings).await?,
-            StoreUrl::Mysql(url) => {
-                let opened = MysqlStore::connect_read_only(url).await;
-                let store = opened.map_err(|error| unopened(&error))?;
-                let findings = doctor::mysql(&store, settings.open_for_max).await?;
-                let findings = with_content(&store, findings).await?;
-                store.close().await;
-                (findings, None)
-            }
+            StoreUrl::Mysql(url) => examine_mysql(url, settings).await?,
             StoreUrl::Redis(url) => examine_redis(url, settings).await?,
             StoreUrl::Dynamodb(url) => {
                 let opened = DynamoStore::connect_read_only(url).await;
@@ -137,6 +126,25 @@ async fn examine_postgres(
         open_for_max: settings.open_for_max,
     };
     let findings = doctor::postgres(&store, &expected).await?;
+    let findings = with_content(&store, findings).await?;
+    store.close().await;
+    Ok((findings, cleared))
+}
+
+async fn examine_mysql(
+    url: &str,
+    settings: &Settings,
+) -> anyhow::Result<(Vec<Finding>, Option<usize>)> {
+    let opened = match &settings.clearing {
+        Some(_) => MysqlStore::connect(url).await,
+        None => MysqlStore::connect_read_only(url).await,
+    };
+    let store = opened.map_err(|error| unopened(&error))?;
+    let cleared = match &settings.clearing {
+        Some(Clearing { actor, reason }) => Some(store.clear_doubts(actor, reason).await?),
+        None => None,
+    };
+    let findings = doctor::mysql(&store, settings.open_for_max).await?;
     let findings = with_content(&store, findings).await?;
     store.close().await;
     Ok((findings, cleared))

@@ -21,7 +21,7 @@ mod circuit;
 mod clock;
 mod delegate;
 pub mod doctor;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod doubt;
 #[cfg(feature = "dynamodb")]
 mod dynamo;
@@ -59,7 +59,7 @@ pub use cached::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore}
 pub use clock::Clock;
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub use doubt::{ClearedDoubt, Doubt};
 #[cfg(feature = "dynamodb")]
 pub use dynamo::{DynamoMigrated, DynamoOptions, DynamoStore, DynamoTx};

@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Certainty, Change, Draft, Fence, Found, Guard,
-    Inserted, Page, Query, RecordId, Seen, State, StateKind, Store, StoreError, Swapped, Timestamp,
-    UsagePage,
+    Inserted, Page, Query, RecordId, Retention, Seen, State, StateKind, Store, StoreError, Swapped,
+    Timestamp, UsagePage,
 };
 
 use crate::delegate::delegate;
@@ -73,7 +73,8 @@ impl MovingStore {
                 self.withdraw(draft).await.map_err(StoreError::after_lost_acknowledgement)?;
                 Ok(found)
             }
-            Some(nearer) if is_spent(&found) => Ok(nearer),
+            // Settled here; the copy there has not heard of it.
+            Some(nearer) if is_spent(&found) || is_settled_copy(&nearer, &found) => Ok(nearer),
             Some(_) | None => Ok(found),
         }
     }
@@ -185,6 +186,9 @@ impl MovingStore {
         match &first {
             Swapped::Done(_) if !is_settled => return Ok(first),
             Swapped::Moved(Some(found)) if found.record.fence == fence_of(guard) => {
+                if is_settled && let Some(again) = repeated(found) {
+                    self.other.swap(id, guard, again, audit).await?;
+                }
                 return Ok(first);
             }
             Swapped::Done(_) | Swapped::Moved(_) => {}
@@ -237,6 +241,25 @@ fn is_spent(found: &Found) -> bool {
         State::Completed { retained_until, .. } => *retained_until <= found.now,
         State::Reserved(_) | State::Uncertain => false,
     }
+}
+
+/// Whether `here` is how the uncertain record `there` was settled.
+fn is_settled_copy(here: &Found, there: &Found) -> bool {
+    here.record.fence == there.record.fence
+        && here.record.state.kind() == StateKind::Completed
+        && there.record.state.kind() == StateKind::Uncertain
+}
+
+/// What a settlement left behind in one store, to be said in the other, where it was not heard.
+fn repeated(settled: &Found) -> Option<Change> {
+    let State::Completed { outcome, retained_until, kept_until } = &settled.record.state else {
+        return None;
+    };
+    let retention = Retention {
+        replay_for: retained_until.since(settled.now),
+        linger_for: kept_until.since((*retained_until).max(settled.now)),
+    };
+    Some(Change::Complete { outcome: outcome.clone(), retention })
 }
 
 fn fence_of(guard: Guard) -> Fence {

@@ -8,6 +8,7 @@
 mod batch;
 mod connect;
 pub(crate) mod doctor;
+mod doubt;
 mod fault;
 mod findings;
 mod flight;
@@ -36,6 +37,7 @@ use firstwrite_core::{
 };
 use tokio::sync::oneshot;
 
+use crate::doubt::Doubt;
 use crate::releases::Releases;
 use crate::{Access, OpenError};
 use batch::{COMPLETING, Command, Completed, INSERTING};
@@ -70,8 +72,8 @@ struct Inner {
 impl MysqlStore {
     /// Connects to the server at `url`, whose tables must be there: see [`MysqlStore::migrate`].
     ///
-    /// `url` is `mysql://USER:PASSWORD@HOST:PORT/DATABASE` with `sslmode=disable|prefer|require` and
-    /// `sslrootcert=FILE`. Several hosts may be named: the first that can be reached and takes writes is
+    /// `url` is `mysql://USER:PASSWORD@HOST:PORT/DATABASE` with `sslmode=disable|prefer|require`,
+    /// `sslrootcert=FILE` and `fail_over=doubted|trusted`. Several hosts may be named: the first that can be reached and takes writes is
     /// used, and the next when it is lost.
     pub async fn connect(url: &str) -> Result<Self, OpenError> {
         Self::connect_with(url, MysqlOptions::default()).await
@@ -115,6 +117,8 @@ impl MysqlStore {
         schema::check(&server, found.map_err(|trouble| server.unreachable(&trouble))?)?;
         tracing::info!(server = %server.address, ?access, "connected");
         let pool = Pool::new(server);
+        let greeted = pool.greet(&mut connection).await;
+        greeted.map_err(|trouble| pool.server.unreachable(&trouble))?;
         pool.give(connection);
         let commit_count = Arc::new(AtomicU64::new(0));
         let writes = match access {
@@ -136,6 +140,23 @@ impl MysqlStore {
     /// How many transactions the dispatcher has sent: with many callers, far fewer than commands.
     pub fn commit_count(&self) -> u64 {
         self.inner.commit_count.load(Ordering::Relaxed)
+    }
+
+    /// Every time that acknowledged history was found to be missing, oldest first.
+    pub async fn doubts(&self) -> Result<Vec<Doubt>, StoreError> {
+        let answers = self.pool().fly("reading doubts", &doubt::all()).await?;
+        answers[0].rows.iter().map(doubt::read).collect()
+    }
+
+    /// Lets unknown keys be written again: somebody has looked at what was lost. Returns how many doubts were
+    /// cleared.
+    pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
+        const DOING: &str = "clearing doubts";
+        self.writes(DOING)?;
+        let (flight, place) = doubt::clear(actor, reason);
+        let cleared = self.pool().fly(DOING, &flight).await?[place].affected;
+        tracing::warn!(server = %self.pool().server.address, actor, cleared, "doubts were cleared");
+        Ok(usize::try_from(cleared).unwrap_or(usize::MAX))
     }
 
     /// Finishes what waits and closes the connections. Clones answer [`StoreErrorKind::Unavailable`] from

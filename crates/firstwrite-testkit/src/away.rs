@@ -1,7 +1,8 @@
 //! A store that can be away.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
@@ -11,11 +12,12 @@ use firstwrite_core::{
 
 /// A store that answers until it goes away, and again when it is back. While it is away, every call is
 /// refused and does nothing.
-#[derive(Debug)]
 pub struct AwayStore<S: ?Sized = dyn Store> {
     /// Calls that it still answers; [`HERE`] never ends.
     left: AtomicUsize,
     refused: AtomicUsize,
+    /// What happens before the next change.
+    meanwhile: Mutex<Option<BoxFuture<'static, ()>>>,
     /// The store itself, which is always there.
     pub inner: Arc<S>,
 }
@@ -25,7 +27,17 @@ const HERE: usize = usize::MAX;
 impl<S: Store + ?Sized> AwayStore<S> {
     /// `inner`, which is here.
     pub fn new(inner: Arc<S>) -> Self {
-        Self { left: AtomicUsize::new(HERE), refused: AtomicUsize::new(0), inner }
+        let (left, refused) = (AtomicUsize::new(HERE), AtomicUsize::new(0));
+        Self { left, refused, meanwhile: Mutex::default(), inner }
+    }
+
+    /// Somebody comes in right before the next change of a record.
+    pub fn before_next_change(&self, meanwhile: impl Future<Output = ()> + Send + 'static) {
+        *self.meanwhile() = Some(Box::pin(meanwhile));
+    }
+
+    fn meanwhile(&self) -> MutexGuard<'_, Option<BoxFuture<'static, ()>>> {
+        self.meanwhile.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nothing is answered from now on.
@@ -78,7 +90,13 @@ impl<S: Store + ?Sized> Store for AwayStore<S> {
         change: Change,
         audit: Option<&'a AuditEntry>,
     ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        self.through(self.inner.swap(id, guard, change, audit))
+        let meanwhile = self.meanwhile().take();
+        self.through(Box::pin(async move {
+            if let Some(meanwhile) = meanwhile {
+                meanwhile.await;
+            }
+            self.inner.swap(id, guard, change, audit).await
+        }))
     }
 
     fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
@@ -115,5 +133,11 @@ impl<S: Store + ?Sized> Store for AwayStore<S> {
 
     fn outbox(&self) -> Option<&dyn Outbox> {
         self.inner.outbox()
+    }
+}
+
+impl<S: fmt::Debug + ?Sized> fmt::Debug for AwayStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AwayStore").field("inner", &&self.inner).finish_non_exhaustive()
     }
 }

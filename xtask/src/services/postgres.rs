@@ -1,8 +1,12 @@
-//! `PostgreSQL` for the suites, with the settings of a team that takes payments.
+//! `PostgreSQL` for the suites, with the settings of a team that takes payments. Its newest version comes from a
+//! private root.
+
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::Context;
 
-use super::Recipe;
+use super::{Recipe, debian_root};
 use crate::packages::OPENSSL;
 use crate::place::Place;
 use crate::{postgres, process};
@@ -20,6 +24,20 @@ pub(super) const RECIPE: Recipe = Recipe {
     prepare,
     serve: postgres::serve,
     is_ready: postgres::is_ready,
+};
+
+/// Costs a minute and 250 MB, and needs root to enter its root.
+pub(super) const NEWEST: Recipe = Recipe {
+    name: "postgres-newest",
+    variable: "FIRSTWRITE_TEST_POSTGRES_NEWEST",
+    // The version of this machine brings the user, and the client that asks whether it answers.
+    needs: &[debian_root::NEED, postgres::SERVER, postgres::PSQL],
+    is_costly: true,
+    // It is entered as root and given up at once.
+    user: None,
+    prepare: prepare_root,
+    serve: serve_in_root,
+    ..RECIPE
 };
 
 /// What its certificate says. A client that verifies takes it for the authority too, so it must not be
@@ -49,4 +67,47 @@ fn prepare(place: &Place) -> anyhow::Result<()> {
     command.arg("-keyout").arg(data.join("server.key")).arg("-out").arg(data.join("server.crt"));
     process::read(&mut command)?;
     postgres::configure(place, "postgresql.conf", &[("ssl", "on")])
+}
+
+/// Seen from inside the root.
+const FOLDER: &str = "/srv/postgres";
+
+fn prepare_root(place: &Place) -> anyhow::Result<()> {
+    // `initdb` asks the server for its version, through a shell.
+    debian_root::make(&place.data(), "dash,postgresql")?;
+    let inside = inside(place);
+    std::fs::create_dir_all(&inside.folder).context("cannot make a folder in the root")?;
+    let owner = format!("{0}:{0}", postgres::USER);
+    process::read(Command::new("chown").arg(owner).arg(&inside.folder))?;
+    // It wants to know its own name, and no script of the package has written that down.
+    let user = process::read(Command::new("getent").args(["passwd", postgres::USER]))?;
+    std::fs::write(place.data().join("etc/passwd"), user).context("cannot name the user")?;
+    let mut command = in_root(place, "initdb")?;
+    command.arg(format!("--pgdata={FOLDER}/data")).args(postgres::INITIAL);
+    process::read(&mut command)?;
+    postgres::configure(&inside, "postgresql.conf", postgres::DURABLE)
+}
+
+fn serve_in_root(place: &Place) -> anyhow::Result<Command> {
+    let mut command = in_root(place, "postgres")?;
+    command.args(["-D", &format!("{FOLDER}/data")]);
+    postgres::listen(&mut command, place.port);
+    Ok(command)
+}
+
+fn in_root(place: &Place, program: &str) -> anyhow::Result<Command> {
+    let root = place.data();
+    let found =
+        postgres::newest_in(&root.join(postgres::VERSIONS.trim_start_matches('/')), program)
+            .with_context(|| format!("the private root has no {program}"))?;
+    let program = Path::new("/").join(found.strip_prefix(&root).context("outside its root")?);
+    let mut command = debian_root::command(&root, postgres::USER, &program)?;
+    // There are no others in the root.
+    command.env("LC_ALL", "C");
+    Ok(command)
+}
+
+/// The place of the data, seen from outside the root.
+fn inside(place: &Place) -> Place {
+    Place { folder: place.data().join(FOLDER.trim_start_matches('/')), ..place.clone() }
 }

@@ -3,14 +3,16 @@
 //! 1. Records are copied page by page in the order of their ids; what stands there already is left alone,
 //!    so a copy that was broken off can be begun again.
 //! 2. Those whose attempt is still under way cannot be copied: they are waited for and looked at again.
-//! 3. The old store is only read. Its records answer until nobody looks into it any more.
+//! 3. The old store is looked through once more for what was written into it meanwhile: that should be nothing.
+//! 4. The old store is only read. Its records answer until nobody looks into it any more.
 
 mod copy;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite_core::{Query, RecordId, Store, Timestamp};
+use firstwrite_core::{Page, Query, RecordId, Store, Timestamp};
 use firstwrite_store::Access;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -47,7 +49,9 @@ struct Summary {
     differing: usize,
     /// Written into the old store since this began.
     new_in_old: usize,
-    /// Where to go on, if it was broken off.
+    /// Broken off by a signal.
+    stopped: bool,
+    /// Where to go on, if it was broken off; from the start if there is none.
     next: Option<String>,
 }
 
@@ -81,13 +85,17 @@ impl Move {
                 ended = walk.all(self.wait) => Some(ended),
                 () = signals.received() => None,
             };
+            let next = walk.next().map(|id| id.to_string());
             walk.progress.end();
-            if let Some(ended) = ended {
-                ended.map_err(|error| match walk.after {
-                    Some(id) => error.context(format!("broken off; go on with --after {id}")),
-                    None => error,
-                })?;
-                walk.summary.next = None;
+            match ended {
+                Some(Ok(())) => {}
+                Some(Err(error)) => {
+                    return Err(match next {
+                        Some(id) => error.context(format!("broken off; go on with --after {id}")),
+                        None => error,
+                    });
+                }
+                None => (walk.summary.stopped, walk.summary.next) = (true, next),
             }
             walk.summary.left = walk.left.len() + walk.left_uncounted;
             report(&walk.summary, format)
@@ -102,8 +110,10 @@ struct Walk {
     began_at: Timestamp,
     /// Up to here everything was looked at, and written if it could be.
     after: Option<RecordId>,
-    left: Vec<RecordId>,
+    left: BTreeSet<RecordId>,
     left_uncounted: usize,
+    /// The first of those that are not remembered.
+    uncounted_from: Option<RecordId>,
     summary: Summary,
     progress: Progress,
 }
@@ -114,14 +124,26 @@ impl Walk {
         to: Arc<dyn Store>,
         after: Option<RecordId>,
     ) -> anyhow::Result<Self> {
-        let began_at = from.now().await?;
-        let summary = Summary { next: after.map(|id| id.to_string()), ..Summary::default() };
-        let progress = Progress::new("keys", 0);
-        let (left, left_uncounted) = (Vec::new(), 0);
-        Ok(Self { from, to, began_at, after, left, left_uncounted, summary, progress })
+        Ok(Self {
+            began_at: from.now().await?,
+            from,
+            to,
+            after,
+            left: BTreeSet::new(),
+            left_uncounted: 0,
+            uncounted_from: None,
+            summary: Summary::default(),
+            progress: Progress::new("keys", 0),
+        })
     }
 
     async fn all(&mut self, wait: Duration) -> anyhow::Result<()> {
+        self.copy_pages().await?;
+        self.wait_for_left(wait).await?;
+        self.look_for_new().await
+    }
+
+    async fn copy_pages(&mut self) -> anyhow::Result<()> {
         let (began_after, mut walked) = (self.after, 0);
         let mut page = self.page(self.after).await?;
         loop {
@@ -135,23 +157,31 @@ impl Walk {
             };
             let count = page.records.len();
             let last = page.records.last().map(|record| record.id);
+            // What is newer is looked for at the end.
+            page.records.retain(|record| record.created_at <= self.began_at);
             let writing = copy_all(&self.from, &self.to, page.records, page.now);
             let (following, copied) = tokio::join!(reading, writing);
             self.count(copied?);
             self.after = last.or(self.after);
-            self.summary.next = self.after.map(|id| id.to_string());
             walked += count;
             self.progress.expect(expected(walked, began_after, self.after));
             self.progress.show(walked);
             match following? {
                 Some(following) => page = following,
-                None => break,
+                None => return Ok(()),
             }
         }
-        self.wait_for_left(wait).await
     }
 
-    async fn page(&self, after: Option<RecordId>) -> anyhow::Result<firstwrite_core::Page> {
+    /// After which record a run goes on that is broken off now: before the first that is left.
+    fn next(&self) -> Option<RecordId> {
+        match self.left.first().copied().into_iter().chain(self.uncounted_from).min() {
+            None => self.after,
+            Some(left) => before(left),
+        }
+    }
+
+    async fn page(&self, after: Option<RecordId>) -> anyhow::Result<Page> {
         let query = Query { tenant: None, state: None, after, limit: Query::LIMIT_MAX };
         Ok(self.from.list(&query).await?)
     }
@@ -160,13 +190,16 @@ impl Walk {
     async fn wait_for_left(&mut self, wait: Duration) -> anyhow::Result<()> {
         let until = Instant::now() + wait;
         while !self.left.is_empty() {
-            let mut again = Vec::new();
-            for id in std::mem::take(&mut self.left) {
-                let Some(found) = self.from.get(id).await? else { continue };
-                again.push((found.record, found.now));
-            }
-            for (record, now) in again {
-                let copied = copy_all(&self.from, &self.to, vec![record], now).await?;
+            for id in self.left.clone() {
+                // Left until it is looked at: a signal may come at any time.
+                let found = self.from.get(id).await?;
+                let copied = match found {
+                    Some(found) => {
+                        copy_all(&self.from, &self.to, vec![found.record], found.now).await?
+                    }
+                    None => Vec::new(),
+                };
+                self.left.remove(&id);
                 self.count(copied);
             }
             if self.left.is_empty() || Instant::now() >= until {
@@ -177,18 +210,34 @@ impl Walk {
         Ok(())
     }
 
-    fn count(&mut self, copied: Vec<(RecordId, Timestamp, Copied)>) {
-        for (id, created_at, copied) in copied {
+    /// Copies what was written since this began, wherever in the order of ids.
+    async fn look_for_new(&mut self) -> anyhow::Result<()> {
+        let mut after = None;
+        loop {
+            let mut page = self.page(after).await?;
+            page.records.retain(|record| record.created_at > self.began_at);
+            self.summary.new_in_old += page.records.len();
+            let copied = copy_all(&self.from, &self.to, page.records, page.now).await?;
+            self.count(copied);
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn count(&mut self, copied: Vec<(RecordId, Copied)>) {
+        for (id, copied) in copied {
             match copied {
-                Copied::Written => {
-                    self.summary.copied += 1;
-                    self.summary.new_in_old += usize::from(created_at > self.began_at);
-                }
+                Copied::Written => self.summary.copied += 1,
                 Copied::There => self.summary.there += 1,
                 Copied::Spent => self.summary.spent += 1,
                 Copied::Differs => self.summary.differing += 1,
-                Copied::UnderWay if self.left.len() < LEFT_MAX => self.left.push(id),
-                Copied::UnderWay => self.left_uncounted += 1,
+                Copied::UnderWay if self.left.len() < LEFT_MAX => drop(self.left.insert(id)),
+                Copied::UnderWay => {
+                    self.left_uncounted += 1;
+                    self.uncounted_from = self.uncounted_from.into_iter().chain([id]).min();
+                }
             }
         }
     }
@@ -200,7 +249,7 @@ async fn copy_all(
     to: &Arc<dyn Store>,
     records: Vec<firstwrite_core::Record>,
     now: Timestamp,
-) -> anyhow::Result<Vec<(RecordId, Timestamp, Copied)>> {
+) -> anyhow::Result<Vec<(RecordId, Copied)>> {
     let mut copied = Vec::with_capacity(records.len());
     let mut under_way = JoinSet::new();
     for record in records {
@@ -211,15 +260,21 @@ async fn copy_all(
         }
         let (from, to) = (Arc::clone(from), Arc::clone(to));
         under_way.spawn(async move {
-            let (id, created_at) = (record.id, record.created_at);
+            let id = record.id;
             let copied = copy::copy(&*from, &*to, record, now).await?;
-            Ok::<_, firstwrite_core::StoreError>((id, created_at, copied))
+            Ok::<_, firstwrite_core::StoreError>((id, copied))
         });
     }
     while let Some(ended) = under_way.join_next().await {
         copied.push(ended??);
     }
     Ok(copied)
+}
+
+/// The id that comes before; none before the first.
+fn before(id: RecordId) -> Option<RecordId> {
+    let number = u128::from_be_bytes(*id.as_bytes()).checked_sub(1)?;
+    Some(RecordId::from_bytes(number.to_be_bytes()))
 }
 
 /// How many there are between where the walk began and the end, judged by how many there were until here: ids
@@ -259,8 +314,11 @@ fn report(summary: &Summary, format: Format) -> anyhow::Result<Exit> {
             summary.copied, summary.there, summary.spent, summary.left
         ))?,
     }
-    if let Some(next) = &summary.next {
-        output::note(&format!("stopped; go on with --after {next}"));
+    if summary.stopped {
+        output::note(&match &summary.next {
+            Some(next) => format!("stopped; go on with --after {next}"),
+            None => "stopped; begin again".to_owned(),
+        });
     } else if summary.differing > 0 {
         let text =
             "{} keys stand in both stores with different answers; look at both with `keys show`";
@@ -277,4 +335,63 @@ fn report(summary: &Summary, format: Format) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     Ok(Exit::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use firstwrite_core::{Fence, MemoryStore, OnLostAnswer};
+    use firstwrite_testkit::{ManualClock, sample};
+
+    use super::*;
+
+    fn id(first: u8) -> RecordId {
+        let mut bytes = [0; 16];
+        bytes[0] = first;
+        RecordId::from_bytes(bytes)
+    }
+
+    async fn walk(clock: &ManualClock) -> Walk {
+        let from: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.reader()));
+        let to: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.reader()));
+        let policy = sample::policy(OnLostAnswer::Uncertain);
+        for number in 0..10 {
+            let key = sample::key(&format!("key-{number}"));
+            let request = sample::request(&sample::tenant("acme"), &key, 1);
+            let outcome = sample::outcome(201, "done");
+            let draft = sample::completed(&request, &policy, Fence::first(1), outcome);
+            from.insert(&draft).await.unwrap();
+        }
+        Walk::begin(from, to, None).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_run_that_is_broken_off_goes_on_after_what_was_copied_and_before_what_was_left() {
+        let mut walk = walk(&ManualClock::new()).await;
+        assert_eq!(walk.next(), None, "nothing was copied yet");
+        walk.copy_pages().await.unwrap();
+        let page = walk.page(None).await.unwrap();
+        let last = page.records.last().map(|record| record.id);
+        assert_eq!((walk.summary.copied, walk.next()), (10, last));
+        walk.count(vec![(id(9), Copied::UnderWay), (id(7), Copied::UnderWay)]);
+        let next = walk.next().unwrap();
+        assert!(next < id(7) && before(id(7)) == Some(next));
+        // Beyond what is remembered, the first one counts too.
+        walk.left = (0..LEFT_MAX).map(|number| RecordId::from_bytes(wide(number))).collect();
+        walk.count(vec![(id(5), Copied::UnderWay)]);
+        assert_eq!((walk.left_uncounted, walk.next()), (1, before(id(5))));
+        assert_eq!(before(id(0)), None);
+    }
+
+    fn wide(number: usize) -> [u8; 16] {
+        let mut bytes = [9; 16];
+        bytes[8..].copy_from_slice(&(number as u64).to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn how_many_there_are_is_judged_by_how_many_there_were() {
+        assert_eq!(expected(100, None, Some(id(128))), 200);
+        assert_eq!(expected(100, Some(id(128)), Some(id(192))), 200);
+        assert_eq!(expected(0, None, None), 0);
+    }
 }

@@ -9,6 +9,7 @@ use crate::database::{Database, on_postgres};
 use crate::messages::{Fate, leave_messages, outbox_json};
 use crate::open_records::{document, leave_lapsed_records, leave_open_records};
 use crate::process::{Folder, firstwrite, stderr, stdout};
+use crate::scene::{Scene, pay};
 
 on_postgres! {
     a_store_that_is_well_is_said_to_be,
@@ -117,6 +118,24 @@ fn messages_that_wait_for_people_are_counted(folder: &Folder) {
     outbox_json(folder, &["pause", "provider", "--reason", "r", "--actor", "ada"]);
     let (_, findings, report) = examine(folder, &[]);
     assert!(findings.contains(&"note destination-paused".to_owned()), "{report:#}");
+}
+
+/// On MariaDB: unknown keys are refused while a doubt stands, and run when an operator has cleared it.
+#[test]
+fn a_doubt_on_mariadb_stops_unknown_keys_until_it_is_cleared() {
+    let Some(folder) = Folder::on_mariadb() else { return };
+    let doubt = "INSERT INTO firstwrite_doubts (noticed_at, detail) VALUES (1, 'a backup')";
+    database(&folder).run(&[doubt]);
+    let report = check(&folder, &[], 6, &["unsafe in-doubt"]);
+    assert!(report["findings"][0]["what"].as_str().unwrap().ends_with("a backup"), "{report:#}");
+    let scene = Scene::new(&folder, "");
+    let gateway = scene.gateway();
+    let refused = gateway.answer(&pay("order-1"));
+    assert_eq!((refused.status, &*refused.problem()), (409, "outcome-unknown"));
+    assert_eq!(scene.upstream.heads(), 0, "something was sent");
+    let clear = ["--clear-doubt", "--reason", "nothing is missing", "--actor", "ada"];
+    assert_eq!(check(&folder, &clear, 0, &[])["cleared"], 1);
+    assert_eq!(gateway.answer(&pay("order-1")).status, 201);
 }
 
 #[test]

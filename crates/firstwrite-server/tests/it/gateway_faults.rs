@@ -22,6 +22,13 @@ on_every_store! {
     behind_a_network_that_swallows_answers_nothing_is_sent,
 }
 
+#[test]
+fn behind_a_network_that_swallows_answers_of_mariadb_nothing_is_sent() {
+    if let Some(folder) = Folder::on_mariadb() {
+        behind_a_network_that_swallows_answers_nothing_is_sent(&folder);
+    }
+}
+
 /// Refused for now, or carried out.
 fn until_made(gateway: &Demo, key: &str) -> Response {
     gateway.answer_when(&pay(key), |answer| {
@@ -118,6 +125,11 @@ fn behind_a_network_that_swallows_answers_nothing_is_sent(folder: &Folder) {
     let refused = started.finish().unwrap();
     assert_eq!((refused.status, &*refused.problem()), (503, "store-unavailable"));
     assert_eq!(scene.upstream.heads(), 1, "something was sent");
+    // While nobody can withdraw it, another gateway is right to say that the key is in progress.
+    let other = Scene::before(folder, scene.upstream, "");
+    let in_progress = other.gateway().answer(&pay("order-1"));
+    assert_eq!((in_progress.status, &*in_progress.problem()), (409, "in-progress"));
+    let scene = other.through(line.url().to_owned());
     line.set(Network::Up);
     // Long before the lease runs out.
     until_made(&gateway, "order-1");

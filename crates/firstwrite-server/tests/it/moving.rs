@@ -1,5 +1,6 @@
 //! Moving house: from one store into another under traffic, and then without the first.
 
+mod copying;
 mod large;
 
 use std::collections::BTreeMap;
@@ -162,4 +163,38 @@ fn what_cannot_be_moved_is_refused() {
     let upstream = ["gateway", "--upstream", "http://127.0.0.1:9", "--store", "sqlite:a.db"];
     let itself = folder.refuse(&[&upstream[..], &["--moving-from", "sqlite:a.db"]].concat());
     assert!(stderr(&itself).contains("into itself"), "{}", stderr(&itself));
+}
+
+/// The file's word counts where no flag is given, and only one of the two may stand there.
+#[test]
+fn the_config_file_names_the_other_store_too() {
+    let folder = Folder::new();
+    let (old, new) = ("sqlite:old.db", "sqlite:new.db");
+    let answers = Answers::default();
+    let mut scene = Scene::new(&folder, "");
+    for (key, url, store, said) in [
+        ("moving_to", new, old, "moving to: sqlite:new.db"),
+        ("moving_from", old, new, "moving from: sqlite:old.db"),
+    ] {
+        scene = Scene::before(&folder, scene.upstream, &format!("{key} = '{url}'\n"));
+        let mut gateway = start(&scene, store, &[]);
+        gateway.lines_until(|line| line.starts_with(said));
+        ask(&gateway, "first", &answers);
+        ask(&gateway, key, &answers);
+        gateway.terminate();
+        assert!(gateway.end().success());
+    }
+    assert_eq!(scene.upstream.effects().len(), 3, "a key of the old store ran again");
+    // A flag for one way takes the place of the file's word for the other.
+    let mut gateway = start(&scene, old, &["--moving-to", new]);
+    gateway.lines_until(|line| line.starts_with("moving to: sqlite:new.db"));
+    ask(&gateway, "moving_from", &answers);
+    gateway.terminate();
+    assert!(gateway.end().success());
+    assert_eq!(scene.upstream.effects().len(), 3);
+    let both = format!("moving_to = '{old}'\nmoving_from = '{old}'\n");
+    let scene = Scene::before(&folder, scene.upstream, &both);
+    let refused = scene.folder.refuse(&["gateway", "--config", "gateway.toml", "--store", new]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("exclude each other"), "{}", stderr(&refused));
 }

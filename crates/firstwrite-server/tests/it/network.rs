@@ -56,11 +56,16 @@ impl Line {
 
     /// Ends all connections, as when every process of the server was killed; others can be made.
     pub(crate) fn end_all(&self) {
+        self.take_down();
+        self.set(Network::Up);
+    }
+
+    /// Ends all connections and lets none be made. Nothing that is said afterwards arrives.
+    pub(crate) fn take_down(&self) {
         self.set(Network::Down);
         while self.proxy.open() > 0 {
             std::thread::yield_now();
         }
-        self.set(Network::Up);
     }
 
     /// How many connections ended because of what was said on them.
@@ -95,7 +100,7 @@ impl<'a> Reach<'a> {
                 connection.execute_batch("BEGIN IMMEDIATE").unwrap();
                 *held = Some(connection);
             }
-            Self::Server(line) => line.set(Network::Down),
+            Self::Server(line) => line.take_down(),
         }
     }
 

@@ -31,7 +31,7 @@ fn machines_read_the_same_as_one_document() {
     let printed = Folder::new().run(&["stores", "--format", "json"]);
     let document: Value = serde_json::from_str(&stdout(&printed)).unwrap();
     let stores = document["stores"].as_array().unwrap();
-    assert_eq!(stores.len(), 11);
+    assert_eq!(stores.len(), 13);
     for store in stores {
         let (name, claims) = (&store["store"], store["claims"].as_array().unwrap());
         let kept = |part: &str| {

@@ -14,6 +14,7 @@ use firstwrite_core::{
 use tokio::sync::oneshot;
 
 use super::connect::Connection;
+use super::doubt::{self, Witness};
 use super::fault::Trouble;
 use super::flight::{Answer, Crash, Flight, NOW, Value};
 use super::rows::{self, COMPLETED, RESERVED, number_of_lost_answer, record_columns};
@@ -201,6 +202,9 @@ pub(super) async fn fly(
     let mut flight = Flight::transaction();
     // Asked for first: nothing stands between what is written and its commit.
     let time = flight.add("SELECT @firstwrite_now", &[]);
+    if batch.iter().any(|command| matches!(command, Command::Insert { .. })) {
+        flight.add(doubt::STOP_IN_DOUBT, &[]);
+    }
     let statements = spell(&mut flight, batch, spelling);
     flight.commit();
     firstwrite_core::crash_point!("mysql-batch-before-flight");
@@ -221,12 +225,20 @@ pub(super) async fn fly(
 
 /// Answers everybody whose statement wrote something, and the completions that did not; returns the
 /// inserts that met something.
-pub(super) fn answer(batch: Vec<Command>, Landed { now, written }: Landed) -> Vec<Command> {
+pub(super) fn answer(batch: Vec<Command>, landed: Landed, witness: &Witness) -> Vec<Command> {
+    let Landed { now, written } = landed;
     let mut left = Vec::new();
     for (command, is_written) in batch.into_iter().zip(written) {
         match (command, is_written) {
-            (Command::Insert { reply, .. }, true) => drop(reply.send(Ok(Inserted::Done(now)))),
-            (Command::Complete { reply, .. }, true) => drop(reply.send(Ok(Completed::Done(now)))),
+            (Command::Insert { row, reply }, true) => {
+                witness.wrote(&row.draft, now);
+                drop(reply.send(Ok(Inserted::Done(now))));
+            }
+            (Command::Complete { completion, reply }, true) => {
+                let Completion { id, fence, retention, .. } = completion;
+                witness.completed(id, fence, retention, now);
+                drop(reply.send(Ok(Completed::Done(now))));
+            }
             (Command::Complete { reply, .. }, false) => drop(reply.send(Ok(Completed::Moved))),
             (command @ Command::Insert { .. }, false) => left.push(command),
         }
@@ -262,6 +274,20 @@ pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) 
         }
     }
     again
+}
+
+/// Answers the inserts of a batch while history is missing: what stands is told, what does not is refused. Returns
+/// the completions.
+pub(super) async fn answer_in_doubt(
+    connection: &mut Connection,
+    batch: Vec<Command>,
+) -> Vec<Command> {
+    let is_insert = |command: &Command| matches!(command, Command::Insert { .. });
+    let (inserts, completions) = batch.into_iter().partition(is_insert);
+    for unknown in answer_met(connection, inserts).await {
+        unknown.refuse(doubt::refuse);
+    }
+    completions
 }
 
 /// The record in an answer to a look-up by id.

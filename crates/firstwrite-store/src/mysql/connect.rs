@@ -13,7 +13,7 @@ use crate::{Access, OpenError};
 /// The server, and how to get a connection to it.
 pub(super) struct Server {
     pub(super) address: Address,
-    access: Access,
+    pub(super) access: Access,
     tls: Option<SslOpts>,
     /// Which host was reached last; the others are tried in turn when it is away.
     host: AtomicUsize,

@@ -55,6 +55,7 @@ pub async fn examine(
     findings.extend(usability(&settings));
     findings.extend(cluster::look(&settings, &counters));
     findings.extend(left_locks(&answers[locks])?);
+    findings.extend(doubts(store).await?);
     findings.extend(old_transactions(store, open_for_max).await?);
     findings.sort_by_key(|finding| finding.severity);
     Ok(findings)
@@ -98,7 +99,9 @@ fn durability(settings: &Named) -> Vec<Finding> {
     if is_on(settings, "log_bin") && !is_on(settings, "wsrep_on") && !waits {
         findings.push(
             Finding::note("standby", "commits do not wait for a replica")
-                .means("a fail-over may lose acknowledged keys; this store does not notice it")
+                .means(
+                    "a fail-over may lose acknowledged keys, and unknown keys are refused after it",
+                )
                 .next("use semi-synchronous replication, or a cluster, if you fail over"),
         );
     }
@@ -155,6 +158,21 @@ fn left_locks(answer: &Answer) -> Result<Option<Finding>, StoreError> {
         Finding::trouble("ended-by-handler", format!("{count} locks of handlers were committed"))
             .means("a handler ended its transaction itself: its rows and its outcome were not one commit")
             .next("find the handler that commits, or makes tables; then DELETE FROM firstwrite_locks"),
+    ))
+}
+
+async fn doubts(store: &MysqlStore) -> Result<Option<Finding>, StoreError> {
+    let doubts = store.doubts().await?;
+    let open: Vec<_> = doubts.iter().filter(|doubt| doubt.cleared.is_none()).collect();
+    let Some(first) = open.first() else { return Ok(None) };
+    let what = format!("{} open doubts, the first: {}", open.len(), first.detail);
+    Ok(Some(
+        Finding::unsafe_("in-doubt", what)
+            .means("acknowledged history is missing; keys that are not known are refused")
+            .next(
+                "compare with the effect's own books, then `firstwrite doctor --clear-doubt \
+                 --reason …`",
+            ),
     ))
 }
 

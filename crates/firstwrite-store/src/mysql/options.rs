@@ -30,6 +30,9 @@ pub struct MysqlOptions {
     pub queue_max: usize,
     /// How many of them share one transaction at most. Default: 256.
     pub batch_max: usize,
+    /// Whether another server that takes over is sure to have what was acknowledged. Where it is not, keys that it
+    /// does not know are refused until an operator has looked. Default: no.
+    pub trusts_fail_over: bool,
 }
 
 /// Where a server is, as the address said.
@@ -69,13 +72,14 @@ impl Default for MysqlOptions {
             idle_in_transaction_timeout: Duration::from_mins(1),
             queue_max: 4096,
             batch_max: 256,
+            trusts_fail_over: false,
         }
     }
 }
 
 impl Address {
-    /// Reads `mysql://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?sslmode=…&sslrootcert=…`. No error repeats
-    /// more of it than the name of a parameter: the rest may hold a password.
+    /// Reads `mysql://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?sslmode=…&sslrootcert=…&fail_over=…`. No error
+    /// repeats more of it than the name of a parameter: the rest may hold a password.
     pub(super) fn parse(url: &str, options: MysqlOptions) -> Result<Self, OpenError> {
         let wrong = |what: &str| OpenError::new(format!("the MySQL address {what}; {SPELLING}"));
         let rest = url.split_once("://").ok_or_else(|| wrong("has no host"))?.1;
@@ -97,7 +101,9 @@ impl Address {
         };
         let hosts = hosts.split(',').map(host).collect::<Option<Vec<_>>>();
         let hosts = hosts.ok_or_else(|| wrong("names a host that cannot be one"))?;
-        let tls = tls(query)?;
+        let (tls, trusts_fail_over) = parameters(query)?;
+        let mut options = options;
+        options.trusts_fail_over = trusts_fail_over.unwrap_or(options.trusts_fail_over);
         Ok(Self { hosts, user, password, database, tls, options })
     }
 
@@ -164,30 +170,44 @@ fn host(text: &str) -> Option<(String, u16)> {
     (!name.is_empty()).then(|| (name.to_owned(), port))
 }
 
-fn tls(query: &str) -> Result<Tls, OpenError> {
-    let (mut mode, mut file) = ("prefer", None);
+/// How to encrypt, and whether a fail-over is trusted, where the address says so.
+fn parameters(query: &str) -> Result<(Tls, Option<bool>), OpenError> {
+    let (mut mode, mut file, mut trusts) = ("prefer", None, None);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         match name {
             "sslmode" => mode = value,
             "sslrootcert" => file = Some(PathBuf::from(decoded(value)?)),
+            "fail_over" => trusts = Some(trusts_fail_over(value)?),
             _ => {
                 return Err(OpenError::new(format!(
                     "the MySQL address has a parameter `{}` that is not known; \
-                     there are sslmode and sslrootcert",
+                     there are sslmode, sslrootcert and fail_over",
                     name.escape_debug()
                 )));
             }
         }
     }
-    match (mode, file) {
-        ("disable", None) => Ok(Tls::Off),
-        ("prefer", None) => Ok(Tls::Prefer),
-        ("require" | "verify-ca" | "verify-full", file) => Ok(Tls::Require(file)),
-        ("disable" | "prefer", Some(_)) => Err(OpenError::new(
-            "sslrootcert is for sslmode=require; nothing is verified without it",
-        )),
-        _ => Err(OpenError::new("sslmode is disable, prefer or require")),
+    let tls = match (mode, file) {
+        ("disable", None) => Tls::Off,
+        ("prefer", None) => Tls::Prefer,
+        ("require" | "verify-ca" | "verify-full", file) => Tls::Require(file),
+        ("disable" | "prefer", Some(_)) => {
+            let text = "sslrootcert is for sslmode=require; nothing is verified without it";
+            return Err(OpenError::new(text));
+        }
+        _ => return Err(OpenError::new("sslmode is disable, prefer or require")),
+    };
+    Ok((tls, trusts))
+}
+
+fn trusts_fail_over(value: &str) -> Result<bool, OpenError> {
+    match value {
+        "doubted" => Ok(false),
+        "trusted" => Ok(true),
+        _ => {
+            Err(OpenError::new("fail_over is doubted or trusted; leave it out to have it doubted"))
+        }
     }
 }
 
@@ -256,6 +276,7 @@ mod tests {
             "mysql://h/db?sslmode=maybe",
             "mysql://h/db?sslrootcert=/a.pem",
             "mysql://h/db?unknown=1",
+            "mysql://h/db?fail_over=maybe",
             "mysql://h/%2",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");

@@ -13,12 +13,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::connect::{Connection, Server};
+use super::doubt::{self, Witness};
 use super::fault::{Trouble, unavailable};
 use super::flight::{Answer, Crash, Flight};
+use crate::Access;
 
 /// Connections that wait to be used, and how many there may be.
 pub(super) struct Pool {
     pub(super) server: Server,
+    /// What must be there on every new connection.
+    pub(super) witness: Witness,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Idle>>,
     is_closed: AtomicBool,
@@ -50,6 +54,7 @@ impl Pool {
         let permits = Arc::new(Semaphore::new(size));
         Arc::new(Self {
             server,
+            witness: Witness::default(),
             permits,
             idle: Mutex::default(),
             is_closed: AtomicBool::new(false),
@@ -112,7 +117,9 @@ impl Pool {
     async fn connection(&self) -> Result<Connection, Trouble> {
         loop {
             let Some(Idle { mut connection, since }) = self.idle().pop() else {
-                return self.server.connect().await;
+                let mut connection = self.server.connect().await?;
+                self.greet(&mut connection).await?;
+                return Ok(connection);
             };
             if since.elapsed() < FRESH {
                 return Ok(connection);
@@ -124,6 +131,14 @@ impl Pool {
             // Most often all of them are gone.
             self.idle().retain(|idle| idle.since.elapsed() < FRESH);
         }
+    }
+
+    /// Asks a new connection whether what was acknowledged is there.
+    pub(super) async fn greet(&self, connection: &mut Connection) -> Result<(), Trouble> {
+        if self.server.access == Access::Write {
+            doubt::greet(&self.server, &self.witness, connection).await?;
+        }
+        Ok(())
     }
 
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.

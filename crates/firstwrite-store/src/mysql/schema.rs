@@ -87,6 +87,8 @@ pub(super) fn grants(database: &str, user: &str) -> String {
         "inbox",
         "findings",
         "runs",
+        "doubts",
+        "mark",
     ] {
         let rights = "SELECT, INSERT, UPDATE, DELETE";
         writeln!(sql, "GRANT {rights} ON {database}.firstwrite_{table} TO {user};")
@@ -170,7 +172,7 @@ mod tests {
                 assert!(statement.contains("ENGINE = InnoDB"), "{statement}");
             }
         }
-        assert_eq!(dump().matches("CREATE TABLE").count(), 12);
+        assert_eq!(dump().matches("CREATE TABLE").count(), 14);
     }
 
     #[test]

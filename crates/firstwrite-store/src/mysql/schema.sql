@@ -49,6 +49,23 @@ CREATE TABLE IF NOT EXISTS firstwrite_audit (
     KEY firstwrite_audit_of (id, entry)
 ) ENGINE = InnoDB, CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- Times at which acknowledged history was found to be missing. While one is not cleared, keys that are not known are
+-- refused.
+CREATE TABLE IF NOT EXISTS firstwrite_doubts (
+    doubt      BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    noticed_at BIGINT NOT NULL,
+    detail     TEXT   NOT NULL,
+    cleared_at BIGINT,
+    cleared_by TEXT,
+    reason     TEXT
+) ENGINE = InnoDB, CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Which server, or which cluster, was written to last: one row.
+CREATE TABLE IF NOT EXISTS firstwrite_mark (
+    mark  TINYINT      NOT NULL PRIMARY KEY,
+    epoch VARCHAR(100) NOT NULL
+) ENGINE = InnoDB, CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- Messages to be delivered, written in the commit of the effect they follow from and never updated.
 -- `id` is the record's; `answers` replace its interim outcome, if the message decides that.
 CREATE TABLE IF NOT EXISTS firstwrite_messages (

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use firstwrite_core::{
-    AuditEntry, Change, Found, Guard, RecordId, StateKind, StoreError, StoreErrorKind, Swapped,
+    AuditEntry, Change, Fence, Found, Guard, RecordId, StateKind, StoreError, StoreErrorKind,
+    Swapped, Timestamp,
 };
 
 use super::batch::{NewRow, kept, standing};
+use super::doubt::Witness;
 use super::fault::unsupported;
 use super::flight::{Crash, Flight, NOW, Value};
 use super::pool::{Held, Pool, TRIES_MAX};
@@ -29,10 +31,24 @@ pub(super) async fn swap(
         return Err(unsupported(DOING, "the draft is for another record"));
     }
     let mut held = pool.get(DOING).await?;
+    let fence = match guard {
+        Guard::Owner(fence) => fence,
+        Guard::Seen(seen) => seen.fence,
+    };
+    match change {
+        // An interim outcome may be there, which will be no more.
+        Change::MarkUncertain | Change::Remove | Change::TakeOver(_) => {
+            pool.witness.forget(id, fence);
+        }
+        Change::Complete { .. } | Change::Renew { .. } => {}
+    }
     for tried in 1.. {
         match swap_once(&mut held, id, guard, change, audit).await {
             Ok(swapped) => {
                 held.settle();
+                if let Ok(Swapped::Done(now)) = &swapped {
+                    remember(&pool.witness, (id, fence), change, *now);
+                }
                 return swapped;
             }
             Err(crash) => {
@@ -44,6 +60,15 @@ pub(super) async fn swap(
         }
     }
     Err(StoreError::definite(StoreErrorKind::Unavailable, DOING))
+}
+
+/// Tells the witness what the server acknowledged.
+fn remember(witness: &Witness, (id, fence): (RecordId, Fence), change: &Change, now: Timestamp) {
+    match change {
+        Change::Complete { retention, .. } => witness.completed(id, fence, *retention, now),
+        Change::TakeOver(draft) => witness.wrote(draft, now),
+        Change::MarkUncertain | Change::Remove | Change::Renew { .. } => {}
+    }
 }
 
 async fn swap_once(

@@ -24,6 +24,7 @@ use mysql_async::Conn;
 use super::MysqlStore;
 use super::batch::{standing, time_in};
 use super::connect::Kind;
+use super::doubt;
 use super::fault::unsupported;
 use super::flight::{Crash, Flight, Value};
 use super::pool::Held;
@@ -148,9 +149,15 @@ async fn look(
     let time = flight.add("SELECT @firstwrite_now", &[]);
     let sql = concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
     let place = flight.add(sql, &lock);
+    let doubt = flight.add(doubt::STANDS, &[]);
     let answers = held.fly(&flight).await?;
     firstwrite_core::crash_point!("mysql-tx-looked");
-    Ok(standing(&answers[place]).and_then(|found| Ok((found, time_in(&answers[time])?))))
+    Ok(standing(&answers[place]).and_then(|found| {
+        if found.is_none() && doubt::stands(&answers[doubt])? {
+            return Err(doubt::refuse(BEGINNING));
+        }
+        Ok((found, time_in(&answers[time])?))
+    }))
 }
 
 /// Whether no attempt can run on what was found.

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::batch::{Command, Spelling, answer, answer_met, fly};
+use super::batch::{Command, Spelling, answer, answer_in_doubt, answer_met, fly};
 use super::fault::{code, unavailable};
 use super::flight::Crash;
 use super::pool::{Held, Pool};
@@ -166,7 +166,7 @@ async fn serve(
         commits.fetch_add(1, Ordering::Relaxed);
         match flown {
             Ok(landed) => {
-                batch = answer(batch, landed);
+                batch = answer(batch, landed, &pool.witness);
                 if batch.is_empty() {
                     *spelling = Spelling::Together;
                 } else {
@@ -182,18 +182,22 @@ async fn serve(
                     return Served::Done;
                 }
             }
-            // One of those who share a statement met something, or has lost its record.
-            Err(crash)
-                if *spelling == Spelling::Together
-                    && crash.trouble.code() == Some(code::OUT_OF_RANGE) =>
-            {
+            // One of those who share a statement met something, or has lost its record; or history is missing.
+            Err(crash) if crash.trouble.code() == Some(code::OUT_OF_RANGE) => {
                 if !held.roll_back().await {
                     for command in batch {
                         command.refuse(|doing| crash.error(doing));
                     }
                     return Served::Done;
                 }
+                if *spelling == Spelling::OneByOne {
+                    batch = answer_in_doubt(held.connection(), batch).await;
+                }
                 *spelling = Spelling::OneByOne;
+                if batch.is_empty() {
+                    held.settle();
+                    return Served::Done;
+                }
             }
             Err(crash) => match after(held, crash, tried, batch.len()).await {
                 After::Again(same) => held = same,

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Completed, Reserved, Settled, Settlement};
 use firstwrite_core::{
-    Fence, Inserted, MemoryStore, OnLostAnswer, Policy, Query, Request, StateKind, Store, Verdict,
+    Change, Fence, Guard, Inserted, MemoryStore, OnLostAnswer, Policy, Query, Request, Seen,
+    StateKind, Store, Swapped, Verdict,
 };
 use firstwrite_store::MovingStore;
 use firstwrite_testkit::{ManualClock, sample};
@@ -146,18 +147,54 @@ async fn a_spent_copy_does_not_stand_in_the_way() {
     assert!(matches!(verdict, Verdict::InProgress { .. }), "{verdict:?}");
 }
 
+/// Two lives of one key are over, one in each store.
+#[tokio::test]
+async fn a_spent_record_of_another_life_does_not_stand_in_the_way() {
+    let houses = Houses::new();
+    for (store, nonce) in [(&houses.old, 7), (&houses.new, 8)] {
+        let outcome = sample::outcome(201, "over");
+        let draft = sample::completed(&request("a"), &policy(), Fence::first(nonce), outcome);
+        assert!(matches!(store.insert(&draft).await.unwrap(), Inserted::Done(_)));
+    }
+    houses.clock.advance(policy().retention().replay_for);
+    let _reservation = granted(&houses.after, "a", &policy()).await;
+    assert!(houses.old.get(request("a").id).await.unwrap().is_none());
+}
+
+/// What was to be taken over has had another life meanwhile, which is over too.
+#[tokio::test]
+async fn only_what_was_seen_is_taken_over() {
+    let houses = Houses::new();
+    let outcome = sample::outcome(201, "over");
+    let draft = sample::completed(&request("a"), &policy(), Fence::first(7), outcome);
+    houses.old.insert(&draft).await.unwrap();
+    houses.clock.advance(policy().retention().replay_for);
+    let stale = Seen { fence: Fence::first(8), state: StateKind::Completed, lease_until: None };
+    let next = sample::reserved(&request("a"), &policy(), stale.fence.next(1));
+    let change = Change::TakeOver(Box::new(next));
+    let swapped = houses.after.swap(draft.id, Guard::Seen(stale), change, None).await.unwrap();
+    let Swapped::Moved(Some(found)) = swapped else { panic!("it was taken over: {swapped:?}") };
+    assert_eq!(found.record.fence, draft.fence);
+    assert!(houses.new.get(draft.id).await.unwrap().is_none());
+    assert!(houses.old.get(draft.id).await.unwrap().is_some());
+}
+
+/// As it is after an uncertain record was copied.
+async fn uncertain_in_both(houses: &Houses, key: &str) -> Seen {
+    let draft = sample::reserved(&request(key), &policy(), Fence::first(7));
+    for store in [&houses.old, &houses.new] {
+        store.insert(&draft).await.unwrap();
+        let mark = store.swap(draft.id, Guard::Owner(draft.fence), Change::MarkUncertain, None);
+        assert!(matches!(mark.await.unwrap(), Swapped::Done(_)));
+    }
+    houses.new.get(draft.id).await.unwrap().unwrap().record.seen()
+}
+
 #[tokio::test]
 async fn a_settlement_reaches_the_copy_too() {
     let houses = Houses::new();
     for key in ["happened", "not"] {
-        for store in [&houses.old, &houses.new] {
-            let draft = sample::reserved(&request(key), &policy(), Fence::first(7));
-            store.insert(&draft).await.unwrap();
-        }
-    }
-    houses.clock.advance(policy().lease);
-    for store in [&houses.old, &houses.new] {
-        assert_eq!(protocol::sweep_once(&**store, 10).await.unwrap().uncertain, 2);
+        uncertain_in_both(&houses, key).await;
     }
     let (outcome, retention) = (sample::outcome(201, "it did"), policy().retention());
     for (key, settlement) in [

@@ -6,11 +6,14 @@
 mod batching;
 mod conformance;
 mod doctor;
+mod doubt;
 mod faults;
 mod galera;
 mod inbox;
+mod own;
 mod server;
 mod setup;
 mod subject;
+mod tls;
 mod transactions;
 mod upkeep;

@@ -49,6 +49,12 @@ async fn postgres_conforms_behind_a_transaction_pooler() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_newest_postgres_conforms() {
+    let shows = |database| shows("postgres-newest", database, PostgresOptions::default());
+    on_database(Way::Newest, &[], shows).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_conforms_where_transactions_are_repeatable_read_by_default() {
     let settings = ["default_transaction_isolation = 'repeatable read'"];
     on_database(Way::Direct, &settings, async |database| {
@@ -84,6 +90,14 @@ async fn histories_are_explained(database: Database, options: PostgresOptions) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_histories_on_postgres_are_explained() {
     on_database(Way::Direct, &[], |database| {
+        histories_are_explained(database, PostgresOptions::default())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_histories_on_the_newest_postgres_are_explained() {
+    on_database(Way::Newest, &[], |database| {
         histories_are_explained(database, PostgresOptions::default())
     })
     .await;

@@ -19,6 +19,8 @@ pub(crate) struct Database {
 pub(crate) enum Way {
     Direct,
     Pooler,
+    /// The newest version, which is costly to have, so only where it is named.
+    Newest,
 }
 
 /// Makes a database with `settings`, runs `test` on it, and drops it, however the test ends.
@@ -29,9 +31,17 @@ where
     F: FnOnce(Database) -> T,
     T: Future<Output = ()> + Send + 'static,
 {
-    let Some(direct) = address("postgres", "FIRSTWRITE_TEST_POSTGRES") else { return };
+    let direct = match way {
+        Way::Direct | Way::Pooler => address("postgres", "FIRSTWRITE_TEST_POSTGRES"),
+        // It comes from a private root and is part of full runs only.
+        Way::Newest => env::var("FIRSTWRITE_TEST_POSTGRES_NEWEST").ok(),
+    };
+    let Some(direct) = direct else {
+        println!("skipped: {way:?} (no server of it is named)");
+        return;
+    };
     let pooler = match way {
-        Way::Direct => None,
+        Way::Direct | Way::Newest => None,
         Way::Pooler => match address("pgbouncer", "FIRSTWRITE_TEST_PGBOUNCER") {
             Some(address) => Some(address),
             None => return,

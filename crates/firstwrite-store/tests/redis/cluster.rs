@@ -131,7 +131,7 @@ impl Cluster {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_of_three_conforms_and_its_histories_are_explained() {
     let Some(cluster) = Cluster::start(3).await else { return };
-    conforms(Some("redis-cluster"), &cluster.url()).await;
+    conforms("redis-cluster", &cluster.url()).await;
     histories_are_explained(&cluster.url()).await;
     let found =
         firstwrite_store::doctor::redis(&RedisStore::connect(&cluster.url()).await.unwrap())

@@ -156,3 +156,6 @@ fn draft(record: &Record, state: DraftState) -> Draft {
         state,
     }
 }
+
+#[cfg(test)]
+mod tests;

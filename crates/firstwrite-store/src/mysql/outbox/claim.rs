@@ -11,6 +11,7 @@ use firstwrite_core::outbox::{Answers, Claimed, Parcel, Receipt, Want};
 use firstwrite_core::{Fence, StoreError, StoreErrorKind, Timestamp};
 use mysql_async::Row;
 
+use super::super::doubt;
 use super::super::fault::corrupt;
 use super::super::flight::{Answer, Flight, NOW, Value};
 use super::super::listing::sql_count;
@@ -57,10 +58,19 @@ async fn claim_once(
     wants: &[&Want],
     nonce: u64,
 ) -> Result<Claimed, Failure> {
-    let (now, answers) = session.begin(|flight| ask(flight, wants)).await?;
+    let (now, answers) = session
+        .begin(|flight| {
+            flight.add(doubt::STANDS, &[]);
+            ask(flight, wants);
+        })
+        .await?;
+    // What was delivered since may be among what is missing.
+    if doubt::stands(&answers[0])? {
+        return Err(doubt::refuse(DOING).into());
+    }
     let mut claimed = Claimed { parcels: Vec::new(), now, closed: Vec::new() };
     let mut offers = Vec::new();
-    for (want, answers) in wants.iter().zip(answers.chunks(3)) {
+    for (want, answers) in wants.iter().zip(answers[1..].chunks(3)) {
         let (count_max, is_trial) = match gate(&want.destination, &answers[1], now)? {
             Gate::Closed => {
                 claimed.closed.push(want.destination.clone());

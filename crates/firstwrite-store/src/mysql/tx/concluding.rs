@@ -35,13 +35,17 @@ impl Concluding<'_> {
         firstwrite_core::crash_point!("mysql-tx-before-flight");
         let ended = match self.open.stands {
             None => self.write_fresh().await,
-            Some(_) => self.take_over().await,
+            Some(seen) => {
+                pool.witness.forget(id, seen.fence);
+                self.take_over().await
+            }
         };
         let held = self.open.held;
         let trouble = match ended {
             Ok(Some(now)) => {
                 firstwrite_core::crash_point!("mysql-tx-after-flight");
                 held.settle();
+                pool.witness.wrote(self.draft, now);
                 return Ok(Transacted::Done((), now));
             }
             // What stood there has moved.

@@ -1,0 +1,219 @@
+//! What is copied, what is left alone, and what is left for later.
+
+use std::sync::Arc;
+
+use firstwrite_core::protocol::{self, Force, Settlement};
+use firstwrite_core::{Fence, MemoryStore, Outcome, Policy, Request};
+use firstwrite_testkit::{ManualClock, sample};
+
+use super::*;
+
+struct Scene {
+    clock: ManualClock,
+    from: Arc<dyn Store>,
+    to: Arc<dyn Store>,
+}
+
+const MINE: Fence = Fence::first(1);
+const THEIRS: Fence = Fence::first(2);
+
+fn request() -> Request {
+    sample::request(&sample::tenant("acme"), &sample::key("a"), 1)
+}
+
+fn policy() -> Policy {
+    sample::policy(OnLostAnswer::Resend)
+}
+
+fn completed(fence: Fence, text: &str) -> Draft {
+    sample::completed(&request(), &policy(), fence, sample::outcome(201, text))
+}
+
+fn reserved(fence: Fence) -> Draft {
+    sample::reserved(&request(), &policy(), fence)
+}
+
+impl Scene {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let from: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.reader()));
+        let to: Arc<dyn Store> = Arc::new(MemoryStore::new(clock.reader()));
+        Self { clock, from, to }
+    }
+
+    /// With these in the old store and the new one.
+    async fn with(old: Draft, new: Option<Draft>) -> Self {
+        let scene = Self::new();
+        scene.from.insert(&old).await.unwrap();
+        if let Some(new) = new {
+            scene.to.insert(&new).await.unwrap();
+        }
+        scene
+    }
+
+    async fn record(&self, store: &Arc<dyn Store>) -> Option<Record> {
+        store.get(request().id).await.unwrap().map(|found| found.record)
+    }
+
+    async fn old(&self) -> Record {
+        self.record(&self.from).await.unwrap()
+    }
+
+    async fn new_state(&self) -> Option<(Fence, StateKind)> {
+        self.record(&self.to).await.map(|record| (record.fence, record.state.kind()))
+    }
+
+    async fn copy(&self) -> Copied {
+        self.copy_of(self.old().await).await
+    }
+
+    async fn copy_of(&self, record: Record) -> Copied {
+        copy(&*self.from, &*self.to, record, self.clock.now()).await.unwrap()
+    }
+
+    async fn mark(&self, store: &Arc<dyn Store>, fence: Fence) {
+        let change = Change::MarkUncertain;
+        let marked = store.swap(request().id, Guard::Owner(fence), change, None).await.unwrap();
+        assert!(matches!(marked, Swapped::Done(_)));
+    }
+
+    async fn settle(&self, outcome: Outcome) {
+        let settlement = Settlement::Happened { outcome, retention: policy().retention() };
+        let audit = sample::audit("asked the provider");
+        let old = self.old().await;
+        protocol::settle(&*self.from, &old, settlement, Force::No, &audit).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_has_ended_is_written_once_and_what_has_not_is_left() {
+    let scene = Scene::with(completed(MINE, "done"), None).await;
+    assert_eq!(scene.copy().await, Copied::Written);
+    let (old, new) = (scene.old().await, scene.record(&scene.to).await.unwrap());
+    assert_eq!((old.fence, &old.fingerprint), (new.fence, &new.fingerprint));
+    assert_eq!(old.state, new.state);
+    assert_eq!(scene.copy().await, Copied::There);
+
+    let mut interim = sample::outcome(202, "not yet");
+    interim.is_interim = true;
+    let interim = sample::completed(&request(), &policy(), MINE, interim);
+    for left in [reserved(MINE), interim] {
+        let scene = Scene::with(left, None).await;
+        assert_eq!(scene.copy().await, Copied::UnderWay);
+        assert_eq!(scene.new_state().await, None);
+    }
+
+    let scene = Scene::with(completed(MINE, "done"), None).await;
+    let retention = policy().retention();
+    scene.clock.advance(retention.replay_for + retention.linger_for);
+    assert_eq!(scene.copy().await, Copied::Spent);
+    assert_eq!(scene.new_state().await, None);
+}
+
+#[tokio::test]
+async fn what_stands_in_the_new_store_under_another_fence_is_kept() {
+    for (theirs, expected, state) in [
+        (reserved(THEIRS), Copied::UnderWay, StateKind::Reserved),
+        (completed(THEIRS, "other"), Copied::Differs, StateKind::Completed),
+    ] {
+        let scene = Scene::with(completed(MINE, "done"), Some(theirs.clone())).await;
+        assert_eq!(scene.copy().await, expected);
+        assert_eq!(scene.new_state().await, Some((THEIRS, state)));
+        // The same where ours is uncertain.
+        let scene = Scene::with(reserved(MINE), Some(theirs)).await;
+        scene.mark(&scene.from, MINE).await;
+        assert_eq!(scene.copy().await, expected);
+        assert_eq!(scene.new_state().await, Some((THEIRS, state)));
+    }
+}
+
+#[tokio::test]
+async fn of_two_answers_the_one_that_still_answers_stays() {
+    // Theirs is over.
+    let scene = Scene::with(completed(MINE, "done"), None).await;
+    let mut short = completed(THEIRS, "other");
+    let DraftState::Completed { retention, .. } = &mut short.state else { panic!("{short:?}") };
+    retention.replay_for = Duration::from_secs(1);
+    scene.to.insert(&short).await.unwrap();
+    scene.clock.advance(Duration::from_secs(1));
+    assert_eq!(scene.copy().await, Copied::Written);
+    assert_eq!(scene.new_state().await, Some((MINE, StateKind::Completed)));
+    // Ours is over, and only remembered as spent.
+    let scene = Scene::with(completed(MINE, "done"), None).await;
+    scene.clock.advance(policy().retention().replay_for);
+    scene.to.insert(&completed(THEIRS, "next life")).await.unwrap();
+    assert_eq!(scene.copy().await, Copied::There);
+    assert_eq!(scene.new_state().await, Some((THEIRS, StateKind::Completed)));
+}
+
+#[tokio::test]
+async fn what_is_uncertain_arrives_uncertain_and_its_settlement_follows() {
+    let scene = Scene::with(reserved(MINE), None).await;
+    scene.mark(&scene.from, MINE).await;
+    assert_eq!(scene.copy().await, Copied::Written);
+    assert_eq!(scene.new_state().await, Some((MINE, StateKind::Uncertain)));
+    assert_eq!(scene.copy().await, Copied::There);
+    scene.settle(sample::outcome(201, "it did")).await;
+    assert_eq!(scene.copy().await, Copied::Written);
+    assert_eq!(scene.record(&scene.to).await.unwrap().state, scene.old().await.state);
+}
+
+/// A process that dies between the reservation and the mark leaves what no lapsed lease may free.
+#[tokio::test]
+async fn an_uncertain_copy_without_its_mark_is_never_taken_over() {
+    let scene = Scene::with(reserved(MINE), None).await;
+    scene.mark(&scene.from, MINE).await;
+    assert_eq!(scene.copy().await, Copied::Written);
+    let copied = scene.record(&scene.to).await.unwrap();
+    assert_eq!(copied.on_lost_answer, OnLostAnswer::Uncertain);
+    // One that is found without its mark gets it.
+    let scene = Scene::with(reserved(MINE), Some(reserved(MINE))).await;
+    scene.mark(&scene.from, MINE).await;
+    assert_eq!(scene.copy().await, Copied::Written);
+    assert_eq!(scene.new_state().await, Some((MINE, StateKind::Uncertain)));
+}
+
+#[tokio::test]
+async fn what_is_settled_while_it_is_copied_is_looked_at_again() {
+    let scene = Scene::with(reserved(MINE), None).await;
+    scene.mark(&scene.from, MINE).await;
+    let seen = scene.old().await;
+    scene.settle(sample::outcome(201, "it did")).await;
+    assert_eq!(scene.copy_of(seen).await, Copied::UnderWay);
+    assert_eq!(scene.new_state().await, None, "an uncertain copy of what is known");
+    assert_eq!(scene.copy().await, Copied::Written);
+}
+
+#[test]
+fn what_is_left_of_a_retention_is_rounded_up_and_never_down() {
+    let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
+    for (left, expected) in [
+        (Duration::ZERO, Duration::ZERO),
+        (Duration::from_nanos(1), 60 * second),
+        (60 * second, 60 * second),
+        (61 * second, 120 * second),
+        (2 * hour, 2 * hour),
+        (2 * hour + second, 3 * hour),
+        (24 * hour - second, 24 * hour),
+        (24 * hour, 24 * hour),
+    ] {
+        assert_eq!(rounded(left), expected, "{left:?}");
+    }
+}
+
+/// By lengths: clocks that differ must not cut what is left.
+#[tokio::test]
+async fn what_is_left_of_a_retention_is_left_in_the_new_store_too() {
+    let scene = Scene::with(completed(MINE, "done"), None).await;
+    scene.clock.advance(Duration::from_secs(90));
+    assert_eq!(scene.copy().await, Copied::Written);
+    let (old, new) = (scene.old().await, scene.record(&scene.to).await.unwrap());
+    let untils = |record: &Record| match record.state {
+        State::Completed { retained_until, kept_until, .. } => (retained_until, kept_until),
+        State::Reserved(_) | State::Uncertain => panic!("{record:?}"),
+    };
+    let ((retained, kept), (retained_there, kept_there)) = (untils(&old), untils(&new));
+    let more = Duration::from_hours(1);
+    assert!(retained_there >= retained && retained_there <= retained.plus(more));
+    assert!(kept_there >= kept && kept_there <= kept.plus(2 * more));
+}
