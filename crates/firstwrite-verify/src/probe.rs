@@ -235,11 +235,11 @@ impl Probe {
         }
     }
 
-    /// Whether a check has failed.
+    /// Whether a check has failed by more than a word or a status.
     pub(crate) fn has_failed(&self, id: &str) -> bool {
         let failed =
-            |one: &Finding| one.check.id == id && matches!(one.verdict, Verdict::Failed(_));
-        self.findings.iter().any(failed)
+            |verdict| matches!(verdict, Verdict::Failed(severity) if severity > Severity::Minor);
+        self.findings.iter().any(|finding| finding.check.id == id && failed(finding.verdict))
     }
 
     /// Whether a check has been noted.
