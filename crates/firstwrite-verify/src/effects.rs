@@ -180,6 +180,22 @@ mod tests {
         assert_eq!([at("/no"), at("/absent")], [None, None]);
     }
 
+    #[tokio::test]
+    async fn credentials_go_to_the_host_that_they_were_given_for() {
+        let mut plan = Plan::new("http://127.0.0.1:1/orders", Method::POST, "{}");
+        plan.headers = vec![("Authorization".to_owned(), "Bearer secret".to_owned())];
+        let target = Target::resolve(&plan.url, plan.reach).await.unwrap();
+        for (url, is_told) in
+            [("http://127.0.0.1:1/count", true), ("http://127.0.0.1:2/count", false)]
+        {
+            let (url, pointer, headers) = (url.to_owned(), "/count".to_owned(), Vec::new());
+            plan.effects = EffectsBy::Url { url, pointer, headers };
+            let counter = Counter::new(&plan, &target).await.unwrap();
+            let Counter::Url { call, .. } = counter else { panic!("a URL counts") };
+            assert_eq!(call.has("authorization"), is_told);
+        }
+    }
+
     #[test]
     fn an_id_is_a_text_or_a_number() {
         assert_eq!(id("/id", br#"{"id":"a"}"#).as_deref(), Some("\"a\""));
