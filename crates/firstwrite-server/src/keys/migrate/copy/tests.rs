@@ -194,7 +194,7 @@ fn what_is_left_of_a_retention_is_rounded_up_and_never_down() {
         (61 * second, 120 * second),
         (2 * hour, 2 * hour),
         (2 * hour + second, 3 * hour),
-        (24 * hour - second, 24 * hour),
+        (23 * hour + second, 24 * hour),
         (24 * hour, 24 * hour),
     ] {
         assert_eq!(rounded(left), expected, "{left:?}");
