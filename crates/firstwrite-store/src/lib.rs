@@ -33,7 +33,7 @@ mod moving;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod open;
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "sqlite"))]
 mod pending;
 #[cfg(feature = "postgres")]
 mod postgres;
