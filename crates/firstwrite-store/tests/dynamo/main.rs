@@ -10,5 +10,6 @@ mod expiry;
 mod faults;
 mod handlers;
 mod large;
+mod outbox;
 mod setup;
 mod subject;

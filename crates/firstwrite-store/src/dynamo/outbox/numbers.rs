@@ -14,15 +14,17 @@ pub(in super::super) struct Numbers {
     last: AtomicI64,
 }
 
-/// Leaves 43 bits for milliseconds: until the year 2248.
-const DIGITS: u32 = 20;
+/// The first moment of 2025. Counted from there, numbers are below 2⁵³ until the year 2094: programs that read JSON
+/// with floating-point numbers keep them whole.
+const EPOCH: i64 = 1_735_689_600_000;
+const DIGITS: u32 = 12;
 const MILLIS_MAX: i64 = (1 << (63 - DIGITS)) - 1;
 
 /// The first number of a millisecond is drawn from the lower half, so that there is room behind it.
 const DRAWN_FROM: i64 = 1 << (DIGITS - 1);
 
 /// What follows in the same millisecond is at most so much greater: a rival's number is not hit by all of ours.
-const STEP_MAX: i64 = 32;
+const STEP_MAX: i64 = 8;
 
 impl Numbers {
     /// A number that is greater than all before it.
@@ -39,7 +41,7 @@ impl Numbers {
 
 /// The smallest number that can have been given out at a time or later, by a clock that was never set back.
 pub(in super::super) fn first_at(at: Timestamp) -> i64 {
-    at.as_millis().clamp(0, MILLIS_MAX) << DIGITS
+    at.as_millis().saturating_sub(EPOCH).clamp(0, MILLIS_MAX) << DIGITS
 }
 
 #[cfg(test)]
@@ -58,5 +60,7 @@ mod tests {
         let later = Timestamp::from_millis(at.as_millis() + 5000);
         assert!(numbers.next(later) >= first_at(later));
         assert!(numbers.next(Timestamp::NEVER) > 0);
+        let in_2090 = Timestamp::from_millis(3_786_912_000_000);
+        assert!(Numbers::default().next(in_2090) < 1 << 53);
     }
 }
