@@ -9,6 +9,7 @@ mod clock;
 pub(crate) mod doctor;
 mod fault;
 mod findings;
+mod inbox;
 mod items;
 mod link;
 mod listing;
