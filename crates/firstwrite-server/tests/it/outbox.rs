@@ -27,6 +27,7 @@ on_dynamodb! {
     dead_letters_are_put_back_and_nothing_else,
     many_are_put_back_at_a_rate,
     a_destination_is_paused_and_resumed,
+    looking_works_beside_a_running_service,
 }
 
 const FATES: [(&str, Fate); 5] = [

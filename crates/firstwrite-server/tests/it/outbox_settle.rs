@@ -24,6 +24,9 @@ on_dynamodb! {
     what_did_not_arrive_is_sent_again,
     what_is_dropped_is_never_sent,
     what_cannot_be_settled_says_why,
+    the_client_gets_its_final_answer,
+    an_awaited_id_must_be_given,
+    a_client_that_waits_is_told_before_its_message_goes,
 }
 
 /// The number of the only message in `state`.

@@ -46,22 +46,17 @@ pub(super) struct Delivering {
     nudge: Notify,
 }
 
-/// How long a process that only writes messages adds them up before it says how many there are.
+/// How long handlers' messages are added up before it is written how many there are.
 const COUNTED_WITHIN: Duration = Duration::from_secs(1);
 
 impl DynamoStore {
-    /// Messages were written.
+    /// A handler's messages were written. It is not kept waiting until they are counted.
     pub(super) fn enqueued(&self, messages: &[Message]) {
         if messages.is_empty() {
             return;
         }
         let delivering = &self.inner.delivering;
-        delivering.counts.note(|tallies| {
-            for message in messages {
-                tallies.add(message.destination(), Kind::Open, 1);
-            }
-        });
-        delivering.nudge();
+        delivering.note(messages);
         if delivering.counts.await_writing() {
             let inner = Arc::clone(&self.inner);
             tokio::spawn(async move {
@@ -73,6 +68,16 @@ impl DynamoStore {
 }
 
 impl Delivering {
+    /// Messages were written.
+    fn note(&self, messages: &[Message]) {
+        self.counts.note(|tallies| {
+            for message in messages {
+                tallies.add(message.destination(), Kind::Open, 1);
+            }
+        });
+        self.nudge();
+    }
+
     fn nudge(&self) {
         self.nudge.notify_waiters();
         self.nudge.notify_one();
@@ -91,8 +96,10 @@ impl Outbox for DynamoStore {
         Box::pin(async move {
             let link = self.link();
             link.writable("enqueuing a message")?;
-            enqueue::enqueue(link, &self.inner.delivering.numbers, message).await?;
-            self.enqueued(std::slice::from_ref(message));
+            let delivering = &self.inner.delivering;
+            enqueue::enqueue(link, &delivering.numbers, message).await?;
+            delivering.note(std::slice::from_ref(message));
+            delivering.write_counts(link).await;
             Ok(())
         })
     }

@@ -18,6 +18,8 @@ use crate::pending::Tallies;
 #[derive(Debug, Default)]
 pub(in super::super) struct Counts {
     noted: Mutex<Tallies>,
+    /// One call at a time writes what all have noted until then.
+    writing: tokio::sync::Mutex<()>,
     is_awaited: AtomicBool,
 }
 
@@ -36,6 +38,7 @@ impl Counts {
 
     /// Writes the differences. What cannot be written now is written next time, unless it may have been.
     pub(super) async fn write(&self, link: &Link) -> Result<(), StoreError> {
+        let _turn = self.writing.lock().await;
         self.is_awaited.store(false, Ordering::Release);
         let mut taken = Tallies::default();
         self.note(|noted| std::mem::swap(noted, &mut taken));
