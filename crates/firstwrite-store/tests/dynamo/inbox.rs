@@ -7,7 +7,7 @@ use firstwrite_store::aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWri
 use firstwrite_store::{Consumed, Inbox};
 use firstwrite_testkit::Subject as _;
 
-use crate::emulator::{Tables, on_each};
+use crate::emulator::{Tables, Which, on_each, on_tables};
 use crate::subject::{DynamoSubject, make_business};
 
 /// A row that can be written once.
@@ -52,7 +52,7 @@ async fn a_message_takes_effect_once_and_is_forgotten_after_its_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_consumers_of_one_message_one_is_the_first() {
-    on_each(async |tables| {
+    on_tables(Which::Ministack, async |tables| {
         let subject = DynamoSubject::new(&tables).await;
         let inbox = Inbox::new("stripe").unwrap();
         let mut consumers = tokio::task::JoinSet::new();

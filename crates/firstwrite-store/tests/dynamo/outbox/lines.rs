@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use firstwrite_core::outbox::{Held, MessageQuery, MessageState, Outbox as _, Resolution};
 use firstwrite_core::{Fence, Message};
 use firstwrite_store::DynamoStore;
-use firstwrite_testkit::{Subject as _, sample};
+use firstwrite_testkit::sample;
 
-use super::{Duration, DynamoSubject, claim, item_count, late, message, on_each, settle};
+use super::{
+    Duration, DynamoSubject, Which, claim, item_count, late, message, on_each, on_tables, settle,
+};
 
 fn ordered(key: &str) -> Message {
     message(key).ordered_by("card")
@@ -71,7 +73,7 @@ async fn one_that_is_dropped_while_it_waits_is_passed_over() {
 async fn lines_that_grow_while_they_shrink_are_delivered_one_by_one() {
     const LINES: usize = 3;
     const LENGTH: usize = 12;
-    on_each(async |tables| {
+    on_tables(Which::Ministack, async |tables| {
         let subject = DynamoSubject::new(&tables).await;
         let writer = subject.rival().await;
         let writing = tokio::spawn(async move {
