@@ -298,7 +298,7 @@ impl Work {
             }
             Self::Dynamo(mut tx, table) => {
                 let attempt = tx.attempt().clone();
-                let mut ledger = DynamoLedger { tx: &mut **tx, table: &table, looked_at: None };
+                let mut ledger = DynamoLedger { tx: &mut tx, table: &table, looked_at: None };
                 let answer = job.run(&mut ledger, &attempt).await?;
                 Ok(tx.commit(answer).await)
             }

@@ -49,7 +49,7 @@ pub(super) async fn send(
         match write::transact(link, &all, &write::new_token(), doing).await? {
             // The number is taken.
             Transaction::Refused(place, _) if place == steps.len() => {}
-            ended => return Ok(ended),
+            ended @ (Transaction::Done | Transaction::Refused(..)) => return Ok(ended),
         }
     }
     Err(unavailable(doing, "many others write audit entries of the same thing"))

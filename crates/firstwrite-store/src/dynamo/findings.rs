@@ -3,7 +3,7 @@
 
 mod items;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem};
 use firstwrite_core::findings::{
     Closed, Closing, FINDINGS_KEPT_FOR, Finding, FindingNumber, FindingPage, FindingQuery,
     FindingStory, Findings, NOTED_MAX, NewFinding, Noted, Owner, Run,
@@ -13,7 +13,7 @@ use firstwrite_core::{AuditEntry, BoxFuture, StoreError, Timestamp};
 use super::DynamoStore;
 use super::audit;
 use super::fault::unavailable;
-use super::items::{Item, SHARD, integer, number, text};
+use super::items::{SHARD, integer, number, text};
 use super::link::Link;
 use super::outbox::Numbers;
 use super::partition::Partition;
@@ -47,7 +47,7 @@ async fn note(
         let noted = match known {
             None => {
                 let given = FindingNumber(numbers.next(link.now()));
-                let steps = add(link, same.clone(), given, source, found, seen_at);
+                let steps = add(link, given, source, found, seen_at);
                 match write::transact(link, &steps, &write::new_token(), NOTING).await? {
                     Transaction::Done => Some(Noted::New(given)),
                     Transaction::Refused(..) => None,
@@ -73,18 +73,17 @@ async fn note(
 /// A new finding, and what points to it.
 fn add(
     link: &Link,
-    same: Item,
     given: FindingNumber,
     source: &str,
     found: &NewFinding,
     seen_at: Timestamp,
-) -> Vec<aws_sdk_dynamodb::types::TransactWriteItem> {
+) -> Vec<TransactWriteItem> {
     let free = |terms: &mut Terms| format!("attribute_not_exists({})", terms.name(SHARD));
     let mut terms = Terms::default();
     let condition = free(&mut terms);
     let item = items::new(given, source, found, seen_at);
     let finding = Step::put(link, item, condition, &terms);
-    let mut pointer = same;
+    let mut pointer = items::key_of_same(source, found.kind, &found.subject);
     pointer.insert(NUMBER.to_owned(), number(given.0));
     let mut terms = Terms::default();
     let condition = free(&mut terms);

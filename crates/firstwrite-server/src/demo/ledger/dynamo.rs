@@ -11,6 +11,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use firstwrite_core::{BoxError, Message, Store as _, Tenant, Timestamp};
 use firstwrite_store::aws_sdk_dynamodb::Client;
+use firstwrite_store::aws_sdk_dynamodb::operation::create_table::CreateTableError;
+use firstwrite_store::aws_sdk_dynamodb::operation::describe_table::DescribeTableError;
 use firstwrite_store::aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, Put,
     ScalarAttributeType, Select, TableStatus, TransactWriteItem, Update,
@@ -235,7 +237,7 @@ async fn create(client: &Client, table: &str) -> anyhow::Result<()> {
             Err(error)
                 if error
                     .as_service_error()
-                    .is_some_and(|e| e.is_resource_not_found_exception()) =>
+                    .is_some_and(DescribeTableError::is_resource_not_found_exception) =>
             {
                 let made = client
                     .create_table()
@@ -247,7 +249,9 @@ async fn create(client: &Client, table: &str) -> anyhow::Result<()> {
                     .billing_mode(BillingMode::PayPerRequest);
                 // Somebody else may make it at the same time; then it is there.
                 if let Err(error) = made.send().await
-                    && !error.as_service_error().is_some_and(|e| e.is_resource_in_use_exception())
+                    && !error
+                        .as_service_error()
+                        .is_some_and(CreateTableError::is_resource_in_use_exception)
                 {
                     return Err(error).with_context(|| format!("cannot make the table {table}"));
                 }

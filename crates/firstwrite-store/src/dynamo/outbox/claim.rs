@@ -148,7 +148,7 @@ async fn try_to_take(
     let becomes = claimed(was, nonce, now, now.plus(want.lease_for));
     let parcel = parcel(link, &standing, &becomes, gate).await?;
     let mut steps = moves::change(link, was, &becomes);
-    steps.extend(turn);
+    steps.extend(turn.map(|taken| *taken));
     steps.extend(gate.step(link, want, now));
     match write::transact(link, &steps, &write::new_token(), DOING).await? {
         Transaction::Done => Ok(Some(parcel)),

@@ -54,14 +54,15 @@ impl Counts {
     }
 }
 
-type Differences = Vec<(&'static str, i64)>;
+/// What is added under which names.
+pub(super) type Differences = Vec<(&'static str, i64)>;
 
 fn by_destination(tallies: &Tallies) -> Vec<(String, Differences)> {
     let mut grouped: Vec<(String, Differences)> = Vec::new();
     for (destination, kind, difference) in tallies.differences() {
         match grouped.last_mut() {
             Some((last, differences)) if last == destination => {
-                differences.push((kind, difference))
+                differences.push((kind, difference));
             }
             _ => grouped.push((destination.to_owned(), vec![(kind, difference)])),
         }

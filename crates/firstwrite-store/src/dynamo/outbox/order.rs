@@ -30,7 +30,7 @@ const TURN_KEY: &[u8] = &[0];
 /// Whether a message may be claimed now.
 pub(super) enum Turn {
     /// It may, with this in the same transaction.
-    Takes(Option<TransactWriteItem>),
+    Takes(Option<Box<TransactWriteItem>>),
     /// It has to wait until this one has ended.
     Behind(MessageNumber),
 }
@@ -90,7 +90,8 @@ pub(super) async fn turn(
             item.insert(TURN.to_owned(), number(was.number.0));
             let mut terms = Terms::default();
             let free = format!("attribute_not_exists({})", terms.name(SHARD));
-            Ok(Turn::Takes(Some(Step::put(link, item, free, &terms).in_transaction())))
+            let taken = Step::put(link, item, free, &terms).in_transaction();
+            Ok(Turn::Takes(Some(Box::new(taken))))
         }
     }
 }

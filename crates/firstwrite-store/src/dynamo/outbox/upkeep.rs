@@ -36,11 +36,18 @@ const ANSWERS_MAX: usize = 8;
 /// A count that goes over several calls.
 #[derive(Debug, Default)]
 pub(super) struct Recount {
-    /// The shard and the sort key to go on from; from the beginning if it is not said.
-    cursor: Option<(u16, Option<Vec<u8>>)>,
+    /// Where to go on; from the beginning if it is not said.
+    cursor: Option<Cursor>,
     counted: BTreeMap<(String, Kind), i64>,
     /// What was written in the items of destinations when it began.
     written: BTreeMap<(String, Kind), i64>,
+}
+
+/// A place among all messages that are under way.
+#[derive(Debug, Default)]
+struct Cursor {
+    shard: u16,
+    after: Option<Vec<u8>>,
 }
 
 /// What is counted again. What was delivered is not under way, and its number only grows.
@@ -99,14 +106,11 @@ async fn delete(link: &Link, item: &Item) -> Result<bool, StoreError> {
 impl Recount {
     /// Goes on counting what is under way. When all of it is counted, what the destinations say is put right.
     pub(super) async fn go_on(&mut self, link: &Link) -> Result<(), StoreError> {
-        let (mut place, mut after) = match self.cursor.take() {
-            Some(cursor) => cursor,
-            None => {
-                self.written = written(link).await?;
-                self.counted.clear();
-                (0, None)
-            }
-        };
+        if self.cursor.is_none() {
+            self.written = written(link).await?;
+            self.counted.clear();
+        }
+        let Cursor { shard: mut place, mut after } = self.cursor.take().unwrap_or_default();
         for _ in 0..ANSWERS_MAX + usize::from(link.shards.0) {
             let asked = Partition { after, ..Partition::of(shard(UNDER_WAY, place)) };
             let answer = asked.ask(link, DOING, |_| None).await?;
@@ -119,7 +123,7 @@ impl Recount {
                 return self.put_right(link).await;
             }
         }
-        self.cursor = Some((place, after));
+        self.cursor = Some(Cursor { shard: place, after });
         Ok(())
     }
 
@@ -141,7 +145,7 @@ impl Recount {
 
     /// Adds the differences, so that what others add meanwhile stands.
     async fn put_right(&self, link: &Link) -> Result<(), StoreError> {
-        let mut wrong: BTreeMap<&str, Vec<(&'static str, i64)>> = BTreeMap::new();
+        let mut wrong: BTreeMap<&str, counts::Differences> = BTreeMap::new();
         for (name, kind) in self.counted.keys().chain(self.written.keys()) {
             let of = |counts: &BTreeMap<_, i64>| {
                 counts.get(&(name.clone(), *kind)).copied().unwrap_or_default()
