@@ -12,6 +12,9 @@ use super::{
     Duration, DynamoSubject, Which, claim, item_count, late, message, on_each, on_tables, settle,
 };
 
+/// The keys of what was delivered, by line.
+type Done = HashMap<String, Vec<String>>;
+
 fn ordered(key: &str) -> Message {
     message(key).ordered_by("card")
 }
@@ -86,7 +89,7 @@ async fn lines_that_grow_while_they_shrink_are_delivered_one_by_one() {
             }
         });
         let under_way: Arc<Mutex<HashSet<String>>> = Arc::default();
-        let done: Arc<Mutex<HashMap<String, Vec<String>>>> = Arc::default();
+        let done: Arc<Mutex<Done>> = Arc::default();
         let mut workers = Vec::new();
         for _ in 0..3 {
             let store = subject.rival().await;
@@ -109,7 +112,7 @@ async fn lines_that_grow_while_they_shrink_are_delivered_one_by_one() {
         }
         writing.await.unwrap();
         for worker in workers {
-            tokio::time::timeout(Duration::from_secs(60), worker).await.unwrap().unwrap();
+            tokio::time::timeout(Duration::from_mins(1), worker).await.unwrap().unwrap();
         }
         for (line, keys) in done.lock().unwrap().iter() {
             assert!(keys.is_sorted() && keys.len() == LENGTH, "{line}: {keys:?}");
