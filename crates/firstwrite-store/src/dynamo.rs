@@ -8,11 +8,15 @@ mod audit;
 mod clock;
 pub(crate) mod doctor;
 mod fault;
+mod findings;
+mod inbox;
 mod items;
 mod link;
 mod listing;
 mod locks;
 mod options;
+mod outbox;
+mod partition;
 mod parts;
 mod reap;
 mod swap;
@@ -23,6 +27,8 @@ mod write;
 use std::fmt;
 use std::sync::Arc;
 
+use firstwrite_core::findings::Findings;
+use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
     Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
@@ -33,6 +39,7 @@ use link::Link;
 use locks::Locks;
 use options::Address;
 pub use options::DynamoOptions;
+use outbox::Delivering;
 use reap::Reaping;
 pub use table::DynamoMigrated;
 pub use tx::DynamoTx;
@@ -47,6 +54,7 @@ struct Inner {
     link: Link,
     reaping: tokio::sync::Mutex<Reaping>,
     locks: Locks,
+    delivering: Delivering,
 }
 
 impl DynamoStore {
@@ -82,7 +90,8 @@ impl DynamoStore {
         let meta = table::check(&link, table::meta(&link).await?)?;
         tracing::info!(table = %link.address, ?access, "connected");
         let (reaping, locks) = (tokio::sync::Mutex::default(), Locks::default());
-        Ok(Self { inner: Arc::new(Inner { link: link.with(meta), reaping, locks }) })
+        let (link, delivering) = (link.with(meta), Delivering::default());
+        Ok(Self { inner: Arc::new(Inner { link, reaping, locks, delivering }) })
     }
 
     /// The SDK's client that this store uses, for reads of a handler's own. It retries nothing.
@@ -98,7 +107,7 @@ impl DynamoStore {
 impl Store for DynamoStore {
     fn capabilities(&self) -> Capabilities {
         // The time is every host's own, within a second or so.
-        Capabilities { transactions: true, outbox: false, durable: true, server_time: false }
+        Capabilities { transactions: true, outbox: true, durable: true, server_time: false }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -140,7 +149,15 @@ impl Store for DynamoStore {
     }
 
     fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(audit::list(self.link(), id))
+        Box::pin(async move { audit::list(self.link(), &audit::of_record(id)).await })
+    }
+
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        Some(self)
+    }
+
+    fn findings(&self) -> Option<&dyn Findings> {
+        Some(self)
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {

@@ -79,7 +79,7 @@ impl Inbox {
     }
 
     /// Until when a message is remembered that is consumed at `now`.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
     pub(crate) fn kept_until(&self, now: Timestamp) -> Timestamp {
         now.plus(self.kept_for)
     }

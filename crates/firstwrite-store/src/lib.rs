@@ -27,13 +27,13 @@ mod doubt;
 mod dynamo;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod encoding;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod inbox;
 mod moving;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod open;
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "sqlite"))]
 mod pending;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -63,7 +63,7 @@ pub use deadpool_postgres;
 pub use doubt::{ClearedDoubt, Doubt};
 #[cfg(feature = "dynamodb")]
 pub use dynamo::{DynamoMigrated, DynamoOptions, DynamoStore, DynamoTx};
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use inbox::{Consumed, Inbox, InboxError};
 pub use moving::MovingStore;
 #[cfg(feature = "mysql")]

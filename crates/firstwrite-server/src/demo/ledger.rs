@@ -4,6 +4,7 @@
 //! with the request's record, as the store at hand does that.
 
 mod apart;
+mod dynamo;
 mod mysql;
 mod postgres;
 mod sqlite;
@@ -18,7 +19,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use firstwrite::{Atomic, Attempt, IdempotencyLayer, Misconfigured, Transaction};
 use firstwrite_core::{Interim, Message, Mode, Store, Tenant};
-use firstwrite_store::{Consumed, Inbox, MysqlStore, PostgresStore, SqliteStore};
+use firstwrite_store::{Consumed, DynamoStore, Inbox, MysqlStore, PostgresStore, SqliteStore};
 use serde::Serialize;
 
 use super::order::Order;
@@ -26,6 +27,7 @@ use super::problem::Failure;
 use crate::config::StoreUrl;
 use crate::opening;
 use apart::BooksApart;
+use dynamo::{DynamoBooks, DynamoLedger};
 use mysql::MysqlBooks;
 
 /// A payment as callers see it.
@@ -81,6 +83,7 @@ pub(super) enum Books {
     Sqlite(SqliteStore),
     Postgres(PostgresStore),
     Mysql(MysqlBooks),
+    Dynamo(DynamoBooks),
     /// Records that share no transaction with the books.
     Apart(BooksApart),
 }
@@ -129,6 +132,8 @@ pub(super) enum Work {
     Sqlite(Atomic<SqliteStore>),
     Postgres(Box<Transaction<PostgresStore>>),
     Mysql(Box<Transaction<MysqlStore>>),
+    /// With the table of the books.
+    Dynamo(Box<Transaction<DynamoStore>>, String),
     Apart(SqliteStore, Box<Attempt>),
 }
 
@@ -148,9 +153,8 @@ impl Books {
                 Ok(Self::Postgres(store))
             }
             StoreUrl::Mysql(address) => Ok(Self::Mysql(MysqlBooks::open(address).await?)),
-            StoreUrl::Redis(_) | StoreUrl::Dynamodb(_) => {
-                Ok(Self::Apart(BooksApart::open(url).await?))
-            }
+            StoreUrl::Dynamodb(address) => Ok(Self::Dynamo(DynamoBooks::open(address).await?)),
+            StoreUrl::Redis(_) => Ok(Self::Apart(BooksApart::open(url).await?)),
         }
     }
 
@@ -160,6 +164,7 @@ impl Books {
             Self::Sqlite(store) => IdempotencyLayer::transactional(store.clone()),
             Self::Postgres(store) => IdempotencyLayer::held(store.clone()),
             Self::Mysql(books) => IdempotencyLayer::held(books.store.clone()),
+            Self::Dynamo(books) => IdempotencyLayer::held(books.store.clone()),
             Self::Apart(books) => IdempotencyLayer::new(Arc::clone(&books.records)),
         }
     }
@@ -167,7 +172,7 @@ impl Books {
     /// How handlers run here.
     pub(super) fn mode(&self) -> Mode {
         match self {
-            Self::Sqlite(_) | Self::Postgres(_) | Self::Mysql(_) => Mode::Atomic,
+            Self::Sqlite(_) | Self::Postgres(_) | Self::Mysql(_) | Self::Dynamo(_) => Mode::Atomic,
             Self::Apart(_) => Mode::Reserved,
         }
     }
@@ -176,7 +181,7 @@ impl Books {
     pub(super) fn messages(&self) -> Arc<dyn Store> {
         match self {
             Self::Apart(books) => Arc::new(books.books.clone()),
-            Self::Sqlite(_) | Self::Postgres(_) | Self::Mysql(_) => self.store(),
+            Self::Sqlite(_) | Self::Postgres(_) | Self::Mysql(_) | Self::Dynamo(_) => self.store(),
         }
     }
 
@@ -186,6 +191,7 @@ impl Books {
             Self::Sqlite(store) => Arc::new(store.clone()),
             Self::Postgres(store) => Arc::new(store.clone()),
             Self::Mysql(books) => Arc::new(books.store.clone()),
+            Self::Dynamo(books) => Arc::new(books.store.clone()),
             Self::Apart(books) => Arc::clone(&books.records),
         }
     }
@@ -202,6 +208,7 @@ impl Books {
             }
             Self::Postgres(store) => postgres::payment(store, &tenant, &id).await?,
             Self::Mysql(books) => books.payment(&tenant, &id).await?,
+            Self::Dynamo(books) => books.payment(&tenant, &id).await?,
             Self::Apart(apart) => {
                 let look = move |connection: &_| sqlite::payment(connection, &tenant, &id);
                 apart.books.read(look).await?
@@ -227,6 +234,7 @@ impl Books {
                 postgres::payments(store, &tenant, limit, after.as_deref()).await?
             }
             Self::Mysql(books) => books.payments(&tenant, limit, after.as_deref()).await?,
+            Self::Dynamo(books) => books.payments(&tenant, limit, after.as_deref()).await?,
             Self::Apart(apart) => {
                 let page = move |connection: &_| {
                     sqlite::payments(connection, &tenant, limit, after.as_deref())
@@ -250,6 +258,7 @@ impl Books {
             }
             Self::Postgres(store) => postgres::settle(store, inbox, &settled).await,
             Self::Mysql(books) => books.settle(inbox, &settled).await,
+            Self::Dynamo(books) => books.settle(inbox, &settled).await,
             Self::Apart(apart) => {
                 let inbox = inbox.clone();
                 let settle = move |connection: &_| sqlite::settle(connection, &inbox, &settled);
@@ -264,6 +273,7 @@ impl Books {
             Self::Sqlite(store) => store.close().await,
             Self::Postgres(store) => store.close().await,
             Self::Mysql(books) => books.close().await,
+            Self::Dynamo(books) => drop(books),
             Self::Apart(books) => books.close().await,
         }
     }
@@ -284,6 +294,12 @@ impl Work {
             Self::Mysql(mut tx) => {
                 let attempt = tx.attempt().clone();
                 let answer = job.run(&mut **tx, &attempt).await?;
+                Ok(tx.commit(answer).await)
+            }
+            Self::Dynamo(mut tx, table) => {
+                let attempt = tx.attempt().clone();
+                let mut ledger = DynamoLedger { tx: &mut tx, table: &table, looked_at: None };
+                let answer = job.run(&mut ledger, &attempt).await?;
                 Ok(tx.commit(answer).await)
             }
             Self::Apart(mut books, attempt) => {
@@ -309,6 +325,10 @@ impl FromRequestParts<Books> for Work {
             Books::Mysql(_) => {
                 let tx = Transaction::from_request_parts(parts, books).await?;
                 Ok(Self::Mysql(Box::new(tx)))
+            }
+            Books::Dynamo(books_there) => {
+                let tx = Transaction::from_request_parts(parts, books).await?;
+                Ok(Self::Dynamo(Box::new(tx), books_there.table.clone()))
             }
             Books::Apart(apart) => {
                 let attempt = Attempt::from_request_parts(parts, books).await?;

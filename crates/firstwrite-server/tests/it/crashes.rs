@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::http::post;
 use crate::payments::ORDER;
 use crate::process::{Folder, stderr};
@@ -16,6 +16,12 @@ on_every_store! {
     a_request_under_way_is_answered_before_a_shutdown_ends,
     control_c_ends_it_as_well,
     a_request_that_never_ends_does_not_hold_up_a_shutdown_for_ever,
+}
+
+on_dynamodb! {
+    a_crash_before_the_commit_leaves_nothing_and_the_retry_runs,
+    a_crash_after_the_commit_keeps_the_payment_and_its_answer,
+    what_was_answered_survives_kill_nine,
 }
 
 fn a_crash_before_the_commit_leaves_nothing_and_the_retry_runs(folder: &Folder) {

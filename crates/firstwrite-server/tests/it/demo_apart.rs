@@ -1,14 +1,10 @@
 //! The demo on stores that keep no messages: its books are in a file beside it, its records where it is told.
 
-use crate::database::{on_dynamodb, on_redis};
+use crate::database::on_redis;
 use crate::http::{get, post};
 use crate::process::{Folder, stdout};
 
 on_redis! {
-    the_demo_runs_by_its_address_alone,
-}
-
-on_dynamodb! {
     the_demo_runs_by_its_address_alone,
 }
 

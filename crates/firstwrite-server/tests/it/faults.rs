@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::http::{get, post};
 use crate::payments::ORDER;
 use crate::process::Folder;
@@ -14,6 +14,11 @@ on_every_store! {
     a_delayed_request_holds_up_nobody_else,
     an_unknown_fault_is_refused_and_nothing_runs,
     without_the_flag_the_header_is_ignored,
+}
+
+on_dynamodb! {
+    a_server_error_rolls_back_and_the_retry_runs,
+    a_panic_rolls_back_and_the_service_goes_on,
 }
 
 fn a_server_error_rolls_back_and_the_retry_runs(folder: &Folder) {

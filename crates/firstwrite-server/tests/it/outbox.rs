@@ -2,13 +2,24 @@
 
 use serde_json::Value;
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::http::post;
 use crate::messages::{Fate, leave_messages, outbox, outbox_json};
 use crate::payments::ORDER;
 use crate::process::{Folder, stderr, stdout};
 
 on_every_store! {
+    destinations_and_messages_are_shown,
+    messages_are_found_by_what_they_are,
+    a_message_is_shown_without_its_payload_unless_asked_for,
+    nothing_is_put_back_without_yes,
+    dead_letters_are_put_back_and_nothing_else,
+    many_are_put_back_at_a_rate,
+    a_destination_is_paused_and_resumed,
+    looking_works_beside_a_running_service,
+}
+
+on_dynamodb! {
     destinations_and_messages_are_shown,
     messages_are_found_by_what_they_are,
     a_message_is_shown_without_its_payload_unless_asked_for,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::http::post;
 use crate::messages::{Fate, awaited, leave, leave_messages, outbox, outbox_json};
 use crate::open_records::json;
@@ -10,6 +10,16 @@ use crate::payments::ORDER;
 use crate::process::{Folder, stderr, stdout};
 
 on_every_store! {
+    what_arrived_is_not_sent_again,
+    what_did_not_arrive_is_sent_again,
+    what_is_dropped_is_never_sent,
+    what_cannot_be_settled_says_why,
+    the_client_gets_its_final_answer,
+    an_awaited_id_must_be_given,
+    a_client_that_waits_is_told_before_its_message_goes,
+}
+
+on_dynamodb! {
     what_arrived_is_not_sent_again,
     what_did_not_arrive_is_sent_again,
     what_is_dropped_is_never_sent,

@@ -1,11 +1,21 @@
 //! A payment from the caller to the provider and back, and what goes wrong on the way.
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::http::{Request, get, post};
 use crate::payments::ORDER;
 use crate::process::{Demo, Folder};
 
 on_every_store! {
+    a_payment_settles_by_webhook,
+    a_declined_payment_is_refused_for_good,
+    lost_answers_are_asked_about_and_nothing_is_paid_twice,
+    while_the_provider_is_down_the_answer_is_interim,
+    webhooks_that_come_again_change_nothing,
+    only_the_provider_can_settle_a_payment,
+    an_interim_answer_outlives_a_restart,
+}
+
+on_dynamodb! {
     a_payment_settles_by_webhook,
     a_declined_payment_is_refused_for_good,
     lost_answers_are_asked_about_and_nothing_is_paid_twice,

@@ -2,11 +2,20 @@
 
 use serde_json::json;
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::http::{get, post};
 use crate::process::Folder;
 
 on_every_store! {
+    a_payment_is_made_found_and_listed,
+    a_tenant_sees_only_its_own_payments,
+    whoever_is_not_known_is_refused_on_every_route,
+    pages_run_from_the_newest_to_the_oldest_without_gaps,
+    a_refused_order_names_its_field_and_the_refusal_is_replayed,
+    what_is_not_there_is_said_to_be_missing,
+}
+
+on_dynamodb! {
     a_payment_is_made_found_and_listed,
     a_tenant_sees_only_its_own_payments,
     whoever_is_not_known_is_refused_on_every_route,

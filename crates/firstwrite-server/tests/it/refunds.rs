@@ -1,11 +1,17 @@
 //! Refunds as their callers see them.
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::http::{get, post};
 use crate::payments::ORDER;
 use crate::process::{Demo, Folder};
 
 on_every_store! {
+    a_payment_is_refunded_in_parts_and_never_over,
+    only_a_payment_of_the_same_tenant_can_be_refunded,
+    a_wrong_amount_is_refused,
+}
+
+on_dynamodb! {
     a_payment_is_refunded_in_parts_and_never_over,
     only_a_payment_of_the_same_tenant_can_be_refunded,
     a_wrong_amount_is_refused,

@@ -1,11 +1,20 @@
 //! What a retry gets: the first answer, or a refusal that says what to do.
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::http::{get, post};
 use crate::payments::ORDER;
 use crate::process::Folder;
 
 on_every_store! {
+    a_retry_gets_the_first_answer_byte_for_byte,
+    another_request_under_a_used_key_is_refused_and_does_not_run,
+    a_request_without_a_usable_key_is_refused_and_does_not_run,
+    an_answer_outlives_a_restart,
+    duplicates_at_the_same_moment_make_one_payment,
+    the_status_of_a_key_is_there_for_its_own_tenant_only,
+}
+
+on_dynamodb! {
     a_retry_gets_the_first_answer_byte_for_byte,
     another_request_under_a_used_key_is_refused_and_does_not_run,
     a_request_without_a_usable_key_is_refused_and_does_not_run,

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::database::on_every_store;
+use crate::database::{on_dynamodb, on_every_store};
 use crate::messages::{Fate, leave, leave_messages, message, outbox_json};
 use crate::open_records::document;
 use crate::process::{Demo, Folder, firstwrite, stderr, stdout};
@@ -16,6 +16,13 @@ on_every_store! {
     a_refusal_makes_a_dead_letter_which_can_be_put_back,
     a_secret_comes_from_the_environment,
     what_will_surprise_is_warned_of,
+    nothing_goes_to_a_paused_destination,
+}
+
+on_dynamodb! {
+    one_turn_delivers_what_is_due,
+    a_lost_answer_is_asked_about,
+    a_refusal_makes_a_dead_letter_which_can_be_put_back,
     nothing_goes_to_a_paused_destination,
 }
 

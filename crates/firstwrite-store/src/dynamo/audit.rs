@@ -1,14 +1,17 @@
 //! What operators did, written in one transaction with the change itself.
 //!
-//! The entries of a record are numbered and outlive it. Whoever writes one looks for the last number and takes
+//! The entries of a record, a destination or a finding are numbered and outlive it. Whoever writes one looks for the last number and takes
 //! the next; if somebody else takes it first, nothing is written, and the next is tried.
 
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use firstwrite_core::findings::FindingNumber;
 use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, Timestamp};
 
 use super::fault::{corrupt, unavailable};
 use super::items::{ID, Item, SHARD, blob, bytes, instant, number, string, text};
 use super::link::Link;
-use super::write::{self, Sent, Step, Terms, Transaction};
+use super::partition::Partition;
+use super::write::{self, Step, Terms, Transaction};
 
 const AT: &str = "at";
 const ACTOR: &str = "actor";
@@ -18,21 +21,19 @@ const REASON: &str = "reason";
 /// Operators do not crowd around one record.
 const TRIES_MAX: usize = 8;
 
-/// Does `step` and notes `entry`, or neither.
+/// Does `steps` and notes `entry`, or nothing. `about` is what [`of_record`] and its like make.
 pub(super) async fn send(
     link: &Link,
-    id: RecordId,
-    step: Step,
+    about: &str,
+    steps: Vec<TransactWriteItem>,
     entry: &AuditEntry,
-    now: Timestamp,
-) -> Result<Sent, StoreError> {
-    let doing = super::swap::SWAPPING;
-    let step = step.in_transaction();
+    (now, doing): (Timestamp, &'static str),
+) -> Result<Transaction, StoreError> {
     for _ in 0..TRIES_MAX {
-        let last = query(link, id, None, true, doing).await?.into_iter().next();
+        let last = query(link, about, None, true, doing).await?.into_iter().next();
         let place = last.map_or(Ok(0), |item| place_of(&item))?.saturating_add(1);
         let mut item = Item::from([
-            (SHARD.to_owned(), text(partition(id))),
+            (SHARD.to_owned(), text(about)),
             (ID.to_owned(), bytes(&place.to_be_bytes())),
             (AT.to_owned(), number(now.as_millis())),
         ]);
@@ -43,24 +44,23 @@ pub(super) async fn send(
         }
         let mut terms = Terms::default();
         let free = format!("attribute_not_exists({})", terms.name(SHARD));
-        let noted = Step::put(link, item, free, &terms).in_transaction();
-        let token = format!("{:032x}", fastrand::u128(..));
-        match write::transact(link, &[step.clone(), noted], &token, doing).await? {
-            Transaction::Done => return Ok(Sent::Done),
-            Transaction::Refused(0, item) => return Ok(Sent::Refused(item)),
+        let mut all = steps.clone();
+        all.push(Step::put(link, item, free, &terms).in_transaction());
+        match write::transact(link, &all, &write::new_token(), doing).await? {
             // The number is taken.
-            Transaction::Refused(..) => {}
+            Transaction::Refused(place, _) if place == steps.len() => {}
+            ended @ (Transaction::Done | Transaction::Refused(..)) => return Ok(ended),
         }
     }
-    Err(unavailable(doing, "many others write audit entries of the same record"))
+    Err(unavailable(doing, "many others write audit entries of the same thing"))
 }
 
 /// See [`firstwrite_core::Store::audits`].
-pub(super) async fn list(link: &Link, id: RecordId) -> Result<Vec<Audited>, StoreError> {
+pub(super) async fn list(link: &Link, about: &str) -> Result<Vec<Audited>, StoreError> {
     let doing = "reading audit entries";
     let (mut audited, mut after) = (Vec::new(), None);
     loop {
-        let items = query(link, id, after, false, doing).await?;
+        let items = query(link, about, after, false, doing).await?;
         let Some(last) = items.last() else { return Ok(audited) };
         after = Some(place_of(last)?);
         for item in &items {
@@ -75,35 +75,33 @@ pub(super) async fn list(link: &Link, id: RecordId) -> Result<Vec<Audited>, Stor
 /// Entries after a number, oldest first; or the last one.
 async fn query(
     link: &Link,
-    id: RecordId,
+    about: &str,
     after: Option<u64>,
     only_last: bool,
     doing: &'static str,
 ) -> Result<Vec<Item>, StoreError> {
-    let mut terms = Terms::default();
-    let mut which = terms.is(SHARD, "=", text(partition(id)));
-    if let Some(after) = after {
-        let behind = terms.is(ID, ">", bytes(&after.to_be_bytes()));
-        which = format!("{which} AND {behind}");
-    }
-    let answer = link
-        .client
-        .query()
-        .table_name(link.table())
-        .key_condition_expression(which)
-        .set_expression_attribute_names(terms.names())
-        .set_expression_attribute_values(terms.values())
-        .scan_index_forward(!only_last)
-        .set_limit(only_last.then_some(1))
-        .consistent_read(true)
-        .send()
-        .await;
-    let answer = answer.map_err(|error| link.trouble(&error).of_read(doing))?;
-    Ok(answer.items.unwrap_or_default())
+    let asked = Partition {
+        after: after.map(|after| after.to_be_bytes().to_vec()),
+        limit: only_last.then_some(1),
+        is_backwards: only_last,
+        ..Partition::of(about)
+    };
+    Ok(asked.ask(link, doing, |_| None).await?.items)
 }
 
-fn partition(id: RecordId) -> String {
+/// Under what a record's entries stand.
+pub(super) fn of_record(id: RecordId) -> String {
     format!("a#{id}")
+}
+
+/// Under what a destination's entries stand.
+pub(super) fn of_destination(name: &str) -> String {
+    format!("a#destination#{name}")
+}
+
+/// Under what a finding's entries stand.
+pub(super) fn of_finding(number: FindingNumber) -> String {
+    format!("a#finding#{number}")
 }
 
 fn place_of(item: &Item) -> Result<u64, StoreError> {

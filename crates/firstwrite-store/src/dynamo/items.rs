@@ -40,6 +40,9 @@ pub(super) const OUTCOME: &str = "outcome";
 pub(super) const OUTCOME_BYTES: &str = "outcome_bytes";
 /// Where it stands if it does not fit: see `parts.rs`.
 pub(super) const PARTS: &str = "outcome_parts";
+/// On a completed record whose answer a message will replace: how long the last one is replayed and how much
+/// longer the record stays then, in milliseconds.
+pub(super) const INTERIM: &str = "interim";
 /// The shard once more, on records that are reserved or uncertain: what the index of open records is made of.
 pub(super) const OPEN: &str = "open";
 /// When the service may delete the item, in seconds. Never on a record that is reserved or uncertain.
@@ -155,8 +158,33 @@ pub(super) fn completed(
         (RETAINED_UNTIL, number(retained_until.as_millis())),
     ];
     written.extend(expires(kept_until).map(|at| (EXPIRES, number(at))));
+    if outcome.is_interim {
+        let spans = [retention.replay_for, retention.linger_for].map(millis);
+        written.push((INTERIM, AttributeValue::L(spans.map(number).to_vec())));
+    }
     written.extend(stored.map(Stored::attributes).into_iter().flatten());
     written
+}
+
+/// How long the last answer of a record is kept whose answer is interim; `None` if it is not.
+pub(super) fn retention_of_interim(item: &Item) -> Result<Option<Retention>, StoreError> {
+    let Some(spans) = item.get(INTERIM) else { return Ok(None) };
+    let spans: Option<Vec<Duration>> = spans.as_l().ok().and_then(|spans| {
+        spans
+            .iter()
+            .map(|span| Some(Duration::from_millis(span.as_n().ok()?.parse().ok()?)))
+            .collect()
+    });
+    match spans.as_deref() {
+        Some([replay_for, linger_for]) => {
+            Ok(Some(Retention { replay_for: *replay_for, linger_for: *linger_for }))
+        }
+        _ => Err(corrupt("an interim answer does not say how long the last one is kept")),
+    }
+}
+
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// When a completion at `now` stops to answer, and when its record may go.
@@ -244,6 +272,20 @@ pub(super) fn fence_of(item: &Item) -> Result<Fence, StoreError> {
 
 pub(super) fn instant(item: &Item, name: &str) -> Result<Timestamp, StoreError> {
     integer(item, name).map(Timestamp::from_millis)
+}
+
+/// What an item says under a name that it need not have.
+pub(super) fn optional<'a, T>(
+    item: &'a Item,
+    name: &'a str,
+    read: impl FnOnce(&'a Item, &'a str) -> Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    item.contains_key(name).then(|| read(item, name)).transpose()
+}
+
+/// The primary key of whatever is not a record.
+pub(super) fn key(shard: impl Into<String>, id: &[u8]) -> Item {
+    Item::from([(SHARD.to_owned(), text(shard)), (ID.to_owned(), bytes(id))])
 }
 
 pub(super) fn integer(item: &Item, name: &str) -> Result<i64, StoreError> {

@@ -1,5 +1,6 @@
 //! The way to one table: the SDK's client, without retries of its own.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +11,20 @@ use aws_config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{Credentials, Region, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::KeysAndAttributes;
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use firstwrite_core::{RecordId, StoreError, Timestamp};
 
 use super::clock::{Listener, StoreClock};
-use super::fault::{Trouble, unsupported};
+use super::fault::{Trouble, corrupt, unavailable, unsupported};
 use super::items::{Item, Shards};
 use super::options::{Address, DynamoOptions};
 use super::table::Meta;
 use crate::Access;
+
+/// How many items the service reads for one call.
+const BATCH_MAX: usize = 100;
 
 /// A client and the table it works with.
 #[derive(Clone)]
@@ -109,6 +114,40 @@ impl Link {
         let answer = asked.consistent_read(true).send().await;
         let answer = answer.map_err(|error| self.trouble(&error).of_read(doing))?;
         Ok(answer.item)
+    }
+
+    /// What stands under each of these primary keys at this moment, in any order, without those under which
+    /// nothing does.
+    pub(super) async fn items_at(
+        &self,
+        keys: &[Item],
+        doing: &'static str,
+    ) -> Result<Vec<Item>, StoreError> {
+        let mut read = Vec::with_capacity(keys.len());
+        for chunk in keys.chunks(BATCH_MAX) {
+            let mut keys = chunk.to_vec();
+            for tried in 0.. {
+                if keys.is_empty() {
+                    break;
+                }
+                if tried > BATCH_MAX {
+                    return Err(unavailable(doing, "the service leaves items out of its answers"));
+                }
+                let asked = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true);
+                let asked = asked.build().map_err(|_no_keys| corrupt("keys are missing"))?;
+                let asked = HashMap::from([(self.table().to_owned(), asked)]);
+                let answer = self.client.batch_get_item().set_request_items(Some(asked)).send();
+                let answer = answer.await;
+                let answer = answer.map_err(|error| self.trouble(&error).of_read(doing))?;
+                for (_, items) in answer.responses.unwrap_or_default() {
+                    read.extend(items);
+                }
+                // What did not fit into the answer is asked for again.
+                let left = answer.unprocessed_keys.unwrap_or_default().remove(self.table());
+                keys = left.map(|left| left.keys).unwrap_or_default();
+            }
+        }
+        Ok(read)
     }
 
     /// What an error of a call means, with the next step where there is one.

@@ -4,14 +4,10 @@
 //! reserved or uncertain are found through an index, which may be behind by a moment: what it names is read
 //! again, and what it does not name yet is found by the next look.
 
-use std::collections::HashMap;
-
-use aws_sdk_dynamodb::types::KeysAndAttributes;
 use firstwrite_core::{
     Found, Page, Query, Record, RecordId, StateKind, StoreError, Usage, UsagePage, UsageSums,
 };
 
-use super::fault::{corrupt, unavailable};
 use super::items::{
     self, DUE_AT, ID, Item, OPEN, OUTCOME_BYTES, SHARD, STATE, Shards, bytes, id_of, integer,
     kind_of, number, tenant_of, text,
@@ -27,9 +23,6 @@ const TRIES_MAX: usize = 3;
 /// How many answers one page is made of at most; each holds up to a megabyte. A page that finds few among many
 /// ends early and says where the next one starts.
 const ANSWERS_MAX: usize = 40;
-
-/// How many records the service reads for one call.
-const BATCH_MAX: usize = 100;
 
 /// Where a walk goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,30 +271,9 @@ async fn read_again(
     named: &[Item],
     doing: &'static str,
 ) -> Result<Vec<Item>, StoreError> {
-    let mut read: Vec<Item> = Vec::new();
-    for chunk in named.chunks(BATCH_MAX) {
-        let ids = chunk.iter().map(id_of).collect::<Result<Vec<_>, _>>()?;
-        let mut keys: Vec<Item> = ids.into_iter().map(|id| link.shards.key(id)).collect();
-        for tried in 0.. {
-            if keys.is_empty() {
-                break;
-            }
-            if tried > BATCH_MAX {
-                return Err(unavailable(doing, "the service leaves records out of its answers"));
-            }
-            let wanted = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true);
-            let wanted = wanted.build().map_err(|_no_keys| corrupt("keys are missing"))?;
-            let asked = HashMap::from([(link.table().to_owned(), wanted)]);
-            let answer = link.client.batch_get_item().set_request_items(Some(asked)).send().await;
-            let answer = answer.map_err(|error| link.trouble(&error).of_read(doing))?;
-            for (_, items) in answer.responses.unwrap_or_default() {
-                read.extend(items);
-            }
-            // What did not fit into the answer is asked for again.
-            let left = answer.unprocessed_keys.unwrap_or_default().remove(link.table());
-            keys = left.map(|left| left.keys).unwrap_or_default();
-        }
-    }
+    let ids = named.iter().map(id_of).collect::<Result<Vec<_>, _>>()?;
+    let keys: Vec<Item> = ids.into_iter().map(|id| link.shards.key(id)).collect();
+    let mut read = link.items_at(&keys, doing).await?;
     // Damage to one must not hide the others' order.
     read.sort_by_key(|item| id_of(item).ok());
     read.retain(|item| kind_of(item).is_ok());

@@ -8,13 +8,13 @@ use firstwrite_core::{
 use super::audit;
 use super::fault::unsupported;
 use super::items::{
-    self, DUE_AT, EXPIRES, FENCE, Item, OPEN, OUTCOME, OUTCOME_BYTES, PARTS, RETAINED_UNTIL, SHARD,
-    STATE, Shards, number, text,
+    self, DUE_AT, EXPIRES, FENCE, INTERIM, Item, OPEN, OUTCOME, OUTCOME_BYTES, PARTS,
+    RETAINED_UNTIL, SHARD, STATE, Shards, number, text,
 };
 use super::link::Link;
 use super::listing;
 use super::parts::{self, Stored};
-use super::write::{self, Sent, Step, Terms};
+use super::write::{self, Sent, Step, Terms, Transaction};
 
 pub(super) const INSERTING: &str = "inserting a record";
 pub(super) const SWAPPING: &str = "swapping a record";
@@ -83,7 +83,14 @@ pub(super) async fn swap(
     let step = step(link, id, guard, change, now).await?;
     let sent = match audit {
         None => write::send(link, step, SWAPPING).await?,
-        Some(entry) => audit::send(link, id, step, entry, now).await?,
+        Some(entry) => {
+            let steps = vec![step.in_transaction()];
+            let about = audit::of_record(id);
+            match audit::send(link, &about, steps, entry, (now, SWAPPING)).await? {
+                Transaction::Done => Sent::Done,
+                Transaction::Refused(_, item) => Sent::Refused(item),
+            }
+        }
     };
     match sent {
         Sent::Done => Ok(Swapped::Done(now)),
@@ -140,11 +147,11 @@ async fn step(
 }
 
 /// What changes with a record's state.
-const OF_STATE: [&str; 8] =
-    [STATE, DUE_AT, RETAINED_UNTIL, OUTCOME, OUTCOME_BYTES, PARTS, OPEN, EXPIRES];
+const OF_STATE: [&str; 9] =
+    [STATE, DUE_AT, RETAINED_UNTIL, OUTCOME, OUTCOME_BYTES, PARTS, OPEN, EXPIRES, INTERIM];
 
 /// Writes these attributes, and removes what belonged to the former state.
-fn changes(
+pub(super) fn changes(
     terms: &mut Terms,
     written: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
 ) -> String {

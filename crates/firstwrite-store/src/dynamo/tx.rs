@@ -4,8 +4,8 @@ use std::fmt;
 
 use aws_sdk_dynamodb::types::{ConditionCheck, Delete, Put, TransactWriteItem, Update};
 use firstwrite_core::{
-    AsyncTransactionalStore, Begun, Certainty, Draft, DraftState, Fence, Found, Guard, RecordId,
-    Seen, State, StoreError, Timestamp, Transacted, Write,
+    AsyncTransactionalStore, Begun, Certainty, Draft, DraftState, Fence, Found, Guard, Message,
+    RecordId, Seen, State, StoreError, Timestamp, Transacted, Write,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -14,6 +14,7 @@ use super::fault::{unavailable, unsupported};
 use super::items::{Item, fence_of};
 use super::link::Link;
 use super::locks::HeldLock;
+use super::outbox::{Numbers, enqueue};
 use super::write::{self, Sent, Step, Transaction};
 use super::{listing, swap};
 
@@ -34,9 +35,19 @@ pub struct DynamoTx {
     /// What the handler's work will take over, as it looked.
     stands: Option<Seen>,
     steps: Vec<TransactWriteItem>,
+    messages: Vec<Message>,
+    /// How many items of the transaction the messages take.
+    message_items: usize,
+}
+
+/// What is committed with a record.
+struct Work {
+    steps: Vec<TransactWriteItem>,
+    messages: Vec<Message>,
 }
 
 const BEGINNING: &str = "beginning a handler's transaction";
+const COLLECTING: &str = "collecting a handler's writes";
 const CONCLUDING: &str = "committing a handler's work";
 
 /// The service takes 100 in one transaction; one is the record.
@@ -59,19 +70,24 @@ impl AsyncTransactionalStore for DynamoStore {
         let Some(lock) = lock else { return Ok(Begun::Busy) };
         let stands = found.as_ref().map(|found| found.record.seen());
         let now = found.as_ref().map_or_else(|| link.now(), |found| found.now);
-        let tx = DynamoTx { link: link.clone(), lock, id, now, stands, steps: Vec::new() };
+        let (steps, messages) = (Vec::new(), Vec::new());
+        let link = link.clone();
+        let tx = DynamoTx { link, lock, id, now, stands, steps, messages, message_items: 0 };
         Ok(Begun::Open(tx, found.map(Box::new)))
     }
 
     async fn conclude(&self, tx: DynamoTx, write: Write) -> Result<Transacted<()>, StoreError> {
-        let DynamoTx { link, lock, id, now, stands, steps } = tx;
-        let (draft, steps) = match write {
+        let DynamoTx { link, lock, id, now, stands, steps, messages, .. } = tx;
+        let (draft, work) = match write {
             Write::Nothing => return Ok(Transacted::Done((), now)),
-            Write::All(draft) => (draft, steps),
-            Write::RecordOnly(draft) => (draft, Vec::new()),
+            Write::All(draft) => (draft, Work { steps, messages }),
+            Write::RecordOnly(draft) => (draft, Work { steps: Vec::new(), messages: Vec::new() }),
         };
         check(&draft, id)?;
-        let ended = commit(&link, &draft, stands, steps).await;
+        let ended = commit(&link, &self.inner.delivering.numbers, &draft, stands, &work).await;
+        if let Ok(Transacted::Done(..)) = &ended {
+            self.enqueued(&work.messages);
+        }
         if ended.as_ref().is_err_and(|error| error.certainty() == Certainty::Indeterminate) {
             lock.leave_unresolved();
         }
@@ -81,9 +97,10 @@ impl AsyncTransactionalStore for DynamoStore {
 
 async fn commit(
     link: &Link,
+    numbers: &Numbers,
     draft: &Draft,
     stands: Option<Seen>,
-    steps: Vec<TransactWriteItem>,
+    work: &Work,
 ) -> Result<Transacted<()>, StoreError> {
     let now = link.now();
     let stored = swap::stored(link, draft, now, CONCLUDING).await?;
@@ -91,7 +108,7 @@ async fn commit(
         None => swap::fresh(link, draft, stored.as_ref(), now),
         Some(seen) => swap::take_over(link, draft, Guard::Seen(seen), stored.as_ref(), now),
     };
-    let standing = match send(link, draft, record, steps).await? {
+    let standing = match send(link, numbers, draft, record, work).await? {
         None => return Ok(Transacted::Done((), now)),
         // Our own, acknowledged by nobody the first time.
         Some(Some(item)) if fence_of(&item)? == draft.fence => {
@@ -108,37 +125,49 @@ async fn commit(
 /// Does everything or nothing. `Some` if the record was refused, with what stands.
 async fn send(
     link: &Link,
+    numbers: &Numbers,
     draft: &Draft,
     record: Step,
-    steps: Vec<TransactWriteItem>,
+    work: &Work,
 ) -> Result<Option<Option<Item>>, StoreError> {
-    if steps.is_empty() {
+    if work.steps.is_empty() && work.messages.is_empty() {
         return Ok(match write::send(link, record, CONCLUDING).await? {
             Sent::Done => None,
             Sent::Refused(item) => Some(item),
         });
     }
     let mut all = vec![record.in_transaction()];
-    all.extend(steps);
-    match write::transact(link, &all, &token(link.table(), draft.id, draft.fence), CONCLUDING)
-        .await?
-    {
-        Transaction::Done => Ok(None),
-        Transaction::Refused(0, item) => Ok(Some(item)),
-        Transaction::Refused(place, _) => {
-            let why = format!("the condition of the handler's write number {place} did not hold");
-            Err(unavailable(CONCLUDING, why))
+    all.extend_from_slice(&work.steps);
+    let messages_from = all.len();
+    for tried in 0..enqueue::TRIES_MAX {
+        all.truncate(messages_from);
+        for message in &work.messages {
+            all.extend(enqueue::steps(link, numbers, message, link.now())?);
+        }
+        let token = token(link.table(), draft.id, draft.fence, tried);
+        match write::transact(link, &all, &token, CONCLUDING).await? {
+            Transaction::Done => return Ok(None),
+            Transaction::Refused(0, item) => return Ok(Some(item)),
+            // A message's number is taken: nothing was written, and others are drawn.
+            Transaction::Refused(place, _) if place >= messages_from => {}
+            Transaction::Refused(place, _) => {
+                let why =
+                    format!("the condition of the handler's write number {place} did not hold");
+                return Err(unavailable(CONCLUDING, why));
+            }
         }
     }
+    Err(unavailable(CONCLUDING, "the numbers that were drawn for its messages are taken"))
 }
 
 /// What makes a repetition of the same commit known to the service: each attempt has a fence of its own. Tokens
-/// are an account's, not a table's.
-fn token(table: &str, id: RecordId, fence: Fence) -> String {
+/// are an account's, not a table's. One that was refused is sent with other content under another.
+fn token(table: &str, id: RecordId, fence: Fence, tried: u32) -> String {
     let digest: [u8; 32] = Sha256::new()
         .chain_update(b"firstwrite commit")
         .chain_update(id.as_bytes())
         .chain_update(fence.as_u64().to_be_bytes())
+        .chain_update(tried.to_be_bytes())
         .chain_update(table)
         .finalize()
         .into();
@@ -195,13 +224,39 @@ impl DynamoTx {
         self.now
     }
 
-    fn push(&mut self, step: TransactWriteItem) -> Result<(), StoreError> {
-        if self.steps.len() >= STEPS_MAX {
-            let why = format!("a handler writes at most {STEPS_MAX} items in one transaction");
-            return Err(unsupported("collecting a handler's writes", why));
+    /// Has a message written. It takes two items of the transaction, one more with an ordering key, and one for
+    /// each 400 kB of a payload of more than 500 bytes.
+    pub fn enqueue(&mut self, message: &Message) -> Result<(), StoreError> {
+        let count = enqueue::item_count(message)?;
+        let is_same = |other: &Message| {
+            (other.tenant(), other.derived_key()) == (message.tenant(), message.derived_key())
+        };
+        if self.messages.iter().any(is_same) {
+            return Err(unsupported(
+                COLLECTING,
+                "the step was enqueued before in this transaction; name each message's step apart",
+            ));
         }
+        self.has_room_for(count)?;
+        self.messages.push(message.clone());
+        self.message_items += count;
+        Ok(())
+    }
+
+    fn push(&mut self, step: TransactWriteItem) -> Result<(), StoreError> {
+        self.has_room_for(1)?;
         self.steps.push(step);
         Ok(())
+    }
+
+    fn has_room_for(&self, count: usize) -> Result<(), StoreError> {
+        if self.steps.len() + self.message_items + count <= STEPS_MAX {
+            return Ok(());
+        }
+        let why = format!(
+            "a handler writes at most {STEPS_MAX} items in one transaction, those of its messages included"
+        );
+        Err(unsupported(COLLECTING, why))
     }
 }
 
@@ -210,6 +265,7 @@ impl fmt::Debug for DynamoTx {
         f.debug_struct("DynamoTx")
             .field("record", &self.id)
             .field("step_count", &self.steps.len())
+            .field("message_count", &self.messages.len())
             .finish_non_exhaustive()
     }
 }
@@ -222,11 +278,12 @@ mod tests {
     fn every_attempt_has_a_token_of_its_own_that_the_service_takes() {
         let (id, other) = (RecordId::from_bytes([1; 16]), RecordId::from_bytes([2; 16]));
         let fence = Fence::first(1);
-        let first = token("keys", id, fence);
-        assert_eq!(first, token("keys", id, fence));
-        assert_ne!(first, token("keys", id, Fence::first(2)));
-        assert_ne!(first, token("keys", other, fence));
-        assert_ne!(first, token("other", id, fence));
+        let first = token("keys", id, fence, 0);
+        assert_eq!(first, token("keys", id, fence, 0));
+        assert_ne!(first, token("keys", id, Fence::first(2), 0));
+        assert_ne!(first, token("keys", other, fence, 0));
+        assert_ne!(first, token("other", id, fence, 0));
+        assert_ne!(first, token("keys", id, fence, 1));
         assert!((1..=36).contains(&first.len()));
     }
 }

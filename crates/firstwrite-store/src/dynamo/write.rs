@@ -128,6 +128,30 @@ impl Step {
         Self::Delete(step.expect("a table and a key are given"))
     }
 
+    /// Puts `item`, whatever stands in its place.
+    pub(super) fn place(link: &Link, item: Item) -> Self {
+        let step = Put::builder().table_name(link.table()).set_item(Some(item)).build();
+        Self::Put(step.expect("a table and an item are given"))
+    }
+
+    /// Changes the item under `key`, or makes it.
+    pub(super) fn set(link: &Link, key: Item, change: String, terms: &Terms) -> Self {
+        let step = Update::builder()
+            .table_name(link.table())
+            .set_key(Some(key))
+            .update_expression(change)
+            .set_expression_attribute_names(terms.names())
+            .set_expression_attribute_values(terms.values())
+            .build();
+        Self::Update(step.expect("a table, a key and a change are given"))
+    }
+
+    /// Deletes the item under `key`, if there is one.
+    pub(super) fn remove(link: &Link, key: Item) -> Self {
+        let step = Delete::builder().table_name(link.table()).set_key(Some(key)).build();
+        Self::Delete(step.expect("a table and a key are given"))
+    }
+
     /// As part of a transaction.
     pub(super) fn in_transaction(self) -> TransactWriteItem {
         let item = TransactWriteItem::builder();
@@ -265,6 +289,11 @@ pub(super) async fn transact(
         return Err(if is_unknown { error.after_lost_acknowledgement() } else { error });
     }
     Err(unavailable(doing, "other transactions have the same items in hand"))
+}
+
+/// A token for a transaction that is sent by one caller alone.
+pub(super) fn new_token() -> String {
+    format!("{:032x}", fastrand::u128(..))
 }
 
 /// Why a transaction was cancelled, as far as it matters.

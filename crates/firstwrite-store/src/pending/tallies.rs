@@ -32,6 +32,14 @@ impl Tallies {
         }
     }
 
+    /// Takes back what was taken of a destination.
+    #[cfg(feature = "dynamodb")]
+    pub(crate) fn put_back(&mut self, taken: &Self, destination: &str) {
+        for ((name, kind), count) in taken.0.iter().filter(|((name, _), _)| name == destination) {
+            self.add(name, *kind, *count);
+        }
+    }
+
     /// What there is to be added to each sum.
     pub(crate) fn differences(&self) -> impl Iterator<Item = (&str, &'static str, i64)> {
         let differing = self.0.iter().filter(|(_, count)| **count != 0);

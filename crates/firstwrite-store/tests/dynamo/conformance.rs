@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use firstwrite_core::BoxFuture;
 use firstwrite_testkit::conformance::Report;
 use firstwrite_testkit::history::{HistoryOptions, HistoryReport, check_store};
 use firstwrite_testkit::{Subject, conformance};
@@ -9,20 +10,29 @@ use firstwrite_testkit::{Subject, conformance};
 use crate::emulator::{Tables, Which, on_tables};
 use crate::subject::{DynamoSubject, make_business};
 
-async fn conforms(tables: Tables) -> Report {
+/// Cases in which several write at the same time. Where a transaction of moto's is refused it puts whole tables back
+/// as they were before, and what others wrote meanwhile is gone, though it was acknowledged.
+const RACES: [&str; 4] = [
+    "findings/many_runs_at_once_note_one_finding",
+    "outbox/many_workers_at_once_claim_each_message_once",
+    "outbox/one_worker_makes_the_trial",
+    "transaction/of_many_at_once_one_is_kept",
+];
+
+async fn run(tables: Tables) -> Report {
     make_business(&tables).await;
-    let report = conformance::assert_conforms(|| {
+    let fresh = || -> BoxFuture<'static, Arc<dyn Subject>> {
         let tables = tables.clone();
         Box::pin(async move { Arc::new(DynamoSubject::new(&tables).await) as Arc<dyn Subject> })
-    })
-    .await;
+    };
+    let report = conformance::run_all(fresh, "").await;
     println!("{report}");
-    assert!(report.passed.len() > 90, "{report}");
-    // What needs an outbox, and nothing else.
-    let subjects = ["outbox/", "findings/", "transaction/messages_"];
-    let is_known = |name: &&str| subjects.iter().any(|subject| name.starts_with(subject));
-    assert!(report.skipped.iter().all(is_known), "{report}");
     report
+}
+
+fn passes_all(report: &Report) {
+    assert!(report.failed.is_empty() && report.skipped.is_empty(), "{report}");
+    assert!(report.passed.len() > 160, "{report}");
 }
 
 async fn histories_are_explained(tables: Tables) {
@@ -43,7 +53,9 @@ async fn histories_are_explained(tables: Tables) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ministack_conforms() {
     on_tables(Which::Ministack, async |tables| {
-        conforms(tables).await.keep("dynamodb", "ministack, an emulator");
+        let report = run(tables).await;
+        passes_all(&report);
+        report.keep("dynamodb", "ministack, an emulator");
     })
     .await;
 }
@@ -55,5 +67,10 @@ async fn concurrent_histories_on_ministack_are_explained() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moto_conforms() {
-    on_tables(Which::Moto, async |tables| drop(conforms(tables).await)).await;
+    on_tables(Which::Moto, async |tables| {
+        let mut report = run(tables).await;
+        report.failed.retain(|(name, _)| !RACES.contains(name));
+        passes_all(&report);
+    })
+    .await;
 }

@@ -9,6 +9,8 @@ mod emulator;
 mod expiry;
 mod faults;
 mod handlers;
+mod inbox;
 mod large;
+mod outbox;
 mod setup;
 mod subject;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use firstwrite_core::outbox::{MessageQuery, Outbox as _};
 use firstwrite_core::{
     BoxError, BoxFuture, Change, Draft, Fence, OnLostAnswer, Policy, Store, StoreError, Timestamp,
 };
@@ -101,8 +102,10 @@ impl Subject for DynamoSubject {
                     let written = put(&table, tx, name, value);
                     Box::pin(async { written })
                 },
-                // There is no outbox; a script's messages go nowhere, and no case asks for them.
-                |_tx, _message| Box::pin(async { Ok(()) }),
+                |tx, message| {
+                    let written = tx.enqueue(&message).map_err(Into::into);
+                    Box::pin(async { written })
+                },
             )
             .await
         })
@@ -114,6 +117,14 @@ impl Subject for DynamoSubject {
             let asked = asked.key("name", AttributeValue::S(name.to_owned())).consistent_read(true);
             let item = asked.send().await.unwrap().item?;
             Some(item["value"].as_s().unwrap().clone())
+        })
+    }
+
+    fn message_keys(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async move {
+            let query = MessageQuery { limit: MessageQuery::LIMIT_MAX, ..MessageQuery::default() };
+            let page = self.dynamo().messages(&query).await.unwrap();
+            page.messages.into_iter().map(|view| view.derived_key).collect()
         })
     }
 

@@ -1,4 +1,4 @@
-//! The books in an SQLite file of their own, where the records' store keeps no messages: Redis, DynamoDB.
+//! The books in an SQLite file of their own, where the records' store keeps no messages: Redis.
 //!
 //! Records, payments and messages are commits of their own then. A crash between two of them leaves the record
 //! uncertain, and never a second payment.

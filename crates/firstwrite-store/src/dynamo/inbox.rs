@@ -1,0 +1,71 @@
+//! The inbox in the same table: an item for each message that was consumed, which the service deletes when its time
+//! has come.
+
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use firstwrite_core::StoreError;
+
+use super::DynamoStore;
+use super::fault::{corrupt, unavailable, unsupported};
+use super::items::{EXPIRES, SHARD, expires, instant, key, number};
+use super::write::{self, Step, Terms, Transaction};
+use crate::inbox::{Consumed, Inbox};
+
+const DOING: &str = "consuming a message";
+
+const CONSUMED_AT: &str = "consumed_at";
+const KEPT_UNTIL: &str = "kept_until";
+
+/// The service takes 100 in one transaction; one is the note.
+const STEPS_MAX: usize = 99;
+
+impl DynamoStore {
+    /// Does `work`, what follows from a message of somebody else's, if the message was not consumed before: all
+    /// of it and the note that it was, in one transaction, or nothing. At most 99 writes; a message's id is 1 to 512
+    /// bytes.
+    ///
+    /// Where a condition of the work does not hold, nothing is done, and the message can come again.
+    pub async fn consume(
+        &self,
+        inbox: &Inbox,
+        message_id: &str,
+        work: Vec<TransactWriteItem>,
+    ) -> Result<Consumed, StoreError> {
+        let link = self.link();
+        link.writable(DOING)?;
+        let Some(id) = inbox.digest(message_id) else {
+            return Err(unsupported(DOING, "a message's id is 1 to 512 bytes"));
+        };
+        if work.len() > STEPS_MAX {
+            return Err(unsupported(
+                DOING,
+                "a consumer writes at most 99 items in one transaction",
+            ));
+        }
+        let now = link.now();
+        let kept_until = inbox.kept_until(now);
+        let mut item = key(format!("i#{:032x}", u128::from_be_bytes(id)), &id);
+        item.insert(CONSUMED_AT.to_owned(), number(now.as_millis()));
+        item.insert(KEPT_UNTIL.to_owned(), number(kept_until.as_millis()));
+        if let Some(at) = expires(kept_until) {
+            item.insert(EXPIRES.to_owned(), number(at));
+        }
+        let mut terms = Terms::default();
+        let is_new = format!("attribute_not_exists({})", terms.name(SHARD));
+        let is_forgotten = terms.is(KEPT_UNTIL, "<=", number(now.as_millis()));
+        let noted = Step::put(link, item, format!("{is_new} OR {is_forgotten}"), &terms);
+        let mut steps = vec![noted.in_transaction()];
+        steps.extend(work);
+        match write::transact(link, &steps, &write::new_token(), DOING).await? {
+            Transaction::Done => Ok(Consumed::First),
+            Transaction::Refused(0, Some(item)) => {
+                Ok(Consumed::Again { at: instant(&item, CONSUMED_AT)? })
+            }
+            Transaction::Refused(0, None) => Err(corrupt("a consumed message does not say when")),
+            Transaction::Refused(place, _) => {
+                let why =
+                    format!("the condition of the consumer's write number {place} did not hold");
+                Err(unavailable(DOING, why))
+            }
+        }
+    }
+}

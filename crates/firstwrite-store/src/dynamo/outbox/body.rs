@@ -1,0 +1,95 @@
+//! What a message carries: its payload, and what its record is answered with in the end.
+//!
+//! A small one stands in the message's own item. Anything else is in items of its own, written in the same
+//! transaction: an item holds 400 KB, and an update of a message should not be billed for its payload.
+
+use bytes::Bytes;
+use firstwrite_core::Message;
+use firstwrite_core::StoreError;
+use firstwrite_core::outbox::{Answers, MessageNumber};
+
+use super::super::fault::corrupt;
+use super::super::items::{Item, blob, bytes, integer, key, number, optional};
+use super::super::link::Link;
+use super::message::{PAYLOAD_BYTES, number_of};
+use crate::encoding::{Unreadable, decode_answers, encode_answers};
+
+const BODY: &str = "body";
+const BODY_PARTS: &str = "body_parts";
+
+/// With what else there is of a message, about one unit of writing.
+const IN_MESSAGE_MAX: usize = 500;
+
+/// Leaves room for the keys below the service's 409 600 bytes.
+const PART_BYTES_MAX: usize = 400_000;
+
+/// A payload, and the answers to its record.
+pub(super) type Body = (Bytes, Option<Box<Answers>>);
+
+/// How many items of its own the body of a message takes.
+pub(super) fn part_count(message: &Message) -> usize {
+    let answers = message.answers().map_or(0, |answers| encode_answers(answers).len());
+    parts(message.payload().len() + answers)
+}
+
+fn parts(byte_count: usize) -> usize {
+    if byte_count <= IN_MESSAGE_MAX { 0 } else { byte_count.div_ceil(PART_BYTES_MAX) }
+}
+
+/// Puts the body into the message's item, or says there what items it is in, which are returned.
+pub(super) fn store(item: &mut Item, given: MessageNumber, message: &Message) -> Vec<Item> {
+    let mut body = message.payload().to_vec();
+    body.extend(message.answers().map(encode_answers).unwrap_or_default());
+    let count = parts(body.len());
+    if count == 0 {
+        item.insert(BODY.to_owned(), bytes(&body));
+        return Vec::new();
+    }
+    item.insert(BODY_PARTS.to_owned(), number(i64::try_from(count).unwrap_or(i64::MAX)));
+    let parts = body.chunks(PART_BYTES_MAX).zip(keys(given, count));
+    parts
+        .map(|(part, mut item)| {
+            item.insert(BODY.to_owned(), bytes(part));
+            item
+        })
+        .collect()
+}
+
+/// Where the parts of a message's body are.
+fn keys(number: MessageNumber, count: usize) -> impl Iterator<Item = Item> {
+    let shard = format!("b#{:016x}", number.0);
+    (0..count)
+        .map(move |place| key(&*shard, &u32::try_from(place).unwrap_or(u32::MAX).to_be_bytes()))
+}
+
+/// The primary keys of the parts that the body of this message is in.
+pub(super) fn keys_of(item: &Item) -> Result<Vec<Item>, StoreError> {
+    let count = optional(item, BODY_PARTS, integer)?.unwrap_or_default();
+    let count = usize::try_from(count).map_err(|_range| corrupt("a body has no such parts"))?;
+    Ok(keys(number_of(item)?, count).collect())
+}
+
+/// The body of a message, from wherever it is. It never changes.
+pub(super) async fn load(
+    link: &Link,
+    item: &Item,
+    doing: &'static str,
+) -> Result<Body, StoreError> {
+    let mut body = optional(item, BODY, blob)?.unwrap_or_default().to_vec();
+    for key in keys_of(item)? {
+        let part = link.item_at(key, doing).await?;
+        let part = part.ok_or_else(|| corrupt("a part of a message is missing"))?;
+        body.extend_from_slice(blob(&part, BODY)?);
+    }
+    let payload_bytes = usize::try_from(integer(item, PAYLOAD_BYTES)?).unwrap_or(usize::MAX);
+    if payload_bytes > body.len() {
+        return Err(corrupt("a message is shorter than its payload"));
+    }
+    let mut payload = Bytes::from(body);
+    let answers = payload.split_off(payload_bytes);
+    if answers.is_empty() {
+        return Ok((payload, None));
+    }
+    let answers = decode_answers(&answers).map_err(|Unreadable(what)| corrupt(what))?;
+    Ok((payload, Some(Box::new(answers))))
+}

@@ -1,0 +1,200 @@
+//! Taking due messages under a lease: the front of a destination's queue, and a transaction for each message, on the
+//! condition that nobody has moved it.
+
+use std::collections::HashMap;
+
+use firstwrite_core::outbox::{Claimed, MessageNumber, Parcel, Want};
+use firstwrite_core::{Fence, StoreError, StoreErrorKind, Timestamp};
+use futures_util::{StreamExt as _, stream};
+
+use super::super::items::{CREATED_AT, Item, KEY, instant, string, tenant_of};
+use super::super::link::Link;
+use super::super::write::{self, Transaction};
+use super::destinations::{self, Gate};
+use super::message::{CONTENT_TYPE, Standing, UNDER_WAY, key_of, number_of, receipt_of};
+use super::order::Turn;
+use super::queue::{Due, Queue};
+use super::{body, moves, order};
+use crate::pending::{NEVER_CLAIMED, Pending, Phase};
+
+const DOING: &str = "claiming messages";
+
+/// Taken for one destination in one call.
+const CLAIMED_MAX: usize = 256;
+
+/// How often a call looks further down a queue in whose front others are at work, or something is damaged.
+const LOOKS_MAX: usize = 8;
+
+/// Claimed at the same time.
+const AT_ONCE: usize = 16;
+
+/// Destinations looked at at the same time.
+const DESTINATIONS_AT_ONCE: usize = 4;
+
+/// On what terms messages are taken.
+#[derive(Clone, Copy, Debug)]
+struct Terms<'a> {
+    want: &'a Want,
+    nonce: u64,
+    gate: Gate,
+    now: Timestamp,
+}
+
+/// See [`firstwrite_core::outbox::Outbox::claim`].
+pub(super) async fn claim(link: &Link, wants: &[Want], nonce: u64) -> Result<Claimed, StoreError> {
+    link.writable(DOING)?;
+    let now = link.now();
+    let mut claimed = Claimed { parcels: Vec::new(), now, closed: Vec::new() };
+    let gates = destinations::gates(link, wants, now).await?;
+    let mut open = Vec::new();
+    for (want, gate) in wants.iter().zip(gates) {
+        if gate == Gate::Closed {
+            claimed.closed.push(want.destination.clone());
+        } else {
+            open.push(Terms { want, nonce, gate, now });
+        }
+    }
+    let taking: Vec<_> = open.into_iter().map(|terms| take_for(link, terms)).collect();
+    let taken: Vec<_> = stream::iter(taking).buffered(DESTINATIONS_AT_ONCE).collect().await;
+    let mut failure = None;
+    for (parcels, failed) in taken {
+        claimed.parcels.extend(parcels);
+        failure = failure.or(failed);
+    }
+    match failure {
+        // What was taken is not given up for what was not.
+        Some(error) if claimed.parcels.is_empty() => Err(error),
+        Some(error) => {
+            tracing::warn!(%error, "not all that was wanted could be claimed");
+            Ok(claimed)
+        }
+        None => Ok(claimed),
+    }
+}
+
+/// Takes messages for one destination until there are enough; also what was taken before something failed.
+async fn take_for(link: &Link, terms: Terms<'_>) -> (Vec<Parcel>, Option<StoreError>) {
+    let count_max = match terms.gate {
+        Gate::Closed => 0,
+        Gate::Trial { .. } => terms.want.count_max.min(1),
+        Gate::Open => terms.want.count_max.min(CLAIMED_MAX),
+    };
+    let mut queue = Queue::new(link, &terms.want.destination, terms.now);
+    let mut parcels = Vec::new();
+    for _ in 0..LOOKS_MAX {
+        if parcels.len() >= count_max {
+            break;
+        }
+        let due = match queue.take(link, count_max - parcels.len(), DOING).await {
+            Ok(due) if due.is_empty() => break,
+            Ok(due) => due,
+            Err(error) => return (parcels, Some(error)),
+        };
+        let items = match read(link, &due).await {
+            Ok(items) => items,
+            Err(error) => return (parcels, Some(error)),
+        };
+        let taking: Vec<_> = items.into_iter().map(|item| take_one(link, item, terms)).collect();
+        let taken: Vec<_> = stream::iter(taking).buffered(AT_ONCE).collect().await;
+        for taken in taken {
+            match taken {
+                Ok(parcel) => parcels.extend(parcel),
+                Err(error) => return (parcels, Some(error)),
+            }
+        }
+    }
+    (parcels, None)
+}
+
+/// The messages in these places of the queue, in the same order.
+async fn read(link: &Link, due: &[Due]) -> Result<Vec<Item>, StoreError> {
+    let keys: Vec<Item> = due.iter().map(|(_, number)| key_of(link, UNDER_WAY, *number)).collect();
+    let mut items: HashMap<MessageNumber, Item> = HashMap::with_capacity(due.len());
+    for item in link.items_at(&keys, DOING).await? {
+        items.insert(number_of(&item)?, item);
+    }
+    Ok(due.iter().filter_map(|(_, number)| items.remove(number)).collect())
+}
+
+/// Takes one message, unless it cannot be read, is not due any more, or has to wait for another one.
+async fn take_one(link: &Link, item: Item, terms: Terms<'_>) -> Result<Option<Parcel>, StoreError> {
+    match try_to_take(link, item, terms).await {
+        Err(error) if error.kind() == StoreErrorKind::Corrupt => {
+            tracing::warn!(%error, "a message cannot be read");
+            Ok(None)
+        }
+        taken => taken,
+    }
+}
+
+async fn try_to_take(
+    link: &Link,
+    item: Item,
+    terms: Terms<'_>,
+) -> Result<Option<Parcel>, StoreError> {
+    let Terms { want, nonce, gate, now } = terms;
+    let standing = Standing::read(item)?;
+    let was = &standing.pending;
+    if was.due_at.is_none_or(|at| at > now) {
+        return Ok(None);
+    }
+    let turn = match order::turn(link, was, DOING).await? {
+        Turn::Takes(step) => step,
+        Turn::Behind(before) => {
+            order::park(link, was, before, DOING).await?;
+            return Ok(None);
+        }
+    };
+    let becomes = claimed(was, nonce, now, now.plus(want.lease_for));
+    let parcel = parcel(link, &standing, &becomes, gate).await?;
+    let mut steps = moves::change(link, was, &becomes);
+    steps.extend(turn.map(|taken| *taken));
+    steps.extend(gate.step(link, want, now));
+    match write::transact(link, &steps, &write::new_token(), DOING).await? {
+        Transaction::Done => Ok(Some(parcel)),
+        // Somebody else has it, or its turn, or makes the trial.
+        Transaction::Refused(..) => Ok(None),
+    }
+}
+
+fn claimed(was: &Pending, nonce: u64, now: Timestamp, until: Timestamp) -> Pending {
+    let mut becomes = was.clone();
+    if was.phase == Phase::Sending {
+        becomes.doubt();
+        becomes.lapse_count = was.lapse_count.saturating_add(1);
+    }
+    let had_claim = was.fence != NEVER_CLAIMED;
+    becomes.fence = if had_claim { was.fence.next(nonce) } else { Fence::first(nonce) };
+    becomes.phase = Phase::Sending;
+    becomes.claimed_at = Some(now);
+    becomes.due_at = Some(until);
+    becomes
+}
+
+async fn parcel(
+    link: &Link,
+    standing: &Standing,
+    becomes: &Pending,
+    gate: Gate,
+) -> Result<Parcel, StoreError> {
+    let item = &standing.item;
+    let (payload, answers) = body::load(link, item, DOING).await?;
+    Ok(Parcel {
+        number: becomes.number,
+        fence: becomes.fence,
+        record: becomes.id,
+        tenant: tenant_of(item)?,
+        derived_key: string(item, KEY)?.to_owned(),
+        destination: becomes.destination.clone(),
+        content_type: string(item, CONTENT_TYPE)?.to_owned(),
+        payload,
+        ordering_key: becomes.ordering_key.clone(),
+        created_at: instant(item, CREATED_AT)?,
+        delivery_count: becomes.delivery_count,
+        lapse_count: becomes.lapse_count,
+        is_trial: gate != Gate::Open,
+        maybe_sent_at: becomes.maybe_sent_at,
+        receipt: receipt_of(item)?,
+        answers,
+    })
+}

@@ -1,0 +1,80 @@
+//! Looking through what stands under one partition key, in the order of sort keys, as it is at this moment.
+
+use firstwrite_core::StoreError;
+
+use super::items::{ID, Item, SHARD, blob, bytes, text};
+use super::link::Link;
+use super::write::Terms;
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Partition {
+    pub(super) shard: String,
+    /// Only behind this sort key.
+    pub(super) after: Option<Vec<u8>>,
+    /// Up to this sort key, itself included.
+    pub(super) until: Option<Vec<u8>>,
+    /// How many items are looked at; a megabyte of them if it is not said.
+    pub(super) limit: Option<usize>,
+    /// Whether the last come first.
+    pub(super) is_backwards: bool,
+}
+
+/// What came back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answer {
+    pub(super) items: Vec<Item>,
+    /// The sort key up to which it looked, if there may be more.
+    pub(super) ended_at: Option<Vec<u8>>,
+}
+
+impl Partition {
+    pub(super) fn of(shard: impl Into<String>) -> Self {
+        Self { shard: shard.into(), ..Self::default() }
+    }
+
+    /// One answer: of the items looked at, those that `filter` lets through.
+    pub(super) async fn ask(
+        &self,
+        link: &Link,
+        doing: &'static str,
+        filter: impl FnOnce(&mut Terms) -> Option<String>,
+    ) -> Result<Answer, StoreError> {
+        let mut terms = Terms::default();
+        let mut which = terms.is(SHARD, "=", text(&*self.shard));
+        let bounds = match (&self.after, &self.until) {
+            (None, None) => None,
+            (Some(after), None) => Some(terms.is(ID, ">", bytes(after))),
+            (None, Some(until)) => Some(terms.is(ID, "<=", bytes(until))),
+            (Some(after), Some(until)) => {
+                // Both ends of BETWEEN are included, and nothing is between a key and itself with a zero behind.
+                let first = [after.as_slice(), &[0]].concat();
+                if first > *until {
+                    return Ok(Answer::default());
+                }
+                let (name, first) = (terms.name(ID), terms.value(bytes(&first)));
+                Some(format!("{name} BETWEEN {first} AND {}", terms.value(bytes(until))))
+            }
+        };
+        if let Some(bounds) = bounds {
+            which = format!("{which} AND {bounds}");
+        }
+        let filter = filter(&mut terms);
+        let limit = self.limit.map(|limit| i32::try_from(limit.max(1)).unwrap_or(i32::MAX));
+        let asked = link
+            .client
+            .query()
+            .table_name(link.table())
+            .key_condition_expression(which)
+            .set_filter_expression(filter)
+            .set_expression_attribute_names(terms.names())
+            .set_expression_attribute_values(terms.values())
+            .scan_index_forward(!self.is_backwards)
+            .set_limit(limit)
+            .consistent_read(true);
+        let answer = asked.send().await.map_err(|error| link.trouble(&error).of_read(doing))?;
+        let ended_at = answer.last_evaluated_key.as_ref().map(|key| blob(key, ID)).transpose()?;
+        let ended_at = ended_at.map(<[u8]>::to_vec);
+        Ok(Answer { items: answer.items.unwrap_or_default(), ended_at })
+    }
+}
