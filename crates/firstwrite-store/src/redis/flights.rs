@@ -9,8 +9,10 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firstwrite_core::{RecordId, Timestamp};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use redis::Value;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::fault::{Said, Trouble};
 use super::keys::Shard;
@@ -51,12 +53,19 @@ pub(super) enum Status {
 
 pub(super) struct Flights {
     ways: Arc<Ways>,
-    lanes: Arc<[Mutex<Lane>]>,
+    lanes: Arc<[Lane]>,
 }
 
 /// Where moves wait for each other.
 #[derive(Default)]
 struct Lane {
+    queue: Mutex<Queue>,
+    /// Told when enough wait for a full flight.
+    is_full: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
     waiting: VecDeque<Waiting>,
     /// Whether somebody flies them.
     is_served: bool,
@@ -70,7 +79,7 @@ struct Waiting {
 /// Whoever flies what waits in a lane.
 struct Turn {
     ways: Arc<Ways>,
-    lanes: Arc<[Mutex<Lane>]>,
+    lanes: Arc<[Lane]>,
     place: usize,
     is_over: bool,
 }
@@ -82,12 +91,18 @@ const BYTES_MAX: usize = 1024 * 1024;
 /// Moves that wait in a lane; one more is refused at once.
 const WAITING_MAX: usize = 4096;
 
+/// Flights of one lane.
+const UNDER_WAY_MAX: usize = 2;
+
+/// So often others are let run, a microsecond or less each time, although none of them adds a move.
+const IDLE_MAX: usize = 8;
+
 /// Of all shards. The lane of a shard by itself follows behind.
 const SHARED: usize = 0;
 
 impl Flights {
     pub(super) fn new(ways: &Arc<Ways>) -> Self {
-        let lanes = (0..=Shard::all().len()).map(|_| Mutex::default()).collect();
+        let lanes = (0..=Shard::all().len()).map(|_| Lane::default()).collect();
         Self { ways: Arc::clone(ways), lanes }
     }
 
@@ -99,13 +114,17 @@ impl Flights {
         };
         let (reply, answer) = oneshot::channel();
         {
-            let mut lane = lock(&self.lanes[place]);
-            if lane.waiting.len() >= WAITING_MAX {
+            let lane = &self.lanes[place];
+            let mut queue = lane.queue();
+            if queue.waiting.len() >= WAITING_MAX {
                 return Err(Trouble::NotSent("too busy: the queue is full".to_owned()));
             }
-            lane.waiting.push_back(Waiting { moved, reply });
-            if !lane.is_served {
-                lane.is_served = true;
+            queue.waiting.push_back(Waiting { moved, reply });
+            if queue.waiting.len() == MOVES_MAX {
+                lane.is_full.notify_one();
+            }
+            if !queue.is_served {
+                queue.is_served = true;
                 let (ways, lanes) = (Arc::clone(&self.ways), Arc::clone(&self.lanes));
                 tokio::spawn(Turn { ways, lanes, place, is_over: false }.serve());
             }
@@ -114,29 +133,71 @@ impl Flights {
     }
 }
 
+impl Lane {
+    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Turn {
-    /// Until nothing waits any more.
+    /// Until nothing waits any more. While the server works on one flight the next is made ready, if it is full:
+    /// two that are half full would cost two flushes.
     async fn serve(mut self) {
+        let (mut last, mut under_way) = (1, FuturesUnordered::new());
         loop {
-            // Those who were just answered may have more to say.
-            tokio::task::yield_now().await;
+            if under_way.is_empty() {
+                self.gather(last).await;
+            }
+            let is_time = under_way.is_empty()
+                || (under_way.len() < UNDER_WAY_MAX && self.waiting() >= MOVES_MAX);
+            if !is_time {
+                tokio::select! {
+                    _ended = under_way.next() => {}
+                    () = self.lane().is_full.notified(), if under_way.len() < UNDER_WAY_MAX => {}
+                }
+                continue;
+            }
             let Some(batch) = self.next() else { return };
-            // A server may have become a cluster while they waited.
-            let mut groups = vec![batch];
-            if self.place == SHARED && !self.ways.has_one_server() {
-                groups = by_shard(groups.remove(0));
-            }
-            for group in groups {
-                fly(&self.ways, group).await;
-            }
+            last = batch.len();
+            let ways = Arc::clone(&self.ways);
+            let may_share = self.place != SHARED || ways.has_one_server();
+            under_way.push(async move {
+                // A server may have become a cluster while they waited.
+                let groups = if may_share { vec![batch] } else { by_shard(batch) };
+                for group in groups {
+                    fly(&ways, group).await;
+                }
+            });
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.lane().queue().waiting.len()
+    }
+
+    fn lane(&self) -> &Lane {
+        &self.lanes[self.place]
+    }
+
+    /// Lets those who were just answered have their next word: a script for all of them is cheaper than two. As soon
+    /// as nobody else is about to run, it goes on.
+    async fn gather(&self, expected: usize) {
+        let mut idle = 0;
+        let mut known = 0;
+        while idle < IDLE_MAX && known < expected {
+            tokio::task::yield_now().await;
+            let waiting = self.waiting();
+            idle = if waiting > known { 0 } else { idle + 1 };
+            known = waiting;
         }
     }
 
     /// The next moves, of different records. Those that make room fly by themselves: a full server refuses others.
     fn next(&mut self) -> Option<Vec<Waiting>> {
-        let mut lane = lock(&self.lanes[self.place]);
-        let Some(first) = lane.waiting.front() else {
-            lane.is_served = false;
+        let mut queue = self.lanes[self.place].queue();
+        let Some(first) = queue.waiting.front() else {
+            queue.is_served = false;
             self.is_over = true;
             return None;
         };
@@ -144,7 +205,7 @@ impl Turn {
         let (mut ids, mut size) = (HashSet::new(), 0);
         let (mut batch, mut later) = (Vec::new(), VecDeque::new());
         while batch.len() < MOVES_MAX
-            && let Some(waiting) = lane.waiting.pop_front()
+            && let Some(waiting) = queue.waiting.pop_front()
         {
             let moved = &waiting.moved;
             let fits = batch.is_empty() || size + moved.args.bytes() <= BYTES_MAX;
@@ -156,8 +217,8 @@ impl Turn {
                 later.push_back(waiting);
             }
         }
-        later.append(&mut lane.waiting);
-        lane.waiting = later;
+        later.append(&mut queue.waiting);
+        queue.waiting = later;
         Some(batch)
     }
 }
@@ -166,7 +227,7 @@ impl Drop for Turn {
     /// If the task is ended from outside, whoever waits is told, and the next one begins anew.
     fn drop(&mut self) {
         if !self.is_over {
-            *lock(&self.lanes[self.place]) = Lane::default();
+            *self.lane().queue() = Queue::default();
         }
     }
 }
@@ -248,9 +309,4 @@ fn read(value: Value, count: usize) -> Result<Vec<Result<Answer, Trouble>>, Trou
 /// The step was done, whatever is wrong with its answer: only reading back tells.
 fn unreadable() -> Trouble {
     Trouble::Unconfirmed("a script answers what it cannot".to_owned())
-}
-
-/// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-fn lock(lane: &Mutex<Lane>) -> MutexGuard<'_, Lane> {
-    lane.lock().unwrap_or_else(PoisonError::into_inner)
 }

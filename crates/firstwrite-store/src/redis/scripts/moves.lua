@@ -111,7 +111,8 @@ local function swap(move, change, id, argument)
   if not base then return refuse(move, 'CORRUPT a mark has an unknown form') end
 
   local first, second = ARGV[argument + 5], ARGV[argument + 6]
-  local wanted, due, retained
+  -- Put together once: what a script makes of bytes costs more than anything else it does with them.
+  local wanted, due, retained, outcome = nil, nil, nil, ''
   local created, tail = sub(there, 19, 34), sub(there, 67, 74 + length)
   if change == 'remove' then
     -- First, so that room is made where there is none.
@@ -121,7 +122,7 @@ local function swap(move, change, id, argument)
     wanted = 'r'
     due, retained = deadlines('r', first, '')
   elseif change == 'complete' then
-    wanted, tail = 'c', tail .. ARGV[argument + 7]
+    wanted, outcome = 'c', ARGV[argument + 7]
     due, retained = deadlines('c', first, second)
   elseif change == 'uncertain' then
     wanted, due, retained = 'u', at(0), at(0)
@@ -134,7 +135,7 @@ local function swap(move, change, id, argument)
   if wanted ~= 'x' then
     local place = #replaced
     replaced[place + 1] = KEYS[6 * move - 5]
-    replaced[place + 2] = '1' .. wanted .. fence .. created .. due .. retained .. tail
+    replaced[place + 2] = '1' .. wanted .. fence .. created .. due .. retained .. tail .. outcome
   end
   if audit ~= '' then
     redis.call('RPUSH', KEYS[audits], created_now .. audit)
