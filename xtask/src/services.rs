@@ -67,8 +67,6 @@ const RECIPES: &[&Recipe] = &[
 ];
 
 /// What a measurement needs.
-pub(crate) const MARIADB: &Recipe = &mariadb::RECIPE;
-pub(crate) const REDIS: &Recipe = &redis::RECIPE;
 
 /// What the stores need, and no more.
 pub(crate) const STORES: &[&Recipe] =
