@@ -94,6 +94,9 @@ fn lines(
         }
         for place in order {
             let (concurrency, rows, operate) = &work[place];
+            if let Some(reset) = subject.raws.get(place).and_then(|raw| raw.reset.as_ref()) {
+                runtime.block_on(reset());
+            }
             figures[place].push(rate(*concurrency, operate) * rows);
         }
         eprintln!("{name}: round {} of {}", round + 1, plan.rounds);

@@ -38,6 +38,8 @@ pub(crate) struct Raw {
     /// How many rows each call inserts.
     pub(crate) rows: usize,
     pub(crate) operate: Operate,
+    /// Empties its table: one that outgrew the server's memory would be slower than what it is compared with.
+    pub(crate) reset: Option<Operate>,
 }
 
 type Open = fn(usize) -> BoxFuture<'static, Option<Subject>>;
@@ -67,7 +69,18 @@ async fn sqlite(clients: usize) -> Option<Subject> {
             writer.write(move |c| insert(c)).await.expect("a row is written");
         })
     });
-    let raw = Raw { name: "one row each, group commit", concurrency: clients, rows: 1, operate };
+    let writer = store.clone();
+    let reset: Operate = Arc::new(move || {
+        let writer = writer.clone();
+        Box::pin(async move {
+            writer
+                .write(|c| c.execute_batch("DELETE FROM bench_raw"))
+                .await
+                .expect("it is emptied");
+        })
+    });
+    let (concurrency, reset) = (clients, Some(reset));
+    let raw = Raw { name: "one row each, group commit", concurrency, rows: 1, operate, reset };
     Some(Subject { store: Arc::new(store), raws: vec![raw], goal: None, _folder: Some(folder) })
 }
 
@@ -84,6 +97,13 @@ async fn postgres(clients: usize) -> Option<Subject> {
     let sql = "INSERT INTO bench_raw SELECT * FROM unnest($1::bytea[], $2::bytea[])";
     let statement = client.prepare(sql).await.expect("a statement");
     let client = Arc::new(client);
+    let resetting = Arc::clone(&client);
+    let reset: Operate = Arc::new(move || {
+        let client = Arc::clone(&resetting);
+        Box::pin(async move {
+            client.batch_execute("TRUNCATE bench_raw").await.expect("it is emptied");
+        })
+    });
     let operate: Operate = Arc::new(move || {
         let (client, statement) = (Arc::clone(&client), statement.clone());
         Box::pin(async move {
@@ -92,7 +112,8 @@ async fn postgres(clients: usize) -> Option<Subject> {
             client.execute(&statement, &[&ids, &records]).await.expect("rows are inserted");
         })
     });
-    let raw = Raw { name: ONE_STATEMENT, concurrency: 1, rows: clients, operate };
+    let reset = Some(reset);
+    let raw = Raw { name: ONE_STATEMENT, concurrency: 1, rows: clients, operate, reset };
     Some(Subject { store: Arc::new(store), raws: vec![raw], goal: None, _folder: None })
 }
 
@@ -117,12 +138,20 @@ async fn mariadb(clients: usize) -> Option<Subject> {
             })
         })
     };
+    let resetting = Arc::clone(&conn);
+    let reset: Operate = Arc::new(move || {
+        let conn = Arc::clone(&resetting);
+        Box::pin(async move {
+            conn.lock().await.query_drop("TRUNCATE bench_raw").await.expect("it is emptied");
+        })
+    });
     let apart = "a row a statement, one commit for all";
     let raws = [(apart, false), (ONE_STATEMENT, true)].map(|(name, is_together)| Raw {
         name,
         concurrency: 1,
         rows: clients,
         operate: inserting(is_together),
+        reset: Some(Arc::clone(&reset)),
     });
     Some(Subject { store: Arc::new(store), raws: raws.into(), goal: Some(0.8), _folder: None })
 }
@@ -160,7 +189,8 @@ async fn redis(clients: usize) -> Option<Subject> {
             command.query_async::<()>(&mut plain).await.expect("the server answers");
         })
     });
-    let raw = Raw { name: "SET NX each, one connection", concurrency: clients, rows: 1, operate };
+    let (name, concurrency) = ("SET NX each, one connection", clients);
+    let raw = Raw { name, concurrency, rows: 1, operate, reset: None };
     Some(Subject { store: Arc::new(store), raws: vec![raw], goal: Some(0.7), _folder: None })
 }
 
@@ -189,7 +219,8 @@ async fn dynamodb(clients: usize) -> Option<Subject> {
                 .expect("an item is put");
         })
     });
-    let raw = Raw { name: "one conditional put each", concurrency: clients, rows: 1, operate };
+    let (name, concurrency) = ("one conditional put each", clients);
+    let raw = Raw { name, concurrency, rows: 1, operate, reset: None };
     Some(Subject { store: Arc::new(store), raws: vec![raw], goal: None, _folder: None })
 }
 
