@@ -66,8 +66,6 @@ const RECIPES: &[&Recipe] = &[
     &rabbitmq::RECIPE,
 ];
 
-/// What a measurement needs.
-
 /// What the stores need, and no more.
 pub(crate) const STORES: &[&Recipe] =
     &[&postgres::RECIPE, &pgbouncer::RECIPE, &mariadb::RECIPE, &dynamodb::RECIPE, &redis::RECIPE];

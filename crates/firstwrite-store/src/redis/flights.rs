@@ -51,6 +51,8 @@ pub(super) enum Status {
     Doubt,
 }
 
+type Ended = Result<Answer, Trouble>;
+
 pub(super) struct Flights {
     ways: Arc<Ways>,
     lanes: Arc<[Lane]>,
@@ -73,7 +75,7 @@ struct Queue {
 
 struct Waiting {
     moved: Move,
-    reply: oneshot::Sender<Result<Answer, Trouble>>,
+    reply: oneshot::Sender<Ended>,
 }
 
 /// Whoever flies what waits in a lane.
@@ -108,10 +110,8 @@ impl Flights {
 
     /// Has a move done.
     pub(super) async fn fly(&self, moved: Move) -> Result<Answer, Trouble> {
-        let place = match self.ways.has_one_server() {
-            true => SHARED,
-            false => 1 + Shard::of(moved.id).place(),
-        };
+        let own = 1 + Shard::of(moved.id).place();
+        let place = if self.ways.has_one_server() { SHARED } else { own };
         let (reply, answer) = oneshot::channel();
         {
             let lane = &self.lanes[place];
@@ -277,7 +277,7 @@ fn call(link: &Link, batch: &[Waiting]) -> Call {
 }
 
 /// The answers of a flight, in the order of its moves.
-fn read(value: Value, count: usize) -> Result<Vec<Result<Answer, Trouble>>, Trouble> {
+fn read(value: Value, count: usize) -> Result<Vec<Ended>, Trouble> {
     let Value::Array(parts) = value else { return Err(unreadable()) };
     let mut parts = parts.into_iter();
     let Some(Value::Int(now)) = parts.next() else { return Err(unreadable()) };
