@@ -25,8 +25,8 @@ pub(crate) const BENCH_HELP: &str = "\
 Runs one measurement; words after its name are handed on. Without a name, lists them.
 
 Those on PostgreSQL get a server of their own, with durable settings and 2 GB of buffers, in
-FIRSTWRITE_TEST_POSTGRES, and the path of pgbench in FIRSTWRITE_BENCH_PGBENCH. That on MariaDB gets one
-with its default settings, whose commits are durable, in FIRSTWRITE_TEST_MARIADB.";
+FIRSTWRITE_TEST_POSTGRES, and the path of pgbench in FIRSTWRITE_BENCH_PGBENCH. `stores` gets one of every
+kind, or of the one behind `--only`, with default settings and durable commits.";
 
 /// One measurement: what to type, where it lives, what it tells.
 struct Bench {
@@ -43,8 +43,6 @@ enum Server {
     Postgres,
     PostgresAndHttp,
     PostgresAndNginx,
-    Mariadb,
-    Redis,
     EveryStore,
 }
 
@@ -84,18 +82,6 @@ const BENCHES: &[Bench] = &[
         package: "firstwrite-store",
         measures: "bytes per key on PostgreSQL, tables and indexes",
         server: Server::Postgres,
-    },
-    Bench {
-        name: "mysql",
-        package: "firstwrite-store",
-        measures: "batched reservations and completions on MariaDB beside plain inserts",
-        server: Server::Mariadb,
-    },
-    Bench {
-        name: "redis",
-        package: "firstwrite-store",
-        measures: "reservations, completions and replays on Redis beside plain SET NX",
-        server: Server::Redis,
     },
     Bench {
         name: "stores",
@@ -166,17 +152,15 @@ pub(crate) fn bench(workspace: &Workspace, mut args: Args) -> anyhow::Result<()>
             command.args(["--profile", "dist", "--"]).args(args.rest());
             on_postgres(workspace, &mut command)
         }
-        Server::Mariadb => {
-            command.args(["--features", "mysql", "--"]).args(args.rest());
-            on_servers(workspace, &[services::MARIADB], &mut command)
-        }
-        Server::Redis => {
-            command.args(["--features", "redis", "--"]).args(args.rest());
-            on_servers(workspace, &[services::REDIS], &mut command)
-        }
         Server::EveryStore => {
-            command.args(["--features", "dynamodb,mysql,postgres,redis", "--"]).args(args.rest());
-            on_servers(workspace, services::STORES, &mut command)
+            let words = args.rest();
+            let only = words.iter().position(|word| word == "--only").map(|at| words.get(at + 1));
+            let is_asked_for = |recipe: &&&Recipe| {
+                only.is_none_or(|only| only.is_some_and(|only| *only == recipe.name))
+            };
+            let recipes: Vec<_> = services::STORES.iter().filter(is_asked_for).copied().collect();
+            command.args(["--features", "dynamodb,mysql,postgres,redis", "--"]).args(words);
+            on_servers(workspace, &recipes, &mut command)
         }
     }
 }

@@ -69,10 +69,6 @@ const RECIPES: &[&Recipe] = &[
     &rabbitmq::RECIPE,
 ];
 
-/// What a measurement needs.
-pub(crate) const MARIADB: &Recipe = &mariadb::RECIPE;
-pub(crate) const REDIS: &Recipe = &redis::RECIPE;
-
 /// What the stores need, and no more.
 pub(crate) const STORES: &[&Recipe] =
     &[&postgres::RECIPE, &pgbouncer::RECIPE, &mariadb::RECIPE, &dynamodb::RECIPE, &redis::RECIPE];

@@ -1,7 +1,7 @@
 //! Redis and Valkey, one server or a cluster.
 //!
-//! Each move is one script, which compares the fence, reads the server's time and changes the record and its
-//! indexes together. Many callers share one connection to each server. There are no transactions for handlers
+//! Each move is one step of a script, which compares the fence, reads the server's time and changes the record and
+//! notes that for the indexes. Many callers share a script and one connection to each server. There are no transactions for handlers
 //! and there is no outbox. What is acknowledged is as durable as the server's log, and a fail-over can lose it;
 //! where that can be noticed, keys that are not known are refused until an operator has looked.
 
@@ -9,14 +9,17 @@ mod admission;
 pub(crate) mod doctor;
 mod doubt;
 mod fault;
+mod flights;
 mod keys;
 mod link;
 mod listing;
 mod moves;
+mod news;
 mod options;
 mod record;
 mod scripts;
 mod ways;
+mod words;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,6 +34,7 @@ use crate::{Access, OpenError};
 use admission::Durable;
 use doubt::Memory;
 use fault::unsupported;
+use flights::Flights;
 use options::Address;
 pub use options::{AppendFsync, RedisOptions};
 use ways::Ways;
@@ -42,7 +46,8 @@ pub struct RedisStore {
 }
 
 struct Inner {
-    ways: Ways,
+    ways: Arc<Ways>,
+    flights: Flights,
     memory: Memory,
     access: Access,
     durable: Durable,
@@ -71,7 +76,7 @@ impl RedisStore {
 
     async fn open(url: &str, options: RedisOptions, access: Access) -> Result<Self, OpenError> {
         provide_tls();
-        let ways = Ways::new(Address::parse(url, options)?);
+        let ways = Arc::new(Ways::new(Address::parse(url, options)?));
         let durable = match access {
             Access::Write => admission::admit(&ways).await?,
             Access::ReadOnly => {
@@ -86,7 +91,8 @@ impl RedisStore {
             }
         };
         tracing::info!(server = %ways.address, ?access, durable = durable.0, "connected");
-        let inner = Inner { ways, memory: Memory::default(), access, durable };
+        let flights = Flights::new(&ways);
+        let inner = Inner { ways, flights, memory: Memory::default(), access, durable };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -125,7 +131,8 @@ impl Store for RedisStore {
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(async move {
-            moves::insert(self.writes(moves::INSERTING)?, &self.inner.memory, draft).await
+            let ways = self.writes(moves::INSERTING)?;
+            moves::insert((ways, &self.inner.flights), &self.inner.memory, draft).await
         })
     }
 
@@ -138,7 +145,8 @@ impl Store for RedisStore {
     ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
         Box::pin(async move {
             let ways = self.writes(moves::SWAPPING)?;
-            moves::swap(ways, &self.inner.memory, (id, guard), &change, audit).await
+            let at = (ways, &self.inner.flights);
+            moves::swap(at, &self.inner.memory, (id, guard), &change, audit).await
         })
     }
 

@@ -22,7 +22,8 @@ use crate::rounds::Operate;
 /// A store, and its server without it.
 pub(crate) struct Subject {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) raw: Raw,
+    /// Ways to write plainly what the store writes.
+    pub(crate) raws: Vec<Raw>,
     /// What share of the raw rate its steps should reach.
     pub(crate) goal: Option<f64>,
     /// Deleted with it.
@@ -37,6 +38,8 @@ pub(crate) struct Raw {
     /// How many rows each call inserts.
     pub(crate) rows: usize,
     pub(crate) operate: Operate,
+    /// Empties its table: one that outgrew the server's memory would be slower than what it is compared with.
+    pub(crate) reset: Option<Operate>,
 }
 
 type Open = fn(usize) -> BoxFuture<'static, Option<Subject>>;
@@ -66,8 +69,19 @@ async fn sqlite(clients: usize) -> Option<Subject> {
             writer.write(move |c| insert(c)).await.expect("a row is written");
         })
     });
-    let raw = Raw { name: "one row each, group commit", concurrency: clients, rows: 1, operate };
-    Some(Subject { store: Arc::new(store), raw, goal: None, _folder: Some(folder) })
+    let writer = store.clone();
+    let reset: Operate = Arc::new(move || {
+        let writer = writer.clone();
+        Box::pin(async move {
+            writer
+                .write(|c| c.execute_batch("DELETE FROM bench_raw"))
+                .await
+                .expect("it is emptied");
+        })
+    });
+    let (concurrency, reset) = (clients, Some(reset));
+    let raw = Raw { name: "one row each, group commit", concurrency, rows: 1, operate, reset };
+    Some(Subject { store: Arc::new(store), raws: vec![raw], goal: None, _folder: Some(folder) })
 }
 
 async fn postgres(clients: usize) -> Option<Subject> {
@@ -83,6 +97,13 @@ async fn postgres(clients: usize) -> Option<Subject> {
     let sql = "INSERT INTO bench_raw SELECT * FROM unnest($1::bytea[], $2::bytea[])";
     let statement = client.prepare(sql).await.expect("a statement");
     let client = Arc::new(client);
+    let resetting = Arc::clone(&client);
+    let reset: Operate = Arc::new(move || {
+        let client = Arc::clone(&resetting);
+        Box::pin(async move {
+            client.batch_execute("TRUNCATE bench_raw").await.expect("it is emptied");
+        })
+    });
     let operate: Operate = Arc::new(move || {
         let (client, statement) = (Arc::clone(&client), statement.clone());
         Box::pin(async move {
@@ -91,11 +112,12 @@ async fn postgres(clients: usize) -> Option<Subject> {
             client.execute(&statement, &[&ids, &records]).await.expect("rows are inserted");
         })
     });
-    let raw = Raw { name: ONE_STATEMENT, concurrency: 1, rows: clients, operate };
-    Some(Subject { store: Arc::new(store), raw, goal: None, _folder: None })
+    let reset = Some(reset);
+    let raw = Raw { name: ONE_STATEMENT, concurrency: 1, rows: clients, operate, reset };
+    Some(Subject { store: Arc::new(store), raws: vec![raw], goal: None, _folder: None })
 }
 
-const ONE_STATEMENT: &str = "all clients' rows in one statement and commit";
+const ONE_STATEMENT: &str = "all rows in one statement and commit";
 
 async fn mariadb(clients: usize) -> Option<Subject> {
     let url = std::env::var("FIRSTWRITE_TEST_MARIADB").ok()?;
@@ -106,21 +128,45 @@ async fn mariadb(clients: usize) -> Option<Subject> {
                  (id BINARY(16) NOT NULL PRIMARY KEY, record BLOB NOT NULL) ENGINE = InnoDB";
     conn.query_drop(table).await.expect("a table is made");
     let conn = Arc::new(Mutex::new(conn));
-    let operate: Operate = Arc::new(move || {
+    let inserting = |is_together: bool| -> Operate {
         let conn = Arc::clone(&conn);
+        Arc::new(move || {
+            let conn = Arc::clone(&conn);
+            Box::pin(async move {
+                let sql = inserts(clients, is_together);
+                conn.lock().await.query_drop(sql).await.expect("rows are inserted");
+            })
+        })
+    };
+    let resetting = Arc::clone(&conn);
+    let reset: Operate = Arc::new(move || {
+        let conn = Arc::clone(&resetting);
         Box::pin(async move {
-            let mut sql = "INSERT INTO bench_raw VALUES".to_owned();
-            let record = "78".repeat(RECORD_BYTES);
-            for at in 0..clients {
-                let comma = if at > 0 { "," } else { "" };
-                write!(sql, "{comma} (x'{:032x}', x'{record}')", fastrand::u128(..))
-                    .expect("a string takes everything");
-            }
-            conn.lock().await.query_drop(sql).await.expect("rows are inserted");
+            conn.lock().await.query_drop("TRUNCATE bench_raw").await.expect("it is emptied");
         })
     });
-    let raw = Raw { name: ONE_STATEMENT, concurrency: 1, rows: clients, operate };
-    Some(Subject { store: Arc::new(store), raw, goal: Some(0.8), _folder: None })
+    let apart = "a row a statement, one commit for all";
+    let raws = [(apart, false), (ONE_STATEMENT, true)].map(|(name, is_together)| Raw {
+        name,
+        concurrency: 1,
+        rows: clients,
+        operate: inserting(is_together),
+        reset: Some(Arc::clone(&reset)),
+    });
+    Some(Subject { store: Arc::new(store), raws: raws.into(), goal: Some(0.8), _folder: None })
+}
+
+/// Rows of many clients in one transaction.
+fn inserts(count: usize, is_together: bool) -> String {
+    let mut sql = "START TRANSACTION".to_owned();
+    let record = "78".repeat(RECORD_BYTES);
+    for at in 0..count {
+        let start = if is_together && at > 0 { "," } else { ";INSERT INTO bench_raw VALUES" };
+        write!(sql, "{start} (x'{:032x}', x'{record}')", fastrand::u128(..))
+            .expect("a string takes everything");
+    }
+    sql.push_str(";COMMIT");
+    sql
 }
 
 /// Over one connection that all share, as the store does.
@@ -128,7 +174,13 @@ async fn redis(clients: usize) -> Option<Subject> {
     let url = std::env::var("FIRSTWRITE_TEST_REDIS").ok()?;
     let store = RedisStore::connect(&url).await.expect("a store is opened");
     let client = redis::Client::open(url).expect("an address");
-    let plain = client.get_multiplexed_async_connection().await.expect("a server");
+    let mut plain = client.get_multiplexed_async_connection().await.expect("a server");
+    // A process that writes everything anew would meet some slices and not others.
+    for (name, value) in [("save", ""), ("auto-aof-rewrite-percentage", "0")] {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg(name).arg(value);
+        set.query_async::<()>(&mut plain).await.expect("a server of one's own is told");
+    }
     let operate: Operate = Arc::new(move || {
         let mut plain = plain.clone();
         Box::pin(async move {
@@ -137,8 +189,9 @@ async fn redis(clients: usize) -> Option<Subject> {
             command.query_async::<()>(&mut plain).await.expect("the server answers");
         })
     });
-    let raw = Raw { name: "SET NX each, one connection", concurrency: clients, rows: 1, operate };
-    Some(Subject { store: Arc::new(store), raw, goal: Some(0.7), _folder: None })
+    let (name, concurrency) = ("SET NX each, one connection", clients);
+    let raw = Raw { name, concurrency, rows: 1, operate, reset: None };
+    Some(Subject { store: Arc::new(store), raws: vec![raw], goal: Some(0.7), _folder: None })
 }
 
 async fn dynamodb(clients: usize) -> Option<Subject> {
@@ -166,8 +219,9 @@ async fn dynamodb(clients: usize) -> Option<Subject> {
                 .expect("an item is put");
         })
     });
-    let raw = Raw { name: "one conditional put each", concurrency: clients, rows: 1, operate };
-    Some(Subject { store: Arc::new(store), raw, goal: None, _folder: None })
+    let (name, concurrency) = ("one conditional put each", clients);
+    let raw = Raw { name, concurrency, rows: 1, operate, reset: None };
+    Some(Subject { store: Arc::new(store), raws: vec![raw], goal: None, _folder: None })
 }
 
 fn id() -> Vec<u8> {

@@ -10,7 +10,7 @@
 //! In all these cases every shard is put in doubt: keys that are not known are refused, by the script that would
 //! write them, until an operator has looked and cleared it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -22,6 +22,7 @@ use super::link::{Link, bytes};
 use super::record::instant;
 use super::scripts::{Call, Script};
 use super::ways::Ways;
+use super::words::Words;
 use crate::doubt::{ClearedDoubt, Doubt};
 use crate::encoding::{Reader, put_bytes};
 
@@ -35,7 +36,7 @@ pub(super) struct Memory {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     /// Empty before the first greeting.
-    pub(super) token: String,
+    pub(super) token: Arc<str>,
     pub(super) seen: u64,
 }
 
@@ -43,6 +44,8 @@ pub(super) struct Known {
 pub(super) const AT_ONCE: usize = 64;
 
 const DOING: &str = "looking for lost history";
+/// Where a mark says that its shard is in doubt; see `mark.lua`.
+const DOUBT_AT: usize = 17;
 /// What a server says that follows on no other.
 const NO_HISTORY: &str = "none";
 
@@ -66,8 +69,8 @@ impl Memory {
         }
     }
 
-    fn begin(&self, shard: Shard, token: String, seen: u64) {
-        self.shards()[shard.place()] = Known { token, seen };
+    fn begin(&self, shard: Shard, token: &str, seen: u64) {
+        self.shards()[shard.place()] = Known { token: token.into(), seen };
     }
 
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
@@ -89,16 +92,16 @@ pub(super) async fn greet(ways: &Ways, memory: &Memory, shard: Shard) -> Result<
     let trusts = if ways.address.options.trusts_fail_over { "1" } else { "0" };
     let call = |link: &Link| Call {
         script: Script::Greet,
-        keys: vec![ways.keys.mark(shard), ways.keys.lives(shard)],
-        args: vec![
-            link.run().into(),
-            link.history().into(),
-            link.says("master_replid2").unwrap_or(NO_HISTORY).into(),
-            known.token.clone().into(),
-            known.seen.to_string().into(),
-            token.clone().into(),
-            trusts.into(),
-        ],
+        keys: [ways.keys.mark(shard), ways.keys.news(shard), ways.keys.lives(shard)].into(),
+        args: Words::from([
+            link.run(),
+            &link.history(),
+            link.says("master_replid2").unwrap_or(NO_HISTORY),
+            &known.token,
+            &known.seen.to_string(),
+            &token,
+            trusts,
+        ]),
     };
     let unsent = |trouble: Trouble| match trouble {
         Trouble::Lost(text) | Trouble::Unconfirmed(text) => Trouble::NotSent(text),
@@ -129,7 +132,7 @@ pub(super) async fn greet(ways: &Ways, memory: &Memory, shard: Shard) -> Result<
         raise(ways, &detail).await.map_err(unsent)?;
     }
     // Said once: the doubt stands for itself from now on, and an operator may clear it.
-    memory.begin(shard, token.to_owned(), count);
+    memory.begin(shard, token, count);
     Ok(())
 }
 
@@ -146,8 +149,8 @@ pub(super) async fn note_histories(ways: &Ways) -> Result<(), Trouble> {
     each(Shard::all(), |shard| async move {
         let call = |link: &Link| Call {
             script: Script::Note,
-            keys: vec![ways.keys.mark(shard)],
-            args: vec![link.run().into(), link.history().into()],
+            keys: [ways.keys.mark(shard)].into(),
+            args: Words::from([link.run(), &link.history()]),
         };
         ways.run(shard, call).await.map(drop)
     })
@@ -159,11 +162,11 @@ pub(super) async fn note_histories(ways: &Ways) -> Result<(), Trouble> {
 async fn raise(ways: &Ways, detail: &str) -> Result<(), Trouble> {
     // The journal first: no doubt without a reason.
     let call = |shard: Shard| {
-        let mut keys = vec![ways.keys.mark(shard)];
+        let mut keys = Words::from([ways.keys.mark(shard)]);
         if shard == Shard(0) {
             keys.push(ways.keys.journal());
         }
-        Call { script: Script::Raise, keys, args: vec![detail.into()] }
+        Call { script: Script::Raise, keys, args: [detail].into() }
     };
     each(Shard::all(), |shard| {
         let call = call(shard);
@@ -181,15 +184,15 @@ pub(super) async fn clear(ways: &Ways, actor: &str, reason: &str) -> Result<usiz
     let cleared = each(Shard::all(), |shard| {
         let why = why.clone();
         async move {
-            let mut keys = vec![ways.keys.mark(shard), ways.keys.lives(shard)];
+            let of_shard = [ways.keys.mark(shard), ways.keys.news(shard), ways.keys.lives(shard)];
+            let mut keys = Words::from(of_shard);
             if shard == Shard(0) {
                 keys.push(ways.keys.journal());
             }
             let token = new_token();
             let call = |link: &Link| {
-                let history = link.history();
-                let args =
-                    vec![link.run().into(), history.into(), token.clone().into(), why.clone()];
+                let mut args = Words::from([link.run(), &link.history(), &token]);
+                args.push(&why);
                 Call { script: Script::Clear, keys: keys.clone(), args }
             };
             ways.run(shard, call).await
@@ -202,9 +205,10 @@ pub(super) async fn clear(ways: &Ways, actor: &str, reason: &str) -> Result<usiz
 /// Whether a shard is in doubt at this moment.
 pub(super) async fn stands(ways: &Ways) -> Result<bool, StoreError> {
     let asked = each(Shard::all(), |shard| async move {
-        ways.ask(shard, redis::cmd("HEXISTS").arg(ways.keys.mark(shard)).arg("doubt")).await
+        ways.ask(shard, redis::cmd("GET").arg(ways.keys.mark(shard))).await
     });
-    Ok(asked.await.map_err(|trouble| trouble.read_error(DOING))?.contains(&Value::Int(1)))
+    let marks = asked.await.map_err(|trouble| trouble.read_error(DOING))?;
+    Ok(marks.iter().filter_map(bytes).any(|mark| mark.get(DOUBT_AT) == Some(&b'd')))
 }
 
 /// See [`super::RedisStore::doubts`].

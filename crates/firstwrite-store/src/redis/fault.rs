@@ -110,6 +110,12 @@ impl Trouble {
 }
 
 impl Said {
+    /// An error that a script met and passed on as text.
+    pub(super) fn of_script(text: &str) -> Self {
+        let code = text.split_whitespace().next().unwrap_or("ERR");
+        Self::new(code.trim_start_matches('-'), None)
+    }
+
     fn new(code: &str, detail: Option<&str>) -> Self {
         let is_redirection = matches!(code, "MOVED" | "ASK");
         let elsewhere =

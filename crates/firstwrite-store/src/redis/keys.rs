@@ -6,6 +6,8 @@
 
 use firstwrite_core::RecordId;
 
+use super::words::Words;
+
 /// A part of the store that lives on one server: all ids that begin with this byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Shard(pub(super) u8);
@@ -60,6 +62,24 @@ impl Keys {
     /// Completed records by when they may be reaped.
     pub(super) fn kept(&self, shard: Shard) -> Vec<u8> {
         self.key(shard, "kept")
+    }
+
+    /// What became of its records that the indexes do not tell yet.
+    pub(super) fn news(&self, shard: Shard) -> Vec<u8> {
+        self.key(shard, "news")
+    }
+
+    /// What a move on a record may touch, in the order in which the scripts expect it.
+    pub(super) fn moved(&self, id: RecordId) -> Words {
+        let shard = Shard::of(id);
+        let mut keys = Words::with_capacity(6, 256);
+        keys.push(self.record(id));
+        keys.push(self.mark(shard));
+        keys.push(self.news(shard));
+        keys.push(self.ids(shard));
+        keys.push(self.leases(shard));
+        keys.push(self.kept(shard));
+        keys
     }
 
     /// How many writes the shard has taken, in which life of its server, and whether it is in doubt.
@@ -125,6 +145,7 @@ mod tests {
             keys.leases(shard),
             keys.kept(shard),
             keys.mark(shard),
+            keys.news(shard),
             keys.lives(shard),
         ] {
             assert!(key.starts_with(&tag));

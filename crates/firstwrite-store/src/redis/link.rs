@@ -170,7 +170,7 @@ impl Link {
     ) -> Result<Vec<Value>, Trouble> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.digests[call.script.place()]).arg(call.keys.len());
-        for part in call.keys.iter().chain(&call.args) {
+        for part in call.keys.iter().chain(call.args.iter()) {
             command.arg(part);
         }
         if waits.is_empty() && !is_asking {

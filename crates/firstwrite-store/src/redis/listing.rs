@@ -11,9 +11,11 @@ use super::fault::{Trouble, corrupt};
 use super::keys::Shard;
 use super::link::bytes;
 use super::moves::get;
+use super::news::News;
 use super::record::{self, COUNTED_BYTES};
 use super::scripts::{Call, Script};
 use super::ways::Ways;
+use super::words::Words;
 
 const LISTING: &str = "listing records";
 pub(super) const REAPING: &str = "reaping records";
@@ -87,7 +89,7 @@ pub(super) async fn usage(
 
 /// See [`firstwrite_core::Store::lapsed`].
 pub(super) async fn lapsed(ways: &Ways, limit: usize) -> Result<Vec<Found>, StoreError> {
-    let ids = due(ways, limit, |shard| ways.keys.leases(shard)).await?;
+    let ids = due(ways, limit, b'r').await?;
     let mut found = get_all(ways, ids).await?;
     let is_lapsed =
         |found: &Found| found.record.state.lease_until().is_some_and(|until| until <= found.now);
@@ -97,7 +99,7 @@ pub(super) async fn lapsed(ways: &Ways, limit: usize) -> Result<Vec<Found>, Stor
 
 /// See [`firstwrite_core::Store::reap`].
 pub(super) async fn reap(ways: &Ways, limit: usize) -> Result<usize, StoreError> {
-    let ids = due(ways, limit, |shard| ways.keys.kept(shard)).await?;
+    let ids = due(ways, limit, b'c').await?;
     let reaped = stream::iter(ids.into_iter().map(|id| reap_one(ways, id))).buffered(AT_ONCE);
     let reaped: Vec<usize> = reaped.try_collect().await?;
     Ok(reaped.into_iter().sum())
@@ -156,27 +158,24 @@ async fn count(ways: &Ways, id: RecordId) -> Result<(RecordId, Option<Counted>),
 }
 
 async fn reap_one(ways: &Ways, id: RecordId) -> Result<usize, StoreError> {
-    let (shard, keys) = (Shard::of(id), &ways.keys);
-    let keys = vec![keys.record(id), keys.ids(shard), keys.kept(shard), keys.mark(shard)];
-    let call = Call { script: Script::Reap, keys, args: vec![id.as_bytes().to_vec()] };
-    let answer =
-        ways.run(shard, |_link| call.clone()).await.map_err(|trouble| trouble.error(REAPING))?;
+    let keys = ways.keys.moved(id);
+    let call = Call { script: Script::Reap, keys, args: [id.as_bytes()].into() };
+    let answer = ways.run(Shard::of(id), |_link| call.clone()).await;
+    let answer = answer.map_err(|trouble| trouble.error(REAPING))?;
     Ok(usize::from(answer == Value::Int(1)))
 }
 
-/// Ids whose time has come, of every shard as many as its share and then of each as many as it has, until there
-/// are `limit`.
-async fn due(
-    ways: &Ways,
-    limit: usize,
-    index: impl Fn(Shard) -> Vec<u8>,
-) -> Result<Vec<RecordId>, StoreError> {
+/// Ids of records in `state` whose time has come, of every shard as many as its share and then of each as many as
+/// it has, until there are `limit`.
+async fn due(ways: &Ways, limit: usize, state: u8) -> Result<Vec<RecordId>, StoreError> {
     let limit = limit.clamp(1, Query::LIMIT_MAX);
     let answers: Vec<Vec<RecordId>> = each(Shard::all(), |shard| {
+        let keys = &ways.keys;
+        let index = if state == b'r' { keys.leases(shard) } else { keys.kept(shard) };
         let call = Call {
             script: Script::Due,
-            keys: vec![index(shard)],
-            args: vec![limit.to_string().into()],
+            keys: [index, keys.news(shard)].into(),
+            args: [limit.to_string()].into(),
         };
         async move {
             let answer = ways.run(shard, |_link| call.clone()).await;
@@ -184,7 +183,10 @@ async fn due(
             let Value::Array(parts) = answer else {
                 return Err(corrupt("a script answers what it cannot"));
             };
-            parts.get(1).map_or_else(|| Ok(Vec::new()), read_ids)
+            let [Value::Int(now), ids, news] = &parts[..] else {
+                return Err(corrupt("a script answers what it cannot"));
+            };
+            Ok(News::read(news)?.due(read_ids(ids)?, state, Timestamp::from_millis(*now)))
         }
     })
     .await?;
@@ -256,9 +258,18 @@ async fn ids_of(
         Some(id) => [&b"("[..], id.as_bytes()].concat(),
         None => b"-".to_vec(),
     };
-    let mut command = redis::cmd("ZRANGEBYLEX");
-    command.arg(ways.keys.ids(shard)).arg(from).arg("+").arg("LIMIT").arg(0).arg(limit);
-    read_ids(&ask(ways, shard, &command).await?)
+    let mut args = Words::from([from]);
+    args.push(limit.to_string());
+    let keys = [ways.keys.ids(shard), ways.keys.news(shard)].into();
+    let call = Call { script: Script::Ids, keys, args };
+    let answer = ways.run(shard, |_link| call.clone()).await;
+    let Value::Array(parts) = answer.map_err(|trouble| trouble.read_error(LISTING))? else {
+        return Err(corrupt("a script answers what it cannot"));
+    };
+    let [ids, news] = &parts[..] else {
+        return Err(corrupt("a script answers what it cannot"));
+    };
+    Ok(News::read(news)?.list(read_ids(ids)?, after, limit))
 }
 
 fn read_ids(value: &Value) -> Result<Vec<RecordId>, StoreError> {

@@ -2,12 +2,14 @@
 
 use std::array;
 
+use super::words::Words;
+
 /// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Script {
-    Insert,
-    Swap,
+    Moves,
     Get,
+    Ids,
     Due,
     Reap,
     Greet,
@@ -20,9 +22,9 @@ pub(super) enum Script {
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) script: Script,
-    /// All of one shard.
-    pub(super) keys: Vec<Vec<u8>>,
-    pub(super) args: Vec<Vec<u8>>,
+    /// Of one shard, unless one server has all shards.
+    pub(super) keys: Words,
+    pub(super) args: Words,
 }
 
 pub(super) const COUNT: usize = 9;
@@ -31,17 +33,20 @@ const CLOCK: &str = include_str!("scripts/clock.lua");
 /// Where tests bring their own time, it comes last.
 const CLOCK_OF_TESTS: &str = "local now = tonumber(ARGV[#ARGV])\n";
 const DEADLINES: &str = include_str!("scripts/deadlines.lua");
+const MARK: &str = include_str!("scripts/mark.lua");
+const NEWS: &str = include_str!("scripts/news.lua");
 
-const STEPS: [&str; COUNT] = [
-    include_str!("scripts/insert.lua"),
-    include_str!("scripts/swap.lua"),
-    include_str!("scripts/get.lua"),
-    include_str!("scripts/due.lua"),
-    include_str!("scripts/reap.lua"),
-    include_str!("scripts/greet.lua"),
-    include_str!("scripts/raise.lua"),
-    include_str!("scripts/clear.lua"),
-    include_str!("scripts/note.lua"),
+/// What each is made of, behind the clock.
+const STEPS: [&[&str]; COUNT] = [
+    &[DEADLINES, MARK, NEWS, include_str!("scripts/moves.lua")],
+    &[include_str!("scripts/get.lua")],
+    &[include_str!("scripts/ids.lua")],
+    &[DEADLINES, include_str!("scripts/due.lua")],
+    &[DEADLINES, MARK, NEWS, include_str!("scripts/reap.lua")],
+    &[DEADLINES, MARK, include_str!("scripts/greet.lua")],
+    &[DEADLINES, MARK, include_str!("scripts/raise.lua")],
+    &[DEADLINES, MARK, include_str!("scripts/clear.lua")],
+    &[DEADLINES, MARK, include_str!("scripts/note.lua")],
 ];
 
 impl Script {
@@ -51,12 +56,12 @@ impl Script {
 
     /// Whether it only reads.
     pub(super) fn is_read(self) -> bool {
-        matches!(self, Self::Get | Self::Due)
+        matches!(self, Self::Get | Self::Ids | Self::Due)
     }
 }
 
 /// The text of every script.
 pub(super) fn texts(has_own_clock: bool) -> [String; COUNT] {
     let clock = if has_own_clock { CLOCK_OF_TESTS } else { CLOCK };
-    array::from_fn(|place| format!("{clock}{DEADLINES}{}", STEPS[place]))
+    array::from_fn(|place| format!("{clock}{}", STEPS[place].concat()))
 }

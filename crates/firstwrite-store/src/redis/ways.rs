@@ -150,6 +150,11 @@ impl Ways {
         Ok(links)
     }
 
+    /// Whether one server is known to have everything, so that a script may be about several shards.
+    pub(super) fn has_one_server(&self) -> bool {
+        matches!(&*self.routes(), Routes::One(_))
+    }
+
     pub(super) fn has_own_clock(&self) -> bool {
         self.address.options.clock.is_some()
     }
@@ -164,7 +169,7 @@ impl Ways {
 
     async fn send(&self, link: &Link, mut call: Call, is_asking: bool) -> Result<Value, Trouble> {
         if let Some(clock) = &self.address.options.clock {
-            call.args.push(clock().as_millis().to_string().into_bytes());
+            call.args.push(clock().as_millis().to_string());
         }
         let waits = if call.script.is_read() { &[][..] } else { &self.waits[..] };
         let mut values = link.run_script(&call, waits, is_asking).await?.into_iter();

@@ -4,8 +4,7 @@ use firstwrite_core::{Change, Fence, Guard, Inserted, Store as _, StoreErrorKind
 use firstwrite_store::RedisStore;
 
 use crate::server::{all, client, prefix};
-use crate::subject::{RedisSubject, completed, done, reserved};
-use firstwrite_testkit::Subject as _;
+use crate::subject::{completed, done, reserved};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_record_is_corrupt_and_others_are_not() {
@@ -66,7 +65,7 @@ async fn keys_of_another_kind_are_corrupt() {
         let draft = reserved("k", Fence::first(1));
         store.insert(&draft).await.unwrap();
         let tag = format!("{{{}:{:02x}}}", prefix(&url), draft.id.as_bytes()[0]);
-        for name in [format!("{tag}r:{}", draft.id), format!("{tag}mark")] {
+        for name in [format!("{tag}r:{}", draft.id), format!("{tag}mark"), format!("{tag}news")] {
             redis::cmd("DEL").arg(&name).query_async::<()>(&mut operator).await.unwrap();
             redis::cmd("SADD")
                 .arg(&name)
@@ -121,38 +120,5 @@ async fn an_index_that_names_what_is_not_there_is_passed() {
         early.query_async::<()>(&mut operator).await.unwrap();
         assert_eq!(store.reap(10).await.unwrap(), 0);
         assert!(store.get(kept.id).await.unwrap().is_some());
-    }
-}
-
-/// What is gone leaves nothing behind but the shard's mark and what operators did.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn indexes_follow_the_records() {
-    for url in all() {
-        let subject = RedisSubject::new(&url).await;
-        let store = subject.redis();
-        let mut operator = client(&url).await;
-        let (draft, owner) = (reserved("k", Fence::first(1)), Guard::Owner(Fence::first(1)));
-        let tag = format!("{{{}:{:02x}}}", prefix(&url), draft.id.as_bytes()[0]);
-        let mut counts = async || {
-            let mut counts = Vec::new();
-            for index in ["ids", "leases", "kept"] {
-                let mut command = redis::cmd("ZCARD");
-                command.arg(format!("{tag}{index}"));
-                counts.push(command.query_async::<usize>(&mut operator).await.unwrap());
-            }
-            counts
-        };
-        store.insert(&draft).await.unwrap();
-        assert_eq!(counts().await, [1, 1, 0], "reserved");
-        store.swap(draft.id, owner, done(), None).await.unwrap();
-        assert_eq!(counts().await, [1, 0, 1], "completed");
-        subject.advance(std::time::Duration::from_hours(24 * 365)).await;
-        assert_eq!(store.reap(10).await.unwrap(), 1);
-        assert_eq!(counts().await, [0, 0, 0], "reaped");
-        store.insert(&draft).await.unwrap();
-        store.swap(draft.id, owner, Change::MarkUncertain, None).await.unwrap();
-        assert_eq!(counts().await, [1, 0, 0], "uncertain");
-        store.swap(draft.id, owner, Change::Remove, None).await.unwrap();
-        assert_eq!(counts().await, [0, 0, 0], "removed");
     }
 }

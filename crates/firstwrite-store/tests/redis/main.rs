@@ -8,6 +8,7 @@ mod conformance;
 mod damage;
 mod doubt;
 mod faults;
+mod indexes;
 mod opening;
 mod own;
 mod server;

@@ -1,14 +1,14 @@
 -- An operator has looked: a life begins that asks no questions about the ones before.
--- KEYS: mark, lives, and on one shard the journal
+-- KEYS: mark, news, lives, and on one shard the journal
 -- ARGV: run, history, a new token, who and why
-local was = redis.call('HGET', KEYS[1], 'doubt')
-local n = redis.call('HGET', KEYS[1], 'n') or '0'
-redis.call('HSET', KEYS[1], 'n', n, 'run', ARGV[1], 'token', ARGV[3], 'history', ARGV[2])
-redis.call('HDEL', KEYS[1], 'doubt')
-redis.call('RPUSH', KEYS[2], ARGV[3] .. ' ' .. n .. ' 1')
-redis.call('LTRIM', KEYS[2], -64, -1)
-if KEYS[3] and was then
-  redis.call('RPUSH', KEYS[3], 'c' .. at(now) .. ARGV[4])
-  redis.call('LTRIM', KEYS[3], -1000, -1)
+local base, was = read_mark(redis.call('GET', KEYS[1]))
+if not base then return redis.error_reply(UNREADABLE) end
+local n = string.format('%.0f', base + redis.call('LLEN', KEYS[2]))
+redis.call('SET', KEYS[1], spell_mark(base, false, ARGV[1], ARGV[3], ARGV[2]))
+redis.call('RPUSH', KEYS[3], ARGV[3] .. ' ' .. n .. ' 1')
+redis.call('LTRIM', KEYS[3], -64, -1)
+if KEYS[4] and was then
+  redis.call('RPUSH', KEYS[4], 'c' .. at(now) .. ARGV[4])
+  redis.call('LTRIM', KEYS[4], -1000, -1)
 end
 return was and 1 or 0

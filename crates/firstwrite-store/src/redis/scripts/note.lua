@@ -1,5 +1,8 @@
 -- Notes which history a server writes; it takes another name when its first replica comes.
 -- KEYS: mark
 -- ARGV: run, history
-if redis.call('HGET', KEYS[1], 'run') == ARGV[1] then redis.call('HSET', KEYS[1], 'history', ARGV[2]) end
+local base, is_doubted, run, token = read_mark(redis.call('GET', KEYS[1]))
+if base and run == ARGV[1] then
+  redis.call('SET', KEYS[1], spell_mark(base, is_doubted, run, token, ARGV[2]))
+end
 return 1

@@ -1,0 +1,312 @@
+//! Moves of many callers in one script.
+//!
+//! A script costs the server more than a move in it. Whatever arrives while one flight is under way is the next
+//! flight: no timer, and nobody waits when nothing is under way. Where one server has all shards, they share their
+//! flights; in a cluster a script is about one shard, so each shard has its own, and none waits for the server of
+//! another.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use firstwrite_core::{RecordId, Timestamp};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use redis::Value;
+use tokio::sync::{Notify, oneshot};
+
+use super::fault::{Said, Trouble};
+use super::keys::Shard;
+use super::link::{Link, bytes};
+use super::scripts::{Call, Script};
+use super::ways::Ways;
+use super::words::Words;
+
+/// An insert or a swap.
+pub(super) struct Move {
+    pub(super) id: RecordId,
+    /// Where nothing is left to write, there may be room for what removes.
+    pub(super) is_removal: bool,
+    /// See `moves.lua`.
+    pub(super) keys: Words,
+    pub(super) audits: Option<Vec<u8>>,
+    pub(super) args: Words,
+}
+
+/// How a move ended.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: Status,
+    pub(super) now: Timestamp,
+    /// How many writes the shard has taken.
+    pub(super) count: u64,
+    pub(super) value: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    Done,
+    Stands,
+    Moved,
+    Greet,
+    Doubt,
+}
+
+type Ended = Result<Answer, Trouble>;
+
+pub(super) struct Flights {
+    ways: Arc<Ways>,
+    lanes: Arc<[Lane]>,
+}
+
+/// Where moves wait for each other.
+#[derive(Default)]
+struct Lane {
+    queue: Mutex<Queue>,
+    /// Told when enough wait for a full flight.
+    is_full: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// Whether somebody flies them.
+    is_served: bool,
+}
+
+struct Waiting {
+    moved: Move,
+    reply: oneshot::Sender<Ended>,
+}
+
+/// Whoever flies what waits in a lane.
+struct Turn {
+    ways: Arc<Ways>,
+    lanes: Arc<[Lane]>,
+    place: usize,
+    is_over: bool,
+}
+
+/// In one script: the server does nothing else for about a millisecond.
+const MOVES_MAX: usize = 128;
+/// In one script, so that large outcomes do not wait for each other.
+const BYTES_MAX: usize = 1024 * 1024;
+/// Moves that wait in a lane; one more is refused at once.
+const WAITING_MAX: usize = 4096;
+
+/// Flights of one lane.
+const UNDER_WAY_MAX: usize = 2;
+
+/// So often others are let run, a microsecond or less each time, although none of them adds a move.
+const IDLE_MAX: usize = 8;
+
+/// Of all shards. The lane of a shard by itself follows behind.
+const SHARED: usize = 0;
+
+impl Flights {
+    pub(super) fn new(ways: &Arc<Ways>) -> Self {
+        let lanes = (0..=Shard::all().len()).map(|_| Lane::default()).collect();
+        Self { ways: Arc::clone(ways), lanes }
+    }
+
+    /// Has a move done.
+    pub(super) async fn fly(&self, moved: Move) -> Result<Answer, Trouble> {
+        let own = 1 + Shard::of(moved.id).place();
+        let place = if self.ways.has_one_server() { SHARED } else { own };
+        let (reply, answer) = oneshot::channel();
+        {
+            let lane = &self.lanes[place];
+            let mut queue = lane.queue();
+            if queue.waiting.len() >= WAITING_MAX {
+                return Err(Trouble::NotSent("too busy: the queue is full".to_owned()));
+            }
+            queue.waiting.push_back(Waiting { moved, reply });
+            if queue.waiting.len() == MOVES_MAX {
+                lane.is_full.notify_one();
+            }
+            if !queue.is_served {
+                queue.is_served = true;
+                let (ways, lanes) = (Arc::clone(&self.ways), Arc::clone(&self.lanes));
+                tokio::spawn(Turn { ways, lanes, place, is_over: false }.serve());
+            }
+        }
+        answer.await.unwrap_or_else(|_gone| Err(Trouble::Lost("the flight was cut off".to_owned())))
+    }
+}
+
+impl Lane {
+    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turn {
+    /// Until nothing waits any more. While the server works on one flight the next is made ready, if it is full:
+    /// two that are half full would cost two flushes.
+    async fn serve(mut self) {
+        let (mut last, mut under_way) = (1, FuturesUnordered::new());
+        loop {
+            if under_way.is_empty() {
+                self.gather(last).await;
+            }
+            let is_time = under_way.is_empty()
+                || (under_way.len() < UNDER_WAY_MAX && self.waiting() >= MOVES_MAX);
+            if !is_time {
+                tokio::select! {
+                    _ended = under_way.next() => {}
+                    () = self.lane().is_full.notified(), if under_way.len() < UNDER_WAY_MAX => {}
+                }
+                continue;
+            }
+            let Some(batch) = self.next() else { return };
+            last = batch.len();
+            let ways = Arc::clone(&self.ways);
+            let may_share = self.place != SHARED || ways.has_one_server();
+            under_way.push(async move {
+                // A server may have become a cluster while they waited.
+                let groups = if may_share { vec![batch] } else { by_shard(batch) };
+                for group in groups {
+                    fly(&ways, group).await;
+                }
+            });
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.lane().queue().waiting.len()
+    }
+
+    fn lane(&self) -> &Lane {
+        &self.lanes[self.place]
+    }
+
+    /// Lets those who were just answered have their next word: a script for all of them is cheaper than two. As soon
+    /// as nobody else is about to run, it goes on.
+    async fn gather(&self, expected: usize) {
+        let mut idle = 0;
+        let mut known = 0;
+        while idle < IDLE_MAX && known < expected {
+            tokio::task::yield_now().await;
+            let waiting = self.waiting();
+            idle = if waiting > known { 0 } else { idle + 1 };
+            known = waiting;
+        }
+    }
+
+    /// The next moves, of different records. Those that make room fly by themselves: a full server refuses others.
+    fn next(&mut self) -> Option<Vec<Waiting>> {
+        let mut queue = self.lanes[self.place].queue();
+        let Some(first) = queue.waiting.front() else {
+            queue.is_served = false;
+            self.is_over = true;
+            return None;
+        };
+        let is_removal = first.moved.is_removal;
+        let (mut ids, mut size) = (HashSet::new(), 0);
+        let (mut batch, mut later) = (Vec::new(), VecDeque::new());
+        while batch.len() < MOVES_MAX
+            && let Some(waiting) = queue.waiting.pop_front()
+        {
+            let moved = &waiting.moved;
+            let fits = batch.is_empty() || size + moved.args.bytes() <= BYTES_MAX;
+            // One that cannot go yet keeps its place before the next one for the same record.
+            if ids.insert(moved.id) && fits && moved.is_removal == is_removal {
+                size += moved.args.bytes();
+                batch.push(waiting);
+            } else {
+                later.push_back(waiting);
+            }
+        }
+        later.append(&mut queue.waiting);
+        queue.waiting = later;
+        Some(batch)
+    }
+}
+
+impl Drop for Turn {
+    /// If the task is ended from outside, whoever waits is told, and the next one begins anew.
+    fn drop(&mut self) {
+        if !self.is_over {
+            *self.lane().queue() = Queue::default();
+        }
+    }
+}
+
+fn by_shard(batch: Vec<Waiting>) -> Vec<Vec<Waiting>> {
+    let mut groups: Vec<Vec<Waiting>> = Vec::new();
+    for waiting in batch {
+        let shard = Shard::of(waiting.moved.id);
+        match groups.iter_mut().find(|group| Shard::of(group[0].moved.id) == shard) {
+            Some(group) => group.push(waiting),
+            None => groups.push(vec![waiting]),
+        }
+    }
+    groups
+}
+
+/// Sends a batch and answers everybody in it.
+async fn fly(ways: &Ways, batch: Vec<Waiting>) {
+    let shard = Shard::of(batch[0].moved.id);
+    let flown = ways.run(shard, |link| call(link, &batch)).await;
+    let mut answers = flown.and_then(|value| read(value, batch.len())).map(Vec::into_iter);
+    for waiting in batch {
+        let answer = match &mut answers {
+            Ok(answers) => answers.next().unwrap_or_else(|| Err(unreadable())),
+            Err(trouble) => Err(trouble.clone()),
+        };
+        // A caller who has gone away needs no answer.
+        drop(waiting.reply.send(answer));
+    }
+}
+
+fn call(link: &Link, batch: &[Waiting]) -> Call {
+    let all = || batch.iter().map(|waiting| &waiting.moved);
+    let size = |of: fn(&Move) -> &Words| all().map(|moved| of(moved).bytes() + 64).sum();
+    let mut keys = Words::with_capacity(batch.len() * 7, size(|moved| &moved.keys));
+    let mut args = Words::with_capacity(batch.len() * 12 + 3, size(|moved| &moved.args));
+    args.push(link.run());
+    args.push(batch.len().to_string());
+    for moved in all() {
+        keys.append(&moved.keys);
+        args.append(&moved.args);
+    }
+    for audits in all().filter_map(|moved| moved.audits.as_ref()) {
+        keys.push(audits);
+    }
+    Call { script: Script::Moves, keys, args }
+}
+
+/// The answers of a flight, in the order of its moves.
+fn read(value: Value, count: usize) -> Result<Vec<Ended>, Trouble> {
+    let Value::Array(parts) = value else { return Err(unreadable()) };
+    let mut parts = parts.into_iter();
+    let Some(Value::Int(now)) = parts.next() else { return Err(unreadable()) };
+    let now = Timestamp::from_millis(now);
+    let mut answers = Vec::with_capacity(count);
+    while let (Some(status), Some(Value::Int(count)), Some(value)) =
+        (parts.next(), parts.next(), parts.next())
+    {
+        let value = if let Value::BulkString(value) = value { Some(value) } else { None };
+        let status = match bytes(&status) {
+            Some(b"done") => Status::Done,
+            Some(b"stands") => Status::Stands,
+            Some(b"moved") => Status::Moved,
+            Some(b"greet") => Status::Greet,
+            Some(b"doubt") => Status::Doubt,
+            Some(b"refused") => {
+                let said = value.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+                answers.push(Err(Trouble::Said(Said::of_script(&said))));
+                continue;
+            }
+            _ => return Err(unreadable()),
+        };
+        let count = u64::try_from(count).map_err(|_negative| unreadable())?;
+        answers.push(Ok(Answer { status, now, count, value }));
+    }
+    Ok(answers)
+}
+
+/// The step was done, whatever is wrong with its answer: only reading back tells.
+fn unreadable() -> Trouble {
+    Trouble::Unconfirmed("a script answers what it cannot".to_owned())
+}
