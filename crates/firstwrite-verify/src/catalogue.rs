@@ -107,6 +107,8 @@ pub const CHECKS: &[Check] = &[
         "renew the lock while the work goes on, or keep it until the work has ended"),
     check("flight-body", Major, "another body under a key in flight gets neither the answer nor its own effect",
         "compare the fingerprint before looking whether the first has ended"),
+    check("flight-request", Major, "another path, query or method under a key in flight does not get its answer",
+        "make path, query and method part of the fingerprint, and compare it before waiting for the first"),
     // Another request under a used key.
     check("other-body", Major, "another body under a used key is refused and runs nothing",
         "store a fingerprint of the request with the key, compare it, and answer 422 (400 by the stripe profile)"),

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::other::{elsewhere, marked, with_other_method, with_other_query};
 use crate::call::Call;
 use crate::catalogue::Severity;
 use crate::probe::{Probe, Stop};
 use crate::reply::{Reply, tally};
 use crate::wire::Connection;
 
-pub(super) const CHECKS: &[&str] = &["flight-repeats", "flight-body"];
+pub(super) const CHECKS: &[&str] = &["flight-repeats", "flight-body", "flight-request"];
 
 /// Often enough to meet a lock that ends early, and late enough not to be a race.
 pub(super) const EVERY: Duration = Duration::from_millis(250);
@@ -25,7 +26,8 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
         return Ok(());
     }
     repeats(probe).await?;
-    body(probe).await
+    body(probe).await?;
+    request(probe).await
 }
 
 /// Retries all the while that the first is under way.
@@ -104,6 +106,28 @@ async fn body(probe: &mut Probe) -> Result<(), Stop> {
         () if is_refused => probe.pass("flight-body", &sent, &found),
         // Neither answered nor run; but not in a way that a client understands.
         () => probe.fail_as(Severity::Minor, "flight-body", &sent, &found),
+    }
+    Ok(())
+}
+
+/// Another path, query and method under a key that is in flight.
+async fn request(probe: &mut Probe) -> Result<(), Stop> {
+    let key = probe.key();
+    let call = probe.slow_call(&key);
+    let others = [elsewhere(&call), with_other_query(&call), with_other_method(&call)];
+    let names = others.each_ref().map(Call::summary).join("; ");
+    let sent = format!("{}, and meanwhile {names}", call.summary());
+    let mut connection = begin(probe, &call).await?;
+    let sent_at = Instant::now();
+    sleep(EVERY).await;
+    let (replies, first) = tokio::join!(probe.send_all(&others), connection.answer());
+    let (replies, first) = (replies?, Reply { result: first, took: sent_at.elapsed() });
+    probe.record(sent_at, sent_at, &first);
+    let found = format!("first {}; meanwhile {}", first.summary(), tally(&replies));
+    if replies.iter().any(|reply| reply.repeats(&first) || marked(reply)) {
+        probe.fail("flight-request", &sent, &format!("the first's answer: {found}"));
+    } else {
+        probe.pass("flight-request", &sent, &found);
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::other::marked;
 use crate::catalogue::Severity;
 use crate::json::Spelling;
 use crate::probe::{Probe, Stop};
+use crate::wire::Answer;
 
 pub(super) const CHECKS: &[&str] =
     &["json-order", "json-whitespace", "json-numbers", "json-duplicates", "json-big-numbers"];
@@ -65,6 +66,10 @@ async fn same(probe: &mut Probe, id: &str, [one, two]: [Vec<u8>; 2]) -> Result<(
         }
         () if second.retries(&first, effects) => {
             probe.pass(id, &sent, &format!("taken as a retry: {found}"));
+        }
+        // Nothing ran; but no client understands it.
+        () if second.answer().is_some_and(Answer::is_failure) && is_once => {
+            probe.fail_as(Severity::Minor, id, &sent, &format!("the server failed: {found}"));
         }
         () => probe.fail(id, &sent, &format!("neither a retry nor refused: {found}")),
     }

@@ -22,7 +22,7 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
     }
     body(probe, &call, &first).await?;
 
-    let other = call.clone().path(with_query(call.path_now(), "firstwrite-verify=1"));
+    let other = with_other_query(&call);
     let mark = probe.mark().await?;
     let reply = probe.send(&other).await?;
     let effects = probe.effects_besides(mark, &[&first], &[&reply]).await?;
@@ -37,11 +37,8 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
         () => probe.fail("other-query", &sent, &format!("the server failed: {found}")),
     }
 
-    let (path, query) = split(call.path_now());
-    let elsewhere = format!("{}/firstwrite-verify{query}", path.trim_end_matches('/'));
-    never_old(probe, "other-path", &call.clone().path(elsewhere), &first).await?;
-    let method = if *call.method_now() == Method::PUT { Method::POST } else { Method::PUT };
-    never_old(probe, "other-method", &call.clone().method(method), &first).await
+    never_old(probe, "other-path", &elsewhere(&call), &first).await?;
+    never_old(probe, "other-method", &with_other_method(&call), &first).await
 }
 
 async fn body(probe: &mut Probe, call: &Call, first: &Reply) -> Result<(), Stop> {
@@ -85,6 +82,21 @@ async fn never_old(probe: &mut Probe, id: &str, call: &Call, first: &Reply) -> R
         probe.pass(id, &sent, &found);
     }
     Ok(())
+}
+
+/// The same request to another path, where there is probably nothing.
+pub(super) fn elsewhere(call: &Call) -> Call {
+    let (path, query) = split(call.path_now());
+    call.clone().path(format!("{}/firstwrite-verify{query}", path.trim_end_matches('/')))
+}
+
+pub(super) fn with_other_query(call: &Call) -> Call {
+    call.clone().path(with_query(call.path_now(), "firstwrite-verify=1"))
+}
+
+pub(super) fn with_other_method(call: &Call) -> Call {
+    let method = if *call.method_now() == Method::PUT { Method::POST } else { Method::PUT };
+    call.clone().method(method)
 }
 
 pub(super) fn marked(reply: &Reply) -> bool {

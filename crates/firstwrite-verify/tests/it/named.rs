@@ -37,7 +37,7 @@ const NAMED: &[(Defect, &[&str])] = &[
     (Defect::BodyOnlyFingerprint, &["other-path", "other-method", "other-query"]),
     (Defect::FloatFingerprint, &["json-big-numbers"]),
     (Defect::LastWinsDuplicates, &["json-duplicates"]),
-    (Defect::InFlightMismatchWaits, &["flight-body", "race-bodies"]),
+    (Defect::InFlightMismatchWaits, &["flight-body", "flight-request", "race-bodies"]),
     (Defect::NoRetryAfter, &["race-retry-after"]),
     (Defect::Conflict500, &["race-answers"]),
     (Defect::MissingKeyRuns, &["key-missing"]),
