@@ -58,7 +58,7 @@ const NAMED: &[(Defect, &[&str])] = &[
 ];
 
 /// So many servers at once: most of a run is waiting.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 40;
 const SEEDS: u64 = 20;
 
 #[tokio::test(flavor = "multi_thread")]
