@@ -43,6 +43,17 @@ pub enum Severity {
 
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 impl Finding {
+    /// Acknowledged history is missing: what is said, whichever store it is.
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+    pub(crate) fn in_doubt(what: String) -> Self {
+        Self::unsafe_("in-doubt", what)
+            .means("acknowledged history is missing; keys that are not known are refused")
+            .next(
+                "compare with the effect's own books, then `firstwrite doctor --clear-doubt \
+                 --reason …`",
+            )
+    }
+
     /// Something by which keys can be lost or used twice.
     pub(crate) fn unsafe_(code: &'static str, what: impl Into<String>) -> Self {
         Self::new(code, Severity::Unsafe, what)

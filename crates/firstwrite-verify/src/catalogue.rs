@@ -169,6 +169,13 @@ pub const CHECKS: &[Check] = &[
         "protect every operation that changes something, also the rare ones"),
 ];
 
+impl Check {
+    /// Whether it is called so, or its group is: the word before a dash of its id.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.id.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+}
+
 /// The check of this id.
 ///
 /// # Panics

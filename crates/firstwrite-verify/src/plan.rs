@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::Method;
 
+use crate::catalogue::Check;
 use crate::hook::Hook;
 use crate::profile::Profile;
 use crate::target::Reach;
@@ -193,13 +194,8 @@ impl Plan {
     }
 
     /// Whether this check is asked for.
-    pub(crate) fn wants(&self, id: &str) -> bool {
-        let names = |list: &[String]| {
-            list.iter().any(|name| {
-                id == name
-                    || id.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('-'))
-            })
-        };
+    pub(crate) fn wants(&self, check: &Check) -> bool {
+        let names = |list: &[String]| list.iter().any(|name| check.is_called(name));
         (self.only.is_empty() || names(&self.only)) && !names(&self.skip)
     }
 }

@@ -226,6 +226,18 @@ impl Probe {
         self.note(id, Verdict::DoesNotApply, "", why);
     }
 
+    /// The body of another request, or a note that there is none.
+    pub(crate) fn other_body(&mut self, id: &str) -> Option<Vec<u8>> {
+        match &self.json {
+            Ok(json) => Some(json.other()),
+            Err(why) => {
+                let why = why.clone();
+                self.not_asked(id, &why);
+                None
+            }
+        }
+    }
+
     /// Notes how often something happened where once is right.
     pub(crate) fn once(&mut self, id: &str, effects: Option<u64>, sent: &str, found: &str) {
         match effects {

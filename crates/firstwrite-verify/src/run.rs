@@ -35,7 +35,7 @@ pub async fn verify(plan: Plan, mut progress: impl FnMut(Progress<'_>)) -> Resul
     let mut probe = Probe::new(plan).await?;
     first(&mut probe).await?;
     let wanted: Vec<&str> =
-        CHECKS.iter().map(|check| check.id).filter(|id| probe.plan.wants(id)).collect();
+        CHECKS.iter().filter(|check| probe.plan.wants(check)).map(|check| check.id).collect();
     for scene in SCENES {
         if !scene.checks.iter().any(|id| wanted.contains(id)) {
             continue;
@@ -131,10 +131,7 @@ fn not_working(reply: &Reply) -> String {
 /// `--only` and `--skip` name checks or their groups.
 fn check_names(plan: &Plan) -> Result<(), Error> {
     for name in plan.only.iter().chain(&plan.skip) {
-        let is_known = CHECKS.iter().any(|check| {
-            check.id == name
-                || check.id.strip_prefix(name.as_str()).is_some_and(|r| r.starts_with('-'))
-        });
+        let is_known = CHECKS.iter().any(|check| check.is_called(name));
         if !is_known {
             return Err(Error::usage(format!(
                 "there is no check or group `{name}`: `firstwrite verify --list` names them"

@@ -109,16 +109,10 @@ async fn history(
 async fn doubts(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
     let doubts = store.doubts().await?;
     let open: Vec<_> = doubts.iter().filter(|doubt| doubt.cleared.is_none()).collect();
-    let Some(first) = open.first() else { return Ok(None) };
-    let what = format!("{} open doubts, the first: {}", open.len(), first.detail);
-    Ok(Some(
-        Finding::unsafe_("in-doubt", what)
-            .means("acknowledged history is missing; keys that are not known are refused")
-            .next(
-                "compare with the effect's own books, then `firstwrite doctor --clear-doubt \
-                 --reason …`",
-            ),
-    ))
+    let count = open.len();
+    Ok(open.first().map(|first| {
+        Finding::in_doubt(format!("{count} open doubts, the first: {}", first.detail))
+    }))
 }
 
 impl Default for Expected {

@@ -113,9 +113,5 @@ async fn doubts(store: &RedisStore) -> Result<Option<Finding>, StoreError> {
     let doubts = store.doubts().await?;
     let what = doubts.iter().rev().find(|doubt| doubt.cleared.is_none());
     let what = what.map_or("history is missing".to_owned(), |doubt| doubt.detail.clone());
-    Ok(Some(
-        Finding::unsafe_("in-doubt", what)
-            .means("acknowledged history is missing; keys that are not known are refused")
-            .next("compare with the effect's own books, then `firstwrite doctor --clear-doubt --reason …`"),
-    ))
+    Ok(Some(Finding::in_doubt(what)))
 }

@@ -75,14 +75,7 @@ async fn repeats(probe: &mut Probe) -> Result<(), Stop> {
 
 /// Another body under a key that is in flight.
 async fn body(probe: &mut Probe) -> Result<(), Stop> {
-    let other = match &probe.json {
-        Ok(json) => json.other(),
-        Err(why) => {
-            let why = why.clone();
-            probe.not_asked("flight-body", &why);
-            return Ok(());
-        }
-    };
+    let Some(other) = probe.other_body("flight-body") else { return Ok(()) };
     let key = probe.key();
     let call = probe.slow_call(&key);
     let other = call.clone().body(other);

@@ -43,14 +43,7 @@ pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
 
 /// Different requests under one key: half of the racers ask for something else.
 pub(super) async fn bodies(probe: &mut Probe) -> Result<(), Stop> {
-    let other = match &probe.json {
-        Ok(json) => json.other(),
-        Err(why) => {
-            let why = why.clone();
-            probe.not_asked("race-bodies", &why);
-            return Ok(());
-        }
-    };
+    let Some(other) = probe.other_body("race-bodies") else { return Ok(()) };
     let key = probe.key();
     let one = probe.slow_call(&key);
     let two = one.clone().body(other);
