@@ -58,7 +58,7 @@ const NAMED: &[(Defect, &[&str])] = &[
 ];
 
 /// So many servers at once: most of a run is waiting.
-const AT_ONCE: usize = 40;
+const AT_ONCE: usize = 20;
 const SEEDS: u64 = 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +121,7 @@ pub(crate) fn plan(bed: &Bed, seed: u64) -> Plan {
         pointer: "/count".to_owned(),
         headers: Vec::new(),
     };
-    plan.slow = Some(Hint::Header(header("X-Slow", "900")));
+    plan.slow = Some(Hint::Header(header("X-Slow", "1300")));
     plan.fault = Some(Hint::Header(header("X-Fault", "500")));
     plan.seed = seed;
     // A blocked key should not take long to be found out.

@@ -32,7 +32,7 @@ pub(super) const REPLY_TO_RECORD: Duration = Duration::from_millis(1500);
 pub(super) const EFFECT_TO_RECORD: Duration = Duration::from_millis(200);
 
 /// How long a reservation lives that nobody renews.
-pub(super) const UNRENEWED: Duration = Duration::from_millis(400);
+pub(super) const UNRENEWED: Duration = Duration::from_millis(800);
 
 /// How long a record lives that vanishes early: past a retry that is sent at once, or after a pause.
 pub(super) const EARLY: Duration = Duration::from_millis(1200);

@@ -152,9 +152,10 @@ impl Store {
         self.orders.len()
     }
 
+    /// How many attempts are under way; a key that was reserved before its body came is none yet.
     pub(super) fn reserved(&self) -> usize {
         let open = self.records.values().filter(|record| record.outcome.is_none());
-        open.filter(|record| record.stands()).count()
+        open.filter(|record| record.stands() && record.fingerprint.is_some()).count()
     }
 
     /// Every reservation stands until then and no longer.

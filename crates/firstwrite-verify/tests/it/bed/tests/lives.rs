@@ -62,7 +62,7 @@ async fn nothing_runs_without_the_store(bed: Bed) -> Seen {
 }
 
 async fn what_cannot_be_recorded_is_not_done(bed: Bed) -> Seen {
-    let ask = Ask::order("late").slow(Duration::from_millis(500));
+    let ask = Ask::order("late").slow(Duration::from_secs(3));
     let mut first = in_flight(&ask, &bed).await?;
     bed.store_down();
     first.reply().await?.is_refusal(503)?;
