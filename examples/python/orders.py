@@ -26,6 +26,10 @@ from psycopg.types.json import Jsonb
 
 STEPS = ["after-reserve", "after-order", "after-enqueue", "after-complete", "before-commit", "after-commit"]
 
+# Another attempt has taken over (FW001), or another transaction has completed the key (FW002), such as an earlier
+# try of this one whose COMMIT was not acknowledged. The order is rolled back, and the first answer stands.
+ENDED_ELSEWHERE = ("FW001", "FW002")
+
 
 def main():
     options = parse_arguments()
@@ -42,7 +46,13 @@ def main():
         verdict = reserve(connection, options)
         reached("after-reserve")
         if verdict["verdict"] in ("fresh", "take over"):
-            answer = create_order(connection, options, verdict["fence"], reached)
+            try:
+                answer = create_order(connection, options, verdict["fence"], reached)
+            except psycopg.Error as error:
+                if error.sqlstate not in ENDED_ELSEWHERE:
+                    raise
+                reply_as_it_stands(connection, options)
+                return
             reached("after-commit")
             reply(answer["status"], answer["headers"], answer["body"], replayed=False)
         elif verdict["verdict"] == "replay":
@@ -81,7 +91,7 @@ def create_order(connection, options, fence, reached):
         )
         reached("after-enqueue")
         headers = [["content-type", "application/json"], ["location", f"/orders/{order['number']}"]]
-        # Raises FW001 if another attempt has taken over; the order is then rolled back.
+        # Raises if the attempt ended elsewhere; the order is then rolled back.
         connection.execute(
             sql.SQL("SELECT {}.complete(%s, %s, %s, 201, %s, %s)").format(firstwrite),
             [options.tenant, options.key, fence, Jsonb(headers), body],
@@ -90,6 +100,15 @@ def create_order(connection, options, fence, reached):
         connection.execute("SELECT 1")
         reached("before-commit")
     return {"status": 201, "headers": headers, "body": body}
+
+
+def reply_as_it_stands(connection, options):
+    statement = sql.SQL("SELECT * FROM {}.status(%s, %s)").format(sql.Identifier(options.schema))
+    stands = connection.execute(statement, [options.tenant, options.key]).fetchone()
+    if stands is None or stands["state"] != "completed":
+        print(json.dumps({"refused": "in progress"}))
+        sys.exit(3)
+    reply(stands["status"], stands["headers"], stands["body"], replayed=True)
 
 
 def reply(status, headers, body, replayed):

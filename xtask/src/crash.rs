@@ -46,10 +46,12 @@ pub(crate) const HELP: &str = "\
   --release        run the release build
 
 Fails if a key has no payment or more than one, in the demo's books or the provider's, if an answer changed
-or was lost, or if a key never gets a final answer. The data of a run that failed stays below target/xtask.";
+or was lost, if a key never gets a final answer, or if a payment stays pending. The data of a run that failed stays below target/xtask.";
 
 /// One kill in so many comes while the victim is still starting.
 const EARLY_ONE_IN: u64 = 8;
+/// Longer than the provider goes on trying to deliver a webhook.
+const TOLD_MAX: Duration = Duration::from_mins(1);
 /// How long the last round, without kills, may take.
 const SETTLE_MAX: Duration = Duration::from_mins(4);
 /// The same where history was lost on purpose: a service that notices lets those keys wait for ever.
@@ -94,6 +96,8 @@ pub(crate) struct Plan {
     /// About how long the killing takes: to the end there must be new keys.
     keys_last_for: Duration,
     settle_max: Duration,
+    /// How long the provider may take to tell of what it did before the last kill.
+    told_max: Duration,
 }
 
 /// What is killed: the demo, its database, or a stand-in in the tests.
@@ -210,6 +214,7 @@ impl Plan {
             key_count_max: 20_000,
             keys_last_for: Duration::from_millis(kills.saturating_mul(usual)),
             settle_max: if scene.is_forgetful() { LOSS_MAX } else { SETTLE_MAX },
+            told_max: if scene.is_forgetful() { Duration::ZERO } else { TOLD_MAX },
         }
     }
 }
@@ -307,6 +312,7 @@ fn crash(victim: &mut dyn Victim, plan: &Plan, effects: Option<&Path>) -> anyhow
             break;
         }
     }
+    books::wait_until_settled(address, &ledger, Deadline::after(plan.told_max))?;
     books::compare(address, &ledger, Deadline::after(SETTLE_MAX))?;
     if let Some(file) = effects {
         effects::compare(file, &ledger)?;

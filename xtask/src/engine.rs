@@ -16,6 +16,8 @@ pub(crate) trait Engine {
     fn wait_until_ready(&mut self) -> anyhow::Result<()>;
     /// `kill -9`; returns when it is gone.
     fn kill(&mut self) -> anyhow::Result<()>;
+    /// All its processes.
+    fn pids(&self) -> Vec<u32>;
     /// Its data stays when this value goes, for a person to look at.
     fn keep(&mut self);
 }
@@ -76,6 +78,10 @@ impl Engine for postgres::Node<'_> {
 
     fn kill(&mut self) -> anyhow::Result<()> {
         self.kill()
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.pids()
     }
 
     fn keep(&mut self) {

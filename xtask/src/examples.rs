@@ -20,7 +20,8 @@ pub(crate) const HELP: &str = "\
 Runs examples/fastapi and examples/stripe behind a gateway, and checks how they end:
 
   fastapi   kills itself between its commit and its answer; the client is answered all the same, once, and
-            there is one payment
+            there is one payment; the same where it repeats its transaction because the COMMIT was not
+            acknowledged
   stripe    the official library, whose first answer is lost on its way, pays once against a stand-in for
             Stripe
 

@@ -14,19 +14,20 @@ use crate::services::{self, Recipe, Services};
 use crate::workspace::Workspace;
 
 pub(crate) const SIM_HELP: &str = "\
-Runs `firstwrite-testkit`'s example `sim`; all words are handed on to it. A failure prints the seed that
-repeats it: `cargo xtask sim --seed N`.";
+Runs `firstwrite-sim`, the simulator of the whole path; all words are handed on to it. A failure prints the seed
+that repeats it: `cargo xtask sim --seed N`. With `--protocol` as the first word, runs `firstwrite-testkit`'s example
+`sim` instead: the protocol alone over a store, the model, and planted defects of stores.";
 
 pub(crate) const MODEL_HELP: &str = "\
 Runs the same example as `sim` with `--model`: every order of events of a small system, not a sample.
-All words are handed on.";
+`--full` explores millions of states. All words are handed on.";
 
 pub(crate) const BENCH_HELP: &str = "\
 Runs one measurement; words after its name are handed on. Without a name, lists them.
 
 Those on PostgreSQL get a server of their own, with durable settings and 2 GB of buffers, in
-FIRSTWRITE_TEST_POSTGRES, and the path of pgbench in FIRSTWRITE_BENCH_PGBENCH. `stores` gets one of every
-kind, or of the one behind `--only`, with default settings and durable commits.";
+FIRSTWRITE_TEST_POSTGRES, and the path of pgbench in FIRSTWRITE_BENCH_PGBENCH. `cached` gets PostgreSQL and Redis,
+`stores` one of every kind, or of the one behind `--only`, with default settings and durable commits.";
 
 /// One measurement: what to type, where it lives, what it tells.
 struct Bench {
@@ -43,6 +44,7 @@ enum Server {
     Postgres,
     PostgresAndHttp,
     PostgresAndNginx,
+    PostgresAndRedis,
     EveryStore,
 }
 
@@ -90,6 +92,12 @@ const BENCHES: &[Bench] = &[
         server: Server::EveryStore,
     },
     Bench {
+        name: "cached",
+        package: "firstwrite-store",
+        measures: "replays through a cache in Redis beside those from PostgreSQL",
+        server: Server::PostgresAndRedis,
+    },
+    Bench {
         name: "outbox",
         package: "firstwrite",
         measures: "messages delivered from PostgreSQL to a sink: clean, held snapshot, outage, recovery",
@@ -105,7 +113,11 @@ const BENCHES: &[Bench] = &[
 
 pub(crate) fn sim(workspace: &Workspace, args: Args) -> anyhow::Result<()> {
     let words = args.rest();
-    run_sim(workspace, Build::Release, &words.iter().map(String::as_str).collect::<Vec<_>>())
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.split_first() {
+        Some((&"--protocol", words)) => run_sim(workspace, Build::Release, words),
+        _ => run_whole_path(workspace, Build::Release, &words),
+    }
 }
 
 pub(crate) fn model(workspace: &Workspace, args: Args) -> anyhow::Result<()> {
@@ -115,7 +127,18 @@ pub(crate) fn model(workspace: &Workspace, args: Args) -> anyhow::Result<()> {
     run_sim(workspace, Build::Release, &all)
 }
 
-/// Runs the simulator with the given words.
+/// Runs the simulator of the whole path with the given words.
+pub(crate) fn run_whole_path(
+    workspace: &Workspace,
+    build: Build,
+    words: &[&str],
+) -> anyhow::Result<()> {
+    let mut command = workspace.cargo();
+    command.arg("run").args(build.arguments()).args(["--package", "firstwrite-sim"]);
+    process::run(command.arg("--").args(words))
+}
+
+/// Runs the simulator of the protocol, the model and the planted defects of stores.
 pub(crate) fn run_sim(workspace: &Workspace, build: Build, words: &[&str]) -> anyhow::Result<()> {
     let mut command = workspace.cargo();
     command.arg("run").args(build.arguments());
@@ -151,6 +174,12 @@ pub(crate) fn bench(workspace: &Workspace, mut args: Args) -> anyhow::Result<()>
             // Beside a program that was built for service, one that was, too.
             command.args(["--profile", "dist", "--"]).args(args.rest());
             on_postgres(workspace, &mut command)
+        }
+        Server::PostgresAndRedis => {
+            command.args(["--features", "postgres,redis-cache", "--"]).args(args.rest());
+            let is_meant = |recipe: &&&Recipe| ["postgres", "redis"].contains(&recipe.name);
+            let recipes: Vec<_> = services::STORES.iter().filter(is_meant).copied().collect();
+            on_servers(workspace, &recipes, &mut command)
         }
         Server::EveryStore => {
             let words = args.rest();

@@ -22,6 +22,7 @@ mod failover;
 mod forward;
 mod guarantees;
 mod guard;
+mod histories;
 mod http;
 mod mariadb;
 mod packages;
@@ -97,6 +98,13 @@ const TASKS: &[Task] = &[
         run: failover::run,
     },
     Task {
+        name: "histories",
+        usage: "[--full] [--store postgres|mariadb|redis] [--seed N]",
+        about: "histories of several processes on servers that are killed and paused, checked",
+        details: histories::HELP,
+        run: histories::run,
+    },
+    Task {
         name: "demo-check",
         usage: "[--store S] [--release]",
         about: "run the commands the demo prints, exactly as printed",
@@ -125,6 +133,13 @@ const TASKS: &[Task] = &[
         run: guarantees::run,
     },
     Task {
+        name: "settings",
+        usage: "",
+        about: "writes the reference of settings, docs/settings.md, from the code",
+        details: tidy::settings::HELP,
+        run: tidy::settings::run,
+    },
+    Task {
         name: "vectors",
         usage: "",
         about: "signatures that nobody here made, held against the gateway's tokens",
@@ -133,14 +148,14 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "sim",
-        usage: "[--histories N] [--seed N] ...",
-        about: "the seeded simulator, in release mode",
+        usage: "[--protocol] [--histories N] [--seed N] ...",
+        about: "the seeded simulators, in release mode",
         details: forward::SIM_HELP,
         run: forward::sim,
     },
     Task {
         name: "model",
-        usage: "[...]",
+        usage: "[--full]",
         about: "the exhaustive model, in release mode",
         details: forward::MODEL_HELP,
         run: forward::model,

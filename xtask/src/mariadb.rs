@@ -5,7 +5,7 @@
 mod cluster;
 mod node;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
@@ -51,11 +51,18 @@ pub(crate) fn address(port: u16) -> String {
     format!("mysql://root@127.0.0.1:{port}/{DATABASE}")
 }
 
+fn command(place: &Place, program: &Path) -> Command {
+    let mut command = place.command(program);
+    // A server that starts deletes the temporary files of others that keep theirs in the same folder.
+    command.env("TMPDIR", &place.folder);
+    command.arg("--no-defaults").arg(format!("--datadir={}", place.data().display()));
+    command
+}
+
 /// Makes the server's own tables.
 pub(crate) fn prepare(place: &Place) -> anyhow::Result<()> {
     let program = process::find("mariadb-install-db").context("mariadb-install-db is missing")?;
-    let mut command = place.command(&program);
-    command.arg("--no-defaults").arg(format!("--datadir={}", place.data().display()));
+    let mut command = command(place, &program);
     command.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
     process::read(&mut command).map(drop)
 }
@@ -63,8 +70,7 @@ pub(crate) fn prepare(place: &Place) -> anyhow::Result<()> {
 /// The command that serves, in the foreground.
 pub(crate) fn serve(place: &Place) -> anyhow::Result<Command> {
     let program = process::find(SERVER.program).context("mariadbd is missing")?;
-    let mut command = place.command(&program);
-    command.arg("--no-defaults").arg(format!("--datadir={}", place.data().display()));
+    let mut command = command(place, &program);
     command.args([&format!("--port={}", place.port), "--bind-address=127.0.0.1"]);
     // Relative names lie in the data folder; a full path may be too long for a socket.
     command.args(["--socket=socket", "--pid-file=pid"]);

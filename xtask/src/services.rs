@@ -11,7 +11,7 @@ mod nats;
 mod pgbouncer;
 mod postgres;
 mod rabbitmq;
-mod redis;
+pub(crate) mod redis;
 mod server;
 
 use std::path::{Path, PathBuf};

@@ -18,8 +18,8 @@ use crate::services::{self, Recipe, Services};
 use crate::steps::{Counts, Row, Steps};
 use crate::workspace::Workspace;
 use crate::{
-    alerts, crash, demo_check, examples, failover, forward, guarantees, postgres, process, tidy,
-    vectors,
+    alerts, crash, demo_check, examples, failover, forward, guarantees, histories, postgres,
+    process, tidy, vectors,
 };
 use suites::SuiteReader;
 
@@ -39,11 +39,16 @@ nothing was ignored, and something ran.";
 
 /// How long the longer steps take.
 struct Size {
-    histories: u64,
+    /// How much is simulated, and how far the model goes.
+    simulator: &'static [&'static str],
+    /// Of the whole path: each is about a hundred steps of production's own code.
+    whole_path: &'static [&'static str],
     /// What is killed, and how often. A database server takes its time to come back, a node of a cluster
     /// longer.
     crashes: &'static [(&'static str, Scene, u64)],
     failovers: u64,
+    /// Recorded histories of several processes.
+    recorded: histories::Size,
     build: Build,
     servers: &'static [&'static Recipe],
     /// Prometheus is large to install.
@@ -57,7 +62,9 @@ struct Size {
 }
 
 const SHORT: Size = Size {
-    histories: 100_000,
+    simulator: &["--histories", "100000"],
+    // Fixed seeds: a fresh one that finds something is for the long form, not for somebody else's change.
+    whole_path: &["--histories", "20000", "--fixed"],
     crashes: &[
         ("crash run", Scene::Sqlite, 30),
         ("crash run on PostgreSQL", Scene::Postgres, 30),
@@ -67,6 +74,7 @@ const SHORT: Size = Size {
         ("crash run of MariaDB", Scene::MariaDbServer, 8),
     ],
     failovers: 2,
+    recorded: histories::Size::SHORT,
     build: Build::Debug,
     servers: services::SUITES,
     tries_alerts: false,
@@ -76,7 +84,8 @@ const SHORT: Size = Size {
 };
 
 const FULL: Size = Size {
-    histories: 1_000_000,
+    simulator: &["--histories", "1000000", "--full"],
+    whole_path: &["--histories", "2000000"],
     crashes: &[
         ("crash run", Scene::Sqlite, 200),
         ("crash run on PostgreSQL", Scene::Postgres, 200),
@@ -88,6 +97,7 @@ const FULL: Size = Size {
         ("crash run of Galera nodes", Scene::GaleraNode, 20),
     ],
     failovers: 10,
+    recorded: histories::Size::FULL,
     build: Build::Release,
     servers: services::SUITES_FULL,
     tries_alerts: true,
@@ -151,8 +161,10 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
     if is_built && size.fetches_vectors {
         steps.check("vectors", || vectors::check(workspace));
     }
-    steps.check("simulator", || {
-        forward::run_sim(workspace, size.build, &["--histories", &size.histories.to_string()])
+    steps.check("simulator", || forward::run_sim(workspace, size.build, size.simulator));
+    steps.check("recorded histories", || histories::check_all(workspace, size.recorded, &guard));
+    steps.check("simulator of the whole path", || {
+        forward::run_whole_path(workspace, size.build, size.whole_path)
     });
     for (name, backend) in [
         ("demo check", Backend::Sqlite),

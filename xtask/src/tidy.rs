@@ -10,6 +10,7 @@ mod papers;
 mod problems;
 mod rooms;
 mod rust_text;
+pub(crate) mod settings;
 mod shape;
 mod sql;
 
@@ -68,6 +69,7 @@ const RULES: &[Rule] = &[
     Rule { name: "the changelog is open", check: |tree, _| papers::changelog(tree) },
     Rule { name: "decisions have numbers of their own", check: |tree, _| papers::decisions(tree) },
     Rule { name: "links lead somewhere", check: |tree, _| papers::links(tree) },
+    Rule { name: "the reference of settings is true", check: |tree, _| settings::check(tree) },
     Rule {
         name: "manifests are sorted",
         check: |tree, workspace| manifests::sorted(tree, &workspace.packages),

@@ -90,6 +90,8 @@ pub enum FindingKind {
     Duplicate,
     /// Nobody knows whether it arrived, and something like it is there.
     Likely,
+    /// Nobody knows whether it arrived, it is not there, and the account proves no absence.
+    Unproven,
 }
 
 /// A discrepancy, as a run sees it. Its kind and subject, with the source, are what it is known by.
@@ -167,8 +169,14 @@ pub struct Run {
 
 impl FindingKind {
     /// Every kind.
-    pub const ALL: [Self; 5] =
-        [Self::MissingHere, Self::MissingThere, Self::Differs, Self::Duplicate, Self::Likely];
+    pub const ALL: [Self; 6] = [
+        Self::MissingHere,
+        Self::MissingThere,
+        Self::Differs,
+        Self::Duplicate,
+        Self::Likely,
+        Self::Unproven,
+    ];
 
     /// The word used in SQL, listings and metrics.
     pub fn as_str(self) -> &'static str {
@@ -178,6 +186,7 @@ impl FindingKind {
             Self::Differs => "differs",
             Self::Duplicate => "duplicate",
             Self::Likely => "likely",
+            Self::Unproven => "unproven",
         }
     }
 

@@ -24,6 +24,7 @@ use std::hint::black_box;
 use http::{HeaderMap, HeaderName, Method};
 
 use crate::RecordId;
+pub(crate) use difference::{AUTHORITY, REMOVED};
 pub use digests::PartDigests;
 pub(crate) use number::canonical_number;
 pub use pointer::{Pointer, PointerError};

@@ -1,8 +1,9 @@
 //! The protocol: what to do with a request, given what stands under its key.
 //!
 //! 1. Nothing stands there: the request is *fresh*.
-//! 2. The outcome's retention has ended: the key is *taken over* as if it were free, or, where the
-//!    policy remembers spent keys, it is *expired*.
+//! 2. The attempt was released and left a note for its pollers, or the outcome's retention has ended: the
+//!    key is *taken over* as if it were free. Where the record remembers that its key is spent, the end of
+//!    retention makes it *expired* instead.
 //! 3. The fingerprint is of a version this build cannot compute: *unreadable*, nothing runs.
 //! 4. The fingerprint differs: *mismatch*, whether or not the first request has ended.
 //! 5. Completed: *replay*; *unreadable* if its outcome is sealed and nobody opened it.
@@ -16,8 +17,8 @@ use std::time::Duration;
 use crate::fingerprint::Comparison;
 use crate::store::{Change, Found};
 use crate::{
-    AfterRetention, Body, Fence, Fingerprint, Key, OnLostAnswer, Outcome, Policy, Record, RecordId,
-    State, Tenant, Timestamp,
+    Body, Fence, Fingerprint, Key, OnLostAnswer, Outcome, Record, RecordId, State, Tenant,
+    Timestamp,
 };
 
 /// A request as the protocol sees it.
@@ -63,7 +64,7 @@ pub enum Verdict {
     Mismatch,
     /// The first attempt ended and nobody knows how.
     Uncertain,
-    /// The key was spent, and the policy remembers spent keys.
+    /// The key was spent, and its record remembers that.
     Expired,
     /// The record was written by a newer version, whose fingerprint this build cannot compute, or
     /// its outcome is sealed.
@@ -73,17 +74,22 @@ pub enum Verdict {
 /// Says what to do with a request, given what stands under its key.
 ///
 /// The only place where the protocol is decided. Exhaustive on purpose: a new state must be
-/// answered here or the build fails.
-pub fn judge(found: Option<&Found>, request: &Request, policy: &Policy) -> Verdict {
+/// answered here or the build fails. Everything that decides stands in the record, so two processes
+/// with different policies judge it alike.
+pub fn judge(found: Option<&Found>, request: &Request) -> Verdict {
     let Some(Found { record, now }) = found else { return Verdict::Fresh };
     debug_assert_eq!(record.id, request.id, "a store answered for another record");
+    if let State::Completed { outcome: Outcome { body: Body::Released, .. }, .. } = &record.state {
+        return Verdict::TakeOver { from: record.fence };
+    }
     // Past retention and not yet reaped: whatever it stood for no longer answers.
     if let State::Completed { retained_until, .. } = &record.state
         && retained_until <= now
     {
-        return match policy.after_retention {
-            AfterRetention::Fresh => Verdict::TakeOver { from: record.fence },
-            AfterRetention::Refuse(_) => Verdict::Expired,
+        return if record.retention.refuses_spent {
+            Verdict::Expired
+        } else {
+            Verdict::TakeOver { from: record.fence }
         };
     }
     match request.fingerprint.compare(&record.fingerprint) {
@@ -100,7 +106,7 @@ pub fn judge(found: Option<&Found>, request: &Request, policy: &Policy) -> Verdi
         State::Completed { outcome, retained_until, .. } => {
             Verdict::Replay { outcome: outcome.clone(), retained_until: *retained_until }
         }
-        State::Uncertain => Verdict::Uncertain,
+        State::Uncertain { .. } => Verdict::Uncertain,
         State::Reserved(lease) if *now < lease.until => {
             Verdict::InProgress { remaining: lease.until.since(*now) }
         }
@@ -118,10 +124,16 @@ pub fn judge_lapsed(record: &Record, now: Timestamp) -> Option<Change> {
     match &record.state {
         State::Reserved(lease) if lease.until <= now => Some(match record.on_lost_answer {
             OnLostAnswer::Resend => Change::Remove,
-            OnLostAnswer::Uncertain => Change::MarkUncertain,
+            OnLostAnswer::Uncertain => Change::MARK_UNCERTAIN,
         }),
-        State::Reserved(_) | State::Completed { .. } | State::Uncertain => None,
+        State::Reserved(_) | State::Completed { .. } | State::Uncertain { .. } => None,
     }
+}
+
+/// Says what becomes of a record whose owner is certainly gone, if anything: the same as when its lease
+/// has run out, whatever the lease says. For a store that only one process at a time writes to.
+pub fn judge_orphan(record: &Record) -> Option<Change> {
+    judge_lapsed(record, Timestamp::NEVER)
 }
 
 #[cfg(test)]

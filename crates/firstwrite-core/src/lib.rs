@@ -31,14 +31,14 @@ pub use fingerprint::{
     BodyForm, Comparison, Fingerprint, FingerprintRules, PartDigests, Parts, Pointer, PointerError,
     Secret, SecretError,
 };
-pub use judge::{Request, Verdict, judge, judge_lapsed};
+pub use judge::{Request, Verdict, judge, judge_lapsed, judge_orphan};
 pub use key::{Key, KeyError};
 pub use memory::{HeldMemoryTx, MemoryStore, MemoryTx};
 pub use message::{Message, MessageError};
 pub use outcome::{Body, HeaderPolicy, Interim, KeptHeaders, Outcome};
 pub use policy::{
-    AfterRetention, KeptStatuses, KeyRequirement, Mode, OnConflict, OnLostAnswer, Policy,
-    PolicyError, RespondAsync,
+    AfterRetention, AnswerMeaning, Effect, KeptStatuses, KeyRequirement, Mode, OnConflict,
+    OnLostAnswer, OnServerError, Policy, PolicyError, RespondAsync,
 };
 pub use record::{
     AuditEntry, Audited, Draft, DraftState, Fence, Lease, Record, Retention, State, StateKind,

@@ -18,9 +18,8 @@ use crate::store::{
     Change, Conclusion, Found, Guard, Inserted, Page, Query, Swapped, Transacted, Write,
 };
 use crate::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Draft, DraftState, Lease, Message, Record,
-    RecordId, State, Store, StoreError, StoreErrorKind, Timestamp, TransactionalStore, UsagePage,
-    UsageSums,
+    AuditEntry, Audited, BoxFuture, Capabilities, Draft, Lease, Message, Record, RecordId, State,
+    Store, StoreError, StoreErrorKind, Timestamp, TransactionalStore, UsagePage, UsageSums,
 };
 
 pub use held::HeldMemoryTx;
@@ -119,21 +118,26 @@ impl MemoryStore {
         if !guard.holds(record, &change) {
             return Swapped::Moved(Some(Box::new(Found { record: Record::clone(record), now })));
         }
+        let audited_ago = change.audited_ago();
         match change {
+            Change::Note { .. } => {}
             Change::Renew { lease_for } => {
                 record.state = State::Reserved(Lease { until: now.plus(lease_for) });
             }
             Change::Complete { outcome, retention } => {
                 record.state = State::completed(outcome, retention, now);
             }
-            Change::MarkUncertain => record.state = State::Uncertain,
+            Change::MarkUncertain { ago } => {
+                record.state = State::Uncertain { since: now.minus(ago) }
+            }
             Change::TakeOver(draft) => **record = Record::from_draft(&draft, now),
             Change::Remove => {
                 content.records.remove(&id);
             }
         }
         if let Some(entry) = audit {
-            content.audits.entry(id).or_default().push(Audited { at: now, entry: entry.clone() });
+            let at = now.minus(audited_ago);
+            content.audits.entry(id).or_default().push(Audited { at, entry: entry.clone() });
         }
         Swapped::Done(now)
     }
@@ -186,7 +190,7 @@ impl MemoryStore {
         let now = (self.clock)();
         let is_due = |record: &Record| match record.state {
             State::Completed { kept_until, .. } => kept_until <= now,
-            State::Reserved(_) | State::Uncertain => false,
+            State::Reserved(_) | State::Uncertain { .. } => false,
         };
         let due = content.records.values().filter(|record| is_due(record));
         let ids: Vec<RecordId> = due.take(limit).map(|record| record.id).collect();
@@ -243,11 +247,6 @@ impl Content {
                 self.messages.push(message.clone());
                 self.outgoing.push(message, now);
             }
-        }
-        if let DraftState::Completed { outcome, retention } = &draft.state
-            && outcome.is_interim
-        {
-            self.outgoing.retentions.insert(draft.id, *retention);
         }
         self.records.insert(draft.id, Box::new(Record::from_draft(draft, now)));
     }

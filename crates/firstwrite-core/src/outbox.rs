@@ -10,6 +10,7 @@ mod breaker;
 mod delivery;
 mod pace;
 mod rules;
+mod standing;
 mod terms;
 mod turns;
 mod view;
@@ -21,12 +22,14 @@ use std::time::Duration;
 
 pub use answers::Answers;
 pub(crate) use answers::fill;
-pub use breaker::Sightings;
+pub use breaker::{Gate, Sightings};
 pub use delivery::{Carrier, Delivery, Ending, MessageNumber, Parcel, Probed, Receipt};
 pub use pace::{Pace, Strain};
 pub use rules::{
-    Cause, LAPSE_COUNT_MAX, Moment, Next, Sent, Step, after_delivery, after_probe, next_step,
+    ABSENCE_SHOWS_AFTER, Cause, LAPSE_COUNT_MAX, Moment, Next, Sent, Step, absence_shows_from,
+    after_delivery, after_probe, given_back, next_step,
 };
+pub use standing::Standing;
 pub use terms::Terms;
 pub use turns::{Turns, Wish};
 pub use view::{

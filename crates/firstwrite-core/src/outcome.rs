@@ -41,6 +41,9 @@ pub enum Body {
     /// Headers and body, sealed: whoever has the key makes the outcome of it, and nobody else can
     /// answer with it.
     Sealed(Bytes),
+    /// No answer at all: the attempt was released after its client had been told to ask for the result.
+    /// The key is free, and only the status resource tells of it.
+    Released,
 }
 
 /// Headers kept with an outcome, in the order in which they were sent.
@@ -104,6 +107,12 @@ impl Outcome {
         Self { status, headers, body: Body::Tombstone, is_interim: false }
     }
 
+    /// A note that the attempt ended with `status` and was released. It never answers a request.
+    pub fn released(status: StatusCode) -> Self {
+        let headers = KeptHeaders::default();
+        Self { status, headers, body: Body::Released, is_interim: false }
+    }
+
     /// An outcome of which only the status can be read.
     pub fn sealed(status: StatusCode, sealed: Bytes) -> Self {
         let headers = KeptHeaders::default();
@@ -117,7 +126,7 @@ impl Outcome {
         let headers = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
         let body = match &self.body {
             Body::Bytes(bytes) | Body::Sealed(bytes) => bytes.len(),
-            Body::Tombstone => 0,
+            Body::Tombstone | Body::Released => 0,
         };
         (headers.sum::<usize>() + body) as u64
     }
@@ -173,6 +182,7 @@ impl std::fmt::Debug for Body {
         match self {
             Self::Bytes(bytes) => write!(f, "Bytes({} bytes)", bytes.len()),
             Self::Tombstone => f.write_str("Tombstone"),
+            Self::Released => f.write_str("Released"),
             Self::Sealed(bytes) => write!(f, "Sealed({} bytes)", bytes.len()),
         }
     }

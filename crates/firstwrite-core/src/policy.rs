@@ -27,6 +27,8 @@ pub struct Policy {
     pub request_bytes_max: usize,
     /// Which statuses end a key. Default: 2xx, 3xx and 4xx except 408, 425 and 429.
     pub kept_statuses: KeptStatuses,
+    /// What a server error that does not speak of a lost answer means. Default: release.
+    pub on_server_error: OnServerError,
     /// Which response headers are kept beyond the fixed allow-list. Default: none.
     pub kept_headers: HeaderPolicy,
     /// What a duplicate gets while the first attempt runs. Default: a 409 at once.
@@ -78,6 +80,42 @@ pub enum OnLostAnswer {
     /// Running again is safe, because effect and outcome share a transaction or because whatever
     /// is behind the handler honours the same key: the next request takes over.
     Resend,
+}
+
+/// What a 5xx of the handler or upstream means for its key, in [`Mode::Reserved`].
+///
+/// It does not concern 502, 504 and 408: an inner proxy says these when it lost an answer, so they always
+/// count as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnServerError {
+    /// The key is free: the error is not cached, and a retry runs afresh. An effect that happened before
+    /// the error happens again then.
+    Release,
+    /// The effect may have happened before the error: it counts as a lost answer, see [`OnLostAnswer`].
+    Lost,
+}
+
+/// What a handler or upstream that answers "not now" knows about its effect.
+///
+/// A handler puts it into its response's extensions. It outweighs what the status alone would mean, and
+/// changes nothing about an answer that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing happened: the key is released.
+    None,
+    /// It happened, or may have: the answer counts as lost.
+    Happened,
+}
+
+/// What an answer means for its key, in [`Mode::Reserved`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerMeaning {
+    /// The answer ends the key and is replayed.
+    Kept,
+    /// The key is free, and a retry runs afresh.
+    Released,
+    /// The effect may have happened: see [`OnLostAnswer`].
+    Lost,
 }
 
 /// What a key means once its retention has ended.
@@ -134,16 +172,42 @@ impl Policy {
         if self.request_bytes_max == 0 {
             return Err(PolicyError("request_bytes_max must be at least 1"));
         }
+        if self.kept_statuses.released.iter().any(StatusCode::is_success) {
+            return Err(PolicyError(
+                "a 2xx cannot release its key: the request took effect, and a retry would run again",
+            ));
+        }
         Ok(())
+    }
+
+    /// Says what an answer with `status` means for its key, given what the answer itself says about its
+    /// effect.
+    pub fn meaning(&self, status: StatusCode, said: Option<Effect>) -> AnswerMeaning {
+        if self.kept_statuses.keeps(status) {
+            return AnswerMeaning::Kept;
+        }
+        match said {
+            Some(Effect::None) => return AnswerMeaning::Released,
+            Some(Effect::Happened) => return AnswerMeaning::Lost,
+            None => {}
+        }
+        match (status, self.on_server_error) {
+            (
+                StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT,
+                _,
+            ) => AnswerMeaning::Lost,
+            (status, OnServerError::Lost) if status.is_server_error() => AnswerMeaning::Lost,
+            (_, OnServerError::Release | OnServerError::Lost) => AnswerMeaning::Released,
+        }
     }
 
     /// For how long a record completed under this policy answers and stays.
     pub fn retention(&self) -> Retention {
-        let linger_for = match self.after_retention {
-            AfterRetention::Fresh => self.slack,
-            AfterRetention::Refuse(remember_for) => remember_for.max(self.slack),
+        let (linger_for, refuses_spent) = match self.after_retention {
+            AfterRetention::Fresh => (self.slack, false),
+            AfterRetention::Refuse(remember_for) => (remember_for.max(self.slack), true),
         };
-        Retention { replay_for: self.retention, linger_for }
+        Retention { replay_for: self.retention, linger_for, refuses_spent }
     }
 }
 
@@ -158,6 +222,7 @@ impl Default for Policy {
             response_bytes_max: Self::RESPONSE_BYTES_MAX_DEFAULT,
             request_bytes_max: Self::REQUEST_BYTES_MAX_DEFAULT,
             kept_statuses: KeptStatuses::default(),
+            on_server_error: OnServerError::Release,
             kept_headers: HeaderPolicy::default(),
             on_conflict: OnConflict::Reject,
             on_lost_answer: OnLostAnswer::Uncertain,
@@ -217,9 +282,13 @@ mod tests {
         let short = Policy { lease: Duration::from_millis(10), ..Policy::default() };
         let upside_down = Policy { retention: Duration::from_secs(5), ..Policy::default() };
         let mute = Policy { request_bytes_max: 0, ..Policy::default() };
-        for policy in [short, upside_down, mute] {
+        let freeing = KeptStatuses::default().release_on(StatusCode::CREATED);
+        let freeing = Policy { kept_statuses: freeing, ..Policy::default() };
+        for policy in [short, upside_down, mute, freeing] {
             assert!(policy.check().is_err());
         }
+        let kept_statuses = KeptStatuses::default().release_on(StatusCode::CONFLICT);
+        assert_eq!(Policy { kept_statuses, ..Policy::default() }.check(), Ok(()));
     }
 
     #[test]
@@ -235,6 +304,40 @@ mod tests {
             assert_eq!(kept.keeps(StatusCode::from_u16(code).unwrap()), expected, "{code}");
         }
         assert!(!kept.release_on(StatusCode::CONFLICT).keeps(StatusCode::CONFLICT));
+    }
+
+    #[test]
+    fn a_lost_answer_is_told_from_a_refusal_by_status_policy_and_the_answer_itself() {
+        use AnswerMeaning::{Kept, Lost, Released};
+        let release = Policy::default();
+        let lost = Policy { on_server_error: OnServerError::Lost, ..Policy::default() };
+        for (code, released, doubted) in [
+            (200, Kept, Kept),
+            (404, Kept, Kept),
+            (408, Lost, Lost),
+            (425, Released, Released),
+            (429, Released, Released),
+            (500, Released, Lost),
+            (501, Released, Lost),
+            (502, Lost, Lost),
+            (503, Released, Lost),
+            (504, Lost, Lost),
+            (505, Released, Lost),
+            (599, Released, Lost),
+        ] {
+            let status = StatusCode::from_u16(code).unwrap();
+            assert_eq!(release.meaning(status, None), released, "{code}");
+            assert_eq!(lost.meaning(status, None), doubted, "{code}");
+            for policy in [&release, &lost] {
+                let says = |effect| policy.meaning(status, Some(effect));
+                let is_kept = released == Kept;
+                assert_eq!(says(Effect::None), if is_kept { Kept } else { Released }, "{code}");
+                assert_eq!(says(Effect::Happened), if is_kept { Kept } else { Lost }, "{code}");
+            }
+        }
+        let also_released = KeptStatuses::default().release_on(StatusCode::CONFLICT);
+        let policy = Policy { kept_statuses: also_released, ..Policy::default() };
+        assert_eq!(policy.meaning(StatusCode::CONFLICT, None), Released);
     }
 
     #[test]

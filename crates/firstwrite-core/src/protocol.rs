@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
+
 use crate::judge::judge_lapsed;
 use crate::record::Retention;
 use crate::store::{Change, Found, Guard, Inserted, Swapped};
@@ -27,11 +29,11 @@ const ROUNDS_MAX: usize = 8;
 /// It is a value that completing takes away, so completing twice does not compile:
 ///
 /// ```compile_fail,E0382
-/// use firstwrite_core::{MemoryStore, Outcome, Retention, protocol};
+/// use firstwrite_core::{MemoryStore, Outcome, protocol};
 ///
-/// async fn twice(store: &MemoryStore, right: protocol::Reservation, outcome: Outcome, kept: Retention) {
-///     protocol::complete(store, right, outcome.clone(), kept).await.unwrap();
-///     protocol::complete(store, right, outcome, kept).await.unwrap();
+/// async fn twice(store: &MemoryStore, right: protocol::Reservation, outcome: Outcome) {
+///     protocol::complete(store, right, outcome.clone()).await.unwrap();
+///     protocol::complete(store, right, outcome).await.unwrap();
 /// }
 /// ```
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub struct Reservation {
     fence: Fence,
     lease_until: Timestamp,
     lease_for: Duration,
+    retention: Retention,
+    strays: Vec<Fence>,
 }
 
 /// How a request to reserve ended.
@@ -49,8 +53,19 @@ pub enum Reserved {
     /// The caller owns the key and may run.
     Granted(Reservation),
     /// The caller must not run; the verdict says why. Never `Fresh` or `TakeOver`. What was found
-    /// is there to explain a mismatch.
-    Refused(Verdict, Box<Found>),
+    /// is there to explain a mismatch. The fences are those of writes that may still arrive, see
+    /// [`Unreserved::may_stand`].
+    Refused(Verdict, Box<Found>, Vec<Fence>),
+}
+
+/// A reservation that failed.
+#[derive(Debug)]
+pub struct Unreserved {
+    /// Why it failed.
+    pub error: StoreError,
+    /// The fences of writes that may stand all the same, because their acknowledgement was lost. Nothing
+    /// was run under them: [`withdraw`] each when the store is back.
+    pub may_stand: Vec<Fence>,
 }
 
 /// How keeping an answer without a reservation ended.
@@ -111,10 +126,8 @@ pub struct Undone {
 pub enum Settlement {
     /// It happened, and this is its outcome.
     Happened {
-        /// What every retry will be answered with.
+        /// What every retry will be answered with, for as long as the record's own retention says.
         outcome: Outcome,
-        /// For how long.
-        retention: Retention,
     },
     /// It is proven not to have happened: the key is free.
     NotHappened,
@@ -167,6 +180,12 @@ impl Reservation {
         self.fence
     }
 
+    /// The fences of earlier writes of this call whose acknowledgements were lost: they may still arrive once
+    /// the key is free again. [`withdraw`] each when the attempt has ended.
+    pub fn strays(&self) -> &[Fence] {
+        &self.strays
+    }
+
     /// How long the lease is; renew well before it has passed.
     pub fn lease_for(&self) -> Duration {
         self.lease_for
@@ -187,17 +206,21 @@ pub async fn reserve(
     request: &Request,
     policy: &Policy,
     nonce: u64,
-) -> Result<Reserved, StoreError> {
-    let state = DraftState::Reserved { lease_for: policy.lease };
+) -> Result<Reserved, Box<Unreserved>> {
+    let state = DraftState::reserved(policy.lease);
     crate::crash_point!("reserve-before");
-    let (fence, state) = match place(store, request, policy, nonce, &state).await? {
-        Placed::Written(fence, state) => (fence, state),
-        Placed::Refused(verdict, found) => return Ok(Reserved::Refused(verdict, found)),
+    let (fence, state, may_stand) = match place(store, request, policy, nonce, &state).await? {
+        Placed::Written(fence, state, may_stand) => (fence, state, may_stand),
+        Placed::Refused(verdict, found, may_stand) => {
+            return Ok(Reserved::Refused(verdict, found, may_stand));
+        }
     };
     let lease_until = state.lease_until().unwrap_or_default();
     let lease_for = policy.lease;
+    let (id, retention) = (request.id, policy.retention());
+    let strays = may_stand.into_iter().filter(|stray| *stray != fence).collect();
     crate::crash_point!("reserve-after");
-    Ok(Reserved::Granted(Reservation { id: request.id, fence, lease_until, lease_for }))
+    Ok(Reserved::Granted(Reservation { id, fence, lease_until, lease_for, retention, strays }))
 }
 
 /// Keeps an answer that came without a reservation and without an effect, such as a refusal that a
@@ -209,15 +232,16 @@ pub async fn keep(
     nonce: u64,
     outcome: Outcome,
 ) -> Result<Kept, StoreError> {
-    let state = DraftState::Completed { outcome, retention: policy.retention() };
-    Ok(match place(store, request, policy, nonce, &state).await? {
-        Placed::Written(_, State::Completed { retained_until, .. }) => {
+    let state = DraftState::Completed { outcome };
+    let placed = place(store, request, policy, nonce, &state).await;
+    Ok(match placed.map_err(|unreserved| unreserved.error)? {
+        Placed::Written(_, State::Completed { retained_until, .. }, _) => {
             Kept::Done { retained_until }
         }
-        Placed::Written(_, State::Reserved(_) | State::Uncertain) => {
+        Placed::Written(_, State::Reserved(_) | State::Uncertain { .. }, _) => {
             return Err(StoreError::definite(StoreErrorKind::Corrupt, "keeping an outcome"));
         }
-        Placed::Refused(verdict, found) => Kept::Refused(verdict, found),
+        Placed::Refused(verdict, found, _) => Kept::Refused(verdict, found),
     })
 }
 
@@ -241,8 +265,8 @@ pub async fn complete(
     store: &dyn Store,
     reservation: Reservation,
     outcome: Outcome,
-    retention: Retention,
 ) -> Result<Completed, Box<Undone>> {
+    let retention = reservation.retention;
     crate::crash_point!("complete-before");
     let mut lost_acknowledgement = false;
     loop {
@@ -279,14 +303,32 @@ pub async fn complete(
 ///
 /// Removing twice is harmless, so a lost acknowledgement needs no reading back.
 pub async fn release(store: &dyn Store, reservation: Reservation) -> Result<(), StoreError> {
-    withdraw(store, reservation.id, reservation.fence).await
+    withdraw(store, reservation.id, reservation.fence).await.map(drop)
 }
 
 /// Frees a key whose reservation nobody has in hand: whether it was written was never said, or a release
 /// failed. Nothing that counts was run under `fence`, and nothing may ever be. Where another fence stands,
 /// nothing changes.
-pub async fn withdraw(store: &dyn Store, id: RecordId, fence: Fence) -> Result<(), StoreError> {
-    finish(store, id, fence, &Change::Remove).await.map(drop)
+pub async fn withdraw(
+    store: &dyn Store,
+    id: RecordId,
+    fence: Fence,
+) -> Result<Swapped, StoreError> {
+    finish(store, id, fence, &Change::Remove).await
+}
+
+/// Frees a key as [`withdraw`] does, and leaves a note of `status` for whoever was told to ask for the
+/// result. The note stays for `noted_for` or until the key is used again.
+pub async fn release_noted(
+    store: &dyn Store,
+    (id, fence): (RecordId, Fence),
+    status: StatusCode,
+    noted_for: Duration,
+) -> Result<Swapped, StoreError> {
+    let retention =
+        Retention { replay_for: Duration::ZERO, linger_for: noted_for, refuses_spent: false };
+    let change = Change::Complete { outcome: Outcome::released(status), retention };
+    finish(store, id, fence, &change).await
 }
 
 /// Says that the attempt ended and nobody knows how; only proof settles the record now.
@@ -295,12 +337,12 @@ pub async fn mark_uncertain(
     reservation: Reservation,
 ) -> Result<Marked, StoreError> {
     let (id, fence) = (reservation.id, reservation.fence);
-    Ok(match finish(store, id, fence, &Change::MarkUncertain).await? {
+    Ok(match finish(store, id, fence, &Change::MARK_UNCERTAIN).await? {
         Swapped::Done(_) => Marked::Uncertain,
         // Our own mark, whose acknowledgement was lost.
         Swapped::Moved(Some(found))
             if found.record.fence == reservation.fence
-                && found.record.state == State::Uncertain =>
+                && matches!(found.record.state, State::Uncertain { .. }) =>
         {
             Marked::Uncertain
         }
@@ -320,10 +362,6 @@ pub async fn settle(
     force: Force,
     audit: &AuditEntry,
 ) -> Result<Settled, StoreError> {
-    let change = match settlement {
-        Settlement::Happened { outcome, retention } => Change::Complete { outcome, retention },
-        Settlement::NotHappened => Change::Remove,
-    };
     let mut sight = store.get(seen.id).await?.map(Box::new);
     for _ in 0..ROUNDS_MAX {
         let Some(found) = sight else { return Ok(Settled::Absent) };
@@ -335,10 +373,17 @@ pub async fn settle(
             State::Reserved(lease) if found.now < lease.until && force == Force::No => {
                 return Ok(Settled::StillHeld(lease.until.since(found.now)));
             }
-            State::Reserved(_) | State::Uncertain => {}
+            State::Reserved(_) | State::Uncertain { .. } => {}
         }
+        let change = match &settlement {
+            Settlement::Happened { outcome } => {
+                let (outcome, retention) = (outcome.clone(), found.record.retention);
+                Change::Complete { outcome, retention }
+            }
+            Settlement::NotHappened => Change::Remove,
+        };
         let guard = Guard::Seen(found.record.seen());
-        match store.swap(seen.id, guard, change.clone(), Some(audit)).await? {
+        match store.swap(seen.id, guard, change, Some(audit)).await? {
             Swapped::Done(_) => return Ok(Settled::Done),
             Swapped::Moved(found) => sight = found,
         }
@@ -365,8 +410,8 @@ pub async fn sweep_once(store: &dyn Store, limit: usize) -> Result<Swept, StoreE
 
 /// How a write where nothing of value stands ended.
 enum Placed {
-    Written(Fence, State),
-    Refused(Verdict, Box<Found>),
+    Written(Fence, State, Vec<Fence>),
+    Refused(Verdict, Box<Found>, Vec<Fence>),
 }
 
 /// Writes a record in `state` where nothing stands, or in place of what `judge` lets it take over.
@@ -376,19 +421,31 @@ async fn place(
     policy: &Policy,
     nonce: u64,
     state: &DraftState,
-) -> Result<Placed, StoreError> {
+) -> Result<Placed, Box<Unreserved>> {
     let mut fence = Fence::first(nonce);
     let mut take_over = None;
-    let mut lost_acknowledgement = false;
+    let mut may_stand = Vec::new();
     for _ in 0..ROUNDS_MAX {
         let draft = draft(request, policy, fence, state.clone());
+        let retention = draft.retention;
         let stands = match write(store, draft, take_over).await {
             Ok(Swapped::Done(now)) => {
-                return Ok(Placed::Written(fence, State::from_draft(state, now)));
+                let state = State::from_draft(state, retention, now);
+                return Ok(Placed::Written(fence, state, may_stand));
             }
             Ok(Swapped::Moved(stands)) => stands,
             Err(error) => {
-                once_more(error, &mut lost_acknowledgement)?;
+                let is_repeated = !may_stand.is_empty();
+                if error.certainty() == Certainty::Indeterminate && !may_stand.contains(&fence) {
+                    may_stand.push(fence);
+                }
+                if is_repeated {
+                    let error = error.after_lost_acknowledgement();
+                    return Err(Box::new(Unreserved { error, may_stand }));
+                }
+                if may_stand.is_empty() {
+                    return Err(Box::new(Unreserved { error, may_stand }));
+                }
                 continue;
             }
         };
@@ -400,9 +457,17 @@ async fn place(
         // Our own write, whose acknowledgement was lost.
         let found_kind = found.record.state.kind();
         if found.record.fence == fence && found_kind == state.kind() {
-            return Ok(Placed::Written(fence, found.record.state));
+            return Ok(Placed::Written(fence, found.record.state, may_stand));
         }
-        match judge(Some(&found), request, policy) {
+        // A sweep met our own unacknowledged reservation. Nothing ran under it, so nobody has to find out.
+        if may_stand.contains(&found.record.fence)
+            && matches!(found.record.state, State::Uncertain { .. })
+        {
+            fence = found.record.fence.next(nonce);
+            take_over = Some(Guard::Seen(found.record.seen()));
+            continue;
+        }
+        match judge(Some(&found), request) {
             Verdict::TakeOver { from } => {
                 fence = from.next(nonce);
                 take_over = Some(Guard::Seen(found.record.seen()));
@@ -413,10 +478,13 @@ async fn place(
             | Verdict::Mismatch
             | Verdict::Uncertain
             | Verdict::Expired
-            | Verdict::Unreadable) => return Ok(Placed::Refused(verdict, found)),
+            | Verdict::Unreadable) => {
+                return Ok(Placed::Refused(verdict, found, may_stand));
+            }
         }
     }
-    Err(StoreError::definite(StoreErrorKind::Unavailable, "writing under a contended key"))
+    let error = StoreError::definite(StoreErrorKind::Unavailable, "writing under a contended key");
+    Err(Box::new(Unreserved { error, may_stand }))
 }
 
 /// One step of `place`: an insert, or a take-over of what was judged.
@@ -443,6 +511,7 @@ fn draft(request: &Request, policy: &Policy, fence: Fence, state: DraftState) ->
         fingerprint: request.fingerprint.clone(),
         fence,
         on_lost_answer: policy.on_lost_answer,
+        retention: policy.retention(),
         state,
     }
 }

@@ -10,20 +10,23 @@
 //! 6. *likely*: nobody knows whether it arrived, and something like it is there, without a name that
 //!    proves it;
 //! 7. *absent*: it is not there, and nobody here says that it should be;
-//! 8. *late*: it is too early to tell; the next run looks again.
+//! 8. *unproven*: nobody knows whether it arrived, it is not there, and the account proves no absence;
+//! 9. *late*: it is too early to tell; the next run looks again.
 //!
 //! What follows is an [`Action`]: a proof settles what was in doubt, a contradiction becomes a
-//! [finding](crate::Findings) for a person, and nothing is settled on a guess. That something is absent
-//! is proven only by a complete account of the time in which it could have happened.
+//! [finding](crate::Findings) for a person, and nothing is settled on a guess. `evidence.rs` says when an
+//! absence is a proof: an absence is done again, so it is the one verdict that can pay twice.
 
 mod amount;
 mod answer;
 mod compare;
 mod entries;
+mod evidence;
 mod verdict;
 
 pub use amount::Amount;
 pub use answer::{AnswerBody, AnswerTemplate};
-pub use compare::compare;
+pub use compare::{Comparison, compare};
 pub use entries::{Ours, Rules, Sight, Standing, Subject, Theirs, Window};
+pub use evidence::Contradiction;
 pub use verdict::{Action, Class, Difference, MatchedBy, Verdict, finding};

@@ -23,7 +23,10 @@ pub struct Record {
     pub fence: Fence,
     /// What a lapsed lease means, fixed when the record was reserved.
     pub on_lost_answer: OnLostAnswer,
-    /// When the record was first written, by the store's clock.
+    /// How long the outcome will answer, fixed when the record was reserved: it holds for every way of
+    /// completing.
+    pub retention: Retention,
+    /// When the record was first written, by the store's clock; of a copy, when its original was.
     pub created_at: Timestamp,
     /// How far the record has come.
     pub state: State,
@@ -46,7 +49,11 @@ pub enum State {
         kept_until: Timestamp,
     },
     /// The attempt ended and nobody knows how; only proof settles it.
-    Uncertain,
+    Uncertain {
+        /// When the attempt was given up, by the store's clock. A probe that finds nothing proves nothing
+        /// until long after this.
+        since: Timestamp,
+    },
 }
 
 /// A state without its content, for guards, listings and metrics.
@@ -94,6 +101,8 @@ pub struct Draft {
     pub fence: Fence,
     /// What a lapsed lease will mean.
     pub on_lost_answer: OnLostAnswer,
+    /// How long the outcome will answer.
+    pub retention: Retention,
     /// The state to begin in.
     pub state: DraftState,
 }
@@ -105,23 +114,26 @@ pub enum DraftState {
     Reserved {
         /// Until when the reservation stands unrenewed.
         lease_for: Duration,
+        /// How long ago the request was made; zero, unless the record is a copy of another store's. Its
+        /// age decides what a provider's account proves of it.
+        asked_ago: Duration,
     },
     /// Written once, already completed: the atomic mode.
     Completed {
         /// What is remembered.
         outcome: Outcome,
-        /// For how long.
-        retention: Retention,
     },
 }
 
-/// For how long a completed record answers, and for how long it stays.
+/// For how long a completed record answers, for how long it stays, and what its key means then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// How long the outcome is replayed.
     pub replay_for: Duration,
     /// How much longer the record stays, replaying no more, before it may be reaped.
     pub linger_for: Duration,
+    /// Whether the key is refused for as long as the record stays, instead of being free again.
+    pub refuses_spent: bool,
 }
 
 /// What an operator or a reconciler did to a record, and why.
@@ -155,22 +167,21 @@ impl Record {
             fingerprint: draft.fingerprint.clone(),
             fence: draft.fence,
             on_lost_answer: draft.on_lost_answer,
-            created_at: now,
-            state: State::from_draft(&draft.state, now),
+            retention: draft.retention,
+            created_at: now.minus(draft.state.asked_ago()),
+            state: State::from_draft(&draft.state, draft.retention, now),
         }
     }
 }
 
 impl State {
     /// The state that `draft` becomes when it is written at `now`.
-    pub fn from_draft(draft: &DraftState, now: Timestamp) -> Self {
+    pub fn from_draft(draft: &DraftState, retention: Retention, now: Timestamp) -> Self {
         match draft {
-            DraftState::Reserved { lease_for } => {
+            DraftState::Reserved { lease_for, .. } => {
                 Self::Reserved(Lease { until: now.plus(*lease_for) })
             }
-            DraftState::Completed { outcome, retention } => {
-                Self::completed(outcome.clone(), *retention, now)
-            }
+            DraftState::Completed { outcome } => Self::completed(outcome.clone(), retention, now),
         }
     }
 
@@ -192,7 +203,7 @@ impl State {
         match self {
             Self::Reserved(_) => StateKind::Reserved,
             Self::Completed { .. } => StateKind::Completed,
-            Self::Uncertain => StateKind::Uncertain,
+            Self::Uncertain { .. } => StateKind::Uncertain,
         }
     }
 
@@ -200,12 +211,25 @@ impl State {
     pub fn lease_until(&self) -> Option<Timestamp> {
         match self {
             Self::Reserved(lease) => Some(lease.until),
-            Self::Completed { .. } | Self::Uncertain => None,
+            Self::Completed { .. } | Self::Uncertain { .. } => None,
         }
     }
 }
 
 impl DraftState {
+    /// A reservation of a request that is made now.
+    pub fn reserved(lease_for: Duration) -> Self {
+        Self::Reserved { lease_for, asked_ago: Duration::ZERO }
+    }
+
+    /// How long ago the request was made.
+    pub fn asked_ago(&self) -> Duration {
+        match self {
+            Self::Reserved { asked_ago, .. } => *asked_ago,
+            Self::Completed { .. } => Duration::ZERO,
+        }
+    }
+
     /// The state it will be, without its content.
     pub fn kind(&self) -> StateKind {
         match self {

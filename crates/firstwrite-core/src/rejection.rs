@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 
+use crate::fingerprint::{AUTHORITY, REMOVED};
 use crate::{KeyError, Policy, Verdict};
 
 /// A refusal, ready to be sent as `application/problem+json` (RFC 9457).
@@ -21,6 +22,8 @@ pub struct Rejection {
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
     differing: Vec<String>,
+    /// Whether the request that used the key may still be released, and the key be free again.
+    is_open: bool,
     first_status: Option<StatusCode>,
     challenge: Option<&'static str>,
 }
@@ -128,12 +131,14 @@ impl RejectionKind {
 
     /// Whether sending the action under a new key cannot carry it out twice.
     ///
-    /// Only where this very request cannot have run before: without a usable key, as a different
-    /// request, or over the cap. A 401, 429 or 503 says nothing about earlier attempts.
+    /// Only where this very request cannot have run before: without a usable key, or over the cap.
+    /// A 401, 429 or 503 says nothing about earlier attempts, and a reused key only with what differs:
+    /// see [`Rejection::is_new_key_safe`].
     pub fn is_new_key_safe(self) -> bool {
         match self {
-            Self::KeyMissing | Self::KeyInvalid | Self::KeyReused | Self::BodyTooLarge => true,
-            Self::InProgress
+            Self::KeyMissing | Self::KeyInvalid | Self::BodyTooLarge => true,
+            Self::KeyReused
+            | Self::InProgress
             | Self::OutcomeUnknown
             | Self::KeyExpired
             | Self::RequestTooOld
@@ -198,6 +203,11 @@ impl Rejection {
     /// Longer than a conflict: somebody has to find out what happened.
     const RETRY_AFTER_UNKNOWN: Duration = Duration::from_secs(30);
 
+    const ONLY_AUTHORITY: &str = "Only the name of the service (its host or port) differs from the first request. If both \
+         names lead to the same service, a new key would carry the action out twice: retry with the \
+         first name. The API's owner makes several names one service with `service_name`, in the \
+         gateway's file or on the layer.";
+
     /// A refusal of this kind with its usual status and words.
     pub fn new(kind: RejectionKind) -> Self {
         let patience = if kind == RejectionKind::OutcomeUnknown {
@@ -211,6 +221,7 @@ impl Rejection {
             detail: Cow::Borrowed(kind.detail()),
             retry_after: kind.is_retryable().then_some(patience),
             differing: Vec::new(),
+            is_open: false,
             first_status: None,
             challenge: None,
         }
@@ -238,6 +249,14 @@ impl Rejection {
         Self { status: StatusCode::GATEWAY_TIMEOUT, ..Self::new(RejectionKind::OutcomeUnknown) }
     }
 
+    /// The answer to the request whose own answer was lost, where the next request with its key runs.
+    pub fn lost_and_sent_again() -> Self {
+        Self::outcome_unknown_now().detail(
+            "The answer was lost: the action may have been carried out. Retry with the same key, under which \
+             it is recognised.",
+        )
+    }
+
     /// The answer to a retry whose first answer had this status and was not kept.
     pub fn answer_not_kept(first_status: StatusCode) -> Self {
         Self { first_status: Some(first_status), ..Self::new(RejectionKind::AnswerNotKept) }
@@ -246,7 +265,31 @@ impl Rejection {
     /// Names what differs from the first request: JSON pointers, or `method`, `path` and such.
     #[must_use]
     pub fn differing(mut self, names: Vec<String>) -> Self {
+        if names == [AUTHORITY] {
+            self.detail = Cow::Borrowed(Self::ONLY_AUTHORITY);
+        }
         self.differing = names;
+        self
+    }
+
+    /// Whether sending the action under a new key cannot carry it out twice.
+    ///
+    /// Under a reused key that takes a part that is known to differ from a request that has ended: one that is
+    /// under way may be released, and then a duplicate of this request may run under the key. The service's
+    /// name does not count: one service may have several, and the first request may have run. Neither does a
+    /// missing part, which is inferred, nor what nothing is known of.
+    pub fn is_new_key_safe(&self) -> bool {
+        let is_proof = |name: &String| name != AUTHORITY && name != REMOVED;
+        self.kind.is_new_key_safe()
+            || (self.kind == RejectionKind::KeyReused
+                && !self.is_open
+                && self.differing.iter().any(is_proof))
+    }
+
+    /// Says that the request that used the key has not ended.
+    #[must_use]
+    pub fn while_open(mut self) -> Self {
+        self.is_open = true;
         self
     }
 
@@ -297,7 +340,7 @@ impl Rejection {
             json,
             ",\"retryable\":{},\"safe_new_key\":{}",
             self.kind.is_retryable(),
-            self.kind.is_new_key_safe()
+            self.is_new_key_safe()
         )
         .expect("writing to a string");
         if let Some(first_status) = self.first_status {
@@ -377,8 +420,30 @@ mod tests {
             assert_eq!(json["code"], kind.code());
             assert_eq!(json["status"], rejection.status().as_u16());
             assert_eq!(json["retryable"], kind.is_retryable());
-            assert_eq!(json["safe_new_key"], kind.is_new_key_safe());
+            assert_eq!(json["safe_new_key"], rejection.is_new_key_safe());
             assert_eq!(json["differing"][0], "/a\"b\\\n");
+        }
+    }
+
+    #[test]
+    fn a_new_key_is_called_safe_only_where_something_but_the_services_name_is_known_to_differ() {
+        for (names, is_safe) in [
+            (&["/amount"][..], true),
+            (&["authority", "/amount"], true),
+            (&["method"], true),
+            // One service of two names: the first request may have run.
+            (&["authority"], false),
+            (&["authority", "(removed)"], false),
+            // Nothing is known of what differs.
+            (&["(removed)"], false),
+            (&[], false),
+        ] {
+            let named = names.iter().map(|&name| name.to_owned()).collect();
+            let refusal = Rejection::new(RejectionKind::KeyReused).differing(named);
+            let json: serde_json::Value = serde_json::from_str(&refusal.to_json()).unwrap();
+            assert_eq!(json["safe_new_key"], is_safe, "{names:?}");
+            let detail = json["detail"].as_str().unwrap();
+            assert_eq!(detail.contains("service_name"), names == ["authority"], "{detail}");
         }
     }
 

@@ -70,6 +70,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The store's clock.
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>>;
 
+    /// How long a step can take before the store itself gives it up, if it says. A lease must be longer: a
+    /// reservation that is acknowledged after its own lease is of no use.
+    fn answers_within(&self) -> Option<Duration> {
+        None
+    }
+
     /// The messages of this store, if it keeps any: see [`Capabilities::outbox`].
     fn outbox(&self) -> Option<&dyn Outbox> {
         None
@@ -112,6 +118,9 @@ pub trait AsyncTransactionalStore: Store {
     type Tx: Send + 'static;
 
     /// Begins a transaction, tries to lock `id` in it without waiting, and looks `id` up.
+    ///
+    /// The look-up may see what was committed before the lock was had, and nothing later: a rival that
+    /// commits in between is met by [`conclude`](Self::conclude).
     fn begin(
         &self,
         id: RecordId,
@@ -206,12 +215,38 @@ pub enum Change {
         /// For how long.
         retention: Retention,
     },
-    /// The attempt ended and nobody knows how.
-    MarkUncertain,
+    /// The attempt ended and nobody knows how; see [`Change::MARK_UNCERTAIN`].
+    MarkUncertain {
+        /// How long ago it was given up; zero, unless the record is a copy of another store's. A probe's
+        /// patience counts from there.
+        ago: Duration,
+    },
+    /// Nothing but the audit entry, which is a copy of another store's.
+    Note {
+        /// How long ago it was written there.
+        ago: Duration,
+    },
     /// The next attempt begins in the place of what stood there.
     TakeOver(Box<Draft>),
     /// The key is free again.
     Remove,
+}
+
+impl Change {
+    /// The attempt is given up now.
+    pub const MARK_UNCERTAIN: Self = Self::MarkUncertain { ago: Duration::ZERO };
+
+    /// How much older than the change its audit entry is.
+    pub fn audited_ago(&self) -> Duration {
+        match self {
+            Self::Note { ago } => *ago,
+            Self::Renew { .. }
+            | Self::Complete { .. }
+            | Self::MarkUncertain { .. }
+            | Self::TakeOver(_)
+            | Self::Remove => Duration::ZERO,
+        }
+    }
 }
 
 /// What `work` inside a transaction concludes.

@@ -78,7 +78,7 @@ impl Record {
     pub fn usage(&self) -> Usage {
         match &self.state {
             State::Completed { outcome, .. } => Usage::one(outcome.byte_count()),
-            State::Reserved(_) | State::Uncertain => Usage::one(0),
+            State::Reserved(_) | State::Uncertain { .. } => Usage::one(0),
         }
     }
 }

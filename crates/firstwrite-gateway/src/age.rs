@@ -114,7 +114,7 @@ impl fmt::Debug for AgeLimit {
         f.debug_struct("AgeLimit")
             .field("header", &self.header)
             .field("max", &self.max)
-            .field("is_signed", &self.signed.is_some())
+            .field("signed", &self.signed)
             .finish()
     }
 }

@@ -1,7 +1,7 @@
 //! Which headers pass to an upstream and back, and what the gateway says of itself.
 
 use bytes::Bytes;
-use firstwrite::Attempt;
+use firstwrite::{Attempt, Effect};
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, FORWARDED, HOST,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
@@ -22,6 +22,10 @@ pub const FIRSTWRITE_TENANT: HeaderName = HeaderName::from_static("firstwrite-te
 pub const FIRSTWRITE_KEY: HeaderName = HeaderName::from_static("firstwrite-key");
 /// The fence of this attempt.
 pub const FIRSTWRITE_FENCE: HeaderName = HeaderName::from_static("firstwrite-fence");
+
+/// What an upstream that answers with an error knows about its effect: `none` or `happened`. The gateway
+/// takes it off every answer.
+pub const FIRSTWRITE_EFFECT: HeaderName = HeaderName::from_static("firstwrite-effect");
 
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -118,10 +122,30 @@ pub(crate) fn request(parts: &mut Parts, forwarding: &Forwarding, tenants: &Tena
     parts.version = Version::HTTP_11;
 }
 
+/// Takes off an upstream's answer what it says about its effect. What is not understood is no proof that
+/// nothing happened.
+pub(crate) fn effect(headers: &mut HeaderMap) -> Option<Effect> {
+    let mut said = headers.get_all(FIRSTWRITE_EFFECT).iter().peekable();
+    said.peek()?;
+    let is_none = said.all(|value| value == "none");
+    headers.remove(FIRSTWRITE_EFFECT);
+    Some(if is_none { Effect::None } else { Effect::Happened })
+}
+
 /// Makes an upstream's answer one of ours to a client.
 pub(crate) fn response(headers: &mut HeaderMap) {
     drop_named(headers);
-    drop_where(headers, |name| HOP_BY_HOP.contains(name));
+    let has_two_framings = has_two_framings(headers);
+    drop_where(headers, |name| {
+        HOP_BY_HOP.contains(name)
+            || name == FIRSTWRITE_EFFECT
+            || (has_two_framings && name == CONTENT_LENGTH)
+    });
+}
+
+/// Whether a message has a length and a transfer coding, of which the coding counts (RFC 9112, 6.3).
+pub(crate) fn has_two_framings(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
 }
 
 /// The host that was asked for, wherever it was named.

@@ -23,7 +23,7 @@ use crate::serve::Server;
 use crate::settings::{Listening, Rules};
 use crate::stack::{Calls, Stack};
 use crate::tenants::Tenants;
-use crate::upstream::{self, UpstreamError, Upstreams};
+use crate::upstream::{self, Line, UpstreamError, Upstreams};
 
 /// A gateway at work.
 pub struct Gateway {
@@ -73,7 +73,7 @@ impl Gateway {
         rules: Rules,
     ) -> Result<Self, GatewayError> {
         let counting = rules.counting.clone();
-        let stack = stack(&store, rules)?;
+        let stack = stack(&store, rules, None)?;
         let calls = Arc::clone(stack.calls());
         let cannot = |error| GatewayError::Listen(listening.listen, error);
         let lanes = Arc::new(Lanes::start(listening.threads).map_err(GatewayError::Threads)?);
@@ -97,7 +97,7 @@ impl Gateway {
     /// Puts other rules in place. Requests under way end under the old ones.
     pub fn reload(&self, rules: Rules) -> Result<(), GatewayError> {
         let counting = rules.counting.clone();
-        let stack = stack(&self.store, rules)?;
+        let stack = stack(&self.store, rules, None)?;
         let is_counting = counting.is_some();
         let next = Beside::start(&self.store, Arc::clone(stack.calls()), counting);
         let mut running = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,8 +137,28 @@ impl Gateway {
     }
 }
 
-fn stack(store: &Arc<dyn Store>, rules: Rules) -> Result<Stack, GatewayError> {
-    let Rules { upstreams, calling, forwarding, mut operations, tenants, observer, .. } = rules;
+impl Rules {
+    /// Refuses rules that no gateway starts with, before there is a store. What depends on the store is
+    /// checked at the start.
+    pub fn check(&self) -> Result<(), GatewayError> {
+        self.callable().map(drop)
+    }
+
+    fn callable(&self) -> Result<Upstreams, GatewayError> {
+        let forwarded = self.operations.check_forwarded(self.forwarding.key);
+        forwarded.map_err(|why| GatewayError::Policy(why.to_owned()))?;
+        Upstreams::new(&self.upstreams, self.calling.clone()).map_err(GatewayError::Upstream)
+    }
+}
+
+/// The path of requests; over `line`, if there is one, instead of a network.
+pub(crate) fn stack(
+    store: &Arc<dyn Store>,
+    rules: Rules,
+    line: Option<Arc<dyn Line>>,
+) -> Result<Stack, GatewayError> {
+    let upstreams = Arc::new(rules.callable()?.over(line));
+    let Rules { calling, forwarding, mut operations, tenants, observer, .. } = rules;
     let (metrics, tracer, secret, clock) = (rules.metrics, rules.tracer, rules.secret, rules.clock);
     let service_name = rules.service_name;
     if tracer.is_some() {
@@ -148,7 +168,6 @@ fn stack(store: &Arc<dyn Store>, rules: Rules) -> Result<Stack, GatewayError> {
         metrics.know(operations.names());
     }
     let attempts_max = calling.attempts_max;
-    let upstreams = Arc::new(Upstreams::new(&upstreams, calling).map_err(GatewayError::Upstream)?);
     let mut layer = IdempotencyLayer::new(Arc::clone(store)).attempts_max(attempts_max);
     for policy in operations.known() {
         layer.check(&policy).map_err(|unusable| GatewayError::Policy(unusable.to_string()))?;
@@ -164,8 +183,8 @@ fn stack(store: &Arc<dyn Store>, rules: Rules) -> Result<Stack, GatewayError> {
     if let Some(secret) = secret {
         layer = layer.secret(secret);
     }
-    let calls = Calls { upstreams, forwarding, operations, tenants, metrics, tracer };
-    Ok(Stack::new(layer, calls, clock))
+    let calls = Calls { upstreams, forwarding, operations, tenants, metrics, tracer, clock };
+    Ok(Stack::new(layer, calls))
 }
 
 impl Beside {

@@ -22,6 +22,7 @@ mod problem;
 mod resolve;
 mod serve;
 mod settings;
+mod simulated;
 mod stack;
 pub mod tenants;
 pub mod tls;
@@ -33,17 +34,18 @@ mod upstream;
 pub use age::{AgeLimit, Signed};
 pub use body::RequestBody;
 pub use forward::{
-    FIRSTWRITE_FENCE, FIRSTWRITE_KEY, FIRSTWRITE_RECORD, FIRSTWRITE_TENANT, ForwardedKey,
-    Forwarding,
+    FIRSTWRITE_EFFECT, FIRSTWRITE_FENCE, FIRSTWRITE_KEY, FIRSTWRITE_RECORD, FIRSTWRITE_TENANT,
+    ForwardedKey, Forwarding,
 };
 pub use gateway::{Drained, Gateway, GatewayError};
 pub use holdings::{Counted, Counting, Holdings};
 pub use limits::{Limits, Rate, TenantLimits};
-pub use metrics::{Metrics, MetricsLimits};
+pub use metrics::{CacheCounts, Metrics, MetricsLimits};
 pub use operations::{Care, Operations};
 pub use operator::Operator;
 pub use peer::Peer;
 pub use probe::{Probe, ProbeSettings};
 pub use settings::{Listening, Rules};
+pub use simulated::SimulatedGateway;
 pub use traces::Tracer;
-pub use upstream::{Calling, HealthCheck, Target, UpstreamError};
+pub use upstream::{Calling, HealthCheck, Line, LineFailure, Target, UpstreamError};

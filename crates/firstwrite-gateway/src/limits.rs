@@ -200,10 +200,12 @@ impl Observer for Limits {
         self.next.reserved(took);
     }
 
+    fn left(&self, tenant: &Tenant) {
+        self.give_back(&owner(tenant));
+        self.next.left(tenant);
+    }
+
     fn answered(&self, answered: &Answered<'_>) {
-        if let Some(tenant) = answered.tenant.filter(|_| answered.was_admitted) {
-            self.give_back(&owner(tenant));
-        }
         self.next.answered(answered);
     }
 }

@@ -31,13 +31,15 @@ use tokio::time::Instant;
 
 use crate::upstream::CallError;
 use labels::{Known, RequestLabels, Slots, Word};
+pub use look::CacheCounts;
 pub(crate) use look::keep_looking;
-use look::{HoldingsSeen, Seen};
+use look::{CacheSeen, HoldingsSeen, Seen};
 use store::CountingStore;
 
 /// Everything that is counted. One for the life of a process: reloads go on counting in it.
 pub struct Metrics {
     registry: Registry,
+    limits: MetricsLimits,
     operations: Known,
     tenants: Slots,
     requests: Family<RequestLabels, Counter>,
@@ -98,6 +100,7 @@ impl Metrics {
         );
         Self {
             operations: Known::default(),
+            limits,
             tenants: Slots::new(limits.tenants_max),
             requests: one(
                 counted,
@@ -157,6 +160,11 @@ impl Metrics {
     /// Shows whether the store is left alone, as its breaker says it.
     pub fn watch_breaker(&self, is_open: watch::Receiver<bool>) {
         self.seen().breaker = Some(is_open);
+    }
+
+    /// Shows how often a cache in front of the store was of use: results, and how often each was met.
+    pub fn watch_cache(&self, counts: impl Fn() -> CacheCounts + Send + Sync + 'static) {
+        self.seen().cache = Some(CacheSeen(Box::new(counts)));
     }
 
     /// Reads what only the store knows: uncertain records and the outbox. A failure keeps what was read
@@ -320,6 +328,6 @@ impl Default for MetricsLimits {
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
+        f.debug_struct("Metrics").field("limits", &self.limits).finish_non_exhaustive()
     }
 }

@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{HeaderName, Method};
 
 use crate::age::AgeLimit;
+use crate::forward::ForwardedKey;
 use crate::probe::Probe;
 
 /// A table of operations, with what only a gateway does for them.
@@ -83,6 +84,18 @@ impl Operations {
     /// What is done for the operation of this name.
     pub(crate) fn care(&self, name: &str) -> &Care {
         self.named.get(name).unwrap_or(&self.others)
+    }
+
+    /// Refuses to forward another key than the one that probes ask about: they would find nothing, and a
+    /// key whose request had its effect would become free.
+    pub fn check_forwarded(&self, key: ForwardedKey) -> Result<(), &'static str> {
+        if self.has_probes() && key != ForwardedKey::Derived {
+            return Err(
+                "a probe asks about the derived key, which the API never sees: set forward_key = \
+                        \"derived\", or leave the probe away",
+            );
+        }
+        Ok(())
     }
 
     /// Whether anybody can be asked about any operation.

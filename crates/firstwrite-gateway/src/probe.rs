@@ -4,16 +4,17 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite::core::RecordId;
 use firstwrite::core::outbox::wire_key_of;
-use firstwrite::{Key, Outcome, Pointer, Policy, Tenant};
+use firstwrite::core::{RecordId, Timestamp};
+use firstwrite::{KeptStatuses, Key, Outcome, Policy, ProbeForm, Tenant, strict_json};
 use http::header::{HOST, HeaderMap};
 use http::{HeaderName, HeaderValue, Request, StatusCode, response};
 use http_body_util::{BodyExt as _, Limited};
+use tokio::time::timeout;
 
 use crate::body::RequestBody;
 use crate::forward::STEP;
-use crate::upstream::{Calling, Target, UpstreamError, Upstreams};
+use crate::upstream::{Calling, Target, UpstreamError, Upstreams, is_target};
 
 /// Who is asked, and how the answer is understood.
 #[derive(Debug)]
@@ -26,9 +27,8 @@ pub struct Probe {
     headers: HeaderMap,
     /// What clients are answered with, instead of the probe's own status.
     status: Option<StatusCode>,
-    /// Where in the answer a list of what was made stands.
-    list: Option<Pointer>,
-    /// How long after a request a "no" is believed: what was sent may still be under way.
+    form: ProbeForm,
+    /// How long after an attempt was given up a "no" is believed: what was sent may still be under way.
     grace: Duration,
 }
 
@@ -42,10 +42,10 @@ pub struct ProbeSettings {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// What clients are answered with if it happened; the probe's own status unless set.
     pub status: Option<StatusCode>,
-    /// Where in the answer a list stands, of which the first is the answer; empty means that it did not
-    /// happen.
-    pub list: Option<Pointer>,
-    /// How long after a request a "no" is believed.
+    /// Where the list stands in the answer, and the key in an entry. An empty list means that it did not
+    /// happen; the one entry with the key is the answer; any other list means nothing.
+    pub form: ProbeForm,
+    /// How long after an attempt was given up a "no" is believed. Longer than a call may take.
     pub grace: Duration,
 }
 
@@ -60,6 +60,12 @@ pub(crate) enum Found {
     Silence(String),
 }
 
+/// Stands for the forwarded key in a probe's address.
+const PLACE: &str = "{key}";
+
+/// A probe that hangs must not keep others from being asked.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
 /// Answers about one request are small.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
@@ -69,9 +75,23 @@ impl Probe {
 
     /// Checks the settings.
     pub fn new(settings: ProbeSettings, calling: &Calling) -> Result<Self, UpstreamError> {
-        let ProbeSettings { url, headers, status, list, grace } = settings;
+        let ProbeSettings { url, headers, status, form, grace } = settings;
         let wrong = |what: &str| Err(UpstreamError::new(format!("a probe {what}")));
-        if !url.contains("{key}") {
+        if grace <= calling.answer_within {
+            return wrong(&format!(
+                "needs a grace longer than answer_within ({}), or it believes a no while a call is under way",
+                humantime::format_duration(calling.answer_within)
+            ));
+        }
+        if status.is_some_and(|status| !KeptStatuses::default().keeps(status)) {
+            return wrong(
+                "answers with a status that is kept: 2xx, 3xx, or 4xx but 408, 425 and 429",
+            );
+        }
+        if let Err(why) = form.check() {
+            return wrong(&format!("cannot be read: {why}"));
+        }
+        if !url.contains(PLACE) {
             return wrong("needs {key} in its address, for the key that was forwarded");
         }
         let (elsewhere, authority, target) = if url.starts_with('/') {
@@ -87,19 +107,45 @@ impl Probe {
             let calling = Calling { health: None, ..calling.clone() };
             (Some(Upstreams::new(&[target], calling)?), authority, url[start..].to_owned())
         };
+        if !target.contains(PLACE) || !is_target(&target.replace(PLACE, "key")) {
+            return wrong(
+                "has a path without spaces, control characters or a fragment, and {key} in it",
+            );
+        }
         let headers = headers.into_iter().collect();
-        Ok(Self { elsewhere, authority, target, headers, status, list, grace })
+        Ok(Self { elsewhere, authority, target, headers, status, form, grace })
     }
 
     pub(crate) fn grace(&self) -> Duration {
         self.grace
     }
 
-    /// Asks about the request of `tenant` under `key`.
-    pub(crate) async fn ask(&self, upstreams: &Upstreams, tenant: &Tenant, key: &Key) -> Found {
-        let asked = match self.question(upstreams, tenant, key) {
+    /// Asks about the request of `tenant` under `key` that was made at `asked_at`.
+    pub(crate) async fn ask(
+        &self,
+        upstreams: &Upstreams,
+        (tenant, key): (&Tenant, &Key),
+        asked_at: Timestamp,
+    ) -> Found {
+        match timeout(ANSWER_WITHIN, self.answered(upstreams, (tenant, key), asked_at)).await {
+            Ok(found) => found,
+            Err(_elapsed) => Found::Silence("no answer in time".to_owned()),
+        }
+    }
+
+    async fn answered(
+        &self,
+        upstreams: &Upstreams,
+        (tenant, key): (&Tenant, &Key),
+        asked_at: Timestamp,
+    ) -> Found {
+        let key = match wire_key_of(RecordId::of(tenant, key), key, STEP) {
+            Ok(key) => key,
+            Err(error) => return Found::Silence(error.to_string()),
+        };
+        let asked = match self.question(upstreams, &key) {
             Ok(request) => {
-                self.elsewhere.as_ref().unwrap_or(upstreams).call(Box::new(request)).await
+                self.elsewhere.as_ref().unwrap_or(upstreams).call(Box::new(request), None).await
             }
             Err(error) => return Found::Silence(error),
         };
@@ -111,33 +157,26 @@ impl Probe {
             Ok(body) => body.to_bytes(),
             Err(error) => return Found::Silence(error.to_string()),
         };
-        if parts.status == StatusCode::NOT_FOUND || parts.status == StatusCode::GONE {
-            return Found::Nothing;
+        let is_gone = matches!(parts.status, StatusCode::NOT_FOUND | StatusCode::GONE);
+        match parts.status {
+            StatusCode::OK => {}
+            // Of a list, it says that a list was made.
+            StatusCode::CREATED if self.form.list.is_none() => {}
+            // Of a list, it says that the list is not there.
+            _ if is_gone && self.form.list.is_none() => return Found::Nothing,
+            status => return Found::Silence(format!("answered {status}")),
         }
-        if !parts.status.is_success() {
-            return Found::Silence(format!("answered {}", parts.status));
-        }
-        let body = match &self.list {
-            None => body,
-            Some(list) => match first_of(&body, list) {
-                Ok(Some(first)) => first,
-                Ok(None) => return Found::Nothing,
-                Err(what) => return Found::Silence(what.to_owned()),
-            },
+        let body = match entry_of(body, &self.form, &key, asked_at) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Found::Nothing,
+            Err(what) => return Found::Silence(what.to_owned()),
         };
         parts.status = self.status.unwrap_or(parts.status);
         Found::Happened(Box::new((parts, body)))
     }
 
-    fn question(
-        &self,
-        upstreams: &Upstreams,
-        tenant: &Tenant,
-        key: &Key,
-    ) -> Result<Request<RequestBody>, String> {
-        let key =
-            wire_key_of(RecordId::of(tenant, key), key, STEP).map_err(|error| error.to_string())?;
-        let target = self.target.replace("{key}", &percent_encoded(&key));
+    fn question(&self, upstreams: &Upstreams, key: &str) -> Result<Request<RequestBody>, String> {
+        let target = self.target.replace(PLACE, &percent_encoded(key));
         let mut request =
             Request::get(target).body(RequestBody::empty()).map_err(|e| e.to_string())?;
         *request.headers_mut() = self.headers.clone();
@@ -154,15 +193,21 @@ pub(crate) fn outcome(parts: &response::Parts, body: Bytes, policy: &Policy) -> 
     Outcome::new(parts.status, policy.kept_headers.keep(&parts.headers), body)
 }
 
-/// The first of a list, as JSON of its own.
-fn first_of(body: &[u8], list: &Pointer) -> Result<Option<Bytes>, &'static str> {
-    let document: serde_json::Value =
-        serde_json::from_slice(body).map_err(|_not_json| "the probe's answer is no JSON")?;
-    let found = document.pointer(&list.to_string());
-    let Some(items) = found.and_then(serde_json::Value::as_array) else {
-        return Err("there is no list where the probe's answer should have one");
-    };
-    Ok(items.first().map(|item| Bytes::from(item.to_string())))
+/// Returns the entry of `key`: the body itself where the form says nothing, or JSON of its own.
+fn entry_of(
+    body: Bytes,
+    form: &ProbeForm,
+    key: &str,
+    asked_at: Timestamp,
+) -> Result<Option<Bytes>, &'static str> {
+    if *form == ProbeForm::default() {
+        return Ok(Some(body));
+    }
+    let document =
+        strict_json::parse(&body).ok_or("the probe's answer is not JSON without repeated names")?;
+    let entry = form.find(&document, key, asked_at)?;
+    // A single answer passes as it came: only one of a list is cut out.
+    Ok(if form.list.is_none() { Some(body) } else { entry.map(|one| one.to_string().into()) })
 }
 
 /// Everything but what needs no escape anywhere in a target.

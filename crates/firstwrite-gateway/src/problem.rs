@@ -1,6 +1,7 @@
 //! The gateway's own answers: problem documents without a page of their own (RFC 9457).
 
 use bytes::Bytes;
+use firstwrite::Effect;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
@@ -23,5 +24,7 @@ pub(crate) fn not_sent() -> Response<Bytes> {
     let detail = "The upstream could not be reached; nothing was sent. Retry.";
     let mut response = answer(StatusCode::BAD_GATEWAY, detail);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    // Its status alone would say that an answer was lost.
+    response.extensions_mut().insert(Effect::None);
     response
 }

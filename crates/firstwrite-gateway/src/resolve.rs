@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Force, Settled, Settlement};
-use firstwrite_core::{AuditEntry, Query, Record, RecordId, StateKind, Store, StoreError};
+use firstwrite_core::{AuditEntry, Query, Record, RecordId, State, StateKind, Store, StoreError};
+use futures_util::future::join_all;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::operations::Operations;
-use crate::probe::{self, Found};
+use crate::probe::{self, Found, Probe};
 use crate::upstream::Upstreams;
 
 /// How often uncertain records are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often the same one is asked about.
 const ASK_EVERY: Duration = Duration::from_secs(30);
-/// Asked about in one turn: each is a call to somebody else.
+/// Asked about in one turn, of each operation: each is a call to somebody else.
 const ASKED_MAX: usize = 50;
+/// At the same time, of each operation.
+const ASKED_AT_ONCE: usize = 8;
 /// More than that wait for a person anyway.
 const REMEMBERED_MAX: usize = 10_000;
 
@@ -26,8 +29,51 @@ pub(crate) struct Resolver {
     store: Arc<dyn Store>,
     operations: Arc<Operations>,
     upstreams: Arc<Upstreams>,
+    /// When each may be asked about again.
     asked: HashMap<RecordId, Instant>,
+    /// Of each operation, the record that was asked about last: the next turn goes on behind it.
+    last_asked: HashMap<String, RecordId>,
     after: Option<RecordId>,
+}
+
+/// The records of one operation that may be asked about.
+struct Group<'a> {
+    probe: Arc<Probe>,
+    open: Vec<Open<'a>>,
+}
+
+struct Open<'a> {
+    record: &'a Record,
+    /// For how long a "no" proves nothing yet.
+    early_for: Duration,
+}
+
+/// What asking about one operation came to.
+#[derive(Default)]
+struct Asked {
+    /// When each may be asked about again, in the order of asking.
+    again: Vec<(RecordId, Instant)>,
+    settled: usize,
+    error: Option<StoreError>,
+}
+
+impl Group<'_> {
+    fn new(probe: &Arc<Probe>) -> Self {
+        Self { probe: Arc::clone(probe), open: Vec::new() }
+    }
+
+    /// Puts those behind `last` first, so that all have their turn where the probe seldom answers.
+    fn go_on_after(&mut self, last: Option<&RecordId>) {
+        let Some(last) = last else { return };
+        let next = self.open.partition_point(|open| open.record.id <= *last);
+        self.open.rotate_left(next);
+    }
+}
+
+impl Open<'_> {
+    fn again_in(&self) -> Duration {
+        if self.early_for.is_zero() { ASK_EVERY } else { self.early_for.min(ASK_EVERY) }
+    }
 }
 
 impl Resolver {
@@ -36,7 +82,14 @@ impl Resolver {
         operations: Arc<Operations>,
         upstreams: Arc<Upstreams>,
     ) -> Self {
-        Self { store, operations, upstreams, asked: HashMap::new(), after: None }
+        Self {
+            store,
+            operations,
+            upstreams,
+            asked: HashMap::new(),
+            last_asked: HashMap::new(),
+            after: None,
+        }
     }
 
     /// Asks again and again, if there is anybody to ask.
@@ -55,6 +108,8 @@ impl Resolver {
     }
 
     /// Looks at a page of uncertain records; how many were settled.
+    ///
+    /// Every operation is asked about beside the others: a probe that hangs holds up its own records alone.
     pub(crate) async fn turn(&mut self) -> Result<usize, StoreError> {
         let query = Query {
             tenant: None,
@@ -64,24 +119,72 @@ impl Resolver {
         };
         let page = self.store.list(&query).await?;
         self.after = page.next;
-        self.asked.retain(|_, asked_at| asked_at.elapsed() < ASK_EVERY);
-        let (mut asked, mut settled) = (0, 0);
+        self.asked.retain(|_, again_at| Instant::now() < *again_at);
+        let mut groups: HashMap<&str, Group<'_>> = HashMap::new();
         for record in &page.records {
-            if asked == ASKED_MAX || self.asked.len() >= REMEMBERED_MAX {
-                break;
-            }
+            let State::Uncertain { since } = record.state else { continue };
             if self.asked.contains_key(&record.id) {
                 continue;
             }
-            let operations = Arc::clone(&self.operations);
-            let Some(probe) = &operations.care(&record.operation).probe else { continue };
-            asked += 1;
-            self.asked.insert(record.id, Instant::now());
-            let found = probe.ask(&self.upstreams, &record.tenant, &record.key).await;
-            let is_old = page.now.since(record.created_at) >= probe.grace();
-            settled += usize::from(self.settle(record, found, is_old).await?);
+            let Some(probe) = &self.operations.care(&record.operation).probe else { continue };
+            // The others have one probe, whatever clients call them.
+            let is_named = self.operations.is_named(&record.operation);
+            let name = if is_named { &*record.operation } else { "" };
+            let group = groups.entry(name).or_insert_with(|| Group::new(probe));
+            // A "no" that comes too early is asked for again as soon as it counts.
+            let early_for = probe.grace().saturating_sub(page.now.since(since));
+            group.open.push(Open { record, early_for });
         }
-        Ok(settled)
+        let asking = groups.into_iter().map(|(operation, mut group)| {
+            group.go_on_after(self.last_asked.get(operation));
+            let this = &*self;
+            async move { (operation, this.ask_in_turn(group).await) }
+        });
+        let ended = join_all(asking).await;
+        let mut settled = 0;
+        let mut failed = None;
+        for (operation, Asked { again, settled: count, error }) in ended {
+            settled += count;
+            failed = failed.or(error);
+            if let Some((last, _)) = again.last() {
+                self.last_asked.insert(operation.to_owned(), *last);
+            }
+            let room = REMEMBERED_MAX.saturating_sub(self.asked.len());
+            self.asked.extend(again.into_iter().take(room));
+        }
+        failed.map_or(Ok(settled), Err)
+    }
+
+    /// Asks about the records of one operation, a few at a time, until the probe does not answer.
+    async fn ask_in_turn(&self, group: Group<'_>) -> Asked {
+        let mut asked = Asked::default();
+        for some in group.open.chunks(ASKED_AT_ONCE) {
+            let asking = some.iter().map(|open| async {
+                let found = self.found(open.record, &group.probe).await;
+                let is_silent = matches!(found, Found::Silence(_));
+                (is_silent, self.settle(open.record, found, open.early_for.is_zero()).await)
+            });
+            let answers = join_all(asking).await;
+            let now = Instant::now();
+            asked.again.extend(some.iter().map(|open| (open.record.id, now + open.again_in())));
+            let mut is_silent = false;
+            for (was_silent, settled) in answers {
+                is_silent |= was_silent;
+                match settled {
+                    Ok(is_settled) => asked.settled += usize::from(is_settled),
+                    Err(error) => asked.error = Some(error),
+                }
+            }
+            if is_silent || asked.error.is_some() || asked.again.len() >= ASKED_MAX {
+                break;
+            }
+        }
+        asked
+    }
+
+    async fn found(&self, record: &Record, probe: &Probe) -> Found {
+        let named = (&record.tenant, &record.key);
+        probe.ask(&self.upstreams, named, record.created_at).await
     }
 
     async fn settle(
@@ -96,8 +199,7 @@ impl Resolver {
             Found::Happened(answer) => {
                 let (parts, body) = *answer;
                 let outcome = probe::outcome(&parts, body, &policy);
-                let retention = policy.retention();
-                (Settlement::Happened { outcome, retention }, "the probe found what it made")
+                (Settlement::Happened { outcome }, "the probe found what it made")
             }
             Found::Nothing if is_old => {
                 (Settlement::NotHappened, "the probe found nothing, long after")
@@ -121,11 +223,13 @@ impl Resolver {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
     use firstwrite::core::protocol::Reserved;
-    use firstwrite::core::{Fingerprint, FingerprintRules, MemoryStore, Parts, Request, State};
-    use firstwrite::{Key, Policy, Tenant, memory_store};
+    use firstwrite::core::{
+        Fingerprint, FingerprintRules, MemoryStore, Parts, Request, State, Timestamp,
+    };
+    use firstwrite::{Key, Policy, ProbeForm, Tenant};
     use http::{HeaderMap, Method};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
@@ -152,41 +256,118 @@ mod tests {
         (target, asked)
     }
 
-    /// An uncertain record, and who asks about it.
+    /// How long before the probe is asked the attempt was given up.
+    const JUST_ENOUGH: Duration = Duration::from_mins(5);
+
+    async fn state(store: &MemoryStore, id: RecordId) -> Option<StateKind> {
+        store.get(id).await.unwrap().map(|found| found.record.state.kind())
+    }
+
+    /// A store whose clock the test turns.
+    struct World {
+        store: Arc<MemoryStore>,
+        clock: Arc<AtomicI64>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let clock = Arc::new(AtomicI64::new(0));
+            let millis = Arc::clone(&clock);
+            let store = Arc::new(MemoryStore::new(move || {
+                Timestamp::from_millis(millis.load(Ordering::SeqCst))
+            }));
+            Self { store, clock }
+        }
+
+        fn pass(&self, span: Duration) {
+            let millis = i64::try_from(span.as_millis()).unwrap();
+            self.clock.fetch_add(millis, Ordering::SeqCst);
+        }
+
+        /// A record that was made an hour before its attempt was given up.
+        async fn uncertain(&self, key: &str, operation: &str) -> RecordId {
+            let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new(key).unwrap());
+            let id = RecordId::of(&tenant, &key);
+            let parts = Parts {
+                method: &Method::POST,
+                authority: "a",
+                path: "/pay",
+                query: None,
+                headers: &HeaderMap::new(),
+                body: b"{}",
+            };
+            let fingerprint = Fingerprint::of(&parts, &FingerprintRules::default(), None, &id);
+            let request = Request { id, tenant, key, operation: operation.into(), fingerprint };
+            let store = &*self.store;
+            let reserved = protocol::reserve(store, &request, &Policy::default(), 1).await.unwrap();
+            let Reserved::Granted(reservation) = reserved else { panic!("{reserved:?}") };
+            self.pass(Duration::from_hours(1));
+            protocol::mark_uncertain(store, reservation).await.unwrap();
+            id
+        }
+    }
+
+    fn asking(url: &str, grace: Duration) -> Care {
+        asking_for(url, ProbeForm::default(), grace)
+    }
+
+    fn asking_for(url: &str, form: ProbeForm, grace: Duration) -> Care {
+        let (url, headers, status) = (url.to_owned(), Vec::new(), None);
+        let settings = ProbeSettings { url, headers, status, form, grace };
+        let probe = Some(Arc::new(Probe::new(settings, &Calling::default()).unwrap()));
+        Care { probe, ..Care::default() }
+    }
+
+    /// One such record, and who asks about it.
     async fn uncertain(
         answer: &'static str,
         grace: Duration,
     ) -> (Arc<MemoryStore>, RecordId, Resolver, Arc<AtomicUsize>) {
-        let store = Arc::new(memory_store());
-        let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new("k").unwrap());
-        let id = RecordId::of(&tenant, &key);
-        let parts = Parts {
-            method: &Method::POST,
-            authority: "a",
-            path: "/pay",
-            query: None,
-            headers: &HeaderMap::new(),
-            body: b"{}",
-        };
-        let fingerprint = Fingerprint::of(&parts, &FingerprintRules::default(), None, &id);
-        let request = Request { id, tenant, key, operation: "POST /pay".into(), fingerprint };
-        let reserved = protocol::reserve(&*store, &request, &Policy::default(), 1).await.unwrap();
-        let Reserved::Granted(reservation) = reserved else { panic!("{reserved:?}") };
-        protocol::mark_uncertain(&*store, reservation).await.unwrap();
-        let settings = ProbeSettings {
-            url: "/made/{key}".to_owned(),
-            headers: Vec::new(),
-            status: None,
-            list: None,
-            grace,
-        };
-        let probe = Some(Arc::new(Probe::new(settings, &Calling::default()).unwrap()));
-        let care = Care { probe, ..Care::default() };
-        let operations = Arc::new(Operations::new(Policy::default(), care));
+        let world = World::new();
+        let id = world.uncertain("k", "POST /pay").await;
+        world.pass(JUST_ENOUGH);
+        let operations = Operations::new(Policy::default(), asking("/made/{key}", grace));
         let (target, asked) = says(answer).await;
         let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
-        let shared: Arc<dyn Store> = store.clone();
-        (store, id, Resolver::new(shared, operations, upstreams), asked)
+        let shared: Arc<dyn Store> = world.store.clone();
+        (world.store, id, Resolver::new(shared, Arc::new(operations), upstreams), asked)
+    }
+
+    const SILENT: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+
+    #[tokio::test]
+    async fn a_probe_that_does_not_answer_holds_up_its_own_records_alone() {
+        let world = World::new();
+        for number in 0..20 {
+            world.uncertain(&format!("silent-{number}"), "POST /pay").await;
+        }
+        let mut told = Vec::new();
+        for number in 0..10 {
+            told.push(world.uncertain(&format!("told-{number}"), "POST /refund").await);
+        }
+        world.pass(JUST_ENOUGH);
+        let (silent, asked) = says(SILENT).await;
+        let (telling, _asked) = says("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
+        let operations = Operations::new(Policy::default(), asking("/made/{key}", JUST_ENOUGH));
+        let url = format!("{telling}/made/{{key}}");
+        let care = asking(&url, JUST_ENOUGH);
+        let operations = operations.protected(Method::POST, "/refund", Policy::default(), care);
+        let upstreams = Arc::new(Upstreams::new(&[silent], Calling::default()).unwrap());
+        let shared: Arc<dyn Store> = world.store.clone();
+        let mut resolver = Resolver::new(shared, Arc::new(operations), upstreams);
+        assert_eq!(resolver.turn().await.unwrap(), told.len());
+        assert_eq!(asked.load(Ordering::SeqCst), ASKED_AT_ONCE);
+        // All of them have their turn, also when the first could be asked about again by then.
+        for count in [2 * ASKED_AT_ONCE, 3 * ASKED_AT_ONCE] {
+            resolver.asked.clear();
+            resolver.turn().await.unwrap();
+            assert_eq!(asked.load(Ordering::SeqCst), count);
+        }
+        let firsts = resolver.asked.len();
+        assert_eq!(
+            firsts, ASKED_AT_ONCE,
+            "four that were never asked about, and the first four again"
+        );
     }
 
     #[tokio::test]
@@ -204,20 +385,45 @@ mod tests {
         let answer = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
         let (store, id, mut resolver, _asked) = uncertain(answer, Duration::from_hours(1)).await;
         assert_eq!(resolver.turn().await.unwrap(), 0);
-        assert_eq!(store.get(id).await.unwrap().unwrap().record.state, State::Uncertain);
-        let (store, id, mut resolver, _asked) = uncertain(answer, Duration::ZERO).await;
+        assert_eq!(state(&store, id).await, Some(StateKind::Uncertain));
+        let (store, id, mut resolver, _asked) = uncertain(answer, JUST_ENOUGH).await;
         assert_eq!(resolver.turn().await.unwrap(), 1);
         assert!(store.get(id).await.unwrap().is_none());
     }
 
+    /// A list that is not there, a part of one, and a list that can be read in two ways are no proof.
+    #[tokio::test]
+    async fn of_a_list_only_a_whole_answer_is_a_no() {
+        let pointer = |text: &str| Some(text.parse().unwrap());
+        let form =
+            ProbeForm { list: pointer("/data"), key: pointer("/key"), ..ProbeForm::default() };
+        for (answer, settled) in [
+            ("404 Not Found\r\ncontent-length: 0\r\n\r\n", 0),
+            ("410 Gone\r\ncontent-length: 0\r\n\r\n", 0),
+            ("202 Accepted\r\ncontent-length: 11\r\n\r\n{\"data\":[]}", 0),
+            ("206 Partial Content\r\ncontent-length: 11\r\n\r\n{\"data\":[]}", 0),
+            ("200 OK\r\ncontent-length: 22\r\n\r\n{\"data\":[1],\"data\":[]}", 0),
+            ("200 OK\r\ncontent-length: 11\r\n\r\n{\"data\":[]}", 1),
+        ] {
+            let world = World::new();
+            world.uncertain("k", "POST /pay").await;
+            world.pass(JUST_ENOUGH);
+            let (target, _asked) = says(format!("HTTP/1.1 {answer}").leak()).await;
+            let care = asking_for("/made?key={key}", form.clone(), JUST_ENOUGH);
+            let operations = Arc::new(Operations::new(Policy::default(), care));
+            let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
+            let mut resolver = Resolver::new(world.store, operations, upstreams);
+            assert_eq!(resolver.turn().await.unwrap(), settled, "{answer}");
+        }
+    }
+
     #[tokio::test]
     async fn silence_settles_nothing_and_is_not_asked_again_at_once() {
-        let answer = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
-        let (store, id, mut resolver, asked) = uncertain(answer, Duration::ZERO).await;
+        let (store, id, mut resolver, asked) = uncertain(SILENT, JUST_ENOUGH).await;
         for _ in 0..3 {
             assert_eq!(resolver.turn().await.unwrap(), 0);
         }
         assert_eq!(asked.load(Ordering::SeqCst), 1);
-        assert_eq!(store.get(id).await.unwrap().unwrap().record.state, State::Uncertain);
+        assert_eq!(state(&store, id).await, Some(StateKind::Uncertain));
     }
 }

@@ -95,6 +95,9 @@ impl fmt::Debug for Rules {
             .field("calling", &self.calling)
             .field("forwarding", &self.forwarding)
             .field("operations", &self.operations)
+            .field("tenants", &self.tenants)
+            .field("counting", &self.counting)
+            .field("service_name", &self.service_name)
             .finish_non_exhaustive()
     }
 }

@@ -5,23 +5,24 @@
 //! 3. A request whose own timestamp is too old is refused.
 //! 4. From here on it is the layer's: policy, tenant, key, body, fingerprint, reservation.
 //! 5. Forwarding: headers, and what the upstream is told of the attempt.
-//! 6. The call. How it ends decides what becomes of the key; where an answer is lost and somebody can be
-//!    asked, that is asked.
+//! 6. The call. How it ends decides what becomes of the key; where an answer is lost, or is a server error,
+//!    and the operation has a probe, that is asked.
 
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use firstwrite::{
-    ATTEMPT_TRACEPARENT, Attempt, IdempotencyLayer, Operation, PolicyResolver as _, ResponseBody,
+    ATTEMPT_TRACEPARENT, Attempt, Effect, IdempotencyLayer, Operation, PolicyResolver as _,
+    ResponseBody,
 };
-use firstwrite_core::{BoxError, BoxFuture};
+use firstwrite_core::{BoxError, BoxFuture, Timestamp};
 use http::header::CONTENT_LENGTH;
-use http::{Request, Response, StatusCode, Version};
+use http::{Request, Response, StatusCode, Version, response};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use tower::{Layer as _, Service};
@@ -33,7 +34,7 @@ use crate::held::Held;
 use crate::metrics::{Kind, Metrics};
 use crate::operations::Operations;
 use crate::peer::Peer;
-use crate::probe::Found;
+use crate::probe::{Found, Probe};
 use crate::tenants::Tenants;
 use crate::traces::Tracer;
 use crate::unprotected::Unprotected;
@@ -44,7 +45,6 @@ use crate::{head, problem, traces, upgrade};
 pub(crate) struct Stack {
     layer: IdempotencyLayer,
     calls: Arc<Calls>,
-    clock: fn() -> SystemTime,
     unprotected: Unprotected,
     held: Arc<Held>,
 }
@@ -60,6 +60,7 @@ pub(crate) struct Calls {
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) metrics: Option<Arc<Metrics>>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
+    pub(crate) clock: fn() -> SystemTime,
 }
 
 /// The upstreams in the handler's place.
@@ -67,9 +68,9 @@ pub(crate) struct Calls {
 struct Handler(Arc<Calls>);
 
 impl Stack {
-    pub(crate) fn new(layer: IdempotencyLayer, calls: Calls, clock: fn() -> SystemTime) -> Self {
+    pub(crate) fn new(layer: IdempotencyLayer, calls: Calls) -> Self {
         let held = Held::new(calls.upstreams.calling().held_bytes_max);
-        Self { layer, calls: Arc::new(calls), clock, unprotected: Unprotected::default(), held }
+        Self { layer, calls: Arc::new(calls), unprotected: Unprotected::default(), held }
     }
 
     pub(crate) fn calls(&self) -> &Arc<Calls> {
@@ -136,7 +137,7 @@ impl Stack {
         }
         if let Some(operation) = operation {
             if let Some(limit) = &self.calls.operations.care(&operation.name).age
-                && let Err(refused) = limit.check(&parts, (self.clock)())
+                && let Err(refused) = limit.check(&parts, (self.calls.clock)())
             {
                 metrics.inspect(|metrics| metrics.refused(&operation, refused.kind()));
                 return Ok(closing(refused.to_response(), parts.version));
@@ -145,7 +146,6 @@ impl Stack {
         } else {
             self.unprotected.note(&parts, &self.calls.operations);
         }
-        let version = parts.version;
         let idle_for_max = self.calls.upstreams.calling().idle_for_max;
         // Without a key, where it is optional, a body is passed on as it comes.
         let is_held = kind == Kind::Protected && parts.headers.contains_key(IDEMPOTENCY_KEY);
@@ -156,14 +156,20 @@ impl Stack {
         } else {
             RequestBody::streamed(body, idle_for_max)
         };
+        Ok(self.through(Request::from_parts(parts, body)).await)
+    }
+
+    /// From here on it is the layer's.
+    pub(crate) async fn through(&self, request: Request<RequestBody>) -> Response<ResponseBody> {
+        let version = request.version();
         let mut service = self.layer.layer(Handler(Arc::clone(&self.calls)));
-        match service.call(Request::from_parts(parts, body)).await {
-            Ok(response) => Ok(response),
+        match service.call(request).await {
+            Ok(response) => response,
             // Only a call that passed through ends here: the layer answers for the others.
             Err(error) => {
                 let response = failed(&error, version);
-                metrics.inspect(|metrics| metrics.passed(response.status()));
-                Ok(response)
+                self.calls.metrics.as_ref().inspect(|metrics| metrics.passed(response.status()));
+                response
             }
         }
     }
@@ -190,7 +196,8 @@ impl Service<Request<RequestBody>> for Handler {
         let span = traces::call(calls.tracer.as_ref(), &parts.method, &mut parts.headers);
         let request = Box::new(Request::from_parts(parts, body));
         Box::pin(async move {
-            let called = calls.upstreams.call(request).instrument(span.clone()).await;
+            let calling = calls.upstreams.call(request, attempt.as_ref());
+            let called = calling.instrument(span.clone()).await;
             traces::called(&span, called.as_ref().ok().map(Response::status));
             let called = called.and_then(|response| match response.status() {
                 StatusCode::SWITCHING_PROTOCOLS => {
@@ -200,9 +207,17 @@ impl Service<Request<RequestBody>> for Handler {
             });
             calls.count(&called, attempt.is_some());
             let answered = match (called, attempt) {
-                (Ok(mut response), _) => {
+                (Ok(mut response), attempt) => {
+                    let said = forward::effect(response.headers_mut());
                     forward::response(response.headers_mut());
-                    Ok(response.map(Either::Left))
+                    let response = response.map(Either::Left);
+                    match (attempt, said) {
+                        (Some(attempt), None) if may_have_happened(response.status()) => {
+                            let asking = calls.ask_after(response, &attempt, operation.as_ref());
+                            Ok(Box::pin(asking).await)
+                        }
+                        (_, said) => Ok(saying(response, said)),
+                    }
                 }
                 // Nothing happened, and saying so frees the key.
                 (Err(CallError::NotSent(error)), Some(_)) => {
@@ -238,22 +253,63 @@ impl Calls {
         }
     }
 
+    /// The answer to a call that ended with a server error, once the operation's probe was asked, if it has
+    /// one. A yes is answered with; a no leaves the error as it is, since the upstream has ended its work
+    /// or will be asked about again; silence keeps the doubt.
+    async fn ask_after(&self, failed: Answer, attempt: &Attempt, of: Option<&Operation>) -> Answer {
+        let probe = of.and_then(|of| self.operations.care(&of.name).probe.as_ref());
+        let Some(probe) = probe else { return failed };
+        match self.ask(probe, attempt).await {
+            Found::Happened(found) => happened(*found),
+            Found::Nothing => failed,
+            Found::Silence(why) => {
+                let record_id = attempt.record_id();
+                tracing::warn!(%record_id, why, "a probe did not say what came before a server error");
+                saying(failed, Some(Effect::Happened))
+            }
+        }
+    }
+
+    /// Asks about an attempt whose call has just ended. The record's own time is the store's, so the
+    /// request is taken to be as old as a call can be.
+    async fn ask(&self, probe: &Probe, attempt: &Attempt) -> Found {
+        let now = (self.clock)().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Timestamp::from_millis(0).plus(now);
+        let asked_at = now.minus(self.upstreams.calling().answer_within);
+        probe.ask(&self.upstreams, (attempt.tenant(), attempt.key()), asked_at).await
+    }
+
     /// What somebody says who knows whether it happened; only a yes counts so soon.
     async fn ask_about(&self, attempt: &Attempt, of: Option<&Operation>) -> Option<Answer> {
         let probe = self.operations.care(&of?.name).probe.as_ref()?;
-        match probe.ask(&self.upstreams, attempt.tenant(), attempt.key()).await {
-            Found::Happened(found) => {
-                let (mut parts, body) = *found;
-                forward::response(&mut parts.headers);
-                parts.headers.remove(CONTENT_LENGTH);
-                Some(Response::from_parts(parts, whole(body)))
-            }
+        match self.ask(probe, attempt).await {
+            Found::Happened(found) => Some(happened(*found)),
             found @ (Found::Nothing | Found::Silence(_)) => {
                 tracing::info!(record_id = %attempt.record_id(), %found, "asked about a lost answer");
                 None
             }
         }
     }
+}
+
+/// What a probe found, as the upstream's answer.
+fn happened((mut parts, body): (response::Parts, Bytes)) -> Answer {
+    forward::response(&mut parts.headers);
+    parts.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(parts, whole(body))
+}
+
+/// Whether an upstream that answers so may have done its work before.
+fn may_have_happened(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT
+}
+
+/// The answer, with what is known about its effect.
+fn saying(mut answer: Answer, effect: Option<Effect>) -> Answer {
+    if let Some(effect) = effect {
+        answer.extensions_mut().insert(effect);
+    }
+    answer
 }
 
 fn whole(body: Bytes) -> Either<AnswerBody, Full<Bytes>> {

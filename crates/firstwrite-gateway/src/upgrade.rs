@@ -23,7 +23,7 @@ pub(crate) async fn pass(mut request: Request<Incoming>, calls: &Calls) -> Respo
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     }
     let body = RequestBody::streamed(body, upstreams.calling().idle_for_max);
-    let called = upstreams.call(Box::new(Request::from_parts(parts, body))).await;
+    let called = upstreams.call(Box::new(Request::from_parts(parts, body)), None).await;
     let mut response = match called {
         Ok(response) => response,
         Err(error) => return stack::failed(&error, Version::HTTP_11),

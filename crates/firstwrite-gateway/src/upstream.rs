@@ -6,6 +6,7 @@
 mod answer;
 mod connect;
 mod health;
+mod line;
 mod pool;
 
 use std::fmt;
@@ -13,14 +14,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use firstwrite::Attempt;
 use firstwrite_core::BoxError;
-use http::uri::{Authority, Scheme};
+use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, Uri};
 use tokio::time::timeout;
 
 pub(crate) use answer::AnswerBody;
 use connect::Connector;
 pub(crate) use health::watch;
+pub use line::{Line, LineFailure};
 use pool::{Pool, Sender};
 
 use crate::body::RequestBody;
@@ -75,6 +78,8 @@ pub(crate) struct Upstreams {
     servers: Vec<Arc<Server>>,
     turn: AtomicUsize,
     calling: Calling,
+    /// What calls go over instead of a network, in simulations.
+    line: Option<Arc<dyn Line>>,
 }
 
 /// One server.
@@ -102,15 +107,26 @@ pub struct UpstreamError(String);
 /// A connection that was kept may turn out to be closed; of two in a row, the next one is new.
 const KEPT_TRIED_MAX: usize = 2;
 
+/// A call does not begin later than this before its attempt's lease ends: what is on its way needs time too.
+const LEASE_LEFT_MIN: Duration = Duration::from_millis(100);
+
 impl Upstreams {
     pub(crate) fn new(targets: &[Target], calling: Calling) -> Result<Self, UpstreamError> {
+        if let Some(health) = &calling.health {
+            health.check()?;
+        }
         let servers: Result<Vec<Arc<Server>>, UpstreamError> =
             targets.iter().map(|target| Server::new(target, &calling).map(Arc::new)).collect();
         let servers = servers?;
         if servers.is_empty() {
             return Err(UpstreamError("at least one upstream is needed".to_owned()));
         }
-        Ok(Self { servers, turn: AtomicUsize::new(0), calling })
+        Ok(Self { servers, turn: AtomicUsize::new(0), calling, line: None })
+    }
+
+    /// The same, with calls that go over `line` instead of a network.
+    pub(crate) fn over(self, line: Option<Arc<dyn Line>>) -> Self {
+        Self { line, ..self }
     }
 
     pub(crate) fn servers(&self) -> &[Arc<Server>] {
@@ -127,15 +143,19 @@ impl Upstreams {
         &self.calling
     }
 
-    /// Makes a call, once.
+    /// Makes a call, once; that of an attempt only while the attempt owns its key.
     pub(crate) async fn call(
         &self,
         mut request: Box<Request<RequestBody>>,
+        attempt: Option<&Attempt>,
     ) -> Result<Response<AnswerBody>, CallError> {
+        if let Some(line) = &self.line {
+            return Box::pin(line::call(&**line, *request, &self.calling, attempt)).await;
+        }
         let mut causes = None;
         // Each server once, the healthy ones first; only what was not sent goes to another.
         for server in self.order() {
-            match server.call(request, &self.calling).await {
+            match server.call(request, &self.calling, attempt).await {
                 Ok(response) => return Ok(response),
                 Err(Failed::Lost(cause)) => return Err(CallError::Lost(cause)),
                 Err(Failed::NotSent(cause, given_back)) => {
@@ -162,6 +182,11 @@ impl Upstreams {
         );
         turned().filter(well).chain(turned().filter(ill))
     }
+}
+
+/// Whether enough of the attempt's lease is left for its call to begin.
+fn may_begin(attempt: Option<&Attempt>) -> bool {
+    attempt.and_then(Attempt::lease_left).is_none_or(|left| left >= LEASE_LEFT_MIN)
 }
 
 /// A call that failed, with the request where it can still be sent.
@@ -192,6 +217,7 @@ impl Server {
         self: &Arc<Self>,
         mut request: Box<Request<RequestBody>>,
         calling: &Calling,
+        attempt: Option<&Attempt>,
     ) -> Result<Response<AnswerBody>, Failed> {
         let mut kept_tried = 0;
         loop {
@@ -205,6 +231,10 @@ impl Server {
                     Err(cause) => return Err(Failed::NotSent(cause, Some(request))),
                 },
             };
+            // Connecting may take longer than a lease that is not renewed.
+            if !may_begin(attempt) {
+                return Err(Failed::NotSent("the lease ended before the call began".into(), None));
+            }
             match self.send(sender, request, calling).await {
                 // It was closed meanwhile.
                 Err(Failed::NotSent(_, Some(given_back))) if is_kept => {
@@ -262,7 +292,8 @@ impl Target {
             (Some(scheme), Some(authority))
                 if is_bare
                     && (scheme == Scheme::HTTP || scheme == Scheme::HTTPS)
-                    && !authority.as_str().contains('@') =>
+                    && !authority.as_str().contains('@')
+                    && has_usable_port(&authority) =>
             {
                 Ok(Self { scheme, authority })
             }
@@ -285,6 +316,29 @@ impl Target {
     fn port(&self) -> u16 {
         self.authority.port_u16().unwrap_or(if self.is_secure() { 443 } else { 80 })
     }
+}
+
+/// Tells whether a port that is written can be connected to. The parser takes any text for one, and
+/// falls silent about what is no number: calls would go to the usual port.
+fn has_usable_port(authority: &Authority) -> bool {
+    let is_written = authority.as_str().len() > authority.host().len();
+    !is_written || authority.port_u16().is_some_and(|port| port != 0)
+}
+
+impl HealthCheck {
+    /// Refuses a path that no request can ask for: the check would fail for ever.
+    fn check(&self) -> Result<(), UpstreamError> {
+        if is_target(&self.path) {
+            return Ok(());
+        }
+        Err(UpstreamError("health.path is a path of the upstream, such as /healthz".to_owned()))
+    }
+}
+
+/// Tells whether `text` can be sent as a request's path and query, and arrives as it is written.
+pub(crate) fn is_target(text: &str) -> bool {
+    let parsed = text.parse::<PathAndQuery>();
+    text.starts_with('/') && parsed.is_ok_and(|parsed| parsed.as_str() == text)
 }
 
 impl Default for Calling {
@@ -347,6 +401,11 @@ mod tests {
         assert_eq!((target.host(), target.port(), target.is_secure()), ("::1", 443, true));
         for wrong in
             ["", "127.0.0.1:3000", "ftp://a", "http://a/b", "http://a?b", "http://u:p@a", "/"]
+        {
+            assert!(Target::new(wrong).is_err(), "{wrong}");
+        }
+        for wrong in
+            ["http://a:99999", "http://a:x", "http://a:", "http://a:0", "http://[::1]:99999"]
         {
             assert!(Target::new(wrong).is_err(), "{wrong}");
         }

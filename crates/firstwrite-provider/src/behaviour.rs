@@ -108,7 +108,7 @@ pub struct Webhooks {
     /// How often one is tried until it is answered with 2xx.
     #[serde(default = "five")]
     pub tries_max: u32,
-    /// How long it waits before the second try; twice as long before each further one.
+    /// How long it waits before the second try; twice as long before each further one, up to 5 s.
     #[serde(default = "half_second", with = "duration")]
     pub retry_after: Duration,
 }

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use crate::behaviour::Keys;
 use crate::clock::Moment;
-use crate::ledger::Entry;
+use crate::ledger::{Entry, Made};
 use crate::payment::{Payment, Wanted};
 
 /// Everything the ledger says.
@@ -18,6 +18,8 @@ pub(crate) struct Book {
     reported: BTreeSet<Place>,
     /// When the last payment was made that was asked for.
     latest: Option<Moment>,
+    /// Numbers of the payments whose webhook nobody has taken yet.
+    owed: BTreeSet<usize>,
 }
 
 /// Where a payment stands in a report: its date and its number.
@@ -59,9 +61,18 @@ impl Book {
     /// Takes in what was written down. An error says what makes no sense about it.
     pub(crate) fn apply(&mut self, entry: Entry) -> Result<(), &'static str> {
         match entry {
-            Entry::Made(payment) => {
+            Entry::Made(Made { payment, owes_webhook }) => {
                 self.latest = self.latest.max(Some(payment.created_at));
-                self.add(payment, true)
+                self.add(payment, true)?;
+                if owes_webhook {
+                    self.owed.insert(self.len());
+                }
+                Ok(())
+            }
+            Entry::Told { id } => {
+                let number = Payment::number_of(&id).ok_or("no id of this provider")?;
+                self.owed.remove(&number);
+                Ok(())
             }
             Entry::Duplicate(payment) | Entry::Foreign(payment) => self.add(payment, false),
             Entry::Amount { id, amount } => {
@@ -125,6 +136,17 @@ impl Book {
     /// How many payments there are, reported or not.
     pub(crate) fn len(&self) -> usize {
         self.effects.len()
+    }
+
+    /// The payments whose webhook nobody has taken yet, oldest first.
+    pub(crate) fn owed(&self) -> Vec<Payment> {
+        let effects = self.owed.iter().filter_map(|number| self.effects.get(number - 1));
+        effects.map(|effect| effect.payment.clone()).collect()
+    }
+
+    /// Whether nobody has taken the webhook of this payment yet.
+    pub(crate) fn is_owed(&self, id: &str) -> bool {
+        Payment::number_of(id).is_some_and(|number| self.owed.contains(&number))
     }
 
     /// The id of the payment that is made next.

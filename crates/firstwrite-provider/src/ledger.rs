@@ -32,7 +32,9 @@ pub(crate) struct LedgerFile(File);
 #[serde(tag = "entry", rename_all = "snake_case")]
 pub(crate) enum Entry {
     /// A payment that was asked for.
-    Made(Payment),
+    Made(Made),
+    /// The webhook of a payment was taken.
+    Told { id: String },
     /// Planted: a second one under the same key.
     Duplicate(Payment),
     /// Planted: one nobody asked for.
@@ -41,6 +43,16 @@ pub(crate) enum Entry {
     Removed { id: String },
     /// Planted: reported with another amount.
     Amount { id: String, amount: u64 },
+}
+
+/// A payment that was asked for, and whether a webhook is owed for it: one line, so that a crash leaves both or
+/// neither.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    #[serde(flatten)]
+    pub(crate) payment: Payment,
+    #[serde(default)]
+    pub(crate) owes_webhook: bool,
 }
 
 impl Ledger {
@@ -143,6 +155,11 @@ impl LedgerFile {
     pub(crate) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         self.0.write_all(lines)?;
         self.0.sync_data()
+    }
+
+    /// Adds whole lines that the end of the machine may take back.
+    pub(crate) fn append_unsynced(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.0.write_all(lines)
     }
 }
 

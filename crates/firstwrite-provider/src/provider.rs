@@ -84,6 +84,7 @@ impl Provider {
             .await
             .map_err(|error| ProviderError::stopped().with_source(error))??;
         let book = ledger.into_book();
+        let owed = book.owed();
         if book.len() > payments_max {
             let detail = format!("the ledger holds {} payments, and may not", book.len());
             return Err(ProviderError::new(ErrorKind::Full, detail));
@@ -100,11 +101,18 @@ impl Provider {
         let (writer, writing) = writer.spawn().map_err(|error| {
             ProviderError::new(ErrorKind::Ledger, "cannot start its thread").with_source(error)
         })?;
-        let (mailbox, postman) = webhook::mailbox(clock.clone());
+        let (mailbox, postman) = webhook::mailbox(clock.clone(), writer.clone());
         let (running, stopping) = watch::channel(());
         let shared =
             Arc::new(Shared::new(writer, mailbox, book, conduct, (clock, stopping.clone())));
         let router = api::router(Arc::clone(&shared));
+        let webhooks = shared.conduct().webhooks.clone();
+        if let Some(webhooks) = webhooks.filter(|_| !owed.is_empty()) {
+            tracing::info!(count = owed.len(), "webhooks that nobody took are sent again");
+            let shared = Arc::clone(&shared);
+            // Ends with the task that sends.
+            tokio::spawn(async move { shared.mailbox.settled_before(&owed, &webhooks).await });
+        }
         Ok(Self {
             address,
             shared,
@@ -164,7 +172,7 @@ impl Provider {
     }
 
     /// Ends it: connections are closed, payments under way are made or never will be, webhooks that
-    /// wait are forgotten. Afterwards the ledger can be opened by another.
+    /// wait are left to the next start. Afterwards the ledger can be opened by another.
     pub async fn stop(self) {
         let Self { shared, running, serving, sending, writing, .. } = self;
         drop(running);

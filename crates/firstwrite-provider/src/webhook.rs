@@ -1,7 +1,7 @@
 //! Tells of payments, from a task of its own: an answer never waits for a webhook.
 //!
-//! Webhooks that wait are in memory only; a provider that is stopped forgets them, as strangers'
-//! systems do. They are in the ledger all the same.
+//! The ledger says which webhooks are owed, in the line of their payment, and which of them were taken. What nobody
+//! has taken is sent again when the provider is started again, so a crash of either side loses none.
 
 mod signature;
 
@@ -25,11 +25,14 @@ pub use signature::Secret;
 use crate::behaviour::Webhooks;
 use crate::clock::Clock;
 use crate::payment::Payment;
+use crate::writer::WriterHandle;
 
-/// Webhooks that wait; further ones are dropped, with a warning.
+/// Webhooks that wait; further ones are left to the next start, with a warning.
 const QUEUE_MAX: usize = 10_000;
 /// Webhooks that are tried again side by side; with more, the next one waits.
 const RETRIES_MAX: usize = 256;
+/// The pause between two tries grows to this at most.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A receiver that takes longer has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// What is read of a receiver's answer, so that its connection can be used again.
@@ -40,7 +43,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 pub struct WebhookCounts {
     /// Answered with 2xx, repetitions included.
     pub delivered: u64,
-    /// Given up after the last try, or dropped because too many waited.
+    /// Left to the next start: after the last try, or because too many waited.
     pub given_up: u64,
 }
 
@@ -62,6 +65,8 @@ struct Counters {
 struct Event {
     /// The same in every delivery.
     id: String,
+    /// Which payment it tells of.
+    payment: String,
     body: Bytes,
     to: Arc<Webhooks>,
 }
@@ -80,13 +85,14 @@ struct Sender {
     client: Client<HttpConnector, Full<Bytes>>,
     clock: Clock,
     counters: Arc<Counters>,
+    writer: WriterHandle,
 }
 
-pub(crate) fn mailbox(clock: Clock) -> (Mailbox, Postman) {
+pub(crate) fn mailbox(clock: Clock, writer: WriterHandle) -> (Mailbox, Postman) {
     let (into, events) = mpsc::channel(QUEUE_MAX);
     let counters = Arc::<Counters>::default();
     let client = Client::builder(TokioExecutor::new()).build_http();
-    let sender = Sender { client, clock, counters: Arc::clone(&counters) };
+    let sender = Sender { client, clock, counters: Arc::clone(&counters), writer };
     let postman = Postman {
         events,
         sender,
@@ -100,13 +106,18 @@ pub(crate) fn mailbox(clock: Clock) -> (Mailbox, Postman) {
 impl Mailbox {
     /// Leaves word that `payment` was made.
     pub(crate) fn settled(&self, payment: &Payment, to: Arc<Webhooks>) {
-        // One payment, one event: its number is enough for an id.
-        let id = payment.id.replacen("pay_", "evt_", 1);
-        let body = serde_json::json!({ "id": id, "type": "payment.settled", "data": payment });
-        let event = Event { id, body: Bytes::from(body.to_string()), to };
-        if let Err(error) = self.events.try_send(event) {
-            tracing::warn!(%error, "a webhook is dropped");
+        if let Err(error) = self.events.try_send(Event::settled(payment, to)) {
+            tracing::warn!(%error, "a webhook is left to the next start");
             self.counters.given_up.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Leaves word of payments whose webhook nobody took in an earlier life; waits for places.
+    pub(crate) async fn settled_before(&self, payments: &[Payment], to: &Arc<Webhooks>) {
+        for payment in payments {
+            if self.events.send(Event::settled(payment, Arc::clone(to))).await.is_err() {
+                return;
+            }
         }
     }
 
@@ -115,6 +126,15 @@ impl Mailbox {
             delivered: self.counters.delivered.load(Ordering::Relaxed),
             given_up: self.counters.given_up.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Event {
+    fn settled(payment: &Payment, to: Arc<Webhooks>) -> Self {
+        // One payment, one event: its number is enough for an id.
+        let id = payment.id.replacen("pay_", "evt_", 1);
+        let body = serde_json::json!({ "id": id, "type": "payment.settled", "data": payment });
+        Self { id, payment: payment.id.clone(), body: Bytes::from(body.to_string()), to }
     }
 }
 
@@ -177,12 +197,16 @@ impl Sender {
         let mut wait = event.to.retry_after;
         for number in 2..=event.to.tries_max {
             time::sleep(wait).await;
-            wait = wait.saturating_mul(2);
+            wait = wait.saturating_mul(2).min(RETRY_PAUSE_MAX.max(event.to.retry_after));
             if self.deliver(event, number).await {
                 return;
             }
         }
-        tracing::warn!(event = event.id, tries = event.to.tries_max, "a webhook is given up");
+        tracing::warn!(
+            event = event.id,
+            tries = event.to.tries_max,
+            "a webhook is left to the next start"
+        );
         self.counters.given_up.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -191,6 +215,7 @@ impl Sender {
         let outcome = time::timeout(ANSWER_WITHIN, self.post(event)).await;
         let detail = match outcome {
             Ok(Ok(status)) if status.is_success() => {
+                self.writer.told(&event.payment);
                 self.counters.delivered.fetch_add(1, Ordering::Relaxed);
                 return true;
             }

@@ -13,7 +13,7 @@ use crate::behaviour::Keys;
 use crate::book::{Book, Judged};
 use crate::clock::{Clock, Moment};
 use crate::error::{ErrorKind, ProviderError};
-use crate::ledger::{Entry, LedgerFile};
+use crate::ledger::{Entry, LedgerFile, Made};
 use crate::payment::{Payment, Wanted};
 use crate::plant::Plant;
 
@@ -49,6 +49,8 @@ type Reply<T> = oneshot::Sender<Result<T, ProviderError>>;
 enum Command {
     Pay(Call),
     Plant(Plant, Reply<Payment>),
+    /// The webhook of this payment was taken.
+    Told(String),
     Stop,
 }
 
@@ -56,6 +58,8 @@ struct Call {
     key: Option<String>,
     wanted: Wanted,
     keys: Keys,
+    /// Whether somebody is to be told of the payment.
+    owes_webhook: bool,
     reply: Reply<Paid>,
 }
 
@@ -63,7 +67,7 @@ struct Call {
 #[derive(Default)]
 struct Batch {
     lines: Vec<u8>,
-    made: Vec<(Payment, Reply<Paid>)>,
+    made: Vec<(Made, Reply<Paid>)>,
     keys: HashSet<String>,
 }
 
@@ -74,9 +78,18 @@ impl WriterHandle {
         key: Option<String>,
         wanted: Wanted,
         keys: Keys,
+        owes_webhook: bool,
     ) -> Result<Paid, ProviderError> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Command::Pay(Call { key, wanted, keys, reply }), answer).await
+        self.ask(Command::Pay(Call { key, wanted, keys, owes_webhook, reply }), answer).await
+    }
+
+    /// The webhook of this payment was taken. Nobody waits for that to be written: where it is not, the webhook is
+    /// sent once more after a restart.
+    pub(crate) fn told(&self, id: &str) {
+        if self.0.try_send(Command::Told(id.to_owned())).is_err() {
+            tracing::debug!(id, "a webhook that was taken is not noted");
+        }
     }
 
     pub(crate) async fn plant(&self, plant: Plant) -> Result<Payment, ProviderError> {
@@ -127,6 +140,7 @@ impl Writer {
             match command {
                 Command::Pay(call) => left_over = self.pay(call, &mut commands),
                 Command::Plant(plant, reply) => answer(reply, self.plant(plant)),
+                Command::Told(id) => self.told(id),
                 Command::Stop => return,
             }
         }
@@ -146,11 +160,17 @@ impl Writer {
             if batch.made.len() >= BATCH_MAX {
                 break;
             }
-            match commands.try_recv() {
-                Ok(Command::Pay(next)) => call = Some(next),
-                Ok(other) => left_over = Some(other),
-                Err(_) => {}
-            }
+            call = loop {
+                match commands.try_recv() {
+                    Ok(Command::Pay(next)) => break Some(next),
+                    Ok(Command::Told(id)) => self.told(id),
+                    Ok(other) => {
+                        left_over = Some(other);
+                        break None;
+                    }
+                    Err(_) => break None,
+                }
+            };
         }
         self.commit(batch);
         left_over
@@ -158,7 +178,7 @@ impl Writer {
 
     /// Answers a call at once, or puts its payment into the batch.
     fn decide(&self, call: Call, batch: &mut Batch) {
-        let Call { key, wanted, keys, reply } = call;
+        let Call { key, wanted, keys, owes_webhook, reply } = call;
         if self.is_broken {
             return answer(reply, Err(broken()));
         }
@@ -181,10 +201,11 @@ impl Writer {
             idempotency_key: key.clone(),
             created_at: now,
         };
-        match Entry::Made(payment.clone()).write(&mut batch.lines) {
+        let made = Made { payment, owes_webhook };
+        match Entry::Made(made.clone()).write(&mut batch.lines) {
             Ok(()) => {
                 batch.keys.extend(key);
-                batch.made.push((payment, reply));
+                batch.made.push((made, reply));
             }
             Err(error) => answer(reply, Err(broken().with_source(error))),
         }
@@ -203,8 +224,9 @@ impl Writer {
         }
         let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
         let mut replies = Vec::with_capacity(batch.made.len());
-        for (payment, reply) in batch.made {
-            let applied = book.apply(Entry::Made(payment.clone()));
+        for (made, reply) in batch.made {
+            let payment = made.payment.clone();
+            let applied = book.apply(Entry::Made(made));
             debug_assert!(applied.is_ok(), "numbered from the book's own length: {applied:?}");
             replies.push((payment, reply));
         }
@@ -236,6 +258,26 @@ impl Writer {
         let applied = self.book.write().unwrap_or_else(PoisonError::into_inner).apply(entry);
         debug_assert!(applied.is_ok(), "made from the book itself: {applied:?}");
         Ok(payment)
+    }
+
+    /// Notes that a webhook was taken. Nothing is synced: what a crash takes back is sent once more.
+    fn told(&mut self, id: String) {
+        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        if self.is_broken || !book.is_owed(&id) {
+            return;
+        }
+        let (entry, mut line) = (Entry::Told { id }, Vec::new());
+        let written = entry.write(&mut line).and_then(|()| self.file.append_unsynced(&line));
+        match written {
+            Ok(()) => {
+                let applied = book.apply(entry);
+                debug_assert!(applied.is_ok(), "it was owed: {applied:?}");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the ledger cannot be written any more");
+                self.is_broken = true;
+            }
+        }
     }
 
     fn write(&mut self, lines: &[u8]) -> std::io::Result<()> {

@@ -149,7 +149,7 @@ enum Command {
     /// Look after a store: deliver messages, free lapsed keys, delete what is past its retention
     #[command(after_help = operate::WORKER_EXAMPLES)]
     Worker(WorkerFlags),
-    /// Create a store's tables, or bring them up to date
+    /// Create a store, or bring it up to date
     #[command(after_help = operate::MIGRATE_EXAMPLES)]
     Migrate(MigrateFlags),
     /// Name what is unsafe or troubled about a store, and what to do about it
@@ -220,6 +220,16 @@ impl Arguments {
         let telemetry = telemetry::Settings::new(&filter, format)?.tracing_to(collector.cloned());
         Ok(Plan { telemetry, action })
     }
+}
+
+/// The flags of a command on whose line nothing is written: what the environment says, and defaults.
+pub(crate) fn without_words<F: Args>() -> Result<F, UsageError> {
+    let matches = F::augment_args(clap::Command::new("firstwrite"));
+    let matches = matches.try_get_matches_from(["firstwrite"]);
+    matches.and_then(|matches| F::from_arg_matches(&matches)).map_err(|error| {
+        let message = error.to_string();
+        UsageError::new(message.split_whitespace().collect::<Vec<_>>().join(" "))
+    })
 }
 
 impl Plan {

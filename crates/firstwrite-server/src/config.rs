@@ -11,9 +11,11 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use firstwrite::worker::{RECONCILE_EVERY, Schedule};
 use serde::Deserialize;
 use toml::de::DeTable;
 
+use crate::opening::NamedStore;
 use crate::telemetry::LogFormat;
 
 mod destinations;
@@ -23,12 +25,15 @@ mod mistake;
 mod reconcile;
 mod sealing;
 mod store_url;
+#[cfg(test)]
+#[cfg(all(feature = "kafka", feature = "otlp"))]
+mod walk;
 
 pub(crate) use destinations::Destinations;
 pub(crate) use gateway::{GatewaySection, Upstream};
 pub(crate) use given::Given;
 use mistake::Mistake;
-pub(crate) use reconcile::Reconcile;
+pub(crate) use reconcile::{Export, Reconcile};
 pub(crate) use sealing::SealingSection;
 pub(crate) use store_url::StoreUrl;
 
@@ -39,47 +44,50 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
-    /// Where records live, such as `sqlite:firstwrite.db`.
+    /// Address of the store that holds records and messages. Without it, the gateway takes
+    /// `sqlite:firstwrite.db`, the demo `sqlite:firstwrite-demo.db`, and other commands need `--store`.
     pub(crate) store: Option<StoreUrl>,
-    /// What to log.
+    /// Level or filter of log lines, such as `"warn,firstwrite=debug"`. Services log at `info` and other
+    /// commands at `warn` unless it is set.
     pub(crate) log: Option<String>,
-    /// How log lines look.
+    /// Form of log lines on standard error. Default: `"text"`.
     pub(crate) log_format: Option<LogFormat>,
-    /// The settings of `firstwrite demo`.
+    /// Settings of `firstwrite demo`.
     #[serde(default)]
     pub(crate) demo: DemoSection,
-    /// The settings of `firstwrite gateway`.
+    /// Settings of `firstwrite gateway`.
     #[serde(default)]
     pub(crate) gateway: GatewaySection,
-    /// What outcomes are encrypted with at rest.
+    /// Keys that encrypt outcomes at rest.
     #[serde(default)]
     pub(crate) sealing: SealingSection,
-    /// The settings of `firstwrite worker`.
+    /// Intervals of the loops that look after a store.
     #[serde(default)]
     pub(crate) worker: WorkerSection,
-    /// The settings of `firstwrite doctor`.
+    /// Settings of `firstwrite doctor`.
     #[serde(default)]
     pub(crate) doctor: DoctorSection,
-    /// Whose accounts our books are compared with.
+    /// Accounts of providers that messages and records are compared with.
     #[serde(default)]
     pub(crate) reconcile: Reconcile,
-    /// Where messages go. Read apart from the rest, since each kind has settings of its own.
+    // Read apart from the rest, since each kind has settings of its own.
+    /// Destinations of messages.
     #[serde(skip)]
     pub(crate) destinations: Destinations,
 }
 
-/// The `[worker]` section.
+/// The `[worker]` section. A gateway runs the first three loops too.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_field_names, reason = "these are the names in the file")]
 pub(crate) struct WorkerSection {
-    /// How often lapsed leases are looked for, such as `"5s"`.
+    /// Interval of the search for lapsed leases. Default: `"5s"`.
     pub(crate) sweep_every: Option<Span>,
-    /// How often records past their retention are deleted, such as `"1m"`.
+    /// Interval of deleting records past their retention. Default: `"1m"`.
     pub(crate) reap_every: Option<Span>,
-    /// How often the outbox's counts are folded and its old messages deleted, such as `"10s"`.
+    /// Interval of folding the outbox's counts and deleting its old messages. Default: `"10s"`.
     pub(crate) upkeep_every: Option<Span>,
-    /// How often each source is reconciled, such as `"24h"`.
+    /// Interval of reconciling each source, by `firstwrite worker` alone. Default: `"24h"`.
     pub(crate) reconcile_every: Option<Span>,
 }
 
@@ -87,7 +95,7 @@ pub(crate) struct WorkerSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DoctorSection {
-    /// The synchronous standby that there is to be.
+    /// Name of the synchronous standby that a PostgreSQL store must have; its absence is unsafe.
     pub(crate) expect_standby: Option<String>,
 }
 
@@ -95,17 +103,17 @@ pub(crate) struct DoctorSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DemoSection {
-    /// Where to listen.
+    /// Address to listen at. Default: `"127.0.0.1:8080"`.
     pub(crate) listen: Option<Listen>,
-    /// Whether a request may ask for trouble.
+    /// Lets a request ask for trouble with `X-Demo-Fault`. Default: `false`.
     pub(crate) faults: Option<bool>,
-    /// How long an outcome is replayed, such as `"24h"`.
+    /// Time for which an outcome is replayed. Default: `"24h"`.
     pub(crate) retention: Option<Span>,
-    /// How long requests under way may take to end at shutdown, such as `"10s"`.
+    /// Time that requests under way get at shutdown. Default: `"10s"`.
     pub(crate) drain: Option<Span>,
-    /// How long a caller is kept waiting for the provider's word, such as `"2s"`.
+    /// Time that a caller waits for the provider's answer before it gets a 202. Default: `"2s"`.
     pub(crate) wait_for: Option<Span>,
-    /// The address of another provider than the demo's own.
+    /// Address of a provider to use instead of the demo's own.
     pub(crate) provider: Option<String>,
 }
 
@@ -131,9 +139,57 @@ impl File {
     }
 }
 
+impl File {
+    /// The store that was given, with the keys of `[sealing]`.
+    pub(crate) fn named_store(&self, given_store: Option<&str>) -> Result<NamedStore, UsageError> {
+        Ok(NamedStore { url: self.store_or(given_store)?, ring: self.sealing.ring()? })
+    }
+}
+
 /// What was asked for makes no sense; one line that says what to do instead.
 #[derive(Debug)]
 pub(crate) struct UsageError(String);
+
+impl WorkerSection {
+    /// Intervals of the loops that look after a store.
+    pub(crate) fn schedule(&self) -> Result<Schedule, UsageError> {
+        let usual = Schedule::default();
+        Ok(Schedule {
+            sweep_every: interval("sweep_every", self.sweep_every, usual.sweep_every)?,
+            reap_every: interval("reap_every", self.reap_every, usual.reap_every)?,
+            upkeep_every: interval("upkeep_every", self.upkeep_every, usual.upkeep_every)?,
+        })
+    }
+
+    /// Interval of reconciling a source.
+    pub(crate) fn reconcile_every(&self) -> Result<Duration, UsageError> {
+        interval("reconcile_every", self.reconcile_every, RECONCILE_EVERY)
+    }
+}
+
+fn interval(name: &str, given: Option<Span>, usual: Duration) -> Result<Duration, UsageError> {
+    span_or(&format!("worker.{name}"), given, SPAN_MIN, usual)
+}
+
+/// The shortest time limit or interval that is not nothing: a loop without a pause would take a whole core.
+const SPAN_MIN: Duration = Duration::from_millis(1);
+
+/// The length of time that the file gives for `setting`, at least `min`, or else the usual one.
+fn span_or(
+    setting: &str,
+    given: Option<Span>,
+    min: Duration,
+    usual: Duration,
+) -> Result<Duration, UsageError> {
+    match given {
+        Some(Span(span)) if span < min => {
+            let min = humantime::format_duration(min);
+            Err(UsageError(format!("{setting}: at least {min} is needed")))
+        }
+        Some(Span(span)) => Ok(span),
+        None => Ok(usual),
+    }
+}
 
 impl File {
     /// Reads and checks a file.
@@ -211,6 +267,9 @@ impl FromStr for Listen {
     }
 }
 
+/// Whatever is added to a time of today stays a date that every store and header can hold.
+const SPAN_MAX: Duration = Duration::from_hours(100 * 8766);
+
 impl FromStr for Span {
     type Err = &'static str;
 
@@ -218,6 +277,9 @@ impl FromStr for Span {
         let Ok(duration) = humantime::parse_duration(text) else {
             return Err("a length of time needs a unit, such as \"30s\" or \"24h\"");
         };
+        if duration > SPAN_MAX {
+            return Err("a length of time is at most 100 years");
+        }
         Ok(Self(duration))
     }
 }
@@ -278,6 +340,7 @@ mod tests {
             ("log = 'info'\nstoer = 'sqlite:a.db'\n", 2, "stoer"),
             ("[demo]\n\nlisten = '8080'\n", 3, "address and a port"),
             ("[demo]\nretention = '24'\n", 2, "unit"),
+            ("[demo]\nretention = '101y'\n", 2, "100 years"),
             ("\n\n[dmeo]\n", 3, "dmeo"),
             ("store = 'oracle://u:p@h/d'\n", 1, "sqlite:"),
             ("log = \n", 1, ""),

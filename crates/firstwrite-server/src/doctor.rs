@@ -3,6 +3,7 @@
 mod messages;
 mod records;
 
+use std::path::Path;
 use std::time::Duration;
 
 use firstwrite_core::Store;
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use crate::command::{DoctorFlags, Exit};
 use crate::config::{File, StoreUrl, UsageError};
-use crate::opening::{self, check_there, unopened};
+use crate::opening::{self, unopened};
 use crate::output::{self, Format, printable};
 
 /// What is going to be looked at.
@@ -22,14 +23,22 @@ pub(crate) struct Settings {
     expect_standby: Option<String>,
     open_for_max: Duration,
     clearing: Option<Clearing>,
+    confirming: Option<Clearing>,
     format: Format,
 }
 
 /// Whose word it is that a doubt is settled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Clearing {
     actor: String,
     reason: String,
+}
+
+/// What an operator did about a store.
+#[derive(Clone, Copy, Debug, Default)]
+struct Settled {
+    doubts: Option<usize>,
+    jumps: Option<usize>,
 }
 
 /// The document of `--format json`.
@@ -41,6 +50,9 @@ struct Report {
     /// How many doubts were cleared.
     #[serde(skip_serializing_if = "Option::is_none")]
     cleared: Option<usize>,
+    /// How many jumps of the clock were confirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confirmed: Option<usize>,
     findings: Vec<FindingView>,
 }
 
@@ -57,16 +69,24 @@ impl Settings {
     pub(crate) fn resolve(flags: DoctorFlags, file: &File) -> Result<Self, UsageError> {
         let store = file.store_or(flags.store.store.as_deref())?;
         let expect_standby = flags.expect_standby.or_else(|| file.doctor.expect_standby.clone());
-        let clearing = flags.reason.filter(|_| flags.clear_doubt).map(|reason| Clearing {
+        let word = flags.reason.map(|reason| Clearing {
             actor: flags.actor.unwrap_or_else(|| "unknown".to_owned()),
             reason,
         });
+        let clearing = word.clone().filter(|_| flags.clear_doubt);
+        let confirming = word.filter(|_| flags.confirm_clock);
         let is_file = matches!(store, StoreUrl::Sqlite(_));
-        for (asked, flag) in [
-            (expect_standby.is_some(), "--expect-standby: an SQLite file has no standby"),
-            (clearing.is_some(), "--clear-doubt: an SQLite file is never in doubt"),
+        for (refused, flag) in [
+            (
+                is_file && expect_standby.is_some(),
+                "--expect-standby: an SQLite file has no standby",
+            ),
+            (
+                !is_file && confirming.is_some(),
+                "--confirm-clock is for an SQLite file: other stores have a clock of their own",
+            ),
         ] {
-            if is_file && asked {
+            if refused {
                 return Err(UsageError::new(format!("{flag}; leave it out")));
             }
         }
@@ -74,37 +94,67 @@ impl Settings {
             return Err(UsageError::new("--expect-standby is for PostgreSQL; leave it out"));
         }
         if matches!(store, StoreUrl::Dynamodb(_)) && clearing.is_some() {
-            let flag = "--clear-doubt is for PostgreSQL, MySQL, MariaDB and Redis";
+            let flag = "--clear-doubt is for SQLite, PostgreSQL, MySQL, MariaDB and Redis";
             return Err(UsageError::new(format!("{flag}; leave it out")));
         }
         let (open_for_max, format) = (flags.open_for_max, flags.format.format);
-        Ok(Self { store, expect_standby, open_for_max, clearing, format })
+        Ok(Self { store, expect_standby, open_for_max, clearing, confirming, format })
     }
 }
 
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
     opening::runtime()?.block_on(async {
-        let (findings, cleared) = match &settings.store {
+        let mut settled = Settled::default();
+        let findings = match &settings.store {
             StoreUrl::Sqlite(path) => {
-                check_there(&settings.store)?;
+                settled = settle_sqlite(path, settings).await?;
                 let store = SqliteStore::open_read_only(path).map_err(|error| unopened(&error))?;
                 let findings = doctor::sqlite(&store, path).await?;
-                (with_content(&store, findings).await?, None)
+                with_content(&store, findings).await?
             }
-            StoreUrl::Postgres(url) => examine_postgres(url, settings).await?,
-            StoreUrl::Mysql(url) => examine_mysql(url, settings).await?,
-            StoreUrl::Redis(url) => examine_redis(url, settings).await?,
+            StoreUrl::Postgres(url) => {
+                let (findings, doubts) = examine_postgres(url, settings).await?;
+                settled.doubts = doubts;
+                findings
+            }
+            StoreUrl::Mysql(url) => {
+                let (findings, doubts) = examine_mysql(url, settings).await?;
+                settled.doubts = doubts;
+                findings
+            }
+            StoreUrl::Redis(url) => {
+                let (findings, doubts) = examine_redis(url, settings).await?;
+                settled.doubts = doubts;
+                findings
+            }
             StoreUrl::Dynamodb(url) => {
                 let opened = DynamoStore::connect_read_only(url).await;
                 let store = opened.map_err(|error| unopened(&error))?;
                 let findings = doctor::dynamodb(&store).await?;
-                (with_content(&store, findings).await?, None)
+                with_content(&store, findings).await?
             }
         };
         let safe = findings.iter().all(|finding| finding.severity != Severity::Unsafe);
-        say(settings, findings, safe, cleared)?;
+        say(settings, findings, safe, settled)?;
         Ok(if safe { Exit::Done } else { Exit::Unsafe })
     })
+}
+
+/// Writes an operator's word down. A file has one writer, so its service must be stopped for that.
+async fn settle_sqlite(path: &Path, settings: &Settings) -> anyhow::Result<Settled> {
+    let mut settled = Settled::default();
+    if settings.clearing.is_none() && settings.confirming.is_none() {
+        return Ok(settled);
+    }
+    let store = SqliteStore::open(path).map_err(|error| unopened(&error))?;
+    if let Some(Clearing { actor, reason }) = &settings.clearing {
+        settled.doubts = Some(store.clear_doubts(actor, reason).await?);
+    }
+    if let Some(Clearing { actor, reason }) = &settings.confirming {
+        settled.jumps = Some(store.confirm_clock(actor, reason).await?);
+    }
+    store.close().await;
+    Ok(settled)
 }
 
 async fn examine_postgres(
@@ -182,18 +232,21 @@ fn say(
     settings: &Settings,
     findings: Vec<Finding>,
     safe: bool,
-    cleared: Option<usize>,
+    Settled { doubts: cleared, jumps: confirmed }: Settled,
 ) -> anyhow::Result<()> {
     match settings.format {
         Format::Json => {
             let store = settings.store.to_string();
             let findings = findings.into_iter().map(FindingView::of).collect();
-            output::document(&Report { store, safe, cleared, findings })
+            output::document(&Report { store, safe, cleared, confirmed, findings })
         }
         Format::Table => {
             let mut text = String::new();
             if let Some(cleared) = cleared {
                 text = format!("doubts cleared: {cleared}\n\n");
+            }
+            if let Some(confirmed) = confirmed {
+                text = format!("{text}jumps of the clock confirmed: {confirmed}\n\n");
             }
             text.extend(findings.iter().map(for_people));
             text.push_str(if safe { "nothing unsafe was found\n" } else { "UNSAFE: see above\n" });

@@ -9,29 +9,32 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
-use firstwrite_gateway::{Drained, Forwarding, Gateway, Listening, Rules, Target};
-use firstwrite_store::KeyRing;
+use firstwrite::worker::Schedule;
+use firstwrite::{Policy, PolicyResolver as _};
+use firstwrite_gateway::{Drained, Forwarding, Gateway, Listening, Operations, Rules, Target};
+use firstwrite_store::CachedStore;
 
 use crate::command::{Exit, GatewayFlags};
 use crate::config::{self, File, GatewaySection, Given, StoreUrl, Upstream, UsageError};
 use crate::descriptors;
-use crate::opening;
+use crate::opening::{self, Missing, NamedStore};
 use crate::output;
 use crate::signals::{Signals, Told};
 use crate::telemetry::Collector;
-use store::Wanted;
+use store::{Opened, Wanted};
 use watch::Watch;
 
 /// What is going to be run.
 #[derive(Debug)]
 pub(crate) struct Settings {
     listening: Listening,
-    store: StoreUrl,
+    store: NamedStore,
+    missing: Missing,
     other: Option<Other>,
     drain: Duration,
     rules: Rules,
     cache: Option<String>,
-    ring: Option<KeyRing>,
+    schedule: Schedule,
     watch: Watch,
     flags: GatewayFlags,
     has_tenants: bool,
@@ -70,20 +73,33 @@ impl Settings {
             store = store.map(|store| store.with_parameter("accept_key_loss", "true"));
         }
         let watch = Watch::resolve(&flags, section)?;
+        // Only an address that somebody wrote can be mistyped.
+        let may_create = flags.create || store.is_none();
         let store = store.unwrap_or_else(|| StoreUrl::sqlite(STORE_DEFAULT));
+        let other = other(&flags, section, &store)?;
+        let cache = cache(&flags, section.cache.as_ref())?;
+        if cache.is_some() {
+            check_cached(&store, other.as_ref())?;
+        }
         Ok(Self {
             listening: section.listening(listen.map_or(LISTEN_DEFAULT, |listen| listen.0))?,
             has_tenants: section.has_tenants(),
-            other: other(&flags, section, &store)?,
-            store,
+            other,
+            store: NamedStore { url: store, ring: file.sealing.ring()? },
+            missing: if may_create { Missing::Create } else { Missing::Refuse },
             drain: section.drain.map_or(DRAIN_DEFAULT, |span| span.0),
             rules: rules(&flags, file, &watch)?,
-            cache: cache(&flags, section.cache.as_ref())?,
-            ring: file.sealing.ring()?,
+            cache,
+            schedule: file.worker.schedule()?,
             watch,
             flags,
             file: path,
         })
+    }
+
+    /// The operations that it protects.
+    pub(crate) fn operations(&self) -> &Operations {
+        &self.rules.operations
     }
 
     /// Where traces go.
@@ -106,7 +122,7 @@ fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, Usag
         tells_record: section.tell_record.unwrap_or(true),
     };
     let (observer, counting) = section.observer(watch.holdings(), watch.observer())?;
-    Ok(Rules {
+    let rules = Rules {
         upstreams: upstreams(flags, &section.upstreams)?,
         calling: section.calling()?,
         forwarding,
@@ -119,7 +135,9 @@ fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, Usag
         service_name: section.service_name()?,
         secret: None,
         clock: now,
-    })
+    };
+    rules.check().map_err(|error| UsageError::new(format!("gateway: {error}")))?;
+    Ok(rules)
 }
 
 fn other(
@@ -151,11 +169,28 @@ fn other(
 }
 
 fn cache(flags: &GatewayFlags, given: Option<&Given>) -> Result<Option<String>, UsageError> {
-    if flags.cache.is_some() {
-        return Ok(flags.cache.clone());
-    }
-    let read = |given: &Given| given.read();
-    given.map(read).transpose().map_err(|what| UsageError::new(format!("gateway.cache: {what}")))
+    let wrong = |what: &dyn std::fmt::Display| UsageError::new(format!("gateway.cache: {what}"));
+    let url = match (&flags.cache, given) {
+        (Some(url), _) => url.clone(),
+        (None, Some(given)) => given.read().map_err(|what| wrong(&what))?,
+        (None, None) => return Ok(None),
+    };
+    CachedStore::check_address(&url).map_err(|error| wrong(&error))?;
+    Ok(Some(url))
+}
+
+/// Refuses a cache in front of a store that it cannot answer for.
+fn check_cached(store: &StoreUrl, other: Option<&Other>) -> Result<(), UsageError> {
+    let why = match store {
+        StoreUrl::Postgres(_) if other.is_none() => return Ok(()),
+        StoreUrl::Postgres(_) => "a cache would answer for one of two stores while records move",
+        StoreUrl::Mysql(_) | StoreUrl::Dynamodb(_) => "a cache in Redis is for PostgreSQL alone",
+        StoreUrl::Redis(_) => "a cache in Redis is for PostgreSQL, and this store is Redis",
+        StoreUrl::Sqlite(_) => {
+            "a cache in Redis is for PostgreSQL: an SQLite file answers faster than Redis"
+        }
+    };
+    Err(UsageError::new(format!("gateway.cache: {why}; leave --cache out")))
 }
 
 fn upstreams(flags: &GatewayFlags, section: &[Upstream]) -> Result<Vec<Target>, UsageError> {
@@ -184,11 +219,12 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let Settings {
         mut listening,
         store,
+        missing,
         other,
         drain,
         rules,
         cache,
-        ring,
+        schedule,
         watch,
         flags,
         file,
@@ -198,16 +234,22 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         descriptors::connections(descriptors::raise(), listening.connections_max);
     let mut signals = Signals::listen()?;
     let besides = other.as_ref().map(|(Other::From(url) | Other::To(url))| url.clone());
-    let opened = store::open(&store, Wanted { other: besides, cache, ring }).await?;
+    let leases = rules.operations.known().into_iter().map(|policy| policy.lease);
+    let lease_min = leases.min().unwrap_or(Policy::LEASE_DEFAULT);
+    let wanted = Wanted { missing, other: besides, cache, lease_min };
+    let opened = store::open(&store, wanted).await?;
     let watched = watch.store(&opened);
     let targets: Vec<String> = rules.upstreams.iter().map(ToString::to_string).collect();
     let gateway = Gateway::start(Arc::clone(&watched), &listening, rules)
         .await
         .map_err(|error| anyhow!("{error}; choose another address with --listen"))?;
-    let worker = watch.worker(&watched);
+    let worker = watch.worker(&watched, schedule);
     let operator = watch.open(&watched).await?;
     let scheme = if listening.tls.is_some() { "https" } else { "http" };
-    output::data(&banner(scheme, &gateway, &store, &targets, has_tenants))?;
+    output::data(&banner(scheme, &gateway, &store.url, &targets, has_tenants))?;
+    if opened.is_new {
+        output::data("this store is new and empty: it knows no key used before\n")?;
+    }
     match &other {
         None => {}
         Some(Other::From(url)) => output::data(&format!("moving from: {url}, looked into too\n"))?,
@@ -218,7 +260,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         output::data(&format!("operator: http://{address}/metrics, /healthz, /readyz\n"))?;
     }
     while signals.told().await == Told::Reload {
-        reload(&gateway, &flags, file.as_ref(), &watch);
+        reload(&gateway, &opened, &flags, file.as_ref(), &watch);
     }
     if let Some(operator) = &operator {
         operator.drain();
@@ -239,15 +281,30 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// Reads the file again. One with a mistake changes nothing.
-fn reload(gateway: &Gateway, flags: &GatewayFlags, path: Option<&PathBuf>, watch: &Watch) {
+fn reload(
+    gateway: &Gateway,
+    opened: &Opened,
+    flags: &GatewayFlags,
+    path: Option<&PathBuf>,
+    watch: &Watch,
+) {
     let Some(path) = path else {
         tracing::warn!("there is no config file to read again");
         return;
     };
-    let read = File::read(path).and_then(|file| rules(flags, &file, watch));
-    let put = read.map_err(anyhow::Error::from).and_then(|rules| Ok(gateway.reload(rules)?));
-    match put {
-        Ok(()) => tracing::info!("the config file was read again and holds from now on"),
+    let read = || -> anyhow::Result<()> {
+        let file = File::read(path)?;
+        let (rules, ring) = (rules(flags, &file, watch)?, file.sealing.ring()?);
+        opened.check_keys(ring.as_ref())?;
+        gateway.reload(rules)?;
+        opened.replace_keys(ring);
+        Ok(())
+    };
+    match read() {
+        Ok(()) => tracing::info!(
+            "the config file was read again: its operations, tenants, limits, upstreams and sealing keys \
+             hold from now on; other settings need a restart"
+        ),
         Err(error) => tracing::error!("the config file is not used, the old rules stay: {error:#}"),
     }
 }

@@ -15,15 +15,15 @@ pub(crate) use view::{brief, instant};
 use firstwrite_store::Access;
 
 use crate::command::{Exit, KeysCommand, LookFlags};
-use crate::config::{File, StoreUrl, UsageError};
-use crate::opening::{self, open};
+use crate::config::{File, UsageError};
+use crate::opening::{self, NamedStore};
 use crate::output::Format;
 
 /// What is going to be looked at.
 #[derive(Debug)]
 pub(crate) enum Settings {
     /// In one store.
-    Looking { store: StoreUrl, format: Format, command: KeysCommand },
+    Looking { store: NamedStore, format: Format, command: KeysCommand },
     /// From one into another.
     Moving(migrate::Move, Format),
 }
@@ -37,7 +37,7 @@ impl Settings {
         if let KeysCommand::Migrate(flags) = &command {
             return Ok(Self::Moving(migrate::Move::resolve(flags)?, shared.format));
         }
-        let store = file.store_or(shared.store.as_deref())?;
+        let store = file.named_store(shared.store.as_deref())?;
         if let KeysCommand::Settle(flags) = &command {
             settle::check(flags)?;
         }
@@ -46,26 +46,26 @@ impl Settings {
 }
 
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
-    let (url, format, command) = match settings {
+    let (named, format, command) = match settings {
         Settings::Looking { store, format, command } => (store, format, command),
         Settings::Moving(moving, format) => return moving.run(*format),
     };
     opening::runtime()?.block_on(async {
         match command {
             KeysCommand::List(flags) => {
-                let store = open(url, Access::ReadOnly).await?;
+                let store = named.open(Access::ReadOnly).await?;
                 list::run(&*store, flags, *format).await
             }
             KeysCommand::Show(flags) => {
-                let store = open(url, Access::ReadOnly).await?;
+                let store = named.open(Access::ReadOnly).await?;
                 show::run(&*store, flags, *format).await
             }
             KeysCommand::Settle(flags) => {
-                let store = open(url, Access::Write).await?;
+                let store = named.open(Access::Write).await?;
                 settle::settle(&*store, flags, *format).await
             }
             KeysCommand::Release(flags) => {
-                let store = open(url, Access::Write).await?;
+                let store = named.open(Access::Write).await?;
                 settle::release(&*store, flags, *format).await
             }
             KeysCommand::Migrate(_) => unreachable!("it names its stores itself"),

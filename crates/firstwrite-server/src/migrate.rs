@@ -1,10 +1,10 @@
-//! `firstwrite migrate`: creates a store's tables, or brings them up to date.
+//! `firstwrite migrate`: creates a store, or brings it up to date.
 
 use anyhow::Context as _;
 use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::{
-    DynamoOptions, DynamoStore, Migrated, MysqlOptions, MysqlStore, PostgresOptions, PostgresStore,
-    SchemaName, SqliteStore, dump, grants, migrate,
+    Migrated, MysqlStore, PostgresOptions, PostgresStore, SchemaName, SqliteStore, dump, grants,
+    migrate,
 };
 
 use crate::command::{Exit, MigrateFlags};
@@ -75,16 +75,18 @@ impl Settings {
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
     match (&settings.store, settings.effect) {
         (StoreUrl::Sqlite(_), Effect::Dump) => output::data(SqliteStore::schema())?,
-        (StoreUrl::Sqlite(_), Effect::Apply) => {
-            output::data(
-                "nothing to do: an SQLite file brings itself up to date when it is opened\n",
-            )?;
+        (StoreUrl::Redis(_), Effect::Dump) => {
+            output::data("nothing to print: Redis has no tables\n")?;
         }
-        (StoreUrl::Redis(_), Effect::Dump | Effect::Apply) => {
-            output::data(
-                "nothing to do: Redis has no tables, and its scripts are sent when it is opened\n",
-            )?;
+        (url @ StoreUrl::Sqlite(_), Effect::Apply) => create(url, "the file")?,
+        (url @ StoreUrl::Redis(_), Effect::Apply) => create(url, "the store")?,
+        (url @ StoreUrl::Mysql(_), Effect::Apply) => {
+            create(url, "the schema")?;
+            if let Some(user) = &settings.grant_to {
+                opening::runtime()?.block_on(grant_mysql(&url.address(), user))?;
+            }
         }
+        (url @ StoreUrl::Dynamodb(_), Effect::Apply | Effect::Dump) => create(url, "the table")?,
         (StoreUrl::Postgres(_), Effect::Dump) => {
             let mut sql = dump(&settings.schema);
             if let Some(role) = &settings.grant_to {
@@ -102,62 +104,45 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
             }
             output::data(&sql)?;
         }
-        (StoreUrl::Mysql(url), Effect::Apply) => {
-            opening::runtime()?.block_on(apply_mysql(url, settings))?;
-        }
-        (StoreUrl::Dynamodb(url), Effect::Apply | Effect::Dump) => {
-            opening::runtime()?.block_on(apply_dynamodb(url))?;
-        }
     }
     Ok(Exit::Done)
 }
 
-async fn apply_dynamodb(url: &str) -> anyhow::Result<()> {
-    let migrated = DynamoStore::migrate(url, DynamoOptions::default()).await;
-    let migrated = migrated.map_err(|error| unopened(&error))?;
+/// Creates the store or brings it up to date, and says which.
+fn create(url: &StoreUrl, what: &str) -> anyhow::Result<()> {
+    let created = opening::runtime()?.block_on(firstwrite_store::create(&url.address()));
+    say(what, created.map_err(|error| unopened(&error))?)
+}
+
+fn say(what: &str, migrated: Migrated) -> anyhow::Result<()> {
     output::data(&match (migrated.from, migrated.to) {
-        (0, to) => format!("created the table, version {to}\n"),
-        (from, to) if from == to => format!("the table is at version {to}; nothing to do\n"),
-        (from, to) => format!("brought the table from version {from} to {to}\n"),
+        (0, to) => format!("created {what}, version {to}\n"),
+        (from, to) if from == to => format!("{what} is at version {to}; nothing to do\n"),
+        (from, to) => format!("brought {what} from version {from} to {to}\n"),
     })
 }
 
-async fn apply_mysql(url: &str, settings: &Settings) -> anyhow::Result<()> {
-    let migrated = MysqlStore::migrate(url, MysqlOptions::default()).await;
-    let migrated = migrated.map_err(|error| unopened(&error))?;
-    output::data(&match (migrated.from, migrated.to) {
-        (0, to) => format!("created the tables, version {to}\n"),
-        (from, to) if from == to => format!("the tables are at version {to}; nothing to do\n"),
-        (from, to) => format!("brought the tables from version {from} to {to}\n"),
+async fn grant_mysql(url: &str, user: &str) -> anyhow::Result<()> {
+    let opened = MysqlStore::connect(url).await.map_err(|error| unopened(&error))?;
+    let granted = async {
+        let mut connection = opened.own_pool().get_conn().await?;
+        connection.query_drop(MysqlStore::grants(url, user)?).await?;
+        anyhow::Ok(())
+    };
+    granted.await.with_context(|| {
+        format!(
+            "cannot let {user} use the tables; make the user first (CREATE USER) and check \
+             your rights"
+        )
     })?;
-    if let Some(user) = &settings.grant_to {
-        let opened = MysqlStore::connect(url).await.map_err(|error| unopened(&error))?;
-        let granted = async {
-            let mut connection = opened.own_pool().get_conn().await?;
-            connection.query_drop(MysqlStore::grants(url, user)?).await?;
-            anyhow::Ok(())
-        };
-        granted.await.with_context(|| {
-            format!(
-                "cannot let {user} use the tables; make the user first (CREATE USER) and check \
-                 your rights"
-            )
-        })?;
-        opened.close().await;
-        output::data(&format!("{user} may use it\n"))?;
-    }
-    Ok(())
+    opened.close().await;
+    output::data(&format!("{user} may use it\n"))
 }
 
 async fn apply(url: &str, settings: &Settings) -> anyhow::Result<()> {
     let Settings { schema, grant_to, .. } = settings;
     let migrated = migrate(url, PostgresOptions::default()).await;
-    let Migrated { from, to, .. } = migrated.map_err(|error| unopened(&error))?;
-    output::data(&match from {
-        0 => format!("created schema {schema}, version {to}\n"),
-        from if from == to => format!("schema {schema} is at version {to}; nothing to do\n"),
-        from => format!("brought schema {schema} from version {from} to {to}\n"),
-    })?;
+    say(&format!("schema {schema}"), migrated.map_err(|error| unopened(&error))?)?;
     if let Some(role) = grant_to {
         let opened = PostgresStore::connect(url).await.map_err(|error| unopened(&error))?;
         let granted = async {

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use firstwrite_core::Store;
-use firstwrite_store::{
-    Access, DynamoOptions, DynamoStore, MysqlOptions, MysqlStore, PostgresOptions, migrate,
-};
+use firstwrite_store::{Access, KeyRing, SealedStore};
 use tokio::runtime::Runtime;
 
 use crate::config::StoreUrl;
@@ -27,50 +25,62 @@ pub(crate) fn service_runtime() -> anyhow::Result<Runtime> {
         .context("cannot start the runtime")
 }
 
-/// Opens a store that is already there: an operator who mistypes a path must not make a new one.
+/// A store by its address, and the keys that its outcomes are sealed with. Every command that may write an
+/// outcome opens its store by this.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedStore {
+    pub(crate) url: StoreUrl,
+    pub(crate) ring: Option<KeyRing>,
+}
+
+impl NamedStore {
+    /// Opens the store, which must be there.
+    pub(crate) async fn open(&self, access: Access) -> anyhow::Result<Arc<dyn Store>> {
+        let plain = open(&self.url, access).await?;
+        Ok(match &self.ring {
+            Some(ring) => Arc::new(SealedStore::new(plain, ring.clone())),
+            None => plain,
+        })
+    }
+}
+
+/// A store that a service opened.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn Store>,
+    /// Whether it was created by this opening, and so knows no key used before.
+    pub(crate) is_new: bool,
+}
+
+/// What a service does where no store was created before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// In an empty store every key used before runs again, and a mistyped address leads to one.
+    Refuse,
+    /// The operator asked for a new store, or named none.
+    Create,
+}
+
+/// Opens a store that is already there, to see outcomes as they are stored: sealed ones stay sealed.
 pub(crate) async fn open(url: &StoreUrl, access: Access) -> anyhow::Result<Arc<dyn Store>> {
-    check_there(url)?;
     firstwrite_store::open(&url.address(), access).await.map_err(|error| unopened(&error))
 }
 
-/// Opens a store for a service, which makes its tables if they are not there and it may.
-pub(crate) async fn open_or_create(url: &StoreUrl) -> anyhow::Result<Arc<dyn Store>> {
+/// Opens a store for a service.
+pub(crate) async fn open_for_service(url: &StoreUrl, missing: Missing) -> anyhow::Result<Opened> {
     let address = url.address();
-    let open = async || firstwrite_store::open(&address, Access::Write).await;
-    let opened = match (open().await, url) {
-        (Err(error), StoreUrl::Postgres(address)) => {
-            match migrate(address, PostgresOptions::default()).await {
-                Ok(_) => open().await,
-                Err(_not_allowed) => Err(error),
-            }
+    match (firstwrite_store::open(&address, Access::Write).await, missing) {
+        (Ok(store), _) => Ok(Opened { store, is_new: false }),
+        (Err(error), Missing::Refuse) if error.is_missing() => Err(anyhow!(
+            "there is no store at {url}; check the address, or create a new and empty one with --create or \
+             `firstwrite migrate --store '{url}'`"
+        )),
+        (Err(error), Missing::Refuse) => Err(unopened(&error)),
+        (Err(_), Missing::Create) => {
+            let created = firstwrite_store::create(&address).await;
+            let is_new = created.map_err(|error| unopened(&error))?.is_new();
+            Ok(Opened { store: open(url, Access::Write).await?, is_new })
         }
-        (Err(error), StoreUrl::Mysql(address)) => {
-            match MysqlStore::migrate(address, MysqlOptions::default()).await {
-                Ok(_) => open().await,
-                Err(_not_allowed) => Err(error),
-            }
-        }
-        (Err(error), StoreUrl::Dynamodb(address)) => {
-            match DynamoStore::migrate(address, DynamoOptions::default()).await {
-                Ok(_) => open().await,
-                Err(_not_allowed) => Err(error),
-            }
-        }
-        (opened @ Ok(_), _) | (opened, StoreUrl::Sqlite(_) | StoreUrl::Redis(_)) => opened,
-    };
-    opened.map_err(|error| unopened(&error))
-}
-
-/// Says so if the file of an SQLite store is not there.
-pub(crate) fn check_there(url: &StoreUrl) -> anyhow::Result<()> {
-    let is_there = match url {
-        StoreUrl::Sqlite(path) => path.exists(),
-        StoreUrl::Postgres(_) | StoreUrl::Mysql(_) | StoreUrl::Redis(_) | StoreUrl::Dynamodb(_) => {
-            true
-        }
-    };
-    anyhow::ensure!(is_there, "there is no store at {url}; check the path given with --store");
-    Ok(())
+    }
 }
 
 /// Why a store could not be opened. The cause's text names the place, holds its own causes and ends with

@@ -19,8 +19,8 @@ use firstwrite_core::outbox::Outbox;
 use firstwrite_store::Access;
 
 use crate::command::{Exit, LookFlags, OutboxCommand};
-use crate::config::{File, StoreUrl, UsageError};
-use crate::opening;
+use crate::config::{File, UsageError};
+use crate::opening::{self, NamedStore};
 use crate::output::Format;
 
 pub(crate) use rate::Rate;
@@ -28,7 +28,7 @@ pub(crate) use rate::Rate;
 /// What is going to be looked at.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    store: StoreUrl,
+    store: NamedStore,
     format: Format,
     command: OutboxCommand,
 }
@@ -42,7 +42,7 @@ impl Settings {
         command: OutboxCommand,
         file: &File,
     ) -> Result<Self, UsageError> {
-        let store = file.store_or(shared.store.as_deref())?;
+        let store = file.named_store(shared.store.as_deref())?;
         Ok(Self { store, format: shared.format, command })
     }
 }
@@ -78,8 +78,8 @@ fn access(command: &OutboxCommand) -> Access {
 }
 
 impl Opened {
-    async fn open(url: &StoreUrl, access: Access) -> anyhow::Result<Self> {
-        opening::open(url, access).await.map(Self)
+    async fn open(store: &NamedStore, access: Access) -> anyhow::Result<Self> {
+        store.open(access).await.map(Self)
     }
 
     fn outbox(&self) -> anyhow::Result<&dyn Outbox> {

@@ -11,14 +11,14 @@ use firstwrite_core::findings::Findings;
 use firstwrite_store::Access;
 
 use crate::command::{Exit, LookFlags, ReconcileCommand};
-use crate::config::{File, StoreUrl, UsageError};
-use crate::opening;
+use crate::config::{File, UsageError};
+use crate::opening::{self, NamedStore};
 use crate::output::Format;
 
 /// What is going to be done.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    store: StoreUrl,
+    store: NamedStore,
     format: Format,
     command: ReconcileCommand,
     /// What `run` compares.
@@ -31,7 +31,7 @@ impl Settings {
         command: ReconcileCommand,
         file: &File,
     ) -> Result<Self, UsageError> {
-        let store = file.store_or(shared.store.as_deref())?;
+        let store = file.named_store(shared.store.as_deref())?;
         let accounts = match &command {
             ReconcileCommand::Run(flags) => run::accounts(flags, file)?,
             ReconcileCommand::Findings(_)
@@ -45,16 +45,22 @@ impl Settings {
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
     let Settings { store, format, command, accounts } = settings;
     opening::service_runtime()?.block_on(async {
-        let access = match command {
-            ReconcileCommand::Findings(_) => Access::ReadOnly,
-            ReconcileCommand::Run(flags) if flags.dry_run => Access::ReadOnly,
-            ReconcileCommand::Run(_)
-            | ReconcileCommand::Assign(_)
-            | ReconcileCommand::Resolve(_) => Access::Write,
+        let (access, accounts) = match command {
+            ReconcileCommand::Findings(_) => (Access::ReadOnly, Vec::new()),
+            ReconcileCommand::Run(flags) => {
+                // Whether a run is dry stands in the store, which a dry run must not write to.
+                let reader = store.open(Access::ReadOnly).await?;
+                let accounts = run::decide_dry_runs(&*reader, accounts, flags).await?;
+                let is_dry = accounts.iter().all(|account| account.settings.dry_run);
+                (if is_dry { Access::ReadOnly } else { Access::Write }, accounts)
+            }
+            ReconcileCommand::Assign(_) | ReconcileCommand::Resolve(_) => {
+                (Access::Write, Vec::new())
+            }
         };
-        let store = opening::open(store, access).await?;
+        let store = store.open(access).await?;
         match command {
-            ReconcileCommand::Run(flags) => run::run(&*store, accounts, flags, *format).await,
+            ReconcileCommand::Run(flags) => run::run(&*store, &accounts, flags, *format).await,
             ReconcileCommand::Findings(flags) => {
                 findings::list(kept(&store)?, flags, *format).await
             }

@@ -57,7 +57,8 @@ fn overview(entries: &[Entry]) -> String {
     let headings = PROMISES.map(|promise| promise.heading);
     let [one, two, three, four, five, six, seven] = headings;
     let mut shown = Table::new(["STORE", one, two, three, four, five, six, seven, "TESTED ON"]);
-    let mut stated = Table::new(["STORE", "SERVER KILLED*", "POWER CUT*", "FAIL-OVER*", "HERE"]);
+    let mut stated =
+        Table::new(["STORE", "SERVER KILLED*", "POWER CUT*", "FAIL-OVER*", "OLDER COPY*", "HERE"]);
     for entry in entries {
         let [one, two, three, four, five, six, seven] = PROMISES.map(|promise| {
             let cases = entry.shows(&promise);
@@ -66,9 +67,10 @@ fn overview(entries: &[Entry]) -> String {
         let id = entry.stated.id.clone();
         let server = entry.shown.server.clone();
         shown.row([id.clone(), one, two, three, four, five, six, seven, server]);
-        let [killed, power, fail_over] = entry.statements().map(|(_, one)| one.word.clone());
+        let [killed, power, fail_over, put_back] =
+            entry.statements().map(|(_, one)| one.word.clone());
         let here = if entry.is_compiled_in() { "yes" } else { "no" };
-        stated.row([id, killed, power, fail_over, here.to_owned()]);
+        stated.row([id, killed, power, fail_over, put_back, here.to_owned()]);
     }
     format!("{shown}\n{stated}\n{LEGEND}HERE  whether this program can open it\n")
 }
@@ -129,6 +131,7 @@ fn document(entry: &Entry) -> Value {
             "server_killed": stated.killed,
             "power_cut": stated.power,
             "fail_over": stated.fail_over,
+            "put_back": stated.put_back,
         },
         "limits": stated.limits.texts,
         "docs": stated.docs,

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite::worker::{
-    Account, Deliver, DeliveredCounts, Destination, RECONCILE_EVERY, Reconcile, Schedule, Worker,
+    Account, Deliver, DeliveredCounts, Destination, Reconcile, Schedule, Worker,
 };
 use firstwrite_core::Store;
 use firstwrite_store::Access;
 
 use crate::command::{Exit, WorkerFlags};
-use crate::config::{File, Span, StoreUrl, UsageError};
-use crate::opening::{self, open};
+use crate::config::{File, UsageError};
+use crate::opening::{self, NamedStore};
 use crate::output::Format;
 use crate::signals::Signals;
 
 /// What is going to be run.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    store: StoreUrl,
+    store: NamedStore,
     turns: Turns,
     schedule: Schedule,
     destinations: Vec<Destination>,
@@ -40,28 +40,26 @@ enum Turns {
 
 impl Settings {
     pub(crate) fn resolve(flags: &WorkerFlags, file: &File) -> Result<Self, UsageError> {
-        let usual = Schedule::default();
-        let every = |span: Option<Span>, usual| span.map_or(usual, |span| span.0);
-        let schedule = Schedule {
-            sweep_every: every(file.worker.sweep_every, usual.sweep_every),
-            reap_every: every(file.worker.reap_every, usual.reap_every),
-            upkeep_every: every(file.worker.upkeep_every, usual.upkeep_every),
-        };
         Ok(Self {
-            store: file.store_or(flags.store.store.as_deref())?,
+            store: file.named_store(flags.store.store.as_deref())?,
             turns: if flags.once { Turns::One } else { Turns::UntilTold },
-            schedule,
+            schedule: file.worker.schedule()?,
             destinations: file.destinations.build()?,
-            accounts: file.reconcile.build(&[], None)?,
-            reconcile_every: every(file.worker.reconcile_every, RECONCILE_EVERY),
+            accounts: file.reconcile.scheduled()?,
+            reconcile_every: file.worker.reconcile_every()?,
             format: flags.format.format,
         })
+    }
+
+    /// The destinations that it delivers to.
+    pub(crate) fn destinations(&self) -> &[Destination] {
+        &self.destinations
     }
 }
 
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
     opening::service_runtime()?.block_on(async {
-        let store = open(&settings.store, Access::Write).await?;
+        let store = settings.store.open(Access::Write).await?;
         let deliver = deliver(&store, &settings.destinations)?;
         outlook::tell(&*store, &settings.destinations).await?;
         match settings.turns {
@@ -106,7 +104,7 @@ async fn until_told(
         worker = worker.reconciling(reconcile.every(settings.reconcile_every));
     }
     let destinations = outlook::names(&settings.destinations);
-    let store = &settings.store;
+    let store = &settings.store.url;
     tracing::info!(%store, destinations, ?sweep_every, ?reap_every, ?upkeep_every, "at work");
     signals.received().await;
     tracing::info!("stopping: the turns and deliveries in hand end first");

@@ -15,7 +15,7 @@ use firstwrite_core::{
     BodyForm, Fingerprint, Key, Message, Outcome, PartDigests, Policy, RecordId, Request, Store,
     Tenant,
 };
-use firstwrite_store::{SqliteOptions, SqliteStore, SqliteTx, rusqlite};
+use firstwrite_store::{MissingFile, SqliteOptions, SqliteStore, SqliteTx, rusqlite};
 use http::{Response, StatusCode};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -143,6 +143,7 @@ impl Bench {
     fn open(case: Case, runtime: &Runtime) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let mut options = SqliteOptions::default();
+        options.missing_file = MissingFile::Create;
         if case == Case::GoldenAlone {
             options.batch_max = 1;
         }
@@ -233,7 +234,7 @@ async fn reserve_and_complete(store: &SqliteStore, policy: &Policy, body_bytes: 
     let response = response(body_bytes);
     let headers = policy.kept_headers.keep(response.headers());
     let outcome = Outcome::new(response.status(), headers, response.into_body());
-    let done = protocol::complete(store, reservation, outcome, policy.retention()).await;
+    let done = protocol::complete(store, reservation, outcome).await;
     assert!(matches!(done, Ok(Completed::Kept { .. })), "an owner completes");
 }
 
@@ -348,7 +349,8 @@ fn print_sizes(settings: &Settings, runtime: &Runtime) {
         ("reserved, then completed", None),
     ] {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let store = SqliteStore::open(folder.path().join("bytes.db")).expect("a store opens");
+        let store =
+            SqliteStore::open_or_create(folder.path().join("bytes.db")).expect("a store opens");
         let sizes = runtime.block_on(async {
             match body_bytes {
                 Some(body_bytes) => drop(fill_atomic(&store, settings.keys, body_bytes).await),

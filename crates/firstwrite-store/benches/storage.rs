@@ -174,7 +174,7 @@ impl Half {
                     Ok(Reserved::Granted(reservation)) => reservation,
                     other => panic!("a fresh key is reserved: {other:?}"),
                 };
-                match protocol::complete(store, reservation, outcome, policy.retention()).await {
+                match protocol::complete(store, reservation, outcome).await {
                     Ok(Completed::Kept { .. }) => {}
                     other => panic!("an owner completes: {other:?}"),
                 }

@@ -161,7 +161,7 @@ fn replays(store: &Arc<dyn Store>, policy: &Arc<Policy>, known: &Arc<Vec<Request
         Box::pin(async move {
             let request = fastrand::choice(known.iter()).expect("there are some");
             let reserved = protocol::reserve(&*store, request, &policy, fastrand::u64(..)).await;
-            let Ok(Reserved::Refused(Verdict::Replay { .. }, _)) = reserved else {
+            let Ok(Reserved::Refused(Verdict::Replay { .. }, ..)) = reserved else {
                 panic!("a known key: {reserved:?}")
             };
         })
@@ -183,7 +183,7 @@ async fn one(store: &dyn Store, policy: &Policy, request: &Request) {
     let Ok(Reserved::Granted(reservation)) = reserved else { panic!("a fresh key: {reserved:?}") };
     let body = Bytes::from(vec![b'x'; BODY_BYTES]);
     let outcome = Outcome::new(StatusCode::CREATED, KeptHeaders::default(), body);
-    let completed = protocol::complete(store, reservation, outcome, policy.retention()).await;
+    let completed = protocol::complete(store, reservation, outcome).await;
     assert!(matches!(completed, Ok(Completed::Kept { .. })), "{completed:?}");
 }
 

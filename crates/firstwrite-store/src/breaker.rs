@@ -169,6 +169,10 @@ fn no_answer(doing: &'static str, lost: Certainty) -> StoreError {
 impl Store for BreakerStore {
     delegate!(inner: capabilities, outbox, findings);
 
+    fn answers_within(&self) -> Option<Duration> {
+        Some(self.options.call_timeout)
+    }
+
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.write("inserting a record", || self.inner.insert(draft)))
     }

@@ -151,6 +151,11 @@ impl CachedStore {
         Ok(Self { inner, scope, entry_bytes_max, line, clock, counters: Counters::default() })
     }
 
+    /// Refuses an address of Redis that [`CachedStore::new`] refuses, without opening anything.
+    pub fn check_address(url: &str) -> Result<(), CacheError> {
+        Line::new(url, CacheOptions::default()).map(drop)
+    }
+
     /// How often the cache was of use.
     pub fn counts(&self) -> CacheCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -173,8 +178,11 @@ impl CachedStore {
         Some(Place { scope: self.scope.digest()?, id })
     }
 
-    async fn ask(&self, id: RecordId) -> Answer {
-        let answer = self.ask_uncounted(id).await;
+    async fn ask(&self, place: Option<&Place>) -> Answer {
+        let answer = match place {
+            Some(place) => self.ask_uncounted(place).await,
+            None => Answer::Away,
+        };
         let counter = match &answer {
             Answer::Hit(_) => &self.counters.hits,
             Answer::Nothing | Answer::Spoilt | Answer::Barred => &self.counters.misses,
@@ -184,8 +192,7 @@ impl CachedStore {
         answer
     }
 
-    async fn ask_uncounted(&self, id: RecordId) -> Answer {
-        let Some(place) = self.place(id) else { return Answer::Away };
+    async fn ask_uncounted(&self, place: &Place) -> Answer {
         // Before the store has told its time nothing is certain, and the store is about to be asked.
         if self.clock.estimate().is_none() {
             return Answer::Nothing;
@@ -199,9 +206,9 @@ impl CachedStore {
         if bytes == entry::BAR {
             return Answer::Barred;
         }
-        let Some(record) = entry::decode(&place, &bytes) else {
+        let Some(record) = entry::decode(place, &bytes) else {
             self.counters.ignored.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(record_id = %id, "a cached record is damaged or foreign");
+            tracing::warn!(record_id = %place.id, "a cached record is damaged or foreign");
             return Answer::Spoilt;
         };
         match (&record.state, self.clock.estimate()) {
@@ -215,7 +222,10 @@ impl CachedStore {
     }
 
     /// Puts into Redis what does not change any more, where `answer` says that it may be put.
-    async fn keep(&self, answer: &Answer, found: &Found) {
+    ///
+    /// `place` is from before the store was asked: what a server told before it was replaced must not be
+    /// put where the records of its successor are.
+    async fn keep(&self, place: Option<&Place>, answer: &Answer, found: &Found) {
         let is_spoilt = match answer {
             Answer::Nothing => false,
             Answer::Spoilt => true,
@@ -229,8 +239,8 @@ impl CachedStore {
         if left.is_zero() {
             return;
         }
-        let Some(place) = self.place(found.record.id) else { return };
-        let bytes = entry::encode(&place, &found.record);
+        let Some(place) = place else { return };
+        let bytes = entry::encode(place, &found.record);
         if bytes.len() > self.entry_bytes_max {
             return;
         }
@@ -261,7 +271,8 @@ impl CachedStore {
     }
 
     async fn find(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
-        let answer = self.ask(id).await;
+        let place = self.place(id);
+        let answer = self.ask(place.as_ref()).await;
         if let Answer::Hit(found) = answer {
             return Ok(Some(*found));
         }
@@ -269,13 +280,14 @@ impl CachedStore {
         let found = self.inner.get(id).await?;
         if let Some(found) = &found {
             self.clock.heard_since(found.now, asked);
-            self.keep(&answer, found).await;
+            self.keep(place.as_ref(), &answer, found).await;
         }
         Ok(found)
     }
 
     async fn insert_draft(&self, draft: &Draft) -> Result<Inserted, StoreError> {
-        let answer = self.ask(draft.id).await;
+        let place = self.place(draft.id);
+        let answer = self.ask(place.as_ref()).await;
         if let Answer::Hit(found) = answer {
             return Ok(Inserted::Stands(found));
         }
@@ -285,7 +297,7 @@ impl CachedStore {
             Inserted::Done(at) => self.clock.heard_since(*at, asked),
             Inserted::Stands(found) => {
                 self.clock.heard_since(found.now, asked);
-                self.keep(&answer, found).await;
+                self.keep(place.as_ref(), &answer, found).await;
             }
         }
         Ok(inserted)
@@ -313,7 +325,17 @@ impl CachedStore {
 }
 
 impl Store for CachedStore {
-    delegate!(inner: capabilities, list, usage, lapsed, reap, audits, outbox, findings);
+    delegate!(
+        inner: capabilities,
+        list,
+        usage,
+        lapsed,
+        reap,
+        audits,
+        answers_within,
+        outbox,
+        findings
+    );
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.insert_draft(draft))

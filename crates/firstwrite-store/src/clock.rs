@@ -1,8 +1,10 @@
 //! The host's clock, for stores whose backend has none to ask.
 
-use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+#[cfg(feature = "dynamodb")]
+use std::sync::{Mutex, PoisonError};
+#[cfg(feature = "sqlite")]
+use std::time::Duration;
 use std::time::{Instant, SystemTime};
 
 use firstwrite_core::Timestamp;
@@ -10,31 +12,26 @@ use firstwrite_core::Timestamp;
 /// Where a store takes its time from.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// A clock that never goes back while the store is open.
-pub(crate) struct Steady {
-    source: Clock,
-    last: AtomicI64,
+/// Measures time that has passed, from a start of its own.
+#[cfg(feature = "sqlite")]
+pub type Stopwatch = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// The host's clock as it is set, steps and all.
+#[cfg(feature = "sqlite")]
+pub(crate) fn wall() -> Clock {
+    Arc::new(|| Timestamp::from_millis(read_host().0))
 }
 
-impl Steady {
-    pub(crate) fn new(source: Clock) -> Self {
-        Self { source, last: AtomicI64::new(i64::MIN) }
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        let read = (self.source)().as_millis();
-        Timestamp::from_millis(self.last.fetch_max(read, Ordering::Relaxed).max(read))
-    }
-}
-
-impl fmt::Debug for Steady {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Steady({})", self.last.load(Ordering::Relaxed))
-    }
+/// The host's monotonic clock, which nobody sets.
+#[cfg(feature = "sqlite")]
+pub(crate) fn stopwatch() -> Stopwatch {
+    let (_, start) = read_host();
+    Arc::new(move || read_host().1.saturating_duration_since(start))
 }
 
 /// The host's clock. When it is set back, time goes on from where it was instead of standing
 /// still: a frozen clock would hold every lease.
+#[cfg(feature = "dynamodb")]
 pub(crate) fn host() -> Clock {
     let last: Mutex<Option<(i64, Instant)>> = Mutex::new(None);
     Arc::new(move || {
@@ -46,6 +43,7 @@ pub(crate) fn host() -> Clock {
     })
 }
 
+#[cfg(feature = "dynamodb")]
 fn continued(last: Option<(i64, Instant)>, wall: i64, instant: Instant) -> i64 {
     let Some((last_millis, last_instant)) = last else { return wall };
     let passed = instant.saturating_duration_since(last_instant).as_millis();
@@ -58,24 +56,11 @@ fn read_host() -> (i64, Instant) {
     (i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX), Instant::now())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "dynamodb"))]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    #[test]
-    fn a_clock_that_is_set_back_does_not_take_time_back() {
-        let readings = Arc::new(AtomicI64::new(1000));
-        let shared = Arc::clone(&readings);
-        let source = move || Timestamp::from_millis(shared.load(Ordering::Relaxed));
-        let steady = Steady::new(Arc::new(source));
-        assert_eq!(steady.now(), Timestamp::from_millis(1000));
-        readings.store(400, Ordering::Relaxed);
-        assert_eq!(steady.now(), Timestamp::from_millis(1000));
-        readings.store(1001, Ordering::Relaxed);
-        assert_eq!(steady.now(), Timestamp::from_millis(1001));
-    }
 
     #[test]
     fn time_goes_on_after_the_host_was_set_back() {

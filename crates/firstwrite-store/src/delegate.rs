@@ -73,6 +73,11 @@ macro_rules! delegate {
             self.$field.now()
         }
     };
+    (@answers_within $field:ident) => {
+        fn answers_within(&self) -> Option<std::time::Duration> {
+            self.$field.answers_within()
+        }
+    };
     (@outbox $field:ident) => {
         fn outbox(&self) -> Option<&dyn firstwrite_core::outbox::Outbox> {
             self.$field.outbox()

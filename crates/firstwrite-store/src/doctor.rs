@@ -44,7 +44,7 @@ pub enum Severity {
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 impl Finding {
     /// Acknowledged history is missing: what is said, whichever store it is.
-    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn in_doubt(what: String) -> Self {
         Self::unsafe_("in-doubt", what)
             .means("acknowledged history is missing; keys that are not known are refused")

@@ -34,14 +34,13 @@ use firstwrite_core::{
     Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
 };
 
-use crate::{Access, OpenError};
+use crate::{Access, Migrated, OpenError};
 use link::Link;
 use locks::Locks;
 use options::Address;
 pub use options::DynamoOptions;
 use outbox::Delivering;
 use reap::Reaping;
-pub use table::DynamoMigrated;
 pub use tx::DynamoTx;
 
 /// A store in a DynamoDB table. Clones share it.
@@ -79,7 +78,7 @@ impl DynamoStore {
 
     /// Makes the table that `url` names if it is not there. With `shards=NUMBER`, from 1 to 256, a new table
     /// spreads its records over so many partition keys; that cannot be changed later. Several may try at once.
-    pub async fn migrate(url: &str, options: DynamoOptions) -> Result<DynamoMigrated, OpenError> {
+    pub async fn migrate(url: &str, options: DynamoOptions) -> Result<Migrated, OpenError> {
         let link = Link::new(Address::parse(url)?, options, Access::Write).await;
         table::migrate(&link).await
     }

@@ -10,9 +10,11 @@
 //! - A message's **answers** are one run of bytes: a byte of version, the length of the first outcome,
 //!   both outcomes.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use firstwrite_core::outbox::Answers;
-use firstwrite_core::{Body, BodyForm, Fingerprint, KeptHeaders, Outcome, PartDigests};
+use firstwrite_core::{Body, BodyForm, Fingerprint, KeptHeaders, Outcome, PartDigests, Retention};
 use http::header::{HeaderName, HeaderValue};
 use http::{StatusCode, header};
 
@@ -23,12 +25,13 @@ pub(crate) struct Unreadable(pub(crate) &'static str);
 /// The upper half of an outcome's first byte.
 const VERSION: u8 = 0x10;
 const VERSION_MASK: u8 = 0xf0;
-/// The lower half: whether the body was kept, whether the outcome stands in for another, and whether
-/// headers and body are sealed.
+/// The lower half: whether the body was kept, whether the outcome stands in for another, whether headers
+/// and body are sealed, and whether it only notes that the attempt was released.
 const FORM_WHOLE: u8 = 0;
 const FORM_TOMBSTONE: u8 = 1;
 const INTERIM: u8 = 2;
 const FORM_SEALED: u8 = 4;
+const FORM_RELEASED: u8 = 8;
 
 /// The first byte of a message's answers.
 const ANSWERS_VERSION: u8 = 1;
@@ -51,6 +54,27 @@ const PAIRS: [(HeaderName, &str); 5] = [
     (header::CONTENT_TYPE, "text/html; charset=utf-8"),
 ];
 const PAIRS_FROM: u8 = 64;
+
+/// A retention as three numbers: milliseconds of replay, milliseconds of lingering, and 1 if spent keys
+/// are refused.
+pub(crate) fn retention_numbers(retention: Retention) -> [i64; 3] {
+    let Retention { replay_for, linger_for, refuses_spent } = retention;
+    [whole_millis(replay_for), whole_millis(linger_for), i64::from(refuses_spent)]
+}
+
+/// The retention that was written as [`retention_numbers`].
+pub(crate) fn retention_of([replay_for, linger_for, refuses_spent]: [i64; 3]) -> Retention {
+    let span = |millis: i64| Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+    Retention {
+        replay_for: span(replay_for),
+        linger_for: span(linger_for),
+        refuses_spent: refuses_spent != 0,
+    }
+}
+
+fn whole_millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
 
 pub(crate) fn encode_fingerprint(fingerprint: &Fingerprint) -> Vec<u8> {
     let parts = fingerprint.parts().as_bytes();
@@ -77,6 +101,7 @@ pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {
         Body::Bytes(bytes) => (FORM_WHOLE, &bytes[..]),
         Body::Tombstone => (FORM_TOMBSTONE, &[][..]),
         Body::Sealed(bytes) => (FORM_SEALED, &bytes[..]),
+        Body::Released => (FORM_RELEASED, &[][..]),
     };
     let mut out = Vec::with_capacity(body.len() + 32);
     let interim = if outcome.is_interim { INTERIM } else { 0 };
@@ -125,6 +150,7 @@ pub(crate) fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Unreadable> {
     let outcome = match first & !VERSION_MASK & !INTERIM {
         FORM_WHOLE => Outcome::new(status, headers, Bytes::copy_from_slice(rest.0)),
         FORM_TOMBSTONE if rest.0.is_empty() => Outcome::tombstone(status, headers),
+        FORM_RELEASED if count == 0 && rest.0.is_empty() => Outcome::released(status),
         // What is sealed has its headers inside.
         FORM_SEALED if count == 0 => Outcome::sealed(status, Bytes::copy_from_slice(rest.0)),
         _ => return Err(Unreadable("an outcome has an unknown form")),

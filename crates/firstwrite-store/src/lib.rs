@@ -1,6 +1,6 @@
 //! Where firstwrite records live: one feature per store, `SQLite` by default.
 //!
-//! [`open`] gives a store by its address; [`SqliteStore`] is the embedded one, whose transactions a
+//! [`open`] gives a store by its address, and [`create`] makes one: nothing else does; [`SqliteStore`] is the embedded one, whose transactions a
 //! handler can join; `PostgresStore` (feature `postgres`) is the reference; `MysqlStore` (feature `mysql`) is
 //! for MySQL and MariaDB; `DynamoStore` (feature `dynamodb`) is for DynamoDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
 //! conformance suite in `firstwrite-testkit` says what every store must do.
@@ -21,7 +21,7 @@ mod circuit;
 mod clock;
 mod delegate;
 pub mod doctor;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod doubt;
 #[cfg(feature = "dynamodb")]
 mod dynamo;
@@ -57,24 +57,25 @@ pub use breaker::{BreakerOptions, BreakerStore};
 pub use cached::{CacheCounts, CacheError, CacheOptions, CacheScope, CachedStore};
 #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
 pub use clock::Clock;
+#[cfg(feature = "sqlite")]
+pub use clock::Stopwatch;
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
 pub use doubt::{ClearedDoubt, Doubt};
 #[cfg(feature = "dynamodb")]
-pub use dynamo::{DynamoMigrated, DynamoOptions, DynamoStore, DynamoTx};
+pub use dynamo::{DynamoOptions, DynamoStore, DynamoTx};
 #[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use inbox::{Consumed, Inbox, InboxError};
 pub use moving::MovingStore;
 #[cfg(feature = "mysql")]
-pub use mysql::{MysqlMigrated, MysqlOptions, MysqlStore, MysqlTx};
+pub use mysql::{MysqlOptions, MysqlStore, MysqlTx};
 #[cfg(feature = "mysql")]
 pub use mysql_async;
-pub use open::{Access, OpenError, is_compiled_in, open};
+pub use open::{Access, Migrated, OpenError, create, is_compiled_in, open};
 #[cfg(feature = "postgres")]
 pub use postgres::{
-    Ahead, Migrated, Pooler, PostgresOptions, PostgresStore, PostgresTx, SchemaName, dump, grants,
-    migrate,
+    Ahead, Pooler, PostgresOptions, PostgresStore, PostgresTx, SchemaName, dump, grants, migrate,
 };
 #[cfg(feature = "sqlx")]
 pub use postgres::{SqlxPostgresStore, SqlxTx};
@@ -83,7 +84,7 @@ pub use rusqlite;
 #[cfg(feature = "sealed")]
 pub use sealed::{KeyRing, KeyRingError, SealedStore, SealingKey};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{ForeignFile, SqliteOptions, SqliteStore, SqliteTx};
+pub use sqlite::{ClockJump, ForeignFile, MissingFile, SqliteOptions, SqliteStore, SqliteTx};
 #[cfg(feature = "sqlx")]
 pub use sqlx;
 #[cfg(feature = "postgres")]

@@ -239,7 +239,7 @@ enum Replaced {
 fn is_spent(found: &Found) -> bool {
     match &found.record.state {
         State::Completed { retained_until, .. } => *retained_until <= found.now,
-        State::Reserved(_) | State::Uncertain => false,
+        State::Reserved(_) | State::Uncertain { .. } => false,
     }
 }
 
@@ -258,6 +258,7 @@ fn repeated(settled: &Found) -> Option<Change> {
     let retention = Retention {
         replay_for: retained_until.since(settled.now),
         linger_for: kept_until.since((*retained_until).max(settled.now)),
+        refuses_spent: settled.record.retention.refuses_spent,
     };
     Some(Change::Complete { outcome: outcome.clone(), retention })
 }
@@ -276,7 +277,7 @@ fn contended() -> StoreError {
 }
 
 impl Store for MovingStore {
-    delegate!(store: outbox, findings);
+    delegate!(store: answers_within, outbox, findings);
 
     /// What both can do. No transactions: a handler's could see one of the stores only.
     fn capabilities(&self) -> Capabilities {
@@ -302,9 +303,10 @@ impl Store for MovingStore {
     ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
         match change {
             Change::TakeOver(draft) => Box::pin(self.take_over(guard, draft, audit)),
-            change @ (Change::Renew { .. }
+            change @ (Change::Note { .. }
+            | Change::Renew { .. }
             | Change::Complete { .. }
-            | Change::MarkUncertain
+            | Change::MarkUncertain { .. }
             | Change::Remove) => Box::pin(self.change(id, guard, change, audit)),
         }
     }

@@ -12,6 +12,8 @@ mod doubt;
 mod fault;
 mod findings;
 mod flight;
+mod history;
+mod hosts;
 mod inbox;
 mod listing;
 mod options;
@@ -39,7 +41,7 @@ use tokio::sync::oneshot;
 
 use crate::doubt::Doubt;
 use crate::releases::Releases;
-use crate::{Access, OpenError};
+use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completed, INSERTING};
 use connect::Server;
 use fault::unsupported;
@@ -48,7 +50,6 @@ pub use options::MysqlOptions;
 use outbox::Delivering;
 use pool::Pool;
 use reap::Reaping;
-pub use schema::MysqlMigrated;
 pub use tx::MysqlTx;
 use writer::Writes;
 
@@ -73,8 +74,8 @@ impl MysqlStore {
     /// Connects to the server at `url`, whose tables must be there: see [`MysqlStore::migrate`].
     ///
     /// `url` is `mysql://USER:PASSWORD@HOST:PORT/DATABASE` with `sslmode=disable|prefer|require`,
-    /// `sslrootcert=FILE` and `fail_over=doubted|trusted`. Several hosts may be named: the first that can be reached and takes writes is
-    /// used, and the next when it is lost.
+    /// `sslrootcert=FILE` and `fail_over=doubted|trusted`. Several hosts may be named: the first that can be reached and
+    /// takes writes is used, and the next when it is lost. Several servers that take writes are refused.
     pub async fn connect(url: &str) -> Result<Self, OpenError> {
         Self::connect_with(url, MysqlOptions::default()).await
     }
@@ -91,7 +92,7 @@ impl MysqlStore {
     }
 
     /// Brings the database that `url` names to this build's version. Several may try at once.
-    pub async fn migrate(url: &str, options: MysqlOptions) -> Result<MysqlMigrated, OpenError> {
+    pub async fn migrate(url: &str, options: MysqlOptions) -> Result<Migrated, OpenError> {
         schema::migrate(url, options).await
     }
 
@@ -116,9 +117,17 @@ impl MysqlStore {
         let found = schema::version(&mut connection).await;
         schema::check(&server, found.map_err(|trouble| server.unreachable(&trouble))?)?;
         tracing::info!(server = %server.address, ?access, "connected");
+        if access == Access::Write
+            && let Some(names) = hosts::rivals(&server).await
+        {
+            return Err(OpenError::new(format!(
+                "several of the named hosts take writes: {names}; make all but one of them \
+                 read-only, or keys are kept in two places"
+            )));
+        }
         let pool = Pool::new(server);
-        let greeted = pool.greet(&mut connection).await;
-        greeted.map_err(|trouble| pool.server.unreachable(&trouble))?;
+        let verified = pool.verify(&pool.history.slot(), &mut connection).await;
+        verified.map_err(|trouble| pool.server.unreachable(&trouble))?;
         pool.give(connection);
         let commit_count = Arc::new(AtomicU64::new(0));
         let writes = match access {
@@ -179,6 +188,10 @@ impl MysqlStore {
 
     async fn insert_draft(&self, draft: &Draft) -> Result<Inserted, StoreError> {
         let writes = self.writes(INSERTING)?;
+        if let Some(refusal) = self.pool().refusal(INSERTING) {
+            let found = listing::get(self.pool(), draft.id).await?;
+            return found.map_or(Err(refusal), |found| Ok(Inserted::Stands(Box::new(found))));
+        }
         let (reply, answer) = oneshot::channel();
         writes.push(INSERTING, Command::insert(draft, reply))?;
         answer.await.unwrap_or_else(|gone| Err(lost(INSERTING, gone)))

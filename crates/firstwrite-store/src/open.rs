@@ -14,10 +14,21 @@ pub enum Access {
     ReadOnly,
 }
 
+/// What a migration found and left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Migrated {
+    /// The version that was there; 0 if there was no store.
+    pub from: i64,
+    /// The version that is there now.
+    pub to: i64,
+}
+
 /// Why a store could not be opened, in one line that ends with the next step.
 #[derive(Debug)]
 pub struct OpenError {
     text: String,
+    is_missing: bool,
     source: Option<BoxError>,
 }
 
@@ -27,8 +38,8 @@ const KNOWN: &str = "sqlite:FILE, postgres://USER@HOST/DATABASE, mysql://USER@HO
 
 /// Opens the store at `url`, such as `sqlite:payments.db` or `postgres://shop@db.internal/shop`.
 ///
-/// Relative paths are taken from the working directory. The tables of any other store must be there;
-/// an SQLite file is made if it is not.
+/// Relative paths are taken from the working directory. The store must be there: a mistyped address would
+/// otherwise be an empty store, in which every key used before runs again. [`create`] makes one.
 pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
     // Only the scheme is ever repeated: what follows may hold a password.
     let Some((scheme, address)) = url.split_once(':') else {
@@ -44,6 +55,34 @@ pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError
             "no store is known by the scheme `{}`; write {KNOWN}",
             scheme.escape_debug()
         ))),
+    }
+}
+
+/// Creates the store at `url` if it is not there, and otherwise brings it to this build's version.
+///
+/// It makes tables, a file or a marker; a database on a server must be there.
+pub async fn create(url: &str) -> Result<Migrated, OpenError> {
+    match url.split_once(':') {
+        #[cfg(feature = "sqlite")]
+        Some(("sqlite", address)) => crate::SqliteStore::migrate(sqlite_path(address)?),
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => {
+            crate::migrate(url, crate::PostgresOptions::default()).await
+        }
+        #[cfg(feature = "mysql")]
+        Some(("mysql" | "mariadb", _)) => {
+            crate::MysqlStore::migrate(url, crate::MysqlOptions::default()).await
+        }
+        #[cfg(feature = "redis")]
+        Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => {
+            crate::RedisStore::migrate(url, crate::RedisOptions::default()).await
+        }
+        #[cfg(feature = "dynamodb")]
+        Some(("dynamodb", _)) => {
+            crate::DynamoStore::migrate(url, crate::DynamoOptions::default()).await
+        }
+        // Opening says what is wrong with any other address.
+        _ => open(url, Access::Write).await.map(|_store| Migrated { from: 1, to: 1 }),
     }
 }
 
@@ -63,21 +102,24 @@ pub fn is_compiled_in(scheme: &str) -> bool {
 fn open_sqlite(address: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
     use crate::SqliteStore;
 
-    let path = address.strip_prefix("//").unwrap_or(address);
-    if path.is_empty() {
-        return Err(OpenError::new("the SQLite address names no file; write sqlite:FILE"));
-    }
-    if path == ":memory:" {
-        return Err(OpenError::new(
-            "an SQLite store in memory would forget every key when the process ends; \
-             write sqlite:FILE, or use MemoryStore in tests",
-        ));
-    }
+    let path = sqlite_path(address)?;
     let store = match access {
         Access::Write => SqliteStore::open(path)?,
         Access::ReadOnly => SqliteStore::open_read_only(path)?,
     };
     Ok(Arc::new(store))
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite_path(address: &str) -> Result<&str, OpenError> {
+    match address.strip_prefix("//").unwrap_or(address) {
+        "" => Err(OpenError::new("the SQLite address names no file; write sqlite:FILE")),
+        ":memory:" => Err(OpenError::new(
+            "an SQLite store in memory would forget every key when the process ends; \
+             write sqlite:FILE, or use MemoryStore in tests",
+        )),
+        path => Ok(path),
+    }
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -153,9 +195,29 @@ async fn open_dynamodb(_url: &str, _access: Access) -> Result<Arc<dyn Store>, Op
     Err(OpenError::new("this build has no DynamoDB; build it again with the feature `dynamodb`"))
 }
 
+impl Migrated {
+    /// Whether there was no store before, so that this one knows no key.
+    pub fn is_new(self) -> bool {
+        self.from == 0
+    }
+}
+
 impl OpenError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), source: None }
+        Self { text: text.into(), is_missing: false, source: None }
+    }
+
+    /// There is no store at the address. `text` says what was looked for; the next step is the same for all
+    /// stores.
+    pub(crate) fn missing(text: &str, address: impl fmt::Display) -> Self {
+        let next =
+            format!("check the address, or create it: firstwrite migrate --store '{address}'");
+        Self { is_missing: true, ..Self::new(format!("{text}; {next}")) }
+    }
+
+    /// Whether there is no store at the address, so that [`create`] would make a new and empty one.
+    pub fn is_missing(&self) -> bool {
+        self.is_missing
     }
 
     #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]

@@ -66,7 +66,7 @@ impl<'a> Entry<'a> {
     pub(crate) fn of(number: MessageNumber, fence: Fence, delivery: &'a Delivery) -> Self {
         let provider_id = match &delivery.ending {
             Ending::Delivered(receipt) => receipt.provider_id.as_deref(),
-            Ending::Refused | Ending::Retry | Ending::Unknown => None,
+            Ending::Refused | Ending::Retry | Ending::NotThere | Ending::Unknown => None,
         };
         Self {
             number,
@@ -88,6 +88,7 @@ impl Pending {
             due_at: self.due_at.filter(|_| self.phase == Phase::Waiting),
             delivery_count: self.delivery_count,
             maybe_sent_at: self.maybe_sent_at,
+            claimed_at: self.claimed_at,
             status: self.status,
             problem: self.problem,
             ..view

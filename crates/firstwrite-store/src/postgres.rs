@@ -12,6 +12,7 @@ pub(crate) mod doctor;
 mod doubt;
 mod fault;
 mod findings;
+mod history;
 mod inbox;
 mod link;
 mod listing;
@@ -56,6 +57,7 @@ use connect::{Role, Server};
 use dispatcher::Dispatcher;
 use doubt::{Witness, greet};
 use fault::{definite, no_connection, unsupported};
+use history::{Asked, History};
 use link::{Held, Link};
 use options::Address;
 pub use options::{Pooler, PostgresOptions, SchemaName};
@@ -65,7 +67,7 @@ use reader::Lookup;
 use reap::Reaping;
 use replays::Replays;
 use rows::NewRow;
-pub use schema::{Migrated, dump, grants, migrate};
+pub use schema::{dump, grants, migrate};
 #[cfg(feature = "sqlx")]
 pub use sqlx::{SqlxPostgresStore, SqlxTx};
 use statements::Sql;
@@ -98,9 +100,17 @@ struct Shared {
     clock: ServerClock,
     replays: Replays,
     witness: Witness,
+    history: History,
     releases: Releases,
     sweep: Sweep,
     reaping: tokio::sync::Mutex<Reaping>,
+}
+
+impl Shared {
+    /// By what a statement recognises the server that was asked.
+    fn asked(&self) -> Asked {
+        self.history.asked(self.witness.incarnation())
+    }
 }
 
 impl PostgresStore {
@@ -132,6 +142,7 @@ impl PostgresStore {
             clock: ServerClock::default(),
             replays: Replays::new(options.cache_bytes_max),
             witness: Witness::default(),
+            history: History::default(),
             releases: Releases::default(),
             sweep: Sweep::default(),
             reaping: tokio::sync::Mutex::default(),
@@ -148,6 +159,12 @@ impl PostgresStore {
             OpenError::new(format!("{} cannot be asked: {trouble}", server.address))
         })?;
         let link = Link { client: &client, shared: &shared };
+        if access == Access::Write
+            && let Err(trouble) = history::register(&link).await
+        {
+            // Records are read all the same; whoever writes is told why not.
+            tracing::warn!(server = %server.address, %trouble, "nothing can be written");
+        }
         let known = link.alone(&server.begins().read, &shared.sql.all_profiles, &[]).await;
         known
             .map_err(definite("reading profiles"))
@@ -264,7 +281,7 @@ impl PostgresStore {
         let profile = self.profile_of(draft).await?;
         let until = match &draft.state {
             DraftState::Reserved { .. } => None,
-            DraftState::Completed { retention, .. } => Some(*retention),
+            DraftState::Completed { .. } => Some(draft.retention),
         };
         let row = NewRow::new(draft, profile);
         let (reply, answer) = oneshot::channel();

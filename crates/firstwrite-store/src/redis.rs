@@ -5,6 +5,7 @@
 //! and there is no outbox. What is acknowledged is as durable as the server's log, and a fail-over can lose it;
 //! where that can be noticed, keys that are not known are refused until an operator has looked.
 
+mod about;
 mod admission;
 pub(crate) mod doctor;
 mod doubt;
@@ -13,6 +14,7 @@ mod flights;
 mod keys;
 mod link;
 mod listing;
+mod marker;
 mod moves;
 mod news;
 mod options;
@@ -30,7 +32,7 @@ use firstwrite_core::{
 };
 
 use crate::doubt::Doubt;
-use crate::{Access, OpenError};
+use crate::{Access, Migrated, OpenError};
 use admission::Durable;
 use doubt::Memory;
 use fault::unsupported;
@@ -48,13 +50,14 @@ pub struct RedisStore {
 struct Inner {
     ways: Arc<Ways>,
     flights: Flights,
-    memory: Memory,
+    memory: Arc<Memory>,
     access: Access,
     durable: Durable,
 }
 
 impl RedisStore {
-    /// Connects to the server at `url`: `redis://USER:PASSWORD@HOST:PORT`, or `rediss://` for TLS.
+    /// Connects to the server at `url`: `redis://USER:PASSWORD@HOST:PORT`, or `rediss://` for TLS. The store must
+    /// have been created there: see [`RedisStore::migrate`].
     ///
     /// Several hosts may be named: of a cluster, any of its servers; of a server with replicas, all of them: the
     /// first that takes writes is used, and the next when it is lost. A server that evicts keys or keeps no log is
@@ -74,25 +77,37 @@ impl RedisStore {
         Self::open(url, RedisOptions::default(), Access::ReadOnly).await
     }
 
+    /// Creates the store that `url` names if it is not there: one key that says so. Several may try at once.
+    pub async fn migrate(url: &str, options: RedisOptions) -> Result<Migrated, OpenError> {
+        provide_tls();
+        let ways = Ways::new(Address::parse(url, options)?);
+        admission::admit(&ways).await?;
+        let put = marker::put(&ways).await;
+        ways.close();
+        put.map_err(|trouble| admission::unreachable(&ways, &trouble))
+    }
+
     async fn open(url: &str, options: RedisOptions, access: Access) -> Result<Self, OpenError> {
         provide_tls();
         let ways = Arc::new(Ways::new(Address::parse(url, options)?));
         let durable = match access {
             Access::Write => admission::admit(&ways).await?,
-            Access::ReadOnly => {
-                ways.masters().await.map_err(|trouble| {
-                    let text = format!(
-                        "cannot reach {}; check the address and that the server runs",
-                        ways.address
-                    );
-                    OpenError::new(text).caused_by(trouble.to_string())
-                })?;
-                Durable(false)
-            }
+            Access::ReadOnly => Durable(false),
         };
+        marker::check(&ways).await?;
+        let memory = Arc::default();
+        if access == Access::Write
+            && let Err(trouble) = doubt::verify(&ways, &memory).await
+        {
+            // A full server is opened all the same: what stands there is answered.
+            if trouble.code().is_none() {
+                return Err(admission::unreachable(&ways, &trouble));
+            }
+            tracing::warn!(%trouble, "the server's history cannot be noted");
+        }
         tracing::info!(server = %ways.address, ?access, durable = durable.0, "connected");
-        let flights = Flights::new(&ways);
-        let inner = Inner { ways, flights, memory: Memory::default(), access, durable };
+        let flights = Flights::new(&ways, &memory);
+        let inner = Inner { ways, flights, memory, access, durable };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -168,13 +183,15 @@ impl Store for RedisStore {
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
         Box::pin(async move {
-            // A sweep is as good a time as any; a mark that is not written is written by the next.
-            if self.inner.access == Access::Write
-                && let Err(trouble) = doubt::note_histories(&self.inner.ways).await
-            {
-                tracing::debug!(%trouble, "the marks of history could not be brought up to date");
+            let Inner { ways, memory, access, .. } = &*self.inner;
+            if *access == Access::Write {
+                // If it fails, the next sweep asks; who writes to a server that is another asks by itself.
+                ways.ask_named().await;
+                if let Err(trouble) = doubt::verify(ways, memory).await {
+                    tracing::warn!(%trouble, "the server cannot be asked for lost history");
+                }
             }
-            listing::lapsed(&self.inner.ways, limit).await
+            listing::lapsed(ways, limit).await
         })
     }
 

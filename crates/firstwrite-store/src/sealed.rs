@@ -26,9 +26,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, BoxFuture, Change, Draft, DraftState, Fence, Found, Guard, Inserted, KeptHeaders,
-    Outcome, Page, Query, Record, RecordId, State, Store, StoreError, StoreErrorKind, Swapped,
-    Tenant,
+    AuditEntry, Body, BoxFuture, Change, Draft, DraftState, Fence, Found, Guard, Inserted,
+    KeptHeaders, Outcome, Page, Query, Record, RecordId, State, Store, StoreError, StoreErrorKind,
+    Swapped, Tenant,
 };
 use quick_cache::sync::Cache;
 
@@ -73,10 +73,10 @@ impl SealedStore {
                 ring.for_writing(&draft.tenant).map_err(envelope::refused)?;
                 draft.state.clone()
             }
-            DraftState::Completed { outcome, retention } => {
+            DraftState::Completed { outcome } => {
                 let bond = Bond { id: draft.id, fence: draft.fence, tenant: &draft.tenant };
                 let outcome = envelope::seal(&ring, bond, outcome)?;
-                DraftState::Completed { outcome, retention: *retention }
+                DraftState::Completed { outcome }
             }
         };
         Ok(Draft { state, ..draft.clone() })
@@ -86,7 +86,7 @@ impl SealedStore {
     /// meanwhile it is the status alone: the key is spent all the same, and a retry must not run.
     fn sealed_ending(&self, bond: Bond<'_>, outcome: &Outcome) -> Result<Outcome, StoreError> {
         let ring = self.ring();
-        if ring.is_dropped(bond.tenant) {
+        if ring.is_dropped(bond.tenant) && outcome.body != Body::Released {
             return Ok(Outcome::tombstone(outcome.status, KeptHeaders::default()));
         }
         envelope::seal(&ring, bond, outcome)
@@ -126,7 +126,10 @@ impl SealedStore {
                 next = Some(draft);
                 Change::TakeOver(Box::new(sealed))
             }
-            same @ (Change::Renew { .. } | Change::MarkUncertain | Change::Remove) => same,
+            same @ (Change::Note { .. }
+            | Change::Renew { .. }
+            | Change::MarkUncertain { .. }
+            | Change::Remove) => same,
         };
         let is_renewal = matches!(change, Change::Renew { .. });
         match self.inner.swap(id, guard, change, audit).await? {
@@ -206,7 +209,7 @@ fn fence_of(guard: Guard) -> Fence {
 fn sealed_in(record: &Record) -> Option<&Outcome> {
     match &record.state {
         State::Completed { outcome, .. } if envelope::is_sealed(outcome) => Some(outcome),
-        State::Completed { .. } | State::Reserved(_) | State::Uncertain => None,
+        State::Completed { .. } | State::Reserved(_) | State::Uncertain { .. } => None,
     }
 }
 
@@ -218,7 +221,7 @@ fn put(record: &mut Record, plain: Outcome) {
 }
 
 impl Store for SealedStore {
-    delegate!(inner: capabilities, usage, lapsed, reap, audits, now, findings);
+    delegate!(inner: capabilities, usage, lapsed, reap, audits, now, answers_within, findings);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.insert_sealed(draft))

@@ -7,11 +7,14 @@
 mod connect;
 mod dictionary;
 pub(crate) mod doctor;
+mod doubt;
 mod fault;
+mod file_watch;
 mod findings;
 mod inbox;
 mod keys;
 mod listing;
+mod opening;
 mod outbox;
 mod queue;
 mod readers;
@@ -20,9 +23,11 @@ mod records;
 mod rows;
 mod schema;
 mod session;
+mod store_clock;
 mod threads;
 mod tx;
 mod writer;
+mod writer_lock;
 
 use std::fmt;
 use std::path::Path;
@@ -37,17 +42,20 @@ use firstwrite_core::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::OpenError;
-use crate::clock::{self, Steady};
+use crate::doubt::Doubt;
+use crate::{Migrated, OpenError};
 use connect::Target;
-pub use connect::{ForeignFile, SqliteOptions};
+pub use connect::{ForeignFile, MissingFile, SqliteOptions};
 use fault::{Failure, unavailable, unsupported};
 use queue::{Queue, Refused};
 use readers::{Lookup, View};
 use session::Session;
-use threads::Threads;
+pub use store_clock::ClockJump;
+use store_clock::StoreClock;
+use threads::{Threads, Writes};
 pub use tx::SqliteTx;
 use writer::Command;
+use writer_lock::WriterLock;
 
 /// A store in one `SQLite` file. Clones share it; when the last one is dropped, what waits is
 /// finished and the file is closed.
@@ -59,23 +67,42 @@ use writer::Command;
 #[derive(Clone)]
 pub struct SqliteStore {
     threads: Arc<Threads>,
-    clock: Arc<Steady>,
+    clock: Arc<StoreClock>,
 }
 
 impl SqliteStore {
-    /// Opens the file at `path` for writing, and makes it if it is not there.
+    /// Opens the store in the file at `path` for writing. It must be there: in an empty store every key
+    /// used before runs again.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::open_with(path, SqliteOptions::default())
+    }
+
+    /// Opens the file at `path` for writing, and creates it if it is not there. That it is new is logged as a
+    /// warning.
+    pub fn open_or_create(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let missing_file = MissingFile::Create;
+        Self::open_with(path, SqliteOptions { missing_file, ..SqliteOptions::default() })
+    }
+
+    /// Creates the file at `path` if it is not there, and otherwise brings it to this build's version.
+    pub fn migrate(path: impl AsRef<Path>) -> Result<Migrated, OpenError> {
+        let missing_file = MissingFile::Create;
+        let target = Target::for_writing(path.as_ref(), missing_file)?;
+        let _lock = WriterLock::take(&target)?;
+        let options = SqliteOptions { missing_file, ..SqliteOptions::default() };
+        target.connect_writer(&options).map(|(_connection, migrated)| migrated)
     }
 
     /// Opens the file at `path` for writing, with settings.
     #[expect(clippy::needless_pass_by_value, reason = "options are made for the one call")]
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
-        let target = Target::for_writing(path.as_ref())?;
-        let lock = target.lock()?;
-        let clock = Arc::new(Steady::new(options.clock.clone().unwrap_or_else(clock::host)));
-        let connection = target.connect_writer(&options)?;
-        let threads = Threads::start(&target, Some((connection, lock)), &options, &clock)?;
+        let target = Target::for_writing(path.as_ref(), options.missing_file)?;
+        let lock = WriterLock::take(&target)?;
+        let (connection, _migrated) = target.connect_writer(&options)?;
+        let resumed = StoreClock::resume(&connection, &options);
+        let (clock, jump) = resumed.map_err(|error| target.unreadable(error))?;
+        let (clock, writes) = (Arc::new(clock), Writes { connection, lock, jump });
+        let threads = Threads::start(&target, Some(writes), &options, &clock)?;
         tracing::info!(file = target.name, "opened for writing");
         Ok(Self { threads: Arc::new(threads), clock })
     }
@@ -85,7 +112,8 @@ impl SqliteStore {
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let options = SqliteOptions::default();
         let target = Target::for_reading(path.as_ref())?;
-        let clock = Arc::new(Steady::new(clock::host()));
+        let followed = StoreClock::follow(&target.connect_reader(options.busy_for)?, &options);
+        let clock = Arc::new(followed.map_err(|error| target.unreadable(error))?);
         let threads = Threads::start(&target, None, &options, &clock)?;
         tracing::info!(file = target.name, "opened for reading");
         Ok(Self { threads: Arc::new(threads), clock })
@@ -122,6 +150,49 @@ impl SqliteStore {
     /// How many commits this store has made: with many callers, far fewer than commands.
     pub fn commit_count(&self) -> u64 {
         self.threads.commit_count()
+    }
+
+    /// Every time that the file was found deleted or replaced under a running process, oldest first. While one
+    /// is not cleared, keys that are not known are refused.
+    pub async fn doubts(&self) -> Result<Vec<Doubt>, StoreError> {
+        self.look("reading doubts", |view| {
+            doubt::all(&view.connection).map_err(fault::definite("reading doubts"))
+        })
+        .await
+    }
+
+    /// Lets unknown keys be written again: somebody has looked at what was lost. Returns how many doubts were
+    /// cleared.
+    pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
+        let (by, why) = (actor.to_owned(), reason.to_owned());
+        let clear = move |session: &Session| session.clear_doubts(&by, &why);
+        let cleared = self.command("clearing doubts", clear).await?;
+        self.command("reading doubts", Session::believe_file).await?;
+        tracing::warn!(actor, cleared, "doubts were cleared");
+        Ok(cleared)
+    }
+
+    /// The jumps of the host's clock that nobody has confirmed: outcomes from before are kept for longer.
+    pub async fn clock_jumps(&self) -> Result<Vec<ClockJump>, StoreError> {
+        self.look("reading the clock's jumps", |view| {
+            let failed = fault::definite("reading the clock's jumps");
+            store_clock::jumps(&view.connection).map_err(failed)
+        })
+        .await
+    }
+
+    /// Counts every jump of the host's clock as time that has passed: somebody knows that the machine was
+    /// off for so long, and that its clock is right. Returns how many were confirmed.
+    pub async fn confirm_clock(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
+        const DOING: &str = "confirming the clock";
+        let (by, why) = (actor.to_owned(), reason.to_owned());
+        let confirm = move |session: &Session| {
+            session.confirm_clock(&by, &why).map_err(Failure::batch(DOING))
+        };
+        let confirmed = self.command(DOING, confirm).await?;
+        self.clock.confirm();
+        tracing::warn!(actor, confirmed, "jumps of the host's clock were confirmed");
+        Ok(confirmed)
     }
 
     /// Finishes what waits, closes the file and frees its lock. Clones answer

@@ -1,7 +1,7 @@
 //! Runs the simulator, the model and the planted defects, and says what they found.
 //!
 //! `--histories N` (100000), `--seed N` (only that history), `--model` (only the model),
-//! `--model-depth N` (attempts in the model, 2 to 8; 6).
+//! `--full` (the models' long forms: millions of states), `--model-depth N` (the same with N attempts, 2 to 8).
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for people")]
 
@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use firstwrite_testkit::defects::{Defect, catch};
+use firstwrite_testkit::model::outbox::{OutboxDesign, Scope, explore_outbox};
 use firstwrite_testkit::model::{Bounds, Design, explore};
 use firstwrite_testkit::sim::{Plan, Trace, run, run_many};
 
@@ -17,8 +18,11 @@ struct Options {
     histories: u64,
     seed: Option<u64>,
     model_only: bool,
-    depth: u8,
+    bounds: Bounds,
 }
+
+/// Attempts in the long form of the model.
+const FULL_DEPTH: u8 = 3;
 
 /// The same histories in every run, beside the fresh ones.
 const FIXED_SEED: u64 = 0;
@@ -33,10 +37,10 @@ fn main() -> ExitCode {
     };
     let good = match options.seed {
         Some(seed) => one_history(seed),
-        None if options.model_only => model(options.depth),
+        None if options.model_only => model(options.bounds),
         None => {
             // All three speak, also when the first has bad news.
-            let parts = [histories(options.histories), model(options.depth), defects()];
+            let parts = [histories(options.histories), model(options.bounds), defects()];
             parts.into_iter().all(|good| good)
         }
     };
@@ -72,12 +76,14 @@ fn histories(count: u64) -> bool {
     good
 }
 
-fn model(depth: u8) -> bool {
+fn model(bounds: Bounds) -> bool {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (mut good, mut states, mut refuted) = (true, 0, Vec::new());
     for design in Design::ALL {
         eprintln!("exploring {design:?}");
-        let explored = explore(design, Bounds::of_depth(depth), threads);
+        // A known-bad design is explored until it is refuted, which takes little.
+        let bounds = if design.is_real() { bounds } else { Bounds::SMALL };
+        let explored = explore(design, bounds, threads);
         println!("{explored}");
         states += explored.unique_states;
         good &= explored.is_as_expected();
@@ -86,6 +92,22 @@ fn model(depth: u8) -> bool {
         }
     }
     println!("model states: {states}; refuted designs: {}", refuted.join(", "));
+    outbox_model(bounds, threads) && good
+}
+
+fn outbox_model(bounds: Bounds, threads: usize) -> bool {
+    let scopes = if bounds == Bounds::SMALL { Scope::SHORT } else { Scope::LONG };
+    let (mut good, mut states, mut refuted) = (true, 0, 0);
+    for design in OutboxDesign::ALL {
+        eprintln!("exploring the outbox, {design:?}");
+        let explored = explore_outbox(design, scopes, threads);
+        println!("{explored}");
+        states += explored.unique_states;
+        good &= explored.is_as_expected();
+        refuted += usize::from(design.must_break().is_some() && explored.is_as_expected());
+    }
+    let bad = OutboxDesign::ALL.len() - 1;
+    println!("outbox states: {states}; refuted designs: {refuted} of {bad}");
     good
 }
 
@@ -107,7 +129,8 @@ fn defects() -> bool {
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { histories: 100_000, seed: None, model_only: false, depth: 6 };
+    let (histories, bounds) = (100_000, Bounds::SMALL);
+    let mut options = Options { histories, seed: None, model_only: false, bounds };
     while let Some(name) = arguments.next() {
         let mut number = || {
             let value = arguments.next().unwrap_or_default();
@@ -117,7 +140,10 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
             "--histories" => options.histories = number()?,
             "--seed" => options.seed = Some(number()?),
             "--model" => options.model_only = true,
-            "--model-depth" => options.depth = u8::try_from(number()?).unwrap_or(u8::MAX),
+            "--full" => options.bounds = Bounds::of_depth(FULL_DEPTH),
+            "--model-depth" => {
+                options.bounds = Bounds::of_depth(u8::try_from(number()?).unwrap_or(u8::MAX));
+            }
             _ => return Err(format!("{name} is not an option; see the top of examples/sim.rs")),
         }
     }

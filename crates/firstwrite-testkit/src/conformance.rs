@@ -236,7 +236,7 @@ impl Harness {
     ) -> Result<Reservation, Failure> {
         match protocol::reserve(&*self.store(), request, policy, nonce).await? {
             Reserved::Granted(reservation) => Ok(reservation),
-            Reserved::Refused(verdict, _) => {
+            Reserved::Refused(verdict, ..) => {
                 Err(Failure::new(&format!("the key is reserved, but it was refused: {verdict:?}")))
             }
         }
@@ -245,7 +245,7 @@ impl Harness {
     /// Tries to reserve through the protocol; a failure unless it is refused.
     pub async fn refused(&self, request: &Request, policy: &Policy) -> Result<Verdict, Failure> {
         match protocol::reserve(&*self.store(), request, policy, 0xdead).await? {
-            Reserved::Refused(verdict, _) => Ok(verdict),
+            Reserved::Refused(verdict, ..) => Ok(verdict),
             Reserved::Granted(_) => Err(Failure::new("the key is refused, but it was granted")),
         }
     }
@@ -263,6 +263,12 @@ impl Failure {
     #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
     fn panicked(error: tokio::task::JoinError) -> Self {
         Self(format!("a store that does not panic: {error}"))
+    }
+}
+
+impl From<Box<protocol::Unreserved>> for Failure {
+    fn from(unreserved: Box<protocol::Unreserved>) -> Self {
+        unreserved.error.into()
     }
 }
 

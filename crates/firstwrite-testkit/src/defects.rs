@@ -33,6 +33,12 @@ pub enum Defect {
     OwnerGuardIgnoresState,
     /// A judged record is changed although it was renewed in between.
     SeenGuardIgnoresRenewal,
+    /// A copy of another store's record is as young as the copying.
+    CopyForgetsItsAge,
+    /// A copy of an uncertain record is uncertain since the copying.
+    CopyIsUncertainSinceNow,
+    /// A copy of an audit entry is as young as the copying.
+    CopiedNoteIsNew,
     /// A judged record is changed although its state moved in between.
     SeenGuardIgnoresState,
     /// A completed record can be completed again by anybody.
@@ -55,6 +61,12 @@ pub enum Defect {
     LeaseByLaggingClock,
     /// The outcome is kept only as long as a lease.
     RetentionEqualsLease,
+    /// The retention that a reservation was made with is forgotten.
+    RetentionForgotten,
+    /// A record is called uncertain since it was made.
+    UncertainSinceCreation,
+    /// A note of a release is kept as an answer that was not kept.
+    ReleasedAsTombstone,
     /// Records are kept by key alone.
     ForgetsTenant,
     /// A tenant's listing shows everybody's records.
@@ -157,11 +169,14 @@ const SIMULATIONS_MAX: u64 = 20_000;
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 62] = [
         Self::CheckThenInsert,
         Self::NoFenceCompare,
         Self::OwnerGuardIgnoresState,
         Self::SeenGuardIgnoresRenewal,
+        Self::CopyForgetsItsAge,
+        Self::CopyIsUncertainSinceNow,
+        Self::CopiedNoteIsNew,
         Self::SeenGuardIgnoresState,
         Self::CompletedCanChange,
         Self::RenewRevivesUncertain,
@@ -173,6 +188,9 @@ impl Defect {
         Self::LeaseByCallerClock,
         Self::LeaseByLaggingClock,
         Self::RetentionEqualsLease,
+        Self::RetentionForgotten,
+        Self::UncertainSinceCreation,
+        Self::ReleasedAsTombstone,
         Self::ForgetsTenant,
         Self::ListForgetsTenant,
         Self::ListSkipsLastOfPage,

@@ -1,4 +1,10 @@
 //! Concurrent histories on a real store: many tasks on few keys, every call and return stamped.
+//!
+//! One process records and checks with [`check_store`]. Several processes each [`record`] their part with stamps
+//! of one clock, hand it on as [`lines`](to_line), and whoever collects the parts checks them with
+//! [`check_histories`].
+
+mod line;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +22,8 @@ use crate::linearizability::{
 };
 use crate::sample;
 
+pub use line::{BadLine, from_line, to_line};
+
 /// How much happens in a history.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryOptions {
@@ -26,6 +34,35 @@ pub struct HistoryOptions {
     /// Keys they share.
     pub keys: u64,
 }
+
+/// The part of one process in a history that several record on the same store.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The tenant of the keys, which all parts have in common.
+    pub name: String,
+    /// What is done follows from it.
+    pub seed: u64,
+    /// Which process this is, from 0.
+    pub process: u64,
+    /// How many there are.
+    pub processes: u64,
+    /// What each of them does.
+    pub options: HistoryOptions,
+    /// What the recorder does wrong, to see that it is noticed.
+    pub mistake: Option<Mistake>,
+}
+
+/// A mistake of a store's handle, made on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// A swap is done whatever its guard says.
+    IgnoresGuard,
+    /// A step whose acknowledgement was lost is called undone.
+    CallsLostUndone,
+}
+
+/// The steps of histories, by record.
+pub type Histories = BTreeMap<RecordId, Vec<Operation>>;
 
 /// What was recorded and found in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,18 +94,32 @@ pub async fn check_store(
     seed: u64,
     options: HistoryOptions,
 ) -> Result<HistoryReport, Violation> {
-    let recorder = Arc::new(Recorder::new(store, seed, options));
-    let tasks: Vec<_> =
-        (0..options.tasks).map(|task| tokio::spawn(Arc::clone(&recorder).run(task))).collect();
-    for task in tasks {
-        let ended = task.await;
-        if let Err(error) = ended.expect("a recording task does not panic") {
-            return Err(Violation { seed, history: Vec::new(), error: Some(error) });
-        }
-    }
-    let histories = std::mem::take(&mut *recorder.histories());
+    let order = AtomicU64::new(0);
+    let stamp = Box::new(move || order.fetch_add(1, Ordering::SeqCst));
+    let name = format!("history-{seed:016x}-{:08x}", fastrand::u32(..));
+    let part = Part { name, seed, process: 0, processes: 1, options, mistake: None };
+    let recorder = Recorder { trouble: Trouble::Fails, ..Recorder::new(store, &part, stamp) };
+    let failed = |error| Violation { seed, history: Vec::new(), error: Some(error) };
+    let histories = recorder.run_all(options.tasks).await.map_err(failed)?;
+    check_histories(seed, histories)
+}
+
+/// Records the part of this process; `stamp` reads a clock that all processes share.
+///
+/// A step that certainly did not take effect is not recorded; it is tried again, since a server may be away.
+pub async fn record(
+    store: Arc<dyn Store>,
+    part: &Part,
+    stamp: Box<dyn Fn() -> u64 + Send + Sync>,
+) -> Result<Histories, StoreError> {
+    Recorder::new(store, part, stamp).run_all(part.options.tasks).await
+}
+
+/// Checks recorded histories key by key.
+pub fn check_histories(seed: u64, histories: Histories) -> Result<HistoryReport, Violation> {
     let mut report = HistoryReport::default();
-    for history in histories.into_values() {
+    for mut history in histories.into_values() {
+        history.sort_by_key(|step| step.called_at);
         report.operations += history.len();
         report.written += history.iter().filter(|step| step.answer == Answer::Done).count();
         report.lost += history.iter().filter(|step| step.answer == Answer::Lost).count();
@@ -84,23 +135,61 @@ struct Recorder {
     requests: Vec<Request>,
     seed: u64,
     steps: u64,
+    /// The number of the first task: those of other processes have other numbers.
+    first_task: u64,
     /// Stamps every call and every return.
-    order: AtomicU64,
-    histories: Mutex<BTreeMap<RecordId, Vec<Operation>>>,
+    stamp: Box<dyn Fn() -> u64 + Send + Sync>,
+    trouble: Trouble,
+    mistake: Option<Mistake>,
+    histories: Mutex<Histories>,
 }
 
+/// What it means that a step did not take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// Nothing was to go wrong.
+    Fails,
+    /// The store is away for a moment.
+    Waits,
+}
+
+/// How long a task waits for a store that is away before it asks again.
+const AWAY_FOR: Duration = Duration::from_millis(10);
+/// A store that is away for a minute does not come back.
+const TRIES_MAX: u64 = 6000;
+
 impl Recorder {
-    fn new(store: Arc<dyn Store>, seed: u64, options: HistoryOptions) -> Self {
-        let tenant: Tenant =
-            sample::tenant(&format!("history-{seed:016x}-{:08x}", fastrand::u32(..)));
+    fn new(store: Arc<dyn Store>, part: &Part, stamp: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
+        let tenant: Tenant = sample::tenant(&part.name);
+        let options = part.options;
         let requests = (0..options.keys)
             .map(|key| sample::request(&tenant, &sample::key(&format!("k-{key}")), 1))
             .collect();
         // The checker's sets are numbers: keep each key's history well below its limit.
-        let steps_max = OPERATIONS_MAX as u64 / options.tasks.max(1);
-        let steps = options.steps.min(steps_max);
-        let histories = Mutex::default();
-        Self { store, requests, seed, steps, order: AtomicU64::new(0), histories }
+        let steps_max = OPERATIONS_MAX as u64 / (options.tasks * part.processes).max(1);
+        Self {
+            store,
+            requests,
+            seed: part.seed,
+            steps: options.steps.min(steps_max),
+            first_task: part.process * options.tasks,
+            stamp,
+            trouble: Trouble::Waits,
+            mistake: part.mistake,
+            histories: Mutex::default(),
+        }
+    }
+
+    async fn run_all(self, tasks: u64) -> Result<Histories, StoreError> {
+        let recorder = Arc::new(self);
+        let first = recorder.first_task;
+        let tasks: Vec<_> = (first..first + tasks)
+            .map(|task| tokio::spawn(Arc::clone(&recorder).run(task)))
+            .collect();
+        for task in tasks {
+            task.await.expect("a recording task does not panic")?;
+        }
+        Ok(std::mem::take(&mut *recorder.histories()))
     }
 
     async fn run(self: Arc<Self>, task: u64) -> Result<(), StoreError> {
@@ -108,14 +197,21 @@ impl Recorder {
             fastrand::Rng::with_seed(self.seed ^ (task + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         // What this task last saw under each key, and which fences it wore itself.
         let mut sights: BTreeMap<RecordId, Record> = BTreeMap::new();
-        for step in 0..self.steps {
+        let (mut done, mut tries) = (0, 0);
+        while done < self.steps {
             let request = &self.requests[rng.usize(..self.requests.len())];
-            let nonce = (task << 20) | (step << 4) | 1;
-            let found = self.step(request, nonce, sights.get(&request.id), &mut rng).await?;
-            match found {
-                Some(record) => sights.insert(request.id, record),
-                None => sights.remove(&request.id),
-            };
+            let nonce = (task << 20) | (tries << 4) | 1;
+            tries += 1;
+            match self.step(request, nonce, sights.get(&request.id), &mut rng).await {
+                Ok(Some(record)) => drop(sights.insert(request.id, record)),
+                Ok(None) => drop(sights.remove(&request.id)),
+                Err(error) if !self.passes(&error) || tries == TRIES_MAX => return Err(error),
+                Err(_) => {
+                    tokio::time::sleep(AWAY_FOR).await;
+                    continue;
+                }
+            }
+            done += 1;
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -144,7 +240,7 @@ impl Recorder {
         let change = match rng.u8(..6) {
             0 | 1 => Change::Renew { lease_for },
             2 if record.state.kind() != StateKind::Completed => complete(nonce),
-            3 if record.state.kind() != StateKind::Completed => Change::MarkUncertain,
+            3 if record.state.kind() != StateKind::Completed => Change::MARK_UNCERTAIN,
             4 => {
                 let tagged = Request { operation: nonce.to_string().into(), ..request.clone() };
                 let next = sample::reserved(&tagged, &policy, record.fence.next(nonce));
@@ -182,7 +278,7 @@ impl Recorder {
                 (lease(now), Answer::Done, Some(Record::from_draft(&draft, now)))
             }
             Ok(Inserted::Stands(found)) => refused(Some(found)),
-            Err(error) => lost(error)?,
+            Err(error) => self.lost(error)?,
         };
         self.record(request.id, called_at, Call::Insert(standing_with(drawn)), answer);
         Ok(sight)
@@ -199,23 +295,32 @@ impl Recorder {
         let (lease_for, next) = match &change {
             Change::Renew { lease_for } => (*lease_for, None),
             Change::TakeOver(draft) => (Policy::LEASE_DEFAULT, Some(draft.clone())),
-            Change::Complete { .. } | Change::MarkUncertain | Change::Remove => {
-                (Duration::ZERO, None)
-            }
+            Change::Note { .. }
+            | Change::Complete { .. }
+            | Change::MarkUncertain { .. }
+            | Change::Remove => (Duration::ZERO, None),
         };
         let kind = change.clone();
-        let (lease, answer, sight) = match self.store.swap(id, guard, change, None).await {
+        let told = match self.mistake {
+            Some(Mistake::IgnoresGuard) => {
+                self.store.get(id).await?.map(|found| found.record.seen())
+            }
+            Some(Mistake::CallsLostUndone) | None => None,
+        };
+        let told = told.map_or(guard, Guard::Seen);
+        let (lease, answer, sight) = match self.store.swap(id, told, change, None).await {
             Ok(Swapped::Done(now)) => {
                 let sight = next.as_ref().map(|draft| Record::from_draft(draft, now));
                 (LeaseEnd::Known(now.plus(lease_for)), Answer::Done, sight)
             }
             Ok(Swapped::Moved(found)) => refused(found),
-            Err(error) => lost(error)?,
+            Err(error) => self.lost(error)?,
         };
         let edit = match kind {
             Change::Renew { .. } => Edit::Renew(lease),
             Change::Complete { .. } => Edit::Complete(nonce),
-            Change::MarkUncertain => Edit::MarkUncertain,
+            // The histories hold no copies.
+            Change::Note { .. } | Change::MarkUncertain { .. } => Edit::MarkUncertain,
             Change::TakeOver(draft) => Edit::TakeOver(Standing {
                 fence: draft.fence,
                 state: StateKind::Reserved,
@@ -232,8 +337,22 @@ impl Recorder {
         Ok(sight)
     }
 
+    /// Returns true if the store may do the same later. A doubt of lost history does not pass: nothing was lost.
+    fn passes(&self, error: &StoreError) -> bool {
+        self.trouble == Trouble::Waits && error.is_retryable()
+    }
+
     fn stamp(&self) -> u64 {
-        self.order.fetch_add(1, Ordering::SeqCst)
+        (self.stamp)()
+    }
+
+    fn lost(&self, error: StoreError) -> Result<Ended, StoreError> {
+        match error.certainty() {
+            Certainty::Indeterminate if self.mistake != Some(Mistake::CallsLostUndone) => {
+                Ok((LeaseEnd::Unknown, Answer::Lost, None))
+            }
+            Certainty::Indeterminate | Certainty::Definite => Err(error),
+        }
     }
 
     fn record(&self, id: RecordId, called_at: u64, call: Call, answer: Answer) {
@@ -242,7 +361,7 @@ impl Recorder {
         self.histories().entry(id).or_default().push(operation);
     }
 
-    fn histories(&self) -> std::sync::MutexGuard<'_, BTreeMap<RecordId, Vec<Operation>>> {
+    fn histories(&self) -> std::sync::MutexGuard<'_, Histories> {
         self.histories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -273,13 +392,6 @@ fn refused(found: Option<Box<Found>>) -> Ended {
     (LeaseEnd::Unknown, answer, found.map(|found| found.record))
 }
 
-fn lost(error: StoreError) -> Result<Ended, StoreError> {
-    match error.certainty() {
-        Certainty::Indeterminate => Ok((LeaseEnd::Unknown, Answer::Lost, None)),
-        Certainty::Definite => Err(error),
-    }
-}
-
 fn complete(tag: u64) -> Change {
     Change::Complete {
         outcome: sample::outcome(201, &tag.to_string()),
@@ -292,9 +404,11 @@ fn standing(record: &Record) -> Standing {
     let written_by = match &record.state {
         State::Completed { outcome, .. } => match &outcome.body {
             firstwrite_core::Body::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            firstwrite_core::Body::Tombstone | firstwrite_core::Body::Sealed(_) => String::new(),
+            firstwrite_core::Body::Tombstone
+            | firstwrite_core::Body::Sealed(_)
+            | firstwrite_core::Body::Released => String::new(),
         },
-        State::Reserved(_) | State::Uncertain => record.operation.to_string(),
+        State::Reserved(_) | State::Uncertain { .. } => record.operation.to_string(),
     };
     Standing {
         fence: record.fence,

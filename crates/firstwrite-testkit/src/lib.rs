@@ -5,11 +5,13 @@
 //! - [`history`] and [`linearizability`]: concurrent histories recorded on a real store and checked.
 //! - [`sim`]: a seeded simulator of clients, crashes, lost acknowledgements and clock jumps over
 //!   the production protocol.
+//! - [`accounts`]: a provider's account, whole or wrong in each of the ways that were met.
 //! - [`defects`]: planted defects, each of which one of the above must catch.
 //! - `model` (feature `model`): the protocol explored exhaustively, and known-bad designs refuted.
 //!
 //! Nothing here is linked into a product: it is a dev-dependency.
 
+pub mod accounts;
 mod away;
 mod clock;
 pub mod conformance;

@@ -114,7 +114,11 @@ pub fn is_linearizable(history: &[Operation]) -> bool {
         // Whatever was called after this instant cannot have happened before a step that ended.
         let horizon = (0..history.len()).filter(pending).map(|at| history[at].returned_at).min();
         let horizon = horizon.unwrap_or(u64::MAX);
-        for at in (0..history.len()).filter(pending) {
+        // What is found last is tried first: what was answered, in the order of the calls.
+        let is_lost = |at: &usize| history[*at].answer == Answer::Lost;
+        let lost = (0..history.len()).rev().filter(is_lost);
+        let answered = (0..history.len()).rev().filter(|at| !is_lost(at));
+        for at in lost.chain(answered).filter(pending) {
             if history[at].called_at > horizon {
                 continue;
             }
@@ -159,8 +163,8 @@ fn explain(operation: &Operation, state: Option<Standing>) -> Option<After> {
         (Answer::Stands(seen), Held::No | Held::Perhaps) => {
             looks_like(state.as_ref(), seen.as_ref()).then_some(After(state))
         }
-        (Answer::Lost, Held::No) => Some(After(state)),
-        (Answer::Done, Held::No) | (Answer::Stands(_), Held::Yes) => None,
+        // A lost step that changes nothing is one that never happened, which needs no try of its own.
+        (Answer::Done | Answer::Lost, Held::No) | (Answer::Stands(_), Held::Yes) => None,
     }
 }
 

@@ -49,12 +49,12 @@ pub fn outcome(status: u16, text: &str) -> Outcome {
 
 /// A draft that reserves the request's key.
 pub fn reserved(request: &Request, policy: &Policy, fence: Fence) -> Draft {
-    draft(request, policy, fence, DraftState::Reserved { lease_for: policy.lease })
+    draft(request, policy, fence, DraftState::reserved(policy.lease))
 }
 
 /// A draft that is written already completed.
 pub fn completed(request: &Request, policy: &Policy, fence: Fence, outcome: Outcome) -> Draft {
-    let state = DraftState::Completed { outcome, retention: policy.retention() };
+    let state = DraftState::Completed { outcome };
     draft(request, policy, fence, state)
 }
 
@@ -84,6 +84,7 @@ fn draft(request: &Request, policy: &Policy, fence: Fence, state: DraftState) ->
         fingerprint: request.fingerprint.clone(),
         fence,
         on_lost_answer: policy.on_lost_answer,
+        retention: policy.retention(),
         state,
     }
 }

@@ -50,7 +50,7 @@ async fn total(State(store): State<SqliteStore>) -> Result<String, Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), firstwrite::core::BoxError> {
-    let store = SqliteStore::open("payments.db")?;
+    let store = SqliteStore::open_or_create("payments.db")?;
     let table = "CREATE TABLE IF NOT EXISTS payments (id INTEGER PRIMARY KEY, amount INTEGER)";
     store.write(move |connection| connection.execute_batch(table)).await?;
 

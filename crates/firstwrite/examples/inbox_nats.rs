@@ -43,7 +43,7 @@ async fn main() -> Anyhow<()> {
 
 /// Publishes and consumes, with the consumer's rows in the file at `path`.
 pub(crate) async fn run(url: &str, path: &std::path::Path) -> Anyhow<Seen> {
-    let store = SqliteStore::open(path)?;
+    let store = SqliteStore::open_or_create(path)?;
     let table = "CREATE TABLE IF NOT EXISTS settled (payment TEXT NOT NULL)";
     store.write(move |tx| tx.execute_batch(table)).await?;
 

@@ -32,7 +32,7 @@ async fn main() -> Anyhow<()> {
     let topic = given("KAFKA_TOPIC", "orders");
     let folder = std::env::temp_dir().join(format!("kafka-delivery-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let store = SqliteStore::open(folder.join("outbox.db"))?;
+    let store = SqliteStore::open_or_create(folder.join("outbox.db"))?;
 
     // Every run has keys of its own, so that a topic can be used again.
     let run = format!("{:08x}", fastrand::u32(..));

@@ -121,7 +121,7 @@ async fn look_up(
     store: &Arc<dyn Any + Send + Sync>,
 ) -> Result<Opened, StoreError> {
     let found = records.get(exchange.request.id).await?;
-    Ok(match judge(found.as_ref(), &exchange.request, &exchange.policy) {
+    Ok(match judge(found.as_ref(), &exchange.request) {
         Verdict::Fresh | Verdict::TakeOver { .. } => {
             Opened::Run(Slot::new(exchange, Arc::clone(store), None))
         }
@@ -141,7 +141,7 @@ impl Slot {
         place: Option<Arc<dyn Close>>,
     ) -> Self {
         Self {
-            attempt: Attempt::new(&exchange.request, None),
+            attempt: Attempt::atomic(&exchange.request),
             exchange: Arc::clone(exchange),
             content,
             place,
@@ -178,7 +178,7 @@ impl Slot {
             }
             Ok(Atomically::Failed(error)) => (Err(error), Ended::Open),
             Ok(Atomically::Refused(verdict, found)) => {
-                let response = respond::verdict(&verdict, &self.exchange.policy, Vec::new());
+                let response = respond::verdict(&verdict, &self.exchange.policy);
                 (Ok(response), Ended::stands(verdict, found.as_deref()))
             }
             Err(error) => (Ok(self.store_failed(&error)), Ended::Open),
@@ -222,9 +222,15 @@ async fn conclude(
             let answer = as_it_stands(&verdict, ran, exchange);
             (answer, Ended::Stands { verdict, stored })
         }
-        (Used::Ended(ended @ (Ended::Open | Ended::StoreFailed(_) | Ended::Refused(_))), ran) => {
-            (as_given(ran), ended)
-        }
+        (
+            Used::Ended(
+                ended @ (Ended::Open
+                | Ended::Released(_)
+                | Ended::StoreFailed(_)
+                | Ended::Refused(_)),
+            ),
+            ran,
+        ) => (as_given(ran), ended),
         (Used::LetGo, ran) => (not_committed(ran, exchange), Ended::Open),
         (Used::No | Used::Begun, Ran::Kept(parts, body)) => {
             let outcome = attempt::outcome(parts.status, &parts.headers, body.clone(), policy);
@@ -285,7 +291,7 @@ fn as_it_stands(verdict: &Verdict, ran: Ran, exchange: &Exchange) -> Response<Re
             (Ran::Lost, _) => {}
         }
     }
-    respond::verdict(verdict, &exchange.policy, Vec::new())
+    respond::verdict(verdict, &exchange.policy)
 }
 
 /// Keeps an answer that was given without a transaction, unless a rival came first.
@@ -304,7 +310,7 @@ async fn keep(
             (answer, Ended::Stands { verdict, stored: None })
         }
         Ok(Kept::Refused(verdict, found)) => {
-            let answer = respond::verdict(&verdict, policy, Vec::new());
+            let answer = respond::verdict(&verdict, policy);
             (answer, Ended::stands(verdict, Some(&found)))
         }
         Err(error) => {

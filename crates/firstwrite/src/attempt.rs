@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::outbox::wire_key_of;
@@ -14,7 +15,7 @@ use firstwrite_core::{
     BoxFuture, Fence, Key, Message, MessageError, Mode, Outcome, Policy, RecordId, Rejection,
     Request, Tenant,
 };
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Response, StatusCode, response};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -27,6 +28,7 @@ use crate::body::{Gathered, ResponseBody, gather};
 use crate::coalesce::{Ended, Lead};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
+use crate::lease::LeaseWatch;
 use crate::{reserved, respond};
 
 /// The attempt a handler runs in: whose it is, under which key and fence.
@@ -35,7 +37,7 @@ use crate::{reserved, respond};
 #[derive(Clone, Debug)]
 pub struct Attempt {
     request: Arc<Request>,
-    fence: Option<Fence>,
+    reserved: Option<(Fence, LeaseWatch)>,
 }
 
 /// What came of leading an attempt.
@@ -182,7 +184,7 @@ pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
 }
 
 async fn keepable(response: Response<ResponseBody>, policy: &Policy) -> Ran {
-    let (parts, body) = response.into_parts();
+    let (mut parts, body) = response.into_parts();
     if !policy.kept_statuses.keeps(parts.status) {
         return Ran::NotKept(Response::from_parts(parts, body));
     }
@@ -190,7 +192,11 @@ async fn keepable(response: Response<ResponseBody>, policy: &Policy) -> Ran {
         return Ran::TooLarge(Response::from_parts(parts, body));
     }
     match gather(body, policy.response_bytes_max).await {
-        Ok(Gathered::Whole(bytes)) => Ran::Kept(parts, bytes),
+        Ok(Gathered::Whole(bytes)) => {
+            // The bytes know their length; a second opinion could differ.
+            parts.headers.remove(CONTENT_LENGTH);
+            Ran::Kept(parts, bytes)
+        }
         Ok(Gathered::Over { prefix, rest }) => {
             Ran::TooLarge(Response::from_parts(parts, ResponseBody::prefixed(prefix, rest)))
         }
@@ -237,6 +243,11 @@ impl Reply {
     }
 
     pub(crate) fn answered(mut self, response: Response<ResponseBody>) {
+        self.answer(response);
+    }
+
+    /// Answers while the attempt goes on; a later answer is dropped.
+    pub(crate) fn answer(&mut self, response: Response<ResponseBody>) {
         firstwrite_core::crash_point!("answer-leaves");
         self.send(Led::Answered(response));
     }
@@ -255,8 +266,15 @@ impl Reply {
 }
 
 impl Attempt {
-    pub(crate) fn new(request: &Arc<Request>, fence: Option<Fence>) -> Self {
-        Self { request: Arc::clone(request), fence }
+    /// An attempt in [`Mode::Atomic`].
+    #[cfg(feature = "axum")]
+    pub(crate) fn atomic(request: &Arc<Request>) -> Self {
+        Self { request: Arc::clone(request), reserved: None }
+    }
+
+    /// An attempt in [`Mode::Reserved`].
+    pub(crate) fn reserved(request: &Arc<Request>, fence: Fence, lease: LeaseWatch) -> Self {
+        Self { request: Arc::clone(request), reserved: Some((fence, lease)) }
     }
 
     /// Whose request it is.
@@ -287,11 +305,20 @@ impl Attempt {
         wire_key_of(self.record_id(), self.key(), step)
     }
 
-    /// What every write of this attempt carries, in [`Mode::Reserved`]; an external system that
-    /// refuses smaller numbers refuses late owners. In [`Mode::Atomic`] there is none: the
-    /// transaction keeps rivals out.
+    /// What every write of this attempt to the store carries, in [`Mode::Reserved`]. In [`Mode::Atomic`]
+    /// there is none: the transaction keeps rivals out.
+    ///
+    /// It names one attempt. Fences of different lives of a key are not ordered, so other systems must not
+    /// refuse smaller ones: give them [`derived_key`](Self::derived_key) instead.
     pub fn fence(&self) -> Option<Fence> {
-        self.fence
+        self.reserved.as_ref().map(|(fence, _)| *fence)
+    }
+
+    /// How much longer this attempt certainly owns its key, in [`Mode::Reserved`]; it is renewed while the
+    /// handler runs and the store answers. Work that cannot be taken back should not begin when nothing is
+    /// left: another attempt may have begun.
+    pub fn lease_left(&self) -> Option<Duration> {
+        self.reserved.as_ref().map(|(_, lease)| lease.left())
     }
 
     /// A message of `step` under this attempt's key, to be written with the effect.

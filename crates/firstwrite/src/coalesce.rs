@@ -9,8 +9,19 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use firstwrite_core::{Fingerprint, Found, RecordId, Rejection, Request, StoreErrorKind, Verdict};
+use bytes::Bytes;
+use firstwrite_core::{
+    Fingerprint, Found, Outcome, Policy, RecordId, Rejection, Request, StateKind, StoreErrorKind,
+    Timestamp, Verdict,
+};
+use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::{HeaderValue, Response};
 use tokio::sync::Notify;
+
+use crate::body::{Gathered, ResponseBody, gather};
+use crate::exchange::AnswerWhen;
+use crate::observe::{How, Place};
+use crate::respond;
 
 /// The attempts of this process.
 pub(crate) struct Running {
@@ -34,6 +45,8 @@ pub(crate) struct Lead {
     running: Arc<Running>,
     in_flight: Arc<InFlight>,
     ended: Option<Ended>,
+    /// An attempt goes on when its caller hangs up, and takes up its place for as long.
+    _place: Arc<Place>,
 }
 
 /// A place behind the leader.
@@ -60,19 +73,29 @@ pub(crate) enum Ended {
     /// This stands under the key; the same request is answered from it.
     Stands {
         verdict: Verdict,
-        /// What the record was made for, to explain a mismatch.
-        stored: Option<Fingerprint>,
+        /// What the record was made for, and how far it had come, to explain a mismatch.
+        stored: Option<(Fingerprint, StateKind)>,
     },
     /// The store could not be asked, or would not tell, and nothing was run.
     StoreFailed(StoreErrorKind),
     /// Nothing stands under the key, and nothing new may.
     Refused(Box<Rejection>),
+    /// The attempt ran and was released with this answer; followers get it too and do not run.
+    Released(Arc<ReleasedAnswer>),
     /// The key is free, or nobody here knows: ask the store.
     Open,
 }
 
+/// The answer of an attempt that was released, as its followers get it.
+#[derive(Debug)]
+pub(crate) struct ReleasedAnswer {
+    outcome: Outcome,
+    retry_after: HeaderValue,
+}
+
 struct InFlight {
     request: Arc<Request>,
+    answer_when: AnswerWhen,
     phase: Mutex<Phase>,
     /// Tells whoever waits that the phase is another one.
     moved: Notify,
@@ -84,7 +107,14 @@ impl Running {
     }
 
     /// Leads if nobody of this process is at the same key, else follows.
-    pub(crate) fn join(self: &Arc<Self>, request: &Arc<Request>) -> Joined {
+    ///
+    /// `answer_when`: what the request prefers, for followers to know if it leads.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        request: &Arc<Request>,
+        answer_when: AnswerWhen,
+        place: &Arc<Place>,
+    ) -> Joined {
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = attempts.len() >= self.attempts_max;
         match attempts.entry(request.id) {
@@ -93,11 +123,13 @@ impl Running {
             Entry::Vacant(entry) => {
                 let in_flight = Arc::new(InFlight {
                     request: Arc::clone(request),
+                    answer_when,
                     phase: Mutex::new(Phase::Asking),
                     moved: Notify::new(),
                 });
                 entry.insert(Arc::clone(&in_flight));
-                Joined::Lead(Lead { running: Arc::clone(self), in_flight, ended: None })
+                let (running, place) = (Arc::clone(self), Arc::clone(place));
+                Joined::Lead(Lead { running, in_flight, ended: None, _place: place })
             }
         }
     }
@@ -148,6 +180,11 @@ impl Follow {
         &self.in_flight.request.fingerprint
     }
 
+    /// Whether the leader was accepted early, so that its end will be told to whoever asks.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.in_flight.answer_when == AnswerWhen::Accepted
+    }
+
     /// Waits until the leader owns the key or has ended: as long as the store takes to answer.
     pub(crate) async fn decided(&mut self) -> Phase {
         self.when(|phase| !matches!(phase, Phase::Asking)).await
@@ -186,13 +223,51 @@ impl InFlight {
     }
 }
 
+impl ReleasedAnswer {
+    /// Keeps what followers may see of `answer`, and hands back the answer itself.
+    pub(crate) async fn of(
+        answer: Response<ResponseBody>,
+        policy: &Policy,
+    ) -> (Response<ResponseBody>, Self) {
+        let (mut parts, body) = answer.into_parts();
+        let retry_after = parts.headers.get(RETRY_AFTER).cloned();
+        let retry_after = retry_after.unwrap_or_else(|| respond::seconds(policy.retry_after));
+        let headers = policy.kept_headers.keep(&parts.headers);
+        let (kept, body) = match gather(body, policy.response_bytes_max).await {
+            Ok(Gathered::Whole(bytes)) => {
+                parts.headers.remove(CONTENT_LENGTH);
+                (bytes.clone(), ResponseBody::whole(bytes))
+            }
+            Ok(Gathered::Over { prefix, rest }) => {
+                (Bytes::new(), ResponseBody::prefixed(prefix, rest))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the answer of a released attempt broke off");
+                parts.headers.remove(CONTENT_LENGTH);
+                (Bytes::new(), ResponseBody::whole(Bytes::new()))
+            }
+        };
+        let outcome = Outcome::new(parts.status, headers, kept);
+        (Response::from_parts(parts, body), Self { outcome, retry_after })
+    }
+
+    /// The follower's answer.
+    pub(crate) fn response(&self) -> Response<ResponseBody> {
+        // Not kept, so it does not expire.
+        let mut response = respond::first(&self.outcome, Timestamp::NEVER);
+        response.headers_mut().insert(RETRY_AFTER, self.retry_after.clone());
+        response.extensions_mut().insert(How::Followed);
+        response
+    }
+}
+
 impl Ended {
     /// What was found under the key, as judged.
     pub(crate) fn stands(verdict: Verdict, found: Option<&Found>) -> Self {
         // Only a mismatch is explained by the stored fingerprint.
         let stored = found
             .filter(|_| verdict == Verdict::Mismatch)
-            .map(|found| found.record.fingerprint.clone());
+            .map(|found| (found.record.fingerprint.clone(), found.record.state.kind()));
         Self::Stands { verdict, stored }
     }
 }

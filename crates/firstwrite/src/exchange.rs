@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use firstwrite_core::{
-    BoxError, BoxFuture, Fingerprint, Key, Policy, RecordId, Request, RespondAsync, Secret, Tenant,
+    BoxError, BoxFuture, Fingerprint, Key, Mode, Policy, RecordId, Request, RespondAsync, Secret,
+    Tenant,
 };
 use http::header::HOST;
 use http::request::Parts;
@@ -57,9 +58,14 @@ impl Exchange {
         let Operation { name, policy } = operation;
         let id = RecordId::of(&tenant, &key);
         let fingerprint = Fingerprint::of(&call.asked(), &policy.fingerprint, secret, &id);
-        let answer_when = match policy.respond_async {
-            RespondAsync::Honour if prefers_async(&call.parts.headers) => AnswerWhen::Accepted,
-            RespondAsync::Honour | RespondAsync::Ignore => AnswerWhen::Ended,
+        let answer_when = match (policy.respond_async, policy.mode) {
+            (RespondAsync::Honour, Mode::Reserved) if prefers_async(&call.parts.headers) => {
+                AnswerWhen::Accepted
+            }
+            // In atomic mode nothing is durable before the end, so there is nothing to acknowledge.
+            (RespondAsync::Honour, Mode::Atomic | Mode::Reserved) | (RespondAsync::Ignore, _) => {
+                AnswerWhen::Ended
+            }
         };
         let request = Arc::new(Request { id, tenant, key, operation: name, fingerprint });
         Self { request, policy, answer_when }

@@ -36,7 +36,7 @@ pub(crate) async fn or_final(
                 return respond::first(&outcome, retained_until);
             }
             Ok(Some(State::Completed { .. })) => {}
-            Ok(Some(State::Reserved(_) | State::Uncertain) | None) => return given,
+            Ok(Some(State::Reserved(_) | State::Uncertain { .. }) | None) => return given,
             Err(error) => {
                 tracing::warn!(%error, record_id = %id, "the final answer could not be looked up");
                 return given;

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(feature = "axum")]
 use firstwrite_core::{AsyncTransactionalStore, TransactionalStore};
 use firstwrite_core::{KeyRequirement, Mode, Policy, PolicyError, Secret, Store, Tenant};
+use tokio::sync::Semaphore;
 use tower::Layer;
 
 #[cfg(feature = "axum")]
@@ -15,6 +17,7 @@ use crate::observe::{Nobody, Observer};
 use crate::policies::{Policies, PolicyResolver};
 use crate::service::Idempotency;
 use crate::tenant::{FromExtensions, Single, TenantResolver};
+use crate::withdrawal::Withdrawal;
 
 /// Makes retries safe for every operation it covers.
 ///
@@ -39,10 +42,27 @@ pub(crate) struct Shared {
     pub(crate) service_name: Option<Arc<str>>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) running: Arc<Running>,
+    /// Bounds the reservations that are taken back in the background.
+    withdrawals: Arc<Semaphore>,
 }
 
 /// More than a process can do at once, and far less than fills its memory.
 const ATTEMPTS_MAX: usize = 10_000;
+
+/// Each is a kilobyte that waits for the store; beyond that, keys are left to their leases.
+const WITHDRAWALS_MAX: usize = 10_000;
+
+impl Shared {
+    /// Takes a reservation back under which nothing was run, when the store is back.
+    pub(crate) async fn withdraw(&self, withdrawal: Withdrawal, lease: Duration) {
+        let Ok(_permit) = self.withdrawals.try_acquire() else {
+            let record_id = withdrawal.id;
+            tracing::error!(%record_id, "too many keys wait to be freed; one is left to its lease");
+            return;
+        };
+        withdrawal.run(&*self.store, lease).await;
+    }
+}
 
 impl IdempotencyLayer {
     /// Over any store, for operations in [`Mode::Reserved`].
@@ -61,6 +81,7 @@ impl IdempotencyLayer {
                 service_name: None,
                 observer: Arc::new(Nobody),
                 running: Arc::new(Running::new(ATTEMPTS_MAX)),
+                withdrawals: Arc::new(Semaphore::new(WITHDRAWALS_MAX)),
             }),
         }
     }
@@ -162,7 +183,8 @@ impl IdempotencyLayer {
     ///
     /// An attempt goes on when its caller hangs up or was answered early, so a server that has
     /// closed its connections may still have some: call this between the end of serving and the
-    /// end of the runtime. What is cut off is left to its lease.
+    /// end of the runtime. What is cut off is left to its lease. Bound the wait: an attempt whose outcome
+    /// the store does not take goes on for up to an hour.
     pub async fn drained(&self) {
         while let Some(mut attempt) = self.shared.running.any() {
             attempt.ended().await;
@@ -175,6 +197,11 @@ impl IdempotencyLayer {
         match policy.mode {
             Mode::Atomic if !self.shared.has_transactions() => Err(Unusable::NoTransactions),
             Mode::Atomic if policy.key == KeyRequirement::Optional => Err(Unusable::KeylessAtomic),
+            Mode::Reserved
+                if self.shared.store.answers_within().is_some_and(|limit| policy.lease < limit) =>
+            {
+                Err(Unusable::LeaseTooShort)
+            }
             Mode::Atomic | Mode::Reserved => Ok(()),
         }
     }
@@ -234,6 +261,8 @@ pub enum Unusable {
     /// The policy is atomic and lets requests without a key through: such a request has no
     /// record, and so no transaction to hand to the handler.
     KeylessAtomic,
+    /// The lease is shorter than a step of the store can take, see [`Store::answers_within`].
+    LeaseTooShort,
 }
 
 impl fmt::Display for Unusable {
@@ -245,6 +274,9 @@ impl fmt::Display for Unusable {
                  IdempotencyLayer::held",
             ),
             Self::KeylessAtomic => f.write_str("atomic mode needs a key on every request"),
+            Self::LeaseTooShort => f.write_str(
+                "the lease must not be shorter than the time that the store may take for an answer",
+            ),
         }
     }
 }

@@ -66,11 +66,11 @@
 
 pub use firstwrite_core as core;
 pub use firstwrite_core::{
-    AfterRetention, AsyncTransactionalStore, BodyForm, FingerprintRules, HeaderPolicy,
+    AfterRetention, AsyncTransactionalStore, BodyForm, Effect, FingerprintRules, HeaderPolicy,
     HeldMemoryTx, Interim, KeptStatuses, Key, KeyError, KeyRequirement, MemoryStore, MemoryTx,
-    Message, MessageError, Mode, OnConflict, OnLostAnswer, Outcome, Pointer, Policy, PolicyError,
-    RecordId, Rejection, RejectionKind, RespondAsync, Secret, Store, StoreError, Tenant,
-    TenantError, Timestamp, TransactionalStore,
+    Message, MessageError, Mode, OnConflict, OnLostAnswer, OnServerError, Outcome, Pointer, Policy,
+    PolicyError, RecordId, Rejection, RejectionKind, RespondAsync, Secret, Store, StoreError,
+    Tenant, TenantError, Timestamp, TransactionalStore,
 };
 pub use firstwrite_store as store;
 
@@ -85,9 +85,11 @@ mod exchange;
 mod extract;
 mod interim;
 mod layer;
+mod lease;
 mod observe;
 mod percent;
 mod policies;
+mod probe;
 pub mod reconcile;
 mod reserved;
 mod respond;
@@ -95,7 +97,10 @@ mod respond;
 mod routes;
 mod service;
 mod status;
+#[doc(hidden)]
+pub mod strict_json;
 mod tenant;
+mod withdrawal;
 pub mod worker;
 
 #[cfg(feature = "axum")]
@@ -108,6 +113,7 @@ pub use layer::{IdempotencyLayer, Unusable};
 pub use observe::{Answered, Asked, How, Observer, Stored, StoredStep};
 pub use percent::shown;
 pub use policies::{Operation, Policies, PolicyResolver};
+pub use probe::ProbeForm;
 pub use respond::{ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};
 #[cfg(feature = "axum")]
 pub use routes::{Routes, Uncovered};

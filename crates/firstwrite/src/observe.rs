@@ -44,6 +44,12 @@ pub trait Observer: Send + Sync + 'static {
         let _ = took;
     }
 
+    /// Nothing of a request that was admitted is under way any more: it was answered or its caller hung up,
+    /// and the attempt that it began, if it did, has ended.
+    fn left(&self, tenant: &Tenant) {
+        let _ = tenant;
+    }
+
     /// How a request ended: once for each that was admitted or refused, also if its caller hung up.
     fn answered(&self, answered: &Answered<'_>) {
         let _ = answered;
@@ -109,6 +115,8 @@ pub enum How {
     Ran,
     /// The first answer was given again.
     Replayed,
+    /// It waited for an attempt that was released, and got that attempt's answer.
+    Followed,
     /// The caller did not want to wait, and was told where to look.
     Accepted,
     /// It was refused.
@@ -124,6 +132,30 @@ pub enum How {
 pub(crate) struct Nobody;
 
 impl Observer for Nobody {}
+
+/// What an admitted request takes up, shared with the attempt that it begins.
+pub(crate) struct Place {
+    observer: Arc<dyn Observer>,
+    tenant: Tenant,
+}
+
+impl Place {
+    pub(crate) fn new(observer: &Arc<dyn Observer>, tenant: &Tenant) -> Arc<Self> {
+        Arc::new(Self { observer: Arc::clone(observer), tenant: tenant.clone() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.observer.left(&self.tenant);
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").finish_non_exhaustive()
+    }
+}
 
 /// A request that somebody is told of, at the latest when it is dropped.
 pub(crate) struct Seen {
@@ -185,6 +217,7 @@ impl How {
         match self {
             Self::Ran => "ran",
             Self::Replayed => "replayed",
+            Self::Followed => "followed",
             Self::Accepted => "accepted",
             Self::Refused(kind) => kind.code(),
             Self::Malformed => "malformed",

@@ -10,8 +10,8 @@
 //!    that the client's retry is a replay, and its key is *free* if it is proven not to;
 //! 3. whatever contradicts our books is a *finding* for a person, and settles nothing.
 //!
-//! What is proven absent is done again. So an account must be whole, and [`Rules::grace`] long enough
-//! that whatever was sent before is in it.
+//! What is proven absent is done again. So an account must be whole, nothing in it may contradict our
+//! books, and [`Rules::grace`] must be long enough that whatever was sent before is in it.
 
 mod acting;
 mod books;
@@ -27,20 +27,21 @@ mod settings;
 mod source;
 
 use std::fmt;
+use std::time::Duration;
 
 use firstwrite_core::findings::{Findings, Run};
-use firstwrite_core::reconcile::{Class, Ours, Sight, Theirs, Verdict, compare};
+use firstwrite_core::reconcile::{Class, Comparison, Ours, Sight, Theirs, Verdict, compare};
 use firstwrite_core::{Store, StoreError, StoreErrorKind, Timestamp};
 
 #[cfg(feature = "csv")]
 pub use csv_export::{CsvColumns, CsvExport};
-pub use entry::{Reading, Texts, TimeForm};
-pub use firstwrite_core::reconcile::{AnswerBody, AnswerTemplate, Rules, Window};
+pub use entry::{Made, Reading, Texts, TimeForm};
+pub use firstwrite_core::reconcile::{AnswerBody, AnswerTemplate, Contradiction, Rules, Window};
 #[cfg(feature = "http-destination")]
-pub use http_list::{HttpItems, HttpList, HttpListSource};
-pub use report::{ClassCounts, NotedCounts, Progress, Read, Report};
+pub use http_list::{HttpItems, HttpList, HttpListSource, Paging};
+pub use report::{ClassCounts, NotedCounts, Preview, Progress, Read, Report};
 pub use settings::{Limits, MessageScope, RecordScope, Settings, SettingsError};
-pub use source::{Flaw, Source, SourceError, SourcePage};
+pub use source::{Export, Flaw, Source, SourceError, SourcePage};
 
 use books::{Books, before};
 
@@ -76,11 +77,13 @@ pub async fn reconcile_once(
     let books = books::read(store, settings, window, &pulled.theirs, &mut reading).await?;
     let sight = Sight {
         window,
+        stated_until: source.as_export().and_then(|export| export.until),
         is_theirs_complete: pulled.flaws.is_empty(),
         is_ours_complete: books.is_complete,
         now,
     };
-    let (books, theirs, verdicts) = judge(books, pulled.theirs, sight, settings).await?;
+    let (books, theirs, comparison) = judge(books, pulled.theirs, sight, settings).await?;
+    let Comparison { verdicts, contradictions } = comparison;
     progress(Progress::Compared(verdicts.len()));
     let mut report = Report {
         window,
@@ -88,6 +91,8 @@ pub async fn reconcile_once(
         flaws: pulled.flaws,
         read: Read { ours: books.ours.len(), ..read },
         classes: ClassCounts::of(&verdicts),
+        contradictions,
+        preview: Preview::default(),
         delivered: 0,
         resent: 0,
         completed: 0,
@@ -104,13 +109,16 @@ pub async fn reconcile_once(
     acting::settle(store, settings, compared, &mut report, progress).await?;
     if !settings.dry_run {
         acting::note(findings, &settings.source, now, &mut report).await?;
-        if report.is_complete {
+        if report.is_complete && source.as_export().is_none() {
             let run = run(&books.ours, &theirs, &verdicts, sight, settings);
             remember(findings, settings, window, &run).await?;
         }
     }
     Ok(report)
 }
+
+/// An absence needs a match before it: so much earlier than a doubt the account is read.
+const WITNESS_WITHIN: Duration = Duration::from_hours(24);
 
 /// The window of the next scheduled run: since the last one that was complete, what was too early to tell
 /// then included, and far enough back to prove something about whatever is in doubt.
@@ -123,7 +131,7 @@ pub async fn next_window(store: &dyn Store, settings: &Settings) -> Result<Windo
     let kept_for = firstwrite_core::outbox::MESSAGES_KEPT_FOR;
     let mut from = since.unwrap_or_else(|| before(now, kept_for));
     if let Some(oldest) = books::oldest_in_doubt(store, settings).await? {
-        from = from.min(before(oldest, settings.rules.grace));
+        from = from.min(before(oldest, settings.rules.grace.max(WITNESS_WITHIN)));
     }
     Ok(Window { from: from.max(earliest), until: now })
 }
@@ -139,26 +147,31 @@ fn check<'a>(
     store.findings().ok_or(ReconcileError::Unsupported("the store keeps no findings"))
 }
 
-/// Compares, on a thread of its own: books of a busy day keep one busy for a while.
+/// Books of up to this many entries are compared in about a millisecond.
+const COMPARED_AT_ONCE_MAX: usize = 1000;
+
+/// Compares, on a thread of its own where it takes a while.
 async fn judge(
     books: Books,
     theirs: Vec<Theirs>,
     sight: Sight,
     settings: &Settings,
-) -> Result<(Books, Vec<Theirs>, Vec<Verdict>), ReconcileError> {
-    let (rules, scope) = (settings.rules, settings.records.clone());
-    let comparing = tokio::task::spawn_blocking(move || {
-        let mut verdicts = compare(&books.ours, &theirs, &sight, &rules);
-        if let Some(scope) = scope {
-            verdicts.retain(|verdict| {
-                let is_unasked = verdict.class == Class::MissingHere;
-                let forgotten = |place: &usize| scope.has_forgotten(&theirs[*place], sight.now);
-                !(is_unasked && verdict.theirs.iter().any(forgotten))
-            });
-        }
-        (books, theirs, verdicts)
-    });
-    comparing.await.map_err(|error| {
+) -> Result<(Books, Vec<Theirs>, Comparison), ReconcileError> {
+    let is_short = books.ours.len() + theirs.len() <= COMPARED_AT_ONCE_MAX;
+    let settings = settings.clone();
+    let comparing = move || {
+        let mut comparison = compare(&books.ours, &theirs, &sight, &settings.rules);
+        comparison.verdicts.retain(|verdict| {
+            let is_unasked = verdict.class == Class::MissingHere;
+            let forgotten = |place: &usize| settings.has_forgotten(&theirs[*place], sight.now);
+            !(is_unasked && verdict.theirs.iter().any(forgotten))
+        });
+        (books, theirs, comparison)
+    };
+    if is_short {
+        return Ok(comparing());
+    }
+    tokio::task::spawn_blocking(comparing).await.map_err(|error| {
         let failed = StoreError::definite(StoreErrorKind::Panicked, "comparing books");
         ReconcileError::Store(failed.caused_by(error))
     })

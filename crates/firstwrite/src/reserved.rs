@@ -2,51 +2,40 @@
 //! committed after, guarded by the fence.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Completed, Marked, Renewed, Reservation, Reserved};
 use firstwrite_core::{
-    Certainty, Fence, Found, OnLostAnswer, Outcome, RecordId, Rejection, Request, State, Store,
-    Verdict, judge,
+    AnswerMeaning, Body, Effect, Fence, Found, OnLostAnswer, Outcome, Rejection, Request, State,
+    Store, StoreErrorKind, Swapped, Verdict, judge,
 };
-use http::{Response, StatusCode};
+use http::Response;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use crate::attempt::{self, Attempt, Ran, Reply};
 use crate::body::ResponseBody;
-use crate::coalesce::{Ended, Lead};
-use crate::exchange::{Call, Exchange};
+use crate::coalesce::{Ended, Lead, ReleasedAnswer};
+use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
+use crate::lease::LeaseWatch;
 use crate::observe::{Observer, Stored, StoredStep};
 use crate::respond;
+use crate::withdrawal::{Note, Pauses, Withdrawal};
 
-/// A reservation in this process's hands.
-struct Held<'a> {
+/// A reservation whose handler runs in this process.
+struct RunningReservation<'a> {
     store: &'a dyn Store,
     observer: &'a dyn Observer,
     exchange: &'a Exchange,
     reservation: Reservation,
-    /// Until when the lease certainly holds, by our own monotonic clock: counted from before the
-    /// store was asked, so never later than the store's own deadline.
-    safe_until: Instant,
+    lease: LeaseWatch,
 }
 
-/// What goes to the caller, and what to whoever follows.
-type Concluded = (Response<ResponseBody>, Ended);
-
-/// A reservation under which nothing was run, and which may stand all the same: the store failed when it was to
-/// be written, or freed.
-struct Left {
-    id: RecordId,
-    fence: Fence,
-    /// Until when anybody would wait for it.
-    until: Instant,
+/// How an attempt ended: the caller's answer, what followers are told, and what is left to take back.
+struct Concluded {
+    answer: Response<ResponseBody>,
+    ended: Ended,
+    withdrawal: Option<Withdrawal>,
 }
-
-/// A store that failed once may be back in a moment…
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// … or is asked once a second for as long as the lease holds.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Reserves the key, runs the handler, writes its outcome down, answers.
 pub(crate) async fn attempt(
@@ -58,80 +47,87 @@ pub(crate) async fn attempt(
 ) {
     let (store, request, policy) = (&*shared.store, &exchange.request, &exchange.policy);
     let asked_at = Instant::now();
-    let nonce = fastrand::u64(..);
-    let reserved = protocol::reserve(store, request, policy, nonce).await;
+    let reserved = protocol::reserve(store, request, policy, fastrand::u64(..)).await;
     shared.observer.reserved(asked_at.elapsed());
-    let mut left = None;
+    let mut withdrawal = None;
     let ended = match reserved {
+        // A rival, a sweep or an operator may act on the end of the lease: an attempt that would begin
+        // close to it does not begin at all.
+        Ok(Reserved::Granted(reservation)) if asked_at.elapsed() >= policy.lease / 2 => {
+            tracing::error!(record_id = %request.id, "a key was reserved too late to begin");
+            let mut fences = reservation.strays().to_vec();
+            fences.push(reservation.fence());
+            withdrawal = Some(Withdrawal::unbegun(request.id, fences, policy));
+            Ended::StoreFailed(StoreErrorKind::Unavailable)
+        }
         Ok(Reserved::Granted(reservation)) => {
             lead.owned();
             reply.accepted(exchange);
-            let attempt = Attempt::new(request, Some(reservation.fence()));
+            let lease = LeaseWatch::until(asked_at + policy.lease);
+            let attempt = Attempt::reserved(request, reservation.fence(), lease.clone());
             call.parts.extensions.insert(attempt);
-            let safe_until = asked_at + policy.lease;
             let observer = &*shared.observer;
             // What was taken over stood already.
             if reservation.fence().count() == 1 {
                 stored(observer, exchange, StoredStep::Made);
             }
-            let mut held = Held { store, observer, exchange, reservation, safe_until };
-            let ran = held.while_renewing(attempt::run(call, policy)).await;
+            let strays = reservation.strays().to_vec();
+            let mut running = RunningReservation { store, observer, exchange, reservation, lease };
+            let ran = running.while_renewing(asked_at, attempt::run(call, policy)).await;
             firstwrite_core::crash_point!("handler-ended");
-            let ((response, ended), left) = held.conclude(ran).await;
+            let Concluded { answer, ended, withdrawal } = running.conclude(ran, &mut reply).await;
             lead.end(ended);
-            reply.answered(response);
-            if let Some(left) = left {
-                left.withdraw(store).await;
+            reply.answered(answer);
+            let mut withdrawal = withdrawal;
+            if !strays.is_empty() {
+                withdrawal
+                    .get_or_insert_with(|| Withdrawal::unbegun(request.id, Vec::new(), policy))
+                    .fences
+                    .extend(strays);
+            }
+            if let Some(withdrawal) = withdrawal {
+                shared.withdraw(withdrawal, policy.lease).await;
             }
             return;
         }
-        Ok(Reserved::Refused(verdict, found)) => Ended::stands(verdict, Some(&found)),
-        Err(error) => {
+        Ok(Reserved::Refused(verdict, found, may_stand)) => {
+            if !may_stand.is_empty() {
+                withdrawal = Some(Withdrawal::unbegun(request.id, may_stand, policy));
+            }
+            Ended::stands(verdict, Some(&found))
+        }
+        Err(unreserved) => {
+            let error = unreserved.error;
             tracing::error!(%error, record_id = %request.id, "a key could not be reserved");
-            if error.certainty() == Certainty::Indeterminate {
-                let (id, fence) = (request.id, Fence::first(nonce));
-                left = Some(Left { id, fence, until: asked_at + policy.lease });
+            if !unreserved.may_stand.is_empty() {
+                withdrawal = Some(Withdrawal::unbegun(request.id, unreserved.may_stand, policy));
             }
             Ended::StoreFailed(error.kind())
         }
     };
     lead.end(ended.clone());
     reply.refused(ended, call);
-    if let Some(left) = left {
-        left.withdraw(store).await;
+    if let Some(withdrawal) = withdrawal {
+        shared.withdraw(withdrawal, policy.lease).await;
     }
 }
 
-impl Left {
-    /// Frees the key when the store is back, for as long as the lease blocks it: the caller was told to try again.
-    /// Goes on when the caller has its answer.
-    async fn withdraw(self, store: &dyn Store) {
-        let (record_id, mut pause) = (self.id, PAUSE_MIN);
-        while Instant::now() + pause < self.until {
-            sleep(pause).await;
-            match protocol::withdraw(store, self.id, self.fence).await {
-                Ok(()) => return,
-                Err(error) => tracing::debug!(%error, %record_id, "a key is still not free"),
-            }
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
-        tracing::error!(%record_id, "a key under which nothing was run is left to its lease");
-    }
-}
-
-impl Held<'_> {
+impl RunningReservation<'_> {
     /// Does `work`, renewing the lease at a third of its length meanwhile.
-    async fn while_renewing<T>(&mut self, work: impl Future<Output = T>) -> T {
+    async fn while_renewing<T>(&mut self, since: Instant, work: impl Future<Output = T>) -> T {
         let renewing = async {
             let third = self.reservation.lease_for() / 3;
-            let mut renewal = interval_at(Instant::now() + third, third);
+            let mut renewal = interval_at(since + third, third);
             renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
-                let asked_at = renewal.tick().await;
+                renewal.tick().await;
+                // Counted from before the store is asked, so never later than the store's own deadline.
+                let asked_at = Instant::now();
                 match protocol::renew(self.store, &mut self.reservation).await {
-                    Ok(Renewed::Held) => self.safe_until = asked_at + self.reservation.lease_for(),
+                    Ok(Renewed::Held) => self.lease.renew(asked_at + self.reservation.lease_for()),
                     Ok(Renewed::Lost) => {
                         tracing::warn!(record_id = %self.reservation.id(), "the lease was lost");
+                        self.lease.end();
                         return;
                     }
                     Err(error) => {
@@ -151,44 +147,57 @@ impl Held<'_> {
         }
     }
 
-    async fn conclude(self, ran: Ran) -> (Concluded, Option<Left>) {
+    async fn conclude(self, ran: Ran, reply: &mut Reply) -> Concluded {
         let policy = &self.exchange.policy;
-        let concluded = match ran {
+        match ran {
             Ran::Kept(parts, body) => {
                 let outcome = attempt::outcome(parts.status, &parts.headers, body.clone(), policy);
                 let answer = Response::from_parts(parts, ResponseBody::whole(body));
-                self.complete(outcome, answer).await
+                self.complete(outcome, answer, reply).await
             }
             Ran::TooLarge(answer) => {
                 let outcome = attempt::tombstone(answer.status(), answer.headers(), policy);
-                self.complete(outcome, answer).await
+                self.complete(outcome, answer, reply).await
             }
-            Ran::NotKept(answer) => return ((answer, Ended::Open), self.release().await),
+            Ran::NotKept(answer) => {
+                let said = answer.extensions().get::<Effect>().copied();
+                let is_lost = policy.meaning(answer.status(), said) == AnswerMeaning::Lost;
+                match policy.on_lost_answer {
+                    OnLostAnswer::Uncertain if is_lost => self.mark_uncertain(Some(answer)).await,
+                    OnLostAnswer::Uncertain | OnLostAnswer::Resend => self.release(answer).await,
+                }
+            }
             Ran::Lost => match policy.on_lost_answer {
-                OnLostAnswer::Uncertain => self.mark_uncertain().await,
+                OnLostAnswer::Uncertain => self.mark_uncertain(None).await,
                 OnLostAnswer::Resend => {
-                    let answer = respond::failed(StatusCode::BAD_GATEWAY);
-                    return ((answer, Ended::Open), self.release().await);
+                    let lost = Rejection::lost_and_sent_again().retry_after(policy.retry_after);
+                    self.release(respond::rejection(&lost)).await
                 }
             },
-        };
-        (concluded, None)
+        }
     }
 
     /// Writes the outcome down; only then is it answered with.
-    async fn complete(self, outcome: Outcome, mut answer: Response<ResponseBody>) -> Concluded {
-        let Self { store, observer, exchange, mut reservation, safe_until } = self;
+    ///
+    /// Where the store does not take it before the lease ends, the caller is told that the outcome is
+    /// unknown, and writing goes on in the background: the guard admits its owner until somebody else owns
+    /// the key. Until it ends, duplicates in this process find the attempt in progress.
+    async fn complete(
+        self,
+        outcome: Outcome,
+        mut answer: Response<ResponseBody>,
+        reply: &mut Reply,
+    ) -> Concluded {
+        let Self { store, observer, exchange, mut reservation, lease } = self;
         let (record_id, fence) = (reservation.id(), reservation.fence());
-        let retention = exchange.policy.retention();
-        let mut pause = PAUSE_MIN;
+        let mut pauses = Pauses::new();
         loop {
-            let completing = protocol::complete(store, reservation, outcome.clone(), retention);
-            match completing.await {
+            match protocol::complete(store, reservation, outcome.clone()).await {
                 Ok(Completed::Kept { retained_until }) => {
                     stored(observer, exchange, StoredStep::Kept(outcome.byte_count()));
                     respond::stamp(answer.headers_mut(), retained_until);
                     let verdict = Verdict::Replay { outcome, retained_until };
-                    return (answer, Ended::Stands { verdict, stored: None });
+                    return Concluded::new(answer, Ended::Stands { verdict, stored: None });
                 }
                 Ok(Completed::Late(found)) => {
                     return late(observer, exchange, fence, found.as_deref());
@@ -196,35 +205,49 @@ impl Held<'_> {
                 Err(undone) => {
                     let error = &undone.error;
                     tracing::error!(%error, %record_id, "an outcome could not be written");
-                    if Instant::now() + pause >= safe_until {
-                        // The record is left to its lease: nobody may claim to know how it ended.
-                        let unknown = Rejection::outcome_unknown_now();
-                        return (respond::rejection(&unknown), Ended::Open);
+                    let unknown = || respond::rejection(&Rejection::outcome_unknown_now());
+                    let Some(pause) = pauses.next() else {
+                        tracing::error!(%record_id, "an outcome was given up; it waits for proof");
+                        return Concluded::new(unknown(), Ended::Open);
+                    };
+                    if lease.left() <= pause {
+                        reply.answer(unknown());
                     }
                     sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
                     reservation = undone.reservation;
                 }
             }
         }
     }
 
-    /// Frees the key; what is left of it if that failed.
-    async fn release(self) -> Option<Left> {
-        let (id, fence) = (self.reservation.id(), self.reservation.fence());
-        match protocol::release(self.store, self.reservation).await {
-            Ok(()) => {
-                stored(self.observer, self.exchange, StoredStep::Freed);
+    /// Frees the key. Duplicates that waited get the same answer.
+    async fn release(self, answer: Response<ResponseBody>) -> Concluded {
+        let (id, fence, exchange) =
+            (self.reservation.id(), self.reservation.fence(), self.exchange);
+        let policy = &exchange.policy;
+        // Whoever was told to ask for the result must learn that there is none.
+        let is_owed = matches!(exchange.answer_when, AnswerWhen::Accepted);
+        let note = Note::new(answer.status(), is_owed, policy);
+        let withdrawal = match note.free(self.store, id, fence).await {
+            // Somebody else has said how this ended, or has the key: that is the answer, not this one.
+            Ok(Swapped::Moved(Some(found))) if !is_note_of(&found, fence) => {
+                return late(self.observer, exchange, fence, Some(&found));
+            }
+            Ok(_) => {
+                stored(self.observer, exchange, StoredStep::Freed);
                 None
             }
             Err(error) => {
                 tracing::error!(%error, record_id = %id, "a key could not be freed; it is tried again");
-                Some(Left { id, fence, until: self.safe_until })
+                Some(Withdrawal { id, fences: vec![fence], note })
             }
-        }
+        };
+        let (answer, shared) = ReleasedAnswer::of(answer, policy).await;
+        Concluded { answer, ended: Ended::Released(Arc::new(shared)), withdrawal }
     }
 
-    async fn mark_uncertain(self) -> Concluded {
+    /// Leaves the record to proof. `answer` is what the handler said, if it said anything.
+    async fn mark_uncertain(self, answer: Option<Response<ResponseBody>>) -> Concluded {
         let (record_id, fence) = (self.reservation.id(), self.reservation.fence());
         match protocol::mark_uncertain(self.store, self.reservation).await {
             Ok(Marked::Late(found)) => {
@@ -237,9 +260,22 @@ impl Held<'_> {
                 tracing::error!(%error, %record_id, "a record could not be marked; its lease ends it");
             }
         }
-        let answer = respond::rejection(&Rejection::outcome_unknown_now());
-        (answer, Ended::Stands { verdict: Verdict::Uncertain, stored: None })
+        let answer =
+            answer.unwrap_or_else(|| respond::rejection(&Rejection::outcome_unknown_now()));
+        Concluded::new(answer, Ended::Stands { verdict: Verdict::Uncertain, stored: None })
     }
+}
+
+impl Concluded {
+    fn new(answer: Response<ResponseBody>, ended: Ended) -> Self {
+        Self { answer, ended, withdrawal: None }
+    }
+}
+
+/// Whether what stands is this attempt's own note, whose acknowledgement was lost.
+fn is_note_of(found: &Found, fence: Fence) -> bool {
+    found.record.fence == fence
+        && matches!(&found.record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
 }
 
 /// Tells what became of the exchange's record.
@@ -266,10 +302,10 @@ fn late(
         let (outcome, retained_until) = (outcome.clone(), *retained_until);
         let answer = respond::first(&outcome, retained_until);
         let verdict = Verdict::Replay { outcome, retained_until };
-        return (answer, Ended::Stands { verdict, stored: None });
+        return Concluded::new(answer, Ended::Stands { verdict, stored: None });
     }
     tracing::warn!(%record_id, "an attempt ended after it had lost its key");
-    let verdict = judge(found, &exchange.request, &exchange.policy);
+    let verdict = judge(found, &exchange.request);
     // Whoever follows asks the store what stands there.
-    (respond::verdict(&verdict, &exchange.policy, Vec::new()), Ended::Open)
+    Concluded::new(respond::verdict(&verdict, &exchange.policy), Ended::Open)
 }

@@ -59,7 +59,9 @@ pub(crate) fn first(outcome: &Outcome, retained_until: Timestamp) -> Response<Re
         Body::Bytes(bytes) => bytes.clone(),
         Body::Tombstone => return answer_not_kept(outcome, retained_until),
         // No verdict leads here; whoever comes another way gets nothing of it either.
-        Body::Sealed(_) => return rejection(&Rejection::new(RejectionKind::StoreUnavailable)),
+        Body::Sealed(_) | Body::Released => {
+            return rejection(&Rejection::new(RejectionKind::StoreUnavailable));
+        }
     };
     let mut response = Response::new(ResponseBody::whole(body));
     *response.status_mut() = outcome.status;
@@ -71,18 +73,13 @@ pub(crate) fn first(outcome: &Outcome, retained_until: Timestamp) -> Response<Re
     response
 }
 
-/// Answers from a verdict that does not let the request run. `differing` names what is not as in
-/// the first request, where that is the reason.
-pub(crate) fn verdict(
-    verdict: &Verdict,
-    policy: &Policy,
-    differing: Vec<String>,
-) -> Response<ResponseBody> {
+/// Answers from a verdict that does not let the request run.
+pub(crate) fn verdict(verdict: &Verdict, policy: &Policy) -> Response<ResponseBody> {
     if let Verdict::Replay { outcome, retained_until } = verdict {
         return replay(outcome, *retained_until);
     }
     match Rejection::of_verdict(verdict, policy) {
-        Some(refusal) => rejection(&refusal.differing(differing)),
+        Some(refusal) => rejection(&refusal),
         // The key was freed in the meantime: whether our own attempt counted is not known.
         None => rejection(&Rejection::outcome_unknown_now()),
     }

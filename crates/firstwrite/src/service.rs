@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::{
-    BoxError, BoxFuture, Comparison, Key, KeyRequirement, OnConflict, Policy, Rejection,
-    RejectionKind, Tenant, Verdict,
+    BoxError, BoxFuture, Comparison, Key, KeyRequirement, Mode, OnConflict, Rejection,
+    RejectionKind, StateKind, Tenant, Verdict, judge,
 };
 use http::header::{CONNECTION, EXPECT, RETRY_AFTER};
 use http::request::Parts;
@@ -32,7 +32,7 @@ use crate::body::{self, Drained, ResponseBody, Unread};
 use crate::coalesce::{Ended, Follow, Joined, Phase};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
-use crate::observe::{Asked, How, Seen};
+use crate::observe::{Asked, How, Place, Seen};
 use crate::policies::Operation;
 use crate::{interim, respond, status};
 
@@ -56,12 +56,26 @@ struct Protected {
     operation: Operation,
     tenant: Tenant,
     key: Key,
+    place: Arc<Place>,
+}
+
+/// Why a request that does not run has no answer yet.
+enum NotRunning {
+    /// Nothing stands under the key any more.
+    Free,
+    /// Another attempt holds the key; the request goes on waiting.
+    Held(Box<Call>),
 }
 
 /// What came of following.
 enum Followed {
     Ended(Ended),
     InProgress,
+    /// The attempt was accepted early, and so is this request.
+    Accepted,
+    /// The attempt is for another request. Whether that still owns the key, the store must say: this
+    /// process may have been paused.
+    Differs,
 }
 
 /// How often the store is asked while another process holds the key and the policy is to wait.
@@ -155,25 +169,29 @@ fn admit(shared: &Shared, parts: &Parts) -> Admission {
     };
     let asked = Asked { operation: &operation, tenant: &tenant, key: &key, request: parts };
     match shared.observer.admit(&asked) {
-        Ok(()) => Admission::Protected(Protected { operation, tenant, key }),
+        Ok(()) => {
+            let place = Place::new(&shared.observer, &tenant);
+            Admission::Protected(Protected { operation, tenant, key, place })
+        }
         Err(refusal) => Admission::Refused(operation, Some(tenant), refusal),
     }
 }
 
 /// Answers a protected request that was read whole.
 async fn protect(shared: Arc<Shared>, protected: Protected, call: Call) -> Response<ResponseBody> {
-    let Protected { operation, tenant, key } = protected;
+    let Protected { operation, tenant, key, place } = protected;
     let exchange = Exchange::new(tenant, key, operation, shared.secret.as_ref(), &call);
     let exchange = Arc::new(exchange);
     let record_id = exchange.request.id;
     let operation = &*exchange.request.operation;
     let span = tracing::info_span!("idempotency", %record_id, operation);
-    answer(&shared, &exchange, call).instrument(span).await
+    answer(&shared, &exchange, &place, call).instrument(span).await
 }
 
 async fn answer(
     shared: &Arc<Shared>,
     exchange: &Arc<Exchange>,
+    place: &Arc<Place>,
     mut call: Call,
 ) -> Response<ResponseBody> {
     let patience = match exchange.policy.on_conflict {
@@ -181,7 +199,8 @@ async fn answer(
         OnConflict::Wait(up_to) => Some(Instant::now() + up_to),
     };
     loop {
-        let ended = match shared.running.join(&exchange.request) {
+        let joined = shared.running.join(&exchange.request, exchange.answer_when, place);
+        let ended = match joined {
             Joined::Lead(lead) => match attempt::start(shared, lead, exchange, call).await {
                 Led::Answered(response) => {
                     return interim::or_final(&*shared.store, exchange.request.id, response).await;
@@ -199,22 +218,87 @@ async fn answer(
             Joined::Follow(first) => match behind(exchange, first, patience).await {
                 Followed::Ended(ended) => ended,
                 Followed::InProgress => return in_progress(exchange),
+                Followed::Accepted => {
+                    return respond::accepted(&exchange.request.key, &exchange.policy);
+                }
+                Followed::Differs => {
+                    let standing = standing(shared, exchange, call).await;
+                    return standing.unwrap_or_else(|_call| in_progress(exchange));
+                }
             },
         };
         match (&ended, patience) {
             (Ended::Open, _) => {}
-            // Another process holds the key: ask again until it has ended or patience has.
+            // Another process holds the key: wait until it has ended or patience has.
             (Ended::Stands { verdict: Verdict::InProgress { .. }, .. }, Some(until))
                 if exchange.answer_when == AnswerWhen::Ended && Instant::now() < until =>
             {
-                sleep_until(until.min(Instant::now() + POLL_EVERY)).await;
+                match exchange.policy.mode {
+                    Mode::Reserved => return elsewhere(shared, exchange, call, until).await,
+                    // Its record appears with its commit. One that was rolled back left no effect, so
+                    // that running here is safe.
+                    Mode::Atomic => sleep_until(until.min(Instant::now() + POLL_EVERY)).await,
+                }
             }
             (Ended::Stands { verdict: Verdict::InProgress { .. }, .. }, _) => {
                 return in_progress(exchange);
             }
-            (Ended::Stands { .. } | Ended::StoreFailed(_) | Ended::Refused(_), _) => {
+            (
+                Ended::Stands { .. }
+                | Ended::StoreFailed(_)
+                | Ended::Refused(_)
+                | Ended::Released(_),
+                _,
+            ) => {
                 return from_ended(shared, exchange, &call, &ended);
             }
+        }
+    }
+}
+
+/// Waits for an attempt of another process, to its end or to the end of our patience. If that attempt is
+/// released, the request is refused and does not run: its effect may have happened before a server error.
+async fn elsewhere(
+    shared: &Shared,
+    exchange: &Exchange,
+    call: Call,
+    until: Instant,
+) -> Response<ResponseBody> {
+    let mut call = call;
+    while Instant::now() < until {
+        sleep_until(until.min(Instant::now() + POLL_EVERY)).await;
+        call = match standing(shared, exchange, call).await {
+            Ok(answer) => return answer,
+            Err(NotRunning::Free) => break,
+            Err(NotRunning::Held(call)) => *call,
+        };
+    }
+    in_progress(exchange)
+}
+
+/// The answer from what stands under the key, without running; or why there is none.
+async fn standing(
+    shared: &Shared,
+    exchange: &Exchange,
+    call: Call,
+) -> Result<Response<ResponseBody>, NotRunning> {
+    let found = match shared.store.get(exchange.request.id).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::error!(%error, "a key could not be looked up");
+            return Ok(respond::store_failed(error.kind()));
+        }
+    };
+    match judge(found.as_ref(), &exchange.request) {
+        Verdict::InProgress { .. } => Err(NotRunning::Held(Box::new(call))),
+        Verdict::Fresh | Verdict::TakeOver { .. } => Err(NotRunning::Free),
+        verdict @ (Verdict::Replay { .. }
+        | Verdict::Mismatch
+        | Verdict::Uncertain
+        | Verdict::Expired
+        | Verdict::Unreadable) => {
+            let ended = Ended::stands(verdict, found.as_ref());
+            Ok(from_ended(shared, exchange, &call, &ended))
         }
     }
 }
@@ -227,11 +311,18 @@ async fn behind(exchange: &Exchange, mut first: Follow, patience: Option<Instant
         Comparison::Different | Comparison::OtherVersion => false,
     };
     match phase {
+        // The record that differed may be gone since the leader looked.
+        Phase::Ended(Ended::Stands { verdict: Verdict::Mismatch, .. }) => {
+            Followed::Ended(Ended::Open)
+        }
         Phase::Ended(ended) if asks_the_same => Followed::Ended(ended),
         // It ended as another request would: what that means for this one, the store must say.
         Phase::Ended(_) | Phase::Asking => Followed::Ended(Ended::Open),
+        Phase::Owned if !asks_the_same && exchange.policy.mode == Mode::Reserved => {
+            Followed::Differs
+        }
         Phase::Owned if !asks_the_same => {
-            let stored = Some(first.fingerprint().clone());
+            let stored = Some((first.fingerprint().clone(), StateKind::Reserved));
             Followed::Ended(Ended::Stands { verdict: Verdict::Mismatch, stored })
         }
         Phase::Owned => match (exchange.answer_when, patience) {
@@ -239,6 +330,7 @@ async fn behind(exchange: &Exchange, mut first: Follow, patience: Option<Instant
                 Ok(ended) => Followed::Ended(ended),
                 Err(_elapsed) => Followed::InProgress,
             },
+            (AnswerWhen::Accepted, _) if first.is_accepted() => Followed::Accepted,
             (AnswerWhen::Ended, None) | (AnswerWhen::Accepted, _) => Followed::InProgress,
         },
     }
@@ -251,29 +343,31 @@ fn from_ended(
     ended: &Ended,
 ) -> Response<ResponseBody> {
     match ended {
-        Ended::Stands { verdict, stored } => {
-            let differing = stored
-                .as_ref()
-                .map(|stored| exchange.differing(stored, shared.secret.as_ref(), call));
+        Ended::Stands { verdict: Verdict::Mismatch, stored: Some((stored, state)) } => {
+            tracing::debug!(verdict = "mismatch", "answered without running");
+            let differing = exchange.differing(stored, shared.secret.as_ref(), call);
+            let refusal = Rejection::new(RejectionKind::KeyReused).differing(differing);
+            respond::rejection(&match state {
+                StateKind::Completed => refusal,
+                StateKind::Reserved | StateKind::Uncertain => refusal.while_open(),
+            })
+        }
+        Ended::Stands { verdict, .. } => {
             tracing::debug!(verdict = name(verdict), "answered without running");
-            respond::verdict(verdict, &exchange.policy, differing.unwrap_or_default())
+            respond::verdict(verdict, &exchange.policy)
         }
         Ended::StoreFailed(kind) => respond::store_failed(*kind),
         Ended::Refused(refusal) => respond::rejection(refusal),
+        Ended::Released(answer) => answer.response(),
         Ended::Open => respond::rejection(&Rejection::new(RejectionKind::StoreUnavailable)),
     }
 }
 
-/// What a duplicate gets while another attempt runs: the early 202 or the 409, as it prefers.
+/// The 409 of a duplicate while another attempt runs. Not a 202, whatever it prefers: nobody may be left
+/// to tell it how an attempt ended that was not accepted early.
 fn in_progress(exchange: &Exchange) -> Response<ResponseBody> {
-    let policy: &Policy = &exchange.policy;
-    match exchange.answer_when {
-        AnswerWhen::Accepted => respond::accepted(&exchange.request.key, policy),
-        AnswerWhen::Ended => {
-            let refusal = Rejection::new(RejectionKind::InProgress).retry_after(policy.retry_after);
-            respond::rejection(&refusal)
-        }
-    }
+    let retry_after = exchange.policy.retry_after;
+    respond::rejection(&Rejection::new(RejectionKind::InProgress).retry_after(retry_after))
 }
 
 /// Answers a request whose body was not read: what is left of it must not be taken for the next

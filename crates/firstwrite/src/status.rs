@@ -83,7 +83,7 @@ async fn look_up(shared: &Shared, ids: Vec<RecordId>, wait: Duration) -> Respons
             Some(found) => match &found.record.state {
                 State::Reserved(_) => true,
                 State::Completed { outcome, .. } => outcome.is_interim,
-                State::Uncertain => false,
+                State::Uncertain { .. } => false,
             },
             None => in_flight.is_some(),
         };
@@ -124,6 +124,13 @@ fn describe(found: &Found) -> Response<ResponseBody> {
     document.insert("operation".to_owned(), json!(&*record.operation));
     document.insert("created_at".to_owned(), json!(date(record.created_at)));
     match &record.state {
+        State::Completed { outcome, .. } if outcome.body == Body::Released => {
+            document.insert("state".to_owned(), json!("released"));
+            document.insert("status".to_owned(), json!(outcome.status.as_u16()));
+            let detail = "The attempt failed and its key is free. The same request runs again.";
+            document.insert("detail".to_owned(), json!(detail));
+            respond::document(&Value::Object(document))
+        }
         State::Completed { retained_until, .. } if retained_until <= now => unknown(),
         State::Completed { outcome, .. } if outcome.is_interim => {
             document.insert("state".to_owned(), json!("interim"));
@@ -137,7 +144,11 @@ fn describe(found: &Found) -> Response<ResponseBody> {
             respond::stamp(response.headers_mut(), *retained_until);
             response
         }
-        State::Reserved(_) | State::Uncertain => pending(document),
+        State::Uncertain { since } => {
+            document.insert("uncertain_since".to_owned(), json!(date(*since)));
+            pending(document)
+        }
+        State::Reserved(_) => pending(document),
     }
 }
 
@@ -167,6 +178,7 @@ fn describe_outcome(outcome: &Outcome) -> Value {
     let (form, body) = match &outcome.body {
         Body::Tombstone => ("not-kept", Value::Null),
         Body::Sealed(_) => ("sealed", Value::Null),
+        Body::Released => ("none", Value::Null),
         Body::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => ("text", json!(text)),
             Err(_) => ("bytes", json!(hexadecimal(bytes))),
@@ -184,7 +196,10 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 fn unknown() -> Response<ResponseBody> {
-    respond::problem(StatusCode::NOT_FOUND, &"Nothing is known under this key.")
+    respond::problem(
+        StatusCode::NOT_FOUND,
+        &"Nothing stands under this key: it was not used, or it is free again.",
+    )
 }
 
 fn record_id(tenant: &Tenant, path: &str) -> Option<RecordId> {

@@ -2,17 +2,22 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::ledger::{Fault, KeyId, Ledger, Tenant, id_text};
 use super::load::ANSWER_MAX;
-use crate::clock::Deadline;
+use crate::clock::{Deadline, pause};
 use crate::http::{Client, Request};
 
 /// Ids of payments, by the key they were asked for with.
 pub(crate) type Payments = HashMap<String, Vec<String>>;
+
+/// Far longer than one reading of all payments takes.
+const READ_MAX: Duration = Duration::from_mins(2);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
 /// Every key has exactly one payment, the one its answer names, and there are no others.
 pub(crate) fn compare(
@@ -57,27 +62,71 @@ pub(crate) fn compare(
     Ok(())
 }
 
+/// Every payment ends as settled: whatever the provider did, it tells, however often either was killed. What is
+/// still pending when the time is over is held against the demo.
+pub(crate) fn wait_until_settled(
+    address: SocketAddr,
+    ledger: &Ledger,
+    deadline: Deadline,
+) -> anyhow::Result<()> {
+    loop {
+        let mut pending = Vec::new();
+        for tenant in Tenant::ALL {
+            each(address, tenant, Deadline::after(READ_MAX), |payment| {
+                if payment["status"] == "pending" {
+                    pending.push(format!("{} of {tenant:?}", payment["id"]));
+                }
+                Ok(())
+            })?;
+        }
+        if pending.is_empty() {
+            return Ok(());
+        }
+        if deadline.is_over() {
+            for payment in pending {
+                ledger.fault(Fault::Pending, format!("payment {payment} is never settled"));
+            }
+            return Ok(());
+        }
+        pause(BETWEEN_LOOKS);
+    }
+}
+
 /// All payments of one tenant.
 pub(crate) fn read(
     address: SocketAddr,
     tenant: Tenant,
     deadline: Deadline,
 ) -> anyhow::Result<Payments> {
-    let mut client = Client::new(address, ANSWER_MAX);
     let mut payments = Payments::new();
+    each(address, tenant, deadline, |payment| {
+        let id = id_text(&payment["id"]).context("a payment has no `id`")?;
+        let customer = payment["customer"].as_str().context("a payment has no `customer`")?;
+        payments.entry(customer.to_owned()).or_default().push(id);
+        Ok(())
+    })?;
+    Ok(payments)
+}
+
+/// Shows every payment of one tenant to `visit`.
+fn each(
+    address: SocketAddr,
+    tenant: Tenant,
+    deadline: Deadline,
+    mut visit: impl FnMut(&Value) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut client = Client::new(address, ANSWER_MAX);
     let mut after: Option<String> = None;
     loop {
         ensure!(!deadline.is_over(), "reading all payments did not end in time");
         let cursor = after.map(|cursor| format!("&after={}", escaped(&cursor))).unwrap_or_default();
         let page = read_page(&mut client, tenant, &format!("/payments?limit=1000{cursor}"))?;
         for payment in page["payments"].as_array().context("a page has no `payments`")? {
-            let id = id_text(&payment["id"]).context("a payment has no `id`")?;
-            let customer = payment["customer"].as_str().context("a payment has no `customer`")?;
-            payments.entry(customer.to_owned()).or_default().push(id);
+            visit(payment)?;
         }
         match id_text(&page["next"]) {
             Some(cursor) => after = Some(cursor),
-            None => return Ok(payments),
+            None => return Ok(()),
         }
     }
 }

@@ -44,6 +44,8 @@ pub(crate) enum Fault {
     Changed,
     /// A key without a payment or without an answer, though it was sent until the end.
     Missing,
+    /// A payment that was accepted and is never settled.
+    Pending,
     /// An answer nobody asked for: a status other than 201 or 202, or a payment without a key.
     Unexpected,
 }

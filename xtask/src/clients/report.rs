@@ -68,6 +68,7 @@ impl fmt::Display for Report {
         writeln!(f, "lost answers      {}", self.count(Fault::Lost))?;
         writeln!(f, "changed answers   {}", self.count(Fault::Changed))?;
         writeln!(f, "missing           {}", self.count(Fault::Missing))?;
+        writeln!(f, "never settled     {}", self.count(Fault::Pending))?;
         writeln!(f, "unexpected        {}", self.count(Fault::Unexpected))?;
         writeln!(f, "seed              {}", self.seed)?;
         writeln!(f, "seconds           {:.1}", self.seconds)?;

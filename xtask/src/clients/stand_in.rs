@@ -22,6 +22,8 @@ pub(crate) enum Habit {
     ChangesAnswers,
     /// Looks up keys without looking at the tenant.
     MixesTenants,
+    /// Accepts payments that are never settled.
+    LeavesPending,
     /// Says 409 for ever.
     NeverSettles,
     /// Forgets the newest keys and their payments at each death, and does not know it.
@@ -90,7 +92,11 @@ impl Books {
         page.truncate(3);
         let payments: Vec<_> = page
             .iter()
-            .map(|(_, id, customer)| serde_json::json!({"id": format!("pay_{id}"), "customer": customer}))
+            .map(|(_, id, customer)| {
+                let is_left = self.habit == Habit::LeavesPending;
+                let status = if is_left { "pending" } else { "settled" };
+                serde_json::json!({"id": format!("pay_{id}"), "customer": customer, "status": status})
+            })
             .collect();
         let body = serde_json::json!({"count": payments.len(), "payments": payments, "next": next});
         answer("200 OK", &body.to_string())
@@ -106,7 +112,11 @@ impl Books {
                 self.answers.retain(|_, id| tail.iter().all(|(_, lost, _)| lost != id));
                 self.is_in_doubt = self.habit != Habit::LosesTail;
             }
-            Habit::Right | Habit::ChangesAnswers | Habit::MixesTenants | Habit::NeverSettles => {}
+            Habit::Right
+            | Habit::ChangesAnswers
+            | Habit::MixesTenants
+            | Habit::LeavesPending
+            | Habit::NeverSettles => {}
         }
     }
 }

@@ -26,6 +26,7 @@ fn report(habit: Habit) -> Report {
         key_count_max: 60,
         keys_last_for: Duration::ZERO,
         seed: 7,
+        told_max: Duration::ZERO,
         ..Plan::of(Scene::Sqlite, 4, Build::Debug)
     };
     crash(&mut StandIn::new(habit), &plan, None).unwrap()
@@ -48,6 +49,13 @@ fn two_payments_for_one_key_are_found() {
 fn a_payment_that_a_client_was_told_of_and_is_gone_is_found() {
     let report = report(Habit::LosesPayments);
     assert!(report.count(Fault::Lost) > 0, "{report}");
+    assert!(report.judge().is_err());
+}
+
+#[test]
+fn a_payment_that_stays_pending_is_found() {
+    let report = report(Habit::LeavesPending);
+    assert!(report.count(Fault::Pending) > 0, "{report}");
     assert!(report.judge().is_err());
 }
 

@@ -53,7 +53,7 @@ impl Ground<'_> {
         let port = free_port()?;
         let mut command = Command::new(&self.binary);
         command.arg("gateway").current_dir(&self.folder);
-        command.args(["--upstream", &format!("http://{upstream}"), "--store", store]);
+        command.args(["--upstream", &format!("http://{upstream}"), "--create", "--store", store]);
         command.args(["--listen", &format!("127.0.0.1:{port}")]);
         self.start("gateway", &mut command, port)
     }

@@ -1,4 +1,5 @@
-//! The API in Python that completes its own records: killed between its commit and its answer.
+//! The API in Python that completes its own records: killed between its commit and its answer, and not told
+//! that it committed.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -31,18 +32,27 @@ pub(super) fn check(ground: &Ground<'_>) -> anyhow::Result<()> {
     ensure!(first.status == 201, "answered {} though it was committed", first.status);
     drop(dying);
 
-    let _api = start(ground, &node, api, &[])?;
+    let running = start(ground, &node, api, &[])?;
     let again = client.send(&pay("order-1")).context("the retry")?;
     ensure!(is_replay(&again), "the retry ran: {again:?}");
     ensure!((again.status, &again.body) == (201, &first.body), "the retry got another answer");
     let other = client.send(&pay("order-2")).context("another payment")?;
     ensure!(other.status == 201 && !is_replay(&other), "another payment: {other:?}");
+    drop(running);
+
+    let _api = start(ground, &node, api, &[("LOSE", "commit-answer")])?;
+    let repeated =
+        client.send(&pay("order-3")).context("a payment whose transaction is repeated")?;
+    ensure!(repeated.status == 201, "the repetition was answered {}", repeated.status);
+    let again = client.send(&pay("order-3")).context("the retry of it")?;
+    ensure!(is_replay(&again) && again.body == repeated.body, "not the first answer: {again:?}");
 
     let get = Request { method: "GET", path: "/payments".into(), headers: vec![], body: vec![] };
     let listed: Vec<Value> = serde_json::from_slice(&client.send(&get)?.body)?;
-    ensure!(listed.len() == 2, "{} payments were made, not 2", listed.len());
+    ensure!(listed.len() == 3, "{} payments were made, not 3", listed.len());
     println!(
-        "fastapi: died between commit and answer, and was answered for: {} payments",
+        "fastapi: died between commit and answer, and was answered for; repeated a transaction that had \
+         been committed, and paid once: {} payments",
         listed.len()
     );
     Ok(())

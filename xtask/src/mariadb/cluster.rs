@@ -101,6 +101,10 @@ impl Engine for Cluster<'_> {
         self.members[number].node.kill()
     }
 
+    fn pids(&self) -> Vec<u32> {
+        self.members.iter().flat_map(|member| member.node.pids()).collect()
+    }
+
     fn keep(&mut self) {
         for member in &mut self.members {
             member.node.keep();

@@ -112,6 +112,10 @@ impl Engine for Node<'_> {
         self.end(|child, _| drop(child.kill()))
     }
 
+    fn pids(&self) -> Vec<u32> {
+        self.server.iter().map(|(_, running)| running.pid).collect()
+    }
+
     fn keep(&mut self) {
         self.is_evidence = true;
         println!("{}: data stays in {}", self.name, self.place.folder.display());

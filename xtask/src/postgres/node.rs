@@ -98,6 +98,11 @@ impl<'a> Node<'a> {
         self.postmaster.is_some()
     }
 
+    /// All its processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        processes::of_server(&self.place.data())
+    }
+
     /// Starts it; it may not take connections yet.
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
         ensure!(self.postmaster.is_none(), "{} runs already", self.name);

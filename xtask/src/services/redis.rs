@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::{Recipe, debian_root};
-use crate::packages::Need;
+use crate::packages::{self, Need};
 use crate::place::Place;
 use crate::process;
 
@@ -22,13 +22,10 @@ pub(super) const RECIPE: Recipe = Recipe {
     is_costly: false,
     user: None,
     signal: "TERM",
-    address: |port| format!("redis://127.0.0.1:{port}"),
+    address,
     prepare: |place| std::fs::create_dir_all(place.data()).context("cannot make a data folder"),
     serve,
-    is_ready: |place| {
-        let port = place.port.to_string();
-        super::answers("redis-cli", &["-e", "-h", "127.0.0.1", "-p", &port, "ping"])
-    },
+    is_ready,
 };
 
 pub(super) const NEWEST: Recipe = Recipe {
@@ -74,7 +71,24 @@ fn serve_in_root(place: &Place, program: &Path) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn serve(place: &Place) -> anyhow::Result<Command> {
+/// Installs what is missing.
+pub(crate) fn install() -> anyhow::Result<()> {
+    packages::ensure(RECIPE.needs)
+}
+
+/// The address the suites and the commands take.
+pub(crate) fn address(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}")
+}
+
+/// Whether it answers.
+pub(crate) fn is_ready(place: &Place) -> bool {
+    let port = place.port.to_string();
+    super::answers("redis-cli", &["-e", "-h", "127.0.0.1", "-p", &port, "ping"])
+}
+
+/// The command that serves, in the foreground.
+pub(crate) fn serve(place: &Place) -> anyhow::Result<Command> {
     let program = process::find("redis-server").context("redis-server is missing")?;
     let mut command = place.command(&program);
     command.arg("--dir").arg(place.data());

@@ -65,7 +65,7 @@ pub(super) fn walls(packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages {
         let uses = uses(package, packages);
-        if uses.normal.contains("firstwrite-testkit") {
+        if uses.normal.contains("firstwrite-testkit") && package.name != "firstwrite-sim" {
             findings.push(Finding::new(
                 &package.manifest,
                 0,
@@ -211,6 +211,8 @@ mod tests {
         assert_eq!(walls(&packages()), []);
         let with = |extra| walls(&[packages(), vec![extra]].concat());
         assert_eq!(with(package("firstwrite", &["firstwrite-testkit"], &[])).len(), 1);
+        let sim = package("firstwrite-sim", &["firstwrite-testkit"], &[]);
+        assert_eq!(with(sim).len(), 0, "a tool of this repository, which nobody ships");
         assert_eq!(with(package("firstwrite", &["rusqlite"], &[])).len(), 1);
         assert_eq!(with(package("firstwrite-server", &["redis"], &[])).len(), 1);
         assert_eq!(with(package("firstwrite", &["redis"], &[])).len(), 0, "to a carrier, a broker");

@@ -17,8 +17,11 @@ pub(super) const NAMES_MAX: usize = 16;
 /// Cuts a name somebody made long on purpose.
 const NAME_BYTES_MAX: usize = 128;
 
+/// What the service's name is called.
+pub(crate) const AUTHORITY: &str = "authority";
+
 /// Says that the first request had parts this one lacks.
-pub(super) const REMOVED: &str = "(removed)";
+pub(crate) const REMOVED: &str = "(removed)";
 
 pub(super) fn differing(
     form: &Form,
@@ -74,7 +77,7 @@ pub(super) fn differing(
 fn name(part: &PartName<'_>, rules: &FingerprintRules) -> String {
     let name = match part {
         PartName::Head(0) => "method".to_owned(),
-        PartName::Head(1) => "authority".to_owned(),
+        PartName::Head(1) => AUTHORITY.to_owned(),
         PartName::Head(2) => "path".to_owned(),
         PartName::Head(3) => "query".to_owned(),
         PartName::Head(section) => format!("header:{}", rules.headers[section - 4]),

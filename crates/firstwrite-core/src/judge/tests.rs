@@ -7,8 +7,8 @@ use http::{HeaderMap, Method, StatusCode};
 
 use super::*;
 use crate::{
-    BodyForm, Change, DraftState, Fingerprint, FingerprintRules, KeptHeaders, Lease, PartDigests,
-    Parts, StateKind,
+    AfterRetention, BodyForm, Change, DraftState, Fingerprint, FingerprintRules, KeptHeaders,
+    Lease, PartDigests, Parts, Policy, StateKind,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -55,7 +55,12 @@ fn state(given: &str) -> Option<State> {
             retained_until: deadline,
             kept_until: deadline.plus(Duration::from_hours(1)),
         }),
-        "uncertain" => Some(State::Uncertain),
+        "released" => Some(State::Completed {
+            outcome: Outcome::released(StatusCode::INTERNAL_SERVER_ERROR),
+            retained_until: deadline,
+            kept_until: deadline.plus(Duration::from_hours(1)),
+        }),
+        "uncertain" => Some(State::Uncertain { since: at(-1) }),
         other => panic!("no such state: {other}"),
     }
 }
@@ -72,6 +77,7 @@ fn found(given: &str, on_lost_answer: OnLostAnswer) -> Option<Found> {
             fingerprint: first.fingerprint,
             fence: FENCE,
             on_lost_answer,
+            retention: Policy::default().retention(),
             created_at: at(-500),
             state,
         },
@@ -103,8 +109,11 @@ fn check_with(
     after_retention: AfterRetention,
     expected: &str,
 ) {
-    let policy = Policy { after_retention, ..Policy::default() };
-    let verdict = judge(found(given, on_lost_answer).as_ref(), &request(body), &policy);
+    let mut found = found(given, on_lost_answer);
+    if let Some(found) = &mut found {
+        found.record.retention = Policy { after_retention, ..Policy::default() }.retention();
+    }
+    let verdict = judge(found.as_ref(), &request(body));
     assert_eq!(in_words(&verdict), expected, "{given}, body {body}");
 }
 
@@ -149,7 +158,17 @@ fn after_retention_a_key_is_free_for_any_request() {
 }
 
 #[test]
-fn a_policy_that_remembers_spent_keys_refuses_them() {
+fn a_note_of_a_release_leaves_the_key_free_for_any_request() {
+    for given in ["released +1", "released +0", "released -1"] {
+        for body in ["first", "other"] {
+            check(given, body, "take over from 1");
+            check_with(given, body, OnLostAnswer::Uncertain, REMEMBER, "take over from 1");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_remembers_its_spent_key_refuses_it() {
     let lost = OnLostAnswer::Uncertain;
     check_with("completed +1", "first", lost, REMEMBER, "replay 201");
     check_with("completed +0", "first", lost, REMEMBER, "expired");
@@ -177,9 +196,8 @@ fn an_expired_lease_is_taken_over_only_where_running_again_is_safe() {
 #[test]
 fn what_a_lapsed_lease_means_was_fixed_when_the_key_was_reserved() {
     // The operation may have been reconfigured since; the attempt ran under the old promise.
-    let policy = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
     let reserved = found("reserved -1", OnLostAnswer::Uncertain);
-    assert_eq!(judge(reserved.as_ref(), &request("first"), &policy), Verdict::Uncertain);
+    assert_eq!(judge(reserved.as_ref(), &request("first")), Verdict::Uncertain);
 }
 
 #[test]
@@ -195,7 +213,7 @@ fn a_record_of_a_newer_version_is_neither_run_nor_called_a_mismatch() {
         let version = Fingerprint::VERSION + 1;
         found.record.fingerprint =
             Fingerprint::from_stored(version, BodyForm::Raw, [0; 32], PartDigests::default());
-        let verdict = judge(Some(&found), &request("first"), &Policy::default());
+        let verdict = judge(Some(&found), &request("first"));
         assert_eq!(verdict, Verdict::Unreadable, "{given}");
     }
 }
@@ -212,16 +230,31 @@ fn a_sweep_makes_the_same_choice_as_a_request() {
         }
     }
     assert_eq!(lapsed("reserved +0", OnLostAnswer::Resend), Some(Change::Remove));
-    assert_eq!(lapsed("reserved +0", OnLostAnswer::Uncertain), Some(Change::MarkUncertain));
+    assert_eq!(lapsed("reserved +0", OnLostAnswer::Uncertain), Some(Change::MARK_UNCERTAIN));
+}
+
+#[test]
+fn an_orphan_is_swept_however_long_its_lease() {
+    for (on_lost_answer, change) in
+        [(OnLostAnswer::Resend, Change::Remove), (OnLostAnswer::Uncertain, Change::MARK_UNCERTAIN)]
+    {
+        let orphan = |given| judge_orphan(&found(given, on_lost_answer).unwrap().record);
+        assert_eq!(orphan("reserved +1"), Some(change.clone()));
+        assert_eq!(orphan("reserved +0"), Some(change));
+        for untouched in ["completed -1", "completed +1", "uncertain"] {
+            assert_eq!(orphan(untouched), None, "{untouched}");
+        }
+    }
 }
 
 #[test]
 fn a_draft_becomes_the_state_it_describes() {
-    let reserved = DraftState::Reserved { lease_for: Duration::from_millis(5) };
-    assert_eq!(State::from_draft(&reserved, NOW), State::Reserved(Lease { until: at(5) }));
-    let completed =
-        DraftState::Completed { outcome: outcome(), retention: Policy::default().retention() };
-    let state = State::from_draft(&completed, NOW);
+    let reserved = DraftState::reserved(Duration::from_millis(5));
+    let retention = Policy::default().retention();
+    let state = State::from_draft(&reserved, retention, NOW);
+    assert_eq!(state, State::Reserved(Lease { until: at(5) }));
+    let completed = DraftState::Completed { outcome: outcome() };
+    let state = State::from_draft(&completed, retention, NOW);
     assert_eq!(state.kind(), StateKind::Completed);
     let State::Completed { retained_until, kept_until, .. } = state else { unreachable!() };
     assert_eq!(retained_until, NOW.plus(Policy::RETENTION_DEFAULT));

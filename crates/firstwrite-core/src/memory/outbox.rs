@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use super::{Content, MemoryStore};
 use crate::outbox::{
-    Claimed, Counted, Delivery, DestinationView, Ending, Held, MessageNumber, MessagePage,
-    MessageQuery, MessageState, MessageStory, Next, Outbox, Parcel, PastDelivery, Receipt,
-    Received, Resolution, Sent, Settlement, Switch, Want, WrittenPage, WrittenQuery,
+    Claimed, Counted, Delivery, DestinationView, Ending, Gate, Held, MessageNumber, MessagePage,
+    MessageQuery, MessageStory, Next, Outbox, Parcel, PastDelivery, Receipt, Received, Resolution,
+    Settlement, Standing, Switch, Want, WrittenPage, WrittenQuery,
 };
-use crate::record::Retention;
 use crate::{
     AuditEntry, Audited, BoxFuture, Fence, Message, Outcome, RecordId, State, StoreError, Timestamp,
 };
@@ -22,27 +21,16 @@ pub(super) struct Outgoing {
     entries: BTreeMap<MessageNumber, Entry>,
     destinations: BTreeMap<String, Lane>,
     last_number: i64,
-    /// Of records whose answer is interim: how long the final one is kept.
-    pub(super) retentions: BTreeMap<RecordId, Retention>,
 }
 
 #[derive(Debug)]
 struct Entry {
     message: Message,
     created_at: Timestamp,
-    state: MessageState,
-    due_at: Timestamp,
-    lease_until: Timestamp,
-    claimed_at: Timestamp,
-    /// `None` until it is first claimed.
-    fence: Option<Fence>,
-    maybe_sent_at: Option<Timestamp>,
-    delivery_count: u32,
-    lapse_count: u32,
+    standing: Standing,
     status: Option<u16>,
     problem: Option<String>,
     receipt: Option<Receipt>,
-    settled_at: Timestamp,
     past: Vec<PastDelivery>,
 }
 
@@ -60,18 +48,10 @@ impl Outgoing {
         self.destinations.entry(message.destination().to_owned()).or_default();
         let entry = Entry {
             created_at: now,
-            state: MessageState::Waiting,
-            due_at: now.plus(message.delay()),
-            lease_until: Timestamp::EPOCH,
-            claimed_at: Timestamp::EPOCH,
-            fence: None,
-            maybe_sent_at: None,
-            delivery_count: 0,
-            lapse_count: 0,
+            standing: Standing::new(now.plus(message.delay())),
             status: None,
             problem: None,
             receipt: None,
-            settled_at: Timestamp::EPOCH,
             past: Vec::new(),
             message,
         };
@@ -85,19 +65,7 @@ impl Outgoing {
             .iter()
             .filter(|(_, entry)| entry.message.destination() == destination)
             .filter(|(number, _)| !self.waits_for_predecessor(**number))
-            .filter_map(|(number, entry)| match entry.state {
-                MessageState::Waiting if entry.due_at <= now => Some((entry.due_at, *number)),
-                MessageState::Sending if entry.lease_until <= now => {
-                    Some((entry.lease_until, *number))
-                }
-                MessageState::Waiting
-                | MessageState::Sending
-                | MessageState::Unknown
-                | MessageState::Dead
-                | MessageState::Delivered
-                | MessageState::Refused
-                | MessageState::Dropped => None,
-            })
+            .filter_map(|(number, entry)| Some((entry.standing.claimable_since(now)?, *number)))
             .collect();
         due.sort_unstable();
         due.into_iter().map(|(_, number)| number).collect()
@@ -117,11 +85,12 @@ impl Outgoing {
         let mut claimed = Claimed { parcels: Vec::new(), now, closed: Vec::new() };
         for want in wants {
             let lane = self.destinations.entry(want.destination.clone()).or_default();
-            let is_trial = lane.open_until.is_some();
-            if lane.paused.is_some() || lane.open_until.is_some_and(|until| now < until) {
+            let gate = Gate::of(lane.open_until, now);
+            if lane.paused.is_some() || gate == Gate::Closed {
                 claimed.closed.push(want.destination.clone());
                 continue;
             }
+            let is_trial = gate == Gate::Trial;
             let count_max = if is_trial { want.count_max.min(1) } else { want.count_max };
             let numbers = self.claimable(&want.destination, now);
             let lease_until = now.plus(want.lease_for);
@@ -143,7 +112,7 @@ impl Outgoing {
 
 impl Entry {
     fn is_settled(&self) -> bool {
-        self.state.is_final()
+        self.standing.state.is_final()
     }
 
     fn claim(
@@ -153,15 +122,7 @@ impl Entry {
         is_trial: bool,
         (now, lease_until): (Timestamp, Timestamp),
     ) -> Parcel {
-        if self.state == MessageState::Sending {
-            self.lapse_count += 1;
-            self.maybe_sent_at.get_or_insert(self.claimed_at);
-        }
-        let fence = self.fence.map_or(Fence::first(nonce), |fence| fence.next(nonce));
-        self.fence = Some(fence);
-        self.state = MessageState::Sending;
-        self.claimed_at = now;
-        self.lease_until = lease_until;
+        let fence = self.standing.claim(nonce, now, lease_until);
         Parcel {
             number,
             fence,
@@ -173,10 +134,10 @@ impl Entry {
             payload: self.message.payload().clone(),
             ordering_key: self.message.ordering_key().map(str::to_owned),
             created_at: self.created_at,
-            delivery_count: self.delivery_count,
-            lapse_count: self.lapse_count,
+            delivery_count: self.standing.delivery_count,
+            lapse_count: self.standing.lapse_count,
             is_trial,
-            maybe_sent_at: self.maybe_sent_at,
+            maybe_sent_at: self.standing.maybe_sent_at,
             receipt: self.receipt.clone(),
             answers: self.message.answers().cloned().map(Box::new),
         }
@@ -191,7 +152,7 @@ impl Entry {
                 self.receipt = Some(receipt.clone());
                 receipt.provider_id.clone()
             }
-            Ending::Refused | Ending::Retry | Ending::Unknown => {
+            Ending::Refused | Ending::Retry | Ending::NotThere | Ending::Unknown => {
                 self.status = delivery.status;
                 self.problem = Some(delivery.detail.clone());
                 None
@@ -208,38 +169,16 @@ impl Entry {
     }
 
     fn follow(&mut self, next: &Next, now: Timestamp) {
+        self.standing.follow(next, now);
         match next {
-            Next::Delivered(receipt) => {
-                self.state = MessageState::Delivered;
-                self.receipt = Some(receipt.clone());
-                self.settled_at = now;
-            }
-            Next::Waiting { pause, counts, sent } => {
-                self.state = MessageState::Waiting;
-                self.due_at = now.plus(*pause);
-                self.delivery_count += u32::from(*counts);
-                self.lapse_count = 0;
-                match sent {
-                    Sent::No => self.maybe_sent_at = None,
-                    Sent::AsBefore => {}
-                    Sent::Maybe => {
-                        self.maybe_sent_at.get_or_insert(self.claimed_at);
-                    }
-                }
-            }
+            Next::Delivered(receipt) => self.receipt = Some(receipt.clone()),
             Next::Unknown(why) => {
-                self.state = MessageState::Unknown;
-                self.maybe_sent_at.get_or_insert(self.claimed_at);
                 self.problem = Some(match self.problem.take() {
                     Some(problem) => format!("{why}: {problem}"),
                     None => (*why).to_owned(),
                 });
             }
-            Next::Refused => {
-                self.state = MessageState::Refused;
-                self.settled_at = now;
-            }
-            Next::Dead(_) => self.state = MessageState::Dead,
+            Next::Waiting { .. } | Next::Refused | Next::Dead(_) => {}
         }
     }
 }
@@ -249,7 +188,7 @@ impl Content {
         let Some(entry) = self.outgoing.entries.get_mut(&settlement.number) else {
             return Held::No;
         };
-        let holds = entry.state == MessageState::Sending && entry.fence == Some(settlement.fence);
+        let holds = entry.standing.is_claimed_under(settlement.fence);
         if let Some(delivery) = &settlement.delivery
             && (holds || matches!(delivery.ending, Ending::Delivered(_)))
         {
@@ -270,9 +209,8 @@ impl Content {
         let Some(record) = self.records.get_mut(&id) else { return };
         if let State::Completed { outcome, .. } = &record.state
             && outcome.is_interim
-            && let Some(retention) = self.outgoing.retentions.remove(&id)
         {
-            record.state = State::completed(answer.clone(), retention, now);
+            record.state = State::completed(answer.clone(), record.retention, now);
         }
     }
 }

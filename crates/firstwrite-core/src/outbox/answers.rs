@@ -40,7 +40,7 @@ impl Answers {
             Body::Bytes(bytes) => {
                 Body::Bytes(fill(bytes, receipt.provider_id.as_deref().unwrap_or_default()))
             }
-            body @ (Body::Tombstone | Body::Sealed(_)) => body.clone(),
+            body @ (Body::Tombstone | Body::Sealed(_) | Body::Released) => body.clone(),
         };
         Outcome { body, is_interim: false, ..self.delivered.clone() }
     }
@@ -91,7 +91,7 @@ mod tests {
         let receipt = Receipt { provider_id: Some(provider_id.to_owned()) };
         match answers().when_delivered(&receipt).body {
             Body::Bytes(bytes) => bytes,
-            Body::Tombstone | Body::Sealed(_) => panic!("the body is there"),
+            Body::Tombstone | Body::Sealed(_) | Body::Released => panic!("the body is there"),
         }
     }
 

@@ -7,6 +7,30 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::Timestamp;
+
+/// What may be claimed for a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// As much as is wanted.
+    Open,
+    /// One message, to see whether the destination is back.
+    Trial,
+    /// Nothing.
+    Closed,
+}
+
+impl Gate {
+    /// The gate of a destination that nobody has paused and that is left alone until `open_until`.
+    pub fn of(open_until: Option<Timestamp>, now: Timestamp) -> Self {
+        match open_until {
+            None => Self::Open,
+            Some(until) if now < until => Self::Closed,
+            Some(_) => Self::Trial,
+        }
+    }
+}
+
 /// What one worker has seen of a destination lately.
 #[derive(Clone, Debug, Default)]
 pub struct Sightings {

@@ -51,7 +51,7 @@ pub struct Parcel {
 }
 
 /// That a message arrived, and what the provider called what it made of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Receipt {
     /// The provider's own id, if it gave one.
     pub provider_id: Option<String>,
@@ -81,6 +81,9 @@ pub enum Ending {
     Refused,
     /// It certainly had no effect, and may have one later.
     Retry,
+    /// Something answered in the destination's place: a login, a router, a maintenance page. It had no
+    /// effect, and the destination has said nothing about the message.
+    NotThere,
     /// It was sent, and whether it had its effect nobody knows.
     Unknown,
 }
@@ -139,6 +142,7 @@ impl Ending {
             Self::Delivered(_) => "delivered",
             Self::Refused => "refused",
             Self::Retry => "retry",
+            Self::NotThere => "not_there",
             Self::Unknown => "unknown",
         }
     }

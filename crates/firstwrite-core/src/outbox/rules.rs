@@ -2,11 +2,12 @@
 //!
 //! The only place where deliveries are decided. A message that may have had its effect is sent again
 //! only while the destination is known to recognise its key, or after the destination has said that
-//! nothing happened; else it is held until somebody knows.
+//! nothing happened; else it is held until somebody knows. Neither a refusal nor a failure to connect
+//! says anything about the deliveries before it.
 
 use std::time::Duration;
 
-use super::{Delivery, Ending, Parcel, Probed, Receipt, Terms};
+use super::{Delivery, Ending, MessageState, Parcel, Probed, Receipt, Sightings, Terms};
 use crate::Timestamp;
 
 /// What is to be done with a message that was claimed.
@@ -23,7 +24,7 @@ pub enum Step {
 }
 
 /// What becomes of a message after a delivery, or after a question about one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Next {
     /// It arrived.
     Delivered(Receipt),
@@ -45,7 +46,7 @@ pub enum Next {
 }
 
 /// What is known of a message's having arrived, after this claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sent {
     /// It certainly has not: this claim sent nothing, or the destination said so.
     No,
@@ -56,7 +57,7 @@ pub enum Sent {
 }
 
 /// Why a message is a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The destination will never take it.
     Refused,
@@ -77,6 +78,10 @@ pub struct Moment {
 /// same message: that one may be what ends the worker.
 pub const LAPSE_COUNT_MAX: u32 = 10;
 
+/// A look at the destination that finds nothing is no proof for this long after the last claim, longer
+/// than the longest claim and what it may leave under way. A reconciliation waits as long by default.
+pub const ABSENCE_SHOWS_AFTER: Duration = Duration::from_hours(1);
+
 /// Says what to do with a message that was claimed at `now`.
 pub fn next_step(parcel: &Parcel, terms: &Terms, now: Timestamp) -> Step {
     if let Some(receipt) = &parcel.receipt {
@@ -90,6 +95,12 @@ pub fn next_step(parcel: &Parcel, terms: &Terms, now: Timestamp) -> Step {
         return Step::Ask;
     }
     if is_recognised(first, terms, now) { Step::Send } else { Step::Hold(hold_reason(terms)) }
+}
+
+/// Says what becomes of a message that is given back unsent, since too little is left of its claim.
+pub fn given_back(absence_proven: bool) -> Next {
+    let sent = if absence_proven { Sent::No } else { Sent::AsBefore };
+    Next::Waiting { pause: Duration::ZERO, counts: false, sent }
 }
 
 /// Says what becomes of a message whose delivery ended. `absence_proven`: the destination said, just
@@ -107,12 +118,18 @@ pub fn after_delivery(
     let counts = !parcel.is_trial;
     let count = parcel.delivery_count + u32::from(counts);
     let is_last = count >= terms.delivery_count_max;
-    let wait = |floor: Duration| {
-        let asked = delivery.retry_after.unwrap_or_default().min(Terms::RETRY_AFTER_MAX);
-        pause(terms, count, random).max(asked).max(floor)
-    };
+    let asked = delivery.retry_after.unwrap_or_default().min(Terms::RETRY_AFTER_MAX);
+    let wait = |floor: Duration| pause(terms, count, random).max(asked).max(floor);
     match &delivery.ending {
         Ending::Delivered(receipt) => Next::Delivered(receipt.clone()),
+        // Only this delivery was refused: an earlier one may have had its effect.
+        Ending::Refused if before.is_some_and(|first| !is_answer_by_key(first, terms, now)) => {
+            if terms.can_be_asked && !is_last {
+                Next::Waiting { pause: wait(terms.timeout), counts, sent: Sent::AsBefore }
+            } else {
+                Next::Unknown("refused, but an earlier delivery may have arrived")
+            }
+        }
         // What a client was told is true for good: nobody puts such a message back.
         Ending::Refused if parcel.answers.is_some() => Next::Refused,
         Ending::Refused => Next::Dead(Cause::Refused),
@@ -124,6 +141,17 @@ pub fn after_delivery(
             pause: wait(Duration::ZERO),
             counts,
             sent: if absence_proven { Sent::No } else { Sent::AsBefore },
+        },
+        // It spends time and no deliveries, however long it lasts. Some act and then send the caller elsewhere:
+        // whoever can be asked is asked.
+        Ending::NotThere => Next::Waiting {
+            pause: away(terms, random).max(asked),
+            counts: false,
+            sent: match (terms.can_be_asked, absence_proven) {
+                (true, _) => Sent::Maybe,
+                (false, true) => Sent::No,
+                (false, false) => Sent::AsBefore,
+            },
         },
         Ending::Unknown if is_last => Next::Unknown("deliveries are exhausted"),
         Ending::Unknown if terms.can_be_asked => {
@@ -164,9 +192,27 @@ pub fn after_probe(
     }
 }
 
-/// Whether a delivery begun at `now` ends while the destination still recognises the key.
+/// From when on somebody who finds nothing at the destination may say so, if not at any time: what was
+/// sent shortly before may still be under way.
+pub fn absence_shows_from(
+    state: MessageState,
+    maybe_sent_at: Option<Timestamp>,
+    claimed_at: Option<Timestamp>,
+) -> Option<Timestamp> {
+    let may_have_been_sent = maybe_sent_at.is_some() || state == MessageState::Sending;
+    claimed_at.filter(|_| may_have_been_sent).map(|at| at.plus(ABSENCE_SHOWS_AFTER))
+}
+
+/// Whether a delivery begun at `now` arrives while the destination still recognises the key, however
+/// late it is.
 fn is_recognised(first: Timestamp, terms: &Terms, now: Timestamp) -> bool {
-    now.plus(terms.timeout) < first.plus(terms.dedupe_for)
+    now.plus(terms.arrives_within()) < first.plus(terms.dedupe_for)
+}
+
+/// Whether a refusal that came at `now` is the destination's one answer under the key, so that no
+/// delivery has had its effect and none will.
+fn is_answer_by_key(first: Timestamp, terms: &Terms, now: Timestamp) -> bool {
+    terms.answers_refusals_by_key && now < first.plus(terms.dedupe_for)
 }
 
 fn hold_reason(terms: &Terms) -> &'static str {
@@ -182,6 +228,11 @@ fn hold_reason(terms: &Terms) -> &'static str {
 fn pause(terms: &Terms, count: u32, random: f64) -> Duration {
     let doubled = terms.pause_first.saturating_mul(2u32.saturating_pow(count.saturating_sub(1)));
     doubled.min(terms.pause_max).mul_f64(random.clamp(0.0, 1.0))
+}
+
+/// As long as a destination is left alone at most: no count grows that a pause could follow.
+fn away(terms: &Terms, random: f64) -> Duration {
+    Sightings::open_for(u32::MAX, random).min(terms.pause_max)
 }
 
 impl Cause {

@@ -91,6 +91,10 @@ pub struct MessageView {
     pub delivery_count: u32,
     /// When it may first have arrived.
     pub maybe_sent_at: Option<Timestamp>,
+    /// When it was last claimed, unless it is settled: see [`absence_shows_from`].
+    ///
+    /// [`absence_shows_from`]: super::absence_shows_from
+    pub claimed_at: Option<Timestamp>,
     /// The HTTP status of the last delivery that went wrong.
     pub status: Option<u16>,
     /// What went wrong, in a few words.

@@ -54,7 +54,7 @@ where
 {
     let (id, rival_request, rival_policy) = (request.id, Arc::clone(&request), Arc::clone(&policy));
     let run = move |tx: &mut S::Tx<'_>, found: Option<Found>| {
-        let fence = match right_to_run(found.as_ref(), &request, &policy, nonce) {
+        let fence = match right_to_run(found.as_ref(), &request, nonce) {
             Ok(fence) => fence,
             Err(verdict) => return nothing(Attempt::Refused(verdict, found.map(Box::new))),
         };
@@ -74,7 +74,7 @@ where
         Transacted::Done(Attempt::Failed(error), _) => Atomic::Failed(error),
         Transacted::Done(Attempt::Refused(verdict, found), _) => Atomic::Refused(verdict, found),
         Transacted::Rival(found) => {
-            Atomic::Refused(refused_by(&found, &rival_request, &rival_policy)?, Some(found))
+            Atomic::Refused(refused_by(&found, &rival_request)?, Some(found))
         }
     })
 }
@@ -109,7 +109,7 @@ pub async fn begin<S: AsyncTransactionalStore>(
     let (tx, found) = match store.begin(request.id).await? {
         Begun::Open(tx, found) => (tx, found),
         Begun::Stands(found) => {
-            let verdict = refused_by(&found, &request, &policy)?;
+            let verdict = refused_by(&found, &request)?;
             return Ok(Began::Refused(verdict, Some(found)));
         }
         // A rival works on the key and has written nothing that could be compared.
@@ -119,7 +119,7 @@ pub async fn begin<S: AsyncTransactionalStore>(
         }
     };
     crate::crash_point!("begin-after");
-    match right_to_run(found.as_deref(), &request, &policy, nonce) {
+    match right_to_run(found.as_deref(), &request, nonce) {
         Ok(fence) => Ok(Began::Run(Held { tx, fence, request, policy })),
         Err(verdict) => {
             store.conclude(tx, Write::Nothing).await?;
@@ -132,7 +132,7 @@ pub async fn begin<S: AsyncTransactionalStore>(
 /// as its status says.
 ///
 /// Where the acknowledgement of the commit is lost, the record is asked for under its lock: if that
-/// can be had, the transaction is over, and what stands says how it ended.
+/// can be had, the transaction is over, and what stands from then on says how it ended.
 pub async fn conclude<S: AsyncTransactionalStore>(
     store: &S,
     held: Held<S::Tx>,
@@ -160,7 +160,7 @@ pub async fn conclude<S: AsyncTransactionalStore>(
         }
         (Transacted::Done((), _), Attempt::Failed(never)) => match never {},
         (Transacted::Rival(found), _) => {
-            Atomic::Refused(refused_by(&found, &request, &policy)?, Some(found))
+            Atomic::Refused(refused_by(&found, &request)?, Some(found))
         }
     })
 }
@@ -181,38 +181,41 @@ async fn how_it_ended<S: AsyncTransactionalStore>(
     fence: Fence,
     answer: Attempt<Infallible>,
 ) -> Result<Atomic<Infallible>, StoreError> {
-    // Whatever fails now, what is not known is still whether the first commit took effect.
-    let found = match store.begin(request.id).await {
-        Ok(Begun::Open(tx, found)) => {
-            if store.conclude(tx, Write::Nothing).await.is_err() {
-                return Err(lost);
+    // Whatever fails now, what is not known is still whether the first commit took effect. A lock that can
+    // be had proves that the transaction is over, but what is found with it may be older than the lock. What
+    // is found the second time is not: that look-up began after the transaction was over.
+    let mut found = None;
+    for _ in 0..2 {
+        found = match store.begin(request.id).await {
+            Ok(Begun::Open(tx, found)) => {
+                if store.conclude(tx, Write::Nothing).await.is_err() {
+                    return Err(lost);
+                }
+                found
             }
-            found
+            Ok(Begun::Stands(found)) => Some(found),
+            Ok(Begun::Busy) | Err(_) => return Err(lost),
+        };
+        if found.as_ref().is_some_and(|found| found.record.fence == fence) {
+            break;
         }
-        Ok(Begun::Stands(found)) => Some(found),
-        Ok(Begun::Busy) | Err(_) => return Err(lost),
-    };
+    }
     match (found.map(|found| found.record), answer) {
         (Some(record), Attempt::Kept(response)) if record.fence == fence => match record.state {
             State::Completed { retained_until, .. } => {
                 Ok(Atomic::Kept { response, retained_until })
             }
-            State::Reserved(_) | State::Uncertain => Err(lost),
+            State::Reserved(_) | State::Uncertain { .. } => Err(lost),
         },
-        // The lock was free and our record is not there: nothing of the transaction was kept.
+        // The transaction is over and our record is not there: nothing of it was kept.
         _ => Err(StoreError::definite(StoreErrorKind::Unavailable, "committing a handler's work")
             .caused_by(lost)),
     }
 }
 
 /// The fence of the attempt that may run now, or why none may.
-fn right_to_run(
-    found: Option<&Found>,
-    request: &Request,
-    policy: &Policy,
-    nonce: u64,
-) -> Result<Fence, Verdict> {
-    match judge(found, request, policy) {
+fn right_to_run(found: Option<&Found>, request: &Request, nonce: u64) -> Result<Fence, Verdict> {
+    match judge(found, request) {
         Verdict::Fresh => Ok(Fence::first(nonce)),
         Verdict::TakeOver { from } => Ok(from.next(nonce)),
         verdict @ (Verdict::Replay { .. }
@@ -225,8 +228,8 @@ fn right_to_run(
 }
 
 /// What an attempt is told because a rival came first.
-fn refused_by(rival: &Found, request: &Request, policy: &Policy) -> Result<Verdict, StoreError> {
-    match right_to_run(Some(rival), request, policy, 0) {
+fn refused_by(rival: &Found, request: &Request) -> Result<Verdict, StoreError> {
+    match right_to_run(Some(rival), request, 0) {
         Err(verdict) => Ok(verdict),
         // The rival is gone again already; the caller's retry will run.
         Ok(_) => Err(StoreError::definite(
@@ -266,7 +269,7 @@ fn decide<E>(
         Outcome::new(status, headers, response.body().clone())
     };
     let outcome = if is_interim(&response) { outcome.interim() } else { outcome };
-    let state = DraftState::Completed { outcome, retention: policy.retention() };
+    let state = DraftState::Completed { outcome };
     let draft = Box::new(draft(request, policy, fence, state));
     let write = if status.is_client_error() { Write::RecordOnly(draft) } else { Write::All(draft) };
     Conclusion { write, answer: Attempt::Kept(response) }

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -21,6 +21,8 @@ struct Bench {
     store: MemoryStore,
     clock: Arc<AtomicI64>,
     lose: Arc<AtomicUsize>,
+    /// Whether a loss takes so long that the lease ends and a sweep comes.
+    sweeps_at_loss: Arc<AtomicBool>,
 }
 
 impl Bench {
@@ -28,7 +30,7 @@ impl Bench {
         let clock = Arc::new(AtomicI64::new(1_000_000));
         let reader = Arc::clone(&clock);
         let store = MemoryStore::new(move || Timestamp::from_millis(reader.load(Ordering::SeqCst)));
-        Self { store, clock, lose: Arc::default() }
+        Self { store, clock, lose: Arc::default(), sweeps_at_loss: Arc::default() }
     }
 
     fn advance(&self, duration: Duration) {
@@ -43,7 +45,13 @@ impl Bench {
     fn acknowledge<T>(&self, written: T) -> Result<T, StoreError> {
         let lost = self.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         match lost {
-            Ok(_) => Err(StoreError::indeterminate(StoreErrorKind::Unavailable, "writing")),
+            Ok(_) => {
+                if self.sweeps_at_loss.load(Ordering::SeqCst) {
+                    self.advance(Policy::LEASE_DEFAULT);
+                    now(sweep_once(&self.store, 10))?;
+                }
+                Err(StoreError::indeterminate(StoreErrorKind::Unavailable, "writing"))
+            }
             Err(_) => Ok(written),
         }
     }
@@ -55,20 +63,19 @@ impl Bench {
     fn granted(&self, policy: &Policy, nonce: u64) -> Reservation {
         match self.reserve("first", policy, nonce) {
             Reserved::Granted(reservation) => reservation,
-            Reserved::Refused(verdict, _) => panic!("expected a reservation, got {verdict:?}"),
+            Reserved::Refused(verdict, ..) => panic!("expected a reservation, got {verdict:?}"),
         }
     }
 
     fn refused(&self, policy: &Policy, nonce: u64) -> Verdict {
         match self.reserve("first", policy, nonce) {
             Reserved::Granted(_) => panic!("expected a refusal"),
-            Reserved::Refused(verdict, _) => verdict,
+            Reserved::Refused(verdict, ..) => verdict,
         }
     }
 
     fn complete(&self, reservation: Reservation, body: &'static str) -> Completed {
-        let retention = Policy::default().retention();
-        now(complete(self, reservation, outcome(body), retention)).unwrap()
+        now(complete(self, reservation, outcome(body))).unwrap()
     }
 
     fn record(&self) -> Option<Record> {
@@ -186,7 +193,7 @@ fn the_first_attempt_runs_and_every_retry_gets_its_answer() {
         };
         assert_eq!(replayed, outcome("one"));
     }
-    assert!(matches!(bench.reserve("other", &policy, 9), Reserved::Refused(Verdict::Mismatch, _)));
+    assert!(matches!(bench.reserve("other", &policy, 9), Reserved::Refused(Verdict::Mismatch, ..)));
 }
 
 #[test]
@@ -195,6 +202,17 @@ fn a_reservation_whose_acknowledgement_was_lost_is_recognised_as_ours() {
     bench.lose_acknowledgements(1);
     let reservation = bench.granted(&Policy::default(), 1);
     assert!(matches!(bench.complete(reservation, "one"), Completed::Kept { .. }));
+}
+
+#[test]
+fn a_reservation_that_was_swept_before_it_was_asked_for_again_is_taken_back() {
+    let bench = Bench::new();
+    bench.sweeps_at_loss.store(true, Ordering::SeqCst);
+    bench.lose_acknowledgements(1);
+    let reservation = bench.granted(&Policy::default(), 1);
+    assert_eq!(reservation.fence().count(), 2);
+    now(release(&bench, reservation)).unwrap();
+    assert_eq!(bench.state(), None, "nothing ran, so nobody has to find out");
 }
 
 #[test]
@@ -212,7 +230,7 @@ fn a_take_over_whose_acknowledgement_was_lost_is_recognised_as_ours() {
     bench.lose_acknowledgements(0);
     assert!(matches!(
         bench.reserve("first", &policy, 4),
-        Reserved::Granted(_) | Reserved::Refused(Verdict::InProgress { .. }, _)
+        Reserved::Granted(_) | Reserved::Refused(Verdict::InProgress { .. }, ..)
     ));
     assert!(matches!(bench.complete(second, "two"), Completed::Late(_)));
     assert!(matches!(bench.complete(first, "one"), Completed::Late(_)));
@@ -231,10 +249,9 @@ fn a_completion_that_cannot_be_confirmed_keeps_the_right_to_try_again() {
     let bench = Bench::new();
     let reservation = bench.granted(&Policy::default(), 1);
     bench.lose_acknowledgements(2);
-    let retention = Policy::default().retention();
-    let undone = now(complete(&bench, reservation, outcome("one"), retention)).unwrap_err();
+    let undone = now(complete(&bench, reservation, outcome("one"))).unwrap_err();
     let Undone { reservation, outcome, .. } = *undone;
-    let completed = now(complete(&bench, reservation, outcome, retention)).unwrap();
+    let completed = now(complete(&bench, reservation, outcome)).unwrap();
     assert!(matches!(completed, Completed::Kept { .. }));
 }
 
@@ -275,8 +292,7 @@ fn a_late_owner_cannot_overwrite_its_successor() {
 fn an_owner_that_an_operator_settled_gets_what_stands() {
     let (bench, policy) = (Bench::new(), Policy::default());
     let owner = bench.granted(&policy, 1);
-    let settlement =
-        Settlement::Happened { outcome: outcome("settled"), retention: policy.retention() };
+    let settlement = Settlement::Happened { outcome: outcome("settled") };
     assert_eq!(bench.settle(settlement, Force::Yes), Settled::Done);
     assert!(matches!(bench.complete(owner, "its own"), Completed::Late(Some(_))));
 }
@@ -349,7 +365,7 @@ fn settling_needs_an_uncertain_record_or_force_and_leaves_an_audit_entry() {
     now(mark_uncertain(&bench, reservation)).unwrap();
     assert_eq!(bench.refused(&policy, 2), Verdict::Uncertain);
 
-    let happened = Settlement::Happened { outcome: outcome("true"), retention: policy.retention() };
+    let happened = Settlement::Happened { outcome: outcome("true") };
     assert_eq!(bench.settle(happened, Force::No), Settled::Done);
     assert!(matches!(bench.refused(&policy, 3), Verdict::Replay { .. }));
     assert_eq!(free(Force::Yes), Settled::AlreadyCompleted);

@@ -4,15 +4,25 @@ mod matching;
 
 use matching::Matching;
 
+use super::evidence::{Absence, Contradiction, Evidence};
 use super::{Action, Class, Difference, MatchedBy, Ours, Rules, Sight, Standing, Theirs, Verdict};
 use crate::Timestamp;
 use crate::findings::FindingKind;
+
+/// The verdicts of a comparison, and what it found against the account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// The verdicts, in the order of ours and then of theirs.
+    pub verdicts: Vec<Verdict>,
+    /// The reasons why no absence of this run is a proof. None, if there was no absence to prove.
+    pub contradictions: Vec<Contradiction>,
+}
 
 /// Compares our entries with theirs.
 ///
 /// The only place where a reconciliation is decided. Entries of ours that lie too early for the window
 /// and are not in doubt get no verdict: an earlier window was theirs.
-pub fn compare(ours: &[Ours], theirs: &[Theirs], sight: &Sight, rules: &Rules) -> Vec<Verdict> {
+pub fn compare(ours: &[Ours], theirs: &[Theirs], sight: &Sight, rules: &Rules) -> Comparison {
     let matching = Matching::of(ours, theirs, rules);
     let mut verdicts = Vec::with_capacity(ours.len());
     for (index, our) in ours.iter().enumerate().filter(|(index, _)| matching.is_judged(*index)) {
@@ -23,7 +33,8 @@ pub fn compare(ours: &[Ours], theirs: &[Theirs], sight: &Sight, rules: &Rules) -
             }
             continue;
         };
-        let mut verdict = paired(our, &theirs[place], by, rules);
+        let is_shared = matching.is_shared(index);
+        let mut verdict = paired(our, &theirs[place], by, is_shared, rules);
         (verdict.ours, verdict.theirs) = (Some(index), vec![place]);
         let further = matching.further(index);
         if !further.is_empty() {
@@ -38,17 +49,55 @@ pub fn compare(ours: &[Ours], theirs: &[Theirs], sight: &Sight, rules: &Rules) -
             verdicts.push(Verdict { theirs: vec![place], ..alone(class, action) });
         }
     }
-    verdicts
+    let contradictions = weigh_absences(&mut verdicts, ours, sight, rules, &matching);
+    Comparison { verdicts, contradictions }
+}
+
+/// Lets an absence act only where the whole comparison proves it.
+fn weigh_absences(
+    verdicts: &mut [Verdict],
+    ours: &[Ours],
+    sight: &Sight,
+    rules: &Rules,
+    matching: &Matching<'_>,
+) -> Vec<Contradiction> {
+    let evidence = Evidence::of(verdicts, ours, matching.has_foreign(ours, rules));
+    let mut contradictions = Vec::new();
+    for verdict in verdicts.iter_mut().filter(|verdict| verdict.action == Action::NotArrived) {
+        let Some(our) = verdict.ours.map(|index| &ours[index]) else { continue };
+        match evidence.absence(our, sight, rules) {
+            Absence::Proven => {}
+            Absence::TooEarlyToTell => {
+                (verdict.class, verdict.action) = (Class::Late, Action::Nothing);
+            }
+            Absence::Unproven(why) => {
+                let found = Action::Find(FindingKind::Unproven);
+                (verdict.class, verdict.action) = (Class::Unproven, found);
+                verdict.contradiction = Some(why);
+                if !contradictions.contains(&why) {
+                    contradictions.push(why);
+                }
+            }
+        }
+    }
+    contradictions
 }
 
 fn alone(class: Class, action: Action) -> Verdict {
     let (theirs, differences) = (Vec::new(), Vec::new());
-    Verdict { class, ours: None, theirs, matched_by: None, differences, action }
+    let (matched_by, contradiction) = (None, None);
+    Verdict { class, ours: None, theirs, matched_by, differences, contradiction, action }
 }
 
 /// What is said of two entries that mean the same.
-fn paired(our: &Ours, their: &Theirs, by: MatchedBy, rules: &Rules) -> Verdict {
-    let differences = differences(our, their);
+fn paired(our: &Ours, their: &Theirs, by: MatchedBy, is_shared: bool, rules: &Rules) -> Verdict {
+    if !their.is_made {
+        return Verdict { matched_by: Some(by), ..alone(Class::Late, Action::Nothing) };
+    }
+    let mut differences = differences(our, their, rules);
+    if is_shared {
+        differences.push(Difference::Shared);
+    }
     let is_proof = by != MatchedBy::Amount || rules.is_amount_proof;
     let (class, action) = match our.standing {
         _ if !differences.is_empty() => (Class::Differs, Action::Find(FindingKind::Differs)),
@@ -66,7 +115,7 @@ fn paired(our: &Ours, their: &Theirs, by: MatchedBy, rules: &Rules) -> Verdict {
 }
 
 /// In what two entries differ. What one of them does not say is not compared.
-fn differences(our: &Ours, their: &Theirs) -> Vec<Difference> {
+fn differences(our: &Ours, their: &Theirs, rules: &Rules) -> Vec<Difference> {
     let mut differences = Vec::new();
     if let (Some(here), Some(there)) = (&our.amount, &their.amount)
         && here != there
@@ -87,7 +136,15 @@ fn differences(our: &Ours, their: &Theirs) -> Vec<Difference> {
     if our.standing == Standing::Closed {
         differences.push(Difference::Standing);
     }
+    if is_older(their, our, rules) {
+        differences.push(Difference::Older);
+    }
     differences
+}
+
+/// An entry that was made before the request belongs to an earlier life of its key.
+fn is_older(their: &Theirs, our: &Ours, rules: &Rules) -> bool {
+    their.at.plus(rules.tolerance) < our.at
 }
 
 /// What is said of an entry of ours that they do not have.
@@ -118,7 +175,7 @@ fn unpaired(
 
 /// What is said of an entry of theirs that nobody here asked for.
 fn unasked(their: &Theirs, sight: &Sight, rules: &Rules) -> Option<(Class, Action)> {
-    if their.at < sight.window.from {
+    if their.at < sight.window.from || !their.is_made {
         return None;
     }
     if !sight.is_ours_complete || sight.now < their.at.plus(rules.grace) {

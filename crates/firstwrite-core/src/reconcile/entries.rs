@@ -22,6 +22,9 @@ pub struct Theirs {
     pub currency: Option<String>,
     /// When, by the provider's clock.
     pub at: Timestamp,
+    /// The provider says that it was made. An entry with any other status, such as a pending one, proves
+    /// nothing: neither that it was made nor that it was not. Failed ones are no entries.
+    pub is_made: bool,
     /// The entry as the provider gave it, as JSON.
     pub raw: Bytes,
 }
@@ -89,6 +92,8 @@ pub struct Window {
 pub struct Sight {
     /// The time of which the provider was asked to give account.
     pub window: Window,
+    /// The end of the account, if a person states it. The newest match is its end otherwise.
+    pub stated_until: Option<Timestamp>,
     /// Whether everything that the provider has of that time was read and understood.
     pub is_theirs_complete: bool,
     /// Whether everything was read that could be the counterpart of an entry of theirs.
@@ -103,7 +108,8 @@ pub struct Rules {
     /// How long after something was last sent the provider has certainly done it, or never will, and
     /// reports it; the difference of the clocks included. Until then, nothing is missing.
     pub grace: Duration,
-    /// How far apart the times of two entries may be that match by their amounts.
+    /// How far apart the times of two entries may be that match by their amounts, and how much earlier
+    /// than its request an entry may be dated: the difference of the clocks.
     pub tolerance: Duration,
     /// Whether a match by amount and time proves something. Only where the provider knows neither our
     /// keys nor tells its ids, and the amounts tell entries apart.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Ours, Subject, Theirs};
+use super::{Contradiction, Ours, Subject, Theirs};
 use crate::findings::{FindingKind, NewFinding};
 
 /// What a comparison says of an entry, or of a pair of them.
@@ -18,6 +18,8 @@ pub struct Verdict {
     pub matched_by: Option<MatchedBy>,
     /// In what they differ.
     pub differences: Vec<Difference>,
+    /// The reason why its absence proves nothing.
+    pub contradiction: Option<Contradiction>,
     /// What follows.
     pub action: Action,
 }
@@ -39,6 +41,8 @@ pub enum Class {
     Likely,
     /// It is not there, and nobody says that it should be.
     Absent,
+    /// It is not there, and the account proves no absence.
+    Unproven,
     /// It is too early to tell.
     Late,
 }
@@ -67,6 +71,10 @@ pub enum Difference {
     Key,
     /// Nobody here expects it to be there.
     Standing,
+    /// It is older than the request: a payment of an earlier life of the key.
+    Older,
+    /// It stands for more than one request.
+    Shared,
 }
 
 /// What follows from a verdict.
@@ -120,6 +128,10 @@ pub fn finding(verdict: &Verdict, ours: &[Ours], theirs: &[Theirs]) -> Option<Ne
             }
             None => "the provider has several that it could be, without a name".to_owned(),
         },
+        FindingKind::Unproven => {
+            let why = verdict.contradiction.map(Contradiction::as_str).unwrap_or_default();
+            format!("the provider's account does not have it, which proves nothing: {why}")
+        }
     };
     let (message, record) = match our.map(|our| our.subject) {
         Some(Subject::Message(number)) => (Some(number), our.map(|our| our.record)),
@@ -134,6 +146,7 @@ fn differences(verdict: &Verdict, our: &Ours, their: &Theirs) -> String {
     let mut text = String::new();
     for difference in &verdict.differences {
         let none = || "none".to_owned();
+        let comma = if text.is_empty() { "" } else { "; " };
         let (name, here, there) = match difference {
             Difference::Amount => {
                 let tell = |amount: &Option<super::Amount>| {
@@ -154,8 +167,17 @@ fn differences(verdict: &Verdict, our: &Ours, their: &Theirs) -> String {
             Difference::Standing => {
                 ("standing", our.standing.as_str().to_owned(), "arrived".to_owned())
             }
+            Difference::Older => {
+                text.push_str(comma);
+                text.push_str("the provider made it before it was asked for here");
+                continue;
+            }
+            Difference::Shared => {
+                text.push_str(comma);
+                text.push_str("the provider made one, and more than one was asked for");
+                continue;
+            }
         };
-        let comma = if text.is_empty() { "" } else { "; " };
         write!(text, "{comma}{name}: {here} here, {there} there").expect("a string takes any text");
     }
     text
@@ -171,7 +193,7 @@ fn sum_of(their: &Theirs) -> String {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Matched,
         Self::Differs,
         Self::Duplicate,
@@ -179,6 +201,7 @@ impl Class {
         Self::MissingThere,
         Self::Likely,
         Self::Absent,
+        Self::Unproven,
         Self::Late,
     ];
 
@@ -192,6 +215,7 @@ impl Class {
             Self::MissingThere => "missing_there",
             Self::Likely => "likely",
             Self::Absent => "absent",
+            Self::Unproven => "unproven",
             Self::Late => "late",
         }
     }

@@ -198,6 +198,7 @@ async fn made(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infal
 }
 
 async fn open(address: &str) -> Result<Arc<dyn Store>, BoxError> {
+    firstwrite_store::create(address).await?;
     Ok(firstwrite_store::open(address, firstwrite_store::Access::Write).await?)
 }
 

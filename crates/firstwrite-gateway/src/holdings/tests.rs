@@ -30,7 +30,8 @@ async fn put(store: &MemoryStore, name: &str, key: &str, bytes: usize) {
         fingerprint: Fingerprint::from_stored(1, BodyForm::Raw, [0; 32], parts),
         fence: Fence::first(1),
         on_lost_answer: OnLostAnswer::Uncertain,
-        state: DraftState::Completed { outcome, retention: Policy::default().retention() },
+        retention: Policy::default().retention(),
+        state: DraftState::Completed { outcome },
     };
     store.insert(&draft).await.unwrap();
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use firstwrite_core::outbox::DestinationView;
 use firstwrite_core::{Query, StateKind, Store, StoreError, Timestamp, Usage};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use tokio::sync::watch;
@@ -31,9 +31,17 @@ pub(super) struct Seen {
     looked_at: Instant,
     looked: Looked,
     pub(super) breaker: Option<watch::Receiver<bool>>,
+    /// Only where a cache stands in front of the store.
+    pub(super) cache: Option<CacheSeen>,
     /// Only where somebody counts.
     pub(super) holdings: Option<HoldingsSeen>,
 }
+
+/// Tells how often a cache was of use: each result, and its count.
+pub(super) struct CacheSeen(pub(super) Box<dyn Fn() -> CacheCounts + Send + Sync>);
+
+/// Results of asking a cache, and how often each was met.
+pub type CacheCounts = [(&'static str, u64); 3];
 
 /// What tenants had in the store when it was last counted.
 #[derive(Debug)]
@@ -132,6 +140,7 @@ impl Seen {
             looked_at: now,
             looked,
             breaker: None,
+            cache: None,
             holdings: None,
         }
     }
@@ -219,7 +228,23 @@ impl Collector for Told {
             let is_open = i64::from(*breaker.borrow());
             gauge(&mut encoder, "store_breaker_open", help)?.encode_gauge(&is_open)?;
         }
+        if let Some(CacheSeen(counts)) = &seen.cache {
+            let help = "Questions to the cache in front of the store";
+            let kind = MetricType::Counter;
+            let mut asked = encoder.encode_descriptor("cache_requests", help, None, kind)?;
+            for (result, count) in counts() {
+                asked
+                    .encode_family(&[("result", result)])?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+        }
         Ok(())
+    }
+}
+
+impl fmt::Debug for CacheSeen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CacheSeen").field(&self.0()).finish()
     }
 }
 

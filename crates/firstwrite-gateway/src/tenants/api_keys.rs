@@ -126,6 +126,7 @@ impl fmt::Debug for ApiKeys {
             .field("key_count", &self.keys.len())
             .field("schemes", &self.schemes)
             .field("header", &self.header)
+            .field("starts_with", &self.starts_with)
             .finish_non_exhaustive()
     }
 }

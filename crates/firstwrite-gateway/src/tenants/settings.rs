@@ -23,11 +23,11 @@ pub use document::Document;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Where a caller without any credential is let in. In a file: `false`, `true`, or a list of
-    /// operations such as `["POST /sign-up"]`. Not given: nowhere.
+    /// Operations that let a caller in without any credential: `false`, `true`, or a list such as
+    /// `["POST /sign-up"]`. Default: `false`.
     #[serde(default = "form::nowhere")]
     pub anonymous: Anonymous,
-    /// Asked in this order. Not given: the digest of `Authorization` alone.
+    /// Ways to identify a caller, asked in this order. Default: `[{ kind = "authorization" }]`.
     #[serde(default = "form::digest_alone")]
     pub sources: Vec<Source>,
 }
@@ -63,8 +63,8 @@ pub enum Source {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthorizationSettings {
-    /// Keys the digest, so that nobody who sees a tenant's name can try passwords against it. At
-    /// least 32 bytes, the same for all gateways on one store; with another, all tenants are new.
+    /// Keys the digest, so that a tenant's name does not let anybody try passwords against it. At least 32
+    /// bytes, the same for all gateways on one store; with another, all tenants are new.
     pub secret: Option<Document>,
 }
 
@@ -72,29 +72,29 @@ pub struct AuthorizationSettings {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JwtSettings {
-    /// What `iss` must be, to the letter.
+    /// Value of `iss`, to the letter.
     pub issuer: String,
-    /// `aud` must name one of these. One text or a list.
+    /// Values of `aud`, one of which a token must name: one text or a list.
     #[serde(deserialize_with = "form::one_or_more")]
     pub audience: Vec<String>,
-    /// What `alg` may be. Nothing is taken from the token or guessed from the keys.
+    /// Values of `alg` that are accepted. Nothing is taken from the token or guessed from the keys.
     pub algorithms: Vec<Algorithm>,
-    /// The issuer's keys: a JWK set.
+    /// Keys of the issuer: a JWK set.
     pub jwks: Document,
-    /// The claim that names the tenant: a name, or a JSON pointer such as `/org/id`.
+    /// Claim that names the tenant: a name, or a JSON pointer such as `/org/id`. Default: `"sub"`.
     #[serde(default = "form::subject")]
     pub tenant: String,
-    /// The claim that names the principal, likewise. A token may do without it.
+    /// Claim that names the principal, likewise. A token may do without it. Default: `"sub"`.
     #[serde(default = "form::subject")]
     pub principal: String,
-    /// How far clocks may differ, such as `"30s"`; at most five minutes.
+    /// Greatest difference of clocks, at most five minutes. Default: `"30s"`.
     #[serde(default = "form::leeway", deserialize_with = "form::span")]
     pub leeway: Duration,
-    /// What `typ` may be, if a token has one.
+    /// Values of `typ` that are accepted, if a token has one. Default: `["JWT", "at+jwt"]`.
     #[serde(default = "form::token_types")]
     pub types: Vec<String>,
-    /// Put in front of the tenant's name, such as `"corp:"`. Must be given for each where there is
-    /// more than one issuer: `sub` is unique at its issuer only.
+    /// Prefix of the tenant's name, such as `"corp:"`. Each of several issuers needs one: `sub` is unique
+    /// at its issuer only.
     pub namespace: Option<String>,
 }
 
@@ -102,18 +102,18 @@ pub struct JwtSettings {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApiKeySettings {
-    /// The keys, by their digests.
+    /// Keys, by their digests.
     #[serde(default)]
     pub keys: Vec<ApiKey>,
     /// More keys, one per line: digest, tenant, and perhaps a principal; `#` begins a comment.
     pub table: Option<Document>,
-    /// Where a key may stand in `Authorization`. Not given: both.
+    /// Schemes of `Authorization` that may hold a key. Default: `["bearer", "basic"]`.
     #[serde(default = "form::both_carriers")]
     pub accept: Vec<Carrier>,
-    /// A header that may hold a key, such as `x-api-key`.
+    /// Header that may hold a key, such as `"x-api-key"`.
     pub header: Option<String>,
-    /// What every key begins with, such as `sk_`. A credential in `Authorization` that begins
-    /// otherwise is none of ours. Needed beside tokens, which come in the same header.
+    /// Beginning of every key, such as `"sk_"`. A credential in `Authorization` that begins otherwise is
+    /// left to other sources. Needed beside tokens, which come in the same header. Default: `""`.
     #[serde(default)]
     pub starts_with: String,
 }
@@ -132,13 +132,13 @@ pub enum Carrier {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderSettings {
-    /// The header that names the tenant, such as `x-tenant`.
+    /// Header that names the tenant, such as `"x-tenant"`.
     pub tenant: String,
-    /// The header that names the principal.
+    /// Header that names the principal.
     pub principal: Option<String>,
-    /// The networks of those who may set them, such as `10.1.0.0/16`, `fd00::/8` or `10.1.2.3`.
+    /// Networks of the proxies that may set them, such as `"10.1.0.0/16"`, `"fd00::/8"` or `"10.1.2.3"`.
     pub peers: Vec<String>,
-    /// Put in front of the tenant's name.
+    /// Prefix of the tenant's name. Default: `""`.
     #[serde(default)]
     pub namespace: String,
 }
@@ -147,11 +147,11 @@ pub struct HeaderSettings {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateSettings {
-    /// Which of the certificate's names is the tenant.
+    /// Name in the certificate that is the tenant.
     pub tenant: CertificateName,
-    /// Which is the principal.
+    /// Name in the certificate that is the principal.
     pub principal: Option<CertificateName>,
-    /// Put in front of the tenant's name.
+    /// Prefix of the tenant's name. Default: `""`.
     #[serde(default)]
     pub namespace: String,
 }

@@ -10,21 +10,36 @@ use bytes::Bytes;
 use firstwrite_core::BoxError;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
 use hyper::body::Incoming;
 
 use super::Server;
 use super::pool::Sender;
 use crate::body::Patient;
+use crate::forward::has_two_framings;
 
 /// The body of an upstream's answer, as it comes.
 pub(crate) struct AnswerBody {
-    body: Patient,
+    body: Source,
     /// Given back at the end. Dropped before, it closes the connection: what is left of the answer must
     /// not be taken for the next one.
     connection: Option<(Sender, Arc<Server>)>,
+    /// The connection ends with this answer: where it ends could be disputed.
+    is_last: bool,
+}
+
+/// Where the bytes come from.
+enum Source {
+    Connection(Patient),
+    /// They came over a [`Line`](super::Line).
+    Line(Full<Bytes>),
 }
 
 impl AnswerBody {
+    pub(super) fn whole(body: Bytes) -> Self {
+        Self { body: Source::Line(Full::from(body)), connection: None, is_last: true }
+    }
+
     pub(super) fn wrap(
         response: Response<Incoming>,
         sender: Sender,
@@ -32,11 +47,13 @@ impl AnswerBody {
         idle_for_max: Duration,
     ) -> Response<Self> {
         let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let is_last = has_two_framings(response.headers());
         response.map(|body| {
             let connection = Some((sender, Arc::clone(server)));
-            let mut body = Self { body: Patient::new(body, idle_for_max), connection };
+            let body = Source::Connection(Patient::new(body, idle_for_max));
+            let mut body = Self { body, connection, is_last };
             // One that changes its protocol has no end, and no next call.
-            if body.body.is_end_stream() && !is_upgrade {
+            if body.is_end_stream() && !is_upgrade {
                 body.give_back();
             }
             body
@@ -51,7 +68,9 @@ impl AnswerBody {
     }
 
     fn give_back(&mut self) {
-        if let Some((sender, server)) = self.connection.take() {
+        if let Some((sender, server)) = self.connection.take()
+            && !self.is_last
+        {
             server.pool.put(sender);
         }
     }
@@ -68,10 +87,15 @@ impl Body for AnswerBody {
         if let Some((sender, _)) = &mut self.connection {
             sender.advance(context);
         }
-        let polled = Pin::new(&mut self.body).poll_frame(context);
+        let polled = match &mut self.body {
+            Source::Connection(body) => Pin::new(body).poll_frame(context),
+            Source::Line(body) => {
+                Pin::new(body).poll_frame(context).map_err(|never| match never {})
+            }
+        };
         match &polled {
             Poll::Ready(None) => self.give_back(),
-            Poll::Ready(Some(Ok(_))) if self.body.is_end_stream() => self.give_back(),
+            Poll::Ready(Some(Ok(_))) if self.is_end_stream() => self.give_back(),
             Poll::Ready(Some(Err(_))) => self.connection = None,
             Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
         }
@@ -79,11 +103,17 @@ impl Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.body {
+            Source::Connection(body) => body.is_end_stream(),
+            Source::Line(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.body {
+            Source::Connection(body) => body.size_hint(),
+            Source::Line(body) => body.size_hint(),
+        }
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) async fn watch(upstreams: Arc<Upstreams>) {
 async fn look(server: &Arc<Server>, check: &HealthCheck, calling: &Calling) {
     let was_well = server.is_well();
     let is_well = match question(server, check) {
-        Some(request) => match server.call(Box::new(request), calling).await {
+        Some(request) => match server.call(Box::new(request), calling, None).await {
             Ok(response) => !response.status().is_server_error(),
             Err(_failed) => false,
         },

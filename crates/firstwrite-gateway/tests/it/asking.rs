@@ -1,15 +1,20 @@
 //! Lost answers that somebody knows, and requests that say how old they are.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use firstwrite::core::outbox::wire_key_of;
 use firstwrite::core::{Change, Guard, KeptHeaders, MemoryStore};
-use firstwrite::{Key, Outcome, Policy, RecordId, Store as _, Tenant, memory_store};
-use firstwrite_gateway::{AgeLimit, Calling, Care, Operations, Probe, ProbeSettings, Rules};
+use firstwrite::reconcile::Made;
+use firstwrite::{Key, Outcome, Policy, ProbeForm, RecordId, Store as _, Tenant, memory_store};
+use firstwrite_gateway::{
+    AgeLimit, Calling, Care, ForwardedKey, Forwarding, Gateway, Operations, Probe, ProbeSettings,
+    Rules,
+};
 use http::{HeaderName, StatusCode};
 
 use crate::client::{ask, keyed, post};
-use crate::gateway::{rules, start, start_on};
+use crate::gateway::{anywhere, rules, start, start_on};
 use crate::upstream::{Script, Upstream, answer};
 
 fn probe(url: &str) -> ProbeSettings {
@@ -17,14 +22,29 @@ fn probe(url: &str) -> ProbeSettings {
         url: url.to_owned(),
         headers: vec![(http::header::AUTHORIZATION, "Bearer probe".parse().unwrap())],
         status: Some(StatusCode::CREATED),
-        list: Some("/data".parse().unwrap()),
-        grace: Duration::ZERO,
+        form: ProbeForm {
+            list: Some("/data".parse().unwrap()),
+            key: Some("/key".parse().unwrap()),
+            ..ProbeForm::default()
+        },
+        grace: Duration::from_mins(2),
     }
 }
 
 fn asking(settings: ProbeSettings) -> Arc<Operations> {
     let probe = Some(Arc::new(Probe::new(settings, &Calling::default()).unwrap()));
     Arc::new(Operations::new(Policy::default(), Care { probe, ..Care::default() }))
+}
+
+/// The key that the upstream sees for a client's.
+fn forwarded(key: &str) -> String {
+    let (tenant, key) = (Tenant::new("anonymous").unwrap(), Key::new(key).unwrap());
+    wire_key_of(RecordId::of(&tenant, &key), &key, "forward").unwrap()
+}
+
+/// An entry of a list of what was made.
+fn entry(id: u32, key: &str) -> String {
+    format!(r#"{{"id":{id},"key":"{key}"}}"#)
 }
 
 fn found(data: &str) -> Script {
@@ -35,11 +55,12 @@ fn found(data: &str) -> Script {
 #[tokio::test]
 async fn what_the_probe_finds_is_the_answer() {
     let upstream = Upstream::start().await;
-    upstream.does(found(r#"[{"id":7}]"#));
+    let made = entry(7, &forwarded("k/1"));
+    upstream.does(found(&format!("[{},{made}]", entry(6, "other"))));
     let operations = asking(probe("/payments?key={key}"));
     let gateway = start(Rules { operations, ..rules(&[&upstream]) }).await;
     let first = ask(gateway.address(), &post("k/1", "{}")).await;
-    assert_eq!((first.status(), first.text().as_str()), (201, r#"{"id":7}"#));
+    assert_eq!((first.status(), first.text().as_str()), (201, made.as_str()));
     assert_eq!(first.header("content-type"), Some("application/json"));
     let again = ask(gateway.address(), &post("k/1", "{}")).await;
     assert_eq!((again.is_replay(), again.body), (true, first.body));
@@ -53,11 +74,16 @@ async fn what_the_probe_finds_is_the_answer() {
 
 #[tokio::test]
 async fn what_the_probe_does_not_find_so_soon_stays_open() {
+    let made = entry(1, &forwarded("k"));
     for script in [
         found("[]"),
         Script::LosePosts(answer("404 Not Found", "", "")),
         Script::LosePosts(answer("500 Internal Server Error", "", "")),
         Script::LosePosts(answer("200 OK", "", "no JSON")),
+        // An API that ignores the filter lists what others made.
+        found(&format!("[{}]", entry(1, "somebody-else"))),
+        found(r#"[{"iban":"of somebody else"}]"#),
+        found(&format!("[{made},{made}]")),
     ] {
         let upstream = Upstream::start().await;
         upstream.does(script.clone());
@@ -72,10 +98,11 @@ async fn what_the_probe_does_not_find_so_soon_stays_open() {
 async fn somebody_else_can_be_asked() {
     let (upstream, ledger) = (Upstream::start().await, Upstream::start().await);
     upstream.does(Script::HangUp);
-    ledger.does(Script::Answer(answer("200 OK", "", r#"{"data":[1]}"#)));
+    let made = entry(1, &forwarded("k"));
+    ledger.does(Script::Answer(answer("200 OK", "", &format!(r#"{{"data":[{made}]}}"#))));
     let operations = asking(probe(&format!("{}/made/{{key}}", ledger.url())));
     let gateway = start(Rules { operations, ..rules(&[&upstream]) }).await;
-    assert_eq!(ask(gateway.address(), &post("k", "{}")).await.text(), "1");
+    assert_eq!(ask(gateway.address(), &post("k", "{}")).await.text(), made);
     assert_eq!(ledger.seen()[0].all("host"), [ledger.address.to_string()]);
 }
 
@@ -83,6 +110,84 @@ async fn somebody_else_can_be_asked() {
 async fn a_probe_without_a_place_for_the_key_is_refused() {
     for wrong in ["/payments", "http://127.0.0.1:1", "ftp://a/{key}", "{key}"] {
         assert!(Probe::new(probe(wrong), &Calling::default()).is_err(), "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn a_single_answer_with_another_key_settles_nothing() {
+    for (key, status) in [(forwarded("k"), 201), ("somebody-else".to_owned(), 504)] {
+        let upstream = Upstream::start().await;
+        upstream.does(Script::LosePosts(answer("200 OK", "", &entry(1, &key))));
+        let form = ProbeForm { key: Some("/key".parse().unwrap()), ..ProbeForm::default() };
+        let operations = asking(ProbeSettings { form, ..probe("/made/{key}") });
+        let gateway = start(Rules { operations, ..rules(&[&upstream]) }).await;
+        assert_eq!(ask(gateway.address(), &post("k", "{}")).await.status(), status, "{key}");
+    }
+}
+
+fn in_2026() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_780_000_000)
+}
+
+/// The upstream remembers keys for longer than the gateway, and payments that failed.
+#[tokio::test]
+async fn a_payment_that_failed_or_is_of_an_earlier_life_settles_nothing() {
+    for (status, at, answered) in [
+        ("paid", "2999-01-01T00:00:00Z", 201),
+        ("failed", "2999-01-01T00:00:00Z", 504),
+        ("pending", "2999-01-01T00:00:00Z", 504),
+        ("paid", "2001-01-01T00:00:00Z", 504),
+    ] {
+        let upstream = Upstream::start().await;
+        let key = forwarded("k");
+        upstream.does(found(&format!(r#"[{{"key":"{key}","status":"{status}","at":"{at}"}}]"#)));
+        let mut settings = probe("/payments?key={key}");
+        settings.form.made = Made::by_status("/status".parse().unwrap(), &["paid"], &["failed"]);
+        settings.form.at = Some("/at".parse().unwrap());
+        let operations = asking(settings);
+        let gateway = start(Rules { operations, clock: in_2026, ..rules(&[&upstream]) }).await;
+        let first = ask(gateway.address(), &post("k", "{}")).await;
+        assert_eq!(first.status(), answered, "{status} {at}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_whose_entries_cannot_be_compared_is_refused() {
+    let form = ProbeForm { list: Some("/data".parse().unwrap()), ..ProbeForm::default() };
+    let refused = Probe::new(ProbeSettings { form, ..probe("/{key}") }, &Calling::default());
+    assert!(refused.unwrap_err().to_string().contains("a list needs key"));
+}
+
+#[tokio::test]
+async fn a_probe_about_a_key_that_is_not_forwarded_is_refused() {
+    let upstream = Upstream::start().await;
+    for key in [ForwardedKey::Original, ForwardedKey::Nothing] {
+        let operations = asking(probe("/payments?key={key}"));
+        let forwarding = Forwarding { key, ..Forwarding::default() };
+        let rules = Rules { operations, forwarding, ..rules(&[&upstream]) };
+        let started = Gateway::start(Arc::new(memory_store()), &anywhere(), rules).await;
+        let refused = started.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("derived key"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_probe_that_would_believe_a_no_while_a_call_is_under_way_is_refused() {
+    let within = |answer_within| Calling { answer_within, ..Calling::default() };
+    let probe = || probe("/payments?key={key}");
+    assert!(Probe::new(probe(), &within(Duration::from_secs(119))).is_ok());
+    for answer_within in [Duration::from_mins(2), Duration::from_mins(3)] {
+        let refused = Probe::new(probe(), &within(answer_within)).unwrap_err().to_string();
+        assert!(refused.contains("grace longer than answer_within"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_probe_whose_answer_would_not_be_kept_is_refused() {
+    for (status, holds) in [(201, true), (402, true), (500, false), (429, false), (101, false)] {
+        let status = Some(StatusCode::from_u16(status).unwrap());
+        let settings = ProbeSettings { status, ..probe("/payments?key={key}") };
+        assert_eq!(Probe::new(settings, &Calling::default()).is_ok(), holds, "{status:?}");
     }
 }
 
@@ -102,12 +207,13 @@ async fn complete(store: &MemoryStore, told: &crate::wire::Message) {
 
 #[tokio::test]
 async fn an_upstream_that_shares_the_store_finishes_the_job_itself() {
-    for is_lost in [true, false] {
+    for says in ["", "201 Created", "500 Internal Server Error", "429 Too Many Requests"] {
         let upstream = Upstream::start().await;
+        let is_lost = says.is_empty();
         upstream.does(Script::AnswerLater(if is_lost {
             String::new()
         } else {
-            answer("201 Created", "", "what it says")
+            answer(says, "", "what it says")
         }));
         let store = Arc::new(memory_store());
         let gateway = start_on(Arc::clone(&store), rules(&[&upstream])).await;
@@ -121,7 +227,7 @@ async fn an_upstream_that_shares_the_store_finishes_the_job_itself() {
             upstream.release();
         }
         let first = asked.await.unwrap();
-        assert_eq!((first.status(), first.text().as_str()), (201, "written with it"), "{is_lost}");
+        assert_eq!((first.status(), first.text().as_str()), (201, "written with it"), "{says}");
         assert!(!first.is_replay());
         let again = ask(address, &post("k", "{}")).await;
         assert_eq!((again.is_replay(), again.body), (true, first.body));
@@ -135,7 +241,7 @@ async fn a_request_that_is_too_old_reaches_nobody() {
     let age = Some(AgeLimit { header, max: Duration::from_mins(1), signed: None });
     let care = Care { age, ..Care::default() };
     let operations = Arc::new(Operations::new(Policy::default(), care));
-    let clock = || std::time::UNIX_EPOCH + Duration::from_secs(1000);
+    let clock = || UNIX_EPOCH + Duration::from_secs(1000);
     let gateway = start(Rules { operations, clock, ..rules(&[&upstream]) }).await;
     for (header, status) in [("x-made-at: 950\r\n", 201), ("x-made-at: 939\r\n", 400), ("", 400)] {
         let answered = ask(gateway.address(), &keyed("/pay", "k", header, "{}")).await;

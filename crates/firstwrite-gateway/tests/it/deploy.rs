@@ -36,6 +36,7 @@ async fn scraped() -> String {
     watched.ask(&post("k2", "{}")).await;
     let (_is_open, seen) = tokio::sync::watch::channel(false);
     watched.metrics.watch_breaker(seen);
+    watched.metrics.watch_cache(|| [("hit", 1), ("miss", 1), ("failure", 1)]);
     watched.scrape().await.text
 }
 

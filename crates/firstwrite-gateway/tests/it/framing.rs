@@ -175,6 +175,23 @@ async fn an_answer_has_one_framing_and_none_of_its_connection() {
 }
 
 #[tokio::test]
+async fn of_an_answers_length_and_coding_the_coding_counts() {
+    for (status, length) in [(201, 2), (201, 30), (500, 2)] {
+        let (upstream, gateway) = started().await;
+        upstream.does(Script::Answer(format!(
+            "HTTP/1.1 {status} Said\r\ncontent-length: {length}\r\n\
+             transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        )));
+        let mut client = Client::connect(gateway.address()).await;
+        for is_replay in [false, status == 201] {
+            let answered = client.ask(&post("k", "{}")).await;
+            let found = (answered.status(), answered.text(), answered.is_replay());
+            assert_eq!(found, (status, "hello".to_owned(), is_replay));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_replay_does_not_leave_its_body_behind() {
     let (upstream, gateway) = started().await;
     let inside = format!("{HIDDEN}{HIDDEN}");

@@ -12,7 +12,7 @@ use firstwrite_gateway::{
 };
 
 use crate::client::{Client, ask, keyed};
-use crate::gateway::{away_store, rules, start_on};
+use crate::gateway::{away_store, rules, start, start_on};
 use crate::scrape::Watched;
 use crate::upstream::{Script, Upstream, answer};
 use crate::wire::Message;
@@ -246,4 +246,21 @@ async fn with_too_many_under_way_nothing_is_written_and_others_do_not_notice() {
     upstream.release();
     assert_eq!(first.read().await.unwrap().status(), 201);
     assert_eq!(statuses(&gateway, "a", &["2"]).await, [201]);
+}
+
+#[tokio::test]
+async fn an_attempt_counts_as_under_way_also_when_its_caller_has_its_answer() {
+    let upstream = Upstream::start().await;
+    let usual = TenantLimits { in_flight_max: Some(1), ..TenantLimits::default() };
+    let (rules, _holdings) = limited(rules(&[&upstream]), usual, NEVER);
+    let gateway = start(rules).await;
+    upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
+    let headers = "authorization: Bearer a\r\nprefer: respond-async\r\n";
+    let early = ask(gateway.address(), &keyed("/pay", "1", headers, "{}")).await;
+    assert_eq!(early.status(), 202);
+    upstream.arrived().await;
+    upstream.does(Script::Answer(answer("201 Created", "", "made")));
+    assert_eq!(statuses(&gateway, "a", &["2"]).await, [429]);
+    assert_eq!(statuses(&gateway, "b", &["1"]).await, [201]);
+    assert_eq!(upstream.seen().len(), 2);
 }

@@ -21,6 +21,7 @@ mod payloads;
 mod protected;
 mod scrape;
 mod secure;
+mod server_errors;
 mod slow;
 mod strict;
 mod telemetry;

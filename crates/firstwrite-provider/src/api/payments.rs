@@ -51,8 +51,11 @@ async fn pay(
     if wanted.amount == DECLINED_AMOUNT {
         return Err(Problem::declined());
     }
-    let keys = shared.conduct().behaviour.keys;
-    let paid = shared.writer.pay(key, wanted, keys).await.map_err(|error| {
+    let (keys, webhooks) = {
+        let conduct = shared.conduct();
+        (conduct.behaviour.keys, conduct.webhooks.clone())
+    };
+    let paid = shared.writer.pay(key, wanted, keys, webhooks.is_some()).await.map_err(|error| {
         tracing::error!(%error, "a payment cannot be written down");
         Problem::internal("The ledger cannot be written.")
     })?;
@@ -62,11 +65,8 @@ async fn pay(
         Paid::Mismatch => return Err(Problem::key_reused()),
         Paid::Full => return Err(Problem::full()),
     };
-    if !is_replay {
-        let webhooks = shared.conduct().webhooks.clone();
-        if let Some(webhooks) = webhooks {
-            shared.mailbox.settled(&payment, webhooks);
-        }
+    if !is_replay && let Some(webhooks) = webhooks {
+        shared.mailbox.settled(&payment, webhooks);
     }
     if !shared.wait(delay.after_effect).await {
         return Ok(hang_up());

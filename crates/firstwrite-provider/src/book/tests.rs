@@ -21,6 +21,10 @@ fn payment(number: usize, key: &str, second: u64) -> Payment {
     }
 }
 
+fn made(payment: Payment) -> Entry {
+    Entry::Made(Made { payment, owes_webhook: false })
+}
+
 fn book(entries: impl IntoIterator<Item = Entry>) -> Book {
     let mut book = Book::default();
     entries.into_iter().for_each(|entry| book.apply(entry).unwrap());
@@ -42,7 +46,7 @@ fn judged(book: &Book, key: &str, amount: u64, keys: Keys, now: Moment) -> Strin
 
 #[test]
 fn a_key_is_honoured_ignored_or_forgotten() {
-    let book = book([Entry::Made(payment(1, "a", 10))]);
+    let book = book([made(payment(1, "a", 10))]);
     let forget = Keys::ForgetAfter(SECOND * 5);
     for (key, amount, keys, second, verdict) in [
         ("a", 500, Keys::Honour, 99, "replay pay_00000001"),
@@ -64,8 +68,8 @@ fn a_key_is_honoured_ignored_or_forgotten() {
 #[test]
 fn a_repetition_gets_the_payment_made_last_and_never_a_planted_one() {
     let book = book([
-        Entry::Made(payment(1, "a", 10)),
-        Entry::Made(payment(2, "a", 11)),
+        made(payment(1, "a", 10)),
+        made(payment(2, "a", 11)),
         Entry::Duplicate(payment(3, "a", 12)),
     ]);
     assert_eq!(judged(&book, "a", 500, Keys::Honour, at(20)), "replay pay_00000002");
@@ -73,7 +77,7 @@ fn a_repetition_gets_the_payment_made_last_and_never_a_planted_one() {
 
 #[test]
 fn a_removed_payment_is_not_reported_and_frees_its_key() {
-    let book = book([Entry::Made(payment(1, "a", 10)), Entry::Removed { id: Payment::id_of(1) }]);
+    let book = book([made(payment(1, "a", 10)), Entry::Removed { id: Payment::id_of(1) }]);
     assert_eq!(book.payment("pay_00000001"), None);
     assert!(book.list(&Question::default(), 10).0.is_empty());
     assert_eq!(judged(&book, "a", 500, Keys::Honour, at(20)), "fresh");
@@ -82,10 +86,8 @@ fn a_removed_payment_is_not_reported_and_frees_its_key() {
 
 #[test]
 fn a_changed_amount_is_reported_and_nothing_else_about_it() {
-    let book = book([
-        Entry::Made(payment(1, "a", 10)),
-        Entry::Amount { id: Payment::id_of(1), amount: 700 },
-    ]);
+    let book =
+        book([made(payment(1, "a", 10)), Entry::Amount { id: Payment::id_of(1), amount: 700 }]);
     assert_eq!(book.payment("pay_00000001").unwrap().amount, 700);
     assert_eq!(book.effects()[0].amount, 500);
     assert_eq!(judged(&book, "a", 500, Keys::Honour, at(20)), "replay pay_00000001");
@@ -94,11 +96,11 @@ fn a_changed_amount_is_reported_and_nothing_else_about_it() {
 #[test]
 fn pages_go_from_the_oldest_to_the_newest_without_gap_or_repetition() {
     let book = book([
-        Entry::Made(payment(1, "a", 10)),
-        Entry::Made(payment(2, "b", 12)),
+        made(payment(1, "a", 10)),
+        made(payment(2, "b", 12)),
         // Dated back: it stands between the two.
         Entry::Foreign(payment(3, "c", 11)),
-        Entry::Made(payment(4, "a", 12)),
+        made(payment(4, "a", 12)),
     ]);
     let mut question = Question::default();
     let mut seen = Vec::new();
@@ -113,11 +115,8 @@ fn pages_go_from_the_oldest_to_the_newest_without_gap_or_repetition() {
 
 #[test]
 fn a_question_is_narrowed_by_time_and_key() {
-    let book = book([
-        Entry::Made(payment(1, "a", 10)),
-        Entry::Made(payment(2, "b", 11)),
-        Entry::Made(payment(3, "a", 12)),
-    ]);
+    let book =
+        book([made(payment(1, "a", 10)), made(payment(2, "b", 11)), made(payment(3, "a", 12))]);
     let ask = |key: Option<&str>, from: u64, until: u64| {
         let question = Question {
             key: key.map(str::to_owned),
@@ -136,9 +135,9 @@ fn a_question_is_narrowed_by_time_and_key() {
 
 #[test]
 fn what_makes_no_sense_is_not_taken_in() {
-    let mut book = book([Entry::Made(payment(1, "a", 10))]);
-    assert!(book.apply(Entry::Made(payment(1, "a", 10))).is_err());
-    assert!(book.apply(Entry::Made(payment(3, "a", 10))).is_err());
+    let mut book = book([made(payment(1, "a", 10))]);
+    assert!(book.apply(made(payment(1, "a", 10))).is_err());
+    assert!(book.apply(made(payment(3, "a", 10))).is_err());
     assert!(book.apply(Entry::Removed { id: "pay_00000009".to_owned() }).is_err());
     assert!(book.apply(Entry::Removed { id: "pay_00000000".to_owned() }).is_err());
     assert!(book.apply(Entry::Amount { id: "x".to_owned(), amount: 1 }).is_err());

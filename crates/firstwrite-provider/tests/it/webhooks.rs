@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use firstwrite_provider::{Behaviour, Chance, Webhooks};
+use firstwrite_provider::{Behaviour, Chance, Options, Provider, Webhooks};
 use serde_json::json;
 
 use crate::client::{get, pay, put};
@@ -95,4 +95,50 @@ async fn webhooks_are_set_from_outside_and_the_secret_is_not_shown() {
     stand.clock.advance(Duration::from_secs(5));
     pay("k-1", 500).send(stand.address()).await;
     assert_eq!(receiver.next().await.timestamp, noon().as_seconds() + 5);
+}
+
+/// As `kill -9` leaves it, the ledger alone is there: what it owes is sent by the next life, until it is taken.
+#[tokio::test]
+async fn a_webhook_that_nobody_took_is_sent_again_after_a_restart() {
+    let mut deaf = Receiver::silent().await;
+    let first = stand(deaf.webhooks()).await;
+    for key in ["k-1", "k-2"] {
+        pay(key, 500).send(first.address()).await;
+    }
+    let told = deaf.next().await;
+    let (_folder, options) = first.stop().await;
+
+    let mut receiver = Receiver::new().await;
+    let behaviour = Behaviour { webhooks: Some(receiver.webhooks()), ..Behaviour::default() };
+    let options = Options { behaviour, ..options };
+    let second = Provider::start(options.clone()).await.unwrap();
+    let again = receiver.next().await;
+    assert_eq!((&again.id, again.json()), (&told.id, told.json()));
+    assert_eq!(receiver.next_payments(1).await, [2]);
+    pay("k-3", 500).send(second.address()).await;
+    assert_eq!(receiver.next_payments(1).await, [3]);
+    // Counted when the answer is there, and noted by then.
+    while second.webhooks().delivered < 3 {
+        tokio::task::yield_now().await;
+    }
+    second.stop().await;
+
+    let third = Provider::start(options).await.unwrap();
+    pay("k-4", 500).send(third.address()).await;
+    assert_eq!(receiver.next_payments(1).await, [4], "what was taken is not sent again");
+}
+
+#[tokio::test]
+async fn a_webhook_that_was_given_up_is_owed_and_one_that_nobody_wanted_is_not() {
+    let mut receiver = Receiver::answering(&[500]).await;
+    let first = Stand::new(Behaviour::default()).await;
+    pay("unwanted", 500).send(first.address()).await;
+    let webhooks = Webhooks { tries_max: 1, ..receiver.webhooks() };
+    first.provider.behave(Behaviour { webhooks: Some(webhooks), ..Behaviour::default() }).unwrap();
+    pay("given-up", 500).send(first.address()).await;
+    assert_eq!(receiver.next_payments(1).await, [2]);
+    let (_folder, options) = first.stop().await;
+    let behaviour = Behaviour { webhooks: Some(receiver.webhooks()), ..Behaviour::default() };
+    let _second = Provider::start(Options { behaviour, ..options }).await.unwrap();
+    assert_eq!(receiver.next_payments(1).await, [2]);
 }

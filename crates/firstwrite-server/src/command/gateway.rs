@@ -11,7 +11,7 @@ use super::operate::FormatFlags;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   firstwrite gateway --upstream http://127.0.0.1:3000
-  firstwrite gateway --upstream http://127.0.0.1:3000 --store postgres://app@db/shop
+  firstwrite gateway --upstream http://127.0.0.1:3000 --store postgres://app@db/shop --create
   firstwrite gateway --upstream http://127.0.0.1:3000 --operator 127.0.0.1:9464
   firstwrite gateway --config firstwrite.toml
 
@@ -45,6 +45,9 @@ pub(crate) struct GatewayFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
     pub(crate) store: Option<String>,
+    /// Create the store if it is not there, new and empty; otherwise only an unnamed one is created
+    #[arg(long)]
+    pub(crate) create: bool,
     /// Look into this store too, from which records are moving into --store (docs/moving.md)
     #[arg(long, value_name = "URL", conflicts_with = "moving_to")]
     #[arg(env = "FIRSTWRITE_MOVING_FROM", hide_env_values = true)]
@@ -81,8 +84,9 @@ pub(super) const CHECK_EXAMPLES: &str = "\
 Example:
   firstwrite check --config firstwrite.toml
 
-Reads the file and everything it names (keys, certificates, environment), and opens no
-store and no port.
+Reads the file and everything it names (keys, certificates, environment), plans the
+gateway, the worker, the demo and the doctor as their starts do, and opens no store and
+no port.
 
 Exit codes: 0 it holds, 2 it does not.";
 

@@ -48,7 +48,9 @@ Examples:
   firstwrite migrate --store postgres://owner@db/shop --dump > firstwrite.sql
 
 Run it as the role that may create tables; the application's role needs no such right.
-A SQLite file brings itself up to date when it is opened.";
+Nothing else creates a store but `gateway --create` and the demo: a mistyped address would
+be an empty store, in which every key used before runs again. A SQLite file brings itself
+up to date when it is opened.";
 
 pub(super) const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -134,6 +136,7 @@ pub(crate) struct MigrateFlags {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("settles").args(["clear_doubt", "confirm_clock"]).multiple(true))]
 pub(crate) struct DoctorFlags {
     #[command(flatten)]
     pub(crate) store: StoreFlags,
@@ -146,8 +149,11 @@ pub(crate) struct DoctorFlags {
     /// Clear the store's doubts: lost history was looked into, and unknown keys may run again
     #[arg(long, requires = "reason")]
     pub(crate) clear_doubt: bool,
-    /// How you know that the doubt is settled; kept with it
-    #[arg(long, value_parser = reason, requires = "clear_doubt")]
+    /// Count the jumps of an SQLite file's clock as time that passed: the machine was off, its clock is right
+    #[arg(long, requires = "reason")]
+    pub(crate) confirm_clock: bool,
+    /// How you know that the doubt is settled, or the clock right; kept with it
+    #[arg(long, value_parser = reason, requires = "settles")]
     pub(crate) reason: Option<String>,
     /// Who you are; kept with it
     #[arg(long, env = "USER", hide_env_values = true, value_parser = reason)]

@@ -68,8 +68,11 @@ With --delivered and --refused a client that waits gets its final answer; with
 --not-delivered the message is sent again as if it never had been; with --drop a message
 that no client waits for is given up. Messages that wait behind it go on.
 
+Of a message that may have arrived, --not-delivered and --refused count from an hour after
+its last delivery on: what was sent may still be under way. Look again then, or add --force.
+
 Exit codes: 0 settled, 1 failed, 2 wrong usage, 3 there is no such message,
-4 it is settled already, 5 a worker is delivering it now.";
+4 it is settled already, 5 a worker is delivering it now, or it is too early to tell.";
 
 #[derive(Debug, Args)]
 pub(crate) struct OutboxFlags {
@@ -200,6 +203,9 @@ pub(crate) struct OutboxSettleFlags {
     /// It is not to be delivered any more; only where no client waits for it
     #[arg(long)]
     pub(crate) drop: bool,
+    /// Believe that it did not arrive although a delivery may still be under way
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) word: WordFlags,
 }

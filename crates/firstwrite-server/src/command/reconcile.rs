@@ -11,21 +11,26 @@ use super::values::{finding_kind, finding_number, instant, owner, text};
 
 pub(super) const EXAMPLES: &str = "\
 Example:
-  firstwrite reconcile run --config firstwrite.toml --dry-run
+  firstwrite reconcile run --config firstwrite.toml
   firstwrite reconcile findings --store postgres://app@db/shop
 
 Sources are sections of the settings file, as [reconcile.NAME]; docs/outbox.md has them.
-A worker with the same file runs each of them once a day.";
+A worker with the same file compares each list once a day, once a first run was applied.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   firstwrite reconcile run --config firstwrite.toml
+  firstwrite reconcile run --config firstwrite.toml --apply
   firstwrite reconcile run provider --config firstwrite.toml --from 2026-01-01T00:00:00Z
-  firstwrite reconcile run provider --config firstwrite.toml --csv export.csv
+  firstwrite reconcile run provider --config firstwrite.toml --csv export.csv --apply
+
+The first run of a source, and every run over an export, is a dry run unless --apply is
+given: it shows what would be settled.
 
 What is proven is settled: a message or request that the provider has is completed, one
 that it certainly does not have is sent again or free. What contradicts our books is noted
-for a person. Without --from it goes on where the last complete run ended.
+for a person; then nothing counts as absent. Without --from it goes on where the last
+complete run ended. An export reaches to its newest row that matches, or to --until.
 
 Exit codes: 0 nothing is open, 1 failed or incomplete, 2 wrong usage, 7 discrepancies were
 found.";
@@ -79,8 +84,11 @@ pub(crate) struct ReconcileRunFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Compare, and neither settle nor note anything
-    #[arg(long)]
+    #[arg(long, conflicts_with = "apply")]
     pub(crate) dry_run: bool,
+    /// Settle and note, also in the first run of a source and over an export
+    #[arg(long)]
+    pub(crate) apply: bool,
 }
 
 #[derive(Debug, Args)]
@@ -91,7 +99,7 @@ pub(crate) struct FindingsFlags {
     /// Only of this source
     #[arg(long, value_parser = text, value_name = "NAME")]
     pub(crate) source: Option<String>,
-    /// Only of this kind: missing-here, missing-there, differs, duplicate, likely
+    /// Only of this kind: missing-here, missing-there, differs, duplicate, likely, unproven
     #[arg(long, value_parser = finding_kind)]
     pub(crate) kind: Option<FindingKind>,
     /// Closed ones too

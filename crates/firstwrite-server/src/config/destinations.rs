@@ -134,6 +134,7 @@ impl Section {
             #[cfg(feature = "brokers")]
             KindSection::Redis(redis) => redis.build(&self.terms, &mut terms)?,
         };
+        terms.check().map_err(str::to_owned)?;
         Ok(Destination::new(&self.name, terms, carrier))
     }
 }

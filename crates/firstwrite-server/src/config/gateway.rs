@@ -1,8 +1,8 @@
 //! The `[gateway]` section: where to listen, what is behind it, and which operations are protected how.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +15,7 @@ use firstwrite_gateway::{
 use serde::Deserialize;
 
 use super::given::{Given, read_file};
-use super::{Listen, Span, StoreUrl, UsageError};
+use super::{Listen, SPAN_MIN, Span, StoreUrl, UsageError, span_or};
 use crate::telemetry::Collector;
 
 mod operation;
@@ -26,65 +26,67 @@ use operation::{OperationName, OperationSection};
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GatewaySection {
-    /// Where clients connect.
+    /// Address that clients connect to. Default: `"127.0.0.1:8080"`.
     pub(crate) listen: Option<Listen>,
-    /// Where operators find metrics, health and readiness, such as `"127.0.0.1:9464"`.
+    /// Address of metrics, health and readiness, such as `"127.0.0.1:9464"`. Without it there are none.
     pub(crate) operator: Option<Listen>,
-    /// How many tenants have a label of their own in metrics.
+    /// Number of tenants that have a label of their own in metrics. Default: `100`.
     pub(crate) metrics_tenants_max: Option<usize>,
-    /// Where traces go, such as `"http://127.0.0.1:4318"`.
+    /// Collector of traces, such as `"http://127.0.0.1:4318"`. Needs a build with the feature `otlp`.
     pub(crate) otlp: Option<Collector>,
-    /// The servers of the API, such as `["http://127.0.0.1:3000"]`.
+    /// Servers of the API, which take turns. At least one, here or with `--upstream`.
     #[serde(default)]
     pub(crate) upstreams: Vec<Upstream>,
-    /// Whether a POST without a key passes through unprotected.
+    /// Lets a POST without a key pass through unprotected. Default: `false`.
     pub(crate) optional_keys: Option<bool>,
-    /// Where completed records are cached, such as `redis://127.0.0.1:6379`.
+    /// Redis in which completed records of a PostgreSQL store are cached, such as
+    /// `"redis://127.0.0.1:6379"`.
     pub(crate) cache: Option<Given>,
-    /// The store that records are moving from, into `store`.
+    /// Store that records are moving from, into `store`.
     pub(crate) moving_from: Option<StoreUrl>,
-    /// The store that records are going to move to.
+    /// Store that records are going to move to.
     pub(crate) moving_to: Option<StoreUrl>,
-    /// How long requests under way may take to end at shutdown.
+    /// Time that requests under way get at shutdown. Default: `"30s"`.
     pub(crate) drain: Option<Span>,
-    /// Which key the upstream sees: `derived`, `original` or `nothing`.
+    /// `Idempotency-Key` that the upstream sees: one derived from tenant and key, the client's, or none.
+    /// Default: `"derived"`.
     #[serde(default)]
     pub(crate) forward_key: ForwardKey,
-    /// Whether the upstream is told which record it may complete itself.
+    /// Tells the upstream which record it may complete itself. Default: `true`.
     pub(crate) tell_record: Option<bool>,
-    /// What stands for the host in fingerprints, where the service has several names.
+    /// Stands for the host in fingerprints, where the service has several names.
     service_name: Option<String>,
-    /// How many threads serve connections, each with its own; zero: one runtime shares all work.
+    /// Threads that serve connections; with 0, one runtime shares all work. Default: the number of cores.
     threads: Option<usize>,
-    /// How many connections of clients there are at the same time.
+    /// Connections of clients at the same time; more wait to be accepted. Default: `20000`.
     connections_max: Option<NonZeroUsize>,
-    /// How long a connection to an upstream may take.
+    /// Time limit of connecting to an upstream. Default: `"5s"`.
     connect_within: Option<Span>,
-    /// How long an answer may take to begin.
+    /// Time limit until an answer begins; a later one is lost. Default: `"1m"`.
     answer_within: Option<Span>,
-    /// How long either side may be silent in the middle of a body.
+    /// Longest silence in the middle of a body, on either side. Default: `"1m"`.
     idle_for_max: Option<Span>,
-    /// How long an unused connection to an upstream is kept.
+    /// Time for which an unused connection to an upstream is kept. Default: `"1500ms"`.
     keep_alive: Option<Span>,
-    /// How many bytes of protected bodies are held at the same time.
-    held_bytes_max: Option<usize>,
-    /// How many attempts are under way at the same time.
-    attempts_max: Option<usize>,
-    /// Whether upstreams are spoken to in HTTP/2.
+    /// Bytes of protected bodies in memory at the same time. Default: `268435456`.
+    held_bytes_max: Option<NonZeroUsize>,
+    /// Attempts under way at the same time, of all clients together. Default: `10000`.
+    attempts_max: Option<NonZeroUsize>,
+    /// Speaks HTTP/2 to upstreams. Default: `false`.
     http2: Option<bool>,
-    /// A file of PEM certificates that upstreams are trusted by, instead of the platform's.
+    /// File of PEM certificates that `https` upstreams are trusted by, instead of the platform's.
     root_certificates: Option<String>,
-    /// How the health of upstreams is looked at.
+    /// Requests that look after the health of upstreams. Without them, failures of calls tell.
     health: Option<HealthSection>,
-    /// Whose requests they are.
+    /// Identities of callers. Without it, each `Authorization` value is a tenant of its own.
     tenants: Option<tenants::Settings>,
     /// TLS for clients.
     tls: Option<TlsSection>,
-    /// What each tenant may ask for.
+    /// Limits of each tenant.
     limits: Option<LimitsSection>,
-    /// What protects every POST that is not named.
+    /// Protection of every POST that is not named, with the settings of an operation.
     default: Option<OperationSection>,
-    /// Operations, the most specific pattern first to be asked.
+    /// Operations by name; the most specific pattern decides.
     #[serde(default)]
     operations: Vec<OperationSection>,
 }
@@ -107,7 +109,9 @@ pub(crate) enum ForwardKey {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HealthSection {
+    /// Path that is asked for with GET; an answer below 500 is healthy.
     path: String,
+    /// Interval, at least 100 ms. Default: `"5s"`.
     every: Option<Span>,
 }
 
@@ -115,8 +119,11 @@ struct HealthSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TlsSection {
+    /// File with the certificate chain, in PEM.
     certificate: String,
+    /// File with the private key, in PEM.
     key: String,
+    /// File with the authorities of client certificates, in PEM. Without it clients show none.
     client_roots: Option<String>,
 }
 
@@ -124,14 +131,20 @@ struct TlsSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitsSection {
+    /// New keys in a second, counted by each gateway.
     new_keys_per_second: Option<f64>,
+    /// Requests under a key in a second, retries included, counted by each gateway.
     requests_per_second: Option<f64>,
-    in_flight_max: Option<u32>,
+    /// Requests under a key at the same time, counted by each gateway.
+    in_flight_max: Option<NonZeroU32>,
+    /// Keys in the store, whichever gateway made them.
     active_keys_max: Option<u64>,
+    /// Bytes of kept answers in the store.
     stored_bytes_max: Option<u64>,
-    /// How often what is in the store is counted, for the last two.
+    /// Interval at which keys and bytes in the store are counted, at least 1 s. For all tenants alike.
+    /// Default: `"1m"`.
     count_every: Option<Span>,
-    /// Tenants that may ask for more, or less.
+    /// Tenants with limits of their own, which replace all of the usual ones.
     #[serde(default)]
     tenants: BTreeMap<String, LimitsSection>,
 }
@@ -139,32 +152,43 @@ struct LimitsSection {
 /// Often enough to notice within seconds, seldom enough not to be noticed.
 const HEALTH_EVERY: Duration = Duration::from_secs(5);
 
+/// More would be load.
+const HEALTH_EVERY_MIN: Duration = Duration::from_millis(100);
+
 /// A walk over all records is no matter of milliseconds.
 const COUNT_EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// Who watches, and what is counted for it.
 type Watched = (Arc<dyn Observer>, Option<Counting>);
 
+/// The limits of most tenants, and those of some by name.
+type LimitsByTenant = (TenantLimits, HashMap<String, TenantLimits>);
+
 impl GatewaySection {
     /// How upstreams are called.
     pub(crate) fn calling(&self) -> Result<Calling, UsageError> {
         let usual = Calling::default();
-        let span = |given: Option<Span>, usual| given.map_or(usual, |span| span.0);
+        let limit =
+            |name: &str, given, usual| span_or(&format!("gateway.{name}"), given, SPAN_MIN, usual);
         let root_certificates = match &self.root_certificates {
             Some(path) => Some(text_of(path)?),
             None => None,
         };
-        let health = self.health.as_ref().map(|health| HealthCheck {
-            path: health.path.clone(),
-            every: span(health.every, HEALTH_EVERY).max(Duration::from_millis(100)),
-        });
+        let health = match &self.health {
+            Some(HealthSection { path, every }) => {
+                let every =
+                    span_or("gateway.health.every", *every, HEALTH_EVERY_MIN, HEALTH_EVERY)?;
+                Some(HealthCheck { path: path.clone(), every })
+            }
+            None => None,
+        };
         Ok(Calling {
-            connect_within: span(self.connect_within, usual.connect_within),
-            answer_within: span(self.answer_within, usual.answer_within),
-            idle_for_max: span(self.idle_for_max, usual.idle_for_max),
-            keep_alive: span(self.keep_alive, usual.keep_alive),
-            held_bytes_max: self.held_bytes_max.unwrap_or(usual.held_bytes_max),
-            attempts_max: self.attempts_max.unwrap_or(usual.attempts_max),
+            connect_within: limit("connect_within", self.connect_within, usual.connect_within)?,
+            answer_within: limit("answer_within", self.answer_within, usual.answer_within)?,
+            idle_for_max: limit("idle_for_max", self.idle_for_max, usual.idle_for_max)?,
+            keep_alive: self.keep_alive.map_or(usual.keep_alive, |span| span.0),
+            held_bytes_max: self.held_bytes_max.map_or(usual.held_bytes_max, NonZeroUsize::get),
+            attempts_max: self.attempts_max.map_or(usual.attempts_max, NonZeroUsize::get),
             http2: self.http2.unwrap_or(usual.http2),
             root_certificates,
             health,
@@ -222,7 +246,17 @@ impl GatewaySection {
         holdings: Arc<Holdings>,
         next: Arc<dyn Observer>,
     ) -> Result<Watched, UsageError> {
-        let Some(section) = &self.limits else { return Ok((next, None)) };
+        let Some((usual, special)) = self.limits()? else { return Ok((next, None)) };
+        let needs_counting = special.values().chain([&usual]).any(TenantLimits::needs_counting);
+        let every = self.limits.as_ref().and_then(|section| section.count_every);
+        let every = span_or("gateway.limits.count_every", every, COUNT_EVERY_MIN, Counting::EVERY)?;
+        let counting = needs_counting.then(|| Counting { holdings: Arc::clone(&holdings), every });
+        Ok((Arc::new(Limits::new(usual, special, holdings, next)), counting))
+    }
+
+    /// The limits of most tenants, and of those that have their own.
+    pub(crate) fn limits(&self) -> Result<Option<LimitsByTenant>, UsageError> {
+        let Some(section) = &self.limits else { return Ok(None) };
         let wrong = |what| wrong("gateway.limits", what);
         let usual = section.of_tenant().map_err(wrong)?;
         let mut special = HashMap::new();
@@ -237,10 +271,7 @@ impl GatewaySection {
             }
             special.insert(tenant.clone(), section.of_tenant().map_err(wrong)?);
         }
-        let needs_counting = special.values().chain([&usual]).any(TenantLimits::needs_counting);
-        let every = section.count_every.map_or(Counting::EVERY, |span| span.0.max(COUNT_EVERY_MIN));
-        let counting = needs_counting.then(|| Counting { holdings: Arc::clone(&holdings), every });
-        Ok((Arc::new(Limits::new(usual, special, holdings, next)), counting))
+        Ok(Some((usual, special)))
     }
 
     /// Which operations are protected, and how. `optional_keys`: as a flag says it.
@@ -265,11 +296,15 @@ impl GatewaySection {
         } else {
             Operations::new(base.clone(), base_care.clone())
         };
+        let mut named = HashSet::new();
         for section in &self.operations {
             let Some(OperationName { method, pattern }) = section.operation.clone() else {
                 return Err(wrong("gateway.operations", "each needs an `operation`"));
             };
             let name = format!("{method} {pattern}");
+            if !named.insert(without_names(&name)) {
+                return Err(wrong(&name, "it stands twice, or another matches the same paths"));
+            }
             operations = if let Some(reason) = &section.unprotected {
                 operations.unprotected(method, &pattern, reason)
             } else {
@@ -279,8 +314,20 @@ impl GatewaySection {
                 operations.protected(method, &pattern, policy, care)
             };
         }
+        let forwarded = operations.check_forwarded(self.forward_key.into());
+        forwarded.map_err(|why| wrong("gateway.forward_key", why))?;
         Ok(operations)
     }
+}
+
+/// An operation, whatever the variable parts of its path are called.
+fn without_names(operation: &str) -> String {
+    let parts = operation.split('/').map(|part| match part.strip_prefix('{') {
+        Some(name) if name.starts_with('*') => "{*}",
+        Some(_) => "{}",
+        None => part,
+    });
+    parts.collect::<Vec<_>>().join("/")
 }
 
 impl LimitsSection {
@@ -293,7 +340,7 @@ impl LimitsSection {
         Ok(TenantLimits {
             new_keys: rate("new_keys_per_second", self.new_keys_per_second)?,
             requests: rate("requests_per_second", self.requests_per_second)?,
-            in_flight_max: self.in_flight_max,
+            in_flight_max: self.in_flight_max.map(NonZeroU32::get),
             active_keys_max: self.active_keys_max,
             stored_bytes_max: self.stored_bytes_max,
         })

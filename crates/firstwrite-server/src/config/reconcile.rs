@@ -8,9 +8,10 @@ use std::sync::Arc;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use firstwrite::Pointer;
 use firstwrite::carrier::http::Network;
+use firstwrite::core::Timestamp;
 use firstwrite::reconcile::{
-    AnswerBody, AnswerTemplate, CsvColumns, CsvExport, HttpItems, HttpList, MessageScope,
-    RecordScope, Settings, Source, TimeForm,
+    AnswerBody, AnswerTemplate, CsvColumns, CsvExport, HttpItems, HttpList, Made, MessageScope,
+    Paging, RecordScope, Settings, Source, TimeForm,
 };
 use firstwrite::worker::Account;
 use serde::Deserialize;
@@ -23,87 +24,155 @@ use super::{Span, UsageError};
 #[serde(transparent)]
 pub(crate) struct Reconcile(BTreeMap<String, Section>);
 
+/// An export that was named on the command line.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Export<'f> {
+    /// The file.
+    pub(crate) file: Option<&'f Path>,
+    /// Up to when it is stated to reach.
+    pub(crate) until: Option<Timestamp>,
+}
+
 /// One section: what is compared, and where the provider's account is.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Section {
-    /// The messages that the provider gives account of: those to this destination.
+    /// Destination whose messages the provider gives account of.
     destination: Option<String>,
-    /// Only those of these steps.
+    /// Steps of these messages that count. Without it, all do.
     #[serde(default)]
     steps: Vec<String>,
-    /// Where in a payload the amount stands, such as `"/amount"`.
+    /// Place of the amount in a payload, such as `"/amount"`.
     amount: Option<String>,
-    /// Where in a payload the currency stands.
+    /// Place of the currency in a payload.
     currency: Option<String>,
-    /// The requests whose handlers called the provider themselves.
+    /// Requests whose handlers called the provider themselves.
     records: Option<RecordsSection>,
-    /// How long the provider may take to report something.
+    /// Time that the provider may take to report something. Default: `"1h"`.
     grace: Option<Span>,
-    /// How far apart the times of two entries may be that match by their amounts.
+    /// Greatest distance between the times of two entries that match by their amounts, and by which an
+    /// entry may be dated before its request. Default: `"5m"`.
     tolerance: Option<Span>,
-    /// How times are written: `rfc3339`, `unix_seconds` or `unix_millis`.
+    /// Form of times in the account. Default: `"rfc3339"`.
     #[serde(default)]
     times: Times,
+    /// Power of ten that the account's amounts are multiplied by: 2 where it has euros and messages have
+    /// cents. Default: `0`.
+    #[serde(default)]
+    amount_power: i32,
+    /// Lets a worker act on this source before a person has applied a first run.
+    #[serde(default)]
+    apply_first_run: bool,
     /// The account as a list by HTTP.
     http: Option<HttpSection>,
-    /// The account as a CSV export.
+    /// The account as a CSV export, compared by hand.
     csv: Option<CsvSection>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecordsSection {
-    /// The step under whose key the handlers call.
+    /// Step under whose key the handlers call.
     step: String,
-    /// The operations, such as `"POST /payments"`.
+    /// Operations, such as `"POST /payments"`.
     operations: Vec<String>,
-    /// What a client is answered with whose request is proven to have been carried out.
+    /// Longest time that an attempt can take until it has had its effect. Default: `"1h"`.
+    attempt_max: Option<Span>,
+    /// Retention of these operations. Default: `"24h"`.
+    retention: Option<Span>,
+    /// Status of the answer to a client whose request is proven to have been carried out. Default: `201`.
     status: Option<u16>,
-    /// `{provider_id}` in it stands for the provider's id; the provider's own entry unless set.
+    /// Body of that answer, with `{provider_id}` for the provider's id. Without it, the provider's own
+    /// entry.
     body: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HttpSection {
-    /// With `{from}`, `{until}` and `{cursor}` in it.
+    /// Address of the list, with `{from}`, `{until}` and `{cursor}` in it.
     url: Given,
-    /// What is added to every request.
+    /// Headers of every request.
     #[serde(default)]
     headers: BTreeMap<String, Given>,
-    /// Where in a page the array is.
+    /// Place of the array in a page.
     list: String,
-    /// Where in an item things stand.
+    /// Place of the provider's id in an item.
     id: String,
+    /// Place of the key in an item.
     key: Option<String>,
+    /// Place of the amount in an item.
     amount: Option<String>,
+    /// Place of the currency in an item.
     currency: Option<String>,
+    /// Place of the time in an item.
     at: String,
-    /// Where in a page the cursor of the next one is.
+    /// Items that were made: `"all"`, or by their status.
+    made: MadeSection,
+    /// Place of the next page's cursor in a page, null in the last one. One of `next`, `more` and
+    /// `single_page` is needed.
     next: Option<String>,
+    /// Place in a page that is true while there are more; the id of the last item is the cursor then.
+    more: Option<String>,
+    /// Says that the list has one page.
+    #[serde(default)]
+    single_page: bool,
+    /// Time limit of a page. Default: `"30s"`.
     timeout: Option<Span>,
+    /// Networks that are not public and may be asked, such as `"127.0.0.0/8"`.
     #[serde(default)]
     allow_networks: Vec<String>,
+    /// File of PEM certificates that are trusted besides the platform's.
     root_certificates: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CsvSection {
-    /// The file; may be given with `--csv` instead.
+    /// The file. Without it, `--csv` names one.
     file: Option<String>,
-    /// The names of the columns.
+    /// Column of the provider's id.
     id: String,
+    /// Column of the key.
     key: Option<String>,
+    /// Column of the amount.
     amount: Option<String>,
+    /// Column of the currency.
     currency: Option<String>,
+    /// Column of the time.
     at: String,
+    /// Rows that were made: `"all"`, or by their status.
+    made: MadeSection,
+}
+
+/// Which entries of an account were made: `"all"`, or those with a status.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum MadeSection {
+    All(All),
+    ByStatus(StatusSection),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum All {
+    All,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StatusSection {
+    /// Place or column of an entry's status.
+    status: String,
+    /// Statuses of what was made.
+    is: Vec<String>,
+    /// Statuses of what was not made and never will be. All others are not decided yet.
+    not: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Times {
+pub(super) enum Times {
     #[default]
     Rfc3339,
     UnixSeconds,
@@ -111,11 +180,32 @@ enum Times {
 }
 
 impl Reconcile {
-    /// Makes the accounts of the named sources, or of all; `csv` is where a named one's account is.
+    /// Makes the accounts that a worker compares by schedule: the lists. Exports are compared by hand.
+    pub(crate) fn scheduled(&self) -> Result<Vec<Account>, UsageError> {
+        let lists = self.0.iter().filter(|(_, section)| section.http.is_some());
+        lists.map(|(name, section)| section.account(name, &Export::default())).collect()
+    }
+
+    /// Makes every account in each of its forms, and returns their number. Only a run names an export that
+    /// the file leaves to `--csv`.
+    pub(crate) fn check(&self) -> Result<usize, UsageError> {
+        let named = Export { file: Some(Path::new("export.csv")), until: None };
+        for (name, section) in &self.0 {
+            if section.http.is_some() || section.csv.is_none() {
+                section.account(name, &Export::default())?;
+            }
+            if section.csv.is_some() {
+                section.account(name, &named)?;
+            }
+        }
+        Ok(self.0.len())
+    }
+
+    /// Makes the accounts of the named sources, or of all; `export` is where a named one's account is.
     pub(crate) fn build(
         &self,
         names: &[String],
-        csv: Option<&Path>,
+        export: &Export<'_>,
     ) -> Result<Vec<Account>, UsageError> {
         if let Some(name) = names.iter().find(|name| !self.0.contains_key(*name)) {
             return Err(UsageError::new(format!(
@@ -124,17 +214,17 @@ impl Reconcile {
             )));
         }
         let wanted = self.0.iter().filter(|(name, _)| names.is_empty() || names.contains(name));
-        let build = |(name, section): (&String, &Section)| {
-            section
-                .build(name, csv)
-                .map_err(|message| UsageError::new(format!("[reconcile.{name}]: {message}")))
-        };
-        wanted.map(build).collect()
+        wanted.map(|(name, section)| section.account(name, export)).collect()
     }
 }
 
 impl Section {
-    fn build(&self, name: &str, csv: Option<&Path>) -> Result<Account, String> {
+    fn account(&self, name: &str, export: &Export<'_>) -> Result<Account, UsageError> {
+        let refused = |message| UsageError::new(format!("[reconcile.{name}]: {message}"));
+        self.build(name, export).map_err(refused)
+    }
+
+    fn build(&self, name: &str, export: &Export<'_>) -> Result<Account, String> {
         let mut settings = Settings::new(name, self.destination.as_deref().unwrap_or_default());
         settings.messages = match &self.destination {
             Some(destination) => Some(MessageScope {
@@ -152,16 +242,13 @@ impl Section {
         if let Some(Span(tolerance)) = self.tolerance {
             settings.rules.tolerance = tolerance;
         }
+        settings.apply_first_run = self.apply_first_run;
         settings.check().map_err(|error| error.to_string())?;
-        let times = match self.times {
-            Times::Rfc3339 => TimeForm::Rfc3339,
-            Times::UnixSeconds => TimeForm::UnixSeconds,
-            Times::UnixMillis => TimeForm::UnixMillis,
-        };
-        let source: Arc<dyn Source> = match (csv, &self.csv, &self.http) {
-            (None, _, Some(http)) => Arc::new(http.source(times)?),
-            (file, Some(columns), None) | (file @ Some(_), Some(columns), Some(_)) => {
-                Arc::new(columns.source(file, times)?)
+        let times = self.times.form();
+        let source: Arc<dyn Source> = match (export.file, &self.csv, &self.http) {
+            (None, _, Some(http)) => Arc::new(http.source(times, self.amount_power)?),
+            (_, Some(columns), None) | (Some(_), Some(columns), Some(_)) => {
+                Arc::new(columns.source(export, times)?.amount_power(self.amount_power))
             }
             (Some(_), None, _) => {
                 return Err("say what its columns are called: csv = { … }".to_owned());
@@ -186,25 +273,30 @@ impl RecordsSection {
         let answer = AnswerTemplate { status, content_type, body };
         let mut scope = RecordScope::new(&self.step, "", answer);
         scope.operations.clone_from(&self.operations);
+        if let Some(Span(attempt_max)) = self.attempt_max {
+            scope.attempt_max = attempt_max;
+        }
+        if let Some(Span(retention)) = self.retention {
+            scope.retention.replay_for = retention;
+        }
         Ok(scope)
     }
 }
 
 impl HttpSection {
-    fn source(&self, times: TimeForm) -> Result<impl Source + use<>, String> {
+    fn source(&self, times: TimeForm, amount_power: i32) -> Result<impl Source + use<>, String> {
         let url = self.url.read().map_err(|error| format!("url: {error}"))?;
         let mut items = HttpItems::new(
             parsed("list", &self.list)?,
             parsed("id", &self.id)?,
             parsed("at", &self.at)?,
+            self.made.made(|status| parsed("made", status))?,
         );
         items.key = pointer("key", self.key.as_deref())?;
         items.amount = pointer("amount", self.amount.as_deref())?;
         items.currency = pointer("currency", self.currency.as_deref())?;
-        let mut list = HttpList::new(&url, items).times(times);
-        if let Some(next) = &self.next {
-            list = list.next_cursor(parsed("next", next)?);
-        }
+        let paging = self.paging()?;
+        let mut list = HttpList::new(&url, items, paging).times(times).amount_power(amount_power);
         if let Some(Span(timeout)) = self.timeout {
             list = list.timeout(timeout);
         }
@@ -225,17 +317,67 @@ impl HttpSection {
         }
         list.build().map_err(|error| error.to_string())
     }
+
+    fn paging(&self) -> Result<Paging, String> {
+        match (&self.next, &self.more, self.single_page) {
+            (Some(next), None, false) => Ok(Paging::Next(parsed("next", next)?)),
+            (None, Some(more), false) => Ok(Paging::LastId { more: parsed("more", more)? }),
+            (None, None, true) => Ok(Paging::SinglePage),
+            _ => Err("say how the list is paged, with one of next = \"/…\", more = \"/…\", \
+                      single_page = true"
+                .to_owned()),
+        }
+    }
+}
+
+impl MadeSection {
+    /// The entries of a probe's answer that were made: all of them, unless set.
+    pub(super) fn of_probe(section: Option<&Self>) -> Result<Made<Pointer>, String> {
+        let Some(section) = section else { return Ok(Made::All) };
+        let made = section.made(|status| status.parse().map_err(|error| format!("made: {error}")));
+        made.map_err(|what| format!("probe.{what}"))
+    }
+}
+
+impl Times {
+    pub(super) fn form(self) -> TimeForm {
+        match self {
+            Self::Rfc3339 => TimeForm::Rfc3339,
+            Self::UnixSeconds => TimeForm::UnixSeconds,
+            Self::UnixMillis => TimeForm::UnixMillis,
+        }
+    }
+}
+
+impl MadeSection {
+    pub(super) fn made<P>(
+        &self,
+        place: impl FnOnce(&str) -> Result<P, String>,
+    ) -> Result<Made<P>, String> {
+        let Self::ByStatus(section) = self else { return Ok(Made::All) };
+        let StatusSection { status, is, not } = section;
+        let both = is.iter().find(|status| not.contains(status));
+        if is.is_empty() || both.is_some() {
+            return Err("made: `is` has at least one status, and none that `not` has".to_owned());
+        }
+        Ok(Made::ByStatus { status: place(status)?, made: is.clone(), not_made: not.clone() })
+    }
 }
 
 impl CsvSection {
-    fn source(&self, file: Option<&Path>, times: TimeForm) -> Result<CsvExport, String> {
-        let mut columns = CsvColumns::new(&self.id, &self.at);
+    fn source(&self, export: &Export<'_>, times: TimeForm) -> Result<CsvExport, String> {
+        let made = self.made.made(|column| Ok(column.to_owned()))?;
+        let mut columns = CsvColumns::new(&self.id, &self.at, made);
         columns.key.clone_from(&self.key);
         columns.amount.clone_from(&self.amount);
         columns.currency.clone_from(&self.currency);
-        let file = file.or(self.file.as_deref().map(Path::new));
+        let file = export.file.or(self.file.as_deref().map(Path::new));
         let file = file.ok_or("say where the export is: file = \"…\", or --csv FILE")?;
-        Ok(CsvExport::file(file, columns).times(times))
+        let source = CsvExport::file(file, columns).times(times);
+        Ok(match export.until {
+            Some(until) => source.until(until),
+            None => source,
+        })
     }
 }
 

@@ -4,7 +4,8 @@ use std::fmt::Display;
 
 use firstwrite_core::Tenant;
 use firstwrite_store::{KeyRing, SealingKey};
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 use super::UsageError;
 use super::given::Given;
@@ -13,10 +14,10 @@ use super::given::Given;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SealingSection {
-    /// The first that is for all tenants seals; all of them open.
-    #[serde(default)]
+    /// Keys. The first that is for all tenants seals; all of them open.
+    #[serde(deserialize_with = "at_least_one")]
     keys: Vec<KeySection>,
-    /// Tenants whose outcomes are not opened any more.
+    /// Tenants whose outcomes are no longer opened.
     #[serde(default)]
     dropped_tenants: Vec<String>,
 }
@@ -24,20 +25,18 @@ pub(crate) struct SealingSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeySection {
+    /// Name of the key, which stands beside what it sealed.
     id: String,
-    /// 64 hexadecimal digits, as `env:NAME` or `file:PATH`.
+    /// The key: 64 hexadecimal digits.
     key: Given,
-    /// Whose outcomes it seals, if not everybody's.
+    /// Tenant whose outcomes it seals. Without it, the key is for all tenants.
     tenant: Option<String>,
 }
 
 impl SealingSection {
-    /// The keys, if there are any.
+    /// The keys; none where there is no such section.
     pub(crate) fn ring(&self) -> Result<Option<KeyRing>, UsageError> {
         if self.keys.is_empty() {
-            if !self.dropped_tenants.is_empty() {
-                return Err(wrong("sealing.dropped_tenants", "there are no keys to drop"));
-            }
             return Ok(None);
         }
         let keys: Result<Vec<SealingKey>, UsageError> =
@@ -47,6 +46,17 @@ impl SealingSection {
         let ring = KeyRing::new(keys?).map_err(|error| wrong("sealing.keys", error))?;
         Ok(Some(ring.dropping(dropped?)))
     }
+}
+
+/// A section without keys would leave outcomes in the clear beside those that are sealed.
+fn at_least_one<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KeySection>, D::Error> {
+    let keys = Vec::deserialize(from)?;
+    if keys.is_empty() {
+        return Err(Error::custom(
+            "at least one key is needed; without [sealing], nothing is sealed",
+        ));
+    }
+    Ok(keys)
 }
 
 impl KeySection {

@@ -93,7 +93,7 @@ mod tests {
         let receipt = Receipt { provider_id: Some("ch_7".to_owned()) };
         match answers.when_delivered(&receipt).body {
             Body::Bytes(bytes) => serde_json::from_slice(&bytes).unwrap(),
-            Body::Tombstone | Body::Sealed(_) => panic!("the body is there"),
+            Body::Tombstone | Body::Sealed(_) | Body::Released => panic!("the body is there"),
         }
     }
 

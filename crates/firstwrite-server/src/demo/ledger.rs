@@ -142,7 +142,8 @@ impl Books {
     pub(super) async fn open(url: &StoreUrl) -> anyhow::Result<Self> {
         match url {
             StoreUrl::Sqlite(path) => {
-                let store = SqliteStore::open(path).map_err(|error| opening::unopened(&error))?;
+                let store = SqliteStore::open_or_create(path);
+                let store = store.map_err(|error| opening::unopened(&error))?;
                 sqlite::create(&store).await?;
                 Ok(Self::Sqlite(store))
             }

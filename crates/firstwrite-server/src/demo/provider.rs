@@ -43,6 +43,9 @@ const DEDUPE_FOR: Duration = Duration::from_hours(24);
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
+/// Half a minute: longer than a database needs to come back.
+const WEBHOOK_TRIES_MAX: u32 = 10;
+
 impl Counterpart {
     /// Starts the provider, if it is ours. `demo` is where webhooks go.
     pub(super) async fn start(
@@ -68,7 +71,8 @@ impl Counterpart {
         let mut options = Options::new(&ledger);
         if demo.ip().is_loopback() {
             let url = format!("http://{demo}{}", webhooks::PATH);
-            let webhooks = Webhooks::new(url, Secret::new(&text)?);
+            let mut webhooks = Webhooks::new(url, Secret::new(&text)?);
+            webhooks.tries_max = WEBHOOK_TRIES_MAX;
             options.behaviour = Behaviour { webhooks: Some(webhooks), ..Behaviour::default() };
         } else {
             tracing::warn!(
@@ -97,7 +101,8 @@ impl Counterpart {
     pub(super) fn destination(&self) -> anyhow::Result<Destination> {
         let payments = format!("{}/v1/payments", self.url);
         let asking = format!("{payments}?idempotency_key={{key}}");
-        let probe = ProbeSettings::list(&asking, "/data".parse()?, "/id".parse()?);
+        let (list, key) = ("/data".parse()?, "/idempotency_key".parse()?);
+        let probe = ProbeSettings::list(&asking, list, key, "/id".parse()?);
         let mut settings = HttpDestination::new(&payments)
             .timeout(TIMEOUT)
             .provider_id("/id".parse()?)

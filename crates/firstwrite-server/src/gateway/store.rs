@@ -1,83 +1,108 @@
 //! The store of a gateway: the one that was named, behind a breaker, a cache and seals as wanted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use firstwrite_core::Store;
 use firstwrite_store::{
-    BreakerOptions, BreakerStore, CacheOptions, CacheScope, CachedStore, KeyRing, MovingStore,
-    PostgresStore, SealedStore,
+    Access, BreakerOptions, BreakerStore, CacheOptions, CacheScope, CachedStore, KeyRing,
+    MovingStore, PostgresStore, SealedStore,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::config::StoreUrl;
-use crate::opening;
+use crate::opening::{self, Missing, NamedStore};
 
-/// What is put in front of a store.
+/// How a store is opened, and what is put in front of it.
 pub(super) struct Wanted {
+    /// What to do if there is none.
+    pub(super) missing: Missing,
     /// What is looked into besides.
     pub(super) other: Option<StoreUrl>,
     /// Where completed records are cached.
     pub(super) cache: Option<String>,
-    /// What outcomes are sealed with.
-    pub(super) ring: Option<KeyRing>,
+    /// The shortest lease of any operation: no call waits longer than that.
+    pub(super) lease_min: Duration,
 }
 
 /// A store, and whoever looks after it.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Store>,
+    /// Whether it was created just now.
+    pub(super) is_new: bool,
     /// Whether the breaker leaves it alone.
     pub(super) is_away: watch::Receiver<bool>,
+    /// The cache in front of it, if there is one.
+    pub(super) cached: Option<Arc<CachedStore>>,
+    sealed: Option<Arc<SealedStore>>,
     trying: JoinHandle<()>,
 }
 
 /// Opens the store. From the inside out: the breaker fails fast while the store is away, the cache saves
 /// questions to it, and nothing but sealed outcomes reaches either.
-pub(super) async fn open(url: &StoreUrl, wanted: Wanted) -> anyhow::Result<Opened> {
-    let mut plain = opening::open_or_create(url).await?;
+pub(super) async fn open(named: &NamedStore, wanted: Wanted) -> anyhow::Result<Opened> {
+    let url = &named.url;
+    let opening::Opened { store: mut plain, is_new } =
+        opening::open_for_service(url, wanted.missing).await?;
     if let Some(other) = &wanted.other {
-        anyhow::ensure!(
-            wanted.cache.is_none(),
-            "a cache would answer for one of two stores; leave --cache out while records move"
-        );
-        plain = Arc::new(MovingStore::new(plain, opening::open_or_create(other).await?));
+        plain = Arc::new(MovingStore::new(plain, opening::open(other, Access::Write).await?));
     }
-    let guarded = Arc::new(BreakerStore::new(plain, BreakerOptions::default()));
+    let mut scope = None;
+    if wanted.cache.is_some() {
+        let serving = postgres(url).await?;
+        scope = Some(
+            CacheScope::of_postgres(&serving).await.context("cannot tell which database it is")?,
+        );
+        plain = Arc::new(serving);
+    }
+    let mut options = BreakerOptions::default();
+    options.call_timeout = options.call_timeout.min(wanted.lease_min);
+    let guarded = Arc::new(BreakerStore::new(plain, options));
     let watched = Arc::clone(&guarded);
     let trying = tokio::spawn(async move { watched.keep_trying().await });
     let is_away = guarded.watch();
     let mut store: Arc<dyn Store> = guarded;
-    if let Some(redis) = &wanted.cache {
-        let scope = scope(url).await?;
-        let cached = CachedStore::new(store, scope, redis, CacheOptions::default());
-        store = Arc::new(cached.map_err(|error| anyhow!("cannot use the cache: {error}"))?);
+    let mut cached = None;
+    if let (Some(redis), Some(scope)) = (&wanted.cache, scope) {
+        let front = CachedStore::new(store, scope, redis, CacheOptions::default());
+        let front = Arc::new(front.map_err(|error| anyhow!("cannot use the cache: {error}"))?);
+        store = Arc::clone(&front) as Arc<dyn Store>;
+        cached = Some(front);
     }
-    if let Some(ring) = wanted.ring {
-        store = Arc::new(SealedStore::new(store, ring));
+    let sealed =
+        named.ring.clone().map(|ring| Arc::new(SealedStore::new(Arc::clone(&store), ring)));
+    if let Some(sealed) = &sealed {
+        store = Arc::clone(sealed) as Arc<dyn Store>;
     }
-    Ok(Opened { store, is_away, trying })
+    Ok(Opened { store, is_new, is_away, cached, sealed, trying })
 }
 
-/// Whose records the cache holds.
-async fn scope(url: &StoreUrl) -> anyhow::Result<CacheScope> {
-    match url {
-        StoreUrl::Postgres(address) => {
-            let store = PostgresStore::connect_read_only(address).await;
-            let store = store.map_err(|error| opening::unopened(&error))?;
-            CacheScope::of_postgres(&store).await.context("cannot tell which database it is")
-        }
-        StoreUrl::Mysql(_) | StoreUrl::Dynamodb(_) => {
-            Err(anyhow!("a cache in Redis is for PostgreSQL alone, so far; leave --cache out"))
-        }
-        StoreUrl::Redis(_) => Err(anyhow!(
-            "a cache in Redis is for PostgreSQL: this store is Redis; leave --cache out"
-        )),
-        StoreUrl::Sqlite(_) => Err(anyhow!(
-            "a cache in Redis is for PostgreSQL: an SQLite file answers faster than Redis; leave \
-             --cache out"
-        )),
+impl Opened {
+    /// Refuses keys where there were none, and none where there were some: what stands in front of a store
+    /// is decided when it is opened.
+    pub(super) fn check_keys(&self, ring: Option<&KeyRing>) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.sealed.is_some() == ring.is_some(),
+            "[sealing] is switched on and off by a restart alone"
+        );
+        Ok(())
     }
+
+    /// Goes on with other keys; dropped tenants are dropped at once.
+    pub(super) fn replace_keys(&self, ring: Option<KeyRing>) {
+        if let (Some(sealed), Some(ring)) = (&self.sealed, ring) {
+            sealed.replace_keys(ring);
+        }
+    }
+}
+
+/// The store that serves behind a cache. The cache's scope is taken from this very handle: only the one
+/// that is in use learns that its server has another life.
+async fn postgres(url: &StoreUrl) -> anyhow::Result<PostgresStore> {
+    let opened = PostgresStore::connect(&url.address()).await;
+    opened.map_err(|error| opening::unopened(&error))
 }
 
 impl Drop for Opened {

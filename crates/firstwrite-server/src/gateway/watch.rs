@@ -9,6 +9,7 @@ use firstwrite::Observer;
 use firstwrite::worker::{Schedule, Worker};
 use firstwrite_core::Store;
 use firstwrite_gateway::{Holdings, Metrics, MetricsLimits, Operator, Tracer};
+use firstwrite_store::CacheCounts;
 
 use super::store::Opened;
 use crate::command::GatewayFlags;
@@ -76,12 +77,18 @@ impl Watch {
         let store = Arc::clone(&opened.store);
         let Some(metrics) = self.metrics() else { return store };
         metrics.watch_breaker(opened.is_away.clone());
+        if let Some(cached) = opened.cached.clone() {
+            metrics.watch_cache(move || {
+                let CacheCounts { hits, misses, failures, .. } = cached.counts();
+                [("hit", hits), ("miss", misses), ("failure", failures)]
+            });
+        }
         metrics.counting(store)
     }
 
     /// Starts to look after the store.
-    pub(super) fn worker(&self, store: &Arc<dyn Store>) -> Worker {
-        let (store, schedule) = (Arc::clone(store), Schedule::default());
+    pub(super) fn worker(&self, store: &Arc<dyn Store>, schedule: Schedule) -> Worker {
+        let store = Arc::clone(store);
         match self.metrics() {
             Some(metrics) => Worker::observed(store, schedule, metrics),
             None => Worker::start(store, schedule),

@@ -78,7 +78,7 @@ impl Move {
         opening::service_runtime()?.block_on(async {
             let mut signals = Signals::listen()?;
             let from = opening::open(&self.from, Access::ReadOnly).await?;
-            let to = opening::open_or_create(&self.to).await?;
+            let to = opening::open(&self.to, Access::Write).await?;
             warn_of_weaker(&*from, &*to);
             let mut walk = Walk::begin(from, to, self.after).await?;
             let ended = tokio::select! {

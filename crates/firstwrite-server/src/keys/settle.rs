@@ -66,11 +66,11 @@ pub(super) async fn settle(
     format: Format,
 ) -> anyhow::Result<Exit> {
     let finding = match outcome(flags)? {
-        Some(outcome) => {
-            let retention = Policy::default().retention();
-            let settlement = Settlement::Happened { outcome, retention };
-            Finding { settlement, action: "settle: happened", done: SETTLED }
-        }
+        Some(outcome) => Finding {
+            settlement: Settlement::Happened { outcome },
+            action: "settle: happened",
+            done: SETTLED,
+        },
         None => Finding {
             settlement: Settlement::NotHappened,
             action: "settle: not happened",

@@ -79,7 +79,7 @@ pub(super) async fn run(
 fn outcome(found: &Found) -> Option<&Outcome> {
     match &found.record.state {
         State::Completed { outcome, .. } => Some(outcome),
-        State::Reserved(_) | State::Uncertain => None,
+        State::Reserved(_) | State::Uncertain { .. } => None,
     }
 }
 
@@ -87,7 +87,7 @@ impl OutcomeView {
     fn of(outcome: &Outcome, with_body: bool) -> Self {
         let bytes = match &outcome.body {
             Body::Bytes(bytes) => Some(bytes),
-            Body::Tombstone | Body::Sealed(_) => None,
+            Body::Tombstone | Body::Sealed(_) | Body::Released => None,
         };
         let wanted = bytes.filter(|_| with_body);
         let body = wanted.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
@@ -136,6 +136,9 @@ impl Shown {
             line("record id", &record.record_id);
             line("attempt", &record.attempt.to_string());
             line("created", &record.created_at);
+            if let Some(since) = &record.uncertain_since {
+                line("uncertain", &format!("since {since}"));
+            }
             line("expires", &view::expiry(state, now));
         }
         if let Some(outcome) = &self.outcome {
@@ -149,6 +152,11 @@ impl Shown {
                 (None, None, Some(0)) => line("body", "empty"),
                 (None, None, Some(bytes)) => {
                     line("body", &format!("{bytes} bytes; add --body to see them"));
+                }
+                (None, None, None)
+                    if self.record.as_ref().is_some_and(|r| r.state == "released") =>
+                {
+                    line("note", "the attempt failed with this status; its key is free");
                 }
                 (None, None, None) => line("body", "not kept: over the cap, or a stream"),
             }

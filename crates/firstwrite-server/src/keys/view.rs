@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use firstwrite_core::{Record, State, Timestamp};
+use firstwrite_core::{Body, Record, State, Timestamp};
 use serde::Serialize;
 
 /// A record without the body of its outcome.
@@ -22,6 +22,8 @@ pub(super) struct RecordView {
     pub(super) retained_until: Option<String>,
     /// Until when the lease holds, while reserved.
     pub(super) lease_until: Option<String>,
+    /// Since when nobody knows how the attempt ended, while uncertain.
+    pub(super) uncertain_since: Option<String>,
 }
 
 impl RecordView {
@@ -30,33 +32,48 @@ impl RecordView {
             State::Completed { outcome, retained_until, .. } => {
                 (Some(outcome.status.as_u16()), Some(instant(*retained_until)))
             }
-            State::Reserved(_) | State::Uncertain => (None, None),
+            State::Reserved(_) | State::Uncertain { .. } => (None, None),
+        };
+        let uncertain_since = match &record.state {
+            State::Uncertain { since } => Some(instant(*since)),
+            State::Reserved(_) | State::Completed { .. } => None,
         };
         Self {
             record_id: record.id.to_string(),
             tenant: record.tenant.to_string(),
             key: record.key.as_str().to_owned(),
-            state: record.state.kind().as_str(),
+            state: if is_released(&record.state) {
+                "released"
+            } else {
+                record.state.kind().as_str()
+            },
             operation: record.operation.to_string(),
             attempt: record.fence.count(),
             created_at: instant(record.created_at),
             status,
             retained_until,
             lease_until: record.state.lease_until().map(instant),
+            uncertain_since,
         }
     }
+}
+
+/// Whether all that stands is a note that the attempt was released.
+fn is_released(state: &State) -> bool {
+    matches!(state, State::Completed { outcome, .. } if outcome.body == Body::Released)
 }
 
 /// When the record's answer or lease ends, in words.
 pub(super) fn expiry(state: &State, now: Timestamp) -> String {
     match state {
+        state if is_released(state) => "free".to_owned(),
         State::Completed { retained_until, .. } if *retained_until <= now => "expired".to_owned(),
         State::Completed { retained_until, .. } => {
             format!("in {}", brief(retained_until.since(now)))
         }
         State::Reserved(lease) if lease.until <= now => "lease ran out".to_owned(),
         State::Reserved(lease) => format!("lease, {}", brief(lease.until.since(now))),
-        State::Uncertain => "when settled".to_owned(),
+        State::Uncertain { .. } => "when settled".to_owned(),
     }
 }
 

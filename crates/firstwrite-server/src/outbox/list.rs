@@ -52,12 +52,24 @@ pub(super) async fn run(
     Ok(Exit::Done)
 }
 
-fn table(page: &MessagePage) -> Table<9> {
-    let headings =
-        ["NUMBER", "DESTINATION", "TENANT", "KEY", "STATE", "TRIES", "AGE", "DUE", "PROBLEM"];
+fn table(page: &MessagePage) -> Table<10> {
+    let headings = [
+        "NUMBER",
+        "DESTINATION",
+        "TENANT",
+        "KEY",
+        "STATE",
+        "TRIES",
+        "AGE",
+        "DUE",
+        "MAYBE SENT",
+        "PROBLEM",
+    ];
     let mut table = Table::new(headings);
     for message in &page.messages {
         let due = message.due_at.map(|at| view::due(at, page.now));
+        let maybe_sent =
+            message.maybe_sent_at.map(|at| format!("{} ago", brief(page.now.since(at))));
         table.row([
             message.number.to_string(),
             message.destination.clone(),
@@ -67,6 +79,7 @@ fn table(page: &MessagePage) -> Table<9> {
             message.delivery_count.to_string(),
             brief(page.now.since(message.created_at)),
             due.unwrap_or_else(|| "-".to_owned()),
+            maybe_sent.unwrap_or_else(|| "-".to_owned()),
             message.problem.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
     }

@@ -4,7 +4,8 @@
 use anyhow::ensure;
 use firstwrite_core::Body;
 use firstwrite_core::outbox::{
-    Answers, Held, MessageNumber, MessageState, MessageStory, Outbox, Receipt, Resolution,
+    Answers, Held, MessageNumber, MessageState, MessageStory, MessageView, Outbox, Receipt,
+    Resolution, absence_shows_from,
 };
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ use crate::output::{self, Format};
 #[derive(Debug, Serialize)]
 struct Answer {
     number: i64,
-    /// `delivered`, `waiting`, `refused`, `dropped`, `absent`, `settled`, `held` or `moved`.
+    /// `delivered`, `waiting`, `refused`, `dropped`, `absent`, `settled`, `held`, `early` or `moved`.
     result: &'static str,
     /// What happened or what to do next, in words.
     detail: &'static str,
@@ -43,6 +44,25 @@ pub(super) async fn run(
 const ABSENT: Verdict =
     (Exit::Absent, "absent", "there is no such message; look for it with `firstwrite outbox list`");
 
+const EARLY: Verdict = (
+    Exit::Held,
+    "early",
+    "it may have arrived, and a delivery may still be under way; look again an hour after the last one, \
+     or add --force",
+);
+
+/// Whether somebody says that a message did not arrive before that can be known.
+fn is_too_early(story: &MessageStory, resolution: &Resolution) -> bool {
+    let MessageView { state, maybe_sent_at, claimed_at, .. } = story.message;
+    match resolution {
+        Resolution::NotDelivered | Resolution::Refused { .. } => {
+            absence_shows_from(state, maybe_sent_at, claimed_at)
+                .is_some_and(|from| story.now < from)
+        }
+        Resolution::Delivered { .. } | Resolution::Dropped => false,
+    }
+}
+
 async fn settle(
     outbox: &dyn Outbox,
     story: &MessageStory,
@@ -52,6 +72,9 @@ async fn settle(
         return Ok(verdict);
     }
     let resolution = resolution(story, flags)?;
+    if !flags.force && is_too_early(story, &resolution) {
+        return Ok(EARLY);
+    }
     let (action, verdict) = match &resolution {
         Resolution::Delivered { .. } => (
             "settle: delivered",
@@ -67,6 +90,15 @@ async fn settle(
                 Exit::Done,
                 "refused",
                 "settled: it is never sent, and a client that waits is told so",
+            ),
+        ),
+        // Nothing else says so once the message is gone from what is pending.
+        Resolution::Dropped if story.message.maybe_sent_at.is_some() => (
+            "settle: drop, though it may have arrived,",
+            (
+                Exit::Done,
+                "dropped",
+                "dropped: it is not delivered any more; it may have arrived before",
             ),
         ),
         Resolution::Dropped => {
@@ -111,7 +143,7 @@ fn tells_id(answers: &Answers) -> bool {
             let place = Answers::PROVIDER_ID.as_bytes();
             bytes.windows(place.len()).any(|part| part == place)
         }
-        Body::Tombstone | Body::Sealed(_) => false,
+        Body::Tombstone | Body::Sealed(_) | Body::Released => false,
     }
 }
 

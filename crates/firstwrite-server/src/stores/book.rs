@@ -99,6 +99,7 @@ pub(super) struct Stated {
     pub(super) killed: Statement,
     pub(super) power: Statement,
     pub(super) fail_over: Statement,
+    pub(super) put_back: Statement,
     pub(super) limits: Limits,
 }
 
@@ -163,11 +164,12 @@ impl Entry {
     }
 
     /// What the suite cannot measure, by name.
-    pub(super) fn statements(&self) -> [(&'static str, &Statement); 3] {
+    pub(super) fn statements(&self) -> [(&'static str, &Statement); 4] {
         [
             ("the server is killed", &self.stated.killed),
             ("the power is cut", &self.stated.power),
             ("a fail-over", &self.stated.fail_over),
+            ("an older copy is put back", &self.stated.put_back),
         ]
     }
 }
@@ -189,6 +191,18 @@ mod tests {
             for subject in entry.shown.cases.keys() {
                 let is_known = PROMISES.iter().any(|one| one.subjects.contains(&&**subject));
                 assert!(is_known || ["listing", "usage"].contains(&&**subject), "{subject}");
+            }
+        }
+    }
+
+    /// An operator who trusts the word does not look for what was lost.
+    #[test]
+    fn a_loss_is_called_noticed_only_where_a_test_shows_it() {
+        for entry in entries().unwrap() {
+            for (name, Statement { word, by, .. }) in entry.statements() {
+                let is_noticed = word == "noticed" || word.ends_with(", noticed");
+                let is_tested = by.as_ref().is_some_and(|by| by.contains("::"));
+                assert!(!is_noticed || is_tested, "{}: {name}", entry.stated.id);
             }
         }
     }

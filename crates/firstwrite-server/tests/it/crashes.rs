@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::database::{on_dynamodb, on_every_store};
-use crate::http::post;
+use crate::http::{Response, get, post};
 use crate::payments::ORDER;
 use crate::process::{Folder, stderr};
 
@@ -13,6 +15,7 @@ on_every_store! {
     a_crash_before_the_commit_leaves_nothing_and_the_retry_runs,
     a_crash_after_the_commit_keeps_the_payment_and_its_answer,
     what_was_answered_survives_kill_nine,
+    after_kills_at_random_moments_every_payment_is_settled,
     a_request_under_way_is_answered_before_a_shutdown_ends,
     control_c_ends_it_as_well,
     a_request_that_never_ends_does_not_hold_up_a_shutdown_for_ever,
@@ -65,6 +68,47 @@ fn what_was_answered_survives_kill_nine(folder: &Folder) {
         assert_eq!((again.is_replay(), &again.body), (true, &first.body), "{key}");
     }
     assert_eq!(demo.payment_count(), 20);
+}
+
+/// The charge and the webhook that tells of it are at the provider in one write, so no moment parts them.
+#[expect(clippy::print_stdout, reason = "a run that went wrong can be looked at by its seed")]
+fn after_kills_at_random_moments_every_payment_is_settled(folder: &Folder) {
+    const LIVES: usize = 5;
+    const CLIENTS: usize = 4;
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for life in 0..LIVES {
+        let (demo, answered) = (folder.demo(&[]), AtomicUsize::new(0));
+        let (address, enough) = (demo.address, random.usize(1..40));
+        thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                let answered = &answered;
+                scope.spawn(move || {
+                    let keys = (0..).map(|number| format!("order-{life}-{client}-{number}"));
+                    let pay =
+                        |key: String| post("/payments", ORDER).acme().key(&key).attempt(address);
+                    for _answer in keys.map_while(pay) {
+                        answered.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            while answered.load(Ordering::Relaxed) < enough {
+                thread::yield_now();
+            }
+            demo.kill();
+        });
+    }
+    let demo = folder.demo(&[]);
+    let pending = |answer: &Response| {
+        let page = answer.json();
+        assert!(page["next"].is_null(), "one page holds all");
+        let payments = page["payments"].as_array().unwrap().clone();
+        assert!(payments.len() >= LIVES, "{page}");
+        payments.iter().filter(|payment| payment["status"] != "settled").count()
+    };
+    let all = get("/payments?limit=1000").acme();
+    demo.answer_when(&all, |answer| pending(answer) == 0);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::database::{on_every_store, on_redis};
+use crate::gateway_telemetry;
 use crate::http::{Request, post};
 use crate::process::{Demo, Folder, firstwrite, stderr, stdout};
 
@@ -34,11 +35,21 @@ fn a_cache_answers_and_a_dead_one_costs_nothing_but_speed() {
         return;
     };
     let provider = provider(&folder);
-    for cache in [&*redis, "redis://127.0.0.1:9"] {
-        let gateway = gateway(&folder, &provider, &format!("cache = '{cache}'\n"));
-        for _ in 0..3 {
+    for (cache, helps) in [(&*redis, true), ("redis://127.0.0.1:9", false)] {
+        write(&folder, &provider, &format!("operator = '127.0.0.1:0'\ncache = '{cache}'\n"));
+        let arguments = ["--config", "gateway.toml"];
+        let (one, told) = gateway_telemetry::gateway(&folder, &arguments);
+        let (two, _) = gateway_telemetry::gateway(&folder, &arguments);
+        for gateway in [&two, &one, &one, &one] {
             assert_eq!(gateway.answer(&pay("order-1")).status, 201);
         }
+        let metrics = gateway_telemetry::metrics(told);
+        let count = |result: &str| -> u64 {
+            let name = format!("firstwrite_cache_requests_total{{result=\"{result}\"}} ");
+            let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+            line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
+        };
+        assert_eq!((count("hit") > 0, count("failure") > 0), (helps, !helps), "{metrics}");
     }
     assert_eq!(paid(&folder), 1);
     let refused = folder.run(&["gateway", "--upstream", "http://127.0.0.1:9", "--cache", &redis]);
@@ -71,6 +82,11 @@ fn what_makes_no_sense_is_refused_before_anything_is_opened() {
         ("[[gateway.operations]]\noperation = 'POST /a'\nkept_headers = ['set-cookie']\n", "never"),
         ("[[gateway.operations]]\noperation = 'POST /a'\nreleased_statuses = [99]\n", "99"),
         ("[gateway.default]\non_lost_answer = { probe = { url = '/a' } }\n", "{key}"),
+        (
+            "[gateway.default]\non_lost_answer = { probe = { url = '/{key}', grace = '60s' } }\n",
+            "grace longer than answer_within (1m)",
+        ),
+        ("[gateway.default]\non_server_error = 'maybe'\n", "release"),
         ("[gateway.limits]\nrequests_per_second = 0\n", "requests_per_second"),
         ("[gateway]\nservice_name = ''\n", "gateway.service_name"),
     ] {
@@ -110,7 +126,7 @@ fn gateway(folder: &Folder, provider: &Demo, settings: &str) -> Demo {
 fn gateway_at(folder: &Folder, provider: &Demo, settings: &str, listen: &str) -> Demo {
     write(folder, provider, settings);
     let mut command = firstwrite(folder);
-    command.args(["gateway", "--config", "gateway.toml", "--listen", listen]);
+    command.args(["gateway", "--create", "--config", "gateway.toml", "--listen", listen]);
     Demo::start(command.args(["--store", folder.store()]))
 }
 
@@ -140,7 +156,7 @@ fn a_retry_through_the_gateway_pays_once(folder: &Folder) {
 
 fn after_a_crash_nothing_is_paid_twice(folder: &Folder) {
     let provider = provider(folder);
-    let settings = "[gateway.default]\nlease = '1s'\n";
+    let settings = "[gateway.default]\nlease = '2s'\n";
     let first = gateway(folder, &provider, settings);
     behave(&provider, r#"{"keys":"ignore","delay":{"before_effect":"0s","after_effect":"30s"}}"#);
     let started = pay("order-1").start(first.address);
@@ -184,7 +200,7 @@ fn an_answer_that_the_provider_lost_is_asked_for(folder: &Folder) {
     let provider = folder.provider(&[]);
     let settings = "[[gateway.operations]]\noperation = 'POST /v1/payments'\n\
         on_lost_answer = { probe = { url = '/v1/payments?idempotency_key={key}', \
-        list = '/data', status = 201 } }\n";
+        list = '/data', key = '/idempotency_key', status = 201 } }\n";
     let gateway = gateway(folder, &provider, settings);
     behave(&provider, r#"{"lose_answers":"always"}"#);
     let made = gateway.answer(&pay("order-1"));
@@ -214,7 +230,11 @@ fn a_service_of_several_names_is_one_if_it_says_so(folder: &Folder) {
         |host: &str, key: &str| post("/v1/payments", PAYMENT).acme().key(key).header("Host", host);
     let apart = gateway(folder, &provider, "");
     assert_eq!(apart.answer(&at("api.example", "order-1")).status, 201);
-    assert_eq!(apart.answer(&at("eu.api.example", "order-1")).status, 422);
+    for host in ["eu.api.example", "api.example:8443"] {
+        let refused = apart.answer(&at(host, "order-1"));
+        assert_eq!((refused.status, &refused.json()["safe_new_key"]), (422, &false.into()));
+        assert!(refused.json()["detail"].as_str().unwrap().contains("service_name"), "{refused:?}");
+    }
     drop(apart);
     let one = gateway(folder, &provider, "service_name = 'api.example'\n");
     for (host, key) in [("eu.api.example", "order-1"), ("eu.api.example", "order-2")] {
@@ -329,4 +349,37 @@ fn a_config_file_is_checked_without_opening_anything() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("none.pem"), "{}", stderr(&refused));
     assert_eq!(folder.run(&["check"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_destination_that_remembers_a_key_longer_than_it_lives_is_refused() {
+    let folder = Folder::new();
+    let destination = |span: &str| {
+        format!("[destinations.bank]\nkind = 'http'\nurl = 'https://b/'\ndedupe_for = '{span}'\n")
+    };
+    let operation = |name: &str, more: &str| {
+        format!("[[gateway.operations]]\noperation = 'POST /{name}'\n{more}\n")
+    };
+    let week = "[gateway.default]\nretention = '7days'\n";
+    let spent = "after_retention = { refuse = '6days' }";
+    for (settings, holds) in [
+        (destination("24h"), true),
+        (destination("25h"), false),
+        (format!("{}{week}", destination("7days")), true),
+        (format!("{}{week}{}", destination("7days"), operation("a", "retention = '1day'")), false),
+        (
+            format!(
+                "{}{week}{}",
+                destination("7days"),
+                operation("a", &format!("retention = '1day'\n{spent}"))
+            ),
+            true,
+        ),
+        (format!("{}{week}", destination("8days")), false),
+    ] {
+        fs::write(folder.path().join("f.toml"), &settings).unwrap();
+        let checked = folder.run(&["check", "--config", "f.toml"]);
+        assert_eq!(checked.status.success(), holds, "{settings}{}", stderr(&checked));
+        assert_eq!(stderr(&checked).contains("destination bank: dedupe_for"), !holds);
+    }
 }

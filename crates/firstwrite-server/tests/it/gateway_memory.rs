@@ -91,7 +91,7 @@ fn gateway(folder: &Folder, settings: &str) -> Demo {
     let settings = format!("[gateway]\nupstreams = ['http://{}']\n{settings}", api());
     fs::write(folder.path().join("gateway.toml"), settings).unwrap();
     let mut command = firstwrite(folder);
-    command.args(["gateway", "--config", "gateway.toml", "--listen", "127.0.0.1:0"]);
+    command.args(["gateway", "--create", "--config", "gateway.toml", "--listen", "127.0.0.1:0"]);
     let gateway = Demo::start(command.args(["--store", folder.store()]));
     // What it allocates once is not what is looked for.
     for number in 0..200 {

@@ -16,15 +16,18 @@ use serde_json::Value;
 
 use crate::database::on_every_store;
 use crate::gateway_telemetry::{Api, CANARIES, every_answer, gateway, pay};
+use crate::http::post;
 use crate::process::{Demo, Folder};
 
 on_every_store! {
     an_outcome_that_was_altered_or_copied_is_an_alarm_and_answers_nobody,
     what_is_sealed_is_not_readable_in_the_store,
     escapes_and_line_feeds_stay_inside_their_log_line,
+    a_reload_replaces_the_keys_and_drops_tenants_at_once,
 }
 
-const SEALING: &str = "[sealing]\nkeys = [{ id = 'one', key = '0123456789abcdef0123456789abcdef\
+/// What seals every outcome.
+pub(crate) const SEALING: &str = "[sealing]\nkeys = [{ id = 'one', key = '0123456789abcdef0123456789abcdef\
                        0123456789abcdef0123456789abcdef' }]\n";
 
 /// A gateway with these settings, and its log in `gateway.log`.
@@ -63,7 +66,7 @@ async fn records(store: &dyn Store) -> Vec<Record> {
 fn outcome(record: &Record) -> Outcome {
     match &record.state {
         State::Completed { outcome, .. } => outcome.clone(),
-        State::Reserved(_) | State::Uncertain => panic!("a completed record"),
+        State::Reserved(_) | State::Uncertain { .. } => panic!("a completed record"),
     }
 }
 
@@ -82,7 +85,8 @@ async fn plant(store: &dyn Store, like: &Record, tenant: &Tenant, key: &Key, out
         fingerprint: like.fingerprint.clone(),
         fence: like.fence,
         on_lost_answer: like.on_lost_answer,
-        state: DraftState::Completed { outcome, retention: Policy::default().retention() },
+        retention: Policy::default().retention(),
+        state: DraftState::Completed { outcome },
     };
     store.insert(&draft).await.unwrap();
 }
@@ -115,7 +119,7 @@ fn an_outcome_that_was_altered_or_copied_is_an_alarm_and_answers_nobody(folder: 
         plant(&*store, whole, &other, &whole.key, outcome(whole)).await;
     });
     let (gateway, _operator) = started(folder, &api, SEALING, &[]);
-    let foreign = crate::http::post("/pay", "{}").key("whole");
+    let foreign = post("/pay", "{}").key("whole");
     let damaged = [pay("/pay", "altered"), pay("/pay", "copied"), foreign];
     for request in damaged {
         let answer = gateway.answer(&request.header("Host", "api"));
@@ -276,4 +280,36 @@ fn is_event(line: &str) -> bool {
 
 fn contains(bytes: &[u8], word: &str) -> bool {
     bytes.windows(word.len()).any(|window| window == word.as_bytes())
+}
+
+fn a_reload_replaces_the_keys_and_drops_tenants_at_once(folder: &Folder) {
+    let api = Api::start();
+    let (gateway, _) = started(folder, &api, SEALING, &[]);
+    let made = gateway.answer(&pay("/pay", "a"));
+    assert_eq!(made.status, 201);
+    let listed = folder.run(&["keys", "list", "--store", folder.store(), "--format", "json"]);
+    let page: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let tenant = page["records"][0]["tenant"].as_str().unwrap();
+    let path = folder.path().join("sinks.toml");
+    let file = fs::read_to_string(&path).unwrap();
+    let put = |file: &str| {
+        fs::write(&path, file).unwrap();
+        gateway.signal("-HUP");
+    };
+    put(&file.replace(SEALING, &format!("{SEALING}dropped_tenants = ['{tenant}']\n")));
+    gateway.answer_when(&pay("/pay", "a"), |answer| answer.status == 503);
+    put(&file);
+    let again = gateway.answer_when(&pay("/pay", "a"), |answer| answer.status != 503);
+    assert_eq!((again.is_replay(), again.body), (true, made.body));
+    // In one line with the other rules: all of them change, or none.
+    let unsealed = format!("{}optional_keys = true\n", file.replace(SEALING, ""));
+    put(&unsealed);
+    let log = folder.path().join("gateway.log");
+    let refused = "switched on and off by a restart";
+    gateway.answer_when(&pay("/pay", "a"), |answer| {
+        assert_eq!(answer.status, 201);
+        fs::read_to_string(&log).unwrap().contains(refused)
+    });
+    let keyless = post("/pay", "{}").send(gateway.address).unwrap();
+    assert_eq!(keyless.problem(), "key-missing");
 }

@@ -114,7 +114,7 @@ fn respond(stream: &mut TcpStream, status: &str, sent: &str) {
 pub(crate) fn gateway(folder: &Folder, arguments: &[&str]) -> (Demo, SocketAddr) {
     let log = File::create(folder.path().join("gateway.log")).unwrap();
     let mut command = firstwrite(folder);
-    command.args(["gateway", "--listen", "127.0.0.1:0", "--store", folder.store()]);
+    command.args(["gateway", "--listen", "127.0.0.1:0", "--create", "--store", folder.store()]);
     let mut gateway = Demo::logging_to(command.args(arguments), log);
     let lines = gateway.lines_until(|line| line.starts_with("operator:"));
     let line = lines.last().unwrap().strip_prefix("operator: http://").unwrap();
@@ -127,7 +127,7 @@ pub(crate) fn pay(path: &str, key: &str) -> Request {
     post(path, &body).key(key).header("Authorization", &format!("Bearer {BEARER}"))
 }
 
-fn metrics(operator: SocketAddr) -> String {
+pub(crate) fn metrics(operator: SocketAddr) -> String {
     let answer: Response = get("/metrics").send(operator).unwrap();
     String::from_utf8(answer.body).unwrap()
 }

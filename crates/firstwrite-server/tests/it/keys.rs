@@ -13,8 +13,9 @@ on_every_store! {
     a_record_is_shown_without_its_body_unless_asked_for,
     a_key_that_was_never_used_is_absent,
     an_uncertain_key_is_released_with_an_audit_entry,
-    a_held_key_is_released_by_force_only,
     a_completed_record_is_never_released,
+    ; postgres:
+    a_held_key_is_released_by_force_only,
 }
 
 fn records_are_listed_beside_a_running_service(folder: &Folder) {
@@ -81,7 +82,7 @@ fn a_store_that_is_not_there_is_not_created() {
         let failed = keys(&folder, arguments);
         assert_eq!(failed.status.code(), Some(1));
         assert_eq!(stderr(&failed).lines().count(), 1);
-        assert!(stderr(&failed).contains("there is no store"), "{}", stderr(&failed));
+        assert!(stderr(&failed).contains("there is no file"), "{}", stderr(&failed));
     }
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
 }
@@ -127,6 +128,17 @@ fn a_held_key_is_released_by_force_only(folder: &Folder) {
     let forced = keys(folder, &[&release[..], &["--force"]].concat());
     assert_eq!(forced.status.code(), Some(0), "{}", stderr(&forced));
     assert_eq!(keys(folder, &release).status.code(), Some(3));
+}
+
+/// Whoever may write to the file knows that no other process does.
+#[test]
+fn a_key_that_was_held_in_an_sqlite_file_is_nobodys_once_it_can_be_written_to() {
+    let folder = Folder::new();
+    leave_open_records(&folder);
+    let release = ["release", "acme", "held", "--reason", "its host is gone"];
+    let released = keys(&folder, &release);
+    assert_eq!(released.status.code(), Some(0), "{}", stderr(&released));
+    assert_eq!(keys(&folder, &release).status.code(), Some(3));
 }
 
 fn a_completed_record_is_never_released(folder: &Folder) {

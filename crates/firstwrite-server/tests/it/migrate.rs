@@ -102,11 +102,13 @@ fn a_store_without_tables_says_what_to_do(folder: &Folder) {
 }
 
 #[test]
-fn an_sqlite_file_needs_no_migration_and_none_is_made() {
+fn an_sqlite_file_is_created_when_asked_and_brings_itself_up_to_date() {
     let folder = Folder::new();
-    assert!(migrate(&folder, &[]).starts_with("nothing to do"));
     assert!(migrate(&folder, &["--dump"]).contains("CREATE TABLE"));
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
     let refused = folder.run(&["migrate", "--store", "sqlite:demo.db", "--grant-to", "app"]);
     assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(migrate(&folder, &[]), "created the file, version 1\n");
+    assert_eq!(migrate(&folder, &[]), "the file is at version 1; nothing to do\n");
+    assert_eq!(complaint(&folder, folder.store()), None);
 }

@@ -1,6 +1,7 @@
 //! Moving house: from one store into another under traffic, and then without the first.
 
 mod copying;
+mod decisions;
 mod large;
 
 use std::collections::BTreeMap;
@@ -23,8 +24,14 @@ const LANES: usize = 3;
 
 fn start(scene: &Scene<'_>, store: &str, more: &[&str]) -> Demo {
     let mut command = crate::process::firstwrite(scene.folder);
-    command.args(["gateway", "--config", "gateway.toml", "--listen", "127.0.0.1:0"]);
+    command.args(["gateway", "--create", "--config", "gateway.toml", "--listen", "127.0.0.1:0"]);
     Demo::start(command.args(["--store", store, "--log", "off"]).args(more))
+}
+
+/// The store that records move into: neither the gateway nor the copying makes it.
+fn create(folder: &Folder, store: &str) {
+    let created = folder.run(&["migrate", "--store", store]);
+    assert!(created.status.success(), "{}", stderr(&created));
 }
 
 /// Asks until there is an answer, and holds it against the first that anybody got.
@@ -50,6 +57,7 @@ fn migrate(folder: &Folder, from: &str, to: &str, more: &[&str]) -> serde_json::
 
 /// Both directions at once, the copying under traffic, and then the new store alone.
 fn every_key_keeps_its_first_answer(folder: &Folder, old: &str, new: &str) {
+    create(folder, new);
     let scene = Scene::new(folder, "");
     let answers = Answers::default();
     let before = start(&scene, old, &["--moving-to", new]);
@@ -122,6 +130,7 @@ fn a_file_is_left_step_by_step() {
     let folder = Folder::new();
     let scene = Scene::new(&folder, "");
     let (old, new) = ("sqlite:old.db", "sqlite:new.db");
+    create(&folder, new);
     let answers = Answers::default();
     let steps: [(&str, &[&str]); 3] =
         [(old, &[]), (old, &["--moving-to", new]), (new, &["--moving-from", old])];
@@ -170,6 +179,7 @@ fn what_cannot_be_moved_is_refused() {
 fn the_config_file_names_the_other_store_too() {
     let folder = Folder::new();
     let (old, new) = ("sqlite:old.db", "sqlite:new.db");
+    create(&folder, new);
     let answers = Answers::default();
     let mut scene = Scene::new(&folder, "");
     for (key, url, store, said) in [

@@ -9,9 +9,7 @@ use firstwrite_core::{
     Fingerprint, FingerprintRules, Key, OnLostAnswer, Parts, Policy, RecordId, Request, Store,
     Tenant,
 };
-use firstwrite_store::{
-    Access, DynamoOptions, DynamoStore, MysqlOptions, MysqlStore, PostgresOptions, migrate,
-};
+use firstwrite_store::Access;
 use serde_json::Value;
 
 use crate::process::{Folder, firstwrite, stderr, stdout};
@@ -74,21 +72,19 @@ pub(crate) fn with_store(folder: &Folder, work: impl AsyncFnOnce(Arc<dyn Store>)
         None => folder.store().to_owned(),
     };
     runtime.block_on(async {
-        if url.starts_with("postgres") {
-            migrate(&url, PostgresOptions::default()).await.unwrap();
-        }
-        if url.starts_with("mysql") {
-            MysqlStore::migrate(&url, MysqlOptions::default()).await.unwrap();
-        }
-        if url.starts_with("dynamodb") {
-            DynamoStore::migrate(&url, DynamoOptions::default()).await.unwrap();
-        }
-        let store = firstwrite_store::open(&url, Access::Write).await.unwrap();
+        // SQLite is opened once: a process that another test starts at this moment would still hold the lock
+        // of an earlier opening.
+        let store: Arc<dyn Store> = if let Some(file) = url.strip_prefix("sqlite:") {
+            Arc::new(firstwrite_store::SqliteStore::open_or_create(file).unwrap())
+        } else {
+            firstwrite_store::create(&url).await.unwrap();
+            firstwrite_store::open(&url, Access::Write).await.unwrap()
+        };
         work(store).await;
     });
 }
 
-fn request(key: &str) -> Request {
+pub(crate) fn request(key: &str) -> Request {
     let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new(key).unwrap());
     let id = RecordId::of(&tenant, &key);
     let parts = Parts {

@@ -13,6 +13,7 @@ on_every_store! {
     what_arrived_is_not_sent_again,
     what_did_not_arrive_is_sent_again,
     what_is_dropped_is_never_sent,
+    a_doubt_is_listed_and_outlives_a_drop,
     what_cannot_be_settled_says_why,
     the_client_gets_its_final_answer,
     an_awaited_id_must_be_given,
@@ -23,6 +24,7 @@ on_dynamodb! {
     what_arrived_is_not_sent_again,
     what_did_not_arrive_is_sent_again,
     what_is_dropped_is_never_sent,
+    a_doubt_is_listed_and_outlives_a_drop,
     what_cannot_be_settled_says_why,
     the_client_gets_its_final_answer,
     an_awaited_id_must_be_given,
@@ -57,7 +59,13 @@ fn what_arrived_is_not_sent_again(folder: &Folder) {
 fn what_did_not_arrive_is_sent_again(folder: &Folder) {
     leave_messages(folder, &[("lost", Fate::Unknown)]);
     let number = only(folder, "unknown");
-    assert_eq!(settle(folder, &number, &["--not-delivered"])["result"], "waiting");
+    // What was sent a moment ago may still be under way.
+    for absent in ["--not-delivered", "--refused"] {
+        let early = outbox(folder, &["settle", &number, absent, "--reason", "r"]);
+        assert_eq!(early.status.code(), Some(5), "{}", stdout(&early));
+        assert!(stderr(&early).contains("look again an hour"), "{}", stderr(&early));
+    }
+    assert_eq!(settle(folder, &number, &["--not-delivered", "--force"])["result"], "waiting");
     let message = &outbox_json(folder, &["show", &number])["message"];
     assert_eq!((&message["state"], &message["maybe_sent_at"]), (&"waiting".into(), &Value::Null));
 }
@@ -68,6 +76,17 @@ fn what_is_dropped_is_never_sent(folder: &Folder) {
     assert_eq!(settle(folder, &number, &["--drop"])["result"], "dropped");
     assert_eq!(only(folder, "dropped"), number);
     assert_eq!(outbox_json(folder, &["redrive", "--all"])["matching"], 0);
+}
+
+fn a_doubt_is_listed_and_outlives_a_drop(folder: &Folder) {
+    leave_messages(folder, &[("lost", Fate::Unknown)]);
+    let listed = stdout(&outbox(folder, &["list", "--state", "unknown"]));
+    assert!(listed.contains("MAYBE SENT") && listed.contains(" ago"), "{listed}");
+    let number = only(folder, "unknown");
+    assert_eq!(settle(folder, &number, &["--drop"])["result"], "dropped");
+    let shown = outbox_json(folder, &["show", &number]);
+    let action = shown["audit"].as_array().unwrap().last().unwrap()["action"].to_string();
+    assert!(action.contains("though it may have arrived"), "{action}");
 }
 
 fn what_cannot_be_settled_says_why(folder: &Folder) {

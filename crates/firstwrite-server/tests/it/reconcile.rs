@@ -37,8 +37,8 @@ impl Books {
             "[reconcile.provider]\ndestination = 'provider'\namount = '/amount'\n\
              currency = '/currency'\ngrace = '0s'\n\
              csv = {{ id = 'id', key = 'idempotency_key', amount = 'amount', currency = 'currency', \
-             at = 'created_at' }}\n\
-             [reconcile.provider.http]\n\
+             at = 'created_at', made = 'all' }}\n\
+             [reconcile.provider.http]\nmade = 'all'\n\
              url = 'http://{}/v1/payments?from={{from}}&until={{until}}&limit=4&after={{cursor}}'\n\
              list = '/data'\nid = '/id'\nkey = '/idempotency_key'\namount = '/amount'\n\
              currency = '/currency'\nat = '/created_at'\nnext = '/next'\n\
@@ -61,8 +61,40 @@ impl Books {
     }
 
     fn run(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+        self.look(&[arguments, &["--apply"]].concat())
+    }
+
+    /// A run without `--apply`.
+    fn look(&self, arguments: &[&str]) -> (Option<i32>, Value) {
         let output = self.reconcile(&[&["run", "--format", "json"], arguments].concat());
         (output.status.code(), document(&output)["sources"][0].clone())
+    }
+
+    /// Pays under the wire key of a message that was left behind.
+    fn pay(&self, key: &str) {
+        let listed = outbox_json(&self.folder, &["list", "--key", &format!("{key}:charge")]);
+        let record = listed["messages"][0]["record_id"].as_str().unwrap();
+        let wire_key = format!("{key}:charge:{}", &record[..16]);
+        let paid = post("/v1/payments", r#"{"amount":4990,"currency":"EUR"}"#).key(&wire_key);
+        assert_eq!(self.provider.answer(&paid).status, 201);
+    }
+
+    fn state(&self, key: &str) -> String {
+        let listed = outbox_json(&self.folder, &["list", "--key", &format!("{key}:charge")]);
+        listed["messages"][0]["state"].as_str().unwrap().to_owned()
+    }
+
+    fn export(&self) {
+        let export = self.provider.answer(&get("/v1/payments.csv"));
+        fs::write(self.folder.path().join("export.csv"), whole(&export)).unwrap();
+    }
+
+    fn settings(&self) -> String {
+        fs::read_to_string(self.folder.path().join("firstwrite.toml")).unwrap()
+    }
+
+    fn configure(&self, settings: &str) {
+        fs::write(self.folder.path().join("firstwrite.toml"), settings).unwrap();
     }
 }
 
@@ -95,7 +127,7 @@ fn every_planted_discrepancy_is_found_and_nothing_else() {
     books.plant(&json!({"plant": "duplicate", "id": books.ids[1]}));
     books.plant(&json!({"plant": "change_amount", "id": books.ids[2], "amount": 7}));
     books.plant(&json!({"plant": "add_foreign", "amount": 5, "currency": "EUR"}));
-    let (code, dry) = books.run(&["--dry-run"]);
+    let (code, dry) = books.look(&["--dry-run"]);
     assert_eq!(code, Some(7));
     let (code, run) = books.run(&[]);
     assert_eq!(code, Some(7), "{run:#}");
@@ -135,19 +167,79 @@ fn every_planted_discrepancy_is_found_and_nothing_else() {
 fn what_nobody_knew_is_settled_by_what_the_provider_has() {
     let books = Books::new();
     leave_messages(&books.folder, &[("lost", Fate::Unknown), ("never", Fate::Unknown)]);
-    let listed = outbox_json(&books.folder, &["list", "--state", "unknown"]);
-    let record = listed["messages"][0]["record_id"].as_str().unwrap().to_owned();
-    let wire_key = format!("lost:charge:{}", &record[..16]);
-    let paid = post("/v1/payments", r#"{"amount":4990,"currency":"EUR"}"#).key(&wire_key);
-    assert_eq!(books.provider.answer(&paid).status, 201);
+    books.pay("lost");
+    // The first run shows what it would do, and does nothing.
+    let (code, first) = books.look(&[]);
+    assert_eq!((code, first["is_dry"].as_bool()), (Some(0), Some(true)), "{first:#}");
+    assert_eq!(first["preview"]["delivered"], 1, "{first:#}");
+    assert_eq!(first["preview"]["named"][0]["action"], "deliver");
+    assert_eq!(books.state("lost"), "unknown");
     let (code, run) = books.run(&[]);
     assert_eq!((code, kinds(&run).len()), (Some(0), 0), "{run:#}");
-    assert_eq!((run["delivered"].as_i64(), run["resent"].as_i64()), (Some(1), Some(1)));
-    let state = |key: &str| {
-        let listed = outbox_json(&books.folder, &["list", "--key", &format!("{key}:charge")]);
-        listed["messages"][0]["state"].as_str().unwrap().to_owned()
+    // The provider's account has no entry after the other one, so that it may end before it.
+    assert_eq!((run["delivered"].as_i64(), run["resent"].as_i64()), (Some(1), Some(0)));
+    assert_eq!(
+        (books.state("lost").as_str(), books.state("never").as_str()),
+        ("delivered", "unknown")
+    );
+    // Once it was applied, a run needs no word.
+    let (_, next) = books.look(&[]);
+    assert_eq!(
+        (next["is_dry"].as_bool(), next["classes"]["late"].as_i64()),
+        (Some(false), Some(1))
+    );
+    leave_messages(&books.folder, &[("later", Fate::Unknown)]);
+    books.pay("later");
+    let (_, last) = books.look(&[]);
+    assert_eq!(
+        (last["delivered"].as_i64(), last["resent"].as_i64()),
+        (Some(1), Some(1)),
+        "{last:#}"
+    );
+    assert_eq!(books.state("never"), "waiting");
+}
+
+/// A list that is paged in another way than the file says is not whole, and the file must say one.
+#[test]
+fn a_list_says_how_it_is_paged_and_what_was_made() {
+    let books = Books::new();
+    leave_messages(&books.folder, &[("never", Fate::Unknown)]);
+    let good = books.settings();
+    let paging = "next = '/next'\n";
+    let made = "[reconcile.provider.http]\nmade = 'all'\n";
+    let by_status = |is: &str, not: &str| {
+        let status = format!("made = {{ status = '/status', is = [{is}], not = [{not}] }}");
+        made.replace("made = 'all'", &status)
     };
-    assert_eq!((state("lost").as_str(), state("never").as_str()), ("delivered", "waiting"));
+    for (from, to, words) in [
+        (paging, String::new(), "how the list is paged"),
+        (paging, format!("{paging}single_page = true\n"), "how the list is paged"),
+        (made, "[reconcile.provider.http]\n".to_owned(), "made"),
+        (made, by_status("", "'failed'"), "at least one"),
+        (made, by_status("'paid'", "'paid'"), "at least one"),
+    ] {
+        assert!(good.contains(from), "{good}");
+        books.configure(&good.replace(from, &to));
+        let refused = books.reconcile(&["run"]);
+        assert_eq!(refused.status.code(), Some(2), "{to}");
+        assert!(stderr(&refused).contains(words), "{}", stderr(&refused));
+    }
+    let run_with = |from: &str, to: &str| {
+        books.configure(&good.replace(from, to));
+        let (_, run) = books.run(&[]);
+        assert_eq!((run["resent"].as_i64(), books.state("never")), (Some(0), "unknown".to_owned()));
+        run
+    };
+    // A page that does not say where the next one is, as with a list in another form.
+    let run = run_with(paging, "next = '/no_such_member'\n");
+    assert_eq!(run["is_complete"], false, "{run:#}");
+    // Entries with a status that the file does not name are not decided.
+    let run = run_with(made, &by_status("'paid'", "'failed'"));
+    assert_eq!(run["classes"]["matched"], 0, "{run:#}");
+    // In other units, everything differs.
+    let run = run_with("grace = '0s'", "grace = '0s'\namount_power = -2");
+    assert_eq!(run["classes"]["differs"], 6, "{run:#}");
+    assert_eq!(run["contradictions"].as_array().unwrap().len(), 1, "{run:#}");
 }
 
 /// The body of an answer that may come in chunks.
@@ -172,12 +264,34 @@ fn whole(response: &Response) -> Vec<u8> {
 fn an_export_serves_as_well() {
     let books = Books::new();
     books.plant(&json!({"plant": "duplicate", "id": books.ids[1]}));
-    let export = books.provider.answer(&get("/v1/payments.csv"));
-    fs::write(books.folder.path().join("export.csv"), whole(&export)).unwrap();
+    books.export();
     let (code, run) = books.run(&["provider", "--csv", "export.csv"]);
     assert_eq!(code, Some(7), "{run:#}");
     assert_eq!(run["classes"]["matched"], 5);
     assert_eq!(kinds(&run)[0].0, "duplicate");
+    // Every run over an export is a dry one unless it is applied.
+    let (_, again) = books.look(&["provider", "--csv", "export.csv"]);
+    assert_eq!(again["is_dry"], true);
+}
+
+/// An export of before a message was sent proves nothing of it.
+#[test]
+fn an_export_reaches_to_its_newest_match_or_to_what_is_stated() {
+    let books = Books::new();
+    books.export();
+    leave_messages(&books.folder, &[("paid", Fate::Unknown), ("never", Fate::Unknown)]);
+    books.pay("paid");
+    let (_, run) = books.run(&["provider", "--csv", "export.csv"]);
+    assert_eq!(
+        (run["resent"].as_i64(), run["classes"]["late"].as_i64()),
+        (Some(0), Some(2)),
+        "{run:#}"
+    );
+    assert_eq!(books.state("paid"), "unknown");
+    books.export();
+    let until = "2999-01-01T00:00:00Z";
+    let (_, run) = books.run(&["provider", "--csv", "export.csv", "--until", until]);
+    assert_eq!((run["delivered"].as_i64(), run["resent"].as_i64()), (Some(1), Some(1)), "{run:#}");
 }
 
 #[test]
@@ -195,6 +309,8 @@ fn what_is_asked_for_wrongly_is_refused_in_one_line() {
     }
     let absent = books.reconcile(&["resolve", "99", "--fixed", "--reason", "a"]);
     assert_eq!(absent.status.code(), Some(3));
+    let both = books.reconcile(&["run", "--apply", "--dry-run"]);
+    assert_eq!(both.status.code(), Some(2));
     let missing = books.reconcile(&["run", "provider", "--csv", "none.csv"]);
     assert_eq!(missing.status.code(), Some(1), "{}", stdout(&missing));
 }

@@ -86,10 +86,13 @@ fn a_body_can_come_from_a_file(folder: &Folder) {
 
 fn what_cannot_be_settled_says_why(folder: &Folder) {
     leave_open_records(folder);
-    let held = ["settle", "acme", "held", "--reason", "r", "--status", "201"];
-    let refused = keys(folder, &held);
-    assert_eq!(refused.status.code(), Some(5));
-    assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    // In an SQLite file nobody can hold it any more.
+    if !folder.store().starts_with("sqlite:") {
+        let held = ["settle", "acme", "held", "--reason", "r", "--status", "201"];
+        let refused = keys(folder, &held);
+        assert_eq!(refused.status.code(), Some(5));
+        assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    }
     for (arguments, complaint) in [
         (&["--status", "500"][..], "no retry is answered with that status"),
         (&["--status", "201", "--header", "set-cookie: a=b"], "never kept"),

@@ -21,7 +21,7 @@ fn the_table_tells_shown_from_stated_and_names_what_a_store_lacks() {
 
     let full = stdout(&folder.run(&["stores", "redis"]));
     assert!(full.contains("NO   atomic handlers"), "{full}");
-    assert!(full.contains("a fail-over: may lose."), "{full}");
+    assert!(full.contains("a fail-over: may lose, noticed."), "{full}");
     assert!(full.contains("cases of `outbox` do not apply"), "{full}");
     assert!(full.contains("docs/redis.md"), "{full}");
 }
@@ -47,6 +47,7 @@ fn machines_read_the_same_as_one_document() {
         }
         assert_eq!(store["compiled_in"], name != "memory", "{name}");
         assert!(store["stated"]["fail_over"]["text"].is_string(), "{name}");
+        assert!(store["stated"]["put_back"]["word"].is_string(), "{name}");
     }
 }
 

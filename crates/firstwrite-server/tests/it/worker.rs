@@ -32,7 +32,10 @@ fn one_turn_frees_and_marks_and_says_so(folder: &Folder) {
     let turn = once(folder).args(["--format", "json"]).output().unwrap();
     assert_eq!(turn.status.code(), Some(0), "{}", stderr(&turn));
     let turn = document(&turn);
-    assert_eq!((&turn["swept"]["freed"], &turn["swept"]["uncertain"]), (&3.into(), &3.into()));
+    // The orphans of an SQLite file are swept before that, when it is opened.
+    let count = if folder.store().starts_with("sqlite:") { 0 } else { 3 };
+    let swept = (&turn["swept"]["freed"], &turn["swept"]["uncertain"]);
+    assert_eq!(swept, (&count.into(), &count.into()));
     let left = json(folder, &["list"]);
     assert!(
         left["records"].as_array().unwrap().iter().all(|record| record["state"] == "uncertain")
@@ -62,9 +65,13 @@ fn it_works_until_it_is_told_to_stop(folder: &Folder) {
     command.args(["worker", "--config", "firstwrite.toml", "--store", folder.store()]);
     let mut worker = Worker(command.stderr(Stdio::piped()).spawn().unwrap());
     let mut log = BufReader::new(worker.0.stderr.take().unwrap()).lines().map(Result::unwrap);
-    assert!(log.any(|line| line.contains("at work")));
-    let swept = log.find(|line| line.contains("leases ran out")).unwrap();
+    // The orphans of an SQLite file are swept before that, when it is opened.
+    let is_file = folder.store().starts_with("sqlite:");
+    let word = if is_file { "left reservations" } else { "leases ran out" };
+    assert!(is_file || log.any(|line| line.contains("at work")));
+    let swept = log.find(|line| line.contains(word)).unwrap();
     assert!(swept.contains("freed=2") && swept.contains("uncertain=2"), "{swept}");
+    assert!(!is_file || log.any(|line| line.contains("at work")));
     let process = worker.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
     assert!(log.any(|line| line.contains("stopping")));

@@ -14,6 +14,7 @@ on_every_store! {
     one_turn_delivers_what_is_due,
     a_lost_answer_is_asked_about,
     a_refusal_makes_a_dead_letter_which_can_be_put_back,
+    a_worker_with_a_wrong_path_ends_nothing,
     a_secret_comes_from_the_environment,
     what_will_surprise_is_warned_of,
     nothing_goes_to_a_paused_destination,
@@ -23,6 +24,7 @@ on_dynamodb! {
     one_turn_delivers_what_is_due,
     a_lost_answer_is_asked_about,
     a_refusal_makes_a_dead_letter_which_can_be_put_back,
+    a_worker_with_a_wrong_path_ends_nothing,
     nothing_goes_to_a_paused_destination,
 }
 
@@ -73,7 +75,7 @@ fn a_lost_answer_is_asked_about(folder: &Folder) {
     let asking = format!("http://{}/v1/payments?idempotency_key={{key}}", provider.address);
     let probe = format!(
         "timeout = '20ms'\n\
-         probe = {{ url = '{asking}', list = '/data', id = '/id' }}"
+         probe = {{ url = '{asking}', list = '/data', key = '/idempotency_key', id = '/id' }}"
     );
     settings(folder, &provider, &probe);
     // It is due again by the store's clock, which nobody turns here; then it is asked about.
@@ -95,8 +97,8 @@ fn a_lost_answer_is_asked_about(folder: &Folder) {
 fn a_refusal_makes_a_dead_letter_which_can_be_put_back(folder: &Folder) {
     let provider = folder.provider(&[]);
     leave_messages(folder, &[("order-1", Fate::Waiting)]);
-    // As if the provider had moved: 404 for everything.
-    settings(folder, &provider, "");
+    // A destination that says 404 of what it will never take.
+    settings(folder, &provider, "refusal_statuses = '404'");
     let text = fs::read_to_string(folder.path().join("firstwrite.toml")).unwrap();
     let moved = text.replace("/v1/payments", "/v2/payments");
     fs::write(folder.path().join("firstwrite.toml"), moved).unwrap();
@@ -105,6 +107,29 @@ fn a_refusal_makes_a_dead_letter_which_can_be_put_back(folder: &Folder) {
     assert_eq!(outbox_json(folder, &back)["redriven"], 1);
     fs::write(folder.path().join("firstwrite.toml"), text).unwrap();
     assert_eq!(counts(&once(folder)), [1, 0, 0, 0]);
+}
+
+/// Like a worker of another version beside one that is right: it must not speak for the provider.
+fn a_worker_with_a_wrong_path_ends_nothing(folder: &Folder) {
+    let provider = folder.provider(&[]);
+    leave_messages(folder, &[("order-1", Fate::Waiting), ("order-2", Fate::Waiting)]);
+    settings(folder, &provider, "pause_first = '0s'\npause_max = '0s'");
+    let text = fs::read_to_string(folder.path().join("firstwrite.toml")).unwrap();
+    let wrong = text.replace("/v1/payments", "/v2/payments");
+    fs::write(folder.path().join("firstwrite.toml"), wrong).unwrap();
+    let [delivered, waiting, unknown, dead] = counts(&once(folder));
+    assert_eq!(([delivered, unknown, dead], waiting > 0), ([0; 3], true));
+    let status = outbox_json(folder, &["status"]);
+    let seen = &status["destinations"][0];
+    assert!(
+        seen["left_alone_because"].as_str().is_some_and(|cause| cause.contains("404")),
+        "{status}"
+    );
+    let page = outbox_json(folder, &["list", "--state", "waiting"]);
+    assert_eq!(page["messages"][0]["delivery_count"], 0, "{page}");
+    fs::write(folder.path().join("firstwrite.toml"), text).unwrap();
+    outbox_json(folder, &["resume", "provider", "--reason", "the path was wrong"]);
+    assert_eq!(counts(&once(folder))[0], 2);
 }
 
 fn a_secret_comes_from_the_environment(folder: &Folder) {

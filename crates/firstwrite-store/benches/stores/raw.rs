@@ -12,7 +12,7 @@ use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::mysql_async::{Conn, Opts};
 use firstwrite_store::{
     DynamoOptions, DynamoStore, MysqlOptions, MysqlStore, PostgresOptions, PostgresStore,
-    RedisStore, SqliteStore, migrate,
+    RedisOptions, RedisStore, SqliteStore, migrate,
 };
 use tokio::sync::Mutex;
 
@@ -55,7 +55,7 @@ pub(crate) const SUBJECTS: &[(&str, Open)] = &[
 /// Through the store's own writer: whoever waits shares its next commit.
 async fn sqlite(clients: usize) -> Option<Subject> {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let store = SqliteStore::open(folder.path().join("bench.db")).expect("a store opens");
+    let store = SqliteStore::open_or_create(folder.path().join("bench.db")).expect("a store opens");
     let table = "CREATE TABLE bench_raw (id BLOB PRIMARY KEY, record BLOB) WITHOUT ROWID";
     store.write(move |c| c.execute_batch(table)).await.expect("a table is made");
     let writer = store.clone();
@@ -172,6 +172,7 @@ fn inserts(count: usize, is_together: bool) -> String {
 /// Over one connection that all share, as the store does.
 async fn redis(clients: usize) -> Option<Subject> {
     let url = std::env::var("FIRSTWRITE_TEST_REDIS").ok()?;
+    RedisStore::migrate(&url, RedisOptions::default()).await.expect("a store is made");
     let store = RedisStore::connect(&url).await.expect("a store is opened");
     let client = redis::Client::open(url).expect("an address");
     let mut plain = client.get_multiplexed_async_connection().await.expect("a server");

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::encoding::{
     Reader, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, put_bytes,
+    retention_numbers, retention_of,
 };
 
 /// Also in the key, so that builds of different versions use entries of their own.
@@ -74,6 +75,9 @@ pub(super) fn encode(place: &Place, record: &Record) -> Vec<u8> {
         OnLostAnswer::Resend => 1,
     });
     rest.extend_from_slice(&record.created_at.as_millis().to_be_bytes());
+    for number in retention_numbers(record.retention) {
+        rest.extend_from_slice(&number.to_be_bytes());
+    }
     if let State::Completed { outcome, retained_until, kept_until } = &record.state {
         rest.extend_from_slice(&retained_until.as_millis().to_be_bytes());
         rest.extend_from_slice(&kept_until.as_millis().to_be_bytes());
@@ -108,8 +112,10 @@ pub(super) fn decode(place: &Place, bytes: &[u8]) -> Option<Record> {
         1 => OnLostAnswer::Resend,
         _ => return None,
     };
-    let mut at = || Some(Timestamp::from_millis(i64::from_be_bytes(rest.array().ok()?)));
-    let (created_at, retained_until, kept_until) = (at()?, at()?, at()?);
+    let mut number = || Some(i64::from_be_bytes(rest.array().ok()?));
+    let created_at = Timestamp::from_millis(number()?);
+    let retention = retention_of([number()?, number()?, number()?]);
+    let [retained_until, kept_until] = [number()?, number()?].map(Timestamp::from_millis);
     let outcome = decode_outcome(rest.0).ok()?;
     // The id covers tenant and key: whatever else went wrong, nobody gets another tenant's answer.
     let id = RecordId::of(&tenant, &key);
@@ -121,6 +127,7 @@ pub(super) fn decode(place: &Place, bytes: &[u8]) -> Option<Record> {
         fingerprint,
         fence,
         on_lost_answer,
+        retention,
         created_at,
         state: State::Completed { outcome, retained_until, kept_until },
     })

@@ -27,7 +27,7 @@ pub(super) async fn send(
     about: &str,
     steps: Vec<TransactWriteItem>,
     entry: &AuditEntry,
-    (now, doing): (Timestamp, &'static str),
+    (at, doing): (Timestamp, &'static str),
 ) -> Result<Transaction, StoreError> {
     for _ in 0..TRIES_MAX {
         let last = query(link, about, None, true, doing).await?.into_iter().next();
@@ -35,7 +35,7 @@ pub(super) async fn send(
         let mut item = Item::from([
             (SHARD.to_owned(), text(about)),
             (ID.to_owned(), bytes(&place.to_be_bytes())),
-            (AT.to_owned(), number(now.as_millis())),
+            (AT.to_owned(), number(at.as_millis())),
         ]);
         for (name, value) in
             [(ACTOR, &entry.actor), (ACTION, &entry.action), (REASON, &entry.reason)]

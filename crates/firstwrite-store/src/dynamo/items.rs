@@ -13,7 +13,10 @@ use firstwrite_core::{
 
 use super::fault::corrupt;
 use super::parts::Stored;
-use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint};
+use crate::encoding::{
+    Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, retention_numbers,
+    retention_of,
+};
 
 pub(super) type Item = HashMap<String, AttributeValue>;
 
@@ -40,9 +43,13 @@ pub(super) const OUTCOME: &str = "outcome";
 pub(super) const OUTCOME_BYTES: &str = "outcome_bytes";
 /// Where it stands if it does not fit: see `parts.rs`.
 pub(super) const PARTS: &str = "outcome_parts";
-/// On a completed record whose answer a message will replace: how long the last one is replayed and how much
-/// longer the record stays then, in milliseconds.
+/// How long the outcome is replayed and how much longer the record stays then, in milliseconds, and 1 if
+/// the key is refused meanwhile.
+pub(super) const RETENTION: &str = "retention";
+/// On a completed record whose answer a message will replace.
 pub(super) const INTERIM: &str = "interim";
+/// Since when a record is uncertain.
+pub(super) const UNCERTAIN_SINCE: &str = "uncertain_since";
 /// The shard once more, on records that are reserved or uncertain: what the index of open records is made of.
 pub(super) const OPEN: &str = "open";
 /// When the service may delete the item, in seconds. Never on a record that is reserved or uncertain.
@@ -129,15 +136,17 @@ pub(super) fn item(shards: Shards, draft: &Draft, stored: Option<&Stored>, now: 
     put(PRINT_FORM, number(draft.fingerprint.form().as_byte().into()));
     put(PRINT, bytes(&encode_fingerprint(&draft.fingerprint)));
     put(FENCE, fence(draft.fence));
-    put(CREATED_AT, number(now.as_millis()));
+    put(CREATED_AT, number(now.minus(draft.state.asked_ago()).as_millis()));
+    let retention = retention_numbers(draft.retention);
+    put(RETENTION, AttributeValue::L(retention.map(number).to_vec()));
     put(STATE, state(draft.state.kind()));
     match &draft.state {
-        DraftState::Reserved { lease_for } => {
+        DraftState::Reserved { lease_for, .. } => {
             put(DUE_AT, number(now.plus(*lease_for).as_millis()));
             put(OPEN, text(Shards::name(shards.place(draft.id))));
         }
-        DraftState::Completed { outcome, retention } => {
-            for (name, value) in completed(outcome, stored, *retention, now) {
+        DraftState::Completed { outcome } => {
+            for (name, value) in completed(outcome, stored, draft.retention, now) {
                 put(name, value);
             }
         }
@@ -159,32 +168,19 @@ pub(super) fn completed(
     ];
     written.extend(expires(kept_until).map(|at| (EXPIRES, number(at))));
     if outcome.is_interim {
-        let spans = [retention.replay_for, retention.linger_for].map(millis);
-        written.push((INTERIM, AttributeValue::L(spans.map(number).to_vec())));
+        written.push((INTERIM, AttributeValue::Bool(true)));
     }
     written.extend(stored.map(Stored::attributes).into_iter().flatten());
     written
 }
 
-/// How long the last answer of a record is kept whose answer is interim; `None` if it is not.
-pub(super) fn retention_of_interim(item: &Item) -> Result<Option<Retention>, StoreError> {
-    let Some(spans) = item.get(INTERIM) else { return Ok(None) };
-    let spans: Option<Vec<Duration>> = spans.as_l().ok().and_then(|spans| {
-        spans
-            .iter()
-            .map(|span| Some(Duration::from_millis(span.as_n().ok()?.parse().ok()?)))
-            .collect()
+/// The retention that a record was reserved with.
+pub(super) fn retention(item: &Item) -> Result<Retention, StoreError> {
+    let numbers: Option<Vec<i64>> = item.get(RETENTION).and_then(|numbers| {
+        numbers.as_l().ok()?.iter().map(|number| number.as_n().ok()?.parse().ok()).collect()
     });
-    match spans.as_deref() {
-        Some([replay_for, linger_for]) => {
-            Ok(Some(Retention { replay_for: *replay_for, linger_for: *linger_for }))
-        }
-        _ => Err(corrupt("an interim answer does not say how long the last one is kept")),
-    }
-}
-
-fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+    let numbers = numbers.and_then(|numbers| <[i64; 3]>::try_from(numbers).ok());
+    numbers.map(retention_of).ok_or_else(|| corrupt("a record does not say how long it is kept"))
 }
 
 /// When a completion at `now` stops to answer, and when its record may go.
@@ -195,7 +191,7 @@ pub(super) fn deadlines(
 ) -> (Timestamp, Timestamp) {
     match State::completed(outcome.clone(), retention, now) {
         State::Completed { retained_until, kept_until, .. } => (retained_until, kept_until),
-        State::Reserved(_) | State::Uncertain => (now, now),
+        State::Reserved(_) | State::Uncertain { .. } => (now, now),
     }
 }
 
@@ -216,6 +212,7 @@ pub(super) fn record(item: &Item, outcome: Option<&[u8]>) -> Result<Record, Stor
         fingerprint,
         fence: fence_of(item)?,
         on_lost_answer: lost_answer(string(item, LOST_ANSWER)?)?,
+        retention: retention(item)?,
         created_at: instant(item, CREATED_AT)?,
         state: state_of(item, outcome)?,
     })
@@ -233,7 +230,7 @@ pub(super) fn found(
 fn state_of(item: &Item, outcome: Option<&[u8]>) -> Result<State, StoreError> {
     match kind_of(item)? {
         StateKind::Reserved => Ok(State::Reserved(Lease { until: instant(item, DUE_AT)? })),
-        StateKind::Uncertain => Ok(State::Uncertain),
+        StateKind::Uncertain => Ok(State::Uncertain { since: instant(item, UNCERTAIN_SINCE)? }),
         StateKind::Completed => {
             let encoded = match outcome {
                 Some(outcome) => outcome,

@@ -9,7 +9,7 @@ use super::audit;
 use super::fault::unsupported;
 use super::items::{
     self, DUE_AT, EXPIRES, FENCE, INTERIM, Item, OPEN, OUTCOME, OUTCOME_BYTES, PARTS,
-    RETAINED_UNTIL, SHARD, STATE, Shards, number, text,
+    RETAINED_UNTIL, SHARD, STATE, Shards, UNCERTAIN_SINCE, number, text,
 };
 use super::link::Link;
 use super::listing;
@@ -43,8 +43,8 @@ pub(super) async fn stored(
 ) -> Result<Option<Stored>, StoreError> {
     match &draft.state {
         DraftState::Reserved { .. } => Ok(None),
-        DraftState::Completed { outcome, retention } => {
-            let (_, kept_until) = items::deadlines(outcome, *retention, now);
+        DraftState::Completed { outcome } => {
+            let (_, kept_until) = items::deadlines(outcome, draft.retention, now);
             parts::store(link, draft.id, outcome, kept_until, doing).await.map(Some)
         }
     }
@@ -86,7 +86,8 @@ pub(super) async fn swap(
         Some(entry) => {
             let steps = vec![step.in_transaction()];
             let about = audit::of_record(id);
-            match audit::send(link, &about, steps, entry, (now, SWAPPING)).await? {
+            let at = now.minus(change.audited_ago());
+            match audit::send(link, &about, steps, entry, (at, SWAPPING)).await? {
                 Transaction::Done => Sent::Done,
                 Transaction::Refused(_, item) => Sent::Refused(item),
             }
@@ -117,6 +118,10 @@ async fn step(
     let key = link.shards.key(id);
     let open = || text(Shards::name(link.shards.place(id)));
     Ok(match change {
+        Change::Note { .. } => {
+            let state = terms.name(STATE);
+            Step::update(link, key, format!("SET {state} = {state}"), condition, &terms)
+        }
         Change::Renew { lease_for } => {
             let due_at = number(now.plus(*lease_for).as_millis());
             let set = format!("SET {}", terms.is(DUE_AT, "=", due_at));
@@ -130,8 +135,10 @@ async fn step(
             let change = changes(&mut terms, written);
             Step::update(link, key, change, condition, &terms)
         }
-        Change::MarkUncertain => {
-            let written = vec![(STATE, items::state(StateKind::Uncertain)), (OPEN, open())];
+        Change::MarkUncertain { ago } => {
+            let since = number(now.minus(*ago).as_millis());
+            let uncertain = (STATE, items::state(StateKind::Uncertain));
+            let written = vec![uncertain, (UNCERTAIN_SINCE, since), (OPEN, open())];
             let change = changes(&mut terms, written);
             Step::update(link, key, change, condition, &terms)
         }
@@ -147,8 +154,18 @@ async fn step(
 }
 
 /// What changes with a record's state.
-const OF_STATE: [&str; 9] =
-    [STATE, DUE_AT, RETAINED_UNTIL, OUTCOME, OUTCOME_BYTES, PARTS, OPEN, EXPIRES, INTERIM];
+const OF_STATE: [&str; 10] = [
+    STATE,
+    DUE_AT,
+    RETAINED_UNTIL,
+    OUTCOME,
+    OUTCOME_BYTES,
+    PARTS,
+    OPEN,
+    EXPIRES,
+    INTERIM,
+    UNCERTAIN_SINCE,
+];
 
 /// Writes these attributes, and removes what belonged to the former state.
 pub(super) fn changes(

@@ -16,17 +16,7 @@ use super::items::{
 };
 use super::link::Link;
 use super::write::{self, Sent, Step, Terms};
-use crate::OpenError;
-
-/// What a migration did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DynamoMigrated {
-    /// The version that was found; 0 if there was none.
-    pub from: i64,
-    /// The version there is now.
-    pub to: i64,
-}
+use crate::{Migrated, OpenError};
 
 /// What a table says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +69,7 @@ fn read(item: &Item) -> Result<Meta, StoreError> {
 pub(super) fn check(link: &Link, meta: Option<Meta>) -> Result<Meta, OpenError> {
     let address = &link.address;
     match meta {
-        None => Err(OpenError::new(format!(
-            "there is no table for {address}; run `firstwrite migrate --store '{address}'`"
-        ))),
+        None => Err(OpenError::missing(&format!("there is no table for {address}"), address)),
         Some(meta) if meta.version > VERSION => Err(OpenError::new(format!(
             "the table of {address} has version {} and this build knows {VERSION}; use a newer build",
             meta.version
@@ -91,7 +79,7 @@ pub(super) fn check(link: &Link, meta: Option<Meta>) -> Result<Meta, OpenError> 
 }
 
 /// Makes the table if it is not there. Several may try at once.
-pub(super) async fn migrate(link: &Link) -> Result<DynamoMigrated, OpenError> {
+pub(super) async fn migrate(link: &Link) -> Result<Migrated, OpenError> {
     let from = match meta(link).await? {
         Some(meta) => check(link, Some(meta))?.version,
         None => 0,
@@ -104,7 +92,7 @@ pub(super) async fn migrate(link: &Link) -> Result<DynamoMigrated, OpenError> {
     if from == 0 {
         put_meta(link).await?;
     }
-    Ok(DynamoMigrated { from, to: VERSION })
+    Ok(Migrated { from, to: VERSION })
 }
 
 /// What the service says about the table; `None` if it is not there.
@@ -175,7 +163,8 @@ async fn wait_until_ready(link: &Link) -> Result<(), OpenError> {
                     None => {
                         return Err(OpenError::new(format!(
                             "the table of {} has no index `{OPEN_INDEX}`: it is not one of \
-                             firstwrite's; name another",
+                             firstwrite's; name the table that holds your records (a new one knows no \
+                             key, and every retry of earlier requests runs again)",
                             link.address
                         )));
                     }

@@ -128,7 +128,8 @@ fn damaged_outcomes_are_refused_and_never_panic() {
         assert_eq!(decode_outcome(bytes), short, "{bytes:?}");
     }
     for bytes in [
-        &[0x18, 2, 0][..],                        // an unknown form
+        &[0x19, 2, 0][..],                        // an unknown form
+        &[0x18, 2, 0, b'x'],                      // a note of a release, with a body
         &[0x15, 2, 0],                            // sealed, and a tombstone
         &[0x14, 2, 1, 64],                        // sealed, and a header outside
         &[0x11, 2, 0, b'x'],                      // a tombstone with a body

@@ -14,11 +14,12 @@ use firstwrite_core::{
 use tokio::sync::oneshot;
 
 use super::connect::Connection;
-use super::doubt::{self, Witness};
+use super::doubt;
 use super::fault::Trouble;
 use super::flight::{Answer, Crash, Flight, NOW, Value};
+use super::pool::Held;
 use super::rows::{self, COMPLETED, RESERVED, number_of_lost_answer, record_columns};
-use crate::encoding::{encode_fingerprint, encode_outcome};
+use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 pub(super) use spelling::Spelling;
 use spelling::{Statement, spell};
 
@@ -60,7 +61,7 @@ pub(super) const COMPLETING: &str = "completing a record";
 
 const COLUMNS: &str = "(id, tenant, `key`, operation, on_lost_answer, fingerprint_version, \
      fingerprint_form, fingerprint, fence, created_at, state, due_at, retained_until, \
-     replay_for, linger_for, outcome)";
+     replay_for, linger_for, refuses_spent, outcome)";
 
 /// For people, and long enough for any route.
 const OPERATION_BYTES_MAX: usize = 1000;
@@ -124,7 +125,7 @@ impl NewRow {
         flight.write(COLUMNS, &[]);
         for (number, row) in rows.iter().enumerate() {
             flight.write(if number > 0 { ", " } else { " VALUES " }, &[]);
-            flight.write("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &row.values());
+            flight.write("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &row.values());
         }
         at
     }
@@ -137,16 +138,17 @@ impl NewRow {
     }
 
     /// In the order of `COLUMNS`.
-    pub(super) fn values(&self) -> [Value<'_>; 16] {
+    pub(super) fn values(&self) -> [Value<'_>; 17] {
         let Self { draft, fingerprint, outcome, .. } = self;
-        let (state, [due_at, retained_until, replay_for, linger_for]) = match &draft.state {
-            DraftState::Reserved { lease_for } => {
-                (RESERVED, [Value::After(*lease_for), Value::Null, Value::Null, Value::Null])
+        let (state, [due_at, retained_until]) = match &draft.state {
+            DraftState::Reserved { lease_for, .. } => {
+                (RESERVED, [Value::After(*lease_for), Value::Null])
             }
-            DraftState::Completed { outcome, retention } => {
-                (COMPLETED, kept(outcome.is_interim, *retention))
+            DraftState::Completed { outcome } => {
+                (COMPLETED, kept(outcome.is_interim, draft.retention))
             }
         };
+        let [replay_for, linger_for, refuses_spent] = retention_numbers(draft.retention);
         [
             Value::Bytes(self.id.as_bytes()),
             Value::Text(draft.tenant.as_str()),
@@ -157,33 +159,39 @@ impl NewRow {
             Value::Int(draft.fingerprint.form().as_byte().into()),
             Value::Bytes(fingerprint),
             Value::Int(draft.fence.as_u64().cast_signed()),
-            Value::Sql(NOW),
+            created(&draft.state),
             Value::Int(state),
             due_at,
             retained_until,
-            replay_for,
-            linger_for,
+            span(replay_for),
+            span(linger_for),
+            Value::Int(refuses_spent),
             outcome.as_deref().map_or(Value::Null, Value::Bytes),
         ]
     }
 }
 
-/// What is written of an outcome's retention: until when it is kept, until when it is replayed, and, of an
-/// interim one, which stands until it is replaced, how long that will be.
-pub(super) fn kept(is_interim: bool, retention: Retention) -> [Value<'static>; 4] {
-    let Retention { replay_for, linger_for } = retention;
-    if is_interim {
-        let never = Value::Int(i64::MAX);
-        return [never, never, span(replay_for), span(linger_for)];
+/// Now, or so much earlier if it is a copy of an older one.
+fn created(state: &DraftState) -> Value<'static> {
+    match state.asked_ago() {
+        Duration::ZERO => Value::Sql(NOW),
+        ago => Value::Before(ago),
     }
-    let (due_at, retained_until) =
-        (Value::After(replay_for.saturating_add(linger_for)), Value::After(replay_for));
-    [due_at, retained_until, Value::Null, Value::Null]
 }
 
-/// So that the sum of two and an instant is still a number.
-fn span(duration: Duration) -> Value<'static> {
-    Value::Int(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(i64::MAX / 4))
+/// The deadlines of an outcome: until when it is kept, and until when it is replayed. An interim one
+/// stands until it is replaced.
+pub(super) fn kept(is_interim: bool, retention: Retention) -> [Value<'static>; 2] {
+    let Retention { replay_for, linger_for, .. } = retention;
+    if is_interim {
+        return [Value::Int(i64::MAX); 2];
+    }
+    [Value::After(replay_for.saturating_add(linger_for)), Value::After(replay_for)]
+}
+
+/// Bounds milliseconds so that the sum of two and an instant is still a number.
+fn span(millis: i64) -> Value<'static> {
+    Value::Int(millis.min(i64::MAX / 4))
 }
 
 /// What a flight has written, and when.
@@ -195,23 +203,25 @@ pub(super) struct Landed {
 
 /// Sends all of `batch`, which are for different records in the order of their ids, in one transaction.
 pub(super) async fn fly(
-    connection: &mut Connection,
+    held: &mut Held,
     batch: &[Command],
     spelling: Spelling,
 ) -> Result<Landed, Crash> {
     let mut flight = Flight::transaction();
     // Asked for first: nothing stands between what is written and its commit.
-    let time = flight.add("SELECT @firstwrite_now", &[]);
     if batch.iter().any(|command| matches!(command, Command::Insert { .. })) {
         flight.add(doubt::STOP_IN_DOUBT, &[]);
+        held.slot().stop_unless_whole(&mut flight);
     }
+    let counted = held.slot().count(&mut flight);
     let statements = spell(&mut flight, batch, spelling);
     flight.commit();
     firstwrite_core::crash_point!("mysql-batch-before-flight");
-    let answers = connection.fly(&flight).await?;
+    let answers = held.fly(&flight).await?;
     firstwrite_core::crash_point!("mysql-batch-after-flight");
     let unclear = |error| Crash { trouble: Trouble::Read(error), is_unknown: true };
-    let now = time_in(&answers[time]).map_err(unclear)?;
+    let now = time_in(&answers[counted]).map_err(unclear)?;
+    held.slot().acknowledged(&answers[counted]).map_err(unclear)?;
     let mut written = vec![false; batch.len()];
     for Statement { place, members } in statements {
         // One that several share has written all of its rows, or there is no answer.
@@ -225,18 +235,13 @@ pub(super) async fn fly(
 
 /// Answers everybody whose statement wrote something, and the completions that did not; returns the
 /// inserts that met something.
-pub(super) fn answer(batch: Vec<Command>, landed: Landed, witness: &Witness) -> Vec<Command> {
+pub(super) fn answer(batch: Vec<Command>, landed: Landed) -> Vec<Command> {
     let Landed { now, written } = landed;
     let mut left = Vec::new();
     for (command, is_written) in batch.into_iter().zip(written) {
         match (command, is_written) {
-            (Command::Insert { row, reply }, true) => {
-                witness.wrote(&row.draft, now);
-                drop(reply.send(Ok(Inserted::Done(now))));
-            }
-            (Command::Complete { completion, reply }, true) => {
-                let Completion { id, fence, retention, .. } = completion;
-                witness.completed(id, fence, retention, now);
+            (Command::Insert { reply, .. }, true) => drop(reply.send(Ok(Inserted::Done(now)))),
+            (Command::Complete { reply, .. }, true) => {
                 drop(reply.send(Ok(Completed::Done(now))));
             }
             (Command::Complete { reply, .. }, false) => drop(reply.send(Ok(Completed::Moved))),

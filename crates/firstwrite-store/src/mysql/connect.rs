@@ -21,6 +21,13 @@ pub(super) struct Server {
     is_plain: AtomicBool,
 }
 
+/// How a connection to one host is made.
+pub(super) struct Dial {
+    options: OptsBuilder,
+    tls: Option<SslOpts>,
+    may_be_plain: bool,
+}
+
 /// A connection, and what is known of the server at its other end.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -90,17 +97,17 @@ impl Server {
         .caused_by(trouble.to_string())
     }
 
+    /// With which a connection to one of the hosts is made.
+    pub(super) fn dial(&self, place: usize) -> Dial {
+        let may_be_plain = self.address.tls == Tls::Prefer;
+        Dial { options: self.address.driver_options(place), tls: self.tls.clone(), may_be_plain }
+    }
+
     async fn connect_to(&self, place: usize) -> Result<Connection, Trouble> {
-        let options = self.address.driver_options(place);
-        let conn = match Conn::new(options.clone().ssl_opts(self.tls.clone())).await {
-            Err(Error::Driver(DriverError::NoClientSslFlagFromServer))
-                if self.address.tls == Tls::Prefer =>
-            {
-                self.is_plain.store(true, Ordering::Relaxed);
-                Conn::new(options).await?
-            }
-            made => made?,
-        };
+        let (conn, is_plain) = self.dial(place).made().await?;
+        if is_plain {
+            self.is_plain.store(true, Ordering::Relaxed);
+        }
         self.greet(conn).await
     }
 
@@ -131,6 +138,8 @@ impl Server {
         let options = &self.address.options;
         let mut flight = Flight::new();
         flight.add("SET SESSION autocommit = 1", &[]);
+        // A commit must neither begin the next transaction nor end the connection.
+        flight.add("SET SESSION completion_type = 0", &[]);
         let seconds = options.lock_timeout.as_secs().max(1);
         flight.add(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), &[]);
         // An owner that vanished without a word must not hold its locks for eight hours.
@@ -151,6 +160,22 @@ impl Server {
             flight.add("SET SESSION TRANSACTION READ ONLY", &[]);
         }
         flight
+    }
+}
+
+impl Dial {
+    pub(super) async fn conn(self) -> Result<Conn, Trouble> {
+        Ok(self.made().await?.0)
+    }
+
+    /// A connection, and whether it had to be made without encryption.
+    async fn made(self) -> Result<(Conn, bool), Trouble> {
+        match Conn::new(self.options.clone().ssl_opts(self.tls)).await {
+            Err(Error::Driver(DriverError::NoClientSslFlagFromServer)) if self.may_be_plain => {
+                Ok((Conn::new(self.options).await?, true))
+            }
+            made => Ok((made?, false)),
+        }
     }
 }
 

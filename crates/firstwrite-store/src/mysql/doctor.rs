@@ -9,6 +9,7 @@ use firstwrite_core::StoreError;
 
 use super::MysqlStore;
 use super::flight::{Answer, Flight, Value};
+use super::hosts;
 use super::rows::{integer, owned_text, text};
 use crate::doctor::Finding;
 
@@ -56,6 +57,7 @@ pub async fn examine(
     findings.extend(cluster::look(&settings, &counters));
     findings.extend(left_locks(&answers[locks])?);
     findings.extend(doubts(store).await?);
+    findings.extend(several_primaries(store).await);
     findings.extend(old_transactions(store, open_for_max).await?);
     findings.sort_by_key(|finding| finding.severity);
     Ok(findings)
@@ -85,6 +87,16 @@ fn durability(settings: &Named) -> Vec<Finding> {
                      replicas may have other keys than their source",
             )
             .next("set sync_binlog = 1, for good and at once (SET GLOBAL)"),
+        );
+    }
+    if !is_on(settings, "log_bin") && !is_on(settings, "wsrep_on") {
+        findings.push(
+            Finding::trouble("no-binlog", "there is no binary log")
+                .means(
+                    "commits are shown to others before they are on disk: a crash may take back what \
+                     a retry was answered with, though nothing that was acknowledged to its writer",
+                )
+                .next("set log_bin and sync_binlog = 1, and restart the server"),
         );
     }
     if matches!(value(settings, "innodb_doublewrite"), "OFF" | "0") {
@@ -170,6 +182,15 @@ async fn doubts(store: &MysqlStore) -> Result<Option<Finding>, StoreError> {
     }))
 }
 
+async fn several_primaries(store: &MysqlStore) -> Option<Finding> {
+    let names = hosts::rivals(&store.pool().server).await?;
+    let what = format!("several of the named hosts take writes: {names}");
+    let finding = Finding::unsafe_("several-primaries", what)
+        .means("each may be given keys that the other has, and their effects run twice")
+        .next("find out which one has all keys, and make the others read-only (SET GLOBAL read_only = 1)");
+    Some(finding)
+}
+
 async fn old_transactions(
     store: &MysqlStore,
     open_for_max: Duration,
@@ -234,16 +255,19 @@ mod tests {
 
     #[test]
     fn what_is_not_flushed_is_unsafe() {
-        assert!(durability(&settings(&[])).is_empty());
+        let log = [("log_bin", "ON"), ("sync_binlog", "1")];
+        assert_eq!(codes(&durability(&settings(&log))), ["standby"]);
+        assert_eq!(codes(&durability(&settings(&[]))), ["no-binlog"]);
+        assert!(durability(&settings(&[("wsrep_on", "ON")])).is_empty());
         for flush in ["0", "2"] {
             let found = durability(&settings(&[("innodb_flush_log_at_trx_commit", flush)]));
-            assert_eq!(codes(&found), ["flush-at-commit"]);
+            assert_eq!(codes(&found), ["flush-at-commit", "no-binlog"]);
         }
         let with_log = [("log_bin", "ON"), ("sync_binlog", "0")];
         assert_eq!(codes(&durability(&settings(&with_log))), ["sync-binlog", "standby"]);
         assert_eq!(
             codes(&durability(&settings(&[("innodb_doublewrite", "OFF")]))),
-            ["doublewrite"]
+            ["no-binlog", "doublewrite"]
         );
     }
 

@@ -34,6 +34,8 @@ pub(super) mod code {
     pub(in crate::mysql) const NODE_NOT_READY: u16 = 1047;
     /// A sum that is no number: how a flight of ours stops before its commit.
     pub(in crate::mysql) const OUT_OF_RANGE: u16 = 1690;
+    /// A subquery with two rows: how a flight of ours stops where history is missing.
+    pub(in crate::mysql) const SUBQUERY_NO_1_ROW: u16 = 1242;
     pub(in crate::mysql) const OPTION_PREVENTS_STATEMENT: u16 = 1290;
     pub(in crate::mysql) const READ_ONLY_MODE: u16 = 1836;
     /// Group replication undid the transaction before its commit.
@@ -74,6 +76,9 @@ fn kind_of_code(number: u16) -> StoreErrorKind {
         | code::LOCK_NOWAIT
         | code::NODE_NOT_READY
         | code::OPTION_PREVENTS_STATEMENT
+        // A batch that stopped itself, on a connection that broke before it was done again one by one.
+        | code::OUT_OF_RANGE
+        | code::SUBQUERY_NO_1_ROW
         | code::READ_ONLY_MODE
         | code::UNDONE_BEFORE_COMMIT => StoreErrorKind::Unavailable,
         _ => StoreErrorKind::Unsupported,
@@ -131,6 +136,11 @@ impl Trouble {
     /// may be tried again at once. A losing rival in a Galera cluster hears it too, at its commit.
     pub(super) fn is_deadlock(&self) -> bool {
         self.code() == Some(code::LOCK_DEADLOCK)
+    }
+
+    /// Whether a flight stopped because a count of commits went down.
+    pub(super) fn is_history_missing(&self) -> bool {
+        self.code() == Some(code::SUBQUERY_NO_1_ROW)
     }
 
     /// Whether another transaction's lock was in the way.

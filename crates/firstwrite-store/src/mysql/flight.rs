@@ -31,6 +31,8 @@ pub(super) enum Value<'a> {
     Text(&'a str),
     /// The server's time of this flight, so many milliseconds later.
     After(Duration),
+    /// The server's time of this flight, so many milliseconds earlier.
+    Before(Duration),
     /// A piece of SQL of our own.
     Sql(&'static str),
 }
@@ -123,6 +125,10 @@ impl Flight {
             Value::Text(words) => {
                 text.push_str("_utf8mb4 ");
                 put_hex(text, words.as_bytes());
+            }
+            Value::Before(duration) => {
+                let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+                write!(text, "GREATEST({NOW} - {millis}, 0)").expect("a string takes everything");
             }
             Value::After(duration) => {
                 let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);

@@ -18,6 +18,8 @@ use super::swap::number_of;
 /// one starts.
 const LOOKED_AT_MAX: usize = 20_000;
 
+const SWEEPING: &str = "looking for lapsed leases";
+
 /// See [`firstwrite_core::Store::get`].
 pub(super) async fn get(pool: &Arc<Pool>, id: RecordId) -> Result<Option<Found>, StoreError> {
     let mut flight = Flight::reading();
@@ -119,7 +121,8 @@ pub(super) async fn lapsed(pool: &Arc<Pool>, limit: usize) -> Result<Vec<Found>,
     );
     let limit = Value::Int(sql_count(limit.min(Query::LIMIT_MAX)));
     let place = flight.add(sql, &[Value::Int(RESERVED), Value::Sql(NOW), limit]);
-    let answers = pool.fly("looking for lapsed leases", &flight).await?;
+    pool.sweep(SWEEPING).await?;
+    let answers = pool.fly(SWEEPING, &flight).await?;
     answers[place].rows.iter().map(rows::found).collect()
 }
 

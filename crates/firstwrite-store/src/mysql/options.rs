@@ -128,6 +128,12 @@ impl Address {
             .stmt_cache_size(32)
     }
 
+    /// One of the hosts, as an address spells it.
+    pub(super) fn host_name(&self, place: usize) -> String {
+        let (host, port) = &self.hosts[place];
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
     pub(super) fn database(&self) -> &str {
         &self.database
     }
@@ -139,13 +145,9 @@ impl fmt::Display for Address {
         if let Some(user) = &self.user {
             write!(f, "{user}@")?;
         }
-        for (place, (host, port)) in self.hosts.iter().enumerate() {
+        for place in 0..self.hosts.len() {
             let comma = if place > 0 { "," } else { "" };
-            if host.contains(':') {
-                write!(f, "{comma}[{host}]:{port}")?;
-            } else {
-                write!(f, "{comma}{host}:{port}")?;
-            }
+            write!(f, "{comma}{}", self.host_name(place))?;
         }
         write!(f, "/{}", self.database)
     }

@@ -13,18 +13,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::connect::{Connection, Server};
-use super::doubt::{self, Witness};
 use super::fault::{Trouble, unavailable};
 use super::flight::{Answer, Crash, Flight};
+use super::history::{self, History, Slot};
+use super::hosts;
 use crate::Access;
 
 /// Connections that wait to be used, and how many there may be.
 pub(super) struct Pool {
     pub(super) server: Server,
-    /// What must be there on every new connection.
-    pub(super) witness: Witness,
+    pub(super) history: Arc<History>,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Idle>>,
+    /// The named hosts that take writes, if the last sweep found several.
+    rivals: Mutex<Option<String>>,
     is_closed: AtomicBool,
 }
 
@@ -37,6 +39,8 @@ struct Idle {
 pub(super) struct Held {
     /// There until it is settled.
     connection: Option<Connection>,
+    /// Where commits on it are counted; given back before the permit is.
+    slot: Slot,
     pool: Arc<Pool>,
     _permit: OwnedSemaphorePermit,
 }
@@ -54,9 +58,10 @@ impl Pool {
         let permits = Arc::new(Semaphore::new(size));
         Arc::new(Self {
             server,
-            witness: Witness::default(),
+            history: History::new(fastrand::i64(..), size),
             permits,
             idle: Mutex::default(),
+            rivals: Mutex::default(),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -72,8 +77,9 @@ impl Pool {
                 return Err(unavailable(doing, "too busy: no connection became free in time"));
             }
         };
-        let connection = self.connection().await.map_err(|trouble| trouble.definite(doing))?;
-        Ok(Held { connection: Some(connection), pool: Arc::clone(self), _permit: permit })
+        let slot = self.history.slot();
+        let connection = self.connection(&slot).await.map_err(|trouble| trouble.definite(doing))?;
+        Ok(Held { connection: Some(connection), slot, pool: Arc::clone(self), _permit: permit })
     }
 
     /// Runs a flight on a connection of its own. A flight that the server undid because of another
@@ -102,6 +108,26 @@ impl Pool {
         Err(unavailable(doing, "too many tries"))
     }
 
+    /// Looks, once in each sweep, whether what was acknowledged is there and only one host takes writes.
+    pub(super) async fn sweep(self: &Arc<Self>, doing: &'static str) -> Result<(), StoreError> {
+        let mut held = self.get(doing).await?;
+        held.verify().await.map_err(|trouble| trouble.definite(doing))?;
+        held.settle();
+        let found = hosts::rivals(&self.server).await;
+        if let Some(hosts) = &found {
+            tracing::error!(%hosts, "several of the named hosts take writes: unknown keys are refused");
+        }
+        *self.rivals.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(())
+    }
+
+    /// Why no unknown key may be written at the moment, if several hosts take writes.
+    pub(super) fn refusal(&self, doing: &'static str) -> Option<StoreError> {
+        let rivals = self.rivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = |hosts| format!("several of the named hosts take writes: {hosts}");
+        rivals.as_ref().map(|hosts| unavailable(doing, why(hosts)))
+    }
+
     /// Takes a connection in that was made elsewhere.
     pub(super) fn give(&self, connection: Connection) {
         self.idle().push(Idle { connection, since: Instant::now() });
@@ -114,11 +140,11 @@ impl Pool {
         self.idle().clear();
     }
 
-    async fn connection(&self) -> Result<Connection, Trouble> {
+    async fn connection(&self, slot: &Slot) -> Result<Connection, Trouble> {
         loop {
             let Some(Idle { mut connection, since }) = self.idle().pop() else {
                 let mut connection = self.server.connect().await?;
-                self.greet(&mut connection).await?;
+                self.verify(slot, &mut connection).await?;
                 return Ok(connection);
             };
             if since.elapsed() < FRESH {
@@ -133,10 +159,14 @@ impl Pool {
         }
     }
 
-    /// Asks a new connection whether what was acknowledged is there.
-    pub(super) async fn greet(&self, connection: &mut Connection) -> Result<(), Trouble> {
+    /// Asks the server behind a connection whether what was acknowledged is there.
+    pub(super) async fn verify(
+        &self,
+        slot: &Slot,
+        connection: &mut Connection,
+    ) -> Result<(), Trouble> {
         if self.server.access == Access::Write {
-            doubt::greet(&self.server, &self.witness, connection).await?;
+            history::verify(&self.server, slot, connection).await?;
         }
         Ok(())
     }
@@ -159,8 +189,22 @@ impl Held {
         self.connection.as_ref().expect(HELD)
     }
 
+    pub(super) fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
     pub(super) async fn fly(&mut self, flight: &Flight) -> Result<Vec<Answer>, Crash> {
         self.connection().fly(flight).await
+    }
+
+    pub(super) fn refusal(&self, doing: &'static str) -> Option<StoreError> {
+        self.pool.refusal(doing)
+    }
+
+    /// Asks whether what was acknowledged is there.
+    pub(super) async fn verify(&mut self) -> Result<(), Trouble> {
+        let connection = self.connection.as_mut().expect(HELD);
+        self.pool.verify(&self.slot, connection).await
     }
 
     /// Undoes what is open; `false` if the connection is of no use any more.
@@ -171,6 +215,7 @@ impl Held {
     /// Gives the connection back: nothing is open in it.
     pub(super) fn settle(mut self) {
         let Some(connection) = self.connection.take() else { return };
+        self.slot.is_settled = true;
         if !self.pool.is_closed.load(Ordering::SeqCst) && !connection.conn.is_disconnected() {
             self.pool.give(connection);
         }

@@ -9,6 +9,7 @@ use firstwrite_core::StoreError;
 use tokio::sync::Mutex;
 
 use super::flight::{Flight, NOW, Value};
+use super::history;
 use super::listing::sql_count;
 use super::pool::{Held, Pool};
 use super::rows::{COMPLETED, bytes, integer};
@@ -69,6 +70,7 @@ async fn step(
             Value::Int(sql_count(LOOKED_AT_MAX.min(limit.saturating_mul(4)))),
         ],
     );
+    let old = history::ask_for_old(&mut looking);
     let answers = held.fly(&looking).await?;
     let rows = &answers[place].rows;
     let mut due: Vec<Vec<u8>> = Vec::new();
@@ -93,6 +95,9 @@ async fn step(
             ending.write(if place > 0 { ", ?" } else { "?" }, &[Value::Bytes(id)]);
         }
         ending.write(")", &[]);
+    }
+    if let Err(error) = history::forget(&mut ending, &answers[old]) {
+        return Ok(Err(error));
     }
     ending.commit();
     firstwrite_core::crash_point!("mysql-reap-before-commit");

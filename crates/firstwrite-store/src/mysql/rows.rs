@@ -7,14 +7,14 @@ use firstwrite_core::{
 use mysql_async::{Row, Value};
 
 use super::fault::corrupt;
-use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome};
+use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, retention_of};
 
 /// What a record is read from, and the time of reading. `r` is the table.
 macro_rules! record_columns {
     () => {
         "r.id, r.tenant, r.`key`, r.operation, r.on_lost_answer, r.fingerprint_version, \
          r.fingerprint_form, r.fingerprint, r.fence, r.created_at, r.state, r.due_at, \
-         r.retained_until, r.outcome, @firstwrite_now"
+         r.retained_until, r.outcome, @firstwrite_now, r.replay_for, r.linger_for, r.refuses_spent"
     };
 }
 pub(super) use record_columns;
@@ -44,6 +44,7 @@ pub(super) fn record(row: &Row) -> Result<Record, StoreError> {
         fingerprint,
         fence: fence(row, 8)?,
         on_lost_answer: lost_answer(integer(row, 4)?)?,
+        retention: retention_of([integer(row, 15)?, integer(row, 16)?, integer(row, 17)?]),
         created_at: instant(row, 9)?,
         state: state(row)?,
     })
@@ -52,7 +53,7 @@ pub(super) fn record(row: &Row) -> Result<Record, StoreError> {
 fn state(row: &Row) -> Result<State, StoreError> {
     match integer(row, 10)? {
         RESERVED => Ok(State::Reserved(Lease { until: instant(row, 11)? })),
-        UNCERTAIN => Ok(State::Uncertain),
+        UNCERTAIN => Ok(State::Uncertain { since: instant(row, 11)? }),
         COMPLETED => Ok(State::Completed {
             outcome: decode_outcome(bytes(row, 13)?).map_err(|Unreadable(what)| corrupt(what))?,
             retained_until: instant(row, 12)?,

@@ -12,7 +12,7 @@ use super::fault::{Trouble, code};
 use super::flight::{Crash, Flight};
 use super::options::{Address, MysqlOptions};
 use super::rows::integer;
-use crate::{Access, OpenError};
+use crate::{Access, Migrated, OpenError};
 
 /// The schema this build reads and writes. A migration appends to [`STEPS`]; what was released never
 /// changes.
@@ -26,25 +26,15 @@ const META: &str = "CREATE TABLE IF NOT EXISTS firstwrite_migrations (
     applied_at BIGINT NOT NULL
 ) ENGINE = InnoDB";
 
-/// What a migration found and left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MysqlMigrated {
-    /// The version that was there; 0 if there were no tables.
-    pub from: i64,
-    /// The version that is there now.
-    pub to: i64,
-}
-
 /// Brings the database that `url` names to this build's version.
-pub(super) async fn migrate(url: &str, options: MysqlOptions) -> Result<MysqlMigrated, OpenError> {
+pub(super) async fn migrate(url: &str, options: MysqlOptions) -> Result<Migrated, OpenError> {
     let server = Server::new(Address::parse(url, options)?, Access::Write)?;
     let mut connection = server.connect().await.map_err(|trouble| server.unreachable(&trouble))?;
     let found = version(&mut connection).await.map_err(|trouble| server.unreachable(&trouble))?;
     let from = found.unwrap_or(0);
     if from >= VERSION {
         check(&server, found)?;
-        return Ok(MysqlMigrated { from, to: from });
+        return Ok(Migrated { from, to: from });
     }
     let failed = |crash: Crash| {
         OpenError::new(format!(
@@ -60,7 +50,7 @@ pub(super) async fn migrate(url: &str, options: MysqlOptions) -> Result<MysqlMig
         connection.fly(&flight).await.map_err(failed)?;
     }
     tracing::info!(server = %server.address, from, to = VERSION, "migrated");
-    Ok(MysqlMigrated { from, to: VERSION })
+    Ok(Migrated { from, to: VERSION })
 }
 
 /// The SQL that makes all tables from nothing, for those who may not migrate themselves.
@@ -88,6 +78,7 @@ pub(super) fn grants(database: &str, user: &str) -> String {
         "findings",
         "runs",
         "doubts",
+        "history",
         "mark",
     ] {
         let rights = "SELECT, INSERT, UPDATE, DELETE";
@@ -114,9 +105,9 @@ pub(super) fn check(server: &Server, found: Option<i64>) -> Result<(), OpenError
             "{address} has schema version {found} and this build needs {VERSION}; \
              run: firstwrite migrate --store {address}"
         ))),
-        Some(_) | None => Err(OpenError::new(format!(
-            "{address} has no firstwrite tables; run: firstwrite migrate --store {address}"
-        ))),
+        Some(_) | None => {
+            Err(OpenError::missing(&format!("{address} has no firstwrite tables"), address))
+        }
     }
 }
 
@@ -172,7 +163,7 @@ mod tests {
                 assert!(statement.contains("ENGINE = InnoDB"), "{statement}");
             }
         }
-        assert_eq!(dump().matches("CREATE TABLE").count(), 14);
+        assert_eq!(dump().matches("CREATE TABLE").count(), 15);
     }
 
     #[test]

@@ -8,8 +8,8 @@ CREATE OR REPLACE SQL SECURITY INVOKER VIEW firstwrite_clock AS
 
 -- One row for each tenant and key, in both modes; `id` is the digest of the two, and its uniqueness is the
 -- arbiter. `state` is 0: reserved, 1: uncertain, 2: completed. `due_at` is until when the lease holds, or
--- the outcome is kept; null while uncertain. `replay_for` and `linger_for` are set where the outcome is
--- interim: its retention begins when it is replaced. `outcome_bytes` is beside the outcome because the
+-- the outcome is kept, or since when the record is uncertain. `replay_for`, `linger_for` and
+-- `refuses_spent` stand with the reservation and hold however it is completed. `outcome_bytes` is beside the outcome because the
 -- server fetches all of a value to tell its length.
 CREATE TABLE IF NOT EXISTS firstwrite_records (
     id                  BINARY(16)       NOT NULL PRIMARY KEY,
@@ -23,10 +23,11 @@ CREATE TABLE IF NOT EXISTS firstwrite_records (
     fence               BIGINT           NOT NULL,
     created_at          BIGINT           NOT NULL,
     state               TINYINT          NOT NULL,
-    due_at              BIGINT,
+    due_at              BIGINT           NOT NULL,
     retained_until      BIGINT,
-    replay_for          BIGINT,
-    linger_for          BIGINT,
+    replay_for          BIGINT           NOT NULL,
+    linger_for          BIGINT           NOT NULL,
+    refuses_spent       TINYINT          NOT NULL,
     outcome             LONGBLOB,
     outcome_bytes       INT UNSIGNED GENERATED ALWAYS AS (OCTET_LENGTH(outcome)) STORED,
     KEY firstwrite_due (state, due_at)
@@ -58,6 +59,17 @@ CREATE TABLE IF NOT EXISTS firstwrite_doubts (
     cleared_at BIGINT,
     cleared_by TEXT,
     reason     TEXT
+) ENGINE = InnoDB, CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- How many commits each connection of each store that was opened has seen acknowledged: see `history.rs`. A dump is
+-- put back in the order of names: this table comes before the records and behind the doubts, so that no key can
+-- run on restored records before that is noticed.
+CREATE TABLE IF NOT EXISTS firstwrite_history (
+    writer  BIGINT NOT NULL,
+    slot    INT    NOT NULL,
+    commits BIGINT NOT NULL,
+    at      BIGINT NOT NULL,
+    PRIMARY KEY (writer, slot)
 ) ENGINE = InnoDB, CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Which server, or which cluster, was written to last: one row.

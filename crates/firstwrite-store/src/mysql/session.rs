@@ -7,6 +7,7 @@ use firstwrite_core::{StoreError, Timestamp};
 
 use super::batch::time_in;
 use super::flight::{Answer, Crash, Flight};
+use super::history::Slot;
 use super::pool::{Held, Pool, TRIES_MAX};
 
 /// A connection for a step.
@@ -37,12 +38,19 @@ impl Session {
         Ok(self.held.as_mut().expect(HELD).fly(flight).await?)
     }
 
-    /// Begins a transaction with what is in `rest`, which says the time in its first answer of interest.
+    /// The connection's count of commits.
+    pub(super) fn slot(&self) -> &Slot {
+        self.held.as_ref().expect(HELD).slot()
+    }
+
+    /// Begins a transaction with what is in `rest`, which says the time in its first answer of interest. Stops where
+    /// history is missing.
     pub(super) async fn begin(
         &mut self,
         rest: impl FnOnce(&mut Flight),
     ) -> Result<(Timestamp, Vec<Answer>), Failure> {
         let mut flight = Flight::transaction();
+        self.slot().stop_unless_whole(&mut flight);
         let time = flight.add("SELECT @firstwrite_now", &[]);
         rest(&mut flight);
         let mut answers = self.fly(&flight).await?;
@@ -63,7 +71,12 @@ impl Session {
         let held = self.held.as_mut().expect(HELD);
         match failure {
             Failure::Crashed(crash) => {
-                if crash.may_repeat() && self.tried < TRIES_MAX && held.roll_back().await {
+                let is_missing = crash.trouble.is_history_missing();
+                if (is_missing || crash.may_repeat())
+                    && self.tried < TRIES_MAX
+                    && held.roll_back().await
+                    && (!is_missing || held.verify().await.is_ok())
+                {
                     return Ok(());
                 }
                 let error = crash.error(self.doing);

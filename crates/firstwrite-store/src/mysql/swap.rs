@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use firstwrite_core::{
-    AuditEntry, Change, Fence, Found, Guard, RecordId, StateKind, StoreError, StoreErrorKind,
-    Swapped, Timestamp,
+    AuditEntry, Change, Found, Guard, RecordId, StateKind, StoreError, StoreErrorKind, Swapped,
 };
 
 use super::batch::{NewRow, kept, standing};
-use super::doubt::Witness;
 use super::fault::unsupported;
 use super::flight::{Crash, Flight, NOW, Value};
 use super::pool::{Held, Pool, TRIES_MAX};
@@ -31,24 +29,10 @@ pub(super) async fn swap(
         return Err(unsupported(DOING, "the draft is for another record"));
     }
     let mut held = pool.get(DOING).await?;
-    let fence = match guard {
-        Guard::Owner(fence) => fence,
-        Guard::Seen(seen) => seen.fence,
-    };
-    match change {
-        // An interim outcome may be there, which will be no more.
-        Change::MarkUncertain | Change::Remove | Change::TakeOver(_) => {
-            pool.witness.forget(id, fence);
-        }
-        Change::Complete { .. } | Change::Renew { .. } => {}
-    }
     for tried in 1.. {
         match swap_once(&mut held, id, guard, change, audit).await {
             Ok(swapped) => {
                 held.settle();
-                if let Ok(Swapped::Done(now)) = &swapped {
-                    remember(&pool.witness, (id, fence), change, *now);
-                }
                 return swapped;
             }
             Err(crash) => {
@@ -60,15 +44,6 @@ pub(super) async fn swap(
         }
     }
     Err(StoreError::definite(StoreErrorKind::Unavailable, DOING))
-}
-
-/// Tells the witness what the server acknowledged.
-fn remember(witness: &Witness, (id, fence): (RecordId, Fence), change: &Change, now: Timestamp) {
-    match change {
-        Change::Complete { retention, .. } => witness.completed(id, fence, *retention, now),
-        Change::TakeOver(draft) => witness.wrote(draft, now),
-        Change::MarkUncertain | Change::Remove | Change::Renew { .. } => {}
-    }
 }
 
 async fn swap_once(
@@ -97,39 +72,41 @@ async fn swap_once(
     };
     let now = found.now;
     let mut writing = Flight::new();
+    let counted = held.slot().count(&mut writing);
     write(&mut writing, &found, change);
     if let Some(entry) = audit {
-        put_audit(&mut writing, id.as_bytes(), entry);
+        put_audit_at(&mut writing, id.as_bytes(), entry, Value::Before(change.audited_ago()));
     }
     writing.commit();
     firstwrite_core::crash_point!("mysql-swap-before-commit");
-    held.fly(&writing).await?;
+    let answers = held.fly(&writing).await?;
     firstwrite_core::crash_point!("mysql-swap-after-commit");
-    Ok(Ok(Swapped::Done(now)))
+    Ok(held.slot().acknowledged(&answers[counted]).map(|()| Swapped::Done(now)))
 }
 
 /// Adds the statement that applies `change` to what was found and is locked.
 fn write(flight: &mut Flight, found: &Found, change: &Change) {
     let id = Value::Bytes(found.record.id.as_bytes());
     match change {
+        Change::Note { .. } => return,
         Change::Renew { lease_for } => {
             let values = [Value::Int(RESERVED), Value::After(*lease_for), id];
             flight.add("UPDATE firstwrite_records SET state = ?, due_at = ? WHERE id = ?", &values)
         }
         Change::Complete { outcome, retention } => {
-            let [due_at, until, replay_for, linger_for] = kept(outcome.is_interim, *retention);
+            let [due_at, until] = kept(outcome.is_interim, *retention);
             let outcome = encode_outcome(outcome);
             let (state, outcome) = (Value::Int(COMPLETED), Value::Bytes(&outcome));
             flight.add(
-                "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, \
-                 replay_for = ?, linger_for = ?, outcome = ? WHERE id = ?",
-                &[state, due_at, until, replay_for, linger_for, outcome, id],
+                "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, outcome = ? \
+                 WHERE id = ?",
+                &[state, due_at, until, outcome, id],
             )
         }
-        Change::MarkUncertain => flight.add(
-            "UPDATE firstwrite_records SET state = ?, due_at = NULL, retained_until = NULL, \
-             replay_for = NULL, linger_for = NULL, outcome = NULL WHERE id = ?",
-            &[Value::Int(UNCERTAIN), id],
+        Change::MarkUncertain { ago } => flight.add(
+            "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = NULL, outcome = NULL \
+             WHERE id = ?",
+            &[Value::Int(UNCERTAIN), Value::Before(*ago), id],
         ),
         Change::TakeOver(draft) => replace(flight, &NewRow::new(draft), None),
         Change::Remove => flight.add("DELETE FROM firstwrite_records WHERE id = ?", &[id]),
@@ -148,7 +125,7 @@ pub(super) fn replace(
         "UPDATE firstwrite_records SET id = ?, tenant = ?, `key` = ?, operation = ?, \
          on_lost_answer = ?, fingerprint_version = ?, fingerprint_form = ?, fingerprint = ?, \
          fence = ?, created_at = ?, state = ?, due_at = ?, retained_until = ?, replay_for = ?, \
-         linger_for = ?, outcome = ?",
+         linger_for = ?, refuses_spent = ?, outcome = ?",
         &values,
     );
     flight.write(" WHERE id = ?", &[values[0]]);
@@ -164,11 +141,15 @@ pub(super) fn replace(
 
 /// Adds an audit entry about what `subject` names.
 pub(super) fn put_audit(flight: &mut Flight, subject: &[u8], entry: &AuditEntry) {
+    put_audit_at(flight, subject, entry, Value::Sql(NOW));
+}
+
+fn put_audit_at(flight: &mut Flight, subject: &[u8], entry: &AuditEntry, at: Value<'_>) {
     flight.add(
         "INSERT INTO firstwrite_audit (id, at, actor, action, reason) VALUES (?, ?, ?, ?, ?)",
         &[
             Value::Bytes(subject),
-            Value::Sql(NOW),
+            at,
             Value::Text(&entry.actor),
             Value::Text(&entry.action),
             Value::Text(&entry.reason),

@@ -74,7 +74,14 @@ impl AsyncTransactionalStore for MysqlStore {
         self.writes(BEGINNING)?;
         self.inner.releases.wait(id).await;
         let mut held = self.pool().get(BEGINNING).await?;
-        let (found, now) = match look(&mut held, id).await {
+        let mut looked = look(&mut held, id).await;
+        if matches!(&looked, Err(crash) if crash.trouble.is_history_missing())
+            && held.roll_back().await
+            && held.verify().await.is_ok()
+        {
+            looked = look(&mut held, id).await;
+        }
+        let (found, now) = match looked {
             Ok(Ok(looked)) => looked,
             Ok(Err(error)) => {
                 if held.roll_back().await {
@@ -150,11 +157,15 @@ async fn look(
     let sql = concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
     let place = flight.add(sql, &lock);
     let doubt = flight.add(doubt::STANDS, &[]);
+    held.slot().stop_unless_whole(&mut flight);
     let answers = held.fly(&flight).await?;
     firstwrite_core::crash_point!("mysql-tx-looked");
     Ok(standing(&answers[place]).and_then(|found| {
         if found.is_none() && doubt::stands(&answers[doubt])? {
             return Err(doubt::refuse(BEGINNING));
+        }
+        if let (None, Some(refusal)) = (&found, held.refusal(BEGINNING)) {
+            return Err(refusal);
         }
         Ok((found, time_in(&answers[time])?))
     }))

@@ -162,11 +162,11 @@ async fn serve(
     };
     let mut batch = batch;
     for tried in 1.. {
-        let flown = fly(held.connection(), &batch, *spelling).await;
+        let flown = fly(&mut held, &batch, *spelling).await;
         commits.fetch_add(1, Ordering::Relaxed);
         match flown {
             Ok(landed) => {
-                batch = answer(batch, landed, &pool.witness);
+                batch = answer(batch, landed);
                 if batch.is_empty() {
                     *spelling = Spelling::Together;
                 } else {
@@ -179,6 +179,15 @@ async fn serve(
                 if tried >= TRIES_MAX {
                     held.settle();
                     refuse(batch, "rivals came and went");
+                    return Served::Done;
+                }
+            }
+            // A count went down: asked closely, this says what is missing, and the batch meets the doubt.
+            Err(crash) if crash.trouble.is_history_missing() && tried < TRIES_MAX => {
+                if !held.roll_back().await || held.verify().await.is_err() {
+                    for command in batch {
+                        command.refuse(|doing| crash.error(doing));
+                    }
                     return Served::Done;
                 }
             }

@@ -17,6 +17,7 @@ use super::columns::{At, Id};
 use super::connect::ROLLBACK;
 use super::doubt::{self, Acknowledged};
 use super::fault::{Trouble, corrupt};
+use super::history::Asked;
 use super::link::Link;
 use super::profiles::whole_millis;
 use super::rows::{Looked, NewRow, column};
@@ -101,8 +102,8 @@ pub(super) async fn fly(
     if !completes.ids.is_empty() {
         link.prepare(&sql.complete).await.map_err(unsent)?;
     }
-    let incarnation = link.shared.witness.incarnation();
-    let (inserts, completes) = (inserts.parameters(&incarnation), completes.parameters());
+    let asked = link.shared.asked();
+    let (inserts, completes) = (inserts.parameters(&asked), completes.parameters());
     let flight = join4(
         link.tell(begin),
         OptionFuture::from(inserts.as_ref().map(|given| link.query(&sql.insert, given))),
@@ -249,7 +250,7 @@ fn moved(completion: &Completion, found: Option<Box<Found>>) -> Completed {
     let guard = firstwrite_core::Guard::Owner(completion.fence);
     let still_holds = found
         .as_ref()
-        .is_some_and(|found| guard.holds(&found.record, &firstwrite_core::Change::MarkUncertain));
+        .is_some_and(|found| guard.holds(&found.record, &firstwrite_core::Change::MARK_UNCERTAIN));
     if still_holds { Completed::Undecided } else { Completed::Swapped(Swapped::Moved(found)) }
 }
 
@@ -268,6 +269,7 @@ struct Inserts<'a> {
     ids: Vec<Id>,
     fences: Vec<i64>,
     lease_fors: Vec<i64>,
+    asked_agos: Vec<i64>,
     profiles: Vec<i16>,
     tenants: Vec<&'a str>,
     keys: Vec<&'a [u8]>,
@@ -287,6 +289,7 @@ impl<'a> Inserts<'a> {
         Self {
             ids: rows.iter().map(|row| Id(row.id)).collect(),
             fences: rows.iter().map(|row| row.fence).collect(),
+            asked_agos: rows.iter().map(|row| row.asked_ago).collect(),
             lease_fors: rows.iter().map(|row| row.lease_for).collect(),
             profiles: rows.iter().map(|row| row.profile).collect(),
             tenants: rows.iter().map(|row| row.tenant.as_str()).collect(),
@@ -298,8 +301,8 @@ impl<'a> Inserts<'a> {
 
     fn parameters<'p>(
         &'p self,
-        incarnation: &'p i64,
-    ) -> Option<[&'p (dyn tokio_postgres::types::ToSql + Sync); 9]> {
+        asked: &'p Asked,
+    ) -> Option<[&'p (dyn tokio_postgres::types::ToSql + Sync); 12]> {
         (!self.ids.is_empty()).then_some([
             &self.ids,
             &self.fences,
@@ -309,7 +312,10 @@ impl<'a> Inserts<'a> {
             &self.keys,
             &self.fingerprints,
             &self.outcomes,
-            incarnation,
+            &asked.incarnation,
+            &self.asked_agos,
+            &asked.writer,
+            &asked.sweeps,
         ])
     }
 }

@@ -7,6 +7,8 @@
 //! missing: they are refused, in the statement that would write them, until an operator has looked and
 //! cleared the doubt.
 //!
+//! What other processes wrote, it notices by its own sweeps: see [`super::history`].
+//!
 //! A process that was started since remembers nothing. For its sake the tables hold a mark: the line of
 //! history that was written last, and whether a standby was sure to have all of it. If the server writes
 //! another line and the standby was not sure, that is a doubt too.
@@ -23,6 +25,7 @@ use tokio_postgres::types::ToSql;
 use super::Shared;
 use super::columns::{At, Id};
 use super::fault::{Trouble, corrupt};
+use super::history;
 use super::link::Link;
 use super::rows::column;
 use crate::Access;
@@ -64,10 +67,13 @@ pub(super) struct Acknowledged {
     pub(super) until: Timestamp,
 }
 
-/// Which server this is, what history it writes and wrote, and one write that should be there and is not.
+/// Which server this is, what history it writes and wrote, how often this process has swept, and one write
+/// that should be there and is not.
 pub(super) const GREETING: &str = "
     SELECT firstwrite.incarnation(), firstwrite.epoch(), firstwrite.is_synchronous(),
            m.epoch, m.is_synchronous, current_setting('synchronous_standby_names') <> '',
+           firstwrite.now(), pg_is_in_recovery(),
+           (SELECT h.sweeps FROM firstwrite.history h WHERE h.writer = $4),
            (SELECT w.id FROM unnest($1::uuid[], $2::int8[], $3::timestamptz[]) AS w(id, fence, until)
             WHERE w.until > firstwrite.now()
               AND NOT EXISTS (SELECT FROM firstwrite.records r
@@ -90,7 +96,8 @@ pub(super) const MARK: &str = "
 pub(super) const PUT: &str = "
     INSERT INTO firstwrite.doubts (noticed_at, detail)
     SELECT firstwrite.now(), $1
-    WHERE NOT EXISTS (SELECT FROM firstwrite.doubts d WHERE d.cleared_at IS NULL)";
+    WHERE NOT EXISTS (SELECT FROM firstwrite.doubts d
+                      WHERE d.cleared_at IS NULL OR d.noticed_at >= $2)";
 
 pub(super) const ALL: &str = "
     SELECT noticed_at, detail, cleared_at, cleared_by, reason FROM firstwrite.doubts
@@ -160,28 +167,44 @@ pub(super) fn refuse(shared: &Shared, doing: &'static str) -> StoreError {
         .caused_by("the server has lost acknowledged writes; an operator must clear the doubt")
 }
 
-/// Asks a server whether what was acknowledged is still there, before new keys are written to it.
+/// Asks a server whether what was acknowledged is still there. Writes only what it notices, so that records can
+/// be read where nothing can be written.
 pub(super) async fn greet(shared: &Shared, client: &ClientWrapper) -> Result<(), Trouble> {
     let newest = shared.witness.newest().clone();
     if shared.server.access != Access::Write {
         return Ok(());
     }
     let link = Link { client, shared };
+    let asked = shared.asked();
     let (sql, begins) = (link.sql(), shared.server.begins());
     let ids: Vec<Id> = newest.iter().map(|write| Id(write.id)).collect();
     let fences: Vec<i64> = newest.iter().map(|write| write.fence.as_u64().cast_signed()).collect();
     let untils: Vec<At> = newest.iter().map(|write| At::Instant(write.until)).collect();
-    let rows = link.alone(&begins.read, &sql.greeting, &[&ids, &fences, &untils]).await?;
+    let rows =
+        link.alone(&begins.read, &sql.greeting, &[&ids, &fences, &untils, &asked.writer]).await?;
     let row = rows.first().ok_or_else(|| corrupt("a greeting is not answered"))?;
     compare_marks(&link, row).await?;
-    if let Some(Id(missing)) = column(row, 6)? {
-        raise(&link, missing).await?;
+    let now = column::<At>(row, 6)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
+    // A standby may be behind without a loss, as long as it is none.
+    let is_standby: bool = column(row, 7)?;
+    let is_older = !is_standby && history::compare(&link, asked, column(row, 8)?, now).await?;
+    if let Some(Id(missing)) = column(row, 9)? {
+        if !is_older {
+            let detail = format!("the acknowledged write of record {missing} is missing");
+            raise(&link, &detail, None).await?;
+        }
         // Said once: the row stands for itself from now on, and an operator may clear it.
         shared.witness.newest().retain(|write| !newest.contains(write));
     }
     shared.witness.waits_for_standby.store(column(row, 5)?, Ordering::Relaxed);
     shared.witness.incarnation.store(column(row, 0)?, Ordering::Release);
     Ok(())
+}
+
+/// Asks a server before new keys are written to it: see [`greet`].
+pub(super) async fn greet_to_write(shared: &Shared, client: &ClientWrapper) -> Result<(), Trouble> {
+    greet(shared, client).await?;
+    history::register(&Link { client, shared }).await
 }
 
 /// Sees to it that the mark says what is written now.
@@ -214,18 +237,24 @@ async fn compare_marks(link: &Link<'_>, row: &Row) -> Result<(), Trouble> {
     link.alone(begin, &link.sql().put_mark, &given).await.map(drop)
 }
 
-/// Writes down that history is missing.
-async fn raise(link: &Link<'_>, missing: RecordId) -> Result<(), Trouble> {
+/// Writes down that history is missing, unless that is known: a doubt is open, or one was noticed since
+/// `known_at`, when everything was still there.
+pub(super) async fn raise(
+    link: &Link<'_>,
+    detail: &str,
+    known_at: Option<Timestamp>,
+) -> Result<(), Trouble> {
     let shared = link.shared;
     tracing::error!(
-        record = %missing,
         server = %shared.server.address,
-        "an acknowledged write is missing: unknown keys are refused until an operator clears it"
+        detail,
+        "history was lost: unknown keys are refused until an operator clears it"
     );
     shared.replays.forget_all();
-    let detail = format!("the acknowledged write of record {missing} is missing");
+    shared.profiles.forget_all();
     let begin = &shared.server.begins().rare;
-    link.alone(begin, &link.sql().put_doubt, &[&detail]).await.map(drop)
+    let known_at = known_at.map(At::Instant);
+    link.alone(begin, &link.sql().put_doubt, &[&detail, &known_at]).await.map(drop)
 }
 
 pub(super) fn read(row: &Row) -> Result<Doubt, StoreError> {

@@ -1,9 +1,9 @@
 -- Version 1, after schema.sql: firstwrite for applications in any language. `firstwrite.` stands for
 -- the schema, whatever its name. What the functions promise is in docs/sql.md.
 --
--- Errors of our own are of class FW: FW001 the attempt no longer owns the key, FW002 the key was
--- completed with another outcome, FW003 an argument, FW004 lost history, FW005 stored bytes. No error
--- names a whole key.
+-- Errors of our own are of class FW: FW001 the attempt no longer owns the key, FW002 another transaction
+-- completed the key, FW003 an argument, FW004 lost history, FW005 stored bytes, FW006 a step that was
+-- enqueued before. No error names a whole key.
 --
 -- Nothing here depends on the search path: bodies are parsed when they are created, or fix it.
 
@@ -230,8 +230,8 @@ CREATE FUNCTION firstwrite.outcome_status(outcome bytea) RETURNS int
 DECLARE
     status int;
 BEGIN
-    -- 20 and 22 are sealed: their status can be read, and nothing else.
-    IF firstwrite.byte_at(outcome, 0) NOT IN (16, 17, 18, 19, 20, 22) THEN
+    -- 20 and 22 are sealed: their status can be read, and nothing else. 24 notes a release.
+    IF firstwrite.byte_at(outcome, 0) NOT IN (16, 17, 18, 19, 20, 22, 24) THEN
         RAISE EXCEPTION 'an outcome was written by another version'
             USING ERRCODE = 'FW005', HINT = 'Migrate the schema to the version that wrote it.';
     END IF;
@@ -309,14 +309,19 @@ CREATE FUNCTION firstwrite.outcome_body(outcome bytea) RETURNS bytea
 CREATE VIEW firstwrite.standing AS
 SELECT s.id, s.tenant, s.key, s.fence, s.created_at, s.lease_until, s.fingerprint,
        s.operation, s.on_lost_answer, s.fingerprint_version, s.state, s.outcome,
+       s.replay_for, s.linger_for, s.refuses_spent,
+       CASE WHEN s.state = 'uncertain' THEN s.lease_until - interval '6000000000000 seconds'
+            END AS uncertain_since,
        CASE WHEN firstwrite.is_interim(s.outcome) THEN 'infinity'
             ELSE s.retained_until END AS retained_until,
        CASE WHEN firstwrite.is_interim(s.outcome) THEN 'infinity'
             ELSE s.kept_until END AS kept_until
   FROM (SELECT r.id, r.tenant, r.key, r.fence, r.created_at, r.lease_until, r.fingerprint,
-               p.operation, p.on_lost_answer, p.fingerprint_version,
-               CASE WHEN r.outcome <> '' OR e.outcome IS NOT NULL THEN 'completed'
-                    WHEN r.lease_until = 'infinity' THEN 'uncertain'
+               p.operation, p.on_lost_answer, p.fingerprint_version, p.replay_for, p.linger_for,
+               p.refuses_spent,
+               CASE WHEN e.outcome IS NOT NULL AND get_byte(e.outcome, 0) = 24 THEN 'released'
+                    WHEN r.outcome <> '' OR e.outcome IS NOT NULL THEN 'completed'
+                    WHEN firstwrite.is_uncertain(r.lease_until) THEN 'uncertain'
                     ELSE 'reserved' END AS state,
                coalesce(e.outcome, nullif(r.outcome, '')) AS outcome,
                CASE WHEN e.outcome IS NOT NULL THEN e.retained_until
@@ -334,7 +339,7 @@ SELECT s.id, s.tenant, s.key, s.fence, s.created_at, s.lease_until, s.fingerprin
 -- For people: one row for each key, as firstwrite understands it.
 CREATE VIEW firstwrite.keys AS
 SELECT s.tenant, firstwrite.key_text(s.key) AS key, s.state, s.operation, s.fence, s.created_at,
-       CASE WHEN s.state = 'reserved' THEN s.lease_until END AS lease_until,
+       CASE WHEN s.state = 'reserved' THEN s.lease_until END AS lease_until, s.uncertain_since,
        firstwrite.outcome_status(s.outcome) AS status, s.retained_until, s.kept_until, s.id
   FROM firstwrite.standing AS s;
 
@@ -357,7 +362,9 @@ END;
 
 -- Internal. The profile of reservations made here. Their fingerprints are the application's own:
 -- version 0, which never equals a version that firstwrite takes itself.
-CREATE FUNCTION firstwrite.reservation_profile(operation text, on_lost_answer int) RETURNS smallint
+CREATE FUNCTION firstwrite.reservation_profile(
+    operation text, on_lost_answer int, replay_for bigint, linger_for bigint, refuses_spent boolean
+) RETURNS smallint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     this_profile smallint;
@@ -367,7 +374,9 @@ BEGIN
          WHERE p.operation = reservation_profile.operation
            AND p.on_lost_answer = reservation_profile.on_lost_answer
            AND p.fingerprint_version = 0 AND p.fingerprint_form = 2
-           AND p.replay_for IS NULL AND p.linger_for IS NULL;
+           AND p.replay_for = reservation_profile.replay_for
+           AND p.linger_for = reservation_profile.linger_for
+           AND p.refuses_spent = reservation_profile.refuses_spent;
         IF FOUND THEN
             RETURN this_profile;
         END IF;
@@ -376,8 +385,11 @@ BEGIN
                 HINT = 'Name the route, such as POST /orders, never the order.';
         END IF;
         INSERT INTO firstwrite.profiles AS p
-            (operation, on_lost_answer, fingerprint_version, fingerprint_form)
-        VALUES (reservation_profile.operation, reservation_profile.on_lost_answer, 0, 2)
+            (operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for, linger_for,
+             refuses_spent)
+        VALUES (reservation_profile.operation, reservation_profile.on_lost_answer, 0, 2,
+                reservation_profile.replay_for, reservation_profile.linger_for,
+                reservation_profile.refuses_spent)
             ON CONFLICT DO NOTHING
         RETURNING p.profile INTO this_profile;
         IF this_profile IS NOT NULL THEN
@@ -404,12 +416,16 @@ END $$;
 
 -- Reserves a key, or says why not. Verdicts `fresh` and `take over`: run; the key is yours under
 -- `fence` until `lease_until`. `replay`: answer with status, headers and body. `in progress`, `mismatch`,
--- `uncertain`, `unreadable`: do not run.
+-- `uncertain`, `expired`, `unreadable`: do not run.
+--
+-- `retention` and `refuse_spent_for` stand with the reservation and hold however it is completed: the
+-- outcome is replayed for `retention`; then the key is free, or refused as `expired` for so much longer.
 --
 -- The rules are those of `judge` in firstwrite-core, in their order; a test compares the two.
 CREATE FUNCTION firstwrite.reserve(
     tenant text, key text, fingerprint bytea, operation text DEFAULT '',
     lease interval DEFAULT '30 seconds', on_lost_answer text DEFAULT 'uncertain',
+    retention interval DEFAULT '24 hours', refuse_spent_for interval DEFAULT NULL,
     OUT verdict text, OUT fence bigint, OUT lease_until timestamptz, OUT status int,
     OUT headers jsonb, OUT body bytea, OUT retained_until timestamptz
 )
@@ -418,6 +434,9 @@ DECLARE
     this_id      uuid := firstwrite.checked_id(tenant, key);
     lease_for    interval := firstwrite.checked_span('a lease', lease, interval '1 second');
     lost_means   int := CASE on_lost_answer WHEN 'uncertain' THEN 0 WHEN 'resend' THEN 1 END;
+    replay_for   interval := firstwrite.checked_span('retention', retention, interval '1 second');
+    linger_for   interval := greatest(interval '1 hour', firstwrite.checked_span(
+        'refuse_spent_for', coalesce(refuse_spent_for, interval '0'), interval '0'));
     this_profile smallint;
     stands       record;
 BEGIN
@@ -435,11 +454,14 @@ BEGIN
     -- Each round means that somebody else moved the same record in between.
     FOR _round IN 1..8 LOOP
         SELECT s.fence, s.state, s.lease_until, s.fingerprint, s.fingerprint_version,
-               s.on_lost_answer, s.outcome, s.retained_until, firstwrite.now() AS now
+               s.on_lost_answer, s.refuses_spent, s.outcome, s.retained_until,
+               firstwrite.now() AS now
           INTO stands FROM firstwrite.standing AS s WHERE s.id = this_id;
         verdict := CASE
             WHEN NOT FOUND THEN 'fresh'
-            WHEN stands.state = 'completed' AND stands.retained_until <= stands.now THEN 'take over'
+            WHEN stands.state = 'released' THEN 'take over'
+            WHEN stands.state = 'completed' AND stands.retained_until <= stands.now
+                THEN CASE WHEN stands.refuses_spent THEN 'expired' ELSE 'take over' END
             WHEN stands.fingerprint_version <> 0 THEN 'unreadable'
             WHEN substr(stands.fingerprint, 1, 32) <> reserve.fingerprint THEN 'mismatch'
             WHEN stands.state = 'completed' THEN 'replay'
@@ -470,7 +492,9 @@ BEGIN
             verdict := 'in progress';
             RETURN;
         END IF;
-        this_profile := firstwrite.reservation_profile(operation, lost_means);
+        this_profile := firstwrite.reservation_profile(
+            operation, lost_means, (extract(epoch FROM replay_for) * 1000)::bigint,
+            (extract(epoch FROM linger_for) * 1000)::bigint, refuse_spent_for IS NOT NULL);
         IF verdict = 'fresh' THEN
             INSERT INTO firstwrite.records AS r
                 (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
@@ -517,20 +541,30 @@ BEGIN
                   || 'or the key was released.';
 END $$;
 
+-- Internal. Refuses a write of an attempt that another transaction completed. Success would tell the
+-- caller to commit its rows, and those of the other transaction are committed already.
+CREATE FUNCTION firstwrite.refuse_completed(this_id uuid, this_fence bigint) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'another transaction has completed the key'
+        USING ERRCODE = 'FW002', DETAIL = format('record %s, fence %s', this_id, this_fence),
+              HINT = 'Roll back, and answer with what firstwrite.status says. A transaction that is '
+                  || 'repeated because its COMMIT was not acknowledged was committed the first time.';
+END $$;
+
 -- Writes the outcome in the caller's transaction, so that it is kept if and only if the caller's own
--- rows are. Returns until when it is replayed. Doing it again with the same outcome is harmless.
+-- rows are. Returns until when it is replayed. Succeeds only if this transaction writes the outcome:
+-- calling it again in the same transaction with the same outcome does nothing.
 CREATE FUNCTION firstwrite.complete(
-    tenant text, key text, fence bigint, status int, headers jsonb DEFAULT '[]', body bytea DEFAULT '',
-    retention interval DEFAULT '24 hours', slack interval DEFAULT '1 hour'
+    tenant text, key text, fence bigint, status int, headers jsonb DEFAULT '[]', body bytea DEFAULT ''
 ) RETURNS timestamptz
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     this_id  uuid := firstwrite.checked_id(tenant, key);
-    replay_for interval := firstwrite.checked_span('retention', retention, interval '1 second');
-    linger_for interval := firstwrite.checked_span('slack', slack, interval '0');
     this_outcome bytea := firstwrite.outcome_bytes(status, headers, body);
     never    text;
     moment   timestamptz;
+    kept     record;
     ending   record;
 BEGIN
     IF fence IS NULL THEN
@@ -555,32 +589,37 @@ BEGIN
     END IF;
     -- The second look is for an ending that was not committed when the first was taken.
     FOR _look IN 1..2 LOOP
-        SELECT e.outcome, e.retained_until INTO ending FROM firstwrite.endings AS e
+        SELECT e.outcome, e.retained_until, e.written_in = pg_current_xact_id_if_assigned() AS is_ours
+          INTO ending FROM firstwrite.endings AS e
          WHERE e.id = this_id AND e.fence = complete.fence;
         IF FOUND THEN
-            IF ending.outcome = this_outcome THEN
-                RETURN ending.retained_until;
-            ELSIF ending.outcome IS NOT NULL THEN
-                RAISE EXCEPTION 'the key was completed with another outcome'
-                    USING ERRCODE = 'FW002', DETAIL = format('record %s, fence %s', this_id, fence),
-                          HINT = 'Roll back, and answer with what firstwrite.status says.';
+            IF ending.outcome IS NULL THEN
+                PERFORM firstwrite.refuse_late(this_id, fence);
+            ELSIF ending.is_ours IS NOT TRUE THEN
+                PERFORM firstwrite.refuse_completed(this_id, fence);
+            ELSIF ending.outcome <> this_outcome THEN
+                RAISE EXCEPTION 'this transaction has completed the key with another outcome'
+                    USING ERRCODE = 'FW003', HINT = 'Complete a key once.';
             END IF;
-            PERFORM firstwrite.refuse_late(this_id, fence);
+            RETURN ending.retained_until;
         END IF;
-        PERFORM FROM firstwrite.records AS r
-          WHERE r.id = this_id AND r.fence = complete.fence AND r.lease_until > '-infinity'
-            AND r.lease_until <> firstwrite.interim();
+        SELECT p.replay_for, p.linger_for INTO kept
+          FROM firstwrite.records AS r JOIN firstwrite.profiles AS p ON p.profile = r.profile
+         WHERE r.id = this_id AND r.fence = complete.fence AND r.lease_until > '-infinity'
+           AND r.lease_until <> firstwrite.interim();
         IF NOT FOUND THEN
             PERFORM firstwrite.refuse_late(this_id, fence);
         END IF;
         -- Whoever inserts the ending of an attempt first decides: no lock on the record is needed.
         moment := firstwrite.now();
-        INSERT INTO firstwrite.endings AS e (id, fence, ended_at, retained_until, kept_until, outcome)
-            VALUES (this_id, complete.fence, moment, moment + replay_for,
-                    moment + replay_for + linger_for, this_outcome)
+        INSERT INTO firstwrite.endings AS e
+            (id, fence, ended_at, retained_until, kept_until, outcome, written_in)
+            VALUES (this_id, complete.fence, moment, firstwrite.deadline(moment, kept.replay_for),
+                    firstwrite.deadline(moment, kept.replay_for::numeric + kept.linger_for),
+                    this_outcome, pg_current_xact_id())
             ON CONFLICT DO NOTHING;
         IF FOUND THEN
-            RETURN moment + replay_for;
+            RETURN firstwrite.deadline(moment, kept.replay_for);
         END IF;
     END LOOP;
     RAISE EXCEPTION 'the key is contended'
@@ -612,9 +651,9 @@ CREATE FUNCTION firstwrite.mark_uncertain(tenant text, key text, fence bigint) R
 DECLARE
     this_id uuid := firstwrite.checked_id(tenant, key);
 BEGIN
-    UPDATE firstwrite.records AS r SET lease_until = 'infinity'
+    UPDATE firstwrite.records AS r SET lease_until = firstwrite.uncertain(firstwrite.now())
      WHERE r.id = this_id AND r.fence = mark_uncertain.fence AND r.lease_until > '-infinity'
-       AND r.lease_until <> firstwrite.interim()
+       AND NOT firstwrite.is_uncertain(r.lease_until) AND r.lease_until <> firstwrite.interim()
        AND NOT EXISTS (SELECT FROM firstwrite.endings AS e WHERE e.id = r.id AND e.fence = r.fence);
     RETURN FOUND;
 END $$;
@@ -631,7 +670,8 @@ DECLARE
 BEGIN
     UPDATE firstwrite.records AS r SET lease_until = firstwrite.now() + lease_for
      WHERE r.id = this_id AND r.fence = renew.fence
-       AND r.lease_until > '-infinity' AND r.lease_until < firstwrite.interim()
+       AND r.lease_until > '-infinity' AND NOT firstwrite.is_uncertain(r.lease_until)
+       AND r.lease_until < firstwrite.interim()
        AND NOT EXISTS (SELECT FROM firstwrite.endings AS e WHERE e.id = r.id AND e.fence = r.fence)
     RETURNING r.lease_until INTO renewed;
     RETURN renewed;
@@ -640,8 +680,8 @@ END $$;
 -- Messages ------------------------------------------------------------------------------------------
 
 -- Writes a message in the caller's transaction, to be delivered if and only if it commits. The
--- destination will know it by `<key>:<step>`, over all deliveries; name each message's step apart. An
--- attempt that no longer owns the key is refused.
+-- destination will know it by `<key>:<step>`, over all deliveries; an attempt enqueues a step once. An
+-- attempt that no longer owns the key, or that another transaction completed, is refused.
 CREATE FUNCTION firstwrite.enqueue(
     tenant text, key text, fence bigint, step text, destination text, payload bytea,
     content_type text DEFAULT 'application/json', ordering_key text DEFAULT NULL,
@@ -653,6 +693,7 @@ DECLARE
     delay_for interval := firstwrite.checked_span('a delay', delay, interval '0');
     name_form text := '^[!-9;-~]{1,64}$';
     moment    timestamptz := firstwrite.now();
+    ending    record;
     number    bigint;
 BEGIN
     IF step IS NULL OR step COLLATE "C" !~ name_form THEN
@@ -675,14 +716,33 @@ BEGIN
         RAISE EXCEPTION 'a fence is missing'
             USING ERRCODE = 'FW003', HINT = 'Pass the fence that firstwrite.reserve gave to this attempt.';
     END IF;
-    PERFORM FROM firstwrite.records AS r WHERE r.id = this_id AND r.fence = enqueue.fence;
-    IF NOT FOUND THEN
-        PERFORM firstwrite.refuse_late(this_id, fence);
-    END IF;
-    INSERT INTO firstwrite.messages (id, tenant, derived_key, destination, content_type, payload,
-                                     ordering_key, created_at, not_before)
-        VALUES (this_id, enqueue.tenant, enqueue.key || ':' || step, enqueue.destination,
-                enqueue.content_type, enqueue.payload, enqueue.ordering_key, moment, moment + delay_for)
-        RETURNING message INTO number;
-    RETURN number;
+    -- The second look is for what was committed while the insert waited for a rival.
+    FOR look IN 1..2 LOOP
+        SELECT e.outcome IS NULL AS is_late INTO ending FROM firstwrite.endings AS e
+         WHERE e.id = this_id AND e.fence = enqueue.fence
+           AND (e.written_in = pg_current_xact_id_if_assigned()) IS NOT TRUE;
+        IF FOUND AND NOT ending.is_late THEN
+            PERFORM firstwrite.refuse_completed(this_id, fence);
+        END IF;
+        PERFORM FROM firstwrite.records AS r WHERE r.id = this_id AND r.fence = enqueue.fence;
+        IF NOT FOUND OR ending.is_late THEN
+            PERFORM firstwrite.refuse_late(this_id, fence);
+        END IF;
+        EXIT WHEN look = 2;
+        INSERT INTO firstwrite.messages (id, tenant, derived_key, destination, content_type, payload,
+                                         ordering_key, created_at, not_before, fence)
+            VALUES (this_id, enqueue.tenant, enqueue.key || ':' || step, enqueue.destination,
+                    enqueue.content_type, enqueue.payload, enqueue.ordering_key, moment,
+                    moment + delay_for, enqueue.fence)
+            ON CONFLICT DO NOTHING
+            RETURNING message INTO number;
+        IF FOUND THEN
+            RETURN number;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION 'the attempt has enqueued this step before'
+        USING ERRCODE = 'FW006', DETAIL = format('record %s, fence %s', this_id, fence),
+              HINT = 'Name each message''s step apart. Roll back a transaction that is repeated because '
+                  || 'its COMMIT was not acknowledged: it was committed the first time, and '
+                  || 'firstwrite.status says how the key stands.';
 END $$;

@@ -171,6 +171,13 @@ impl Address {
                 "the PostgreSQL address names no host; write postgres://USER@HOST:PORT/DATABASE",
             ));
         }
+        // The driver ends the password at the first @: the rest of it would be shown as the host.
+        let is_password = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
+        if config.get_hosts().iter().any(is_password) {
+            return Err(OpenError::new(
+                "the PostgreSQL address has more than one @; write %40 for one in the password",
+            ));
+        }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(options.connect_for);
         }
@@ -286,7 +293,11 @@ mod tests {
         for shown in [format!("{address:?}"), address.to_string()] {
             assert_eq!(shown, "postgres://pay@one:1,two:2/shop?schema=keys");
         }
-        for wrong in ["postgres://a:hunter2@h:x/db", "postgres://a:hunter2@h/db?hunter2=1"] {
+        for wrong in [
+            "postgres://a:hunter2@h:x/db",
+            "postgres://a:hunter2@h/db?hunter2=1",
+            "postgres://a:1@a:hunter2@h/db",
+        ] {
             let text = format!("{}", parse(wrong).unwrap_err());
             let debug = format!("{:?}", parse(wrong).unwrap_err());
             assert!(!text.contains("a:hunter2") && !debug.contains("a:hunter2"), "{text} {debug}");

@@ -1,6 +1,6 @@
 //! What many records have in common, kept once and known by number.
 //!
-//! A profile is never changed or deleted, so what was read once is right for ever. A missing one is
+//! A profile is never changed or deleted, so what was read once is right until older tables are put back. A missing one is
 //! written on its own before the write that uses it, never inside somebody's transaction, where it
 //! might be rolled back or be waited for.
 
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use firstwrite_core::{BodyForm, Draft, DraftState, OnLostAnswer, Retention, StoreError};
+use firstwrite_core::{BodyForm, Draft, OnLostAnswer, StoreError};
 use tokio_postgres::Row;
 
 use super::Shared;
@@ -16,6 +16,7 @@ use super::connect::Role;
 use super::dispatcher::OwnClient;
 use super::fault::{corrupt, definite, unsupported};
 use super::link::Link;
+use crate::encoding::retention_numbers;
 
 /// What a record shares with the others of its operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,8 +25,8 @@ pub(super) struct Profile {
     pub(super) on_lost_answer: i16,
     pub(super) fingerprint_version: i16,
     pub(super) fingerprint_form: i16,
-    /// Milliseconds; none of them for reservations.
-    pub(super) retention: Option<(i64, i64)>,
+    /// As [`retention_numbers`].
+    pub(super) retention: [i64; 3],
 }
 
 /// The profiles as this process knows them.
@@ -58,25 +59,24 @@ const DOING: &str = "writing a profile";
 
 pub(super) const ALL: &str = "
     SELECT profile, operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for,
-           linger_for
+           linger_for, refuses_spent
     FROM firstwrite.profiles";
 
 pub(super) const SOME: &str = "
     SELECT profile, operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for,
-           linger_for
+           linger_for, refuses_spent
     FROM firstwrite.profiles WHERE profile = ANY ($1)";
 
 pub(super) const FIND: &str = "
     SELECT profile FROM firstwrite.profiles
     WHERE operation = $1 AND on_lost_answer = $2 AND fingerprint_version = $3
-      AND fingerprint_form = $4 AND replay_for IS NOT DISTINCT FROM $5
-      AND linger_for IS NOT DISTINCT FROM $6";
+      AND fingerprint_form = $4 AND replay_for = $5 AND linger_for = $6 AND refuses_spent = $7";
 
 pub(super) const PUT: &str = "
     INSERT INTO firstwrite.profiles (operation, on_lost_answer, fingerprint_version,
-                                     fingerprint_form, replay_for, linger_for)
-    SELECT $1, $2, $3, $4, $5, $6
-    WHERE (SELECT count(*) FROM firstwrite.profiles) < $7
+                                     fingerprint_form, replay_for, linger_for, refuses_spent)
+    SELECT $1, $2, $3, $4, $5, $6, $7
+    WHERE (SELECT count(*) FROM firstwrite.profiles) < $8
     ON CONFLICT DO NOTHING RETURNING profile";
 
 impl Profiles {
@@ -125,22 +125,24 @@ impl Profiles {
         profile: &Profile,
         count_max: i64,
     ) -> Result<Option<i16>, StoreError> {
-        let (replay_for, linger_for) = profile.retention.unzip();
-        let facts: [&(dyn tokio_postgres::types::ToSql + Sync); 7] = [
+        let [replay_for, linger_for, refuses_spent] = profile.retention;
+        let refuses_spent = refuses_spent != 0;
+        let facts: [&(dyn tokio_postgres::types::ToSql + Sync); 8] = [
             &&*profile.operation,
             &profile.on_lost_answer,
             &profile.fingerprint_version,
             &profile.fingerprint_form,
             &replay_for,
             &linger_for,
+            &refuses_spent,
             &count_max,
         ];
         let sql = link.sql();
         // Looked for before and after: an insert that meets a rival's still uses a number up.
         for (statement, facts) in [
-            (&sql.find_profile, &facts[..6]),
+            (&sql.find_profile, &facts[..7]),
             (&sql.put_profile, &facts[..]),
-            (&sql.find_profile, &facts[..6]),
+            (&sql.find_profile, &facts[..7]),
         ] {
             let begin = &link.shared.server.begins().rare;
             let rows = link.alone(begin, statement, facts).await.map_err(definite(DOING))?;
@@ -163,13 +165,16 @@ impl Profiles {
         for row in rows {
             let read = || -> Result<_, tokio_postgres::Error> {
                 let operation: &str = row.try_get(1)?;
-                let retention: (Option<i64>, Option<i64>) = (row.try_get(5)?, row.try_get(6)?);
                 let profile = Profile {
                     operation: operation.into(),
                     on_lost_answer: row.try_get(2)?,
                     fingerprint_version: row.try_get(3)?,
                     fingerprint_form: row.try_get(4)?,
-                    retention: retention.0.zip(retention.1),
+                    retention: [
+                        row.try_get(5)?,
+                        row.try_get(6)?,
+                        i64::from(row.try_get::<_, bool>(7)?),
+                    ],
                 };
                 Ok((row.try_get::<_, i16>(0)?, profile))
             };
@@ -181,6 +186,13 @@ impl Profiles {
             known.numbers.insert(profile, number);
         }
         Ok(())
+    }
+
+    /// The tables may be older ones, which number their profiles otherwise.
+    pub(super) fn forget_all(&self) {
+        let mut known = self.known_mut();
+        known.numbers.clear();
+        known.profiles.clear();
     }
 
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
@@ -200,18 +212,12 @@ impl Profiles {
 
 impl Profile {
     pub(super) fn of_draft(draft: &Draft) -> Self {
-        let retention = match &draft.state {
-            DraftState::Reserved { .. } => None,
-            DraftState::Completed { retention, .. } => Some(*retention),
-        };
         Self {
             operation: shortened(&draft.operation),
             on_lost_answer: number_of_lost_answer(draft.on_lost_answer),
             fingerprint_version: draft.fingerprint.version().into(),
             fingerprint_form: draft.fingerprint.form().as_byte().into(),
-            retention: retention.map(|Retention { replay_for, linger_for }| {
-                (whole_millis(replay_for), whole_millis(linger_for))
-            }),
+            retention: retention_numbers(draft.retention),
         }
     }
 

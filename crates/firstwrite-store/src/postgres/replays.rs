@@ -156,7 +156,7 @@ impl Weighter<RecordId, Arc<Record>> for Weight {
             }
             bytes += match &outcome.body {
                 Body::Bytes(body) | Body::Sealed(body) => body.len(),
-                Body::Tombstone => 0,
+                Body::Tombstone | Body::Released => 0,
             };
         }
         u64::try_from(bytes).unwrap_or(u64::MAX)

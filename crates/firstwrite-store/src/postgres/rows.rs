@@ -12,7 +12,7 @@ use super::fault::corrupt;
 use super::profiles::{Profile, Profiles, whole_millis};
 use crate::encoding::{
     Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, pack_uuid,
-    unpack_uuid,
+    retention_of, unpack_uuid,
 };
 
 /// What was found under an id.
@@ -32,6 +32,8 @@ pub(super) struct NewRow {
     pub(super) fence: i64,
     /// Milliseconds; [`COMPLETED`] or [`INTERIM`] for what is completed at once.
     pub(super) lease_for: i64,
+    /// Milliseconds that a copy is older than now.
+    pub(super) asked_ago: i64,
     pub(super) profile: i16,
     pub(super) tenant: Tenant,
     pub(super) key: Vec<u8>,
@@ -44,8 +46,18 @@ pub(super) const COMPLETED: i64 = -1;
 /// The same, with an outcome that stands in for another.
 pub(super) const INTERIM: i64 = -2;
 
+/// How much later than `since` the lease of an uncertain record ends: `firstwrite.uncertain` of schema.sql.
+const UNCERTAIN_MILLIS: i64 = 6_000_000_000_000_000;
+/// `firstwrite.interim` of schema.sql. What lies behind it is an endless lease.
+const INTERIM_MILLIS: i64 = 9_224_286_393_600_000;
+
 /// The first byte of a key that is a UUID; no key's text begins with it.
 const UUID_MARK: u8 = 0;
+
+/// The `lease_until` of a record that is uncertain since `since`.
+pub(super) fn uncertain(since: Timestamp) -> At {
+    At::Instant(Timestamp::from_millis(since.as_millis().saturating_add(UNCERTAIN_MILLIS)))
+}
 
 /// The numbers of the profiles in `rows` that are not known yet.
 pub(super) fn unknown_profiles(rows: &[Row], profiles: &Profiles) -> Vec<i16> {
@@ -90,6 +102,7 @@ fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreE
         fingerprint: fingerprint.map_err(unreadable)?,
         fence: Fence::from_u64(column::<i64>(row, 1)?.cast_unsigned()),
         on_lost_answer: profile.on_lost_answer()?,
+        retention: retention_of(profile.retention),
         created_at,
         state: state(row, &profile, created_at)?,
     })
@@ -103,18 +116,19 @@ fn state(row: &Row, profile: &Profile, created_at: Timestamp) -> Result<State, S
     }
     let outcome: &[u8] = column(row, 8)?;
     if !outcome.is_empty() {
-        let (replay_for, linger_for) = profile
-            .retention
-            .ok_or_else(|| corrupt("a completed record does not say how long it is kept"))?;
+        let [replay_for, linger_for, _] = profile.retention;
         let retained_until = created_at.as_millis().saturating_add(replay_for);
         let kept_until = retained_until.saturating_add(linger_for);
         let [retained_until, kept_until] = [retained_until, kept_until].map(Timestamp::from_millis);
         return completed(outcome, retained_until, kept_until);
     }
     match column(row, 3)? {
+        At::Instant(until) if (UNCERTAIN_MILLIS..INTERIM_MILLIS).contains(&until.as_millis()) => {
+            let since = Timestamp::from_millis(until.as_millis() - UNCERTAIN_MILLIS);
+            Ok(State::Uncertain { since })
+        }
         At::Instant(until) => Ok(State::Reserved(Lease { until })),
-        At::Always => Ok(State::Uncertain),
-        At::Never => Err(corrupt("a record is completed and has no outcome")),
+        At::Always | At::Never => Err(corrupt("a record has neither a lease nor an outcome")),
     }
 }
 
@@ -133,7 +147,7 @@ fn completed(
 impl NewRow {
     pub(super) fn new(draft: &Draft, profile: i16) -> Self {
         let (lease_for, outcome) = match &draft.state {
-            DraftState::Reserved { lease_for } => (whole_millis(*lease_for), Vec::new()),
+            DraftState::Reserved { lease_for, .. } => (whole_millis(*lease_for), Vec::new()),
             DraftState::Completed { outcome, .. } => {
                 let lease_for = if outcome.is_interim { INTERIM } else { COMPLETED };
                 (lease_for, encode_outcome(outcome))
@@ -143,6 +157,7 @@ impl NewRow {
             id: draft.id,
             fence: draft.fence.as_u64().cast_signed(),
             lease_for,
+            asked_ago: whole_millis(draft.state.asked_ago()),
             profile,
             tenant: draft.tenant.clone(),
             key: encode_key(&draft.key),

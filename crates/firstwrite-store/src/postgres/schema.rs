@@ -11,7 +11,7 @@ use super::connect::{Role, Server};
 use super::fault::text_of;
 use super::options::{Address, PostgresOptions, SchemaName};
 use super::sql::in_schema;
-use crate::{Access, OpenError};
+use crate::{Access, Migrated, OpenError};
 
 /// The schema this build reads and writes. A migration appends to [`STEPS`]; what was released never
 /// changes.
@@ -31,16 +31,6 @@ const META: &str = "CREATE TABLE firstwrite.migrations (
     applied_at timestamptz NOT NULL
 );";
 
-/// What [`migrate`] found and left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Migrated {
-    /// The version that was there; 0 if there were no tables.
-    pub from: i32,
-    /// The version that is there now.
-    pub to: i32,
-}
-
 /// Brings the schema that `url` names to this build's version. Several may try at once: one does it.
 pub async fn migrate(url: &str, options: PostgresOptions) -> Result<Migrated, OpenError> {
     let server = Server::new(Address::parse(url, options)?, Access::Write)?;
@@ -49,7 +39,7 @@ pub async fn migrate(url: &str, options: PostgresOptions) -> Result<Migrated, Op
     let found = content(&client, schema).await.map_err(|error| server.unreachable(&error))?;
     if let Content::Version(from @ VERSION..) = found {
         check(&server, found)?;
-        return Ok(Migrated { from, to: from });
+        return Ok(Migrated { from: from.into(), to: from.into() });
     }
     let failed = |error: tokio_postgres::Error| {
         OpenError::new(format!(
@@ -73,7 +63,7 @@ pub async fn migrate(url: &str, options: PostgresOptions) -> Result<Migrated, Op
         client.batch_execute(&steps(schema, found)).await.map_err(failed)?;
     }
     client.batch_execute("COMMIT").await.map_err(failed)?;
-    let migrated = Migrated { from, to: VERSION.max(from) };
+    let migrated = Migrated { from: from.into(), to: VERSION.max(from).into() };
     tracing::info!(server = %server.address, from = migrated.from, to = migrated.to, "migrated");
     Ok(migrated)
 }
@@ -90,7 +80,7 @@ pub fn grants(schema: &SchemaName, role: &str) -> String {
         "GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON firstwrite.records, firstwrite.endings, firstwrite.messages, \
          firstwrite.pending, firstwrite.deliveries, firstwrite.tallies, firstwrite.inbox, \
-         firstwrite.findings TO {role};
+         firstwrite.findings, firstwrite.history TO {role};
 GRANT SELECT, INSERT, DELETE ON firstwrite.findings_audit TO {role};
 GRANT SELECT, INSERT, UPDATE ON firstwrite.runs TO {role};
 GRANT SELECT, INSERT, UPDATE ON firstwrite.destinations TO {role};
@@ -118,10 +108,10 @@ pub(super) fn check(server: &Server, found: Content) -> Result<(), OpenError> {
             "{address} has schema version {found} and this build needs {VERSION}; \
              run: firstwrite migrate --store {address}"
         ))),
-        Content::Nothing | Content::EmptySchema => Err(OpenError::new(format!(
-            "{address} has no firstwrite tables in the schema {schema}; \
-             run: firstwrite migrate --store {address}"
-        ))),
+        Content::Nothing | Content::EmptySchema => {
+            let text = format!("{address} has no firstwrite tables in the schema {schema}");
+            Err(OpenError::missing(&text, address))
+        }
     }
 }
 

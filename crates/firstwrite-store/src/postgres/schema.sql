@@ -42,23 +42,33 @@ CREATE FUNCTION firstwrite.record_id(tenant text, key text) RETURNS uuid
 CREATE FUNCTION firstwrite.interim() RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN timestamptz '294276-01-01 00:00:00+00';
 
+-- What `lease_until` is while a record is uncertain since an instant: that much later than any lease, so
+-- that the oldest doubt comes first in the index of leases.
+CREATE FUNCTION firstwrite.uncertain(since timestamptz) RETURNS timestamptz
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN since + interval '6000000000000 seconds';
+CREATE FUNCTION firstwrite.is_uncertain(lease_until timestamptz) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN lease_until >= timestamptz '192102-06-07 10:40:00+00' AND lease_until < firstwrite.interim();
+
 -- Whether an outcome stands in for an answer that is not yet known.
 CREATE FUNCTION firstwrite.is_interim(outcome bytea) RETURNS boolean
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN length(outcome) > 0 AND get_byte(outcome, 0) & 2 = 2;
 
--- What many records have in common. Never updated or deleted. Times are milliseconds; the last two
--- are null for reservations, whose retention is not yet known.
+-- What many records have in common. Never updated or deleted. Times are milliseconds. The retention
+-- stands with the reservation and holds however it is completed.
 CREATE TABLE firstwrite.profiles (
     profile             smallint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     operation           text     NOT NULL,
     on_lost_answer      smallint NOT NULL,  -- 0: uncertain, 1: resend
     fingerprint_version smallint NOT NULL,
     fingerprint_form    smallint NOT NULL,  -- 1: canonical JSON, 2: raw bytes
-    replay_for          bigint,
-    linger_for          bigint,
-    UNIQUE NULLS NOT DISTINCT
-        (operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for, linger_for)
+    replay_for          bigint   NOT NULL,
+    linger_for          bigint   NOT NULL,
+    refuses_spent       boolean  NOT NULL,  -- whether the key is refused while it lingers
+    UNIQUE (operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for, linger_for,
+            refuses_spent)
 );
 
 -- One row for each tenant and key: its primary key arbitrates both modes.
@@ -66,8 +76,8 @@ CREATE TABLE firstwrite.profiles (
 -- Completed in the write that made it (the atomic mode): `outcome` is there, `lease_until` is
 -- -infinity, and the deadlines follow from `created_at` and the profile. Reserved: `outcome` is empty
 -- and `lease_until` says until when; the row of the same id and fence in firstwrite.endings, once
--- there is one, says how the attempt ended. Uncertain: reserved, `lease_until` is infinity, and no
--- ending. Completed in the write that made it, with an interim outcome: `lease_until` is
+-- there is one, says how the attempt ended. Uncertain: reserved, `lease_until` is
+-- firstwrite.uncertain(since), and no ending. Completed in the write that made it, with an interim outcome: `lease_until` is
 -- firstwrite.interim(), and the final outcome is the ending, once there is one. There are no nulls,
 -- because a bitmap of them would cost eight bytes in every row.
 --
@@ -95,7 +105,8 @@ CREATE INDEX records_lease_until ON firstwrite.records (lease_until)
 -- How the attempts of reserved records ended. An attempt (`id`, `fence`) ends once, so whoever inserts
 -- first decides: an owner that completes needs no lock on the record. `outcome` is null if the attempt
 -- was superseded or released and can complete no more. An interim outcome stands whatever its deadlines
--- say; they only tell how long the final one will be kept.
+-- say; they only tell how long the final one will be kept. `written_in` is the application's transaction
+-- where firstwrite.complete wrote the outcome.
 CREATE TABLE firstwrite.endings (
     id             uuid        NOT NULL,
     fence          bigint      NOT NULL,
@@ -103,12 +114,13 @@ CREATE TABLE firstwrite.endings (
     retained_until timestamptz NOT NULL,
     kept_until     timestamptz NOT NULL,
     outcome        bytea,
+    written_in     xid8,
     PRIMARY KEY (id, fence)
 );
 
 -- Messages to be delivered, written in the commit of the effect they follow from, and not changed any
 -- more. `id` is the record's. `answers` is what the record's interim outcome is replaced with, if this
--- message decides that.
+-- message decides that. `fence` is the attempt's where firstwrite.enqueue wrote the message.
 CREATE TABLE firstwrite.messages (
     message      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id           uuid        NOT NULL,
@@ -120,8 +132,14 @@ CREATE TABLE firstwrite.messages (
     ordering_key text,
     created_at   timestamptz NOT NULL,
     not_before   timestamptz NOT NULL,
-    answers      bytea
+    answers      bytea,
+    fence        bigint
 );
+
+-- An attempt enqueues a step once. The library's handlers check that in memory and write their messages
+-- with the record, whose primary key arbitrates: they leave `fence` null and pay for no index entry.
+CREATE UNIQUE INDEX messages_step ON firstwrite.messages (id, fence, derived_key)
+    WHERE fence IS NOT NULL;
 
 -- What operators did.
 CREATE TABLE firstwrite.audit (
@@ -143,6 +161,14 @@ CREATE TABLE firstwrite.mark (
 );
 INSERT INTO firstwrite.mark (epoch, is_synchronous)
 VALUES (coalesce(firstwrite.epoch(), 'unknown'), firstwrite.is_synchronous());
+
+-- How often each process has swept: see src/postgres/history.rs. A process raises its own row alone; rows of
+-- processes that are gone are deleted after a week.
+CREATE TABLE firstwrite.history (
+    writer bigint      PRIMARY KEY,
+    sweeps bigint      NOT NULL,
+    at     timestamptz NOT NULL
+);
 
 -- When acknowledged history was found to be missing. While a row is not cleared, keys that are not
 -- known are refused: they may have been used in what was lost.

@@ -36,6 +36,7 @@ pub(super) fn spelt_out(sql: &str, schema: &SchemaName) -> String {
         .replace("LATEST", LATEST)
         .replace("AGES", AGES)
         .replace("INTERIM", INTERIM)
+        .replace("UNCERTAIN", UNCERTAIN)
 }
 
 impl Statement {
@@ -82,6 +83,10 @@ const LATEST: &str = "timestamptz '294276-12-31 23:59:59.999+00'";
 /// The lease of a record that was completed at once with an interim outcome: later than any lease, and
 /// not the end of time. So it is found with its ending, if there is one, and never lapses.
 const INTERIM: &str = "timestamptz '294276-01-01 00:00:00+00'";
+
+/// The first `lease_until` of an uncertain record, see `firstwrite.uncertain` in schema.sql: a lease that
+/// ends later than any does.
+const UNCERTAIN: &str = "timestamptz '192102-06-07 10:40:00+00'";
 
 /// Durations of this many milliseconds (285 years) and more end at the end of time. Below it, an
 /// interval's arithmetic is exact to the millisecond.

@@ -83,7 +83,7 @@ impl SqlxPostgresStore {
     ) -> Result<(Transaction<'static, Postgres>, Looked), StoreError> {
         for _ in 0..GREETINGS_MAX {
             let mut tx = self.pool.begin().await.map_err(|error| not_begun(&error))?;
-            let known = self.store.inner.shared.witness.incarnation();
+            let known = self.store.inner.shared.asked();
             let looked =
                 self.sql.look(&mut tx, id, known).await.map_err(|error| not_begun(&error))?;
             if looked.trust != Trust::NotAsked {
@@ -123,8 +123,8 @@ impl SqlxPostgresStore {
         };
         match tx.commit().await {
             Ok(()) => {
-                if let DraftState::Completed { retention, .. } = &draft.state {
-                    let (fence, until) = (draft.fence, now.plus(retention.replay_for));
+                if let DraftState::Completed { .. } = &draft.state {
+                    let (fence, until) = (draft.fence, now.plus(draft.retention.replay_for));
                     let write = Acknowledged { id, fence, until };
                     self.store.inner.shared.witness.acknowledged(write);
                 }

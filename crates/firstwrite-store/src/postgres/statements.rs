@@ -7,7 +7,7 @@ use super::options::SchemaName;
 use super::outbox::OutboxSql;
 use super::sql::Statement;
 use super::tx::statements::TxSql;
-use super::{doubt, profiles};
+use super::{doubt, history, profiles};
 
 /// The statements by name, each with the types of its parameters.
 macro_rules! statements {
@@ -39,7 +39,8 @@ macro_rules! statements {
 
 statements! {
     insert: INSERT,
-        [UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8];
+        [UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8,
+         INT8_ARRAY, INT8, INT8];
     complete: COMPLETE, [UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY];
     find: FIND, [UUID_ARRAY];
 
@@ -63,8 +64,8 @@ statements! {
             WHERE id = $1 AND fence = $2",
         [UUID, INT8, TIMESTAMPTZ];
     lease: "UPDATE firstwrite.records SET lease_until = $2 WHERE id = $1", [UUID, TIMESTAMPTZ];
-    reopen: "UPDATE firstwrite.records SET lease_until = 'infinity', outcome = '' WHERE id = $1",
-        [UUID];
+    reopen: "UPDATE firstwrite.records SET lease_until = $2, outcome = '' WHERE id = $1",
+        [UUID, TIMESTAMPTZ];
     replace: "UPDATE firstwrite.records
               SET fence = $2, created_at = $3, profile = $5, tenant = $6, key = $7,
                   fingerprint = $8, outcome = $9,
@@ -89,6 +90,7 @@ statements! {
 
     usage: USAGE, [UUID, INT8];
 
+    sweep_clock: SWEEP_CLOCK, [];
     lapsed: LAPSED, [TIMESTAMPTZ, INT8];
     extent: EXTENT, [];
     reap_records: REAP_RECORDS, [TID, TID, TIMESTAMPTZ, INT8];
@@ -96,11 +98,12 @@ statements! {
 
     all_profiles: profiles::ALL, [];
     some_profiles: profiles::SOME, [INT2_ARRAY];
-    find_profile: profiles::FIND, [TEXT, INT2, INT2, INT2, INT8, INT8];
-    put_profile: profiles::PUT, [TEXT, INT2, INT2, INT2, INT8, INT8, INT8];
+    find_profile: profiles::FIND, [TEXT, INT2, INT2, INT2, INT8, INT8, BOOL];
+    put_profile: profiles::PUT, [TEXT, INT2, INT2, INT2, INT8, INT8, BOOL, INT8];
 
-    greeting: doubt::GREETING, [UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY];
-    put_doubt: doubt::PUT, [TEXT];
+    greeting: doubt::GREETING, [UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, INT8];
+    count_sweep: history::COUNT, [INT8, INT8];
+    put_doubt: doubt::PUT, [TEXT, TIMESTAMPTZ];
     put_mark: doubt::MARK, [TEXT, BOOL, TEXT, TEXT];
     doubts: doubt::ALL, [];
     clear_doubts: doubt::CLEAR, [TEXT, TEXT];
@@ -115,25 +118,26 @@ macro_rules! standing_columns {
     };
 }
 
-/// Refused while acknowledged history is known to be missing, and on a server that was not yet asked: an
-/// id that is not there may have been there. Rows come in the order of their ids, so that two writers meet in the same order.
+/// Refused while acknowledged history is known to be missing, on a server that was not yet asked, and on tables
+/// that are older than when it was: an id that is not there may have been there. Rows come in the order of their ids, so that two writers meet in the same order.
 const INSERT: &str = "
     WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now)
     INSERT INTO firstwrite.records
         (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
-    SELECT w.id, w.fence, c.now,
+    SELECT w.id, w.fence, c.now - w.asked_ago * interval '1 millisecond',
            CASE WHEN w.lease_for = -2 THEN INTERIM
                 WHEN w.lease_for < 0 THEN timestamptz '-infinity'
                 WHEN w.lease_for >= AGES THEN LATEST
                 ELSE c.now + w.lease_for * interval '1 millisecond' END,
            w.profile, w.tenant, w.key, w.fingerprint, w.outcome
     FROM clock c, unnest($1::uuid[], $2::int8[], $3::int8[], $4::int2[], $5::text[], $6::bytea[],
-                $7::bytea[], $8::bytea[])
-         AS w(id, fence, lease_for, profile, tenant, key, fingerprint, outcome)
+                $7::bytea[], $8::bytea[], $10::int8[])
+         AS w(id, fence, lease_for, profile, tenant, key, fingerprint, outcome, asked_ago)
     WHERE NOT EXISTS (SELECT FROM firstwrite.doubts d WHERE d.cleared_at IS NULL)
       AND firstwrite.incarnation() = $9
+      AND EXISTS (SELECT FROM firstwrite.history h WHERE h.writer = $11 AND h.sweeps >= $12)
     ON CONFLICT (id) DO NOTHING
-    RETURNING id, created_at";
+    RETURNING id, (SELECT now FROM clock)";
 
 /// Takes no lock on the record: who inserts the ending first decides, and a take-over or a removal
 /// inserts one too.
@@ -180,7 +184,8 @@ const LIST_ALL: &str = concat!(
      WHERE ($3::text IS NULL OR r.tenant = $3)
        AND ($4::text IS NULL OR $4 = CASE
             WHEN r.outcome <> '' OR e.outcome IS NOT NULL THEN 'completed'
-            WHEN r.lease_until = 'infinity' THEN 'uncertain' ELSE 'reserved' END)
+            WHEN r.lease_until >= UNCERTAIN AND r.lease_until < INTERIM THEN 'uncertain'
+            ELSE 'reserved' END)
      ORDER BY r.id LIMIT $5"
 );
 
@@ -191,7 +196,8 @@ const LIST_UNCERTAIN: &str = concat!(
     standing_columns!(),
     ", c.now, r.id AS wanted, false AS in_doubt
      FROM (SELECT firstwrite.now() AS now OFFSET 0) c,
-          (SELECT * FROM firstwrite.records WHERE lease_until = 'infinity' OFFSET 0) r
+          (SELECT * FROM firstwrite.records
+           WHERE lease_until >= UNCERTAIN AND lease_until < INTERIM OFFSET 0) r
      LEFT JOIN firstwrite.endings e ON e.id = r.id AND e.fence = r.fence
      WHERE r.id >= $1
        AND ($2::text IS NULL OR r.tenant = $2) AND e.outcome IS NULL
@@ -209,13 +215,22 @@ const USAGE: &str = "
                        OFFSET 0) e ON true
     ORDER BY r.id";
 
+/// The time, and the transactions that write records: a reservation becomes visible when its own ends.
+const SWEEP_CLOCK: &str = "
+    SELECT firstwrite.now(),
+           ARRAY(SELECT DISTINCT l.virtualtransaction FROM pg_locks l
+                 WHERE l.locktype = 'relation' AND l.relation = 'firstwrite.records'::regclass
+                   AND l.database = (SELECT d.oid FROM pg_database d
+                                     WHERE d.datname = current_database())
+                   AND l.mode = 'RowExclusiveLock')";
+
 const LAPSED: &str = concat!(
     "SELECT ",
     standing_columns!(),
     ", c.now, r.id AS wanted, false AS in_doubt
      FROM (SELECT firstwrite.now() AS now OFFSET 0) c, firstwrite.records r
      LEFT JOIN firstwrite.endings e ON e.id = r.id AND e.fence = r.fence
-     WHERE r.lease_until > '-infinity' AND r.lease_until < 'infinity'
+     WHERE r.lease_until > '-infinity'
        AND r.lease_until >= $1 AND r.lease_until <= c.now AND e.outcome IS NULL
      ORDER BY r.lease_until LIMIT $2"
 );

@@ -18,7 +18,7 @@ use super::connect::ROLLBACK;
 use super::doubt::Acknowledged;
 use super::fault::{Trouble, definite, failed_commit, no_connection, unsupported};
 use super::link::{Held, Link};
-use super::rows::NewRow;
+use super::rows::{NewRow, uncertain};
 use crate::encoding::encode_outcome;
 
 pub(super) const DOING: &str = "swapping a record";
@@ -60,15 +60,18 @@ pub(super) async fn swap(
         Change::TakeOver(draft) => {
             Some(NewRow::new(draft, shared.profiles.number_for(shared, draft).await?))
         }
-        Change::Renew { .. } | Change::Complete { .. } | Change::MarkUncertain | Change::Remove => {
-            None
-        }
+        Change::Note { .. }
+        | Change::Renew { .. }
+        | Change::Complete { .. }
+        | Change::MarkUncertain { .. }
+        | Change::Remove => None,
     };
     let _changing = match change {
-        Change::Renew { .. } => None,
-        Change::Complete { .. } | Change::MarkUncertain | Change::TakeOver(_) | Change::Remove => {
-            Some(shared.replays.changing(id))
-        }
+        Change::Note { .. } | Change::Renew { .. } => None,
+        Change::Complete { .. }
+        | Change::MarkUncertain { .. }
+        | Change::TakeOver(_)
+        | Change::Remove => Some(shared.replays.changing(id)),
     };
     let moved = match decide(&link, id, guard, &change).await.map_err(definite(DOING))? {
         Ok((found, form)) => {
@@ -113,7 +116,7 @@ async fn decide(
         return Ok(Err(Some(found)));
     }
     let form = match found.record.state {
-        State::Reserved(_) | State::Uncertain => Form::Open,
+        State::Reserved(_) | State::Uncertain { .. } => Form::Open,
         State::Completed { .. } => {
             let fence = found.record.fence.as_u64().cast_signed();
             let ending = link.query(&link.sql().ending, &[&Id(id), &fence]).await?;
@@ -139,21 +142,22 @@ impl Swap<'_> {
     ) -> Result<Applied, Trouble> {
         let (link, sql, id) = (self.link, self.link.sql(), Id(self.record.id));
         let applied = match (change, row) {
+            (Change::Note { .. }, _) => Applied::Yes,
             (Change::Renew { lease_for }, _) => {
                 let until = At::Instant(self.now.plus(*lease_for));
                 link.query(&sql.lease, &[&id, &until]).await?;
                 Applied::Yes
             }
-            (Change::MarkUncertain, _) => {
+            (Change::MarkUncertain { ago }, _) => {
                 if self.form == Form::Ended {
                     self.unend().await?;
                 }
-                link.query(&sql.reopen, &[&id]).await?;
+                link.query(&sql.reopen, &[&id, &uncertain(self.now.minus(*ago))]).await?;
                 Applied::Yes
             }
             (Change::Complete { outcome, retention }, _) => {
                 if self.form == Form::Inline {
-                    link.query(&sql.reopen, &[&id]).await?;
+                    link.query(&sql.reopen, &[&id, &uncertain(self.now)]).await?;
                 }
                 self.end(&encode_outcome(outcome), *retention).await?
             }
@@ -176,7 +180,7 @@ impl Swap<'_> {
         if applied == Applied::Yes
             && let Some(AuditEntry { actor, action, reason }) = audit
         {
-            let at = At::Instant(self.now);
+            let at = At::Instant(self.now.minus(change.audited_ago()));
             link.query(&sql.put_audit, &[&id, &at, actor, action, reason]).await?;
         }
         Ok(applied)
@@ -257,7 +261,7 @@ fn acknowledge(shared: &Shared, record: &Record, change: &Change, now: Timestamp
     shared.clock.heard(now);
     let id = record.id;
     match change {
-        Change::Renew { .. } | Change::MarkUncertain => {}
+        Change::Note { .. } | Change::Renew { .. } | Change::MarkUncertain { .. } => {}
         Change::Complete { retention, .. } => {
             let until = now.plus(retention.replay_for);
             shared.witness.acknowledged(Acknowledged { id, fence: record.fence, until });
@@ -265,7 +269,7 @@ fn acknowledge(shared: &Shared, record: &Record, change: &Change, now: Timestamp
         Change::TakeOver(draft) => {
             let until = now.plus(match &draft.state {
                 firstwrite_core::DraftState::Reserved { .. } => SUPERSEDED_FOR / 2,
-                firstwrite_core::DraftState::Completed { retention, .. } => retention.replay_for,
+                firstwrite_core::DraftState::Completed { .. } => draft.retention.replay_for,
             });
             shared.witness.acknowledged(Acknowledged { id, fence: draft.fence, until });
         }

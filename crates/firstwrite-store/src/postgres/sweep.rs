@@ -2,6 +2,10 @@
 //!
 //! Most of what the index of leases holds has ended long ago: its row stays until it is reaped. So a
 //! pass remembers how far everything has been looked at, and the next one begins there.
+//!
+//! A reservation is visible only when its transaction has committed, and an application may take its time:
+//! its lease can be over by then. So a pass moves on only to where an earlier one was whose writers have
+//! all ended.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,9 +16,11 @@ use firstwrite_core::{Found, Query, StoreError, Timestamp};
 use super::Shared;
 use super::columns::At;
 use super::doubt::greet;
-use super::fault::{definite, no_connection};
+use super::fault::{corrupt, definite, no_connection};
+use super::history;
 use super::link::Held;
-use super::rows::Looked;
+use super::rows::{Looked, column};
+use crate::Access;
 
 /// How far the leases have been looked at.
 #[derive(Debug, Default)]
@@ -22,16 +28,25 @@ pub(super) struct Sweep {
     progress: Mutex<Option<Progress>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Progress {
-    /// Everything whose lease ran out before this was looked at.
-    from: Timestamp,
+    /// Everything whose lease ran out before this was looked at; nothing in particular was, if there is none.
+    from: Option<Timestamp>,
     /// When everything was last looked at, from the beginning.
     whole_at: Timestamp,
+    /// The pass whose writers are waited for.
+    waits_for: Pass,
 }
 
-/// A reservation may become visible this long after its lease was counted, and with a short lease it is
-/// over by then. A transaction of ours takes far less.
+/// What was there when a pass began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pass {
+    at: Timestamp,
+    /// The transactions that wrote records then, by their virtual ids. What others wrote, they wrote later.
+    writers: Vec<String>,
+}
+
+/// A statement may count a lease this long before the record is written, and clocks are set back a little.
 const LATE_FOR: Duration = Duration::from_mins(1);
 
 /// After this long everything is looked at again: for clocks that were set back, and for what nobody
@@ -52,9 +67,13 @@ pub(super) async fn lapsed(
     let (sql, begins) = (link.sql(), shared.server.begins());
     // Now and then, so that the mark follows when a standby comes or goes.
     greet(shared, link.client).await.map_err(definite(DOING))?;
-    let clock = link.alone(&begins.read, &sql.now, &[]).await.map_err(definite(DOING))?;
-    let now = clock.first().and_then(|row| row.try_get::<_, At>(0).ok()).and_then(At::instant);
-    let now = now.ok_or_else(|| super::fault::corrupt("the clock has stopped"))?;
+    if shared.server.access == Access::Write {
+        history::count(&link).await.map_err(definite(DOING))?;
+    }
+    let clock = link.alone(&begins.read, &sql.sweep_clock, &[]).await.map_err(definite(DOING))?;
+    let clock = clock.first().ok_or_else(|| corrupt("the clock has stopped"))?;
+    let now = column::<At>(clock, 0)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
+    let pass = Pass { at: now, writers: column(clock, 1)? };
     let from = shared.sweep.from(now);
     let since = from.map_or(At::Never, At::Instant);
     let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -66,35 +85,58 @@ pub(super) async fn lapsed(
     held.settle();
     let lapsed: Vec<Found> = looked.into_iter().filter_map(Looked::found).collect();
     let earliest = lapsed.iter().filter_map(|found| found.record.state.lease_until()).min();
-    shared.sweep.looked(now, from, earliest);
+    shared.sweep.looked(pass, from, earliest);
     Ok(lapsed)
 }
 
 impl Sweep {
     /// Where to begin; nowhere in particular if everything is due to be looked at.
     fn from(&self, now: Timestamp) -> Option<Timestamp> {
-        let progress = (*self.progress())?;
+        let progress = self.progress();
+        let progress = progress.as_ref()?;
         let is_due = now.since(progress.whole_at) >= WHOLE_EVERY || now < progress.whole_at;
-        (!is_due).then_some(progress.from)
+        if is_due { None } else { progress.from }
     }
 
     /// What was found is looked at again until somebody has changed it.
-    fn looked(&self, now: Timestamp, from: Option<Timestamp>, earliest: Option<Timestamp>) {
-        let late = i64::try_from(LATE_FOR.as_millis()).unwrap_or(i64::MAX);
-        let reached = Timestamp::from_millis(now.as_millis().saturating_sub(late));
-        let reached = earliest.map_or(reached, |earliest| earliest.min(reached));
+    fn looked(&self, pass: Pass, from: Option<Timestamp>, earliest: Option<Timestamp>) {
         let mut progress = self.progress();
-        let whole_at = match (from, *progress) {
-            (Some(_), Some(progress)) => progress.whole_at,
+        let now = pass.at;
+        let before = progress.take();
+        let whole_at = match (from, &before) {
+            (Some(_), Some(before)) => before.whole_at,
             (Some(_) | None, None) | (None, Some(_)) => now,
         };
-        *progress = Some(Progress { from: reached, whole_at });
+        // All that this pass could not see was written by transactions that are still there.
+        let (reached, waits_for) = match before {
+            _ if pass.writers.is_empty() => (Some(late(now)), pass),
+            Some(Progress { from, waits_for, .. }) if pass.has_any_of(&waits_for) => {
+                (from, waits_for)
+            }
+            Some(Progress { waits_for, .. }) => (Some(late(waits_for.at.min(now))), pass),
+            None => (None, pass),
+        };
+        let from =
+            reached.map(|reached| earliest.map_or(reached, |earliest| earliest.min(reached)));
+        *progress = Some(Progress { from, whole_at, waits_for });
     }
 
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
     fn progress(&self) -> MutexGuard<'_, Option<Progress>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Pass {
+    fn has_any_of(&self, earlier: &Self) -> bool {
+        earlier.writers.iter().any(|writer| self.writers.contains(writer))
+    }
+}
+
+/// Every lease that a later transaction counts ends after this.
+fn late(at: Timestamp) -> Timestamp {
+    let late_for = i64::try_from(LATE_FOR.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(at.as_millis().saturating_sub(late_for))
 }
 
 #[cfg(test)]
@@ -105,13 +147,18 @@ mod tests {
         Timestamp::from_millis(seconds * 1000)
     }
 
+    fn pass(seconds: i64, writers: &[&str]) -> Pass {
+        let writers = writers.iter().map(|&writer| writer.to_owned()).collect();
+        Pass { at: at(seconds), writers }
+    }
+
     #[test]
     fn what_was_looked_at_is_left_alone_until_the_hour_is_over() {
         let sweep = Sweep::default();
         assert_eq!(sweep.from(at(1000)), None);
-        sweep.looked(at(1000), None, None);
+        sweep.looked(pass(1000, &[]), None, None);
         assert_eq!(sweep.from(at(1010)), Some(at(940)));
-        sweep.looked(at(1010), Some(at(940)), None);
+        sweep.looked(pass(1010, &[]), Some(at(940)), None);
         assert_eq!(sweep.from(at(4599)), Some(at(950)));
         assert_eq!(sweep.from(at(4600)), None);
     }
@@ -119,14 +166,41 @@ mod tests {
     #[test]
     fn what_was_found_is_found_again_until_it_is_changed() {
         let sweep = Sweep::default();
-        sweep.looked(at(1000), None, Some(at(500)));
+        sweep.looked(pass(1000, &[]), None, Some(at(500)));
         assert_eq!(sweep.from(at(1001)), Some(at(500)));
     }
 
     #[test]
     fn a_clock_that_was_set_back_has_everything_looked_at() {
         let sweep = Sweep::default();
-        sweep.looked(at(1000), None, None);
+        sweep.looked(pass(1000, &[]), None, None);
         assert_eq!(sweep.from(at(900)), None);
+    }
+
+    #[test]
+    fn no_pass_moves_on_while_a_writer_is_there_whose_reservation_it_cannot_see() {
+        let sweep = Sweep::default();
+        sweep.looked(pass(1000, &[]), None, None);
+        sweep.looked(pass(1100, &["3/7"]), Some(at(940)), None);
+        assert_eq!(sweep.from(at(1200)), Some(at(940)), "the pass before had no writers");
+        sweep.looked(pass(1200, &["3/7", "4/1"]), Some(at(940)), None);
+        assert_eq!(sweep.from(at(1300)), Some(at(940)));
+        sweep.looked(pass(1300, &["4/2"]), Some(at(940)), None);
+        assert_eq!(sweep.from(at(1400)), Some(at(1040)), "all that wrote at 1100 have ended");
+        sweep.looked(pass(1400, &["4/3"]), Some(at(1040)), None);
+        assert_eq!(sweep.from(at(1500)), Some(at(1240)), "all that wrote at 1300 have ended");
+        sweep.looked(pass(1500, &[]), Some(at(1240)), None);
+        assert_eq!(sweep.from(at(1600)), Some(at(1440)));
+    }
+
+    #[test]
+    fn a_writer_that_was_there_at_the_first_pass_has_everything_looked_at_again() {
+        let sweep = Sweep::default();
+        for seconds in [1000, 1100] {
+            sweep.looked(pass(seconds, &["3/7"]), None, None);
+            assert_eq!(sweep.from(at(seconds + 1)), None);
+        }
+        sweep.looked(pass(1200, &["4/1"]), None, None);
+        assert_eq!(sweep.from(at(1201)), Some(at(940)));
     }
 }

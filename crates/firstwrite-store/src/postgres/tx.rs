@@ -27,7 +27,7 @@ use firstwrite_core::{
 
 use super::columns::Id;
 use super::connect::ROLLBACK;
-use super::doubt::{self, Trust, greet};
+use super::doubt::{self, Trust, greet_to_write};
 use super::fault::{definite, no_connection, unavailable, unsupported};
 use super::link::{Held, Link};
 use super::replays::Mark;
@@ -131,14 +131,15 @@ impl AsyncTransactionalStore for PostgresStore {
 async fn look(link: &Link<'_>, id: RecordId) -> Result<Standing, StoreError> {
     let (shared, look) = (link.shared, &link.sql().tx.look);
     for _ in 0..GREETINGS_MAX {
-        let known = shared.witness.incarnation();
-        let begun = link.begin(&shared.server.begins().handler, look, &[&Id(id), &known]).await;
+        let (asked, id) = (shared.asked(), Id(id));
+        let given = asked.about(&id);
+        let begun = link.begin(&shared.server.begins().handler, look, &given).await;
         let standing = Standing::read(&begun.map_err(definite(BEGINNING))?)?;
         if standing.trust != Trust::NotAsked {
             return Ok(standing);
         }
         link.tell(ROLLBACK).await.map_err(definite(BEGINNING))?;
-        greet(shared, link.client).await.map_err(definite(BEGINNING))?;
+        greet_to_write(shared, link.client).await.map_err(definite(BEGINNING))?;
     }
     Err(unavailable(BEGINNING, OTHER_SERVERS))
 }

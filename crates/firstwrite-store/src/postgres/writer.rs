@@ -256,7 +256,7 @@ async fn greeted(link: &Link<'_>, again: Vec<Command>) -> Vec<Command> {
     if again.is_empty() {
         return again;
     }
-    match doubt::greet(link.shared, link.client).await {
+    match doubt::greet_to_write(link.shared, link.client).await {
         Ok(()) => again,
         Err(trouble) => {
             for command in again {

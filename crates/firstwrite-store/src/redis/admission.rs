@@ -1,9 +1,7 @@
-//! Whether a server keeps what it acknowledges: asked before anything is written to it.
+//! Whether a server keeps what it acknowledges: asked when a store is opened, on every new connection and in every sweep.
 
-use redis::Value;
-
+use super::about::About;
 use super::fault::Trouble;
-use super::link::{Link, bytes};
 use super::options::{AppendFsync, Host, RedisOptions};
 use super::ways::Ways;
 use crate::OpenError;
@@ -24,19 +22,16 @@ pub(super) struct Durable(pub(super) bool);
 
 const NEXT: &str = "or say that keys may be lost (accept_key_loss=true in the address)";
 
-/// Refuses servers that lose what they acknowledge, unless that is accepted; says what it found.
+/// Refuses servers that lose what they acknowledge, unless that is accepted, and several that take writes; says what it
+/// found.
 pub(super) async fn admit(ways: &Ways) -> Result<Durable, OpenError> {
     let options = &ways.address.options;
-    let unreachable = |trouble: &Trouble| {
-        OpenError::new(format!(
-            "cannot reach {}; check the address and that the server runs",
-            ways.address
-        ))
-        .caused_by(trouble.to_string())
-    };
     let mut is_durable = true;
-    for (host, link) in ways.masters().await.map_err(|trouble| unreachable(&trouble))? {
-        let conduct = Conduct::of(&link).await.map_err(|trouble| unreachable(&trouble))?;
+    if let Some(refusal) = ways.ask_named().await {
+        return Err(OpenError::new(refusal));
+    }
+    for (host, link) in ways.masters().await.map_err(|trouble| unreachable(ways, &trouble))? {
+        let conduct = Conduct::of(&link.about());
         match conduct.refusal(&host, options) {
             Some(refusal) if !options.accept_key_loss => return Err(OpenError::new(refusal)),
             Some(refusal) => {
@@ -49,22 +44,19 @@ pub(super) async fn admit(ways: &Ways) -> Result<Durable, OpenError> {
     Ok(Durable(is_durable))
 }
 
+/// The line for a person whose server cannot be asked.
+pub(super) fn unreachable(ways: &Ways, trouble: &Trouble) -> OpenError {
+    let text = "check the address and that the server runs";
+    OpenError::new(format!("cannot reach {}; {text}", ways.address)).caused_by(trouble.to_string())
+}
+
 impl Conduct {
-    pub(super) async fn of(link: &Link) -> Result<Self, Trouble> {
-        let about = link.info().await?;
-        let fsync = match link.ask(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await {
-            Ok(Value::Array(pair)) => {
-                pair.get(1).and_then(bytes).map(String::from_utf8_lossy).map(Into::into)
-            }
-            // Managed servers do not let their settings be read.
-            Ok(_) | Err(Trouble::Said(_)) => None,
-            Err(lost) => return Err(lost),
-        };
-        Ok(Self {
-            eviction: about.get("maxmemory_policy").cloned(),
-            has_log: about.get("aof_enabled").map(|value| value == "1"),
-            appendfsync: fsync,
-        })
+    pub(super) fn of(about: &About) -> Self {
+        Self {
+            eviction: about.says("maxmemory_policy").map(str::to_owned),
+            has_log: about.says("aof_enabled").map(|value| value == "1"),
+            appendfsync: about.appendfsync.clone(),
+        }
     }
 
     /// How the log is flushed: as the server says, or else as the operator vouches.
@@ -77,7 +69,7 @@ impl Conduct {
     }
 
     /// Why keys would be lost there, in one line that ends with the next step.
-    fn refusal(&self, host: &Host, options: &RedisOptions) -> Option<String> {
+    pub(super) fn refusal(&self, host: &Host, options: &RedisOptions) -> Option<String> {
         match self.eviction.as_deref() {
             Some("noeviction") => {}
             Some(policy) => {

@@ -1,10 +1,9 @@
 //! What is unsafe or troubled about Redis servers, as far as keys are concerned.
 
-use std::collections::HashMap;
-
 use firstwrite_core::StoreError;
 
 use super::RedisStore;
+use super::about::About;
 use super::admission::Conduct;
 use super::doubt;
 use super::options::Host;
@@ -18,12 +17,17 @@ const MEMORY_PERCENT_MAX: u64 = 80;
 pub async fn examine(store: &RedisStore) -> Result<Vec<Finding>, StoreError> {
     let ways = &store.inner.ways;
     let mut findings = Vec::new();
+    findings.extend(ways.ask_named().await.map(|refusal| {
+        Finding::unsafe_("several-primaries", refusal)
+            .means("a key that ran on one of them runs again on another")
+            .next("find out which of them has the newest keys, and make the others its replicas")
+    }));
     let masters = ways.masters().await.map_err(|trouble| trouble.read_error(DOING))?;
     for (host, link) in masters {
-        let about = link.info().await.map_err(|trouble| trouble.read_error(DOING))?;
-        let conduct = Conduct::of(&link).await.map_err(|trouble| trouble.read_error(DOING))?;
-        let said = |name: &str| about.get(name).map_or("?", String::as_str);
-        let product = about.get("valkey_version").map_or_else(
+        let about = link.refresh().await.map_err(|trouble| trouble.read_error(DOING))?;
+        let conduct = Conduct::of(&about);
+        let said = |name: &str| about.says(name).unwrap_or("?");
+        let product = about.says("valkey_version").map_or_else(
             || format!("Redis {}", said("redis_version")),
             |version| format!("Valkey {version}"),
         );
@@ -79,8 +83,8 @@ fn persistence(host: &Host, conduct: &Conduct) -> Vec<Finding> {
     findings
 }
 
-fn memory(host: &Host, about: &HashMap<String, String>) -> Option<Finding> {
-    let number = |name: &str| about.get(name).and_then(|value| value.parse::<u64>().ok());
+fn memory(host: &Host, about: &About) -> Option<Finding> {
+    let number = |name: &str| about.says(name).and_then(|value| value.parse::<u64>().ok());
     let (used, may_use) = (number("used_memory")?, number("maxmemory")?);
     if may_use == 0 {
         return Some(
@@ -97,8 +101,8 @@ fn memory(host: &Host, about: &HashMap<String, String>) -> Option<Finding> {
     })
 }
 
-fn replicas(host: &Host, about: &HashMap<String, String>) -> Option<Finding> {
-    let count = about.get("connected_slaves")?.parse::<u32>().ok()?;
+fn replicas(host: &Host, about: &About) -> Option<Finding> {
+    let count = about.says("connected_slaves")?.parse::<u32>().ok()?;
     (count > 0).then(|| {
         Finding::note("fail-over", format!("{host}: {count} replicas, which are sent writes after they are acknowledged"))
             .means("a fail-over can lose acknowledged keys; unknown keys are then refused until somebody has looked")

@@ -1,15 +1,17 @@
 //! Noticing that acknowledged history was lost: a fail-over to a replica that was behind, a restart without all
 //! of the log, a store that somebody emptied or put back from a backup.
 //!
-//! Every shard counts its writes. The store remembers the highest count that each shard acknowledged to it and
-//! names it with every unknown key: the script writes nothing where the count is lower. A server that was started
-//! or promoted since begins a new *life* of the shard, which notes at which count it began; so what was lost before
-//! others wrote on is found too. A process that remembers nothing finds a promoted replica by the name of the
-//! history it follows on.
+//! A server counts the writes to it; in a cluster, each shard does. Every answer says which *life* of the server it
+//! comes from and the count. The store remembers the life and the highest count in it, whoever wrote, and names both with
+//! every unknown key: the script writes nothing where the life is another or the count is lower. A server that was
+//! started or promoted since begins a new life, which notes at which count it began; so what was lost before others wrote
+//! on is found too. A process that remembers nothing finds a promoted replica by the name of the history it follows on.
 //!
-//! In all these cases every shard is put in doubt: keys that are not known are refused, by the script that would
-//! write them, until an operator has looked and cleared it.
+//! All lives are asked for when a store is opened, when one turns out to be another, and in every sweep. What is missing
+//! in one puts all in doubt: keys that are not known are refused, by the script that would write them, until an operator
+//! has looked and cleared it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
@@ -19,6 +21,7 @@ use redis::Value;
 use super::fault::{Trouble, corrupt};
 use super::keys::Shard;
 use super::link::{Link, bytes};
+use super::marker;
 use super::record::instant;
 use super::scripts::{Call, Script};
 use super::ways::Ways;
@@ -26,57 +29,88 @@ use super::words::Words;
 use crate::doubt::{ClearedDoubt, Doubt};
 use crate::encoding::{Reader, put_bytes};
 
-/// What a store remembers of its shards.
+/// What a store remembers of its servers, by the shard that has the mark.
 #[derive(Debug)]
 pub(super) struct Memory {
-    shards: Mutex<Vec<Known>>,
+    marks: Mutex<Vec<Known>>,
+    /// Held by the one who asks.
+    asking: tokio::sync::Mutex<()>,
+    /// So often all were asked.
+    verified: AtomicU64,
 }
 
-/// What is known of one shard: which life it is in, and the highest count it acknowledged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What is known of one: its life, the highest count that was heard in it, and when.
+#[derive(Clone, Debug)]
 pub(super) struct Known {
     /// Empty before the first greeting.
     pub(super) token: Arc<str>,
     pub(super) seen: u64,
+    at: Timestamp,
 }
 
 /// Shards that are asked at a time.
 pub(super) const AT_ONCE: usize = 64;
 
 const DOING: &str = "looking for lost history";
-/// Where a mark says that its shard is in doubt; see `mark.lua`.
-const DOUBT_AT: usize = 17;
-/// What a server says that follows on no other.
-const NO_HISTORY: &str = "none";
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { shards: Mutex::new(vec![Known::default(); Shard::all().len()]) }
+        let unknown = Known { token: "".into(), seen: 0, at: Timestamp::from_millis(0) };
+        Self {
+            marks: Mutex::new(vec![unknown; Shard::all().len()]),
+            asking: tokio::sync::Mutex::default(),
+            verified: AtomicU64::new(0),
+        }
     }
 }
 
 impl Memory {
-    pub(super) fn of(&self, shard: Shard) -> Known {
-        self.shards()[shard.place()].clone()
+    pub(super) fn of(&self, marked: Shard) -> Known {
+        self.marks()[marked.place()].clone()
     }
 
-    /// The shard answered with this count, in the life that was `known` when it was asked.
-    pub(super) fn acknowledged(&self, shard: Shard, known: &Known, count: u64) {
-        let mut shards = self.shards();
-        let now = &mut shards[shard.place()];
-        if now.token == known.token {
-            now.seen = now.seen.max(count);
+    pub(super) fn verified(&self) -> u64 {
+        self.verified.load(Ordering::Acquire)
+    }
+
+    /// A server answered with this count, in this life. Whether that is the one that is known: what another counts
+    /// says nothing about it.
+    pub(super) fn acknowledged(
+        &self,
+        marked: Shard,
+        token: &str,
+        count: u64,
+        at: Timestamp,
+    ) -> bool {
+        let mut marks = self.marks();
+        let known = &mut marks[marked.place()];
+        let is_same = *known.token == *token;
+        if is_same && count >= known.seen {
+            (known.seen, known.at) = (count, at);
+        }
+        is_same
+    }
+
+    /// A server was greeted. What it has lost is said once: the doubt stands for itself from then on.
+    fn greeted(&self, marked: Shard, Greeting { token, count, at, lost }: &Greeting) {
+        if lost.is_some() || !self.acknowledged(marked, token, *count, *at) {
+            let known = Known { token: token.as_str().into(), seen: *count, at: *at };
+            self.marks()[marked.place()] = known;
         }
     }
 
-    fn begin(&self, shard: Shard, token: &str, seen: u64) {
-        self.shards()[shard.place()] = Known { token: token.into(), seen };
-    }
-
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn shards(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    fn marks(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How a server answers when it is asked for what was acknowledged.
+struct Greeting {
+    token: String,
+    count: u64,
+    at: Timestamp,
+    lost: Option<&'static str>,
 }
 
 /// Refuses a key that is not known while history is missing.
@@ -85,95 +119,107 @@ pub(super) fn refuse(doing: &'static str) -> StoreError {
         .caused_by("the server has lost acknowledged writes; an operator must clear the doubt")
 }
 
-/// Asks the server of a shard whether what was acknowledged is still there, before unknown keys are written to it.
-/// Nothing that the caller wants written has been sent yet.
-pub(super) async fn greet(ways: &Ways, memory: &Memory, shard: Shard) -> Result<(), Trouble> {
-    let (known, token) = (memory.of(shard), new_token());
-    let trusts = if ways.address.options.trusts_fail_over { "1" } else { "0" };
-    let call = |link: &Link| Call {
-        script: Script::Greet,
-        keys: [ways.keys.mark(shard), ways.keys.news(shard), ways.keys.lives(shard)].into(),
-        args: Words::from([
-            link.run(),
-            &link.history(),
-            link.says("master_replid2").unwrap_or(NO_HISTORY),
-            &known.token,
-            &known.seen.to_string(),
-            &token,
-            trusts,
-        ]),
-    };
+/// Asks every server whether what was acknowledged is still there, before unknown keys are written to it. Nothing that
+/// the caller wants written has been sent yet.
+pub(super) async fn verify(ways: &Ways, memory: &Memory) -> Result<(), Trouble> {
+    let _turn = memory.asking.lock().await;
+    ask_all(ways, memory).await
+}
+
+/// The same, unless somebody has done so since there were as many times.
+pub(super) async fn verify_since(
+    ways: &Ways,
+    memory: &Memory,
+    verified: u64,
+) -> Result<(), Trouble> {
+    let _turn = memory.asking.lock().await;
+    if memory.verified() == verified { ask_all(ways, memory).await } else { Ok(()) }
+}
+
+async fn ask_all(ways: &Ways, memory: &Memory) -> Result<(), Trouble> {
     let unsent = |trouble: Trouble| match trouble {
         Trouble::Lost(text) | Trouble::Unconfirmed(text) => Trouble::NotSent(text),
         unsent @ (Trouble::NotSent(_) | Trouble::Said(_)) => unsent,
     };
-    let answer = ways.run(shard, call).await.map_err(unsent)?;
-    let wrong = || Trouble::NotSent("a greeting is not answered".to_owned());
-    let Value::Array(parts) = answer else { return Err(wrong()) };
-    let [token, Value::Int(count), lost] = &parts[..] else { return Err(wrong()) };
-    let text = |value| bytes(value).and_then(|bytes| str::from_utf8(bytes).ok());
-    let (token, lost) = (text(token).ok_or_else(wrong)?, text(lost).ok_or_else(wrong)?);
-    let count = u64::try_from(*count).unwrap_or_default();
-    let what = match lost {
-        "" => None,
-        "promoted" => Some("a replica took over, and may have been behind"),
-        _ => Some("writes that were acknowledged are missing"),
-    };
-    if let Some(what) = what {
+    ways.refresh().await.map_err(unsent)?;
+    let marked = ways.all_marked().await?;
+    let asked = each(marked.into_iter(), |shard| greet(ways, memory, shard)).await;
+    let lost: Vec<String> = asked.map_err(unsent)?.into_iter().flatten().collect();
+    if let Some(first) = lost.first() {
         tracing::error!(
             server = %ways.address,
-            shard = shard.0,
-            count,
-            seen = known.seen,
-            "{what}: unknown keys are refused until an operator clears it"
+            "{first}: unknown keys are refused until an operator clears it"
         );
-        let detail =
-            format!("{what} (shard {:02x}: {count} writes, {} were seen)", shard.0, known.seen);
-        raise(ways, &detail).await.map_err(unsent)?;
+        raise(ways, first).await.map_err(unsent)?;
     }
-    // Said once: the doubt stands for itself from now on, and an operator may clear it.
-    memory.begin(shard, token, count);
+    memory.verified.fetch_add(1, Ordering::AcqRel);
     Ok(())
 }
 
-/// Sees to it that the marks name the histories that are written now, so that a promoted replica is known by the one
-/// it follows on.
-pub(super) async fn note_histories(ways: &Ways) -> Result<(), Trouble> {
-    let mut is_any_new = false;
-    for (_, link) in ways.masters().await? {
-        is_any_new |= link.has_new_history().await?;
-    }
-    if !is_any_new {
-        return Ok(());
-    }
-    each(Shard::all(), |shard| async move {
-        let call = |link: &Link| Call {
-            script: Script::Note,
-            keys: [ways.keys.mark(shard)].into(),
-            args: Words::from([link.run(), &link.history()]),
+/// Asks one. Returns what is missing there.
+async fn greet(ways: &Ways, memory: &Memory, marked: Shard) -> Result<Option<String>, Trouble> {
+    let (known, token, options) = (memory.of(marked), new_token(), &ways.address.options);
+    let call = |link: &Link| {
+        let about = link.about();
+        Call {
+            script: Script::Greet,
+            keys: [ways.keys.mark(marked)].into(),
+            args: Words::from([
+                about.run(),
+                about.history(),
+                about.former_history(),
+                if options.accept_key_loss { "0" } else { about.evicted() },
+                &known.token,
+                &known.seen.to_string(),
+                &known.at.as_millis().to_string(),
+                &token,
+                if options.trusts_fail_over { "1" } else { "0" },
+            ]),
+        }
+    };
+    let answer = ways.run(marked, call).await?;
+    let greeting = Greeting::read(&answer)
+        .ok_or_else(|| Trouble::NotSent("a greeting is not answered".to_owned()))?;
+    memory.greeted(marked, &greeting);
+    let (count, seen) = (greeting.count, known.seen);
+    Ok(greeting.lost.map(|lost| format!("{lost} ({count} writes are there, {seen} were seen)")))
+}
+
+impl Greeting {
+    fn read(answer: &Value) -> Option<Self> {
+        let Value::Array(parts) = answer else { return None };
+        let [Value::Int(at), token, Value::Int(count), lost] = &parts[..] else { return None };
+        let text = |value| str::from_utf8(bytes(value)?).ok();
+        let lost = match text(lost)? {
+            "" => None,
+            "promoted" => Some("a replica took over, and may have been behind"),
+            "evicted" => Some("the server evicted keys"),
+            _ => Some("writes that were acknowledged are missing"),
         };
-        ways.run(shard, call).await.map(drop)
-    })
-    .await
-    .map(drop)
+        let (token, count) = (text(token)?.to_owned(), u64::try_from(*count).ok()?);
+        Some(Self { token, count, at: Timestamp::from_millis(*at), lost })
+    }
 }
 
 /// Puts every shard in doubt: who lost part of one has lost part of others.
 async fn raise(ways: &Ways, detail: &str) -> Result<(), Trouble> {
-    // The journal first: no doubt without a reason.
-    let call = |shard: Shard| {
-        let mut keys = Words::from([ways.keys.mark(shard)]);
-        if shard == Shard(0) {
-            keys.push(ways.keys.journal());
-        }
-        Call { script: Script::Raise, keys, args: [detail].into() }
-    };
-    each(Shard::all(), |shard| {
-        let call = call(shard);
+    each(ways.all_marked().await?.into_iter(), |shard| {
+        let call =
+            Call { script: Script::Raise, keys: marks_of(ways, shard), args: [detail].into() };
         async move { ways.run(shard, |_link| call.clone()).await.map(drop) }
     })
-    .await
-    .map(drop)
+    .await?;
+    // Where everything was lost, what says that this is a store is lost too.
+    marker::put(ways).await.map(drop)
+}
+
+/// The mark, and in the first shard the journal.
+fn marks_of(ways: &Ways, marked: Shard) -> Words {
+    let mut keys = Words::from([ways.keys.mark(marked)]);
+    if marked == Shard(0) {
+        keys.push(ways.keys.journal());
+    }
+    keys
 }
 
 /// See [`super::RedisStore::clear_doubts`].
@@ -181,34 +227,34 @@ pub(super) async fn clear(ways: &Ways, actor: &str, reason: &str) -> Result<usiz
     let mut why = Vec::new();
     put_bytes(&mut why, actor.as_bytes());
     put_bytes(&mut why, reason.as_bytes());
-    let cleared = each(Shard::all(), |shard| {
-        let why = why.clone();
+    let error = |trouble: Trouble| trouble.error(DOING);
+    ways.refresh().await.map_err(error)?;
+    let marked = ways.all_marked().await.map_err(error)?;
+    let cleared = each(marked.into_iter(), |shard| {
+        let (why, token) = (&why, new_token());
         async move {
-            let of_shard = [ways.keys.mark(shard), ways.keys.news(shard), ways.keys.lives(shard)];
-            let mut keys = Words::from(of_shard);
-            if shard == Shard(0) {
-                keys.push(ways.keys.journal());
-            }
-            let token = new_token();
             let call = |link: &Link| {
-                let mut args = Words::from([link.run(), &link.history(), &token]);
-                args.push(&why);
-                Call { script: Script::Clear, keys: keys.clone(), args }
+                let about = link.about();
+                let mut args =
+                    Words::from([about.run(), about.history(), about.evicted(), &*token]);
+                args.push(why);
+                Call { script: Script::Clear, keys: marks_of(ways, shard), args }
             };
             ways.run(shard, call).await
         }
     });
-    let cleared = cleared.await.map_err(|trouble| trouble.error(DOING))?;
+    let cleared = cleared.await.map_err(error)?;
     Ok(usize::from(cleared.contains(&Value::Int(1))))
 }
 
-/// Whether a shard is in doubt at this moment.
+/// Whether one is in doubt at this moment.
 pub(super) async fn stands(ways: &Ways) -> Result<bool, StoreError> {
-    let asked = each(Shard::all(), |shard| async move {
-        ways.ask(shard, redis::cmd("GET").arg(ways.keys.mark(shard))).await
+    let error = |trouble: Trouble| trouble.read_error(DOING);
+    let marked = ways.all_marked().await.map_err(error)?;
+    let asked = each(marked.into_iter(), |shard| async move {
+        ways.ask(shard, redis::cmd("HGET").arg(ways.keys.mark(shard)).arg("doubt")).await
     });
-    let marks = asked.await.map_err(|trouble| trouble.read_error(DOING))?;
-    Ok(marks.iter().filter_map(bytes).any(|mark| mark.get(DOUBT_AT) == Some(&b'd')))
+    Ok(asked.await.map_err(error)?.iter().any(|doubt| bytes(doubt).is_some()))
 }
 
 /// See [`super::RedisStore::doubts`].

@@ -14,6 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use redis::Value;
 use tokio::sync::{Notify, oneshot};
 
+use super::doubt::Memory;
 use super::fault::{Said, Trouble};
 use super::keys::Shard;
 use super::link::{Link, bytes};
@@ -37,8 +38,8 @@ pub(super) struct Move {
 pub(super) struct Answer {
     pub(super) status: Status,
     pub(super) now: Timestamp,
-    /// How many writes the shard has taken.
-    pub(super) count: u64,
+    /// Whether it comes from the life of the server that was known, and nothing that was seen is missing there.
+    pub(super) is_current: bool,
     pub(super) value: Option<Vec<u8>>,
 }
 
@@ -49,12 +50,15 @@ pub(super) enum Status {
     Moved,
     Greet,
     Doubt,
+    /// The server is not to be written to.
+    Unfit,
 }
 
 type Ended = Result<Answer, Trouble>;
 
 pub(super) struct Flights {
     ways: Arc<Ways>,
+    memory: Arc<Memory>,
     lanes: Arc<[Lane]>,
 }
 
@@ -81,6 +85,7 @@ struct Waiting {
 /// Whoever flies what waits in a lane.
 struct Turn {
     ways: Arc<Ways>,
+    memory: Arc<Memory>,
     lanes: Arc<[Lane]>,
     place: usize,
     is_over: bool,
@@ -103,9 +108,9 @@ const IDLE_MAX: usize = 8;
 const SHARED: usize = 0;
 
 impl Flights {
-    pub(super) fn new(ways: &Arc<Ways>) -> Self {
+    pub(super) fn new(ways: &Arc<Ways>, memory: &Arc<Memory>) -> Self {
         let lanes = (0..=Shard::all().len()).map(|_| Lane::default()).collect();
-        Self { ways: Arc::clone(ways), lanes }
+        Self { ways: Arc::clone(ways), memory: Arc::clone(memory), lanes }
     }
 
     /// Has a move done.
@@ -125,8 +130,9 @@ impl Flights {
             }
             if !queue.is_served {
                 queue.is_served = true;
-                let (ways, lanes) = (Arc::clone(&self.ways), Arc::clone(&self.lanes));
-                tokio::spawn(Turn { ways, lanes, place, is_over: false }.serve());
+                let (ways, memory) = (Arc::clone(&self.ways), Arc::clone(&self.memory));
+                let lanes = Arc::clone(&self.lanes);
+                tokio::spawn(Turn { ways, memory, lanes, place, is_over: false }.serve());
             }
         }
         answer.await.unwrap_or_else(|_gone| Err(Trouble::Lost("the flight was cut off".to_owned())))
@@ -160,13 +166,13 @@ impl Turn {
             }
             let Some(batch) = self.next() else { return };
             last = batch.len();
-            let ways = Arc::clone(&self.ways);
+            let (ways, memory) = (Arc::clone(&self.ways), Arc::clone(&self.memory));
             let may_share = self.place != SHARED || ways.has_one_server();
             under_way.push(async move {
                 // A server may have become a cluster while they waited.
                 let groups = if may_share { vec![batch] } else { by_shard(batch) };
                 for group in groups {
-                    fly(&ways, group).await;
+                    fly(&ways, &memory, group).await;
                 }
             });
         }
@@ -245,10 +251,17 @@ fn by_shard(batch: Vec<Waiting>) -> Vec<Vec<Waiting>> {
 }
 
 /// Sends a batch and answers everybody in it.
-async fn fly(ways: &Ways, batch: Vec<Waiting>) {
+async fn fly(ways: &Ways, memory: &Memory, batch: Vec<Waiting>) {
     let shard = Shard::of(batch[0].moved.id);
-    let flown = ways.run(shard, |link| call(link, &batch)).await;
-    let mut answers = flown.and_then(|value| read(value, batch.len())).map(Vec::into_iter);
+    let seen = memory.of(ways.marked(shard)).seen;
+    let flown = ways.run(shard, |link| call((ways, memory), link, &batch)).await;
+    let flown = flown.and_then(|value| Flown::read(value).ok_or_else(unreadable));
+    let mut answers = flown.map(|flown| {
+        let is_current =
+            memory.acknowledged(ways.marked(shard), &flown.token, flown.count, flown.now)
+                && flown.count >= seen;
+        flown.answers(is_current)
+    });
     for waiting in batch {
         let answer = match &mut answers {
             Ok(answers) => answers.next().unwrap_or_else(|| Err(unreadable())),
@@ -259,12 +272,18 @@ async fn fly(ways: &Ways, batch: Vec<Waiting>) {
     }
 }
 
-fn call(link: &Link, batch: &[Waiting]) -> Call {
+fn call((ways, memory): (&Ways, &Memory), link: &Link, batch: &[Waiting]) -> Call {
     let all = || batch.iter().map(|waiting| &waiting.moved);
     let size = |of: fn(&Move) -> &Words| all().map(|moved| of(moved).bytes() + 64).sum();
-    let mut keys = Words::with_capacity(batch.len() * 7, size(|moved| &moved.keys));
-    let mut args = Words::with_capacity(batch.len() * 12 + 3, size(|moved| &moved.args));
-    args.push(link.run());
+    let mut keys = Words::with_capacity(batch.len() * 6 + 1, size(|moved| &moved.keys));
+    let mut args = Words::with_capacity(batch.len() * 12 + 6, size(|moved| &moved.args));
+    let marked = ways.marked(Shard::of(batch[0].moved.id));
+    let known = memory.of(marked);
+    keys.push(ways.keys.mark(marked));
+    args.push(link.about().run());
+    args.push(&*known.token);
+    args.push(known.seen.to_string());
+    args.push(if ways.is_unfit(link) { "1" } else { "0" });
     args.push(batch.len().to_string());
     for moved in all() {
         keys.append(&moved.keys);
@@ -276,34 +295,51 @@ fn call(link: &Link, batch: &[Waiting]) -> Call {
     Call { script: Script::Moves, keys, args }
 }
 
-/// The answers of a flight, in the order of its moves.
-fn read(value: Value, count: usize) -> Result<Vec<Ended>, Trouble> {
-    let Value::Array(parts) = value else { return Err(unreadable()) };
-    let mut parts = parts.into_iter();
-    let Some(Value::Int(now)) = parts.next() else { return Err(unreadable()) };
-    let now = Timestamp::from_millis(now);
-    let mut answers = Vec::with_capacity(count);
-    while let (Some(status), Some(Value::Int(count)), Some(value)) =
-        (parts.next(), parts.next(), parts.next())
-    {
-        let value = if let Value::BulkString(value) = value { Some(value) } else { None };
-        let status = match bytes(&status) {
-            Some(b"done") => Status::Done,
-            Some(b"stands") => Status::Stands,
-            Some(b"moved") => Status::Moved,
-            Some(b"greet") => Status::Greet,
-            Some(b"doubt") => Status::Doubt,
-            Some(b"refused") => {
-                let said = value.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-                answers.push(Err(Trouble::Said(Said::of_script(&said))));
-                continue;
-            }
-            _ => return Err(unreadable()),
+/// The answer to a flight.
+struct Flown {
+    now: Timestamp,
+    /// The life of the server, and how many writes it has taken.
+    token: String,
+    count: u64,
+    /// Of each move, how it ended and what stands.
+    parts: std::vec::IntoIter<Value>,
+}
+
+impl Flown {
+    fn read(value: Value) -> Option<Self> {
+        let Value::Array(parts) = value else { return None };
+        let mut parts = parts.into_iter();
+        let (Value::Int(now), token, Value::Int(count)) =
+            (parts.next()?, parts.next()?, parts.next()?)
+        else {
+            return None;
         };
-        let count = u64::try_from(count).map_err(|_negative| unreadable())?;
-        answers.push(Ok(Answer { status, now, count, value }));
+        let token = str::from_utf8(bytes(&token)?).ok()?.to_owned();
+        let count = u64::try_from(count).ok()?;
+        Some(Self { now: Timestamp::from_millis(now), token, count, parts })
     }
-    Ok(answers)
+
+    /// In the order of the moves.
+    fn answers(mut self, is_current: bool) -> impl Iterator<Item = Ended> {
+        std::iter::from_fn(move || {
+            let (status, value) = (self.parts.next()?, self.parts.next()?);
+            let value = if let Value::BulkString(value) = value { Some(value) } else { None };
+            let status = match bytes(&status)? {
+                b"done" => Status::Done,
+                b"stands" => Status::Stands,
+                b"moved" => Status::Moved,
+                b"greet" => Status::Greet,
+                b"doubt" => Status::Doubt,
+                b"unfit" => Status::Unfit,
+                b"refused" => {
+                    let said = value.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+                    return Some(Err(Trouble::Said(Said::of_script(&said))));
+                }
+                _ => return None,
+            };
+            Some(Ok(Answer { status, now: self.now, is_current, value }))
+        })
+    }
 }
 
 /// The step was done, whatever is wrong with its answer: only reading back tells.

@@ -72,9 +72,8 @@ impl Keys {
     /// What a move on a record may touch, in the order in which the scripts expect it.
     pub(super) fn moved(&self, id: RecordId) -> Words {
         let shard = Shard::of(id);
-        let mut keys = Words::with_capacity(6, 256);
+        let mut keys = Words::with_capacity(5, 256);
         keys.push(self.record(id));
-        keys.push(self.mark(shard));
         keys.push(self.news(shard));
         keys.push(self.ids(shard));
         keys.push(self.leases(shard));
@@ -82,19 +81,19 @@ impl Keys {
         keys
     }
 
-    /// How many writes the shard has taken, in which life of its server, and whether it is in doubt.
+    /// The mark of a shard, or of the server that has all of them: see `mark.lua`.
     pub(super) fn mark(&self, shard: Shard) -> Vec<u8> {
         self.key(shard, "mark")
-    }
-
-    /// Where each life of the shard's server began.
-    pub(super) fn lives(&self, shard: Shard) -> Vec<u8> {
-        self.key(shard, "lives")
     }
 
     /// What was doubted and cleared; of the whole store, in its first shard.
     pub(super) fn journal(&self) -> Vec<u8> {
         self.key(Shard(0), "doubts")
+    }
+
+    /// Says that a store was created here; of the whole store, in its first shard.
+    pub(super) fn store(&self) -> Vec<u8> {
+        self.key(Shard(0), "store")
     }
 
     /// Where a cluster keeps the shard.
@@ -146,7 +145,6 @@ mod tests {
             keys.kept(shard),
             keys.mark(shard),
             keys.news(shard),
-            keys.lives(shard),
         ] {
             assert!(key.starts_with(&tag));
         }

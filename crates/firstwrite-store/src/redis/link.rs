@@ -1,14 +1,14 @@
 //! One connection to one server, shared by everybody who has something to say there.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value};
 use tokio::time::timeout;
 
+use super::about::About;
+use super::admission::Conduct;
 use super::fault::Trouble;
 use super::options::{Address, Host, RedisOptions};
 use super::scripts::{self, Call};
@@ -27,13 +27,14 @@ pub(super) struct Server {
 
 /// A connection. What is said over it is answered by one process that is known.
 pub(super) struct Link {
+    host: Host,
     connection: MultiplexedConnection,
-    answer_for: Duration,
+    options: RedisOptions,
     digests: Vec<Vec<u8>>,
-    /// What the server said of itself when the connection was made.
-    about: HashMap<String, String>,
-    /// The name of the history that it writes, as last heard.
-    history: Mutex<String>,
+    /// As the server last said.
+    about: Mutex<Arc<About>>,
+    /// Whether the server loses keys, as it last said, and nobody accepted that.
+    is_unfit: AtomicBool,
 }
 
 impl Server {
@@ -89,17 +90,16 @@ impl Server {
             .set_response_timeout(None);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let connection = connection.map_err(|error| Trouble::unconnected(&error))?;
-        let answer_for = self.options.answer_for;
         let mut link = Link {
+            host: self.host.clone(),
             connection,
-            answer_for,
+            options: self.options.clone(),
             digests: Vec::new(),
-            about: HashMap::new(),
-            history: Mutex::default(),
+            about: Mutex::default(),
+            is_unfit: AtomicBool::new(false),
         };
         let unsaid = |trouble: Trouble| Trouble::NotSent(trouble.to_string());
-        link.about = link.info().await.map_err(unsaid)?;
-        link.history = Mutex::new(link.says("master_replid").unwrap_or_default().to_owned());
+        link.refresh().await.map_err(unsaid)?;
         link.digests = link.load(self.options.clock.is_some()).await.map_err(unsaid)?;
         Ok(link)
     }
@@ -111,44 +111,38 @@ impl Server {
 }
 
 impl Link {
-    /// One thing that the server says of itself.
-    pub(super) fn says(&self, name: &str) -> Option<&str> {
-        self.about.get(name).map(String::as_str)
+    pub(super) fn about(&self) -> Arc<About> {
+        Arc::clone(&self.about.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
-        self.says("cluster_enabled") == Some("1")
+    pub(super) fn is_unfit(&self) -> bool {
+        self.is_unfit.load(Ordering::Acquire)
     }
 
-    pub(super) fn is_master(&self) -> bool {
-        self.says("role") == Some("master")
-    }
-
-    /// Which start of the server this is.
-    pub(super) fn run(&self) -> &str {
-        self.says("run_id").unwrap_or("unknown")
-    }
-
-    /// The name of the history that the server writes.
-    pub(super) fn history(&self) -> String {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Asks for that name again. Whether it is another one now.
-    pub(super) async fn has_new_history(&self) -> Result<bool, Trouble> {
-        let name = self.info().await?.remove("master_replid").unwrap_or_default();
-        let mut known = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = *known != name;
-        *known = name;
-        Ok(is_new)
-    }
-
-    /// What the server says of itself now.
-    pub(super) async fn info(&self) -> Result<HashMap<String, String>, Trouble> {
-        let value = self.ask(&redis::cmd("INFO")).await?;
-        let text = bytes(&value).map(String::from_utf8_lossy).unwrap_or_default();
-        let pairs = text.lines().filter_map(|line| line.split_once(':'));
-        Ok(pairs.map(|(name, value)| (name.to_owned(), value.trim_end().to_owned())).collect())
+    /// Asks the server what it is now.
+    pub(super) async fn refresh(&self) -> Result<Arc<About>, Trouble> {
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("INFO").cmd("CONFIG").arg("GET").arg("appendfsync");
+        let about = match &self.ask_all(&pipeline).await?[..] {
+            [Value::ServerError(error), _] => return Err(Trouble::said(error)),
+            [info, config] => Arc::new(About::read(info, config)),
+            _ => return Err(Trouble::Lost("an answer is missing".to_owned())),
+        };
+        // While it reads its log, it says that it has none.
+        if about.is_loading() {
+            return Err(Trouble::NotSent("the server reads its log".to_owned()));
+        }
+        let refusal = Conduct::of(&about).refusal(&self.host, &self.options);
+        let is_unfit = refusal.is_some() && !self.options.accept_key_loss;
+        if self.is_unfit.swap(is_unfit, Ordering::AcqRel) != is_unfit {
+            if let Some(why) = refusal {
+                tracing::error!(server = %self.host, "unknown keys are refused: {why}");
+            } else {
+                tracing::warn!(server = %self.host, "unknown keys are accepted again");
+            }
+        }
+        *self.about.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&about);
+        Ok(about)
     }
 
     /// Gives the server the scripts; returns what they are called there.
@@ -194,7 +188,7 @@ impl Link {
     /// Asks one thing.
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, Trouble> {
         let mut connection = self.connection.clone();
-        match timeout(self.answer_for, connection.send_packed_command(command)).await {
+        match timeout(self.options.answer_for, connection.send_packed_command(command)).await {
             Ok(Ok(Value::ServerError(error))) => Err(Trouble::said(&error)),
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(Trouble::of(&error)),
@@ -206,7 +200,7 @@ impl Link {
     pub(super) async fn ask_all(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Trouble> {
         let mut connection = self.connection.clone();
         let asked = connection.send_packed_commands(pipeline, 0, pipeline.len());
-        match timeout(self.answer_for, asked).await {
+        match timeout(self.options.answer_for, asked).await {
             Ok(Ok(values)) => Ok(values),
             Ok(Err(error)) => Err(Trouble::of(&error)),
             Err(_elapsed) => Err(Trouble::Lost("no answer in time".to_owned())),

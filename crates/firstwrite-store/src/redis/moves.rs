@@ -1,8 +1,8 @@
 //! The moves on one record: each is a step of a script at the server of its shard.
 
 use firstwrite_core::{
-    AuditEntry, Change, Draft, DraftState, Found, Guard, Inserted, RecordId, Seen, StoreError,
-    StoreErrorKind, Swapped, Timestamp,
+    AuditEntry, Change, Draft, Found, Guard, Inserted, RecordId, Seen, StoreError, StoreErrorKind,
+    Swapped, Timestamp,
 };
 use redis::Value;
 
@@ -29,16 +29,14 @@ pub(super) async fn insert(
     memory: &Memory,
     draft: &Draft,
 ) -> Result<Inserted, StoreError> {
-    let (id, shard) = (draft.id, Shard::of(draft.id));
-    let new = NewState::of(&draft.state);
+    let id = draft.id;
+    let new = NewState::of(&draft.state, draft.retention);
     let tail = record::tail(draft, &new.outcome);
     for _ in 0..GREETINGS_MAX {
-        let known = memory.of(shard);
-        let mut args = Words::with_capacity(9, tail.len() + 160);
+        let verified = memory.verified();
+        let mut args = Words::with_capacity(7, tail.len() + 160);
         args.push("insert");
         args.push(id.as_bytes());
-        args.push(&*known.token);
-        args.push(known.seen.to_string());
         args.push(new.state);
         args.push(fence_digits(draft.fence));
         args.push(&new.first);
@@ -48,19 +46,22 @@ pub(super) async fn insert(
         let moved = Move { id, is_removal: false, keys, audits: None, args };
         let answer = flights.fly(moved).await.map_err(|trouble| trouble.error(INSERTING))?;
         match answer.status {
-            Status::Done => {
-                memory.acknowledged(shard, &known, answer.count);
-                return Ok(Inserted::Done(answer.now));
-            }
+            Status::Done => return Ok(Inserted::Done(answer.now)),
             Status::Stands => {
-                memory.acknowledged(shard, &known, answer.count);
+                if !answer.is_current {
+                    drop(doubt::verify_since(ways, memory, verified).await);
+                }
                 let found = answer.found(id)?.ok_or_else(|| corrupt("what stands is not shown"))?;
                 return Ok(Inserted::Stands(Box::new(found)));
             }
-            Status::Greet => doubt::greet(ways, memory, shard)
+            Status::Greet => doubt::verify_since(ways, memory, verified)
                 .await
                 .map_err(|trouble| trouble.error(INSERTING))?,
             Status::Doubt => return Err(doubt::refuse(INSERTING)),
+            Status::Unfit => {
+                let why = "the server loses keys, or is not the only one that takes writes; the log says which";
+                return Err(unsupported(INSERTING, why));
+            }
             Status::Moved => return Err(corrupt("a script answers what it cannot")),
         }
     }
@@ -81,7 +82,6 @@ pub(super) async fn swap(
     {
         return Err(unsupported(SWAPPING, "the draft is for another record"));
     }
-    let shard = Shard::of(id);
     let moved = Move {
         id,
         is_removal: matches!(change, Change::Remove),
@@ -89,17 +89,16 @@ pub(super) async fn swap(
         audits: audit.map(|_entry| ways.keys.audits(id)),
         args: swapping(id, guard, change, audit),
     };
-    let known = memory.of(shard);
+    let verified = memory.verified();
     let answer = flights.fly(moved).await.map_err(|trouble| trouble.error(SWAPPING))?;
-    if answer.count < known.seen {
-        // What is missing is missed by the next one who writes an unknown key, if this greeting does not arrive.
-        drop(doubt::greet(ways, memory, shard).await);
+    if !answer.is_current {
+        // What is missing is missed by the next one who writes an unknown key, if the server cannot be asked now.
+        drop(doubt::verify_since(ways, memory, verified).await);
     }
-    memory.acknowledged(shard, &known, answer.count);
     match answer.status {
         Status::Done => Ok(Swapped::Done(answer.now)),
         Status::Moved => Ok(Swapped::Moved(answer.found(id)?.map(Box::new))),
-        Status::Stands | Status::Greet | Status::Doubt => {
+        Status::Stands | Status::Greet | Status::Doubt | Status::Unfit => {
             Err(corrupt("a script answers what it cannot"))
         }
     }
@@ -125,9 +124,10 @@ pub(super) async fn get(ways: &Ways, id: RecordId) -> Result<Option<Found>, Stor
 fn swapping(id: RecordId, guard: Guard, change: &Change, audit: Option<&AuditEntry>) -> Words {
     let mut words = Words::with_capacity(12, 256);
     words.push(match change {
+        Change::Note { .. } => "note",
         Change::Renew { .. } => "renew",
         Change::Complete { .. } => "complete",
-        Change::MarkUncertain => "uncertain",
+        Change::MarkUncertain { .. } => "uncertain",
         Change::TakeOver(_) => "take-over",
         Change::Remove => "remove",
     });
@@ -144,8 +144,7 @@ fn swapping(id: RecordId, guard: Guard, change: &Change, audit: Option<&AuditEnt
     words.push(audit.map(record::encode_audit).unwrap_or_default());
     match change {
         Change::Renew { lease_for } => {
-            let lease = NewState::of(&DraftState::Reserved { lease_for: *lease_for });
-            words.push(lease.first);
+            words.push(record::millis(*lease_for));
         }
         Change::Complete { outcome, retention } => {
             let new = NewState::completed(outcome, *retention);
@@ -154,14 +153,17 @@ fn swapping(id: RecordId, guard: Guard, change: &Change, audit: Option<&AuditEnt
             words.push(new.outcome);
         }
         Change::TakeOver(draft) => {
-            let new = NewState::of(&draft.state);
+            let new = NewState::of(&draft.state, draft.retention);
             words.push(new.state);
             words.push(fence_digits(draft.fence));
             words.push(&new.first);
             words.push(&new.second);
             words.push(record::tail(draft, &new.outcome));
         }
-        Change::MarkUncertain | Change::Remove => {}
+        Change::Note { ago } | Change::MarkUncertain { ago } => {
+            words.push(ago.as_millis().to_string());
+        }
+        Change::Remove => {}
     }
     words
 }

@@ -276,7 +276,15 @@ impl fmt::Display for Address {
         for (place, host) in self.hosts.iter().enumerate() {
             write!(f, "{}{host}", if place > 0 { "," } else { "" })?;
         }
-        if self.database != 0 { write!(f, "/{}", self.database) } else { Ok(()) }
+        if self.database != 0 {
+            write!(f, "/{}", self.database)?;
+        }
+        let prefix = &self.options.prefix;
+        if *prefix == RedisOptions::default().prefix {
+            Ok(())
+        } else {
+            write!(f, "?prefix={prefix}")
+        }
     }
 }
 
@@ -323,7 +331,7 @@ mod tests {
         let address =
             parse("redis://ann:s3%20cret@a:7000,[::1]:7001,c/2?prefix=shop&wait_replicas=1")
                 .unwrap();
-        assert_eq!(address.to_string(), "redis://ann@a:7000,[::1]:7001,c:6379/2");
+        assert_eq!(address.to_string(), "redis://ann@a:7000,[::1]:7001,c:6379/2?prefix=shop");
         assert_eq!(address.password.as_deref(), Some("s3 cret"));
         assert_eq!((&*address.options.prefix, address.options.wait_replicas), ("shop", 1));
         let address =

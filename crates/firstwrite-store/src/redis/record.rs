@@ -7,9 +7,9 @@
 //! 16 digits   fence, hexadecimal
 //! 16 digits   created, in milliseconds
 //! 16 digits   due: the lease's end, or until when a completed record is kept; all nines for never
-//! 16 digits   until when an outcome is replayed
+//! 16 digits   until when an outcome is replayed, or since when the record is uncertain
 //! 8 digits    length of what follows, hexadecimal
-//! the request tenant, key, operation, what a lost answer means, fingerprint
+//! the request tenant, key, operation, what a lost answer means, fingerprint, retention
 //! the rest    the outcome, as everywhere
 //! ```
 //!
@@ -25,7 +25,7 @@ use firstwrite_core::{
 use super::fault::corrupt;
 use crate::encoding::{
     Reader, Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome,
-    put_bytes,
+    put_bytes, retention_numbers, retention_of,
 };
 
 const VERSION: u8 = b'1';
@@ -59,15 +59,15 @@ struct Head<'a> {
 }
 
 impl NewState {
-    pub(super) fn of(draft: &DraftState) -> Self {
+    pub(super) fn of(draft: &DraftState, retention: Retention) -> Self {
         match draft {
-            DraftState::Reserved { lease_for } => Self {
+            DraftState::Reserved { lease_for, asked_ago } => Self {
                 state: "r",
                 first: millis(*lease_for),
-                second: String::new(),
+                second: asked_ago.as_millis().to_string(),
                 outcome: Vec::new(),
             },
-            DraftState::Completed { outcome, retention } => Self::completed(outcome, *retention),
+            DraftState::Completed { outcome } => Self::completed(outcome, retention),
         }
     }
 
@@ -99,7 +99,7 @@ pub(super) fn instant_digits(at: Timestamp) -> String {
     if at == Timestamp::NEVER { NEVER.to_owned() } else { format!("{:016}", at.as_millis()) }
 }
 
-fn millis(duration: Duration) -> String {
+pub(super) fn millis(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis >= MILLIS_MAX { "never".to_owned() } else { millis.to_string() }
 }
@@ -120,6 +120,9 @@ pub(super) fn tail(draft: &Draft, outcome: &[u8]) -> Vec<u8> {
         BodyForm::Raw => 1,
     });
     put_bytes(&mut request, &encode_fingerprint(&draft.fingerprint));
+    for number in retention_numbers(draft.retention) {
+        put_bytes(&mut request, number.to_string().as_bytes());
+    }
     let mut tail = format!("{:08x}", request.len()).into_bytes();
     tail.extend_from_slice(&request);
     tail.extend_from_slice(outcome);
@@ -155,6 +158,7 @@ pub(super) fn decode(id: RecordId, value: &[u8]) -> Result<Record, StoreError> {
     };
     let fingerprint = rest.bytes().and_then(|bytes| decode_fingerprint(version, form, bytes));
     let fingerprint = fingerprint.map_err(unreadable)?;
+    let retention = retention_of([decimal(&mut rest)?, decimal(&mut rest)?, decimal(&mut rest)?]);
     let state = match head.state {
         b'r' => State::Reserved(Lease { until: head.due }),
         b'c' => State::Completed {
@@ -162,12 +166,23 @@ pub(super) fn decode(id: RecordId, value: &[u8]) -> Result<Record, StoreError> {
             retained_until: head.retained_until,
             kept_until: head.due,
         },
-        b'u' => State::Uncertain,
+        b'u' => State::Uncertain { since: head.retained_until },
         _ => return Err(corrupt("a record is in an unknown state")),
     };
     let Head { fence, created_at, .. } = head;
     let operation = operation.into();
-    Ok(Record { id, tenant, key, operation, fingerprint, fence, on_lost_answer, created_at, state })
+    Ok(Record {
+        id,
+        tenant,
+        key,
+        operation,
+        fingerprint,
+        fence,
+        on_lost_answer,
+        retention,
+        created_at,
+        state,
+    })
 }
 
 /// Whose record it is and how much its outcome counts, from its first bytes and its length.
@@ -239,6 +254,10 @@ fn text<'a>(rest: &mut Reader<'a>) -> Result<&'a str, StoreError> {
     str::from_utf8(bytes).map_err(|_not_text| corrupt("a text is not UTF-8"))
 }
 
+fn decimal(rest: &mut Reader<'_>) -> Result<i64, StoreError> {
+    text(rest)?.parse().map_err(|_digits| corrupt("a number has a digit that is none"))
+}
+
 fn byte(rest: &mut Reader<'_>) -> Result<u8, StoreError> {
     rest.byte().map_err(unreadable)
 }
@@ -258,7 +277,7 @@ mod tests {
         let request = sample::request(&sample::tenant("acme"), &sample::key("k"), 1);
         let outcome = sample::outcome(201, "made");
         let draft = sample::completed(&request, &Policy::default(), Fence::first(7), outcome);
-        let state = NewState::of(&draft.state);
+        let state = NewState::of(&draft.state, draft.retention);
         let mut value = format!("1{}{}", state.state, fence_digits(draft.fence)).into_bytes();
         for millis in [1_700_000_000_000_u64, 1_800_000_000_000, 1_750_000_000_000] {
             value.extend_from_slice(format!("{millis:016}").as_bytes());
@@ -300,7 +319,7 @@ mod tests {
         let head = String::from_utf8_lossy(&value[..HEAD_BYTES]).into_owned();
         assert_eq!(
             head,
-            "1c0000010000000007000170000000000000018000000000000001750000000000\u{30}000005a"
+            "1c0000010000000007000170000000000000018000000000000001750000000000\u{30}000006d"
         );
     }
 

@@ -15,7 +15,7 @@ pub(super) enum Script {
     Greet,
     Raise,
     Clear,
-    Note,
+    Create,
 }
 
 /// A step with what it works on.
@@ -42,11 +42,11 @@ const STEPS: [&[&str]; COUNT] = [
     &[include_str!("scripts/get.lua")],
     &[include_str!("scripts/ids.lua")],
     &[DEADLINES, include_str!("scripts/due.lua")],
-    &[DEADLINES, MARK, NEWS, include_str!("scripts/reap.lua")],
-    &[DEADLINES, MARK, include_str!("scripts/greet.lua")],
+    &[DEADLINES, NEWS, include_str!("scripts/reap.lua")],
+    &[MARK, include_str!("scripts/greet.lua")],
     &[DEADLINES, MARK, include_str!("scripts/raise.lua")],
     &[DEADLINES, MARK, include_str!("scripts/clear.lua")],
-    &[DEADLINES, MARK, include_str!("scripts/note.lua")],
+    &[include_str!("scripts/create.lua")],
 ];
 
 impl Script {
@@ -54,9 +54,9 @@ impl Script {
         self as usize
     }
 
-    /// Whether it only reads.
-    pub(super) fn is_read(self) -> bool {
-        matches!(self, Self::Get | Self::Ids | Self::Due)
+    /// Whether replicas and disks are waited for. Nobody is told of what a greeting writes.
+    pub(super) fn is_waited_for(self) -> bool {
+        !matches!(self, Self::Get | Self::Ids | Self::Due | Self::Greet)
     }
 }
 

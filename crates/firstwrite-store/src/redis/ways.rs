@@ -2,7 +2,7 @@
 //!
 //! Nothing here is tried again that may have been done: a redirection says that it was not.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,6 +26,10 @@ pub(super) struct Ways {
     /// Held by the one who looks for the servers.
     looking: tokio::sync::Mutex<()>,
     looks: AtomicU64,
+    /// Whether it was a cluster when the servers were last found.
+    is_cluster: AtomicBool,
+    /// Several of the named servers took writes when they were last asked.
+    is_ambiguous: AtomicBool,
     is_closed: AtomicBool,
 }
 
@@ -57,6 +61,8 @@ impl Ways {
             routes: Mutex::new(Routes::Unknown),
             looking: tokio::sync::Mutex::default(),
             looks: AtomicU64::new(0),
+            is_cluster: AtomicBool::new(false),
+            is_ambiguous: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
         }
     }
@@ -136,18 +142,92 @@ impl Ways {
 
     /// A connection to every server that has records.
     pub(super) async fn masters(&self) -> Result<Vec<(Host, Arc<Link>)>, Trouble> {
-        self.look().await?;
-        let hosts: BTreeSet<Host> = match &*self.routes() {
-            Routes::Unknown => BTreeSet::new(),
-            Routes::One(host) => BTreeSet::from([host.clone()]),
-            Routes::Shards(hosts) => hosts.iter().cloned().collect(),
-        };
         let mut links = Vec::new();
-        for host in hosts {
+        for host in self.master_hosts().await? {
             let link = self.server(&host)?.link().await?;
             links.push((host, link));
         }
         Ok(links)
+    }
+
+    /// Asks every server that has records what it is now.
+    pub(super) async fn refresh(&self) -> Result<(), Trouble> {
+        for host in self.master_hosts().await? {
+            let server = self.server(&host)?;
+            let link = server.link().await.inspect_err(|_trouble| self.forget_routes())?;
+            if link.refresh().await.is_err() {
+                // A new connection asks by itself.
+                server.let_go(&link);
+                server.link().await.inspect_err(|_trouble| self.forget_routes())?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn master_hosts(&self) -> Result<BTreeSet<Host>, Trouble> {
+        self.look().await?;
+        Ok(match &*self.routes() {
+            Routes::Unknown => BTreeSet::new(),
+            Routes::One(host) => BTreeSet::from([host.clone()]),
+            Routes::Shards(hosts) => hosts.iter().cloned().collect(),
+        })
+    }
+
+    /// Asks every named server whether it takes writes. If several do, says so with their names: whichever is written
+    /// to, the others do not know the key. Servers that do not answer are passed.
+    pub(super) async fn ask_named(&self) -> Option<String> {
+        if self.address.hosts.len() < 2 {
+            return None;
+        }
+        let asked = self.address.hosts.iter().map(|host| async move {
+            let server = self.server(host).ok()?;
+            let link = server.link().await.ok()?;
+            let about = link.refresh().await;
+            let about = about.inspect_err(|_trouble| server.let_go(&link)).ok()?;
+            if !about.is_master() {
+                // It may be promoted; a new connection asks anew.
+                server.let_go(&link);
+                return None;
+            }
+            // In a cluster many take writes, each for its own slots.
+            (!about.is_cluster()).then(|| (about.run().to_owned(), host.to_string()))
+        });
+        let answers = futures_util::future::join_all(asked).await;
+        // A server may be named twice.
+        let writable: BTreeMap<String, String> = answers.into_iter().flatten().collect();
+        let names: Vec<String> = writable.into_values().collect();
+        let refusal = (names.len() > 1).then(|| {
+            format!(
+                "{} take writes, and what one of them acknowledges the others do not know; make all but one of \
+                 them replicas, or name one",
+                names.join(" and ")
+            )
+        });
+        let is_ambiguous = refusal.is_some();
+        if self.is_ambiguous.swap(is_ambiguous, Ordering::AcqRel) != is_ambiguous {
+            if let Some(why) = &refusal {
+                tracing::error!("unknown keys are refused: {why}");
+            } else {
+                tracing::warn!("one server takes writes: unknown keys are accepted again");
+            }
+        }
+        refusal
+    }
+
+    /// Whether unknown keys must not be written over this connection.
+    pub(super) fn is_unfit(&self, link: &Link) -> bool {
+        link.is_unfit() || self.is_ambiguous.load(Ordering::Acquire)
+    }
+
+    /// The shard whose mark counts the writes of `shard`: where one server has everything, the first.
+    pub(super) fn marked(&self, shard: Shard) -> Shard {
+        if self.is_cluster.load(Ordering::Acquire) { shard } else { Shard(0) }
+    }
+
+    /// The shards that have a mark.
+    pub(super) async fn all_marked(&self) -> Result<BTreeSet<Shard>, Trouble> {
+        self.look().await?;
+        Ok(Shard::all().map(|shard| self.marked(shard)).collect())
     }
 
     /// Whether one server is known to have everything, so that a script may be about several shards.
@@ -171,7 +251,7 @@ impl Ways {
         if let Some(clock) = &self.address.options.clock {
             call.args.push(clock().as_millis().to_string());
         }
-        let waits = if call.script.is_read() { &[][..] } else { &self.waits[..] };
+        let waits = if call.script.is_waited_for() { &self.waits[..] } else { &[][..] };
         let mut values = link.run_script(&call, waits, is_asking).await?.into_iter();
         let answer = match values.next() {
             Some(Value::ServerError(error)) => return Err(Trouble::said(&error)),
@@ -241,6 +321,7 @@ impl Ways {
             let named = &self.address.hosts;
             self.servers().retain(|host, _| named.contains(host) || hosts.contains(host));
         }
+        self.is_cluster.store(matches!(found, Routes::Shards(_)), Ordering::Release);
         *self.routes() = found;
         Ok(())
     }
@@ -262,9 +343,9 @@ impl Ways {
                     continue;
                 }
             };
-            let found = if link.is_cluster() {
+            let found = if link.about().is_cluster() {
                 self.shards(&link, &host).await
-            } else if link.is_master() {
+            } else if link.about().is_master() {
                 Ok(Routes::One(host.clone()))
             } else {
                 Err(Trouble::NotSent(format!("{host} is a replica")))

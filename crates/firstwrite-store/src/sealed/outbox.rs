@@ -46,7 +46,7 @@ impl SealedStore {
                 let answer = Outcome { is_interim: false, ..answer };
                 self.sealed_ending(Bond::of(&found.record), &answer).map(Some)
             }
-            State::Completed { .. } | State::Reserved(_) | State::Uncertain => Ok(None),
+            State::Completed { .. } | State::Reserved(_) | State::Uncertain { .. } => Ok(None),
         }
     }
 

@@ -56,7 +56,7 @@ impl Scene {
         let nonce = fastrand::u64(..);
         let reserved = protocol::reserve(&self.sealed, &request, &policy, nonce).await.unwrap();
         let Reserved::Granted(reservation) = reserved else { panic!("the key is free") };
-        let done = protocol::complete(&self.sealed, reservation, outcome(), retention()).await;
+        let done = protocol::complete(&self.sealed, reservation, outcome()).await;
         assert!(matches!(done, Ok(Completed::Kept { .. })));
         self.stored(request.id).await
     }
@@ -79,8 +79,10 @@ impl Scene {
 
 async fn verdict(store: &dyn Store, tenant: &str, key: &str) -> Result<Verdict, StoreError> {
     let policy = sample::policy(OnLostAnswer::Uncertain);
-    match protocol::reserve(store, &request(tenant, key), &policy, fastrand::u64(..)).await? {
-        Reserved::Refused(verdict, _) => Ok(verdict),
+    let reserved =
+        protocol::reserve(store, &request(tenant, key), &policy, fastrand::u64(..)).await;
+    match reserved.map_err(|unreserved| unreserved.error)? {
+        Reserved::Refused(verdict, ..) => Ok(verdict),
         Reserved::Granted(_) => panic!("the key is taken"),
     }
 }
@@ -101,7 +103,7 @@ fn sealed_bytes(record: &Record) -> Bytes {
             assert_eq!(headers.iter().len(), 0, "headers are sealed too");
             bytes.clone()
         }
-        State::Completed { .. } | State::Reserved(_) | State::Uncertain => {
+        State::Completed { .. } | State::Reserved(_) | State::Uncertain { .. } => {
             panic!("a sealed outcome")
         }
     }
@@ -110,7 +112,7 @@ fn sealed_bytes(record: &Record) -> Bytes {
 fn stored_outcome(record: &Record) -> Outcome {
     match &record.state {
         State::Completed { outcome, .. } => outcome.clone(),
-        State::Reserved(_) | State::Uncertain => panic!("a completed record"),
+        State::Reserved(_) | State::Uncertain { .. } => panic!("a completed record"),
     }
 }
 
@@ -247,10 +249,10 @@ async fn a_dropped_tenant_is_neither_read_nor_begun_and_what_runs_is_ended() {
     assert_eq!(refused.kind(), StoreErrorKind::Unsupported);
     assert!(scene.sealed.get(request("acme", "order").id).await.is_err());
     let fresh = protocol::reserve(&scene.sealed, &request("acme", "new"), &policy, 2).await;
-    assert_eq!(fresh.unwrap_err().kind(), StoreErrorKind::Unsupported);
+    assert_eq!(fresh.unwrap_err().error.kind(), StoreErrorKind::Unsupported);
     assert!(scene.bare.get(request("acme", "new").id).await.unwrap().is_none());
 
-    let done = protocol::complete(&scene.sealed, reservation, outcome(), retention()).await;
+    let done = protocol::complete(&scene.sealed, reservation, outcome()).await;
     assert!(matches!(done, Ok(Completed::Kept { .. })), "its key is spent");
     let kept = stored_outcome(&scene.stored(running.id).await);
     assert_eq!(kept, Outcome::tombstone(StatusCode::CREATED, KeptHeaders::default()));

@@ -1,23 +1,30 @@
-//! Opening connections: one that writes, some that read, and the lock that keeps the writer alone.
+//! Opening connections: one that writes, some that read.
 
 use std::fmt;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use firstwrite_core::{BoxError, StoreErrorKind};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::fault::kind_of;
 use super::schema;
-use crate::OpenError;
-use crate::clock::Clock;
+use super::writer_lock::Word;
+use crate::clock::{Clock, Stopwatch};
+use crate::{Migrated, OpenError};
 
 /// Settings of an `SQLite` store, each with a default.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SqliteOptions {
-    /// Where time comes from. Default: the host's clock, since the host is the backend.
+    /// What the host's clock shows; the store's time goes on from it at opening. Default: the host's
+    /// clock, since the host is the backend.
     pub clock: Option<Clock>,
+    /// What measures the time that passes while the store is open. Default: the monotonic clock; with a
+    /// `clock` of one's own, that one.
+    pub stopwatch: Option<Stopwatch>,
     /// How many commands may wait for the writer, and as many look-ups for the readers; one more
     /// is refused at once as too busy. Default: 4096, a second's work.
     pub queue_max: usize,
@@ -33,6 +40,17 @@ pub struct SqliteOptions {
     pub file_bytes_max: Option<u64>,
     /// What to do with an `SQLite` database that has no firstwrite tables. Default: refuse it.
     pub foreign_file: ForeignFile,
+    /// What to do if there is no file. Default: refuse it.
+    pub missing_file: MissingFile,
+}
+
+/// What to do if there is no file at the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingFile {
+    /// Leave it so: the path is probably mistyped, and in an empty store every key used before runs again.
+    Refuse,
+    /// Create a new and empty store.
+    Create,
 }
 
 /// What to do with an `SQLite` database that firstwrite did not make.
@@ -50,12 +68,6 @@ pub(super) struct Target {
     pub(super) path: PathBuf,
     /// How the file is called in messages.
     pub(super) name: String,
-}
-
-/// Held as long as the writer lives; the system frees it when the process ends, however it ends.
-#[derive(Debug)]
-pub(super) struct WriterLock {
-    _file: File,
 }
 
 /// Versions before this one can damage a file in WAL mode when a checkpoint meets a reset.
@@ -79,17 +91,35 @@ const READER_CACHE_KIB: i64 = 16 * 1024;
 const STATEMENTS_KEPT: usize = 128;
 
 impl Target {
-    /// The file to write to, made if it is not there.
-    pub(super) fn for_writing(path: &Path) -> Result<Self, OpenError> {
+    /// The file to write to; made if it is not there and `missing` says so.
+    pub(super) fn for_writing(path: &Path, missing: MissingFile) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         check_version(rusqlite::version_number())?;
-        let made = OpenOptions::new().create(true).append(true).open(path);
+        let creates = missing == MissingFile::Create;
+        if !path.exists() {
+            if !creates {
+                return Err(not_there(&name));
+            }
+            if Word::at(&beside(path, "-lock")).seen.is_some() {
+                return Err(OpenError::new(format!(
+                    "{name} is gone, and {name}-lock remembers it; put the file back, or delete the lock \
+                     if every key that it knew may run again"
+                )));
+            }
+        }
+        let made = OpenOptions::new().create(creates).append(true).open(path);
         let path = made.and_then(|_file| path.canonicalize()).map_err(|error| {
             OpenError::new(format!(
                 "{name} cannot be opened for writing; check that its folder exists and is writable"
             ))
             .caused_by(error)
         })?;
+        if has_several_names(&path) {
+            return Err(OpenError::new(format!(
+                "{name} has several names (hard links), through which two processes could write to it; \
+                 leave it one, and copy it where a second file is wanted"
+            )));
+        }
         Ok(Self { path, name })
     }
 
@@ -97,46 +127,26 @@ impl Target {
     pub(super) fn for_reading(path: &Path) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         check_version(rusqlite::version_number())?;
-        let path = path.canonicalize().map_err(|error| {
-            OpenError::new(format!("{name} is not there; check the path")).caused_by(error)
-        })?;
+        let path = path.canonicalize().map_err(|error| not_there(&name).caused_by(error))?;
         Ok(Self { path, name })
     }
 
-    /// Makes this process the file's only writer.
-    pub(super) fn lock(&self) -> Result<WriterLock, OpenError> {
-        let mut lock_path = self.path.clone().into_os_string();
-        lock_path.push("-lock");
-        let file = OpenOptions::new().create(true).append(true).open(&lock_path);
-        let file = file.map_err(|error| {
-            OpenError::new(format!(
-                "the lock beside {} cannot be made; check its folder",
-                self.name
-            ))
-            .caused_by(error)
-        })?;
-        match file.try_lock() {
-            Ok(()) => Ok(WriterLock { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(OpenError::new(format!(
-                "another firstwrite process is writing to {}; stop it, or use a read-only command",
-                self.name
-            ))),
-            Err(TryLockError::Error(error)) => Err(OpenError::new(format!(
-                "{} cannot be locked; put it on a local disk",
-                self.name
-            ))
-            .caused_by(error)),
-        }
+    /// The path of a file that stands beside this one.
+    pub(super) fn beside(&self, suffix: &str) -> PathBuf {
+        beside(&self.path, suffix)
     }
 
-    /// The one connection that writes, with the tables made.
-    pub(super) fn connect_writer(&self, options: &SqliteOptions) -> Result<Connection, OpenError> {
+    /// The one connection that writes, with the tables made; and what was there before.
+    pub(super) fn connect_writer(
+        &self,
+        options: &SqliteOptions,
+    ) -> Result<(Connection, Migrated), OpenError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = self.connect(flags, options.busy_for)?;
-        schema::admit(&connection, &self.name, options.foreign_file)?;
+        schema::admit(&connection, &self.name, options)?;
         self.set_up_writer(&connection, options)?;
-        schema::migrate(&mut connection, &self.name)?;
-        Ok(connection)
+        let migrated = schema::migrate(&mut connection, &self.name)?;
+        Ok((connection, migrated))
     }
 
     /// One more connection that reads.
@@ -205,13 +215,49 @@ impl Target {
         Ok(())
     }
 
+    /// What is said of tables that cannot be read.
+    pub(super) fn unreadable(&self, error: impl Into<BoxError>) -> OpenError {
+        let text = format!(
+            "{} cannot be read; keep it and restore a backup ({})",
+            self.name,
+            schema::EMPTY
+        );
+        OpenError::new(text).caused_by(error)
+    }
+
     fn unusable(&self, error: rusqlite::Error) -> OpenError {
+        if kind_of(&error) == StoreErrorKind::Corrupt {
+            return self.unreadable(error);
+        }
         let text = format!(
             "{} cannot be used as an SQLite database; check the file and the rights on its folder",
             self.name
         );
         OpenError::new(text).caused_by(error)
     }
+}
+
+fn not_there(name: &str) -> OpenError {
+    OpenError::missing(&format!("there is no file {name}"), format_args!("sqlite:{name}"))
+}
+
+/// The path of a file that stands beside the one at `path`.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+#[cfg(unix)]
+fn has_several_names(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    fs::metadata(path).is_ok_and(|metadata| metadata.nlink() > 1)
+}
+
+#[cfg(not(unix))]
+fn has_several_names(_path: &Path) -> bool {
+    false
 }
 
 fn check_version(version: i32) -> Result<(), OpenError> {
@@ -228,12 +274,14 @@ impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             clock: None,
+            stopwatch: None,
             queue_max: 4096,
             batch_max: 512,
             readers: 2,
             busy_for: Duration::from_secs(2),
             file_bytes_max: None,
             foreign_file: ForeignFile::Refuse,
+            missing_file: MissingFile::Refuse,
         }
     }
 }
@@ -247,6 +295,7 @@ impl fmt::Debug for SqliteOptions {
             .field("busy_for", &self.busy_for)
             .field("file_bytes_max", &self.file_bytes_max)
             .field("foreign_file", &self.foreign_file)
+            .field("missing_file", &self.missing_file)
             .finish_non_exhaustive()
     }
 }

@@ -6,13 +6,13 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use firstwrite_core::{BodyForm, OnLostAnswer, Retention, StoreError, Tenant};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::{corrupt, definite};
+use crate::encoding::retention_of;
 
 /// What a completed record shares with the others of its operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +24,8 @@ pub(super) struct Profile {
     /// Milliseconds, as [`firstwrite_core::Timestamp::plus`] counts them.
     pub(super) replay_for: i64,
     pub(super) linger_for: i64,
+    /// 1 if a spent key is refused.
+    pub(super) refuses_spent: i64,
 }
 
 /// How many entries stand in the tables; caches hold no more than that.
@@ -104,12 +106,14 @@ impl Dictionary {
             profile.fingerprint_form,
             profile.replay_for,
             profile.linger_for,
+            profile.refuses_spent,
         ];
         let stored: Option<i64> = connection
             .prepare_cached(
                 "SELECT profile FROM firstwrite_profiles
                  WHERE operation = ?1 AND on_lost_answer = ?2 AND fingerprint_version = ?3
-                   AND fingerprint_form = ?4 AND replay_for = ?5 AND linger_for = ?6",
+                   AND fingerprint_form = ?4 AND replay_for = ?5 AND linger_for = ?6
+                   AND refuses_spent = ?7",
             )?
             .query_row(facts, |row| row.get(0))
             .optional()?;
@@ -126,8 +130,9 @@ impl Dictionary {
             None => connection
                 .prepare_cached(
                     "INSERT INTO firstwrite_profiles (operation, on_lost_answer,
-                         fingerprint_version, fingerprint_form, replay_for, linger_for)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                         fingerprint_version, fingerprint_form, replay_for, linger_for,
+                         refuses_spent)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 )?
                 .insert(facts)?,
         };
@@ -183,7 +188,7 @@ impl Dictionary {
         let profile = connection
             .prepare_cached(
                 "SELECT operation, on_lost_answer, fingerprint_version, fingerprint_form,
-                        replay_for, linger_for
+                        replay_for, linger_for, refuses_spent
                  FROM firstwrite_profiles WHERE profile = ?1",
             )
             .and_then(|mut query| {
@@ -195,6 +200,7 @@ impl Dictionary {
                         fingerprint_form: row.get(3)?,
                         replay_for: row.get(4)?,
                         linger_for: row.get(5)?,
+                        refuses_spent: row.get(6)?,
                     })
                 };
                 query.query_row([number], read).optional()
@@ -280,14 +286,14 @@ impl Profile {
     const VERSION: u8 = 1;
 
     pub(super) fn retention(&self) -> Retention {
-        let duration = |millis: i64| Duration::from_millis(u64::try_from(millis).unwrap_or(0));
-        Retention { replay_for: duration(self.replay_for), linger_for: duration(self.linger_for) }
+        retention_of([self.replay_for, self.linger_for, self.refuses_spent])
     }
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![Self::VERSION, self.fingerprint_version];
-        for number in [self.on_lost_answer, self.fingerprint_form, self.replay_for, self.linger_for]
-        {
+        let [on_lost_answer, form] = [self.on_lost_answer, self.fingerprint_form];
+        let retention = [self.replay_for, self.linger_for, self.refuses_spent];
+        for number in [on_lost_answer, form].into_iter().chain(retention) {
             bytes.extend_from_slice(&number.to_be_bytes());
         }
         bytes.extend_from_slice(self.operation.as_bytes());
@@ -304,7 +310,7 @@ impl Profile {
             Some(i64::from_be_bytes(*number))
         };
         let (on_lost_answer, fingerprint_form) = (number()?, number()?);
-        let (replay_for, linger_for) = (number()?, number()?);
+        let (replay_for, linger_for, refuses_spent) = (number()?, number()?, number()?);
         let operation = std::str::from_utf8(rest).ok()?.into();
         Some(Self {
             operation,
@@ -313,6 +319,7 @@ impl Profile {
             fingerprint_form,
             replay_for,
             linger_for,
+            refuses_spent,
         })
     }
 }
@@ -365,6 +372,7 @@ mod tests {
             fingerprint_form: 0,
             replay_for: 86_400_000,
             linger_for: 3_600_000,
+            refuses_spent: 1,
         }
     }
 

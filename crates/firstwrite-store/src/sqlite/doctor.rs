@@ -5,7 +5,10 @@ use std::path::Path;
 
 use firstwrite_core::StoreError;
 
-use super::SqliteStore;
+use super::connect::beside;
+use super::store_clock::{self, Seen, is_step};
+use super::writer_lock::Word;
+use super::{ClockJump, SqliteStore};
 use crate::doctor::Finding;
 
 /// Where a lock held by one machine is not seen, or not in time, by another.
@@ -34,9 +37,49 @@ pub async fn examine(store: &SqliteStore, path: &Path) -> Result<Vec<Finding>, S
                 .next("let firstwrite open the file for writing once: it sets the journal itself"),
         );
     }
+    findings.extend(loss(path));
+    let doubts = store.doubts().await?.into_iter().filter(|doubt| doubt.cleared.is_none());
+    findings.extend(doubts.map(|doubt| Finding::in_doubt(doubt.detail)));
+    findings.extend(store.clock_jumps().await?.into_iter().map(jump));
+    findings.extend(store.read(store_clock::seen).await?.and_then(difference));
     findings.extend(lies_on(path).as_deref().and_then(file_system));
     findings.extend(log(path));
     Ok(findings)
+}
+
+/// What a running process noted beside the file, if it found the file gone or replaced.
+fn loss(path: &Path) -> Option<Finding> {
+    let what = Word::at(&beside(path, "-lock")).loss?;
+    Some(
+        Finding::unsafe_("file-lost", format!("{what} while a process had it open"))
+            .means("what that process acknowledges since is lost when it ends; it refuses unknown keys")
+            .next(
+                "stop the service, put the file back or restore a backup, start it again, then clear \
+                 the doubt that it writes down",
+            ),
+    )
+}
+
+fn jump(jump: ClockJump) -> Finding {
+    let hours = jump.uncounted.as_secs_f64() / 3600.0;
+    let what = format!("the clock went {hours:.1} h ahead between two openings of the file");
+    Finding::trouble("clock-jumped", what)
+        .means("the machine was off, or its clock is wrong: earlier outcomes are kept that much longer")
+        .next(
+            "if the clock is right, stop the service and run `firstwrite doctor --confirm-clock \
+             --reason …`; if not, set it right, and nothing else is to be done",
+        )
+}
+
+fn difference(seen: Seen) -> Option<Finding> {
+    let ahead = seen.wall_ahead();
+    let word = if ahead > 0 { "ahead of" } else { "behind" };
+    let what = format!("the host's clock was {} s {word} the store's time", ahead.abs() / 1000);
+    is_step(ahead).then(|| {
+        Finding::trouble("clock-stepped", what)
+            .means("leases and retention hold, but times shown to people and clients are wrong by this")
+            .next("see that the clock is kept by a time service; a restart takes up what it is ahead")
+    })
 }
 
 fn file_system(name: &str) -> Option<Finding> {
@@ -45,13 +88,16 @@ fn file_system(name: &str) -> Option<Finding> {
         return Some(
             Finding::unsafe_("file-system", what)
                 .means("every key is forgotten when the machine restarts")
-                .next("move the file to a disk, and point --store there"),
+                .next("stop the service, move the file and what is beside it to a disk, and point --store there"),
         );
     }
     SHARED_SYSTEMS.contains(&name).then(|| {
         Finding::unsafe_("file-system", format!("the file lies on {name}, which machines share"))
             .means("locks and flushes are not dependable there: two writers may both win")
-            .next("move the file to a local disk, or use postgres:// for several machines")
+            .next(
+                "stop the service and move the file and what is beside it to a local disk, or use \
+                 postgres:// for several machines",
+            )
     })
 }
 

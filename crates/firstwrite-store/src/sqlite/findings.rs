@@ -135,7 +135,7 @@ impl Session {
                        (SELECT finding FROM firstwrite_findings WHERE closed_at <= ?1
                         ORDER BY closed_at LIMIT ?2)";
         let limit = i64::try_from(NOTED_MAX).unwrap_or(i64::MAX);
-        let given = params![self.now().as_millis().saturating_sub(kept), limit];
+        let given = params![self.clock.counted_now().as_millis().saturating_sub(kept), limit];
         self.connection.prepare_cached(sql)?.execute(given).map(drop)
     }
 }

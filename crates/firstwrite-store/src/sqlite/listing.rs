@@ -50,7 +50,7 @@ impl View {
     /// See [`firstwrite_core::Store::get`].
     pub(super) fn get(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
         let now = self.now();
-        let standing = find(&self.connection, &self.dictionary, id)?;
+        let standing = find(&self.connection, (&self.dictionary, &self.clock), id)?;
         Ok(standing.map(|standing| Found { record: standing.record, now }))
     }
 
@@ -122,7 +122,7 @@ impl View {
         let mut lapsed = Vec::with_capacity(ids.len());
         for id in ids {
             let id = RecordId::from_bytes(id);
-            if let Some(standing) = find(&self.connection, &self.dictionary, id)? {
+            if let Some(standing) = find(&self.connection, (&self.dictionary, &self.clock), id)? {
                 lapsed.push(Found { record: standing.record, now });
             }
         }
@@ -153,7 +153,7 @@ impl View {
     fn records(&self, mut rows: Rows<'_>) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         while let Some(row) = rows.next().map_err(definite("listing records"))? {
-            records.push(standing(&self.connection, &self.dictionary, row)?.record);
+            records.push(standing(&self.connection, (&self.dictionary, &self.clock), row)?.record);
         }
         Ok(records)
     }

@@ -32,6 +32,7 @@ impl Outbox for SqliteStore {
         const DOING: &str = "enqueuing a message";
         let message = message.clone();
         Box::pin(self.command(DOING, move |session| {
+            session.refuse_lost(DOING)?;
             session.enqueue(&message, session.now()).map_err(Failure::batch(DOING))
         }))
     }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -58,11 +59,22 @@ impl<T> Queue<T> {
             state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.idle_count -= 1;
         }
-        if state.waiting.len() <= count_max {
-            std::mem::take(&mut state.waiting)
-        } else {
-            state.waiting.drain(..count_max).collect()
+        take_up_to(&mut state.waiting, count_max)
+    }
+
+    /// Like [`take`](Self::take), but `None` if nothing is there within about `wait`.
+    pub(super) fn take_within(&self, count_max: usize, wait: Duration) -> Option<VecDeque<T>> {
+        let mut state = self.state();
+        if state.waiting.is_empty() && !state.closed {
+            state.idle_count += 1;
+            let woken = self.arrived.wait_timeout(state, wait);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state.idle_count -= 1;
+            if state.waiting.is_empty() && !state.closed {
+                return None;
+            }
         }
+        Some(take_up_to(&mut state.waiting, count_max))
     }
 
     /// Lets nothing more in. What waits is still taken.
@@ -74,6 +86,14 @@ impl<T> Queue<T> {
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn take_up_to<T>(waiting: &mut VecDeque<T>, count_max: usize) -> VecDeque<T> {
+    if waiting.len() <= count_max {
+        std::mem::take(waiting)
+    } else {
+        waiting.drain(..count_max).collect()
     }
 }
 
@@ -96,6 +116,18 @@ mod tests {
         let queue = Queue::new(1);
         queue.push('a').unwrap();
         assert_eq!(queue.push('b'), Err(Refused::Full));
+    }
+
+    #[test]
+    fn waiting_for_a_while_tells_nothing_there_from_closed() {
+        let queue = Queue::new(10);
+        assert_eq!(queue.take_within(10, Duration::ZERO), None);
+        queue.push('a').unwrap();
+        queue.push('b').unwrap();
+        assert_eq!(queue.take_within(1, Duration::ZERO), Some(VecDeque::from(['a'])));
+        queue.close();
+        assert_eq!(queue.take_within(10, Duration::ZERO), Some(VecDeque::from(['b'])));
+        assert_eq!(queue.take_within(10, Duration::ZERO), Some(VecDeque::new()));
     }
 
     #[test]

@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 use super::dictionary::{BOUNDS, Dictionary};
 use super::fault::definite;
 use super::queue::Queue;
-use crate::clock::Steady;
+use super::store_clock::StoreClock;
 
 /// What a look-up works with.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) connection: Connection,
     pub(super) dictionary: Dictionary,
-    clock: Arc<Steady>,
+    pub(super) clock: Arc<StoreClock>,
 }
 
 /// A look-up that answers by itself.
@@ -29,7 +29,7 @@ pub(super) type Lookup = Box<dyn FnOnce(&View) + Send>;
 const LOOKUPS_MAX: usize = 16;
 
 impl View {
-    pub(super) fn new(connection: Connection, clock: Arc<Steady>) -> Self {
+    pub(super) fn new(connection: Connection, clock: Arc<StoreClock>) -> Self {
         Self { connection, dictionary: Dictionary::new(BOUNDS), clock }
     }
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use firstwrite_core::{RecordId, StoreError};
+use firstwrite_core::{RecordId, StoreError, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Row, params};
 
@@ -94,7 +94,8 @@ impl Session {
         let tenant = self.dictionary.tenant(&self.connection, column(row, 1)?)?;
         let profile: Arc<Profile> = self.dictionary.profile(&self.connection, column(row, 3)?)?;
         let created_at = integer(row, 4)?;
-        let completed_at = created_at.saturating_add(integer(row, 5)?);
+        let completed_at = Timestamp::from_millis(created_at.saturating_add(integer(row, 5)?));
+        let completed_at = self.clock.counted_from(completed_at).as_millis();
         let kept_until =
             completed_at.saturating_add(profile.replay_for).saturating_add(profile.linger_for);
         let id = RecordId::of(&tenant, &key(row, 2)?);

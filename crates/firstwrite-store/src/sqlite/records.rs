@@ -5,7 +5,7 @@
 
 use firstwrite_core::{
     AuditEntry, Change, Conclusion, Draft, Found, Guard, Inserted, Lease, Outcome, Record,
-    RecordId, Retention, State, StoreError, Swapped, Timestamp, Transacted, Write,
+    RecordId, State, StoreError, Swapped, Timestamp, Transacted, Write,
 };
 use rusqlite::{Error, params};
 
@@ -15,23 +15,26 @@ use super::keys::encode_key;
 use super::rows::{Standing, find};
 use super::session::Session;
 use super::tx::SqliteTx;
-use crate::encoding::{encode_fingerprint, encode_outcome};
+use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 
 const TRANSACTING: &str = "running a handler";
 
 impl Session {
     /// See [`firstwrite_core::Store::insert`].
     pub(super) fn insert(&self, draft: &Draft) -> Result<Inserted, Failure> {
+        const DOING: &str = "inserting a record";
         let now = self.now();
+        if !self.is_whole() && self.find(draft.id)?.is_none() {
+            self.refuse_in_doubt(DOING)?;
+        }
         let number = self.new_number();
-        if self.put_id(draft.id, number).map_err(Failure::batch("inserting a record"))? {
-            self.put_draft(number, None, draft, now)
-                .map_err(Failure::batch("inserting a record"))?;
+        if self.put_id(draft.id, number).map_err(Failure::batch(DOING))? {
+            self.put_draft(number, None, draft, now).map_err(Failure::batch(DOING))?;
             return Ok(Inserted::Done(now));
         }
         match self.find(draft.id)? {
             Some(Standing { record, .. }) => Ok(Inserted::Stands(Box::new(Found { record, now }))),
-            None => Err(unavailable("inserting a record", "a rival came and went").into()),
+            None => Err(unavailable(DOING, "a rival came and went").into()),
         }
     }
 
@@ -49,14 +52,17 @@ impl Session {
             let found = Found { record: standing.record, now };
             return Ok(Swapped::Moved(Some(Box::new(found))));
         }
-        if let Change::TakeOver(draft) = &change
-            && draft.id != id
-        {
-            return Err(unsupported("swapping a record", "the draft is for another record").into());
+        if let Change::TakeOver(draft) = &change {
+            self.refuse_lost("swapping a record")?;
+            if draft.id != id {
+                let why = "the draft is for another record";
+                return Err(unsupported("swapping a record", why).into());
+            }
         }
+        let audited_at = now.minus(change.audited_ago());
         self.apply(standing, change, now).map_err(Failure::batch("swapping a record"))?;
         if let Some(entry) = audit {
-            self.put_audit(id.as_bytes(), entry, now)
+            self.put_audit(id.as_bytes(), entry, audited_at)
                 .map_err(Failure::batch("writing an audit entry"))?;
         }
         Ok(Swapped::Done(now))
@@ -73,6 +79,9 @@ impl Session {
         work: impl for<'t> FnOnce(&mut SqliteTx<'t>, Option<Found>) -> Conclusion<T>,
     ) -> Result<Transacted<T>, Failure> {
         let now = self.now();
+        if !self.is_whole() && self.find(id)?.is_none() {
+            self.refuse_in_doubt(TRANSACTING)?;
+        }
         let number = self.new_number();
         let is_fresh = self.put_id(id, number).map_err(Failure::batch(TRANSACTING))?;
         let standing = if is_fresh { None } else { self.find(id)? };
@@ -114,6 +123,12 @@ impl Session {
             self.undo_closure(TRANSACTING)?;
             return Err(unsupported(TRANSACTING, "the draft is for another record").into());
         }
+        if draft.is_some()
+            && let Err(lost) = self.refuse_lost(TRANSACTING)
+        {
+            self.undo_closure(TRANSACTING)?;
+            return Err(lost);
+        }
         if keeps_rows {
             self.keep_closure(TRANSACTING)?;
         } else {
@@ -131,7 +146,7 @@ impl Session {
     }
 
     fn find(&self, id: RecordId) -> Result<Option<Standing>, StoreError> {
-        find(&self.connection, &self.dictionary, id)
+        find(&self.connection, (&self.dictionary, &self.clock), id)
     }
 
     /// Writes what `draft` becomes under `number`, whose id is there, in place of what stood at
@@ -148,26 +163,36 @@ impl Session {
             self.delete_row(old)?;
             self.move_id(draft.id, number)?;
         }
-        self.put(number, &Record::from_draft(draft, now), retention_of(draft))
+        self.put(number, &Record::from_draft(draft, now))
     }
 
-    fn apply(&self, standing: Standing, change: Change, now: Timestamp) -> Result<(), Error> {
+    pub(super) fn apply(
+        &self,
+        standing: Standing,
+        change: Change,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         let place = standing.place();
         let Standing { number, mut record } = standing;
         match change {
+            Change::Note { .. } => Ok(()),
             Change::Renew { lease_for } => {
                 record.state = State::Reserved(Lease { until: now.plus(lease_for) });
-                self.put_lease(number, record.state.lease_until())
+                self.put_open_state(number, &record.state)
             }
-            Change::MarkUncertain if !place.is_completed => self.put_lease(number, None),
-            Change::MarkUncertain => {
-                self.delete_row(place)?;
-                record.state = State::Uncertain;
-                self.put(number, &record, None)
+            Change::MarkUncertain { ago } => {
+                record.state = State::Uncertain { since: now.minus(ago) };
+                if place.is_completed {
+                    self.delete_row(place)?;
+                    self.put(number, &record)
+                } else {
+                    self.put_open_state(number, &record.state)
+                }
             }
             Change::Complete { outcome, retention } => {
+                record.retention = retention;
                 self.delete_row(place)?;
-                self.put_completed(number, &record, &outcome, (retention, now))
+                self.put_completed(number, &record, &outcome, now)
             }
             Change::TakeOver(draft) => self.put_draft(self.new_number(), Some(place), &draft, now),
             Change::Remove => {
@@ -203,19 +228,19 @@ impl Session {
         self.connection.prepare_cached(sql)?.execute([place.number]).map(drop)
     }
 
-    fn put_lease(&self, number: i64, lease_until: Option<Timestamp>) -> Result<(), Error> {
-        let sql = "UPDATE firstwrite_reservations SET lease_until = ?2 WHERE record = ?1";
-        let lease_until = lease_until.map(Timestamp::as_millis);
-        self.connection.prepare_cached(sql)?.execute(params![number, lease_until]).map(drop)
+    fn put_open_state(&self, number: i64, state: &State) -> Result<(), Error> {
+        let sql = "UPDATE firstwrite_reservations SET lease_until = ?2, uncertain_since = ?3
+                   WHERE record = ?1";
+        let [lease_until, since] = open_columns(state);
+        self.connection.prepare_cached(sql)?.execute(params![number, lease_until, since]).map(drop)
     }
 
-    fn put(&self, number: i64, record: &Record, retention: Option<Retention>) -> Result<(), Error> {
-        match (&record.state, retention) {
-            (State::Completed { outcome, .. }, retention) => {
-                let retention = retention.expect("a draft that is completed says for how long");
-                self.put_completed(number, record, outcome, (retention, record.created_at))
+    fn put(&self, number: i64, record: &Record) -> Result<(), Error> {
+        match &record.state {
+            State::Completed { outcome, .. } => {
+                self.put_completed(number, record, outcome, record.created_at)
             }
-            (State::Reserved(_) | State::Uncertain, _) => self.put_reservation(number, record),
+            State::Reserved(_) | State::Uncertain { .. } => self.put_reservation(number, record),
         }
     }
 
@@ -224,15 +249,17 @@ impl Session {
         number: i64,
         record: &Record,
         outcome: &Outcome,
-        (retention, completed_at): (Retention, Timestamp),
+        completed_at: Timestamp,
     ) -> Result<(), Error> {
+        let [replay_for, linger_for, refuses_spent] = retention_numbers(record.retention);
         let profile = Profile {
             operation: record.operation.clone(),
             on_lost_answer: number_of_lost_answer(record.on_lost_answer),
             fingerprint_version: record.fingerprint.version(),
             fingerprint_form: number_of_form(record.fingerprint.form()),
-            replay_for: Timestamp::EPOCH.plus(retention.replay_for).as_millis(),
-            linger_for: Timestamp::EPOCH.plus(retention.linger_for).as_millis(),
+            replay_for,
+            linger_for,
+            refuses_spent,
         };
         let created_at = record.created_at.as_millis();
         let sql =
@@ -258,8 +285,11 @@ impl Session {
     fn put_reservation(&self, number: i64, record: &Record) -> Result<(), Error> {
         let sql = "INSERT INTO firstwrite_reservations (record, id, tenant, key, operation,
                        on_lost_answer, fingerprint_version, fingerprint_form, fingerprint, fence,
-                       created_at, lease_until)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+                       created_at, lease_until, uncertain_since, replay_for, linger_for,
+                       refuses_spent)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+        let [lease_until, since] = open_columns(&record.state);
+        let [replay_for, linger_for, refuses_spent] = retention_numbers(record.retention);
         self.connection
             .prepare_cached(sql)?
             .execute(params![
@@ -274,7 +304,11 @@ impl Session {
                 encode_fingerprint(&record.fingerprint),
                 record.fence.as_u64().cast_signed(),
                 record.created_at.as_millis(),
-                record.state.lease_until().map(Timestamp::as_millis),
+                lease_until,
+                since,
+                replay_for,
+                linger_for,
+                refuses_spent,
             ])
             .map(drop)
     }
@@ -284,14 +318,14 @@ impl Session {
         &self,
         id: &[u8],
         entry: &AuditEntry,
-        now: Timestamp,
+        at: Timestamp,
     ) -> Result<(), Error> {
         let sql = "INSERT INTO firstwrite_audit (id, at, actor, action, reason)
                    VALUES (?1, ?2, ?3, ?4, ?5)";
         let AuditEntry { actor, action, reason } = entry;
         self.connection
             .prepare_cached(sql)?
-            .execute(params![id, now.as_millis(), actor, action, reason])
+            .execute(params![id, at.as_millis(), actor, action, reason])
             .map(drop)
     }
 }
@@ -316,9 +350,11 @@ impl Standing {
     }
 }
 
-fn retention_of(draft: &Draft) -> Option<Retention> {
-    match draft.state {
-        firstwrite_core::DraftState::Completed { retention, .. } => Some(retention),
-        firstwrite_core::DraftState::Reserved { .. } => None,
-    }
+/// The columns that tell a reserved record from an uncertain one: one of them is null.
+fn open_columns(state: &State) -> [Option<i64>; 2] {
+    let since = match state {
+        State::Uncertain { since } => Some(*since),
+        State::Reserved(_) | State::Completed { .. } => None,
+    };
+    [state.lease_until(), since].map(|at| at.map(Timestamp::as_millis))
 }

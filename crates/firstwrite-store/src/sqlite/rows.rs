@@ -10,7 +10,8 @@ use rusqlite::{Connection, Row};
 use super::dictionary::{Dictionary, form_of, lost_answer_of};
 use super::fault::{corrupt, definite};
 use super::keys::decode_key;
-use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome};
+use super::store_clock::StoreClock;
+use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, retention_of};
 
 /// A record and where it stands.
 pub(super) struct Standing {
@@ -28,7 +29,8 @@ macro_rules! select_standing {
                     c.completed_after, c.outcome,
                     r.record, r.tenant, r.key, r.operation, r.on_lost_answer,
                     r.fingerprint_version, r.fingerprint_form, r.fingerprint, r.fence,
-                    r.created_at, r.lease_until ",
+                    r.created_at, r.lease_until, r.uncertain_since, r.replay_for, r.linger_for,
+                    r.refuses_spent ",
             $rest
         )
     };
@@ -42,17 +44,20 @@ pub(super) const FIND: &str = select_standing!(
      WHERE i.id = ?1"
 );
 
+/// What rows leave to be looked up: names, facts, and time that does not count.
+pub(super) type Known<'k> = (&'k Dictionary, &'k StoreClock);
+
 /// What stands under `id`.
 pub(super) fn find(
     connection: &Connection,
-    dictionary: &Dictionary,
+    known: Known<'_>,
     id: RecordId,
 ) -> Result<Option<Standing>, StoreError> {
     let failed = definite("looking a record up");
     let mut query = connection.prepare_cached(FIND).map_err(&failed)?;
     let mut rows = query.query([id.as_bytes()]).map_err(&failed)?;
     match rows.next().map_err(&failed)? {
-        Some(row) => standing(connection, dictionary, row).map(Some),
+        Some(row) => standing(connection, known, row).map(Some),
         None => Ok(None),
     }
 }
@@ -60,7 +65,7 @@ pub(super) fn find(
 /// Reads a row selected by [`select_standing`].
 pub(super) fn standing(
     connection: &Connection,
-    dictionary: &Dictionary,
+    known: Known<'_>,
     row: &Row<'_>,
 ) -> Result<Standing, StoreError> {
     let id = blob(row, 0)?.try_into().map(RecordId::from_bytes);
@@ -68,7 +73,7 @@ pub(super) fn standing(
     let is_completed = !matches!(column(row, 2)?, ValueRef::Null);
     let is_reservation = !matches!(column(row, 11)?, ValueRef::Null);
     let record = match (is_completed, is_reservation) {
-        (true, false) => completed(connection, dictionary, id, row)?,
+        (true, false) => completed(connection, known, id, row)?,
         (false, true) => reservation(id, row)?,
         (false, false) => return Err(corrupt("an id leads to no record")),
         (true, true) => return Err(corrupt("an id leads to two records")),
@@ -82,7 +87,7 @@ pub(super) fn standing(
 
 fn completed(
     connection: &Connection,
-    dictionary: &Dictionary,
+    (dictionary, clock): Known<'_>,
     id: RecordId,
     row: &Row<'_>,
 ) -> Result<Record, StoreError> {
@@ -99,8 +104,9 @@ fn completed(
         fingerprint: fingerprint(profile.fingerprint_version, form, blob(row, 6)?)?,
         fence: fence(row, 7)?,
         on_lost_answer: lost_answer_of(profile.on_lost_answer)?,
+        retention: profile.retention(),
         created_at: Timestamp::from_millis(created_at),
-        state: State::completed(outcome, profile.retention(), completed_at),
+        state: State::completed(outcome, profile.retention(), clock.counted_from(completed_at)),
     })
 }
 
@@ -108,7 +114,7 @@ fn reservation(id: RecordId, row: &Row<'_>) -> Result<Record, StoreError> {
     let version = u8::try_from(integer(row, 16)?)
         .map_err(|_range| corrupt("a fingerprint's version is one byte"))?;
     let state = match column(row, 21)? {
-        ValueRef::Null => State::Uncertain,
+        ValueRef::Null => State::Uncertain { since: Timestamp::from_millis(integer(row, 22)?) },
         ValueRef::Integer(until) => State::Reserved(Lease { until: Timestamp::from_millis(until) }),
         ValueRef::Real(_) | ValueRef::Text(_) | ValueRef::Blob(_) => {
             return Err(corrupt("a lease ends at an instant"));
@@ -123,6 +129,7 @@ fn reservation(id: RecordId, row: &Row<'_>) -> Result<Record, StoreError> {
         fingerprint: fingerprint(version, form_of(integer(row, 17)?)?, blob(row, 18)?)?,
         fence: fence(row, 19)?,
         on_lost_answer: lost_answer_of(integer(row, 15)?)?,
+        retention: retention_of([integer(row, 23)?, integer(row, 24)?, integer(row, 25)?]),
         created_at: Timestamp::from_millis(integer(row, 20)?),
         state,
     })

@@ -5,8 +5,8 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::connect::ForeignFile;
-use crate::OpenError;
+use super::connect::{ForeignFile, MissingFile, SqliteOptions};
+use crate::{Migrated, OpenError};
 
 /// The schema this build writes. A migration appends to [`STEPS`]; what was released never changes.
 pub(super) const VERSION: i64 = 1;
@@ -16,6 +16,10 @@ pub(super) const SQL: &str = include_str!("schema.sql");
 
 /// `STEPS[n]` leads from version n to version n + 1.
 const STEPS: [&str; 1] = [SQL];
+
+/// What to know before taking another file.
+pub(super) const EMPTY: &str =
+    "a new file knows no key: every retry of earlier requests runs again";
 
 const META: &str = "CREATE TABLE firstwrite_meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
      INSERT INTO firstwrite_meta (name, value) VALUES ('schema_version', 0);";
@@ -32,19 +36,24 @@ enum Content {
 pub(super) fn admit(
     connection: &Connection,
     file: &str,
-    foreign: ForeignFile,
+    options: &SqliteOptions,
 ) -> Result<(), OpenError> {
+    let refuses_foreign = options.foreign_file == ForeignFile::Refuse;
     match content(connection, file)? {
         Content::Version(version) if version > VERSION => Err(newer(file, version)),
-        Content::Foreign if foreign == ForeignFile::Refuse => Err(OpenError::new(format!(
-            "{file} is an SQLite database that firstwrite did not make; name another file"
+        Content::Nothing if refuses_foreign && options.missing_file == MissingFile::Refuse => {
+            Err(empty(file))
+        }
+        Content::Foreign if refuses_foreign => Err(OpenError::new(format!(
+            "{file} is an SQLite database that firstwrite did not make; name the file that holds your \
+             records ({EMPTY})"
         ))),
         Content::Version(_) | Content::Foreign | Content::Nothing => Ok(()),
     }
 }
 
 /// Brings an admitted file to this build's version. One transaction: a crash leaves the old one.
-pub(super) fn migrate(connection: &mut Connection, file: &str) -> Result<(), OpenError> {
+pub(super) fn migrate(connection: &mut Connection, file: &str) -> Result<Migrated, OpenError> {
     let failed = |error| {
         let text = format!("the tables of firstwrite could not be made in {file}; is it writable?");
         OpenError::new(text).caused_by(error)
@@ -59,8 +68,9 @@ pub(super) fn migrate(connection: &mut Connection, file: &str) -> Result<(), Ope
             0
         }
     };
+    let migrated = Migrated { from, to: VERSION };
     if from == VERSION {
-        return Ok(());
+        return Ok(migrated);
     }
     let done = usize::try_from(from).unwrap_or(0);
     for step in STEPS.iter().skip(done) {
@@ -69,8 +79,12 @@ pub(super) fn migrate(connection: &mut Connection, file: &str) -> Result<(), Ope
     let set = "UPDATE firstwrite_meta SET value = ?1 WHERE name = 'schema_version'";
     transaction.execute(set, [VERSION]).map_err(failed)?;
     transaction.commit().map_err(failed)?;
-    tracing::info!(file, from, to = VERSION, "migrated");
-    Ok(())
+    if migrated.is_new() {
+        tracing::warn!(file, "created: the store is new and empty, and knows no key used before");
+    } else {
+        tracing::info!(file, from, to = VERSION, "migrated");
+    }
+    Ok(migrated)
 }
 
 /// Says whether a file that is only read can be understood.
@@ -82,15 +96,19 @@ pub(super) fn check(connection: &Connection, file: &str) -> Result<(), OpenError
             "{file} has schema version {version} and this build reads {VERSION}; \
              open it for writing once to migrate it"
         ))),
-        Content::Foreign | Content::Nothing => Err(OpenError::new(format!(
-            "{file} holds no firstwrite records; open it for writing once, or name another file"
+        Content::Nothing => Err(empty(file)),
+        Content::Foreign => Err(OpenError::new(format!(
+            "{file} holds no firstwrite records; name the file that does ({EMPTY})"
         ))),
     }
 }
 
 fn content(connection: &Connection, file: &str) -> Result<Content, OpenError> {
     let unreadable = |error| {
-        let text = format!("{file} is not an SQLite database that can be read; name another file");
+        let text = format!(
+            "{file} is not an SQLite database that can be read; if it held your records, keep it and \
+             restore a backup ({EMPTY})"
+        );
         OpenError::new(text).caused_by(error)
     };
     let count = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
@@ -105,9 +123,14 @@ fn content(connection: &Connection, file: &str) -> Result<Content, OpenError> {
     match version {
         Some(version) if version >= 0 => Ok(Content::Version(version)),
         Some(_) | None => Err(OpenError::new(format!(
-            "{file} says nothing sensible of its schema version; restore it from a backup"
+            "{file} says nothing sensible of its schema version; keep it and restore a backup ({EMPTY})"
         ))),
     }
+}
+
+fn empty(file: &str) -> OpenError {
+    let text = format!("{file} holds no firstwrite store");
+    OpenError::missing(&text, format_args!("sqlite:{file}"))
 }
 
 fn newer(file: &str, version: i64) -> OpenError {

@@ -23,8 +23,8 @@ CREATE TABLE firstwrite_records (
     outcome         BLOB NOT NULL
 );
 
--- Reserved records, and uncertain ones, whose `lease_until` is null. They are few and short-lived,
--- so everything stands in plain columns.
+-- Reserved records, and uncertain ones, whose `lease_until` is null and whose `uncertain_since` is not.
+-- They are few and short-lived, so everything stands in plain columns.
 CREATE TABLE firstwrite_reservations (
     record              INTEGER PRIMARY KEY,
     id                  BLOB NOT NULL,
@@ -37,7 +37,11 @@ CREATE TABLE firstwrite_reservations (
     fingerprint         BLOB NOT NULL,
     fence               INTEGER NOT NULL,
     created_at          INTEGER NOT NULL,
-    lease_until         INTEGER
+    replay_for          INTEGER NOT NULL,
+    linger_for          INTEGER NOT NULL,
+    refuses_spent       INTEGER NOT NULL,
+    lease_until         INTEGER,
+    uncertain_since     INTEGER
 );
 CREATE INDEX firstwrite_leases ON firstwrite_reservations (lease_until)
     WHERE lease_until IS NOT NULL;
@@ -51,7 +55,9 @@ CREATE TABLE firstwrite_profiles (
     fingerprint_form    INTEGER NOT NULL,
     replay_for          INTEGER NOT NULL,
     linger_for          INTEGER NOT NULL,
-    UNIQUE (operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for, linger_for)
+    refuses_spent       INTEGER NOT NULL,
+    UNIQUE (operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for, linger_for,
+            refuses_spent)
 );
 CREATE TABLE firstwrite_tenants (
     tenant INTEGER PRIMARY KEY,
@@ -142,6 +148,36 @@ CREATE TABLE firstwrite_inbox (
     kept_until  INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX firstwrite_inbox_kept ON firstwrite_inbox (kept_until);
+
+-- The latest time that the file has seen, and what the host's clock showed then. Time never goes back from
+-- there, whatever the clock shows at the next opening.
+CREATE TABLE firstwrite_time (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    at   INTEGER NOT NULL,
+    wall INTEGER NOT NULL
+);
+
+-- Gaps between two openings that a clock that was set ahead explains as well as a machine that was off.
+-- `uncounted` milliseconds do not count for the retention of what was written before `at`, until an operator
+-- confirms them.
+CREATE TABLE firstwrite_jumps (
+    at           INTEGER PRIMARY KEY,
+    uncounted    INTEGER NOT NULL,
+    confirmed_at INTEGER,
+    confirmed_by TEXT,
+    reason       TEXT
+);
+
+-- Times that the file was found deleted or replaced under a running process. While one is not cleared, keys that
+-- are not known are refused.
+CREATE TABLE firstwrite_doubts (
+    doubt      INTEGER PRIMARY KEY,
+    noticed_at INTEGER NOT NULL,
+    detail     TEXT NOT NULL,
+    cleared_at INTEGER,
+    cleared_by TEXT,
+    reason     TEXT
+);
 
 -- What operators did to a record and its messages, or, under a destination's name, to that.
 CREATE TABLE firstwrite_audit (

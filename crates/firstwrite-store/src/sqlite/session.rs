@@ -5,7 +5,7 @@
 //! happens all the same (after `INSERT OR ROLLBACK`, say) into a rollback: nothing becomes durable
 //! while somebody else's code is at work.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,15 +16,18 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
 use super::dictionary::{BOUNDS, Dictionary};
+use super::doubt::Trust;
 use super::fault::{Failure, definite, unsupported};
-use crate::clock::Steady;
+use super::file_watch::FileWatch;
+use super::store_clock::StoreClock;
+use super::writer_lock::WriterLock;
 
 /// What the commands of a batch work with.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) dictionary: Dictionary,
-    clock: Arc<Steady>,
+    pub(super) clock: Arc<StoreClock>,
     watch: Arc<Watch>,
     next_number: Cell<i64>,
     /// Where the next turn of reaping goes on.
@@ -35,6 +38,18 @@ pub(super) struct Session {
     has_news: Cell<bool>,
     /// Why a message of the closure that runs was written in part, if one was.
     half_enqueued: Cell<Option<StoreErrorKind>>,
+    /// The files as they were opened, and the lock that keeps other writers out.
+    pub(super) files: Option<(FileWatch, WriterLock)>,
+    /// Whether what is written will be found again.
+    pub(super) trust: RefCell<Trust>,
+    /// How many changes the connection had made when the last batch ended.
+    pub(super) change_count: Cell<u64>,
+    /// When the time was last written down.
+    pub(super) noted_at: Cell<Timestamp>,
+    /// The time that the open batch writes down, if it does.
+    pub(super) noting: Cell<Option<Timestamp>>,
+    /// By how many milliseconds the host's clock was ahead of the store's time when last looked at.
+    pub(super) wall_ahead: Cell<i64>,
 }
 
 /// What the hooks see and say.
@@ -80,7 +95,7 @@ impl Watch {
 impl Session {
     pub(super) fn new(
         mut connection: Connection,
-        clock: Arc<Steady>,
+        clock: Arc<StoreClock>,
         watch: Arc<Watch>,
     ) -> rusqlite::Result<Self> {
         let authorizer = Arc::clone(&watch);
@@ -108,6 +123,12 @@ impl Session {
             upkeep_after: Cell::new(0),
             has_news: Cell::new(false),
             half_enqueued: Cell::new(None),
+            files: None,
+            trust: RefCell::new(Trust::Whole),
+            change_count: Cell::new(0),
+            noted_at: Cell::new(Timestamp::EPOCH),
+            noting: Cell::new(None),
+            wall_ahead: Cell::new(0),
         })
     }
 
@@ -148,10 +169,14 @@ impl Session {
     pub(super) fn commit(&self) -> rusqlite::Result<()> {
         self.execute("COMMIT -- firstwrite")?;
         self.dictionary.committed();
+        if let (Some(seen), Some((_, lock))) = (self.noting.take(), &self.files) {
+            lock.note_seen(seen);
+        }
         Ok(())
     }
 
     pub(super) fn roll_back(&self) -> rusqlite::Result<()> {
+        self.noting.set(None);
         self.dictionary.rolled_back();
         if self.is_in_transaction() { self.execute("ROLLBACK -- firstwrite") } else { Ok(()) }
     }
@@ -214,6 +239,7 @@ impl Session {
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
         const DOING: &str = "running the application's statements";
+        self.refuse_lost(DOING)?;
         match self.run_closure(DOING, || work(&self.connection))? {
             Ok(answer) => {
                 self.keep_closure(DOING)?;

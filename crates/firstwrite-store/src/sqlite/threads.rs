@@ -7,13 +7,15 @@ use std::thread::{self, JoinHandle};
 use rusqlite::Connection;
 use tokio::sync::Notify;
 
-use super::connect::{SqliteOptions, Target, WriterLock};
+use super::connect::{SqliteOptions, Target};
+use super::file_watch::FileWatch;
 use super::queue::Queue;
 use super::readers::{self, Lookup, View};
 use super::session::{Session, Watch};
+use super::store_clock::{self, ClockJump, StoreClock};
 use super::writer::{self, Commands};
+use super::writer_lock::WriterLock;
 use crate::OpenError;
-use crate::clock::Steady;
 
 pub(super) struct Threads {
     /// Missing where the file is only read.
@@ -27,12 +29,19 @@ pub(super) struct Threads {
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// What the writer begins with.
+pub(super) struct Writes {
+    pub(super) connection: Connection,
+    pub(super) lock: WriterLock,
+    pub(super) jump: Option<ClockJump>,
+}
+
 impl Threads {
     pub(super) fn start(
         target: &Target,
-        writes: Option<(Connection, WriterLock)>,
+        writes: Option<Writes>,
         options: &SqliteOptions,
-        clock: &Arc<Steady>,
+        clock: &Arc<StoreClock>,
     ) -> Result<Self, OpenError> {
         let mut threads = Self {
             commands: None,
@@ -43,8 +52,8 @@ impl Threads {
             readers: Mutex::default(),
             writer: Mutex::default(),
         };
-        if let Some((connection, lock)) = writes {
-            threads.start_writer(target, connection, lock, (options, clock))?;
+        if let Some(writes) = writes {
+            threads.start_writer(target, writes, (options, clock))?;
         }
         for number in 0..options.readers.max(1) {
             for (queue, serve, name) in [
@@ -84,21 +93,24 @@ impl Threads {
     fn start_writer(
         &mut self,
         target: &Target,
-        connection: Connection,
-        lock: WriterLock,
-        (options, clock): (&SqliteOptions, &Arc<Steady>),
+        writes: Writes,
+        (options, clock): (&SqliteOptions, &Arc<StoreClock>),
     ) -> Result<(), OpenError> {
+        let Writes { connection, mut lock, jump } = writes;
+        let seen = store_clock::seen(&connection).map_err(|error| target.unreadable(error))?;
+        let doubt = lock.word.doubt(seen.map(|seen| seen.at));
         let session = Session::new(connection, Arc::clone(clock), Arc::clone(&self.watch));
-        let session = session.map_err(|error| {
-            let text = format!("{} cannot be read; restore it from a backup", target.name);
-            OpenError::new(text).caused_by(error)
-        })?;
+        let mut session = session.map_err(|error| target.unreadable(error))?;
+        let begun = session.begin_life(jump, doubt.as_deref());
+        begun.map_err(|error| target.unreadable(error))?;
+        lock.forget(session.noted_at.get());
+        session.files = Some((FileWatch::new(target), lock));
         let commands = Arc::new(Queue::new(options.queue_max));
         self.commands = Some(Arc::clone(&commands));
         let batch_max = options.batch_max.max(1);
         let nudge = Arc::clone(&self.nudge);
         let writer = spawn("firstwrite-writer".to_owned(), move || {
-            writer::serve(session, &commands, (batch_max, &nudge), lock);
+            writer::serve(session, &commands, (batch_max, &nudge));
         })?;
         self.writer = Mutex::new(Some(writer));
         Ok(())

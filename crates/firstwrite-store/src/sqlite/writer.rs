@@ -10,7 +10,6 @@ use firstwrite_core::{StoreError, StoreErrorKind};
 use rusqlite::ErrorCode;
 use tokio::sync::{Notify, oneshot};
 
-use super::connect::WriterLock;
 use super::fault::{Failure, kind_of};
 use super::queue::Queue;
 use super::session::Session;
@@ -51,19 +50,22 @@ struct Ended {
     goes_on: Result<(), Trouble>,
 }
 
+/// How long the writer waits for work before it looks after the file: a loss is noticed within a second.
+const IDLE_FOR: Duration = Duration::from_millis(500);
+
 /// A batch that takes longer than this is worth a line in the log.
 const SLOW: Duration = Duration::from_millis(100);
 
 /// Serves the queue until it is closed and empty, then folds the log into the file.
-pub(super) fn serve(
-    session: Session,
-    queue: &Commands,
-    (batch_max, nudge): (usize, &Notify),
-    lock: WriterLock,
-) {
+pub(super) fn serve(session: Session, queue: &Commands, (batch_max, nudge): (usize, &Notify)) {
     let mut stopped = None;
     loop {
-        let mut jobs = queue.take(batch_max);
+        let Some(mut jobs) = queue.take_within(batch_max, IDLE_FOR) else {
+            if stopped.is_none() {
+                session.idle();
+            }
+            continue;
+        };
         if jobs.is_empty() {
             break;
         }
@@ -86,6 +88,7 @@ pub(super) fn serve(
         }
     }
     if stopped.is_none() {
+        session.note_time_alone();
         let folded =
             session.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         if let Err(error) = folded {
@@ -95,12 +98,14 @@ pub(super) fn serve(
     if let Err((_connection, error)) = session.connection.close() {
         tracing::debug!(%error, "the connection did not close cleanly");
     }
-    drop(lock);
+    // Only now may another process write.
+    drop(session.files);
 }
 
 /// Runs one transaction: every job of `jobs`, or those up to one that broke it. An error means that
 /// the writer must stop, and what to tell everybody from now on.
 fn run_batch(session: &Session, jobs: &mut VecDeque<Box<dyn Job>>) -> Result<(), Trouble> {
+    session.look_at_files();
     if let Err(error) = session.begin() {
         let trouble = Trouble::definite(&error);
         jobs.drain(..).for_each(|job| job.answer(Err(&trouble)));
@@ -119,7 +124,7 @@ fn run_batch(session: &Session, jobs: &mut VecDeque<Box<dyn Job>>) -> Result<(),
     firstwrite_core::crash_point!("sqlite-before-commit");
     let ended = match broken {
         Some(trouble) => Ended { told: Err(trouble), goes_on: rolled_back(session) },
-        None => match session.commit() {
+        None => match session.keep_time().and_then(|()| session.commit()) {
             Ok(()) => Ended { told: Ok(()), goes_on: Ok(()) },
             Err(error) => commit_failed(session, &error),
         },

@@ -57,7 +57,7 @@ async fn what_may_still_change_is_never_cached() {
         scene.store.insert(draft).await.unwrap();
     }
     let guard = Guard::Owner(lost.fence);
-    scene.store.swap(lost.id, guard, Change::MarkUncertain, None).await.unwrap();
+    scene.store.swap(lost.id, guard, Change::MARK_UNCERTAIN, None).await.unwrap();
     for id in [open.id, lost.id] {
         for _ in 0..2 {
             assert!(scene.told(id).await.is_some());

@@ -47,20 +47,20 @@ fn policy() -> Policy {
 async fn granted(store: &dyn Store, key: &str, policy: &Policy) -> protocol::Reservation {
     match protocol::reserve(store, &request(key), policy, fastrand::u64(..)).await.unwrap() {
         Reserved::Granted(reservation) => reservation,
-        Reserved::Refused(verdict, _) => panic!("{key} is refused: {verdict:?}"),
+        Reserved::Refused(verdict, ..) => panic!("{key} is refused: {verdict:?}"),
     }
 }
 
 async fn refused(store: &dyn Store, key: &str, policy: &Policy) -> Verdict {
     match protocol::reserve(store, &request(key), policy, fastrand::u64(..)).await.unwrap() {
         Reserved::Granted(_) => panic!("{key} runs"),
-        Reserved::Refused(verdict, _) => verdict,
+        Reserved::Refused(verdict, ..) => verdict,
     }
 }
 
 async fn complete(store: &dyn Store, reservation: protocol::Reservation, text: &str) {
-    let (outcome, kept) = (sample::outcome(201, text), policy().retention());
-    let completed = protocol::complete(store, reservation, outcome, kept).await.unwrap();
+    let outcome = sample::outcome(201, text);
+    let completed = protocol::complete(store, reservation, outcome).await.unwrap();
     assert!(matches!(completed, Completed::Kept { .. }), "{completed:?}");
 }
 
@@ -122,12 +122,7 @@ async fn a_take_over_moves_the_record() {
         assert!(matches!(verdict, Verdict::InProgress { .. }), "{key}: {verdict:?}");
         complete(&houses.after, reservation, "second").await;
     }
-    let late = protocol::complete(
-        &houses.before,
-        lost,
-        sample::outcome(201, "late"),
-        policy().retention(),
-    );
+    let late = protocol::complete(&houses.before, lost, sample::outcome(201, "late"));
     assert!(matches!(late.await.unwrap(), Completed::Late(Some(_))));
 }
 
@@ -184,7 +179,7 @@ async fn uncertain_in_both(houses: &Houses, key: &str) -> Seen {
     let draft = sample::reserved(&request(key), &policy(), Fence::first(7));
     for store in [&houses.old, &houses.new] {
         store.insert(&draft).await.unwrap();
-        let mark = store.swap(draft.id, Guard::Owner(draft.fence), Change::MarkUncertain, None);
+        let mark = store.swap(draft.id, Guard::Owner(draft.fence), Change::MARK_UNCERTAIN, None);
         assert!(matches!(mark.await.unwrap(), Swapped::Done(_)));
     }
     houses.new.get(draft.id).await.unwrap().unwrap().record.seen()
@@ -196,11 +191,10 @@ async fn a_settlement_reaches_the_copy_too() {
     for key in ["happened", "not"] {
         uncertain_in_both(&houses, key).await;
     }
-    let (outcome, retention) = (sample::outcome(201, "it did"), policy().retention());
-    for (key, settlement) in [
-        ("happened", Settlement::Happened { outcome, retention }),
-        ("not", Settlement::NotHappened),
-    ] {
+    let outcome = sample::outcome(201, "it did");
+    for (key, settlement) in
+        [("happened", Settlement::Happened { outcome }), ("not", Settlement::NotHappened)]
+    {
         let seen = houses.after.get(request(key).id).await.unwrap().unwrap().record;
         let audit = sample::audit("asked the provider");
         let settled =

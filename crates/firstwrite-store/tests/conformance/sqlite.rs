@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use firstwrite_core::{BoxFuture, Store, StoreError};
 use firstwrite_store::rusqlite::OptionalExtension;
-use firstwrite_store::{SqliteOptions, SqliteStore, SqliteTx};
+use firstwrite_store::{MissingFile, SqliteOptions, SqliteStore, SqliteTx};
 use firstwrite_testkit::{ManualClock, Script, ScriptReport, Subject, play};
 use tempfile::TempDir;
 
@@ -45,6 +45,7 @@ impl SqliteSubject {
 fn open(clock: &ManualClock, path: PathBuf) -> SqliteStore {
     let mut options = SqliteOptions::default();
     options.clock = Some(Arc::new(clock.reader()));
+    options.missing_file = MissingFile::Create;
     SqliteStore::open_with(path, options).unwrap()
 }
 

@@ -44,7 +44,7 @@ async fn conforms_without(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_moves_conforms() {
     let folder = tempfile::tempdir().unwrap();
-    let other = SqliteStore::open(folder.path().join("other.db")).unwrap();
+    let other = SqliteStore::open_or_create(folder.path().join("other.db")).unwrap();
     let report =
         conforms_without(move |inner| Arc::new(MovingStore::new(inner, Arc::new(other.clone()))))
             .await;

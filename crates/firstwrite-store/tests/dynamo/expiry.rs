@@ -28,7 +28,7 @@ async fn only_what_is_completed_may_be_deleted_and_not_before_its_time() {
         let draft = reserved("k", fence);
         store.insert(&draft).await.unwrap();
         assert_eq!(expires(&tables, &subject, &draft).await, None, "reserved");
-        store.swap(draft.id, Guard::Owner(fence), Change::MarkUncertain, None).await.unwrap();
+        store.swap(draft.id, Guard::Owner(fence), Change::MARK_UNCERTAIN, None).await.unwrap();
         assert_eq!(expires(&tables, &subject, &draft).await, None, "uncertain");
         store.swap(draft.id, Guard::Owner(fence), done(), None).await.unwrap();
         let policy = Policy::default();
@@ -80,7 +80,7 @@ async fn what_the_service_has_not_deleted_yet_answers_no_longer() {
             operation: draft.operation.clone(),
             fingerprint: draft.fingerprint.clone(),
         };
-        let verdict = firstwrite_core::judge(Some(&found), &request, &policy);
+        let verdict = firstwrite_core::judge(Some(&found), &request);
         assert!(matches!(verdict, firstwrite_core::Verdict::TakeOver { .. }), "{verdict:?}");
         assert_eq!(store.reap(10).await.unwrap(), 1);
         assert!(store.get(draft.id).await.unwrap().is_none());

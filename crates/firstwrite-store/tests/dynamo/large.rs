@@ -9,14 +9,14 @@ use crate::subject::{DynamoSubject, completed};
 fn outcome(record: Record) -> Outcome {
     match record.state {
         State::Completed { outcome, .. } => outcome,
-        State::Reserved(_) | State::Uncertain => panic!("a completed record"),
+        State::Reserved(_) | State::Uncertain { .. } => panic!("a completed record"),
     }
 }
 
 fn body_bytes(outcome: &Outcome) -> Option<usize> {
     match &outcome.body {
         Body::Bytes(bytes) => Some(bytes.len()),
-        Body::Tombstone | Body::Sealed(_) => None,
+        Body::Tombstone | Body::Sealed(_) | Body::Released => None,
     }
 }
 

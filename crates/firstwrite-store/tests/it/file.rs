@@ -4,9 +4,9 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
-use firstwrite_core::{Capabilities, Change, Guard, Inserted, Store, StoreErrorKind};
+use firstwrite_core::{Capabilities, Change, Guard, Inserted, StateKind, Store, StoreErrorKind};
 use firstwrite_store::rusqlite::Connection;
-use firstwrite_store::{Access, ForeignFile, SqliteOptions, SqliteStore, open};
+use firstwrite_store::{Access, ForeignFile, SqliteOptions, SqliteStore, create, open};
 
 use crate::group_commit::{Held, queue_and_forget};
 use crate::shop::{Shop, completed, id_of, options, reserved};
@@ -21,6 +21,7 @@ fn refusal<T: std::fmt::Debug>(opened: Result<T, firstwrite_store::OpenError>) -
 async fn an_address_says_scheme_and_file() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("a.db").display());
+    assert!(create(&url).await.unwrap().is_new());
     let store = open(&url, Access::Write).await.unwrap();
     assert!(store.capabilities().cover(Capabilities {
         transactions: true,
@@ -35,12 +36,34 @@ async fn an_address_says_scheme_and_file() {
         ("sqlite:", "names no file"),
         ("sqlite::memory:", "MemoryStore"),
     ] {
-        let text = refusal(open(url, Access::Write).await);
-        assert!(text.contains(part) && !text.contains("secret"), "{text}");
+        for text in [refusal(open(url, Access::Write).await), refusal(create(url).await)] {
+            assert!(text.contains(part) && !text.contains("secret"), "{text}");
+        }
     }
     let nowhere = format!("sqlite:{}", folder.path().join("no/such/folder/a.db").display());
-    assert!(refusal(open(&nowhere, Access::Write).await).contains("folder exists"));
-    assert!(refusal(open(&nowhere, Access::ReadOnly).await).contains("is not there"));
+    assert!(refusal(create(&nowhere).await).contains("folder exists"));
+    assert!(refusal(open(&nowhere, Access::ReadOnly).await).contains("there is no file"));
+}
+
+/// A mistyped path: an empty store would run used keys again.
+#[tokio::test]
+async fn a_file_that_is_not_there_is_refused_and_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("paymnets.db");
+    let url = format!("sqlite:{}", path.display());
+    let by_url = [open(&url, Access::Write).await, open(&url, Access::ReadOnly).await];
+    let by_path = [SqliteStore::open(&path), SqliteStore::open_read_only(&path)];
+    let errors = by_url.into_iter().map(|opened| opened.map(drop).unwrap_err());
+    for error in errors.chain(by_path.into_iter().map(|opened| opened.map(drop).unwrap_err())) {
+        assert!(error.is_missing(), "{error}");
+        assert!(refusal::<()>(Err(error)).contains("firstwrite migrate --store 'sqlite:"));
+    }
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "something was made");
+    // A file in which nothing stands is no store either.
+    fs::write(&path, "").unwrap();
+    assert!(SqliteStore::open(&path).unwrap_err().is_missing());
+    SqliteStore::open_or_create(&path).unwrap().close().await;
+    SqliteStore::open(&path).unwrap();
 }
 
 #[tokio::test]
@@ -113,7 +136,8 @@ async fn closing_finishes_what_waits_and_reopening_finds_it_all() {
     for number in 0..200 {
         assert!(again.get(id_of(&format!("k-{number}"))).await.unwrap().is_some());
     }
-    assert_eq!(again.lapsed(10).await.unwrap().len(), 1);
+    let held = again.get(id_of("held")).await.unwrap().unwrap().record;
+    assert_eq!(held.state.kind(), StateKind::Uncertain, "its owner is gone");
     // Numbers go on where they stopped: a new record is not mistaken for an old one.
     assert!(matches!(again.insert(&reserved("new")).await.unwrap(), Inserted::Done(_)));
     assert!(matches!(again.insert(&reserved("k-7")).await.unwrap(), Inserted::Stands(_)));
@@ -170,8 +194,12 @@ fn somebody_elses_file_is_refused_and_left_alone() {
 
     let picture = folder.path().join("picture.png");
     fs::write(&picture, vec![0x89; 10_000]).unwrap();
-    refusal(SqliteStore::open(&picture));
-    refusal(SqliteStore::open_read_only(&picture));
+    for text in
+        [refusal(SqliteStore::open(&picture)), refusal(SqliteStore::open_read_only(&picture))]
+    {
+        // Who would take another file instead must know what that one does not.
+        assert!(text.contains("restore a backup") && text.contains("runs again"), "{text}");
+    }
     assert_eq!(fs::read(&picture).unwrap(), vec![0x89; 10_000]);
     refusal(SqliteStore::open(folder.path()));
 }

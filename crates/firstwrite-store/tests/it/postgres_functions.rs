@@ -7,6 +7,7 @@ mod grants;
 mod ownership;
 mod psql;
 mod python;
+mod repeats;
 mod rivals;
 mod verdicts;
 

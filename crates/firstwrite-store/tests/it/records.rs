@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, Body, Change, DraftState, Fence, Found, Guard, Inserted, KeptHeaders, Outcome,
-    Query, Record, RecordId, Retention, State, StateKind, Store, Swapped, Tenant, Timestamp,
+    AuditEntry, Body, Change, Draft, DraftState, Fence, Found, Guard, Inserted, KeptHeaders,
+    Outcome, Query, Record, RecordId, Retention, State, StateKind, Store, Swapped, Tenant,
+    Timestamp,
 };
 use http::StatusCode;
 
@@ -27,8 +28,12 @@ fn everything() -> Query {
 async fn every_field_of_a_record_comes_back() {
     let shop = Shop::open();
     let now = Timestamp::from_millis(1_000_000);
+    let long = Duration::from_millis(i64::MAX.unsigned_abs());
+    let ever = Retention { replay_for: long, linger_for: long, refuses_spent: true };
     for draft in [
         reserved("plain"),
+        Draft { retention: ever, ..reserved("for-ever") },
+        Draft { retention: ever, ..completed("done-for-ever", "{}") },
         completed("order-1", "{}"),
         completed("8e03978e-40d5-43e8-bc93-6894a57f9324", "{\"id\":1}"),
         draft_of(
@@ -36,7 +41,6 @@ async fn every_field_of_a_record_comes_back() {
             "order-1",
             DraftState::Completed {
                 outcome: Outcome::tombstone(StatusCode::OK, KeptHeaders::default()),
-                retention: Retention { replay_for: Duration::MAX, linger_for: Duration::MAX },
             },
         ),
     ] {
@@ -83,11 +87,12 @@ async fn a_record_moves_through_all_states_and_is_free_again() {
     let id = draft.id;
     shop.store.insert(&draft).await.unwrap();
     let wrong = Guard::Owner(Fence::first(6));
-    let refused = shop.store.swap(id, wrong, Change::MarkUncertain, None).await.unwrap();
+    let refused = shop.store.swap(id, wrong, Change::MARK_UNCERTAIN, None).await.unwrap();
     assert!(matches!(refused, Swapped::Moved(Some(_))), "{refused:?}");
     let owner = Guard::Owner(draft.fence);
-    shop.store.swap(id, owner, Change::MarkUncertain, None).await.unwrap();
-    assert_eq!(get(&shop, "k").await.state, State::Uncertain);
+    shop.store.swap(id, owner, Change::MARK_UNCERTAIN, None).await.unwrap();
+    let since = Timestamp::from_millis(1_000_000);
+    assert_eq!(get(&shop, "k").await.state, State::Uncertain { since });
 
     let mut next = completed("k", "taken over");
     next.fence = draft.fence.next(9);
@@ -98,7 +103,7 @@ async fn a_record_moves_through_all_states_and_is_free_again() {
 
     // An operator may take even a completed record back to uncertain, and remove it.
     let seen = Guard::Seen(record.seen());
-    shop.store.swap(id, seen, Change::MarkUncertain, None).await.unwrap();
+    shop.store.swap(id, seen, Change::MARK_UNCERTAIN, None).await.unwrap();
     let record = get(&shop, "k").await;
     assert_eq!((record.state.kind(), record.fence), (StateKind::Uncertain, next.fence));
     shop.store.swap(id, Guard::Seen(record.seen()), Change::Remove, None).await.unwrap();
@@ -127,7 +132,7 @@ async fn an_audit_entry_is_written_with_its_change_or_not_at_all() {
     shop.store.swap(draft.id, wrong, Change::Remove, Some(&entry("guessed"))).await.unwrap();
     assert_eq!(shop.store.audits(draft.id).await.unwrap(), []);
     let owner = Guard::Owner(draft.fence);
-    shop.store.swap(draft.id, owner, Change::MarkUncertain, Some(&entry("a"))).await.unwrap();
+    shop.store.swap(draft.id, owner, Change::MARK_UNCERTAIN, Some(&entry("a"))).await.unwrap();
     shop.pass(Duration::from_secs(1));
     shop.store.swap(draft.id, owner, Change::Remove, Some(&entry("b"))).await.unwrap();
     let audits = shop.store.audits(draft.id).await.unwrap();
@@ -143,13 +148,13 @@ async fn listing_goes_by_id_in_pages_and_filters_by_tenant_and_state() {
         shop.store.insert(&completed(&format!("done-{number}"), "{}")).await.unwrap();
         shop.store.insert(&reserved(&format!("held-{number}"))).await.unwrap();
     }
-    let state = DraftState::Completed { outcome: outcome("{}"), retention: RETENTION };
+    let state = DraftState::Completed { outcome: outcome("{}") };
     shop.store.insert(&draft_of(&other, "theirs", state)).await.unwrap();
-    let held = DraftState::Reserved { lease_for: LEASE };
+    let held = DraftState::reserved(LEASE);
     shop.store.insert(&draft_of(&other, "held-theirs", held)).await.unwrap();
     let draft = reserved("held-7");
     let owner = Guard::Owner(draft.fence);
-    shop.store.swap(draft.id, owner, Change::MarkUncertain, None).await.unwrap();
+    shop.store.swap(draft.id, owner, Change::MARK_UNCERTAIN, None).await.unwrap();
 
     let mut ids: Vec<RecordId> = Vec::new();
     let mut query = Query { limit: 5, ..everything() };
@@ -200,11 +205,15 @@ async fn only_reservations_past_their_lease_have_lapsed() {
 #[tokio::test]
 async fn reaping_takes_all_that_is_due_and_nothing_else() {
     let shop = Shop::open();
-    let long = Retention { replay_for: Duration::from_secs(1000), linger_for: Duration::ZERO };
+    let long = Retention {
+        replay_for: Duration::from_secs(1000),
+        linger_for: Duration::ZERO,
+        refuses_spent: false,
+    };
     for number in 0..50 {
         shop.store.insert(&completed(&format!("short-{number}"), "{}")).await.unwrap();
-        let state = DraftState::Completed { outcome: outcome("{}"), retention: long };
-        shop.store.insert(&draft_of(&tenant(), &format!("long-{number}"), state)).await.unwrap();
+        let draft = completed(&format!("long-{number}"), "{}");
+        shop.store.insert(&Draft { retention: long, ..draft }).await.unwrap();
     }
     shop.store.insert(&reserved("held")).await.unwrap();
     shop.pass(Duration::from_millis(109_999));

@@ -9,13 +9,16 @@ use firstwrite_core::{
     BodyForm, Draft, DraftState, Fence, Fingerprint, KeptHeaders, Key, OnLostAnswer, Outcome,
     PartDigests, Policy, RecordId, Request, Retention, Tenant, Timestamp,
 };
-use firstwrite_store::{SqliteOptions, SqliteStore};
+use firstwrite_store::{MissingFile, SqliteOptions, SqliteStore};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use tempfile::TempDir;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
-pub(crate) const RETENTION: Retention =
-    Retention { replay_for: Duration::from_secs(100), linger_for: Duration::from_secs(10) };
+pub(crate) const RETENTION: Retention = Retention {
+    replay_for: Duration::from_secs(100),
+    linger_for: Duration::from_secs(10),
+    refuses_spent: false,
+};
 
 /// A store in a folder of its own, with a clock that only the test moves.
 pub(crate) struct Shop {
@@ -33,6 +36,7 @@ impl Shop {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(AtomicI64::new(1_000_000));
         let mut options = options(&clock);
+        options.missing_file = MissingFile::Create;
         set(&mut options);
         let store = SqliteStore::open_with(folder.path().join("shop.db"), options).unwrap();
         Self { store, folder, clock }
@@ -89,11 +93,11 @@ pub(crate) fn outcome(body: &str) -> Outcome {
 }
 
 pub(crate) fn reserved(key: &str) -> Draft {
-    draft_of(&tenant(), key, DraftState::Reserved { lease_for: LEASE })
+    draft_of(&tenant(), key, DraftState::reserved(LEASE))
 }
 
 pub(crate) fn completed(key: &str, body: &str) -> Draft {
-    let state = DraftState::Completed { outcome: outcome(body), retention: RETENTION };
+    let state = DraftState::Completed { outcome: outcome(body) };
     draft_of(&tenant(), key, state)
 }
 
@@ -108,6 +112,7 @@ pub(crate) fn draft_of(tenant: &Tenant, key: &str, state: DraftState) -> Draft {
         fingerprint: Fingerprint::from_stored(1, BodyForm::Canonical, [42; 32], digests),
         fence: Fence::first(5),
         on_lost_answer: OnLostAnswer::Uncertain,
+        retention: RETENTION,
         state,
     }
 }

@@ -9,8 +9,8 @@ use firstwrite_store::{MysqlOptions, MysqlStore};
 use firstwrite_testkit::sample;
 
 use crate::own::Own;
-use crate::server::{Which, client, on_database, on_each};
-use crate::subject::{MysqlSubject, Tables, done, reserved};
+use crate::server::{Which, client, on_database};
+use crate::subject::{MysqlSubject, done, reserved};
 
 fn id(key: &str) -> RecordId {
     reserved(key, Fence::first(1)).id
@@ -63,7 +63,7 @@ async fn an_older_backup_under_a_running_store_is_noticed_and_an_operator_clears
     assert_doubted(other.insert(&reserved("new", Fence::first(1))).await);
     let doubts = other.doubts().await.unwrap();
     assert_eq!(doubts.len(), 1, "{doubts:?}");
-    assert!(doubts[0].detail.contains(&id("after").to_string()), "{doubts:?}");
+    assert!(doubts[0].detail.contains("acknowledged are missing"), "{doubts:?}");
 
     assert_eq!(other.clear_doubts("ops", "compared with the books").await.unwrap(), 1);
     assert_eq!(other.clear_doubts("ops", "again").await.unwrap(), 0);
@@ -72,30 +72,6 @@ async fn an_older_backup_under_a_running_store_is_noticed_and_an_operator_clears
     }
     let cleared = store.doubts().await.unwrap().remove(0).cleared.unwrap();
     assert_eq!((&*cleared.by, &*cleared.reason), ("ops", "compared with the books"));
-}
-
-/// An outcome that is gone is missed as well, though its reservation is still there.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_outcome_and_a_missing_record_are_noticed_on_a_new_connection() {
-    on_each(|database| async move {
-        let tables = Tables::new(&database).await;
-        for lost in [
-            "UPDATE firstwrite_records SET state = 0, outcome = NULL",
-            "DELETE FROM firstwrite_records",
-        ] {
-            let subject = tables.subject(MysqlOptions::default()).await;
-            let store = subject.mysql();
-            write(&store, "a").await;
-            store.swap(id("a"), Guard::Owner(Fence::first(1)), done(), None).await.unwrap();
-            cut(&subject).await;
-            write(&store, "b").await;
-            assert!(store.doubts().await.unwrap().is_empty(), "nothing is missing yet");
-            tables.tell(lost).await;
-            cut(&subject).await;
-            assert_doubted(store.insert(&reserved("c", Fence::first(1))).await);
-        }
-    })
-    .await;
 }
 
 /// What was removed, taken over or has run out in good order is not missed.

@@ -7,10 +7,12 @@ use firstwrite_core::{
     Certainty, Change, Fence, Guard, Inserted, OnLostAnswer, Policy, Store as _, StoreErrorKind,
     Swapped,
 };
+use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::{MysqlOptions, MysqlStore};
 use firstwrite_testkit::{Network, Proxy, Subject as _, sample};
 
-use crate::server::on_each;
+use crate::own::Own;
+use crate::server::{client, on_each};
 use crate::subject::{MysqlSubject, done, put, reserved};
 
 /// Calls until the server is found to be back.
@@ -167,4 +169,35 @@ async fn a_closed_store_refuses_and_what_it_was_told_before_stands() {
 
 fn hex(id: firstwrite_core::RecordId) -> String {
     format!("{:032X}", u128::from_be_bytes(*id.as_bytes()))
+}
+
+/// A disk that is full for a while throws no outcome away: it is refused for certain, and taken when there is room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_that_finds_no_room_is_refused_for_certain_and_taken_later() {
+    let within = |megabytes: u32| {
+        let file = format!("--innodb-data-file-path=ibdata1:12M:autoextend:max:{megabytes}M");
+        vec!["--innodb-file-per-table=0".to_owned(), file]
+    };
+    let Some(mut own) = Own::start(|_folder| within(64)).await else { return };
+    MysqlStore::migrate(&own.url(), MysqlOptions::default()).await.unwrap();
+    let store = MysqlStore::connect(&own.url()).await.unwrap();
+    let draft = reserved("k", Fence::first(1));
+    store.insert(&draft).await.unwrap();
+    let mut admin = client(&own.url()).await;
+    admin.query_drop("CREATE TABLE filler (bytes LONGBLOB) ENGINE = InnoDB").await.unwrap();
+    let fill = "INSERT INTO filler VALUES (REPEAT('x', 1000000))";
+    while admin.query_drop(fill).await.is_ok() {}
+    let retention = Policy::default().retention();
+    let outcome = sample::outcome(201, &"x".repeat(1_500_000));
+    let complete = async || {
+        let change = Change::Complete { outcome: outcome.clone(), retention };
+        store.swap(draft.id, Guard::Owner(draft.fence), change, None).await
+    };
+    let error = complete().await.unwrap_err();
+    assert_eq!((error.kind(), error.certainty()), (StoreErrorKind::Full, Certainty::Definite));
+    own.stop().await;
+    own.set_arguments(within(96));
+    own.serve().await;
+    drop(store.now().await);
+    assert!(matches!(complete().await.unwrap(), Swapped::Done(_)));
 }

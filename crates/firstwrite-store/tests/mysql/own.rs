@@ -55,6 +55,11 @@ impl Own {
         self.port
     }
 
+    /// What it is started with from now on.
+    pub(crate) fn set_arguments(&mut self, arguments: Vec<String>) {
+        self.arguments = arguments;
+    }
+
     /// Starts it again, on what is in its folder.
     pub(crate) async fn serve(&mut self) {
         let log = File::create(self.folder.path().join("log")).unwrap();
@@ -62,6 +67,7 @@ impl Own {
         command.args(["--pdeathsig", "KILL"]).arg(server().unwrap());
         command.arg("--no-defaults").args(as_user());
         command.arg(format!("--datadir={}", self.data().display()));
+        command.env("TMPDIR", temporary(self.folder.path()));
         command.args(["--bind-address=127.0.0.1", "--socket=socket", "--pid-file=pid"]);
         command.arg(format!("--port={}", self.port)).args(&self.arguments);
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -110,8 +116,10 @@ impl Own {
         command.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
         command.arg("--skip-test-db").args(as_user());
         command.arg(format!("--datadir={}", self.data().display()));
-        let ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-        assert!(ended.success(), "mariadb-install-db: {ended}");
+        command.env("TMPDIR", temporary(self.folder.path()));
+        let ended = command.output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "mariadb-install-db: {}\n{said}", ended.status);
     }
 
     /// Encrypted where the server has it; it may insist.
@@ -135,6 +143,14 @@ impl Drop for Own {
             drop(child.wait());
         }
     }
+}
+
+/// A folder for a server's temporary files. One that starts deletes those of others that keep theirs in the same.
+pub(crate) fn temporary(folder: &Path) -> PathBuf {
+    let temporary = folder.join("tmp");
+    std::fs::create_dir_all(&temporary).unwrap();
+    std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o777)).unwrap();
+    temporary
 }
 
 /// With owners and modes.

@@ -13,7 +13,7 @@ async fn several_migrate_at_once_and_the_second_time_nothing_is_done() {
     on_each(async |database| {
         let url = database.url.as_str();
         let missing = MysqlStore::connect(url).await.unwrap_err().to_string();
-        assert!(missing.contains("firstwrite migrate --store mysql://root@"), "{missing}");
+        assert!(missing.contains("firstwrite migrate --store 'mysql://root@"), "{missing}");
         let migrate = || MysqlStore::migrate(url, MysqlOptions::default());
         let (one, other, third) = tokio::join!(migrate(), migrate(), migrate());
         for migrated in [one, other, third] {

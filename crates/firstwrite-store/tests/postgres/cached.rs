@@ -1,15 +1,18 @@
 //! The cache in Redis in front of PostgreSQL: the suite, and which database an entry belongs to.
 
+mod late;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite_core::{Fence, Inserted, Store};
+use firstwrite_core::{Fence, Inserted, Store, StoreErrorKind};
 use firstwrite_store::{CacheOptions, CacheScope, CachedStore, PostgresOptions, PostgresStore};
 use firstwrite_testkit::history::{HistoryOptions, check_store};
 use firstwrite_testkit::{Subject, WrappedSubject, conformance};
 
 use crate::server::{Database, Way, address, on_database};
-use crate::subject::{PostgresSubject, Tables, completed, replace_server};
+use crate::subject::{PostgresSubject, Tables, completed, replace_server, reserved};
+use late::Late;
 
 /// Without memory of its own, so that all replays come out of Redis.
 fn without_memory() -> PostgresOptions {
@@ -112,6 +115,34 @@ async fn tables_that_are_made_anew_know_nothing_of_the_old_ones() {
         let again = cached(&one.rival().await, &redis).await;
         assert!(again.get(draft.id).await.unwrap().is_none());
         assert_eq!(again.counts().hits, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_told_before_it_was_replaced_is_not_kept_for_its_successor() {
+    let Some(redis) = address("redis", "FIRSTWRITE_TEST_REDIS") else { return };
+    on_database(Way::Direct, &[], async move |database| {
+        let subject = Arc::new(PostgresSubject::new(&database, without_memory()).await);
+        let store = subject.postgres();
+        let scope = CacheScope::of_postgres(&store).await.unwrap();
+        let lost = completed("lost", Fence::first(1), 10);
+        store.insert(&lost).await.unwrap();
+        // While the answer is on its way, a standby without the record takes over, and the store meets it.
+        let (seen, replaced, id) = (store.clone(), Arc::clone(&subject), lost.id);
+        let fail_over = async move {
+            let lose = format!("DELETE FROM records WHERE id = '{id}'");
+            replaced.admin().batch_execute(&lose).await.unwrap();
+            replace_server(&replaced).await;
+            let refused = seen.insert(&reserved("new", Fence::first(2))).await.unwrap_err();
+            assert_eq!(refused.kind(), StoreErrorKind::InDoubt, "{refused}");
+        };
+        let late = Arc::new(Late::new(store, Box::pin(fail_over)));
+        let cached = CachedStore::new(late, scope, &redis, patient()).unwrap();
+        cached.now().await.unwrap();
+        assert!(cached.get(lost.id).await.unwrap().is_some(), "it was there when it was asked for");
+        assert_eq!(cached.get(lost.id).await.unwrap(), None, "the server has lost it");
+        assert_eq!(cached.counts().hits, 0);
     })
     .await;
 }

@@ -12,7 +12,7 @@ use crate::subject::{PostgresSubject, completed, done, reserved};
 async fn of_many_who_migrate_at_once_one_does_and_all_can_connect() {
     on_database(Way::Direct, &[], async |database| {
         let error = PostgresStore::connect(&database.url).await.unwrap_err().to_string();
-        assert!(error.contains("run: firstwrite migrate --store postgres://"), "{error}");
+        assert!(error.contains("firstwrite migrate --store 'postgres://"), "{error}");
         let tasks: Vec<_> = (0..6)
             .map(|_| {
                 let url = database.url.clone();
@@ -124,8 +124,10 @@ async fn past_the_bound_operations_share_a_name_and_keep_their_facts() {
     on_database(Way::Direct, &[], async |database| {
         let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
         let fill = "INSERT INTO profiles (operation, on_lost_answer, fingerprint_version,
-                                          fingerprint_form)
-                    SELECT 'GET /' || number, 0, 1, 1 FROM generate_series(1, 10000) AS number";
+                                          fingerprint_form, replay_for, linger_for,
+                                          refuses_spent)
+                    SELECT 'GET /' || number, 0, 1, 1, 1000, 500, false
+                      FROM generate_series(1, 10000) AS number";
         subject.admin().batch_execute(fill).await.unwrap();
         let store = subject.postgres();
         for operation in ["POST /one", "POST /two"] {

@@ -3,6 +3,7 @@
 mod ahead;
 mod crashes;
 mod rivals;
+mod unacknowledged;
 
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ use crate::subject::{PostgresSubject, put};
 trait Handlers: AsyncTransactionalStore + Clone {
     async fn open(subject: &PostgresSubject) -> Self;
 
+    async fn connect(url: &str, options: PostgresOptions) -> Self;
+
     /// Writes a business row; the error's text if it cannot.
     async fn put(tx: &mut Self::Tx, schema: &str, name: &str) -> Result<(), String>;
 
@@ -33,6 +36,10 @@ trait Handlers: AsyncTransactionalStore + Clone {
 impl Handlers for PostgresStore {
     async fn open(subject: &PostgresSubject) -> Self {
         subject.rival().await
+    }
+
+    async fn connect(url: &str, options: PostgresOptions) -> Self {
+        Self::connect_with(url, options).await.unwrap()
     }
 
     async fn put(tx: &mut PostgresTx, schema: &str, name: &str) -> Result<(), String> {
@@ -55,6 +62,11 @@ impl Handlers for firstwrite_store::SqlxPostgresStore {
         let url = subject.url().split('?').next().unwrap();
         let pool = sqlx::PgPool::connect(url).await.unwrap();
         Self::new(subject.rival().await, pool)
+    }
+
+    async fn connect(url: &str, options: PostgresOptions) -> Self {
+        let pool = sqlx::PgPool::connect(url).await.unwrap();
+        Self::new(PostgresStore::connect_with(url, options).await.unwrap(), pool)
     }
 
     async fn put(tx: &mut Self::Tx, schema: &str, name: &str) -> Result<(), String> {

@@ -221,7 +221,7 @@ async fn two_sweepers_at_once_move_each_record_once() {
                     for found in store.lapsed(16).await.unwrap() {
                         let record = found.record;
                         let guard = Guard::Seen(record.seen());
-                        let swapped = store.swap(record.id, guard, Change::MarkUncertain, None);
+                        let swapped = store.swap(record.id, guard, Change::MARK_UNCERTAIN, None);
                         if matches!(swapped.await.unwrap(), Swapped::Done(_)) {
                             moved.push(record.id);
                         }
@@ -260,6 +260,27 @@ async fn a_lapsed_record_is_found_until_somebody_moves_it() {
                         (SELECT at FROM test_clock) - interval '30 seconds'
                     WHERE lease_until > (SELECT at FROM test_clock)";
         subject.admin().batch_execute(back).await.unwrap();
+        assert_eq!(store.lapsed(10).await.unwrap().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reservation_that_is_committed_long_after_its_lease_is_swept_at_once() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        let (store, application) = (subject.postgres(), client(&database.url).await);
+        let schema = subject.schema();
+        let reserve = format!("SELECT {schema}.reserve('acme', 'late', sha256('a'))");
+        for _ in 0..2 {
+            assert!(store.lapsed(10).await.unwrap().is_empty());
+        }
+        application.batch_execute(&format!("BEGIN; {reserve}")).await.unwrap();
+        for _ in 0..3 {
+            subject.advance(Duration::from_mins(2)).await;
+            assert!(store.lapsed(10).await.unwrap().is_empty());
+        }
+        application.batch_execute("COMMIT").await.unwrap();
         assert_eq!(store.lapsed(10).await.unwrap().len(), 1);
     })
     .await;

@@ -1,11 +1,12 @@
 //! A cluster of three servers on loopback: the suite, slots that move, and a server that is lost.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use firstwrite_core::{
-    Certainty, Fence, Guard, Inserted, State, Store as _, StoreErrorKind, Swapped,
+    Certainty, Draft, Fence, Guard, Inserted, State, Store as _, StoreError, StoreErrorKind,
+    Swapped,
 };
 use firstwrite_store::RedisStore;
 use redis::Value;
@@ -13,17 +14,17 @@ use tokio::time::Instant;
 
 use crate::conformance::{conforms, histories_are_explained};
 use crate::own::{Own, SAFE, free_port};
-use crate::subject::{done, reserved};
+use crate::subject::{created, done, reserved};
 
 const READY_WITHIN: Duration = Duration::from_mins(1);
 const SLOTS: u16 = 16_384;
 
-struct Cluster {
-    nodes: Vec<Own>,
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Own>,
 }
 
 impl Cluster {
-    async fn start(count: u16) -> Option<Self> {
+    pub(crate) async fn start(count: u16) -> Option<Self> {
         let mut nodes = Vec::new();
         for _ in 0..count {
             let bus = free_port().to_string();
@@ -34,7 +35,7 @@ impl Cluster {
                 "--cluster-port",
                 &bus,
                 "--cluster-node-timeout",
-                "2000",
+                "10000",
             ]);
             nodes.push((Own::start(&arguments).await?, bus));
         }
@@ -77,7 +78,7 @@ impl Cluster {
     }
 
     /// Any of them leads to all.
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.nodes[1].url()
     }
 
@@ -133,55 +134,77 @@ async fn a_cluster_of_three_conforms_and_its_histories_are_explained() {
     let Some(cluster) = Cluster::start(3).await else { return };
     conforms("redis-cluster", &cluster.url()).await;
     histories_are_explained(&cluster.url()).await;
-    let found =
-        firstwrite_store::doctor::redis(&RedisStore::connect(&cluster.url()).await.unwrap())
-            .await
-            .unwrap();
+    let found = firstwrite_store::doctor::redis(&created(&cluster.url()).await).await.unwrap();
     let servers = found.iter().filter(|finding| finding.code == "server-version").count();
     assert_eq!(servers, 3, "every server is looked at: {found:?}");
 }
 
-/// Slots move to and fro under writes: what was acknowledged is found where it went, and nothing is doubted.
+/// Writes keys of its own until it is stopped, and replays the newest of all. Returns what was acknowledged.
+async fn write_and_replay(
+    store: RedisStore,
+    name: char,
+    newest: Arc<Mutex<Option<Draft>>>,
+    is_over: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
+) -> Vec<(String, Fence)> {
+    let away =
+        |error: &StoreError| assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    let mut acknowledged = Vec::new();
+    let numbers = (1..).take_while(|_| !is_over.load(Ordering::Relaxed));
+    for number in numbers {
+        let (key, fence) = (format!("{name}-{number}"), Fence::first(number));
+        let draft = reserved(&key, fence);
+        match store.insert(&draft).await {
+            Ok(Inserted::Done(_)) => {}
+            Ok(Inserted::Stands(found)) => panic!("{key} is {found:?} before it was used"),
+            Err(error) => {
+                away(&error);
+                continue;
+            }
+        }
+        match store.swap(draft.id, Guard::Owner(fence), done(), None).await {
+            Ok(Swapped::Done(_)) => {
+                acknowledged.push((key, fence));
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(Swapped::Moved(found)) => panic!("{key} moved: {found:?}"),
+            Err(error) => away(&error),
+        }
+        let others = newest.lock().unwrap().replace(draft);
+        if let Some(draft) = others {
+            match store.insert(&draft).await {
+                Ok(Inserted::Stands(_)) => {}
+                Ok(Inserted::Done(_)) => panic!("an acknowledged key is gone"),
+                Err(error) => away(&error),
+            }
+        }
+    }
+    acknowledged
+}
+
+/// Slots move to and fro under the writes of two processes: what was acknowledged is found where it went, and nothing is
+/// doubted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_and_the_records_in_them_are_found() {
     let Some(cluster) = Cluster::start(3).await else { return };
-    let store = RedisStore::connect(&cluster.url()).await.unwrap();
-    let (writer, count) = (store.clone(), Arc::new(AtomicUsize::new(0)));
-    let counted = Arc::clone(&count);
-    let (stop, mut stopped) = tokio::sync::watch::channel(false);
-    let writing = tokio::spawn(async move {
-        let mut acknowledged = Vec::new();
-        let mut number = 0;
-        while !*stopped.borrow_and_update() {
-            number += 1;
-            let (key, fence) = (format!("k-{number}"), Fence::first(number));
-            let draft = reserved(&key, fence);
-            match writer.insert(&draft).await {
-                Ok(Inserted::Done(_)) => {}
-                Ok(Inserted::Stands(found)) => panic!("{key} is {found:?} before it was used"),
-                Err(error) => {
-                    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-                    continue;
-                }
-            }
-            match writer.swap(draft.id, Guard::Owner(fence), done(), None).await {
-                Ok(Swapped::Done(_)) => {
-                    acknowledged.push((key, fence));
-                    counted.fetch_add(1, Ordering::Relaxed);
-                }
-                Ok(Swapped::Moved(found)) => panic!("{key} moved: {found:?}"),
-                Err(error) => assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}"),
-            }
-        }
-        acknowledged
-    });
-    for shard in 0..24_u8 {
+    let store = created(&cluster.url()).await;
+    let count = Arc::new(AtomicUsize::new(0));
+    let (newest, is_over) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+    let mut writing = Vec::new();
+    for name in ['a', 'b'] {
+        let writer = RedisStore::connect(&cluster.url()).await.unwrap();
+        let (newest, is_over) = (Arc::clone(&newest), Arc::clone(&is_over));
+        let writes = write_and_replay(writer, name, newest, is_over, Arc::clone(&count));
+        writing.push(tokio::spawn(writes));
+    }
+    for shard in (0..24_u8).chain(0..8) {
         let key = format!("{{firstwrite:{shard:02x}}}");
         let slot: u16 =
             redis::from_redis_value(cluster.nodes[0].tell(&["CLUSTER", "KEYSLOT", &key]).await)
                 .unwrap();
         let from = cluster.owner(slot).await;
         cluster.move_slot(slot, from, (from + 1) % 3).await;
+        store.lapsed(1).await.unwrap();
     }
     // And on, where everything is elsewhere.
     let (moved, started) = (count.load(Ordering::Relaxed), Instant::now());
@@ -189,8 +212,11 @@ async fn slots_move_and_the_records_in_them_are_found() {
         assert!(started.elapsed() < READY_WITHIN, "nothing is written after slots moved");
         tokio::task::yield_now().await;
     }
-    stop.send_replace(true);
-    let acknowledged = writing.await.unwrap();
+    is_over.store(true, Ordering::Relaxed);
+    let mut acknowledged = Vec::new();
+    for writes in writing {
+        acknowledged.extend(writes.await.unwrap());
+    }
     println!("{moved} keys while slots moved, {} in all", acknowledged.len());
     assert!(moved > 10, "{moved}");
     for (key, fence) in &acknowledged {
@@ -207,7 +233,7 @@ async fn slots_move_and_the_records_in_them_are_found() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_lost_a_server_refuses_and_goes_on_when_it_is_back() {
     let Some(mut cluster) = Cluster::start(3).await else { return };
-    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    let store = created(&cluster.url()).await;
     let drafts: Vec<_> =
         (1..=100).map(|number| reserved(&format!("k-{number}"), Fence::first(number))).collect();
     for draft in &drafts {

@@ -1,15 +1,14 @@
 //! Keys that hold what this build did not write: an error that says so, and nothing else suffers.
 
-use firstwrite_core::{Change, Fence, Guard, Inserted, Store as _, StoreErrorKind};
-use firstwrite_store::RedisStore;
+use firstwrite_core::{Change, Fence, Guard, Inserted, Store as _, StoreErrorKind, Swapped};
 
 use crate::server::{all, client, prefix};
-use crate::subject::{completed, done, reserved};
+use crate::subject::{completed, created, done, reserved};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_record_is_corrupt_and_others_are_not() {
     for url in all() {
-        let store = RedisStore::connect(&url).await.unwrap();
+        let store = created(&url).await;
         let mut operator = client(&url).await;
         let (good, bad) =
             (completed("good", Fence::first(1), 100), completed("bad", Fence::first(1), 100));
@@ -60,12 +59,13 @@ async fn a_damaged_record_is_corrupt_and_others_are_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_another_kind_are_corrupt() {
     for url in all() {
-        let store = RedisStore::connect(&url).await.unwrap();
+        let store = created(&url).await;
         let mut operator = client(&url).await;
         let draft = reserved("k", Fence::first(1));
         store.insert(&draft).await.unwrap();
         let tag = format!("{{{}:{:02x}}}", prefix(&url), draft.id.as_bytes()[0]);
-        for name in [format!("{tag}r:{}", draft.id), format!("{tag}mark"), format!("{tag}news")] {
+        let mark = format!("{{{}:00}}mark", prefix(&url));
+        for name in [format!("{tag}r:{}", draft.id), format!("{tag}news"), mark] {
             redis::cmd("DEL").arg(&name).query_async::<()>(&mut operator).await.unwrap();
             redis::cmd("SADD")
                 .arg(&name)
@@ -75,11 +75,13 @@ async fn keys_of_another_kind_are_corrupt() {
                 .unwrap();
             let error = store.insert(&draft).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{name}: {error}");
-            let error = store
-                .swap(draft.id, Guard::Owner(Fence::first(1)), Change::Remove, None)
-                .await
-                .unwrap_err();
-            assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{name}: {error}");
+            let guard = Guard::Owner(Fence::first(1));
+            match store.swap(draft.id, guard, Change::Remove, None).await {
+                Ok(swapped) => {
+                    assert!(matches!(swapped, Swapped::Moved(None)) && name.ends_with("news"));
+                }
+                Err(error) => assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{name}: {error}"),
+            }
             redis::cmd("DEL").arg(&name).query_async::<()>(&mut operator).await.unwrap();
         }
     }
@@ -89,7 +91,7 @@ async fn keys_of_another_kind_are_corrupt() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_names_what_is_not_there_is_passed() {
     for url in all() {
-        let store = RedisStore::connect(&url).await.unwrap();
+        let store = created(&url).await;
         let mut operator = client(&url).await;
         let draft = reserved("k", Fence::first(1));
         let tag = format!("{{{}:{:02x}}}", prefix(&url), draft.id.as_bytes()[0]);

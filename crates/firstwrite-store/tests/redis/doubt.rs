@@ -1,17 +1,15 @@
 //! Acknowledged history that is missing: unknown keys are refused until an operator has looked.
 
-use std::path::Path;
-
 use firstwrite_core::{Fence, Inserted, Store as _, StoreErrorKind};
 use firstwrite_store::RedisStore;
 use firstwrite_store::doctor::{self, Severity};
 
-use crate::faults::follow;
+use crate::faults::{both, fall_behind, follow};
 use crate::own::Own;
-use crate::subject::reserved;
+use crate::subject::{created, reserved};
 
 /// How an insert of a key ends.
-async fn insert(store: &RedisStore, key: &str) -> Result<&'static str, StoreErrorKind> {
+pub(crate) async fn insert(store: &RedisStore, key: &str) -> Result<&'static str, StoreErrorKind> {
     match store.insert(&reserved(key, Fence::first(1))).await {
         Ok(Inserted::Done(_)) => Ok("done"),
         Ok(Inserted::Stands(_)) => Ok("stands"),
@@ -20,7 +18,10 @@ async fn insert(store: &RedisStore, key: &str) -> Result<&'static str, StoreErro
 }
 
 /// Until the store has noticed that its server is gone.
-async fn insert_when_found(store: &RedisStore, key: &str) -> Result<&'static str, StoreErrorKind> {
+pub(crate) async fn insert_when_found(
+    store: &RedisStore,
+    key: &str,
+) -> Result<&'static str, StoreErrorKind> {
     for _ in 0..100 {
         match insert(store, key).await {
             Err(StoreErrorKind::Unavailable) => tokio::task::yield_now().await,
@@ -50,15 +51,15 @@ async fn write_beside(store: &RedisStore, phase: &str, count: usize) {
 /// died. The address of both.
 async fn failed_over(url_options: &str) -> Option<(RedisStore, Own, String)> {
     let (mut one, other) = (Own::safe().await?, Own::safe().await?);
-    let url = format!("redis://127.0.0.1:{},127.0.0.1:{}?{url_options}", one.port, other.port);
-    let store = RedisStore::connect(&url).await.unwrap();
+    let store = created(&one.url()).await;
     write_many(&store, "kept").await;
     follow(&other, &one).await;
-    // The first replica gives the history a new name, which a sweep notes.
-    store.lapsed(1).await.unwrap();
-    other.tell(&["REPLICAOF", "NO", "ONE"]).await;
+    let url = both(&one, &other, url_options);
+    let store = RedisStore::connect(&url).await.unwrap();
+    fall_behind(&other).await;
     write_many(&store, "lost").await;
     one.kill();
+    other.tell(&["REPLICAOF", "NO", "ONE"]).await;
     Some((store, other, url))
 }
 
@@ -116,7 +117,7 @@ async fn one_who_remembers_nothing_sees_that_a_replica_took_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_was_a_replica_in_between_is_noticed() {
     let (Some(one), Some(other)) = (Own::safe().await, Own::safe().await) else { return };
-    let store = RedisStore::connect(&one.url()).await.unwrap();
+    let store = created(&one.url()).await;
     write_many(&store, "kept").await;
     follow(&other, &one).await;
     other.tell(&["REPLICAOF", "NO", "ONE"]).await;
@@ -130,7 +131,7 @@ async fn a_server_that_was_a_replica_in_between_is_noticed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_was_emptied_is_noticed_by_those_who_knew_it() {
     let Some(own) = Own::safe().await else { return };
-    let store = RedisStore::connect(&own.url()).await.unwrap();
+    let store = created(&own.url()).await;
     write_many(&store, "k").await;
     own.tell(&["FLUSHALL"]).await;
     assert_eq!(insert(&store, "k-1").await, Err(StoreErrorKind::InDoubt));
@@ -142,15 +143,11 @@ async fn a_store_that_was_emptied_is_noticed_by_those_who_knew_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_with_less_than_was_acknowledged_is_noticed_even_after_others_wrote_on() {
     let Some(mut own) = Own::safe().await else { return };
-    let store = RedisStore::connect(&own.url()).await.unwrap();
+    let store = created(&own.url()).await;
     write_beside(&store, "kept", 5).await;
-    let backup = tempfile::tempdir().unwrap();
-    copy(&own.data().join("appendonlydir"), backup.path());
+    let backup = own.copy_log();
     write_beside(&store, "lost", 5).await;
-    own.kill();
-    std::fs::remove_dir_all(own.data().join("appendonlydir")).unwrap();
-    copy(backup.path(), &own.data().join("appendonlydir"));
-    own.restart().await;
+    own.restart_with_log(backup.path()).await;
     // Somebody who remembers nothing comes first, and writes more than was lost.
     let fresh = RedisStore::connect(&own.url()).await.unwrap();
     write_beside(&fresh, "new", 20).await;
@@ -165,7 +162,7 @@ async fn a_restart_with_less_than_was_acknowledged_is_noticed_even_after_others_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_that_lost_nothing_is_not_doubted() {
     let Some(mut own) = Own::safe().await else { return };
-    let store = RedisStore::connect(&own.url()).await.unwrap();
+    let store = created(&own.url()).await;
     write_many(&store, "k").await;
     for round in 0..3 {
         own.kill();
@@ -176,12 +173,4 @@ async fn a_restart_that_lost_nothing_is_not_doubted() {
         assert_eq!(insert(&store, "k-7").await, Ok("stands"));
     }
     assert!(store.doubts().await.unwrap().is_empty());
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for file in std::fs::read_dir(from).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
-    }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::own::Own;
 use crate::server::{all, client, prefix};
-use crate::subject::{done, reserved};
+use crate::subject::{created, done, reserved};
 
 const BACK_WITHIN: Duration = Duration::from_mins(1);
 
@@ -60,7 +60,7 @@ fn is(error: &StoreError, kind: StoreErrorKind, certainty: Certainty) {
 async fn a_write_whose_answer_is_lost_is_uncertain_and_a_look_tells() {
     for url in all() {
         let proxy = Proxy::new(&url).await.unwrap();
-        let store = RedisStore::connect(&proxy.url(&url)).await.unwrap();
+        let store = created(&proxy.url(&url)).await;
         let fence = Fence::first(3);
         let [inserted, completed] = ["inserted", "completed"].map(|key| reserved(key, fence));
         // The shard's server is greeted before its answers are lost.
@@ -94,7 +94,7 @@ async fn a_write_whose_answer_is_lost_is_uncertain_and_a_look_tells() {
 async fn a_server_that_is_away_refuses_for_certain_and_comes_back() {
     for url in all() {
         let proxy = Proxy::new(&url).await.unwrap();
-        let store = RedisStore::connect(&proxy.url(&url)).await.unwrap();
+        let store = created(&proxy.url(&url)).await;
         let fence = Fence::first(3);
         let draft = reserved("k", fence);
         store.insert(&draft).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_server_that_is_away_refuses_for_certain_and_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_server_refuses_is_certain() {
     let Some(own) = Own::safe().await else { return };
-    let store = RedisStore::connect(&own.url()).await.unwrap();
+    let store = created(&own.url()).await;
     let (fence, new) = (Fence::first(1), reserved("new", Fence::first(1)));
     // One more in each shard, so that nobody is greeted while the server refuses.
     let known = reserved("known", fence);
@@ -173,8 +173,8 @@ async fn what_a_server_refuses_is_certain() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_became_a_replica_is_left_for_the_one_that_takes_writes() {
     let (Some(one), Some(other)) = (Own::safe().await, Own::safe().await) else { return };
-    let url = format!("redis://127.0.0.1:{},127.0.0.1:{}?fail_over=trusted", one.port, other.port);
-    let store = RedisStore::connect(&url).await.unwrap();
+    follow(&other, &one).await;
+    let store = created(&both(&one, &other, "fail_over=trusted")).await;
     let draft = reserved("k", Fence::first(1));
     store.insert(&draft).await.unwrap();
     follow(&other, &one).await;
@@ -192,6 +192,7 @@ async fn a_server_that_became_a_replica_is_left_for_the_one_that_takes_writes() 
 async fn an_answer_that_takes_too_long_is_uncertain() {
     let Some(own) = Own::safe().await else { return };
     let options = patient_for(Duration::from_millis(300));
+    created(&own.url()).await;
     let store = RedisStore::connect_with(&own.url(), options).await.unwrap();
     let draft = reserved("k", Fence::first(1));
     store.insert(&draft).await.unwrap();
@@ -208,6 +209,7 @@ async fn a_write_waits_for_as_many_replicas_as_it_was_told() {
     let (Some(own), Some(replica)) = (Own::safe().await, Own::safe().await) else { return };
     let options = patient_for(Duration::from_secs(1));
     let url = format!("{}?wait_replicas=1", own.url());
+    created(&own.url()).await;
     let store = RedisStore::connect_with(&url, options).await.unwrap();
     let error = store.insert(&reserved("alone", Fence::first(1))).await.unwrap_err();
     is(&error, StoreErrorKind::Unavailable, Certainty::Indeterminate);
@@ -228,6 +230,7 @@ async fn a_write_waits_for_as_many_replicas_as_it_was_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_waits_for_the_log_where_the_server_can() {
     for url in all() {
+        created(&url).await;
         let store = RedisStore::connect(&format!("{url}&wait_aof=true")).await.unwrap();
         assert!(store.capabilities().durable);
         let version: String =
@@ -258,12 +261,23 @@ pub(crate) async fn follow(replica: &Own, of: &Own) {
     }
 }
 
+/// Cuts a replica off from its primary; it keeps the history that it follows.
+pub(crate) async fn fall_behind(replica: &Own) {
+    // Nothing listens there.
+    replica.tell(&["REPLICAOF", "127.0.0.1", "1"]).await;
+}
+
+/// The address of a server with a replica.
+pub(crate) fn both(one: &Own, other: &Own, options: &str) -> String {
+    format!("redis://127.0.0.1:{},127.0.0.1:{}?{options}", one.port, other.port)
+}
+
 /// What was acknowledged is there, however often the server dies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_kills_under_load_lose_no_acknowledged_key() {
     const KILLS: u64 = 20;
     let Some(mut own) = Own::safe().await else { return };
-    let store = RedisStore::connect(&own.url()).await.unwrap();
+    let store = created(&own.url()).await;
     let acknowledged = Arc::new(Mutex::new(Vec::<(String, Fence)>::new()));
     let (next, is_over) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
     let clients: Vec<_> = (0..8)

@@ -11,7 +11,7 @@ use firstwrite_store::RedisStore;
 use firstwrite_testkit::Subject as _;
 
 use crate::server::{all, client, prefix};
-use crate::subject::{RedisSubject, completed, done, reserved};
+use crate::subject::{RedisSubject, completed, created, done, reserved};
 
 const FENCE: Fence = Fence::first(1);
 const OWNER: Guard = Guard::Owner(FENCE);
@@ -73,7 +73,7 @@ async fn indexes_follow_the_records() {
         assert_eq!(counts().await, [0, 0, 0], "reaped");
         store.insert(&draft).await.unwrap();
         assert_eq!(counts().await, [1, 1, 0], "reserved again");
-        store.swap(draft.id, OWNER, Change::MarkUncertain, None).await.unwrap();
+        store.swap(draft.id, OWNER, Change::MARK_UNCERTAIN, None).await.unwrap();
         assert_eq!(counts().await, [1, 0, 0], "uncertain");
         store.swap(draft.id, OWNER, Change::Remove, None).await.unwrap();
         assert_eq!(counts().await, [0, 0, 0], "removed");
@@ -138,7 +138,7 @@ async fn whoever_looks_sees_all_writes_at_once() {
             let change = match random.u8(0..10) {
                 0..4 => renewal(),
                 4..7 => done(),
-                7 => Change::MarkUncertain,
+                7 => Change::MARK_UNCERTAIN,
                 _ => Change::Remove,
             };
             if let Inserted::Done(_) = store.insert(draft).await.unwrap() {
@@ -152,7 +152,7 @@ async fn whoever_looks_sees_all_writes_at_once() {
                     Some(firstwrite_core::State::Reserved(lease)) => {
                         model.insert(draft.id, Expected::Reserved { until: lease.until });
                     }
-                    Some(firstwrite_core::State::Uncertain) => {
+                    Some(firstwrite_core::State::Uncertain { .. }) => {
                         model.insert(draft.id, Expected::Uncertain);
                     }
                     Some(firstwrite_core::State::Completed { kept_until, .. }) => {
@@ -187,7 +187,7 @@ async fn lease_of(store: &RedisStore, draft: &Draft) -> Timestamp {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_cannot_be_written_harms_no_record() {
     for url in all() {
-        let store = RedisStore::connect(&url).await.unwrap();
+        let store = created(&url).await;
         let mut operator = client(&url).await;
         redis::cmd("SET")
             .arg(format!("{}kept", tag(&url)))
@@ -215,7 +215,7 @@ async fn an_index_that_cannot_be_written_harms_no_record() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moves_that_share_a_script_end_each_in_its_own_way() {
     for url in all() {
-        let store = RedisStore::connect(&url).await.unwrap();
+        let store = created(&url).await;
         let mut operator = client(&url).await;
         let keys: Vec<String> = neighbours().take(120).collect();
         let drafts: Vec<Draft> = keys.iter().map(|key| reserved(key, FENCE)).collect();

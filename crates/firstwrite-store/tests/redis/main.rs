@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "seeds, reports and what was skipped")]
 
 mod cluster;
+mod conduct;
 mod conformance;
 mod damage;
 mod doubt;
@@ -14,3 +15,4 @@ mod own;
 mod server;
 mod subject;
 mod tls;
+mod two_processes;

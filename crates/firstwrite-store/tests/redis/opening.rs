@@ -4,12 +4,12 @@ use firstwrite_core::{
     Fence, Inserted, OnLostAnswer, Query, StateKind, Store as _, StoreErrorKind,
 };
 use firstwrite_store::doctor::{self, Severity};
-use firstwrite_store::{Access, RedisStore, open};
+use firstwrite_store::{Access, RedisOptions, RedisStore, create, open};
 use firstwrite_testkit::sample;
 
 use crate::own::{Own, SAFE};
 use crate::server::{Which, address, all};
-use crate::subject::reserved;
+use crate::subject::{created, reserved};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_loses_keys_is_refused_unless_that_is_accepted() {
@@ -26,19 +26,22 @@ async fn a_server_that_loses_keys_is_refused_unless_that_is_accepted() {
         ),
     ] {
         let Some(own) = Own::start(&arguments).await else { return };
-        let refusal = RedisStore::connect(&own.url()).await.unwrap_err().to_string();
+        let options = RedisOptions::default();
+        let refusal = RedisStore::migrate(&own.url(), options).await.unwrap_err().to_string();
         assert!(refusal.contains(named) && refusal.contains("accept_key_loss=true"), "{refusal}");
         assert!(!refusal.contains('\n'), "{refusal}");
+        let accepted = format!("{}?accept_key_loss=true", own.url());
+        let accepting = created(&accepted).await;
+        let refusal = RedisStore::connect(&own.url()).await.unwrap_err().to_string();
+        assert!(refusal.contains(named), "{refusal}");
         // Looking changes nothing, so a doctor may look.
         let store = RedisStore::connect_read_only(&own.url()).await.unwrap();
         let found = doctor::redis(&store).await.unwrap();
         let finding = found.iter().find(|finding| finding.code == code).unwrap();
         assert_eq!(finding.severity, Severity::Unsafe);
-        let accepted = format!("{}?accept_key_loss=true", own.url());
-        let store = RedisStore::connect(&accepted).await.unwrap();
-        assert!(!store.capabilities().durable);
+        assert!(!accepting.capabilities().durable);
         assert!(matches!(
-            store.insert(&reserved("k", Fence::first(1))).await,
+            accepting.insert(&reserved("k", Fence::first(1))).await,
             Ok(Inserted::Done(_))
         ));
     }
@@ -49,7 +52,7 @@ async fn what_is_flushed_once_a_second_is_not_called_durable() {
     let arguments =
         ["--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction"];
     let Some(own) = Own::start(&arguments).await else { return };
-    let store = RedisStore::connect(&own.url()).await.unwrap();
+    let store = created(&own.url()).await;
     assert!(!store.capabilities().durable);
     let found = doctor::redis(&store).await.unwrap();
     assert!(
@@ -59,7 +62,7 @@ async fn what_is_flushed_once_a_second_is_not_called_durable() {
         "{found:?}"
     );
     let Some(safe) = Own::safe().await else { return };
-    let store = RedisStore::connect(&safe.url()).await.unwrap();
+    let store = created(&safe.url()).await;
     assert!(
         store.capabilities().durable
             && !store.capabilities().transactions
@@ -77,7 +80,7 @@ async fn a_server_that_hides_its_settings_must_be_vouched_for() {
     let refusal = RedisStore::connect(&own.url()).await.unwrap_err().to_string();
     assert!(refusal.contains("appendfsync=always"), "{refusal}");
     let vouched = format!("{}?appendfsync=always", own.url());
-    assert!(RedisStore::connect(&vouched).await.unwrap().capabilities().durable);
+    assert!(created(&vouched).await.capabilities().durable);
     let store = RedisStore::connect_read_only(&own.url()).await.unwrap();
     let found = doctor::redis(&store).await.unwrap();
     assert!(
@@ -97,19 +100,19 @@ async fn a_password_and_a_user_are_used() {
     let refusal = RedisStore::connect(&plain).await.unwrap_err().to_string();
     assert!(refusal.contains("cannot reach"), "{refusal}");
     let url = plain.replace("redis://", "redis://shop:s3cret@");
-    let store = RedisStore::connect(&url).await.unwrap();
+    let store = created(&url).await;
     assert!(matches!(store.insert(&reserved("k", Fence::first(1))).await, Ok(Inserted::Done(_))));
     // What the user may not touch is refused by the server, and nothing is written.
-    let foreign = RedisStore::connect(&format!("{url}?prefix=other")).await.unwrap();
-    let error = foreign.insert(&reserved("k", Fence::first(1))).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unsupported, "{error}");
+    let foreign = format!("{url}?prefix=other");
+    let refusal = RedisStore::migrate(&foreign, RedisOptions::default()).await.unwrap_err();
+    assert!(refusal.to_string().contains("NOPERM"), "{refusal}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_only_reads_changes_nothing_and_two_prefixes_share_nothing() {
     for url in all() {
         let draft = reserved("k", Fence::first(1));
-        open(&url, Access::Write).await.unwrap().insert(&draft).await.unwrap();
+        created(&url).await.insert(&draft).await.unwrap();
         let store = open(&url, Access::ReadOnly).await.unwrap();
         assert!(store.get(draft.id).await.unwrap().is_some());
         for error in [
@@ -118,17 +121,56 @@ async fn a_store_that_only_reads_changes_nothing_and_two_prefixes_share_nothing(
         ] {
             assert_eq!(error.kind(), StoreErrorKind::Unsupported, "{error}");
         }
-        let other = open(&format!("{url}x"), Access::Write).await.unwrap();
+        let other = created(&format!("{url}x")).await;
         assert!(other.get(draft.id).await.unwrap().is_none());
         let query = Query { tenant: None, state: None, after: None, limit: 10 };
         assert!(other.list(&query).await.unwrap().records.is_empty());
     }
 }
 
+/// A mistyped prefix or database number: an empty store would run used keys again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_was_never_created_is_refused_and_nothing_is_written() {
+    let Some(own) = Own::safe().await else { return };
+    let url = format!("{}/3?prefix=shop", own.url());
+    for access in [Access::Write, Access::ReadOnly] {
+        let refusal = open(&url, access).await.unwrap_err();
+        assert!(refusal.is_missing(), "{refusal}");
+        let text = refusal.to_string();
+        assert!(text.contains("migrate") && text.contains("/3?prefix=shop"), "{text}");
+        assert!(!text.contains('\n'), "{text}");
+    }
+    let keyspace: String = redis::from_redis_value(own.tell(&["INFO", "keyspace"]).await).unwrap();
+    assert!(!keyspace.contains("keys="), "{keyspace}");
+    let made = create(&url).await.unwrap();
+    assert!(made.is_new(), "{made:?}");
+    assert!(!create(&url).await.unwrap().is_new(), "it was there");
+    open(&url, Access::Write).await.unwrap();
+    for mistyped in [format!("{}/3?prefix=shpo", own.url()), format!("{}/4?prefix=shop", own.url())]
+    {
+        assert!(open(&mistyped, Access::Write).await.unwrap_err().is_missing(), "{mistyped}");
+    }
+}
+
+/// What says that there is a store goes with the rest: a service that starts then must not take it for a new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_was_emptied_is_refused_until_its_loss_is_noted() {
+    let Some(own) = Own::safe().await else { return };
+    let store = created(&own.url()).await;
+    store.insert(&reserved("k", Fence::first(1))).await.unwrap();
+    own.tell(&["FLUSHALL"]).await;
+    assert!(RedisStore::connect(&own.url()).await.unwrap_err().is_missing());
+    // Who knew it notes the loss, which an operator then finds.
+    let error = store.insert(&reserved("k", Fence::first(2))).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::InDoubt, "{error}");
+    let fresh = RedisStore::connect(&own.url()).await.unwrap();
+    assert_eq!(fresh.doubts().await.unwrap().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_servers_time_decides() {
     let Some(url) = address(Which::Redis) else { return };
-    let store = RedisStore::connect(&url).await.unwrap();
+    let store = created(&url).await;
     let Inserted::Done(at) = store.insert(&reserved("k", Fence::first(1))).await.unwrap() else {
         panic!("new")
     };
@@ -143,7 +185,7 @@ async fn the_servers_time_decides() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_over_many_records_shows_each_once() {
     let Some(url) = address(Which::Redis) else { return };
-    let store = RedisStore::connect(&url).await.unwrap();
+    let store = created(&url).await;
     let policy = sample::policy(OnLostAnswer::Resend);
     let drafts: Vec<_> = (0..3000)
         .map(|number| {

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -59,14 +59,37 @@ impl Own {
         self.child.wait().unwrap();
     }
 
+    /// As an operator stops it: everything is on disk first.
+    pub(crate) async fn stop(&mut self) {
+        // The connection ends instead of an answer.
+        let mut client = self.client().await;
+        drop(redis::cmd("SHUTDOWN").query_async::<()>(&mut client).await);
+        self.child.wait().unwrap();
+    }
+
+    /// Stops it, puts another log in place of its own and starts it again.
+    pub(crate) async fn restart_with_log(&mut self, log: &Path) {
+        self.stop().await;
+        std::fs::remove_dir_all(self.log()).unwrap();
+        copy(log, &self.log());
+        self.restart().await;
+    }
+
+    /// A copy of its log as it is now.
+    pub(crate) fn copy_log(&self) -> TempDir {
+        let backup = tempfile::tempdir().unwrap();
+        copy(&self.log(), backup.path());
+        backup
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("appendonlydir")
+    }
+
     /// On what is left in its folder.
     pub(crate) async fn restart(&mut self) {
         self.child = serve(self.port, &self.arguments, &self.folder);
         self.wait_until_ready().await;
-    }
-
-    pub(crate) fn data(&self) -> PathBuf {
-        self.folder.path().to_owned()
     }
 
     pub(crate) async fn client(&self) -> MultiplexedConnection {
@@ -113,6 +136,14 @@ impl Drop for Own {
     }
 }
 
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
 fn serve(port: u16, arguments: &[String], folder: &TempDir) -> Child {
     let log = File::create(folder.path().join("log")).unwrap();
     let mut command = Command::new("setpriv");
@@ -123,7 +154,15 @@ fn serve(port: u16, arguments: &[String], folder: &TempDir) -> Child {
 }
 
 async fn connect(port: u16) -> redis::RedisResult<MultiplexedConnection> {
-    redis::Client::open(("127.0.0.1", port))?.get_multiplexed_async_connection().await
+    patiently(&redis::Client::open(("127.0.0.1", port))?).await
+}
+
+/// A connection that waits for a busy machine; the driver's own limit is half a second.
+pub(crate) async fn patiently(client: &redis::Client) -> redis::RedisResult<MultiplexedConnection> {
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(START_MAX))
+        .set_response_timeout(Some(START_MAX));
+    client.get_multiplexed_async_connection_with_config(&config).await
 }
 
 fn program() -> Option<PathBuf> {

@@ -4,6 +4,8 @@ use std::env;
 
 use redis::aio::MultiplexedConnection;
 
+use crate::own::patiently;
+
 /// Where a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
@@ -52,7 +54,7 @@ pub(crate) fn is_required() -> bool {
 /// A connection outside any store.
 pub(crate) async fn client(url: &str) -> MultiplexedConnection {
     let server = url.split('?').next().unwrap();
-    redis::Client::open(server).unwrap().get_multiplexed_async_connection().await.unwrap()
+    patiently(&redis::Client::open(server).unwrap()).await.unwrap()
 }
 
 /// The prefix that an address names.

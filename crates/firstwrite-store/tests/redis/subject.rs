@@ -32,6 +32,7 @@ impl RedisSubject {
 }
 
 async fn connect(url: &str, clock: &ManualClock) -> RedisStore {
+    RedisStore::migrate(url, RedisOptions::default()).await.unwrap();
     let options = RedisOptions::default().with_clock(clock.reader());
     RedisStore::connect_with(url, options).await.unwrap()
 }
@@ -53,6 +54,12 @@ impl Subject for RedisSubject {
             *self.open.lock().unwrap() = store;
         }))
     }
+}
+
+/// The store at `url`, created if it was not there.
+pub(crate) async fn created(url: &str) -> RedisStore {
+    RedisStore::migrate(url, RedisOptions::default()).await.unwrap();
+    RedisStore::connect(url).await.unwrap()
 }
 
 /// A reservation under `key`.

@@ -4,7 +4,7 @@ use firstwrite_core::{Fence, Inserted, Store as _};
 use firstwrite_store::RedisStore;
 
 use crate::own::{Own, SAFE, free_port};
-use crate::subject::reserved;
+use crate::subject::{created, reserved};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_is_verified_by_its_certificate_and_name() {
@@ -21,7 +21,7 @@ async fn a_server_is_verified_by_its_certificate_and_name() {
     arguments.extend(["--tls-auth-clients", "no"]);
     let Some(_own) = Own::start(&arguments).await else { return };
     let verified = format!("rediss://127.0.0.1:{port}?sslrootcert={certificate}");
-    let store = RedisStore::connect(&verified).await.unwrap();
+    let store = created(&verified).await;
     assert!(matches!(store.insert(&reserved("k", Fence::first(1))).await, Ok(Inserted::Done(_))));
     for refused in [
         // Nobody vouches for it.

@@ -39,7 +39,7 @@ async fn a_jump_of_the_stores_clock_moves_every_deadline(harness: Harness) -> Te
     let until = harness.record(request.id).await?.state.lease_until();
     expect_equal("the lease's end", &until, &Some(now.plus(policy.lease)))?;
     let outcome = sample::outcome(201, "x");
-    protocol::complete(&*harness.store(), reservation, outcome.clone(), policy.retention())
+    protocol::complete(&*harness.store(), reservation, outcome.clone())
         .await
         .map_err(|undone| undone.error)?;
     let wanted = State::completed(outcome, policy.retention(), now);

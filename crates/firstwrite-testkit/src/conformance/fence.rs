@@ -35,13 +35,12 @@ async fn a_late_owner_cannot_complete(harness: Harness) -> TestResult {
     let late = harness.granted(&request, &resend(), 1).await?;
     harness.advance(resend().lease).await;
     let successor = harness.granted(&request, &resend(), 2).await?;
-    let retention = resend().retention();
     let outcome = sample::outcome(201, "late");
-    let completed = protocol::complete(&*store, late, outcome, retention).await;
+    let completed = protocol::complete(&*store, late, outcome).await;
     let completed = completed.map_err(|undone| undone.error)?;
     expect(matches!(completed, Completed::Late(Some(_))), "the late owner is told so")?;
     let outcome = sample::outcome(201, "right");
-    let completed = protocol::complete(&*store, successor, outcome, retention).await;
+    let completed = protocol::complete(&*store, successor, outcome).await;
     let completed = completed.map_err(|undone| undone.error)?;
     expect(matches!(completed, Completed::Kept { .. }), "its successor completes")
 }
@@ -86,7 +85,7 @@ async fn a_former_lifes_fence_is_refused(harness: Harness) -> TestResult {
     expect(store.get(request.id).await?.is_none(), "the sweep freed the key")?;
     let _present = harness.granted(&request, &resend(), 2).await?;
     let outcome = sample::outcome(201, "former");
-    let completed = protocol::complete(&*store, former, outcome, resend().retention()).await;
+    let completed = protocol::complete(&*store, former, outcome).await;
     let completed = completed.map_err(|undone| undone.error)?;
     expect(matches!(completed, Completed::Late(Some(_))), "both are first attempts, but not one")?;
     let kind = harness.record(request.id).await?.state.kind();

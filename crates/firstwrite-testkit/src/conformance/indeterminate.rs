@@ -32,7 +32,7 @@ async fn a_reservation_recognises_its_own_write(harness: Harness) -> TestResult 
                 let until = record.state.lease_until();
                 expect_equal("its own lease", &until, &Some(reservation.lease_until()))?;
             }
-            Reserved::Refused(verdict, _) => {
+            Reserved::Refused(verdict, ..) => {
                 return Err(Failure::new(&format!("its own write, not {verdict:?} ({fault:?})")));
             }
         }
@@ -64,7 +64,7 @@ async fn a_reservation_does_not_claim_a_rivals_write(harness: Harness) -> TestRe
     for fault in LOST {
         let faulty = FaultyStore::new(harness.store(), &[fault]);
         match protocol::reserve(&faulty, &request, &Policy::default(), 2).await? {
-            Reserved::Refused(Verdict::InProgress { .. }, _) => {}
+            Reserved::Refused(Verdict::InProgress { .. }, ..) => {}
             reserved @ (Reserved::Refused(..) | Reserved::Granted(_)) => {
                 return Err(Failure::new(&format!("in progress instead of {reserved:?}")));
             }
@@ -80,10 +80,9 @@ async fn a_completion_recognises_its_own_write(harness: Harness) -> TestResult {
         let reservation = harness.granted(&request, &policy, 1).await?;
         let faulty = FaultyStore::new(harness.store(), &[fault]);
         let outcome = sample::outcome(201, "once");
-        let completed =
-            protocol::complete(&faulty, reservation, outcome.clone(), policy.retention())
-                .await
-                .map_err(|undone| undone.error)?;
+        let completed = protocol::complete(&faulty, reservation, outcome.clone())
+            .await
+            .map_err(|undone| undone.error)?;
         expect(matches!(completed, Completed::Kept { .. }), "its own outcome is kept")?;
         let verdict = harness.refused(&request, &policy).await?;
         let is_replay =
@@ -134,14 +133,14 @@ async fn a_completion_that_cannot_be_written_stays_the_owners(harness: Harness) 
         let reservation = harness.granted(&request, &policy, 1).await?;
         let faulty = FaultyStore::new(harness.store(), plan);
         let outcome = sample::outcome(201, "once");
-        let undone = protocol::complete(&faulty, reservation, outcome, policy.retention()).await;
+        let undone = protocol::complete(&faulty, reservation, outcome).await;
         let Err(undone) = undone else {
             return Err(Failure::new("a completion without the store's word is not kept"));
         };
         let wanted = if plan == [Refused] { Certainty::Definite } else { Certainty::Indeterminate };
         expect_equal("how certain the failure is", &undone.error.certainty(), &wanted)?;
         let (reservation, outcome) = (undone.reservation, undone.outcome);
-        let again = protocol::complete(&*harness.store(), reservation, outcome, policy.retention())
+        let again = protocol::complete(&*harness.store(), reservation, outcome)
             .await
             .map_err(|undone| undone.error)?;
         expect(matches!(again, Completed::Kept { .. }), "the owner completes once it can")?;

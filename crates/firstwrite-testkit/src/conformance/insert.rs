@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use firstwrite_core::{Fence, Inserted, OnLostAnswer, Policy, Record};
+use firstwrite_core::{
+    Change, Draft, DraftState, Fence, Guard, Inserted, OnLostAnswer, Policy, Record, State, Swapped,
+};
 
 use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal};
 use crate::sample;
@@ -14,6 +16,7 @@ pub(super) const CASES: &[Case] = &[
     case!("insert", MINIMUM, a_key_nobody_used_has_nothing),
     case!("insert", MINIMUM, two_tenants_use_one_key_independently),
     case!("insert", MINIMUM, of_many_at_once_one_wins),
+    case!("insert", MINIMUM, a_copy_is_as_old_as_its_original),
 ];
 
 async fn a_free_key_is_written_at_the_stores_time(harness: Harness) -> TestResult {
@@ -24,6 +27,29 @@ async fn a_free_key_is_written_at_the_stores_time(harness: Harness) -> TestResul
     expect_equal("an insert says the store's time", &now, &before)?;
     let record = harness.record(request.id).await?;
     expect_equal("the record is the draft at that time", &record, &Record::from_draft(&draft, now))
+}
+
+/// A copy of another store's record keeps its age, and its lease and retention begin now.
+async fn a_copy_is_as_old_as_its_original(harness: Harness) -> TestResult {
+    let request = harness.request("k");
+    let (policy, fence) = (Policy::default(), Fence::first(1));
+    let (lease_for, asked_ago) = (policy.lease, Duration::from_hours(30));
+    let state = DraftState::Reserved { lease_for, asked_ago };
+    let draft = Draft { state, ..sample::reserved(&request, &policy, fence) };
+    let before = harness.store().now().await?;
+    let now = harness.put(&draft).await?;
+    expect_equal("an insert says the store's time", &now, &before)?;
+    let record = harness.record(request.id).await?;
+    expect_equal("the record", &record, &Record::from_draft(&draft, now))?;
+    expect_equal("its age", &now.since(record.created_at), &asked_ago)?;
+    let (outcome, retention) = (sample::outcome(201, "done"), policy.retention());
+    let change = Change::Complete { outcome: outcome.clone(), retention };
+    let swapped = harness.store().swap(request.id, Guard::Owner(fence), change, None).await?;
+    expect(matches!(swapped, Swapped::Done(_)), "the copy is completed")?;
+    let completed = harness.record(request.id).await?;
+    expect_equal("its age then", &now.since(completed.created_at), &asked_ago)?;
+    let state = State::completed(outcome, retention, now);
+    expect_equal("its retention begins now", &completed.state, &state)
 }
 
 async fn what_stands_is_returned_with_the_stores_time(harness: Harness) -> TestResult {

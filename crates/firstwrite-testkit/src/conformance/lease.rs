@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Swept};
 use firstwrite_core::{
-    Change, Fence, Guard, OnLostAnswer, Policy, RecordId, StateKind, Store, Verdict, judge,
+    Change, Fence, Guard, OnLostAnswer, Policy, Query, RecordId, State, StateKind, Store, Verdict,
+    judge,
 };
 
 use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal};
@@ -20,6 +21,7 @@ pub(super) const CASES: &[Case] = &[
     case!("lease", MINIMUM, a_sweep_frees_what_is_safe_and_marks_the_rest),
     case!("lease", MINIMUM, a_sweep_leaves_live_leases_alone),
     case!("lease", MINIMUM, a_sweep_comes_to_its_end),
+    case!("lease", MINIMUM, an_uncertain_record_says_since_when_it_is),
 ];
 
 /// More than any case writes: a store may show other cases' records too.
@@ -45,6 +47,22 @@ async fn a_renewal_counts_from_the_stores_time(harness: Harness) -> TestResult {
     expect_equal("the lease ends its new length after the store's now", &found, &wanted)
 }
 
+async fn an_uncertain_record_says_since_when_it_is(harness: Harness) -> TestResult {
+    let store = harness.store();
+    let id = harness.put_reserved("k", Fence::first(1), OnLostAnswer::Uncertain).await?;
+    harness.advance(Duration::from_secs(11)).await;
+    let since = store.now().await?;
+    store.swap(id, Guard::Owner(Fence::first(1)), Change::MARK_UNCERTAIN, None).await?;
+    harness.advance(Duration::from_hours(1)).await;
+    let wanted = State::Uncertain { since };
+    expect_equal("when the attempt was given up", &harness.record(id).await?.state, &wanted)?;
+    let state = Some(StateKind::Uncertain);
+    let query = Query { tenant: Some(harness.tenant().clone()), state, after: None, limit: 9 };
+    let listed: Vec<State> =
+        store.list(&query).await?.records.into_iter().map(|record| record.state).collect();
+    expect_equal("the same in a listing", &listed, &vec![wanted])
+}
+
 async fn it_holds_until_the_last_millisecond_and_not_longer(harness: Harness) -> TestResult {
     let policy = sample::policy(OnLostAnswer::Resend);
     let request = harness.request("k");
@@ -52,12 +70,12 @@ async fn it_holds_until_the_last_millisecond_and_not_longer(harness: Harness) ->
     harness.advance(sample::just_before(policy.lease)).await;
     let found = harness.store().get(id).await?;
     let wanted = Verdict::InProgress { remaining: TICK };
-    expect_equal("one millisecond before", &judge(found.as_ref(), &request, &policy), &wanted)?;
+    expect_equal("one millisecond before", &judge(found.as_ref(), &request), &wanted)?;
     expect(!has_lapsed(&harness, id).await?, "the lease holds one millisecond before its end")?;
     harness.advance(TICK).await;
     let found = harness.store().get(id).await?;
     let wanted = Verdict::TakeOver { from: Fence::first(1) };
-    expect_equal("at its end", &judge(found.as_ref(), &request, &policy), &wanted)?;
+    expect_equal("at its end", &judge(found.as_ref(), &request), &wanted)?;
     expect(has_lapsed(&harness, id).await?, "the lease has lapsed at its end")
 }
 
@@ -138,7 +156,7 @@ async fn a_sweep_comes_to_its_end(harness: Harness) -> TestResult {
 async fn uncertain(harness: &Harness, key: &str) -> Result<RecordId, Failure> {
     let id = harness.put_reserved(key, Fence::first(1), OnLostAnswer::Uncertain).await?;
     let guard = Guard::Owner(Fence::first(1));
-    harness.store().swap(id, guard, Change::MarkUncertain, None).await?;
+    harness.store().swap(id, guard, Change::MARK_UNCERTAIN, None).await?;
     Ok(id)
 }
 

@@ -40,7 +40,7 @@ async fn it_filters_by_state(harness: Harness) -> TestResult {
     let reserved = harness.put_reserved("r", Fence::first(1), OnLostAnswer::Resend).await?;
     let uncertain = harness.put_reserved("u", Fence::first(1), OnLostAnswer::Uncertain).await?;
     let guard = Guard::Owner(Fence::first(1));
-    harness.store().swap(uncertain, guard, Change::MarkUncertain, None).await?;
+    harness.store().swap(uncertain, guard, Change::MARK_UNCERTAIN, None).await?;
     let completed = harness.put_completed("c", Fence::first(1)).await?;
     for (state, id) in [
         (StateKind::Reserved, reserved),

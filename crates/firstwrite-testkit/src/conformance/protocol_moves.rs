@@ -29,10 +29,9 @@ async fn a_completed_attempt_is_replayed(harness: Harness) -> TestResult {
     let (policy, request) = (Policy::default(), harness.request("k"));
     let reservation = harness.granted(&request, &policy, 1).await?;
     let outcome = sample::outcome(201, "first");
-    let completed =
-        protocol::complete(&*harness.store(), reservation, outcome.clone(), policy.retention())
-            .await
-            .map_err(|undone| undone.error)?;
+    let completed = protocol::complete(&*harness.store(), reservation, outcome.clone())
+        .await
+        .map_err(|undone| undone.error)?;
     let Completed::Kept { retained_until } = completed else {
         return Err(Failure::new("the owner completes"));
     };
@@ -47,7 +46,7 @@ async fn another_request_under_a_used_key_is_a_mismatch(harness: Harness) -> Tes
     let verdict = harness.refused(&other, &policy).await?;
     expect_equal("while the first runs", &verdict, &Verdict::Mismatch)?;
     let outcome = sample::outcome(201, "first");
-    protocol::complete(&*harness.store(), reservation, outcome, policy.retention())
+    protocol::complete(&*harness.store(), reservation, outcome)
         .await
         .map_err(|undone| undone.error)?;
     let verdict = harness.refused(&other, &policy).await?;
@@ -74,7 +73,7 @@ async fn a_renewed_attempt_completes_after_its_first_lease(harness: Harness) -> 
     let until = harness.record(request.id).await?.state.lease_until();
     expect_equal("the lease", &until, &Some(reservation.lease_until()))?;
     let outcome = sample::outcome(201, "slow");
-    let completed = protocol::complete(&*harness.store(), reservation, outcome, policy.retention())
+    let completed = protocol::complete(&*harness.store(), reservation, outcome)
         .await
         .map_err(|undone| undone.error)?;
     expect(matches!(completed, Completed::Kept { .. }), "a slow attempt that renews completes")
@@ -115,7 +114,7 @@ async fn an_owner_whose_lease_lapsed_unnoticed_still_completes(harness: Harness)
     harness.advance(policy.lease * 10).await;
     protocol::sweep_once(&*harness.store(), 1000).await?;
     let outcome = sample::outcome(201, "late but true");
-    let completed = protocol::complete(&*harness.store(), reservation, outcome, policy.retention())
+    let completed = protocol::complete(&*harness.store(), reservation, outcome)
         .await
         .map_err(|undone| undone.error)?;
     expect(matches!(completed, Completed::Kept { .. }), "the owner knows what happened")?;

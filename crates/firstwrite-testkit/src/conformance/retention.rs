@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use firstwrite_core::protocol;
+use firstwrite_core::protocol::{self, Force, Settlement};
 use firstwrite_core::{
-    AfterRetention, Change, Fence, Guard, OnLostAnswer, Policy, RecordId, State, Store, Verdict,
-    judge,
+    AfterRetention, Change, Fence, Guard, OnLostAnswer, Outcome, Policy, RecordId, State, Store,
+    Verdict, judge,
 };
 
 use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal};
@@ -20,6 +20,8 @@ pub(super) const CASES: &[Case] = &[
     case!("retention", MINIMUM, what_is_past_kept_until_is_reaped),
     case!("retention", MINIMUM, reserved_and_uncertain_records_are_never_reaped),
     case!("retention", MINIMUM, a_reap_respects_its_limit),
+    case!("retention", MINIMUM, it_stands_with_the_reservation_through_every_state),
+    case!("retention", MINIMUM, a_released_attempt_may_leave_a_note_and_its_key_is_free),
 ];
 
 /// No case waits for more turns than this.
@@ -32,7 +34,7 @@ async fn it_counts_from_the_completion(harness: Harness) -> TestResult {
     harness.advance(Duration::from_secs(20)).await;
     let now = harness.store().now().await?;
     let outcome = sample::outcome(201, "done");
-    protocol::complete(&*harness.store(), reservation, outcome.clone(), policy.retention())
+    protocol::complete(&*harness.store(), reservation, outcome.clone())
         .await
         .map_err(|undone| undone.error)?;
     let wanted = State::completed(outcome, policy.retention(), now);
@@ -44,11 +46,11 @@ async fn an_outcome_is_replayed_until_the_last_millisecond(harness: Harness) -> 
     let id = harness.put_completed("k", Fence::first(1)).await?;
     harness.advance(sample::just_before(policy.retention)).await;
     let found = harness.store().get(id).await?;
-    let verdict = judge(found.as_ref(), &request, &policy);
+    let verdict = judge(found.as_ref(), &request);
     expect(matches!(verdict, Verdict::Replay { .. }), "a replay one millisecond before the end")?;
     harness.advance(TICK).await;
     let found = harness.store().get(id).await?;
-    let verdict = judge(found.as_ref(), &request, &policy);
+    let verdict = judge(found.as_ref(), &request);
     let wanted = Verdict::TakeOver { from: Fence::first(1) };
     expect_equal("the key is free at the end of retention", &verdict, &wanted)
 }
@@ -82,6 +84,51 @@ async fn a_spent_key_is_refused_while_the_policy_remembers_it(harness: Harness) 
     Ok(())
 }
 
+async fn it_stands_with_the_reservation_through_every_state(harness: Harness) -> TestResult {
+    let policy = Policy {
+        retention: Duration::from_hours(7),
+        after_retention: AfterRetention::Refuse(Duration::from_hours(70)),
+        ..sample::policy(OnLostAnswer::Uncertain)
+    };
+    let (store, request) = (harness.store(), harness.request("k"));
+    let reservation = harness.granted(&request, &policy, 1).await?;
+    let kept = policy.retention();
+    expect_equal("of a reservation", &harness.record(request.id).await?.retention, &kept)?;
+    protocol::mark_uncertain(&*store, reservation).await?;
+    let record = harness.record(request.id).await?;
+    expect_equal("of an uncertain record", &record.retention, &kept)?;
+    let outcome = sample::outcome(201, "settled");
+    let happened = Settlement::Happened { outcome: outcome.clone() };
+    let now = store.now().await?;
+    protocol::settle(&*store, &record, happened, Force::No, &sample::audit("proof")).await?;
+    let record = harness.record(request.id).await?;
+    expect_equal("of a completed record", &record.retention, &kept)?;
+    expect_equal("its deadlines", &record.state, &State::completed(outcome, kept, now))?;
+    harness.advance(policy.retention).await;
+    let verdict = harness.refused(&request, &Policy::default()).await?;
+    expect_equal("a spent key, whatever the policy says by now", &verdict, &Verdict::Expired)
+}
+
+async fn a_released_attempt_may_leave_a_note_and_its_key_is_free(harness: Harness) -> TestResult {
+    let policy = Policy {
+        after_retention: AfterRetention::Refuse(Duration::from_hours(70)),
+        ..Policy::default()
+    };
+    let request = harness.request("k");
+    let reservation = harness.granted(&request, &policy, 1).await?;
+    let status = http::StatusCode::INTERNAL_SERVER_ERROR;
+    let noted_for = Duration::from_hours(1);
+    let owned = (reservation.id(), reservation.fence());
+    protocol::release_noted(&*harness.store(), owned, status, noted_for).await?;
+    let State::Completed { outcome, .. } = harness.record(request.id).await?.state else {
+        return Err(Failure::new("a note of the release"));
+    };
+    expect_equal("the note", &outcome, &Outcome::released(status))?;
+    let other = sample::request(harness.tenant(), &sample::key("k"), 77);
+    let _afresh = harness.granted(&other, &policy, 2).await?;
+    Ok(())
+}
+
 async fn nothing_is_reaped_before_kept_until(harness: Harness) -> TestResult {
     let policy = Policy::default();
     let id = harness.put_completed("k", Fence::first(1)).await?;
@@ -106,7 +153,7 @@ async fn reserved_and_uncertain_records_are_never_reaped(harness: Harness) -> Te
     let reserved = harness.put_reserved("r", Fence::first(1), OnLostAnswer::Uncertain).await?;
     let uncertain = harness.put_reserved("u", Fence::first(1), OnLostAnswer::Uncertain).await?;
     let guard = Guard::Owner(Fence::first(1));
-    harness.store().swap(uncertain, guard, Change::MarkUncertain, None).await?;
+    harness.store().swap(uncertain, guard, Change::MARK_UNCERTAIN, None).await?;
     harness.advance(Policy::RETENTION_DEFAULT * 400).await;
     reap_all(&*harness.store()).await?;
     for (id, what) in [(reserved, "reserved"), (uncertain, "uncertain")] {

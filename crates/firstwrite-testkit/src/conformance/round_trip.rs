@@ -162,20 +162,15 @@ async fn kept(harness: &Harness, key: &str, outcome: Outcome) -> TestResult {
     let request = harness.request(&format!("{key}-later"));
     let policy = Policy::default();
     let reservation = harness.granted(&request, &policy, 1).await?;
-    firstwrite_core::protocol::complete(
-        &*harness.store(),
-        reservation,
-        outcome.clone(),
-        policy.retention(),
-    )
-    .await
-    .map_err(|undone| undone.error)?;
+    firstwrite_core::protocol::complete(&*harness.store(), reservation, outcome.clone())
+        .await
+        .map_err(|undone| undone.error)?;
     match harness.record(request.id).await?.state {
         firstwrite_core::State::Completed { outcome: found, .. } => {
             expect_equal("the outcome as it was completed", &found, &outcome)?;
             expect_bodies(&found, &outcome)
         }
-        firstwrite_core::State::Reserved(_) | firstwrite_core::State::Uncertain => {
+        firstwrite_core::State::Reserved(_) | firstwrite_core::State::Uncertain { .. } => {
             Err(Failure::new("a completed record"))
         }
     }

@@ -93,7 +93,7 @@ async fn a_live_attempt_settled_by_force_comes_too_late(harness: Harness) -> Tes
     let settled = settle(&harness, &request, Settlement::NotHappened, Force::Yes).await?;
     expect_equal("the settlement", &settled, &Settled::Done)?;
     let outcome = sample::outcome(201, "late");
-    let completed = protocol::complete(&*harness.store(), held, outcome, policy.retention())
+    let completed = protocol::complete(&*harness.store(), held, outcome)
         .await
         .map_err(|undone| undone.error)?;
     expect(matches!(completed, Completed::Late(None)), "the live owner is told that it is late")
@@ -107,8 +107,7 @@ async fn uncertain(harness: &Harness) -> Result<Request, Failure> {
 }
 
 fn happened(text: &str) -> Settlement {
-    let retention = Policy::default().retention();
-    Settlement::Happened { outcome: sample::outcome(201, text), retention }
+    Settlement::Happened { outcome: sample::outcome(201, text) }
 }
 
 async fn settle(

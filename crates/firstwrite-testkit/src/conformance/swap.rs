@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    Change, Fence, Guard, OnLostAnswer, Policy, Record, RecordId, State, StateKind, Swapped,
+    Audited, Change, Fence, Guard, OnLostAnswer, Policy, Record, RecordId, State, StateKind,
+    Swapped,
 };
 
 use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal};
@@ -26,6 +27,8 @@ pub(super) const CASES: &[Case] = &[
     case!("swap", MINIMUM, an_audit_entry_is_written_with_the_change),
     case!("swap", MINIMUM, a_refused_change_leaves_no_audit_entry),
     case!("swap", MINIMUM, audit_entries_outlive_the_record_oldest_first),
+    case!("swap", MINIMUM, a_copy_is_uncertain_since_its_original_was),
+    case!("swap", MINIMUM, a_copied_audit_entry_keeps_its_time_and_changes_nothing_else),
 ];
 
 async fn nothing_is_changed_where_nothing_stands(harness: Harness) -> TestResult {
@@ -117,7 +120,7 @@ async fn a_heartbeat_does_not_revive_an_uncertain_record(harness: Harness) -> Te
 
 async fn what_did_not_move_is_changed(harness: Harness) -> TestResult {
     let id = harness.put_reserved("k", Fence::first(1), OnLostAnswer::Uncertain).await?;
-    for change in [Change::MarkUncertain, complete("settled"), Change::Remove] {
+    for change in [Change::MARK_UNCERTAIN, complete("settled"), Change::Remove] {
         let words = format!("{change:?} of a record that did not move is applied");
         let seen = harness.record(id).await?.seen();
         let swapped = swap(&harness, id, Guard::Seen(seen), change).await?;
@@ -138,7 +141,7 @@ async fn a_renewal_in_between_is_noticed(harness: Harness) -> TestResult {
 async fn a_change_of_state_in_between_is_noticed(harness: Harness) -> TestResult {
     let id = harness.put_reserved("k", Fence::first(1), OnLostAnswer::Uncertain).await?;
     let seen = harness.record(id).await?.seen();
-    swap(&harness, id, Guard::Owner(Fence::first(1)), Change::MarkUncertain).await?;
+    swap(&harness, id, Guard::Owner(Fence::first(1)), Change::MARK_UNCERTAIN).await?;
     moved(&harness, id, Guard::Seen(seen), "the record became uncertain in between").await?;
     let seen = harness.record(id).await?.seen();
     swap(&harness, id, Guard::Owner(Fence::first(1)), complete("late")).await?;
@@ -212,14 +215,54 @@ async fn audit_entries_outlive_the_record_oldest_first(harness: Harness) -> Test
     expect_equal("every audit entry, oldest first", &reasons, &vec!["first", "second", "third"])
 }
 
+/// A probe's patience counts from there.
+async fn a_copy_is_uncertain_since_its_original_was(harness: Harness) -> TestResult {
+    let id = harness.put_reserved("k", Fence::first(1), OnLostAnswer::Uncertain).await?;
+    let ago = Duration::from_hours(30);
+    let change = Change::MarkUncertain { ago };
+    let Swapped::Done(now) = swap(&harness, id, Guard::Owner(Fence::first(1)), change).await?
+    else {
+        return Err(Failure::new("the copy is marked"));
+    };
+    let uncertain = State::Uncertain { since: now.minus(ago) };
+    expect_equal("the copy's state", &harness.record(id).await?.state, &uncertain)
+}
+
+async fn a_copied_audit_entry_keeps_its_time_and_changes_nothing_else(
+    harness: Harness,
+) -> TestResult {
+    let (owner, ago) = (Guard::Owner(Fence::first(1)), Duration::from_hours(30));
+    let id = harness.put_reserved("k", Fence::first(1), OnLostAnswer::Uncertain).await?;
+    let mut wanted = Vec::new();
+    for (reason, ago, then) in [
+        ("first", ago, Some(Change::MARK_UNCERTAIN)),
+        ("second", ago / 2, Some(complete("settled"))),
+        ("late", Duration::ZERO, None),
+    ] {
+        let (before, entry) = (harness.record(id).await?, sample::audit(reason));
+        let noted = harness.store().swap(id, owner, Change::Note { ago }, Some(&entry)).await?;
+        expect_equal("the record", &harness.record(id).await?, &before)?;
+        match (noted, then) {
+            (Swapped::Done(now), Some(then)) => {
+                wanted.push(Audited { at: now.minus(ago), entry });
+                swap(&harness, id, owner, then).await?;
+            }
+            (Swapped::Moved(Some(_)), None) => {}
+            (noted, _) => return Err(Failure::new(&format!("{reason}: not {noted:?}"))),
+        }
+    }
+    expect_equal("the audit entries", &harness.store().audits(id).await?, &wanted)
+}
+
 /// One change of every kind.
-fn every_change(harness: &Harness) -> [Change; 5] {
+fn every_change(harness: &Harness) -> [Change; 6] {
     let policy = sample::policy(OnLostAnswer::Resend);
     let next = sample::reserved(&harness.request("k"), &policy, Fence::first(8).next(9));
     [
+        Change::Note { ago: Duration::ZERO },
         Change::Renew { lease_for: Duration::from_secs(99) },
         complete("other"),
-        Change::MarkUncertain,
+        Change::MARK_UNCERTAIN,
         Change::TakeOver(Box::new(next)),
         Change::Remove,
     ]
@@ -234,7 +277,7 @@ fn complete(text: &str) -> Change {
 
 async fn uncertain(harness: &Harness, key: &str) -> Result<RecordId, Failure> {
     let id = harness.put_reserved(key, Fence::first(1), OnLostAnswer::Uncertain).await?;
-    swap(harness, id, Guard::Owner(Fence::first(1)), Change::MarkUncertain).await?;
+    swap(harness, id, Guard::Owner(Fence::first(1)), Change::MARK_UNCERTAIN).await?;
     Ok(id)
 }
 

@@ -165,7 +165,7 @@ async fn an_answer_over_the_cap_leaves_a_tombstone_and_the_rows(harness: Harness
         State::Completed { outcome, .. } => {
             expect_equal("the kept body", &outcome.body, &firstwrite_core::Body::Tombstone)
         }
-        State::Reserved(_) | State::Uncertain => Err(Failure::new("a completed record")),
+        State::Reserved(_) | State::Uncertain { .. } => Err(Failure::new("a completed record")),
     }
 }
 

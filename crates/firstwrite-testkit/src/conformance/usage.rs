@@ -68,7 +68,7 @@ async fn every_state_counts(harness: Harness) -> TestResult {
     harness.put_reserved("r", Fence::first(1), OnLostAnswer::Resend).await?;
     let uncertain = harness.put_reserved("u", Fence::first(1), OnLostAnswer::Uncertain).await?;
     let guard = Guard::Owner(Fence::first(1));
-    harness.store().swap(uncertain, guard, Change::MarkUncertain, None).await?;
+    harness.store().swap(uncertain, guard, Change::MARK_UNCERTAIN, None).await?;
     expect_equal("what is under way", &mine(&harness).await?, &Usage { keys: 2, bytes: 0 })?;
     put(&harness, harness.tenant(), "c", &[7; 700]).await?;
     let request = harness.request("t");

@@ -196,6 +196,7 @@ impl DefectiveStore {
             let retention = Retention {
                 replay_for: retained_until.since(found.now),
                 linger_for: kept_until.since(retained_until),
+                refuses_spent: found.record.retention.refuses_spent,
             };
             let guard = Guard::Seen(found.record.seen());
             let change = Change::Complete { outcome, retention };
@@ -239,19 +240,30 @@ impl DefectiveStore {
                 retention: self.spoil_retention(retention),
             },
             Change::TakeOver(draft) => Change::TakeOver(Box::new(self.spoil_draft(*draft))),
-            same @ (Change::MarkUncertain | Change::Remove) => same,
+            Change::Note { ago } => {
+                let is_now = self.has(Defect::CopiedNoteIsNew);
+                Change::Note { ago: if is_now { Duration::ZERO } else { ago } }
+            }
+            Change::MarkUncertain { ago } => {
+                let is_now = self.has(Defect::CopyIsUncertainSinceNow);
+                Change::MarkUncertain { ago: if is_now { Duration::ZERO } else { ago } }
+            }
+            Change::Remove => Change::Remove,
         }
     }
 
     fn spoil_draft(&self, mut draft: Draft) -> Draft {
         draft.state = match draft.state {
-            DraftState::Reserved { lease_for } => {
-                DraftState::Reserved { lease_for: self.spoil_lease(lease_for) }
+            DraftState::Reserved { lease_for, mut asked_ago } => {
+                if self.has(Defect::CopyForgetsItsAge) {
+                    asked_ago = Duration::ZERO;
+                }
+                DraftState::Reserved { lease_for: self.spoil_lease(lease_for), asked_ago }
             }
-            DraftState::Completed { outcome, retention } => DraftState::Completed {
-                outcome: self.spoil_outcome(outcome),
-                retention: self.spoil_retention(retention),
-            },
+            DraftState::Completed { outcome } => {
+                draft.retention = self.spoil_retention(draft.retention);
+                DraftState::Completed { outcome: self.spoil_outcome(outcome) }
+            }
         };
         if self.has(Defect::PartDigestsDropped) {
             let whole = &draft.fingerprint;
@@ -296,7 +308,8 @@ impl DefectiveStore {
                 Body::Bytes(Bytes::from(String::from_utf8_lossy(&bytes).into_owned()))
             }
             Body::Tombstone if self.has(Defect::TombstoneAsEmptyBody) => Body::Bytes(Bytes::new()),
-            same @ (Body::Bytes(_) | Body::Tombstone | Body::Sealed(_)) => same,
+            Body::Released if self.has(Defect::ReleasedAsTombstone) => Body::Tombstone,
+            same @ (Body::Bytes(_) | Body::Tombstone | Body::Sealed(_) | Body::Released) => same,
         };
         outcome
     }
@@ -305,6 +318,14 @@ impl DefectiveStore {
     fn spoil_found(&self, asked: RecordId, mut found: Found) -> Found {
         if self.has(Defect::ForgetsTenant) {
             found.record.id = asked;
+        }
+        if self.has(Defect::RetentionForgotten) {
+            found.record.retention = Policy::default().retention();
+        }
+        if let State::Uncertain { since } = &mut found.record.state
+            && self.has(Defect::UncertainSinceCreation)
+        {
+            *since = found.record.created_at;
         }
         found
     }
@@ -506,7 +527,8 @@ fn reserve_again(record: &Record, lease_for: Duration) -> Draft {
         fingerprint: record.fingerprint.clone(),
         fence: record.fence,
         on_lost_answer: record.on_lost_answer,
-        state: DraftState::Reserved { lease_for },
+        retention: record.retention,
+        state: DraftState::reserved(lease_for),
     }
 }
 

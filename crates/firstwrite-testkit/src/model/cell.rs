@@ -17,6 +17,8 @@ pub(super) struct Cell {
     pub(super) fence: Fence,
     /// What it stands for.
     pub(super) state: CellState,
+    /// How often its lease was renewed: a look from before a renewal is outdated.
+    pub(super) renewals: u8,
 }
 
 /// The state of a [`Cell`].
@@ -28,6 +30,8 @@ pub(super) enum CellState {
     Lapsed,
     /// Completed with the answer of this attempt.
     Completed(u8),
+    /// The same, and its retention has ended.
+    Spent(u8),
     /// Nobody knows.
     Uncertain,
 }
@@ -39,9 +43,12 @@ struct Stage {
     resend: Policy,
 }
 
-/// The model's present: leases end before it or after it.
-const NOW: Timestamp = Timestamp::from_millis(1_000_000);
-const LAPSED_AT: Timestamp = Timestamp::from_millis(999_999);
+/// The model's present: leases and retentions end before it or after it.
+const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
+/// When the first lease of a lapsed record ended; each renewal is a little later.
+const LAPSED_AT: Timestamp = Timestamp::from_millis(999_000_000);
+/// When an outcome was kept whose retention has ended, while the record stays for its slack.
+const SPENT_AT: Timestamp = Timestamp::from_millis(1_000_000_000 - 24 * 60 * 60 * 1000);
 
 static STAGE: LazyLock<Stage> = LazyLock::new(|| Stage {
     request: sample::request(&sample::tenant("acme"), &sample::key("order-1"), 1),
@@ -49,10 +56,35 @@ static STAGE: LazyLock<Stage> = LazyLock::new(|| Stage {
     resend: sample::policy(OnLostAnswer::Resend),
 });
 
+impl Cell {
+    /// Just reserved under `fence`.
+    pub(super) fn held(fence: Fence) -> Self {
+        Self { fence, state: CellState::Held, renewals: 0 }
+    }
+
+    /// Just completed under `fence` with the answer of this attempt.
+    pub(super) fn completed(fence: Fence, answer: u8) -> Self {
+        Self { fence, state: CellState::Completed(answer), renewals: 0 }
+    }
+
+    /// Whether it waits for its outcome.
+    pub(super) fn is_open(self) -> bool {
+        match self.state {
+            CellState::Held | CellState::Lapsed | CellState::Uncertain => true,
+            CellState::Completed(_) | CellState::Spent(_) => false,
+        }
+    }
+
+    /// Whether it is reserved.
+    pub(super) fn is_reserved(self) -> bool {
+        matches!(self.state, CellState::Held | CellState::Lapsed)
+    }
+}
+
 /// Core's verdict on what stands.
 pub(super) fn verdict(cell: Option<Cell>, on_lost_answer: OnLostAnswer) -> Verdict {
     let found = cell.map(|cell| Found { record: record(cell, on_lost_answer), now: NOW });
-    judge(found.as_ref(), &STAGE.request, policy(on_lost_answer))
+    judge(found.as_ref(), &STAGE.request)
 }
 
 /// Core's choice for a sweep.
@@ -90,17 +122,23 @@ pub(super) fn swap(
     if !guard.holds(&before, &change) {
         return false;
     }
+    let renewals = stands.renewals;
     *cell = match change {
+        Change::Note { .. } => Some(stands),
         Change::Renew { lease_for } => {
             let until = NOW.plus(lease_for);
-            Some(from_record(&Record { state: State::Reserved(Lease { until }), ..before }))
+            let record = Record { state: State::Reserved(Lease { until }), ..before };
+            Some(from_record(&record, renewals + 1))
         }
         Change::Complete { outcome, retention } => {
             let state = State::completed(outcome, retention, NOW);
-            Some(from_record(&Record { state, ..before }))
+            Some(from_record(&Record { state, ..before }, 0))
         }
-        Change::MarkUncertain => Some(from_record(&Record { state: State::Uncertain, ..before })),
-        Change::TakeOver(draft) => Some(from_record(&Record::from_draft(&draft, NOW))),
+        Change::MarkUncertain { ago } => {
+            let state = State::Uncertain { since: NOW.minus(ago) };
+            Some(from_record(&Record { state, ..before }, 0))
+        }
+        Change::TakeOver(draft) => Some(from_record(&Record::from_draft(&draft, NOW), 0)),
         Change::Remove => None,
     };
     true
@@ -115,30 +153,33 @@ fn policy(on_lost_answer: OnLostAnswer) -> &'static Policy {
 
 fn record(cell: Cell, on_lost_answer: OnLostAnswer) -> Record {
     let mut record = Record::from_draft(&draft(cell.fence, on_lost_answer), NOW);
+    let kept_at = |answer: u8, at| {
+        let outcome = sample::outcome(201, &answer.to_string());
+        State::completed(outcome, STAGE.uncertain.retention(), at)
+    };
+    let renewals = Duration::from_millis(cell.renewals.into());
     record.state = match cell.state {
-        CellState::Held => State::Reserved(Lease { until: NOW.plus(Duration::from_secs(1)) }),
-        CellState::Lapsed => State::Reserved(Lease { until: LAPSED_AT }),
-        CellState::Completed(answer) => {
-            let outcome = sample::outcome(201, &answer.to_string());
-            State::completed(outcome, STAGE.uncertain.retention(), NOW)
-        }
-        CellState::Uncertain => State::Uncertain,
+        CellState::Held => State::Reserved(Lease { until: NOW.plus(renewals + sample::TICK) }),
+        CellState::Lapsed => State::Reserved(Lease { until: LAPSED_AT.plus(renewals) }),
+        CellState::Completed(answer) => kept_at(answer, NOW),
+        CellState::Spent(answer) => kept_at(answer, SPENT_AT),
+        CellState::Uncertain => State::Uncertain { since: NOW },
     };
     record
 }
 
-fn from_record(record: &Record) -> Cell {
+fn from_record(record: &Record, renewals: u8) -> Cell {
     let state = match &record.state {
         State::Reserved(lease) if NOW < lease.until => CellState::Held,
         State::Reserved(_) => CellState::Lapsed,
         State::Completed { outcome, .. } => {
             let text = match &outcome.body {
                 Body::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                Body::Tombstone | Body::Sealed(_) => String::new(),
+                Body::Tombstone | Body::Sealed(_) | Body::Released => String::new(),
             };
             CellState::Completed(text.parse().expect("the model's answers are small numbers"))
         }
-        State::Uncertain => CellState::Uncertain,
+        State::Uncertain { .. } => CellState::Uncertain,
     };
-    Cell { fence: record.fence, state }
+    Cell { fence: record.fence, state, renewals }
 }

@@ -135,15 +135,15 @@ async fn serve_reserved(store: &SimStore, plan: Plan, role: Role, nonce: u64) ->
     }
     let reservation = match protocol::reserve(store, role.request(), policy, nonce).await {
         Ok(Reserved::Granted(reservation)) => reservation,
-        Ok(Reserved::Refused(Verdict::Mismatch, found)) if has(Defect::MismatchReplays) => {
+        Ok(Reserved::Refused(Verdict::Mismatch, found, _)) if has(Defect::MismatchReplays) => {
             return match found.record.state {
                 firstwrite_core::State::Completed { outcome, .. } => Reply::Answer(outcome),
-                firstwrite_core::State::Reserved(_) | firstwrite_core::State::Uncertain => {
+                firstwrite_core::State::Reserved(_) | firstwrite_core::State::Uncertain { .. } => {
                     Reply::Mismatch
                 }
             };
         }
-        Ok(Reserved::Refused(verdict, _)) => return refusal(store, verdict),
+        Ok(Reserved::Refused(verdict, ..)) => return refusal(store, verdict),
         Err(_) if has(Defect::FailOpen) => {
             let era = store.shared().log.era(role.record);
             return Reply::Answer(send(store, role, era, outcome(role, 201, nonce)));
@@ -228,12 +228,10 @@ async fn complete(
     reservation: Reservation,
     answer: Outcome,
 ) -> Reply {
-    let (policy, fence) = (store.shared().log.ways[role.record].policy(), reservation.fence());
-    let mut completed =
-        protocol::complete(store, reservation, answer.clone(), policy.retention()).await;
+    let fence = reservation.fence();
+    let mut completed = protocol::complete(store, reservation, answer.clone()).await;
     if let Err(undone) = completed {
-        completed =
-            protocol::complete(store, undone.reservation, undone.outcome, policy.retention()).await;
+        completed = protocol::complete(store, undone.reservation, undone.outcome).await;
     }
     match completed {
         Ok(Completed::Kept { .. }) => {
@@ -245,7 +243,7 @@ async fn complete(
             if plan.defect == Some(Defect::ReplyDespiteLate) {
                 return Reply::Answer(answer);
             }
-            match found.map(|found| judge(Some(&found), role.request(), policy)) {
+            match found.map(|found| judge(Some(&found), role.request())) {
                 Some(verdict) => refusal(store, verdict),
                 None => Reply::NotNow,
             }
@@ -292,8 +290,7 @@ pub(super) async fn operate(store: SimStore) {
                     let role = Role { record: at, variant };
                     sample::outcome(200, &format!("{}settled", role.signature()))
                 };
-                let retention = store.shared().log.ways[at].policy().retention();
-                Settlement::Happened { outcome, retention }
+                Settlement::Happened { outcome }
             }
         };
         store.shared().log.line(|| {

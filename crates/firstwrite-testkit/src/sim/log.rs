@@ -107,7 +107,7 @@ impl Log {
                         noted = Some(Event::CompletedLate);
                     }
                 }
-                State::Uncertain => noted = Some(Event::BecameUncertain),
+                State::Uncertain { .. } => noted = Some(Event::BecameUncertain),
                 State::Reserved(_) => {}
             }
         }
@@ -170,7 +170,7 @@ impl Log {
         let is_kept = key.kept.iter().any(|(era, kept)| *era >= since && kept == answer);
         let body = match &answer.body {
             Body::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Body::Tombstone | Body::Sealed(_) => String::new(),
+            Body::Tombstone | Body::Sealed(_) | Body::Released => String::new(),
         };
         self.line(|| format!("{role:?} is answered: {body}"));
         if !body.starts_with(&role.signature()) {

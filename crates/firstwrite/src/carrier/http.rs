@@ -4,10 +4,12 @@
 //! signature as Standard Webhooks has it. How a delivery ends:
 //!
 //! 1. a success status is *delivered*, with the provider's id if the settings say where it stands;
-//! 2. a refusal status is *refused*; redirects are refusals, and are never followed;
-//! 3. a retry status, and a request of which certainly nothing was sent, is *retry*: no connection, no
+//! 2. a refusal status is *refused*;
+//! 3. a status of something in front of the destination (401, 403, 404, 405, 407, a redirect, which is never
+//!    followed) is *not there*;
+//! 4. a retry status, and a request of which certainly nothing was sent, is *retry*: no connection, no
 //!    address that may be connected to, a certificate that is not trusted;
-//! 4. everything else is *unknown*: any other status, an answer that did not come in time, a connection
+//! 5. everything else is *unknown*: any other status, an answer that did not come in time, a connection
 //!    that broke after the request was given to it, a success without the id that belongs to it.
 //!
 //! Connections are kept and used again, HTTP/2 if the server speaks it. Nothing is sent twice by itself:
@@ -62,6 +64,7 @@ pub struct HttpCarrier {
     answer_bytes_max: usize,
     reading: Reading,
     signing_secrets: Vec<SigningSecret>,
+    allowed_networks: Vec<Network>,
     probe: Option<Probe>,
     clock: Clock,
 }
@@ -80,13 +83,14 @@ impl HttpCarrier {
 
     async fn ask(&self, probe: &Probe, parcel: &Parcel) -> Probed {
         let mut request = Request::new(Full::default());
-        match probe.url(&parcel.wire_key()) {
+        let wire_key = parcel.wire_key();
+        match probe.url(&wire_key) {
             Ok(url) => *request.uri_mut() = url,
             Err(_) => return Probed::Silent("the key makes the probe's URL too long".to_owned()),
         }
         *request.headers_mut() = self.headers.clone();
         match exchange(&self.client, request, self.timeout, self.answer_bytes_max).await {
-            Ok(answer) => probe.read(&answer),
+            Ok(answer) => probe.read(&answer, &wire_key, parcel.created_at),
             Err(failed) => Probed::Silent(failed.detail),
         }
     }
@@ -140,13 +144,20 @@ impl Carrier for HttpCarrier {
 }
 
 impl fmt::Debug for HttpCarrier {
-    /// Of the URL only where it leads: paths and queries may have secrets in them, and headers do.
+    /// Of the URL only where it leads, and of headers their names: the rest may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpCarrier")
             .field("scheme", &self.url.scheme_str())
             .field("host", &self.url.host())
             .field("method", &self.method)
             .field("timeout", &self.timeout)
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("key_header", &self.key_header)
+            .field("is_key_quoted", &self.is_key_quoted)
+            .field("reading", &self.reading)
+            .field("signature_count", &self.signing_secrets.len())
+            .field("allowed_networks", &self.allowed_networks)
+            .field("probe", &self.probe)
             .finish_non_exhaustive()
     }
 }

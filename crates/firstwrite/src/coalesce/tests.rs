@@ -15,15 +15,20 @@ fn request(key: &str) -> Arc<Request> {
     Arc::new(Request { id, tenant, key, operation: "POST /".into(), fingerprint })
 }
 
+fn place() -> Arc<Place> {
+    let observer: Arc<dyn crate::Observer> = Arc::new(crate::observe::Nobody);
+    Place::new(&observer, &Tenant::new("acme").unwrap())
+}
+
 fn lead(running: &Arc<Running>, key: &str) -> Lead {
-    match running.join(&request(key)) {
+    match running.join(&request(key), AnswerWhen::Ended, &place()) {
         Joined::Lead(lead) => lead,
         Joined::Follow(_) | Joined::Full => panic!("somebody leads already"),
     }
 }
 
 fn follow(running: &Arc<Running>, key: &str) -> Follow {
-    match running.join(&request(key)) {
+    match running.join(&request(key), AnswerWhen::Ended, &place()) {
         Joined::Follow(follow) => follow,
         Joined::Lead(_) | Joined::Full => panic!("nobody leads"),
     }
@@ -48,7 +53,7 @@ async fn the_first_leads_the_next_follows_and_other_keys_are_other_keys() {
 fn when_it_is_full_nobody_leads_until_one_ends_and_everybody_may_follow() {
     let running = Arc::new(Running::new(1));
     let first = lead(&running, "a");
-    assert!(matches!(running.join(&request("b")), Joined::Full));
+    assert!(matches!(running.join(&request("b"), AnswerWhen::Ended, &place()), Joined::Full));
     drop(follow(&running, "a"));
     drop(first);
     drop(lead(&running, "b"));

@@ -40,7 +40,12 @@ pub(super) async fn settle(
             }
             Action::NotArrived => Some(None),
         };
-        if let (Some(their), Some(index), false) = (proof, verdict.ours, settings.dry_run) {
+        if let (Some(their), Some(index)) = (proof, verdict.ours) {
+            if settings.dry_run {
+                let provider_id = their.map(|their| their.provider_id.as_str());
+                report.preview.add(books.ours[index].subject, provider_id);
+                continue;
+            }
             let proof = Proof { their, by: verdict.matched_by, settings };
             proof.settle(store, &books.ours[index], &books.handles[index], report).await?;
         }
@@ -124,7 +129,6 @@ impl Proof<'_> {
         let settlement = match self.their {
             Some(their) => Settlement::Happened {
                 outcome: scope.answer.outcome(&their.provider_id, &their.raw),
-                retention: scope.retention,
             },
             None => Settlement::NotHappened,
         };

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use firstwrite_core::outbox::{
-    Answers, MessageState, Outbox, Written, WrittenQuery, is_wire_key, wire_key,
+    Answers, MESSAGES_KEPT_FOR, MessageState, Outbox, Written, WrittenQuery, is_wire_key, wire_key,
 };
 use firstwrite_core::reconcile::{Amount, Ours, Standing, Subject, Theirs, Window};
 use firstwrite_core::{
@@ -191,7 +191,7 @@ async fn records(
     let from = before(window.from, settings.rules.grace.saturating_add(scope.attempt_max));
     let Books { ours, handles, is_complete } = books;
     each_record(store, settings, None, |record| {
-        let is_uncertain = matches!(record.state, State::Uncertain);
+        let is_uncertain = matches!(record.state, State::Uncertain { .. });
         if !scope.is_of(record) || (record.created_at < from && !is_uncertain) {
             return true;
         }
@@ -221,7 +221,7 @@ async fn records(
 /// What is believed of what a request asked for.
 fn standing(record: &Record) -> Standing {
     match &record.state {
-        State::Uncertain => Standing::InDoubt,
+        State::Uncertain { .. } => Standing::InDoubt,
         State::Reserved(_) => Standing::Sending,
         State::Completed { outcome, .. } if outcome.status.as_u16() < 400 => Standing::Arrived,
         State::Completed { .. } => Standing::Closed,
@@ -251,13 +251,26 @@ impl RecordScope {
         self.operations.iter().any(|operation| **operation == *record.operation)
     }
 
-    /// Whether the records are gone that could have asked for `their`.
-    pub(super) fn has_forgotten(&self, their: &Theirs, now: Timestamp) -> bool {
+    /// Whether `key` has the form of a wire key of the scope's step.
+    fn is_key(&self, key: &str) -> bool {
         let step = format!(":{}:", self.step);
-        let is_of_step = their.key.as_deref().is_some_and(|key| {
-            is_wire_key(key) && (key.contains(&step) || key.ends_with(step.trim_end_matches(':')))
-        });
-        is_of_step && their.at.plus(self.retention.replay_for) <= now
+        is_wire_key(key) && (key.contains(&step) || key.ends_with(step.trim_end_matches(':')))
+    }
+}
+
+impl Settings {
+    /// Whether the message or record that asked for `their` may be gone: ended messages are kept for
+    /// [`MESSAGES_KEPT_FOR`], and records for their retention.
+    pub(super) fn has_forgotten(&self, their: &Theirs, now: Timestamp) -> bool {
+        let is_of =
+            |scope: &&RecordScope| their.key.as_deref().is_some_and(|key| scope.is_key(key));
+        let kept_for = match (self.records.as_ref().filter(is_of), &self.messages) {
+            (Some(scope), _) => scope.retention.replay_for,
+            (None, Some(_)) => MESSAGES_KEPT_FOR,
+            (None, None) => return false,
+        };
+        // A message is asked for before the provider dates its payment, and its clock may differ.
+        their.at.plus(kept_for) <= now.plus(self.rules.tolerance)
     }
 }
 

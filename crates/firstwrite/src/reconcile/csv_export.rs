@@ -5,28 +5,35 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use csv::{ReaderBuilder, StringRecord, Trim};
-use firstwrite_core::BoxFuture;
 use firstwrite_core::reconcile::{Theirs, Window};
+use firstwrite_core::{BoxFuture, Timestamp};
 
-use super::entry::{Reading, Texts, TimeForm};
-use super::{Flaw, Source, SourceError, SourcePage};
+use super::books::before;
+use super::entry::{Made, Reading, Texts, TimeForm};
+use super::{Export, Flaw, Source, SourceError, SourcePage};
 
 /// An export as CSV with a line of names first (RFC 4180).
 ///
 /// It is read anew for each run, on a thread of its own. A row that cannot be understood is reported with
-/// its line, and makes the account incomplete: then nothing is taken to be absent.
+/// its line, and makes the account incomplete: then nothing is taken to be absent. An export reaches to
+/// its newest row that matches, unless [`until`](Self::until) states more.
 ///
 /// ```
-/// use firstwrite::reconcile::{CsvColumns, CsvExport};
+/// use firstwrite::reconcile::{CsvColumns, CsvExport, Made};
 ///
 /// let columns = CsvColumns {
 ///     key: Some("idempotency_key".to_owned()),
 ///     amount: Some("amount".to_owned()),
 ///     currency: Some("currency".to_owned()),
-///     ..CsvColumns::new("id", "created_at")
+///     ..CsvColumns::new(
+///         "id",
+///         "created_at",
+///         Made::by_status("status".to_owned(), &["paid"], &["failed", "declined"]),
+///     )
 /// };
 /// let export = CsvExport::file("payments.csv", columns);
 /// # let _ = export;
@@ -35,11 +42,13 @@ use super::{Flaw, Source, SourceError, SourcePage};
 #[must_use = "an export is read by a run"]
 pub struct CsvExport {
     open: Arc<Open>,
+    /// Names the file, if the export is one.
+    path: Option<PathBuf>,
     columns: CsvColumns,
     delimiter: u8,
     reading: Reading,
     bytes_max: u64,
-    only: Option<(String, Vec<String>)>,
+    until: Option<Timestamp>,
 }
 
 /// The names of the columns.
@@ -55,17 +64,23 @@ pub struct CsvColumns {
     pub currency: Option<String>,
     /// When.
     pub at: String,
+    /// Which rows were made.
+    pub made: Made<String>,
 }
 
 type Open = dyn Fn() -> io::Result<Box<dyn Read + Send>> + Send + Sync;
+
+/// An export may date its rows in another time zone: rows so far outside of the window are read too.
+const ZONES: Duration = Duration::from_hours(24);
 
 /// More flaws than this say no more.
 const FLAWS_MAX: usize = 1000;
 
 impl CsvColumns {
-    /// The two that every export must have.
-    pub fn new(id: &str, at: &str) -> Self {
-        Self { id: id.to_owned(), key: None, amount: None, currency: None, at: at.to_owned() }
+    /// What every export must have, and which of its rows were made.
+    pub fn new(id: &str, at: &str, made: Made<String>) -> Self {
+        let (id, at) = (id.to_owned(), at.to_owned());
+        Self { id, key: None, amount: None, currency: None, at, made }
     }
 }
 
@@ -76,10 +91,9 @@ impl CsvExport {
     /// The export in a file.
     pub fn file(path: impl Into<PathBuf>, columns: CsvColumns) -> Self {
         let path = path.into();
-        Self::reader(
-            move || File::open(&path).map(|file| Box::new(file) as Box<dyn Read + Send>),
-            columns,
-        )
+        let named = Some(path.clone());
+        let open = move || File::open(&path).map(|file| Box::new(file) as Box<dyn Read + Send>);
+        Self { path: named, ..Self::reader(open, columns) }
     }
 
     /// The export that `open` opens, anew for each run.
@@ -89,11 +103,12 @@ impl CsvExport {
     ) -> Self {
         Self {
             open: Arc::new(open),
+            path: None,
             columns,
             delimiter: b',',
             reading: Reading::default(),
             bytes_max: Self::BYTES_MAX_DEFAULT,
-            only: None,
+            until: None,
         }
     }
 
@@ -116,11 +131,10 @@ impl CsvExport {
         self
     }
 
-    /// Takes only rows that have one of `values` in `column`: an export may also have payments that
-    /// failed, which had no effect. All of them unless set.
-    pub fn only(mut self, column: &str, values: &[&str]) -> Self {
-        let values = values.iter().map(|value| (*value).to_owned()).collect();
-        self.only = Some((column.to_owned(), values));
+    /// States when the export was made: it has everything until then. Its newest match is its end unless
+    /// set.
+    pub fn until(mut self, until: Timestamp) -> Self {
+        self.until = Some(until);
         self
     }
 
@@ -133,12 +147,15 @@ impl CsvExport {
     fn read(&self, window: Window) -> Result<SourcePage, SourceError> {
         let unopened = |error| SourceError::new("the export cannot be opened").caused_by(error);
         // One byte more tells whether it was cut off.
-        let mut bytes = (self.open)().map_err(unopened)?.take(self.bytes_max.saturating_add(1));
+        let bytes = (self.open)().map_err(unopened)?.take(self.bytes_max.saturating_add(1));
+        let mut bytes = Quotes { bytes, is_open: false };
         let mut reader =
             ReaderBuilder::new().delimiter(self.delimiter).trim(Trim::All).from_reader(&mut bytes);
         let unread = |error| SourceError::new("the export has no head").caused_by(error);
         let head = reader.headers().map_err(unread)?.clone();
         let places = Places::new(self, &head)?;
+        let Window { from, until } = window;
+        let window = Window { from: before(from, ZONES), until: until.plus(ZONES) };
         let mut page = SourcePage::default();
         let mut row = StringRecord::new();
         loop {
@@ -168,29 +185,50 @@ impl CsvExport {
             }
         }
         drop(reader);
-        if bytes.limit() == 0 {
+        if bytes.is_open {
+            let detail = "a quote in it is not closed, so it may hide rows";
+            page.flaws.push(Flaw::new("the export", detail));
+        }
+        if bytes.bytes.limit() == 0 {
             let detail = format!("longer than {} bytes; the rest was not read", self.bytes_max);
             page.flaws.push(Flaw::new("the export", detail));
         }
         Ok(page)
     }
 
-    /// The entry of a row; none if it had no effect.
+    /// The entry of a row; none if it was not made.
     fn entry(&self, places: &Places, row: &StringRecord) -> Result<Option<Theirs>, &'static str> {
-        if let (Some(place), Some((_, values))) = (places.only, &self.only)
-            && !values.iter().any(|value| row.get(place) == Some(value))
-        {
-            return Ok(None);
+        if row.iter().any(|field| field.contains(['\n', '\r'])) {
+            return Err("a field goes over several lines, as if a quote were not closed");
         }
         let field = |place: Option<usize>| place.and_then(|place| row.get(place));
+        let is_made = self.columns.made.is_made(field(places.status));
+        let Some(is_made) = is_made else { return Ok(None) };
         let texts = Texts {
             id: row.get(places.id),
             key: field(places.key),
             amount: field(places.amount),
             currency: field(places.currency),
             at: row.get(places.at),
+            is_made,
         };
         self.reading.entry(texts, Bytes::new()).map(Some)
+    }
+}
+
+/// Looks for a quote that is not closed: the number of quotes is odd then.
+struct Quotes<R> {
+    bytes: R,
+    is_open: bool,
+}
+
+impl<R: Read> Read for Quotes<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.bytes.read(into)?;
+        for byte in &into[..length] {
+            self.is_open ^= *byte == b'"';
+        }
+        Ok(length)
     }
 }
 
@@ -201,7 +239,7 @@ struct Places {
     amount: Option<usize>,
     currency: Option<usize>,
     at: usize,
-    only: Option<usize>,
+    status: Option<usize>,
 }
 
 impl Places {
@@ -209,8 +247,13 @@ impl Places {
         let find = |name: &str| {
             // Spreadsheets begin files with a mark of their encoding.
             let is_it = |each: &str| each.trim_start_matches('\u{feff}') == name;
-            let place = head.iter().position(is_it);
-            place.ok_or_else(|| SourceError::new(format!("the export has no column `{name}`")))
+            let mut places = head.iter().enumerate().filter(|(_, each)| is_it(each));
+            let what = match (places.next(), places.next()) {
+                (Some((place, _)), None) => return Ok(place),
+                (Some(_), Some(_)) => "more than one column",
+                (None, _) => "no column",
+            };
+            Err(SourceError::new(format!("the export has {what} `{name}`")))
         };
         let columns = &export.columns;
         let optional = |name: &Option<String>| name.as_deref().map(find).transpose();
@@ -220,7 +263,10 @@ impl Places {
             amount: optional(&columns.amount)?,
             currency: optional(&columns.currency)?,
             at: find(&columns.at)?,
-            only: export.only.as_ref().map(|(name, _)| find(name)).transpose()?,
+            status: match &columns.made {
+                Made::All => None,
+                Made::ByStatus { status, .. } => Some(find(status)?),
+            },
         })
     }
 }
@@ -261,11 +307,20 @@ impl Source for CsvExport {
             })
         })
     }
+
+    fn as_export(&self) -> Option<Export> {
+        Some(Export { until: self.until })
+    }
 }
 
 impl fmt::Debug for CsvExport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CsvExport").field("columns", &self.columns).finish_non_exhaustive()
+        f.debug_struct("CsvExport")
+            .field("path", &self.path)
+            .field("columns", &self.columns)
+            .field("reading", &self.reading)
+            .field("until", &self.until)
+            .finish_non_exhaustive()
     }
 }
 

@@ -19,6 +19,26 @@ pub enum TimeForm {
     UnixMillis,
 }
 
+/// Which entries of an account were made, by a status that each of them has. `P` says where it stands.
+///
+/// An account may have payments that failed, and those that are not decided yet. The first are passed over;
+/// the second prove nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Made<P> {
+    /// All of them: the account has nothing else.
+    #[default]
+    All,
+    /// Those with one of these statuses.
+    ByStatus {
+        /// Where the status stands.
+        status: P,
+        /// The statuses of what was made.
+        made: Vec<String>,
+        /// The statuses of what was not made, and never will be.
+        not_made: Vec<String>,
+    },
+}
+
 /// The texts of an entry, as a source was given them. Empty ones are as good as none.
 #[derive(Clone, Copy, Default)]
 pub struct Texts<'t> {
@@ -32,6 +52,23 @@ pub struct Texts<'t> {
     pub currency: Option<&'t str>,
     /// When.
     pub at: Option<&'t str>,
+    /// The provider says that it was made.
+    pub is_made: bool,
+}
+
+impl<P> Made<P> {
+    /// Those with one of the statuses `made`, and none with one of `not_made`.
+    pub fn by_status(status: P, made: &[&str], not_made: &[&str]) -> Self {
+        let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+        Self::ByStatus { status, made: owned(made), not_made: owned(not_made) }
+    }
+
+    /// Whether an entry of this status was made; `None` if it was not and never will be.
+    pub(crate) fn is_made(&self, found: Option<&str>) -> Option<bool> {
+        let Self::ByStatus { made, not_made, .. } = self else { return Some(true) };
+        let has = |list: &[String]| list.iter().any(|status| found == Some(status));
+        if has(not_made) { None } else { Some(has(made)) }
+    }
 }
 
 /// How a source reads texts into entries.
@@ -78,7 +115,8 @@ impl Reading {
         let at = texts.at.ok_or("it has no time")?;
         let at = self.time.parse(at).ok_or("its time cannot be read")?;
         let raw = if raw.len() > RAW_BYTES_MAX { Bytes::new() } else { raw };
-        Ok(Theirs { provider_id: id, key, amount, currency, at, raw })
+        let is_made = texts.is_made;
+        Ok(Theirs { provider_id: id, key, amount, currency, at, is_made, raw })
     }
 }
 
@@ -195,6 +233,7 @@ mod tests {
             amount: Some("12.50"),
             currency: Some("EUR"),
             at: Some("2026-01-31T12:00:00Z"),
+            is_made: true,
         };
         let read =
             |texts| Reading { amount_power: 2, ..Reading::default() }.entry(texts, Bytes::new());

@@ -10,13 +10,13 @@ use firstwrite_core::{BoxFuture, Pointer};
 use http::Uri;
 use serde_json::value::RawValue;
 
-use super::entry::{Reading, Texts};
+use super::entry::{Made, Reading, Texts};
 use super::raw_json::{elements, text_at, value_at};
 use super::{Flaw, Source, SourceError, SourcePage};
 use crate::carrier::http::getting::{Getter, NotGot};
-use crate::percent;
+use crate::{percent, strict_json};
 
-pub use settings::{HttpItems, HttpList};
+pub use settings::{HttpItems, HttpList, Paging};
 
 /// A list that is asked for page by page. Made by [`HttpList::build`].
 ///
@@ -26,20 +26,8 @@ pub struct HttpListSource {
     getter: Getter,
     template: String,
     items: HttpItems,
-    next: Next,
+    paging: Paging,
     reading: Reading,
-    only: Option<(Pointer, Vec<String>)>,
-}
-
-/// How the next page is asked for.
-#[derive(Clone, Debug)]
-enum Next {
-    /// There is only one.
-    None,
-    /// By what stands here.
-    Cursor(Pointer),
-    /// By the id of the last item, while this is true.
-    LastId { more: Pointer },
 }
 
 /// A cursor is a place, not a document.
@@ -60,23 +48,12 @@ impl HttpListSource {
         self.read(&body)
     }
 
-    fn url(&self, window: Window, cursor: Option<&str>) -> Result<Uri, SourceError> {
-        let url = match cursor {
-            Some(cursor) => self.template.replace("{cursor}", &percent::encode(cursor)),
-            None => settings::without_cursor(&self.template),
-        };
-        let url = [("{from}", window.from), ("{until}", window.until)]
-            .iter()
-            .fold(url, |url, (place, at)| {
-                url.replace(place, &percent::encode(&self.reading.time.write(*at)))
-            });
-        url.parse().map_err(|error| SourceError::new("the page has no URL").caused_by(error))
-    }
-
-    fn read(&self, body: &Bytes) -> Result<SourcePage, SourceError> {
+    /// Reads a page, wherever its bytes came from.
+    pub fn read(&self, body: &Bytes) -> Result<SourcePage, SourceError> {
         // The cause is not kept: it may quote the body.
-        let Ok(json) = serde_json::from_slice::<&RawValue>(body) else {
-            return Err(SourceError::transient("its answer is not JSON"));
+        let json = serde_json::from_slice::<&RawValue>(body).ok();
+        let Some(json) = json.filter(|_| strict_json::parse(body).is_some()) else {
+            return Err(SourceError::transient("its answer is not JSON without repeated names"));
         };
         let list = &self.items.list;
         let Some(items) = value_at(json, list).and_then(elements) else {
@@ -92,7 +69,34 @@ impl HttpListSource {
             }
         }
         page.next = self.next(json, items.last().copied())?;
+        if !items.is_empty() && self.lacks_word_of_next(json) {
+            let detail = "it has items and does not say whether there are more";
+            page.flaws.push(Flaw::new("the page", detail));
+        }
         Ok(page)
+    }
+
+    fn url(&self, window: Window, cursor: Option<&str>) -> Result<Uri, SourceError> {
+        let url = match cursor {
+            Some(cursor) => self.template.replace("{cursor}", &percent::encode(cursor)),
+            None => settings::without_cursor(&self.template),
+        };
+        let url = [("{from}", window.from), ("{until}", window.until)]
+            .iter()
+            .fold(url, |url, (place, at)| {
+                url.replace(place, &percent::encode(&self.reading.time.write(*at)))
+            });
+        url.parse().map_err(|error| SourceError::new("the page has no URL").caused_by(error))
+    }
+
+    /// An API that pages in another way than was declared must not pass for a list of one page.
+    fn lacks_word_of_next(&self, json: &RawValue) -> bool {
+        match &self.paging {
+            Paging::SinglePage => false,
+            Paging::Next(pointer) | Paging::LastId { more: pointer } => {
+                value_at(json, pointer).is_none()
+            }
+        }
     }
 
     /// The entry of an item; none if it had no effect.
@@ -100,13 +104,12 @@ impl HttpListSource {
         let text = |pointer: Option<&Pointer>| {
             text_at(item, pointer).map_err(|()| "it has something else where a text should be")
         };
-        if let Some((pointer, values)) = &self.only {
-            let found = text(Some(pointer))?;
-            if !values.iter().any(|value| found.as_deref() == Some(value)) {
-                return Ok(None);
-            }
-        }
-        let HttpItems { id, key, amount, currency, at, .. } = &self.items;
+        let HttpItems { id, key, amount, currency, at, made, .. } = &self.items;
+        let status = match made {
+            Made::All => None,
+            Made::ByStatus { status, .. } => text(Some(status))?,
+        };
+        let Some(is_made) = made.is_made(status.as_deref()) else { return Ok(None) };
         let (id, at) = (text(Some(id))?, text(Some(at))?);
         let (key, amount, currency) =
             (text(key.as_ref())?, text(amount.as_ref())?, text(currency.as_ref())?);
@@ -116,6 +119,7 @@ impl HttpListSource {
             amount: amount.as_deref(),
             currency: currency.as_deref(),
             at: at.as_deref(),
+            is_made,
         };
         // A copy: an entry that is kept must not keep its page.
         let raw = Bytes::copy_from_slice(item.get().as_bytes());
@@ -128,10 +132,10 @@ impl HttpListSource {
         last: Option<&RawValue>,
     ) -> Result<Option<String>, SourceError> {
         let unclear = || SourceError::new("its answer does not say where the next page is");
-        let cursor = match &self.next {
-            Next::None => return Ok(None),
-            Next::Cursor(pointer) => text_at(json, Some(pointer)).map_err(|()| unclear())?,
-            Next::LastId { more } => match value_at(json, more).map(RawValue::get) {
+        let cursor = match &self.paging {
+            Paging::SinglePage => return Ok(None),
+            Paging::Next(pointer) => text_at(json, Some(pointer)).map_err(|()| unclear())?,
+            Paging::LastId { more } => match value_at(json, more).map(RawValue::get) {
                 Some("true") => {
                     let id = last.map(|last| text_at(last, Some(&self.items.id)));
                     Some(id.and_then(Result::ok).flatten().ok_or_else(unclear)?)
@@ -160,7 +164,12 @@ impl Source for HttpListSource {
 impl fmt::Debug for HttpListSource {
     /// Without the URL, which may have a secret in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpListSource").field("items", &self.items).finish_non_exhaustive()
+        f.debug_struct("HttpListSource")
+            .field("getter", &self.getter)
+            .field("items", &self.items)
+            .field("paging", &self.paging)
+            .field("reading", &self.reading)
+            .finish_non_exhaustive()
     }
 }
 

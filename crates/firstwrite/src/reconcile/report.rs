@@ -1,7 +1,7 @@
 //! What a run did.
 
 use firstwrite_core::findings::{NewFinding, Noted};
-use firstwrite_core::reconcile::{Class, Verdict, Window};
+use firstwrite_core::reconcile::{Class, Contradiction, Subject, Verdict, Window};
 
 use super::Flaw;
 
@@ -19,6 +19,10 @@ pub struct Report {
     pub read: Read,
     /// What was said of the entries.
     pub classes: ClassCounts,
+    /// The reasons why absences of this run prove nothing.
+    pub contradictions: Vec<Contradiction>,
+    /// What the run would settle, if it is a dry one.
+    pub preview: Preview,
     /// Messages that are delivered now, on the provider's word.
     pub delivered: usize,
     /// Messages that are sent again, because the provider does not have them.
@@ -33,6 +37,38 @@ pub struct Report {
     pub found: Vec<NewFinding>,
     /// How many of these are new, known, open again, or closed already.
     pub noted: NotedCounts,
+}
+
+/// What a dry run would settle if it were applied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preview {
+    /// Messages that would be delivered, on the provider's word.
+    pub delivered: usize,
+    /// Messages that would be sent again.
+    pub resent: usize,
+    /// Requests that would be completed, on the provider's word.
+    pub completed: usize,
+    /// Requests whose keys would be free.
+    pub freed: usize,
+    /// The first [`Preview::NAMED_MAX`] of them: what it is about, and the provider's id if it has one.
+    pub named: Vec<(Subject, Option<String>)>,
+}
+
+impl Preview {
+    /// More than a person reads.
+    pub const NAMED_MAX: usize = 100;
+
+    pub(super) fn add(&mut self, subject: Subject, provider_id: Option<&str>) {
+        *match (subject, provider_id) {
+            (Subject::Message(_), Some(_)) => &mut self.delivered,
+            (Subject::Message(_), None) => &mut self.resent,
+            (Subject::Record(_), Some(_)) => &mut self.completed,
+            (Subject::Record(_), None) => &mut self.freed,
+        } += 1;
+        if self.named.len() < Self::NAMED_MAX {
+            self.named.push((subject, provider_id.map(str::to_owned)));
+        }
+    }
 }
 
 /// How much was read.
@@ -81,6 +117,8 @@ pub struct ClassCounts {
     pub likely: usize,
     /// It is not there, and nobody says that it should be.
     pub absent: usize,
+    /// It is not there, and the account proves no absence.
+    pub unproven: usize,
     /// It is too early to tell.
     pub late: usize,
 }
@@ -110,6 +148,7 @@ impl ClassCounts {
                 Class::MissingThere => &mut counts.missing_there,
                 Class::Likely => &mut counts.likely,
                 Class::Absent => &mut counts.absent,
+                Class::Unproven => &mut counts.unproven,
                 Class::Late => &mut counts.late,
             } += 1;
         }

@@ -23,6 +23,9 @@ pub struct Settings {
     pub limits: Limits,
     /// Looks, and neither settles nor notes anything.
     pub dry_run: bool,
+    /// Lets a scheduled run act on a source of which no run has been applied yet. Unless set, the first
+    /// run is a person's, who has seen what it would do.
+    pub apply_first_run: bool,
 }
 
 /// Which messages a source gives account of.
@@ -52,8 +55,8 @@ pub struct RecordScope {
     pub operations: Vec<String>,
     /// What a client is answered with whose request is proven to have been carried out.
     pub answer: AnswerTemplate,
-    /// How long that answer is kept, as the operations' policy has it. What the source has of requests
-    /// older than this is not judged: their records may be gone.
+    /// How long the operations' policy keeps answers. What the source has of requests older than this is
+    /// not judged: their records may be gone.
     pub retention: Retention,
     /// The longest an attempt can take until it has had its effect.
     pub attempt_max: Duration,
@@ -98,6 +101,7 @@ impl Settings {
             rules: Rules::default(),
             limits: Limits::default(),
             dry_run: false,
+            apply_first_run: false,
         }
     }
 

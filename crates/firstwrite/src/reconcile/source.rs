@@ -4,14 +4,14 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use firstwrite_core::BoxFuture;
 use firstwrite_core::reconcile::{Theirs, Window};
+use firstwrite_core::{BoxFuture, Timestamp};
 
 /// A provider's account of what it did.
 ///
 /// Implement it for whatever a provider offers that is neither a list by HTTP nor a file of CSV. An
-/// account must be whole: what it leaves out of a window is taken as proof that it did not happen, and is
-/// done again.
+/// account must be whole, and say so with a [`Flaw`] where it is not: what it leaves out between two entries
+/// that match ours is taken as proof that it did not happen, and is done again.
 pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// One page of what was done in `window`; `cursor` is what the page before it gave as `next`.
     ///
@@ -21,6 +21,19 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         window: Window,
         cursor: Option<&'a str>,
     ) -> BoxFuture<'a, Result<SourcePage, SourceError>>;
+
+    /// Says that the account is an export: a copy of some moment, which may be long ago. A run over an
+    /// export does not move the window of the scheduled ones.
+    fn as_export(&self) -> Option<Export> {
+        None
+    }
+}
+
+/// An account that is a copy of some moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Export {
+    /// When the export was made, if a person states it. It reaches to its newest match otherwise.
+    pub until: Option<Timestamp>,
 }
 
 /// One page of a provider's account.

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod bodies;
+mod doubts;
 mod early;
 mod harness;
 mod keys;

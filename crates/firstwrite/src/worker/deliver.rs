@@ -45,6 +45,8 @@ pub enum DeliverError {
     TwoOfOneName(String),
     /// No message can go to a destination of this name.
     NotAName(String),
+    /// What the destination of this name declares contradicts itself. Why.
+    Contradiction(String, &'static str),
 }
 
 /// How the deliveries of a turn ended.
@@ -103,6 +105,10 @@ impl Deliver {
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(DeliverError::TwoOfOneName(twice[0].to_owned()));
+        }
+        for Destination { name, terms, .. } in &destinations {
+            let contradiction = |why| DeliverError::Contradiction(name.clone(), why);
+            terms.check().map_err(contradiction)?;
         }
         Ok(Self {
             store,
@@ -190,6 +196,7 @@ impl fmt::Display for DeliverError {
                 "`{}` cannot be a destination's name: 1 to 64 visible characters without a colon",
                 name.escape_debug()
             ),
+            Self::Contradiction(name, why) => write!(f, "destination {name}: {why}"),
         }
     }
 }

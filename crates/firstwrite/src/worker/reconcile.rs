@@ -44,6 +44,11 @@ impl Reconcile {
         for account in &accounts {
             account.settings.check().map_err(ReconcileError::Settings)?;
         }
+        if accounts.iter().any(|account| account.source.as_export().is_some()) {
+            return Err(ReconcileError::Unsupported(
+                "an export is compared by hand, not by schedule",
+            ));
+        }
         if store.findings().is_none() {
             return Err(ReconcileError::Unsupported("the store keeps no findings"));
         }
@@ -90,6 +95,11 @@ impl Reconcile {
     async fn is_due(&self, settings: &Settings) -> Result<bool, StoreError> {
         let Some(findings) = self.store.findings() else { return Ok(false) };
         let last = findings.last_run(&settings.source).await?;
+        if last.is_none() && !settings.apply_first_run {
+            let source = &settings.source;
+            tracing::warn!(source, "nobody has applied a first run: the source is not compared");
+            return Ok(false);
+        }
         let now: Timestamp = self.store.now().await?;
         Ok(last.is_none_or(|last| last.at.plus(self.every) <= now))
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use firstwrite_core::{
     Draft, DraftState, Fence, Fingerprint, FingerprintRules, Key, MemoryStore, OnLostAnswer, Parts,
-    RecordId, Tenant, Timestamp,
+    Policy, RecordId, Tenant, Timestamp,
 };
 use http::{HeaderMap, Method};
 
@@ -39,7 +39,8 @@ async fn reserve(store: &MemoryStore, count: usize, on_lost_answer: OnLostAnswer
             fingerprint: Fingerprint::of(&asked, &FingerprintRules::default(), None, &id),
             fence: Fence::first(7),
             on_lost_answer,
-            state: DraftState::Reserved { lease_for: Duration::from_secs(1) },
+            retention: Policy::default().retention(),
+            state: DraftState::reserved(Duration::from_secs(1)),
         };
         store.insert(&draft).await.unwrap();
     }

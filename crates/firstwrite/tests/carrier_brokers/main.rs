@@ -45,7 +45,9 @@ fn name(what: &str) -> String {
 fn provider_id(delivery: Delivery) -> Option<String> {
     match delivery.ending {
         Ending::Delivered(receipt) => receipt.provider_id,
-        Ending::Refused | Ending::Retry | Ending::Unknown => panic!("{delivery:?}"),
+        Ending::Refused | Ending::Retry | Ending::Unknown | Ending::NotThere => {
+            panic!("{delivery:?}")
+        }
     }
 }
 

@@ -100,7 +100,7 @@ async fn what_is_called_unsent_was_not_sent() {
             Ending::Delivered(_) => delivered_count += 1,
             Ending::Unknown => unknown_count += 1,
             Ending::Retry => {}
-            Ending::Refused => panic!("nobody refused"),
+            Ending::Refused | Ending::NotThere => panic!("nobody refused"),
         }
     }
     let seen = server.request_count();

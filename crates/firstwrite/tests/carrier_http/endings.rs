@@ -17,10 +17,15 @@ async fn each_class_of_statuses_has_its_ending() {
         (200, delivered(None)),
         (201, delivered(None)),
         (204, delivered(None)),
-        (304, Ending::Refused),
+        (303, Ending::Unknown),
+        (304, Ending::NotThere),
         (400, Ending::Refused),
-        (401, Ending::Refused),
-        (404, Ending::Refused),
+        (401, Ending::NotThere),
+        (402, Ending::Refused),
+        (403, Ending::NotThere),
+        (404, Ending::NotThere),
+        (405, Ending::NotThere),
+        (407, Ending::NotThere),
         (410, Ending::Refused),
         (422, Ending::Refused),
         (408, Ending::Unknown),
@@ -49,11 +54,20 @@ async fn the_settings_say_what_a_status_means() {
     assert_eq!(carry(&carrier.build().unwrap()).await.ending, delivered(None));
     let carrier = provider.destination().refusal_statuses("400-499".parse().unwrap());
     assert_eq!(carry(&carrier.build().unwrap()).await.ending, Ending::Refused);
+    let provider = Provider::start(|_| answer(404, "")).await;
+    let carrier = provider.destination().refusal_statuses("404".parse().unwrap());
+    assert_eq!(carry(&carrier.build().unwrap()).await.ending, Ending::Refused);
 }
 
 #[tokio::test]
-async fn a_redirect_is_a_refusal_and_is_not_followed() {
-    for status in [301, 302, 303, 307, 308] {
+async fn a_redirect_is_not_followed() {
+    for (status, ending) in [
+        (301, Ending::NotThere),
+        (302, Ending::NotThere),
+        (303, Ending::Unknown),
+        (307, Ending::NotThere),
+        (308, Ending::NotThere),
+    ] {
         let elsewhere = Provider::start(|_| answer(200, "")).await;
         let url = elsewhere.url();
         let provider = Provider::start(move |_| {
@@ -63,7 +77,7 @@ async fn a_redirect_is_a_refusal_and_is_not_followed() {
         })
         .await;
         let delivery = carry(&provider.destination().build().unwrap()).await;
-        assert_eq!(delivery.ending, Ending::Refused);
+        assert_eq!(delivery.ending, ending);
         assert_eq!(delivery.status, Some(status));
         assert_eq!(elsewhere.connection_count(), 0);
     }
@@ -82,7 +96,7 @@ async fn a_success_without_its_id_is_unknown() {
     let carrier = provider.destination().provider_id("/id".parse().unwrap());
     let delivery = carry(&carrier.build().unwrap()).await;
     assert_eq!(delivery.ending, Ending::Unknown);
-    assert_eq!(delivery.detail, "answered 200 OK, but its body is not JSON");
+    assert_eq!(delivery.detail, "answered 200 OK, but its body is not JSON without repeated names");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use firstwrite::core::outbox::{Carrier, Probed, Receipt};
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method};
 
-use crate::provider::{Provider, answer, parcel};
+use crate::provider::{Provider, WIRE_KEY, answer, parcel};
 
 async fn probe(destination: HttpDestination) -> Probed {
     let carrier = destination.build().unwrap();
@@ -61,14 +61,28 @@ async fn the_answer_says_whether_it_happened() {
 
 #[tokio::test]
 async fn a_list_says_whether_it_happened() {
+    let listed = |entries: &str| format!(r#"{{"data":[{entries}]}}"#);
+    let ours = format!(r#"{{"charge":{{"id":"ch_1"}},"reference":"{WIRE_KEY}"}}"#);
+    let foreign = r#"{"charge":{"id":"ch_of_somebody_else"},"reference":"order-2"}"#;
     for (body, expected) in [
-        (r#"{"data":[{"charge":{"id":"ch_1"}}]}"#, happened("ch_1")),
-        (r#"{"data":[]}"#, Probed::NotHappened),
+        (listed(&ours), Some(happened("ch_1"))),
+        (listed(""), Some(Probed::NotHappened)),
+        // An API that ignores the filter lists what others made.
+        (listed(foreign), None),
+        (listed(&format!("{foreign},{ours}")), Some(happened("ch_1"))),
+        (listed(&format!("{ours},{ours}")), None),
+        (listed(r#"{"charge":{"id":"ch_1"}}"#), None),
     ] {
-        let provider = Provider::start(move |_| answer(200, body)).await;
+        let said = body.clone();
+        let provider = Provider::start(move |_| answer(200, &said)).await;
         let template = format!("{}?reference={{key}}", provider.url());
-        let (list, id) = ("/data".parse().unwrap(), "/charge/id".parse().unwrap());
-        let destination = provider.destination().probe(ProbeSettings::list(&template, list, id));
-        assert_eq!(probe(destination).await, expected);
+        let [list, key, id] =
+            ["/data", "/reference", "/charge/id"].map(|pointer| pointer.parse().unwrap());
+        let settings = ProbeSettings::list(&template, list, key, id);
+        let probed = probe(provider.destination().probe(settings)).await;
+        match expected {
+            Some(expected) => assert_eq!(probed, expected, "{body}"),
+            None => assert!(matches!(probed, Probed::Silent(_)), "{probed:?} {body}"),
+        }
     }
 }

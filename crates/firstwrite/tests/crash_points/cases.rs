@@ -197,7 +197,8 @@ fn check(
     let records = upkeep::records();
     let keys: Vec<&str> = records.iter().map(|found| &*found.key).collect();
     for (found, stands) in records.iter().zip(place.states(&keys)) {
-        if !is_right(found, stands) {
+        let is_swept = place.store.starts_with("sqlite:") && found.is_orphan(stands);
+        if !is_swept && !is_right(found, stands) {
             return Err(format!("the worker left {found:?} as {stands:?}"));
         }
     }

@@ -117,7 +117,9 @@ pub(crate) async fn work(store: Arc<dyn Store>, to: &To) {
         .allow_network("127.0.0.0/8".parse().unwrap());
     if can_be_asked {
         let url = format!("{}/v1/payments?idempotency_key={{key}}", to.url);
-        let list = ProbeSettings::list(&url, "/data".parse().unwrap(), "/id".parse().unwrap());
+        let [list, key, id] =
+            ["/data", "/idempotency_key", "/id"].map(|pointer| pointer.parse().unwrap());
+        let list = ProbeSettings::list(&url, list, key, id);
         http = http.probe(list);
     }
     let provider = Destination::new("provider", terms, Arc::new(http.build().unwrap()));

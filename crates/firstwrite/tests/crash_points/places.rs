@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use firstwrite::core::{RecordId, StateKind};
 use firstwrite::store::tokio_postgres::{Client, NoTls, connect};
-use firstwrite::store::{Access, SchemaName, SqliteStore, dump, open};
+use firstwrite::store::{Access, MissingFile, SchemaName, SqliteOptions, SqliteStore, dump, open};
 use firstwrite::{Key, Tenant};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cases::{Mode, Wrong, tell};
-use crate::task::{LISTING, Passed};
+use crate::task::{BEGAN_AT, LISTING, Passed};
 use crate::victim::TENANT;
 pub(crate) use mariadb::set_clock;
 
@@ -170,7 +170,11 @@ impl Ground {
 /// A file with all tables and no rows.
 fn template() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(folder.path().join("shop.db")).unwrap();
+    // Not later than the victims: a file's time never goes back.
+    let mut options = SqliteOptions::default();
+    options.missing_file = MissingFile::Create;
+    options.clock = Some(Arc::new(|| BEGAN_AT));
+    let store = SqliteStore::open_with(folder.path().join("shop.db"), options).unwrap();
     let table = "CREATE TABLE payments (id INTEGER PRIMARY KEY, key TEXT NOT NULL)";
     block_on(async {
         store.write(move |connection| connection.execute_batch(table)).await.unwrap();

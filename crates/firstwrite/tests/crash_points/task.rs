@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use firstwrite::core::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -81,15 +82,16 @@ pub(crate) type Passed = BTreeMap<String, u32>;
 /// Has a victim say what it passes, and live.
 pub(crate) const LISTING: CrashAt<'static> = Some(("list", 0));
 
+/// When the first victim of every store runs, by the store's clock.
+pub(crate) const BEGAN_AT: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+
 /// The place and the count at which a victim is killed.
 pub(crate) type CrashAt<'a> = Option<(&'a str, u32)>;
 
 impl Task {
     /// The store's clock, which stands still while a victim runs.
     pub(crate) fn now(&self) -> Timestamp {
-        const BEGAN_AT: i64 = 1_767_225_600_000;
-        let later = i64::try_from(self.seconds_later * 1000).unwrap();
-        Timestamp::from_millis(BEGAN_AT + later)
+        BEGAN_AT.plus(Duration::from_secs(self.seconds_later))
     }
 
     /// Starts a victim.

@@ -83,6 +83,11 @@ impl Found {
         stands == Some(before) || stands == self.in_the_end()
     }
 
+    /// Whether this is what opening an SQLite file makes of it: nobody else can be alive who owns a record.
+    pub(crate) fn is_orphan(&self, stands: Option<StateKind>) -> bool {
+        self.kind == Kind::Live && stands == Some(StateKind::Uncertain)
+    }
+
     fn policy(&self) -> Policy {
         let is_resent = self.kind == Kind::Resendable;
         let on_lost_answer = if is_resent { OnLostAnswer::Resend } else { OnLostAnswer::Uncertain };
@@ -104,7 +109,7 @@ pub(crate) async fn prepare(store: &dyn Store) {
                 (sample::reserved(&request, &policy, fence), None)
             }
             Kind::Uncertain => {
-                (sample::reserved(&request, &policy, fence), Some(Change::MarkUncertain))
+                (sample::reserved(&request, &policy, fence), Some(Change::MARK_UNCERTAIN))
             }
             Kind::Expired | Kind::Retained => {
                 (sample::completed(&request, &policy, fence, outcome), None)

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, post};
 use bytes::Bytes;
 use firstwrite::store::mysql_async::prelude::Queryable as _;
-use firstwrite::store::{MysqlStore, PostgresStore, SqliteOptions, SqliteStore};
+use firstwrite::store::{MysqlStore, PostgresStore, SqliteOptions, SqliteStore, rusqlite};
 use firstwrite::{
     Atomic, Attempt, IdempotencyLayer, Mode, OnLostAnswer, Policy, Store, Tenant, Transaction, json,
 };
@@ -70,6 +70,10 @@ pub(crate) async fn run(task: Task) {
 async fn open(task: &Task) -> Opened {
     let now = task.now();
     if let Some(path) = task.store.strip_prefix("sqlite:") {
+        // A store that was open meanwhile has seen the time pass.
+        let file = rusqlite::Connection::open(path).unwrap();
+        file.execute("UPDATE firstwrite_time SET at = ?1, wall = ?1", [now.as_millis()]).unwrap();
+        drop(file);
         let mut options = SqliteOptions::default();
         options.clock = Some(Arc::new(move || now));
         return Opened::Sqlite(SqliteStore::open_with(path, options).unwrap());

@@ -45,7 +45,8 @@ async fn a_thousand_at_once_in_memory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_at_once_in_sqlite() {
     let folder = tempfile::tempdir().unwrap();
-    let store = firstwrite::store::SqliteStore::open(folder.path().join("records.db")).unwrap();
+    let store =
+        firstwrite::store::SqliteStore::open_or_create(folder.path().join("records.db")).unwrap();
     check(Arc::new(store)).await;
 }
 
@@ -118,7 +119,7 @@ mod atomic {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn two_processes_over_one_file_commit_one_row_per_key() {
         let folder = tempfile::tempdir().unwrap();
-        let store = SqliteStore::open(folder.path().join("payments.db")).unwrap();
+        let store = SqliteStore::open_or_create(folder.path().join("payments.db")).unwrap();
         let table = "CREATE TABLE payments (id INTEGER PRIMARY KEY, key TEXT NOT NULL)";
         store.write(move |connection| connection.execute_batch(table)).await.unwrap();
         // Two layers do not know of each other's attempts, as two processes do not.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite::Timestamp;
-use firstwrite::core::outbox::MessageState;
+use firstwrite::core::outbox::{MESSAGES_KEPT_FOR, MessageState};
 use firstwrite::reconcile::{Report, Window, reconcile_once};
 use firstwrite::worker::{Account, Reconcile};
 use firstwrite_provider::{Chance, Foreign, Plant};
@@ -96,6 +96,7 @@ over_each_store!(what_is_in_doubt_is_looked_at_however_old_it_is);
 async fn what_is_in_doubt_is_looked_at_however_old_it_is(stand: &Stand) {
     let reconcile = reconcile(stand);
     stand.advance(2 * DAY).await;
+    stand.witness("before").await;
     stand.ask("order-1", 500).await.unwrap();
     let away = Faults { fail_before_effect: Chance::Always, ..Faults::default() };
     stand.deliver(away).await;
@@ -107,7 +108,39 @@ async fn what_is_in_doubt_is_looked_at_however_old_it_is(stand: &Stand) {
     let run_now = firstwrite::core::findings::Run { at: now, until: now, again_from: now };
     stand.store.findings().unwrap().ran(&settings.source, &run_now).await.unwrap();
     stand.advance(DAY).await;
+    stand.witness("after").await;
     assert_eq!(run(&reconcile).await.resent, 1);
+}
+
+over_each_store!(a_doubt_older_than_what_is_kept_makes_no_false_findings);
+async fn a_doubt_older_than_what_is_kept_makes_no_false_findings(stand: &Stand) {
+    stand.advance(2 * DAY).await;
+    for number in 0..5 {
+        stand.witness(&format!("order-{number}")).await;
+    }
+    stand.ask("doubt", 500).await.unwrap();
+    let away = Faults { fail_before_effect: Chance::Always, ..Faults::default() };
+    stand.deliver(away).await;
+    stand.advance(15 * DAY).await;
+    let outbox = stand.store.outbox().unwrap();
+    while outbox.upkeep(MESSAGES_KEPT_FOR, 1000).await.unwrap() > 0 {}
+    assert_eq!(stand.messages().await.len(), 1, "deliveries are forgotten, and a doubt is not");
+    let report = run(&reconcile(stand)).await;
+    assert_eq!(report.read.theirs, 5, "{report:?}");
+    assert_eq!((report.classes.missing_here, report.resent), (0, 0), "{report:?}");
+}
+
+over_each_store!(a_run_over_an_export_does_not_move_the_schedule);
+/// An export is a copy of some moment: the next scheduled run looks at the same time again.
+async fn a_run_over_an_export_does_not_move_the_schedule(stand: &Stand) {
+    stand.advance(2 * DAY).await;
+    stand.witness("order-1").await;
+    stand.advance(3 * HOUR).await;
+    let export = stand.csv(|text| text).await;
+    let report = stand.run(&*export, &settings()).await;
+    assert!(report.is_complete && report.classes.matched == 1, "{report:?}");
+    let findings = stand.store.findings().unwrap();
+    assert_eq!(findings.last_run("payments").await.unwrap(), None);
 }
 
 over_each_store!(a_late_payment_of_an_old_message_is_known);

@@ -47,6 +47,7 @@ async fn one_that_arrived_is_delivered(stand: &Stand) {
 
 over_each_store!(one_that_did_not_arrive_is_sent_again_once);
 async fn one_that_did_not_arrive_is_sent_again_once(stand: &Stand) {
+    stand.witness("before").await;
     stand.ask("order-1", 500).await.unwrap();
     stand.deliver(away()).await;
     assert_eq!(stand.state("order-1").await, MessageState::Unknown);
@@ -56,15 +57,19 @@ async fn one_that_did_not_arrive_is_sent_again_once(stand: &Stand) {
     assert_eq!((report.resent, report.classes.late), (0, 1));
     assert_eq!(stand.state("order-1").await, MessageState::Unknown);
     stand.advance(HOUR).await;
+    // An account without an entry after it may end before it.
+    let report = stand.run(&*stand.http(), &settings()).await;
+    assert_eq!((report.resent, report.classes.late), (0, 1));
+    stand.witness("after").await;
     let report = stand.run(&*stand.http(), &settings()).await;
     assert_eq!((report.resent, report.classes.absent, report.found.len()), (1, 1, 0));
     assert_eq!(stand.state("order-1").await, MessageState::Waiting);
     stand.deliver(Faults::default()).await;
     assert_eq!(stand.state("order-1").await, MessageState::Delivered);
-    assert_eq!(stand.provider.payments().len(), 1);
+    assert_eq!(stand.provider.payments().len(), 3);
     stand.advance(3 * HOUR).await;
     let report = stand.run(&*stand.http(), &settings()).await;
-    assert_eq!((report.classes.matched, report.found.len(), report.resent), (1, 0, 0));
+    assert_eq!((report.classes.matched, report.found.len(), report.resent), (3, 0, 0));
 }
 
 over_each_store!(one_that_is_doubled_or_differs_is_left_to_people);
@@ -87,15 +92,17 @@ async fn one_that_is_doubled_or_differs_is_left_to_people(stand: &Stand) {
 
 over_each_store!(nothing_is_settled_by_an_account_with_a_hole_in_it);
 async fn nothing_is_settled_by_an_account_with_a_hole_in_it(stand: &Stand) {
+    stand.witness("before").await;
     for (key, amount) in [("order-1", 500), ("order-2", 600)] {
         stand.ask(key, amount).await.unwrap();
     }
     stand.deliver(away()).await;
     stand.advance(3 * HOUR).await;
+    stand.witness("after").await;
     let check = async |source: &dyn firstwrite::reconcile::Source| {
         let report = stand.run(source, &settings()).await;
         assert!(!report.is_complete && !report.flaws.is_empty(), "{report:?}");
-        assert_eq!((report.resent, report.classes.late), (0, 2), "{report:?}");
+        assert!(report.resent == 0 && report.classes.late >= 2, "{report:?}");
         let run = stand.store.findings().unwrap().last_run("payments").await.unwrap();
         assert_eq!(run, None, "the next run looks at the same time again");
     };
@@ -113,18 +120,30 @@ async fn nothing_is_settled_by_an_account_with_a_hole_in_it(stand: &Stand) {
 
 over_each_store!(a_dry_run_changes_nothing);
 async fn a_dry_run_changes_nothing(stand: &Stand) {
+    stand.witness("before").await;
     stand.ask("order-1", 500).await.unwrap();
     stand.deliver(lost()).await;
     stand.ask("order-2", 600).await.unwrap();
     stand.deliver(away()).await;
-    stand.ask("order-3", 700).await.unwrap();
-    stand.deliver(Faults::default()).await;
-    stand.provider.plant(Plant::Remove { id: stand.id_of("order-3") }).await.unwrap();
+    let foreign = Foreign {
+        amount: 700,
+        currency: "EUR".to_owned(),
+        reference: None,
+        idempotency_key: None,
+        created_at: None,
+    };
+    stand.provider.plant(Plant::AddForeign(foreign)).await.unwrap();
     stand.advance(3 * HOUR).await;
+    stand.witness("after").await;
     let mut settings = settings();
     settings.dry_run = true;
     let report = stand.run(&*stand.http(), &settings).await;
-    assert_eq!((report.classes.matched, report.classes.absent, report.found.len()), (1, 1, 1));
+    assert_eq!((report.classes.matched, report.classes.absent, report.found.len()), (3, 1, 1));
+    let preview = &report.preview;
+    assert_eq!((preview.delivered, preview.resent), (1, 1), "{preview:?}");
+    let paid = Some(stand.id_of("order-1"));
+    let ids: Vec<_> = preview.named.iter().map(|(_, provider_id)| provider_id.clone()).collect();
+    assert_eq!(ids, [paid, None]);
     assert_eq!((report.delivered, report.resent, report.noted.new), (0, 0, 0));
     assert_eq!(stand.state("order-1").await, MessageState::Unknown);
     assert_eq!(stand.state("order-2").await, MessageState::Unknown);
@@ -152,10 +171,8 @@ async fn the_interim_answer_becomes_the_true_one(stand: &Stand) {
         ),
         fence: Fence::first(1),
         on_lost_answer: OnLostAnswer::Uncertain,
-        state: DraftState::Completed {
-            outcome: outcome(StatusCode::ACCEPTED, "wait").interim(),
-            retention: Policy::default().retention(),
-        },
+        retention: Policy::default().retention(),
+        state: DraftState::Completed { outcome: outcome(StatusCode::ACCEPTED, "wait").interim() },
     };
     stand.store.insert(&draft).await.unwrap();
     let answers = Answers {

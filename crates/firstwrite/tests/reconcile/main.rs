@@ -5,10 +5,14 @@
 
 mod accounts;
 mod doubts;
+mod fake_accounts;
 mod pages;
 mod plants;
+mod property;
+mod refusals;
 mod requests;
 mod stand;
+mod wrong_accounts;
 
 /// Makes a scenario a test over each store.
 macro_rules! over_each_store {

@@ -75,8 +75,10 @@ async fn addresses_that_are_not_public_are_not_asked_unless_allowed() {
         "/data".parse().unwrap(),
         "/id".parse().unwrap(),
         "/created_at".parse().unwrap(),
+        firstwrite::reconcile::Made::All,
     );
-    let source = firstwrite::reconcile::HttpList::new(&url, items).build().unwrap();
+    let paging = firstwrite::reconcile::Paging::SinglePage;
+    let source = firstwrite::reconcile::HttpList::new(&url, items, paging).build().unwrap();
     let mut settings = settings();
     settings.limits.tries_max = 1;
     let report = stand.run(&source, &settings).await;

@@ -8,10 +8,10 @@ use firstwrite::carrier::http::HttpDestination;
 use firstwrite::core::outbox::{MessageQuery, MessageState, MessageView, Terms};
 use firstwrite::core::{Key, Message, StoreError};
 use firstwrite::reconcile::{
-    CsvColumns, CsvExport, HttpItems, HttpList, Limits, MessageScope, Report, Settings, Source,
-    Window, reconcile_once,
+    CsvColumns, CsvExport, HttpItems, HttpList, Limits, Made, MessageScope, Paging, Report,
+    Settings, Source, Window, reconcile_once,
 };
-use firstwrite::store::{SqliteOptions, SqliteStore};
+use firstwrite::store::{MissingFile, SqliteOptions, SqliteStore};
 use firstwrite::worker::{Deliver, Destination};
 use firstwrite::{Store, Tenant, Timestamp};
 use firstwrite_provider::{Behaviour, ManualClock, Moment, Options, Provider};
@@ -61,6 +61,7 @@ impl Stand {
             let now = move || timestamp(clock.now());
             let mut options = SqliteOptions::default();
             options.clock = Some(Arc::new(now));
+            options.missing_file = MissingFile::Create;
             Arc::new(SqliteStore::open_with(folder.path().join("store.db"), options).unwrap())
         };
         Self::new(open, Turn::Shared).await
@@ -101,10 +102,10 @@ impl Stand {
                 "/data".parse().unwrap(),
                 "/id".parse().unwrap(),
                 "/created_at".parse().unwrap(),
+                Made::All,
             )
         };
-        HttpList::new(&url, items)
-            .next_cursor("/next".parse().unwrap())
+        HttpList::new(&url, items, Paging::Next("/next".parse().unwrap()))
             .allow_network("127.0.0.0/8".parse().unwrap())
     }
 
@@ -122,7 +123,7 @@ impl Stand {
             key: Some("idempotency_key".to_owned()),
             amount: Some("amount".to_owned()),
             currency: Some("currency".to_owned()),
-            ..CsvColumns::new("id", "created_at")
+            ..CsvColumns::new("id", "created_at", Made::All)
         };
         Box::new(CsvExport::file(path, columns))
     }
@@ -149,6 +150,14 @@ impl Stand {
         let deliver = Deliver::new(Arc::clone(&self.store), vec![destination]).unwrap();
         deliver.run_until_idle().await.unwrap();
         self.provider.behave(Faults::default()).unwrap();
+    }
+
+    /// Makes a payment that both books have: between two such, an absence can be proven.
+    pub(crate) async fn witness(&self, key: &str) {
+        self.ask(key, 10).await.unwrap();
+        self.deliver(Faults::default()).await;
+        assert_eq!(self.state(key).await, MessageState::Delivered);
+        self.advance(Duration::from_millis(1)).await;
     }
 
     /// Every message.
@@ -185,6 +194,7 @@ pub(crate) fn settings() -> Settings {
         amount: Some("/amount".parse().unwrap()),
         currency: Some("/currency".parse().unwrap()),
     });
+    settings.apply_first_run = true;
     settings.limits = Limits { pause_first: Duration::from_millis(1), ..Limits::default() };
     settings
 }
@@ -199,7 +209,7 @@ pub(crate) fn payment(key: &str, amount: u64) -> Message {
     Message::new(&tenant(), &key, "charge", "provider", Bytes::from(payload)).unwrap()
 }
 
-fn timestamp(moment: Moment) -> Timestamp {
+pub(crate) fn timestamp(moment: Moment) -> Timestamp {
     Timestamp::from_millis(i64::try_from(moment.as_millis()).unwrap())
 }
 

@@ -28,7 +28,7 @@ impl Outgoing {
         let view = |(name, lane): (&String, &super::Lane)| {
             let of = |states: &[MessageState]| {
                 let here = self.entries.values().filter(|entry| {
-                    entry.message.destination() == name && states.contains(&entry.state)
+                    entry.message.destination() == name && states.contains(&entry.standing.state)
                 });
                 i64::try_from(here.count()).unwrap_or(i64::MAX)
             };
@@ -47,11 +47,11 @@ impl Outgoing {
                     .iter()
                     .filter(|(number, entry)| {
                         entry.message.destination() == name
-                            && entry.state == MessageState::Waiting
-                            && entry.due_at <= now
+                            && entry.standing.state == MessageState::Waiting
+                            && entry.standing.due_at <= now
                             && !self.waits_for_predecessor(**number)
                     })
-                    .map(|(_, entry)| entry.due_at)
+                    .map(|(_, entry)| entry.standing.due_at)
                     .min(),
             }
         };
@@ -68,7 +68,7 @@ impl Outgoing {
                     || entry.status.is_some_and(|status| status.to_string() == *text)
             };
             query.destination.as_ref().is_none_or(|name| entry.message.destination() == name)
-                && query.state.is_none_or(|state| entry.state == state)
+                && query.state.is_none_or(|state| entry.standing.state == state)
                 && query.tenant.as_ref().is_none_or(|tenant| entry.message.tenant() == tenant)
                 && query.problem.as_ref().is_none_or(problem)
                 && query.derived_key.as_ref().is_none_or(|key| entry.message.derived_key() == key)
@@ -103,13 +103,12 @@ impl Outgoing {
                 break;
             }
             bytes += entry.message.payload().len();
-            let claimed_at = entry.fence.is_some().then_some(entry.claimed_at);
             page.messages.push(Written {
                 view: self.view(*number),
                 content_type: entry.message.payload_type().to_owned(),
                 payload: entry.message.payload().clone(),
                 answers: entry.message.answers().cloned().map(Box::new),
-                handled_at: if entry.is_settled() { Some(entry.settled_at) } else { claimed_at },
+                handled_at: entry.standing.settled_at.or(entry.standing.claimed_at),
             });
         }
         page
@@ -117,7 +116,8 @@ impl Outgoing {
 
     fn view(&self, number: MessageNumber) -> MessageView {
         let entry = &self.entries[&number];
-        let is_due = entry.state == MessageState::Waiting && !self.waits_for_predecessor(number);
+        let standing = &entry.standing;
+        let is_due = standing.state == MessageState::Waiting && !self.waits_for_predecessor(number);
         MessageView {
             number,
             record: entry.message.record(),
@@ -126,11 +126,12 @@ impl Outgoing {
             destination: entry.message.destination().to_owned(),
             ordering_key: entry.message.ordering_key().map(str::to_owned),
             created_at: entry.created_at,
-            state: entry.state,
-            fence: entry.fence.unwrap_or(Fence::from_u64(0)),
-            due_at: is_due.then_some(entry.due_at),
-            delivery_count: entry.delivery_count,
-            maybe_sent_at: entry.maybe_sent_at,
+            state: standing.state,
+            fence: standing.worn(),
+            due_at: is_due.then_some(standing.due_at),
+            delivery_count: standing.delivery_count,
+            maybe_sent_at: standing.maybe_sent_at,
+            claimed_at: standing.claimed_at.filter(|_| standing.settled_at.is_none()),
             status: entry.status,
             problem: entry.problem.clone(),
             receipt: entry.receipt.clone(),
@@ -139,10 +140,10 @@ impl Outgoing {
     }
 
     pub(super) fn upkeep(&mut self, kept_for: Duration, limit: usize, now: Timestamp) -> usize {
-        let old = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.is_settled() && entry.settled_at.plus(kept_for) <= now);
+        let is_old = |entry: &Entry| {
+            entry.standing.settled_at.is_some_and(|settled_at| settled_at.plus(kept_for) <= now)
+        };
+        let old = self.entries.iter().filter(|(_, entry)| is_old(entry));
         let numbers: Vec<MessageNumber> = old.take(limit).map(|(number, _)| *number).collect();
         for number in &numbers {
             self.entries.remove(number);
@@ -173,13 +174,11 @@ impl Content {
         now: Timestamp,
     ) -> usize {
         let dead = self.outgoing.matching(query);
-        let dead = dead.filter(|(_, entry)| entry.state == MessageState::Dead);
+        let dead = dead.filter(|(_, entry)| entry.standing.state == MessageState::Dead);
         let numbers: Vec<MessageNumber> = dead.take(limit).map(|(number, _)| *number).collect();
         for number in &numbers {
             let Some(entry) = self.outgoing.entries.get_mut(number) else { continue };
-            entry.state = MessageState::Waiting;
-            entry.due_at = now;
-            (entry.delivery_count, entry.lapse_count) = (0, 0);
+            entry.standing.redrive(now);
             let record = entry.message.record();
             self.audit_message(record, &format!("redrive message {number}"), by, now);
         }
@@ -194,42 +193,20 @@ impl Content {
         now: Timestamp,
     ) -> Held {
         let Some(entry) = self.outgoing.entries.get_mut(&number) else { return Held::No };
-        let is_open = match entry.state {
-            MessageState::Waiting | MessageState::Unknown | MessageState::Dead => true,
-            MessageState::Sending => entry.lease_until <= now,
-            MessageState::Delivered | MessageState::Refused | MessageState::Dropped => false,
-        };
-        if !is_open || entry.fence.unwrap_or(Fence::from_u64(0)) != seen {
-            return Held::No;
-        }
-        let fence = seen.next(seen.as_u64());
-        entry.fence = Some(fence);
+        let Some(fence) = entry.standing.resolve(seen, resolution, now) else { return Held::No };
         let mut answer = None;
         match resolution {
             Resolution::Delivered { receipt, answer: given } => {
-                entry.state = MessageState::Delivered;
                 entry.receipt = Some(receipt.clone());
-                entry.settled_at = now;
                 entry.past.push(told("delivered", fence, by, now, receipt.provider_id.clone()));
                 answer.clone_from(given);
             }
-            Resolution::NotDelivered => {
-                entry.state = MessageState::Waiting;
-                entry.due_at = now;
-                entry.maybe_sent_at = None;
-                (entry.delivery_count, entry.lapse_count) = (0, 0);
-            }
+            Resolution::NotDelivered => {}
             Resolution::Refused { answer: given } => {
-                entry.state = MessageState::Refused;
-                entry.settled_at = now;
                 entry.past.push(told("refused", fence, by, now, None));
                 answer.clone_from(given);
             }
-            Resolution::Dropped => {
-                entry.state = MessageState::Dropped;
-                entry.settled_at = now;
-                entry.past.push(told("dropped", fence, by, now, None));
-            }
+            Resolution::Dropped => entry.past.push(told("dropped", fence, by, now, None)),
         }
         let record = entry.message.record();
         self.answer(record, answer.as_ref(), now);

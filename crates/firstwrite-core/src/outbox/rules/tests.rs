@@ -86,11 +86,11 @@ fn what_may_have_arrived_is_sent_again_only_where_its_key_is_recognised() {
     assert_eq!(next_step(&doubtful(HOUR), &honours(), NOW), Step::Send);
     assert_eq!(next_step(&doubtful(HOUR), &answers(), NOW), Step::Ask);
     assert!(matches!(next_step(&doubtful(SECOND), &ignores(), NOW), Step::Hold(_)));
-    // The answer of the last one must come before the key is forgotten.
+    // The last one must arrive before the key is forgotten, also if its answer is not waited for.
     let day = Terms { timeout: HOUR, ..honours() };
-    let in_time = 22 * HOUR + 3599 * SECOND;
+    let in_time = 21 * HOUR + 3599 * SECOND;
     assert_eq!(next_step(&doubtful(in_time), &day, NOW), Step::Send);
-    assert!(matches!(next_step(&doubtful(23 * HOUR), &day, NOW), Step::Hold(_)));
+    assert!(matches!(next_step(&doubtful(22 * HOUR), &day, NOW), Step::Hold(_)));
 }
 
 #[test]
@@ -161,13 +161,127 @@ fn the_last_delivery_makes_a_dead_letter_only_of_what_cannot_have_arrived() {
     assert_eq!(proven, Next::Dead(Cause::Exhausted));
 }
 
+/// A message whose client waits for what becomes of it.
+fn awaited() -> Parcel {
+    let nothing = || Outcome::new(StatusCode::OK, KeptHeaders::default(), Bytes::new());
+    let told = Answers { delivered: nothing(), refused: nothing() };
+    Parcel { answers: Some(Box::new(told)), ..parcel() }
+}
+
 #[test]
 fn a_refusal_is_final_at_once() {
     assert_eq!(after(&parcel(), &honours(), Ending::Refused), Next::Dead(Cause::Refused));
-    let nothing = || Outcome::new(StatusCode::OK, KeptHeaders::default(), Bytes::new());
-    let told = Answers { delivered: nothing(), refused: nothing() };
-    let awaited = Parcel { answers: Some(Box::new(told)), ..parcel() };
-    assert_eq!(after(&awaited, &honours(), Ending::Refused), Next::Refused);
+    assert_eq!(after(&awaited(), &honours(), Ending::Refused), Next::Refused);
+}
+
+#[test]
+fn a_refusal_of_what_may_have_arrived_proves_nothing() {
+    let by_key = || Terms { answers_refusals_by_key: true, ..honours() };
+    let forgetful_by_key = || Terms { answers_refusals_by_key: true, ..ignores() };
+    let asked_by_key = || Terms { can_be_asked: true, ..by_key() };
+    let last = honours().delivery_count_max - 1;
+    // Terms, since when it may have arrived, deliveries before this one, whether absence was proven
+    // just before, what becomes of it.
+    let table = [
+        (honours(), HOUR, 0, false, "held"),
+        (ignores(), HOUR, 0, false, "held"),
+        (honours(), HOUR, last, false, "held"),
+        (answers(), HOUR, 0, false, "asked about"),
+        (answers(), HOUR, last, false, "held"),
+        (answers(), HOUR, 0, true, "refused"),
+        (answers(), HOUR, last, true, "refused"),
+        (by_key(), HOUR, 0, false, "refused"),
+        (by_key(), HOUR, last, false, "refused"),
+        // What it answers after it has forgotten the key is no answer by key.
+        (by_key(), 24 * HOUR, 0, false, "held"),
+        (by_key(), 23 * HOUR, 0, false, "refused"),
+        (asked_by_key(), 24 * HOUR, 0, false, "asked about"),
+        // A destination that recognises no key cannot refuse by it, whatever it declares.
+        (forgetful_by_key(), SECOND, 0, false, "held"),
+    ];
+    for (number, (terms, since, delivery_count, proven, expected)) in table.into_iter().enumerate()
+    {
+        for before in [parcel(), awaited()] {
+            let doubtful = Parcel { maybe_sent_at: Some(ago(since)), delivery_count, ..before };
+            let is_awaited = doubtful.answers.is_some();
+            let refused = delivered(Ending::Refused);
+            let next = after_delivery(&doubtful, &terms, &refused, proven, at(1.0));
+            let became = match next {
+                Next::Refused if is_awaited => "refused",
+                Next::Dead(Cause::Refused) if !is_awaited => "refused",
+                Next::Unknown(_) => "held",
+                // Not before what was sent can no longer be under way, and with its doubt.
+                Next::Waiting { pause, counts: true, sent: Sent::AsBefore }
+                    if pause >= terms.timeout =>
+                {
+                    "asked about"
+                }
+                other @ (Next::Delivered(_)
+                | Next::Waiting { .. }
+                | Next::Refused
+                | Next::Dead(_)) => panic!("row {number}: {other:?}"),
+            };
+            assert_eq!(became, expected, "row {number}");
+        }
+    }
+}
+
+#[test]
+fn nothing_but_proof_ends_a_doubt() {
+    let all = || {
+        let receipt = Receipt { provider_id: None };
+        [
+            Ending::Delivered(receipt),
+            Ending::Refused,
+            Ending::Retry,
+            Ending::NotThere,
+            Ending::Unknown,
+        ]
+    };
+    for terms in [honours(), ignores(), answers()] {
+        for delivery_count in [0, terms.delivery_count_max - 1, terms.delivery_count_max] {
+            for is_trial in [false, true] {
+                for ending in all() {
+                    let doubtful = Parcel {
+                        maybe_sent_at: Some(ago(HOUR)),
+                        delivery_count,
+                        is_trial,
+                        ..awaited()
+                    };
+                    let is_delivered = matches!(ending, Ending::Delivered(_));
+                    match after(&doubtful, &terms, ending) {
+                        Next::Delivered(_) => assert!(is_delivered),
+                        Next::Unknown(_) => {}
+                        Next::Waiting { sent, .. } => assert_ne!(sent, Sent::No),
+                        other @ (Next::Refused | Next::Dead(_)) => panic!("{terms:?}: {other:?}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_destination_that_is_not_there_costs_time_and_no_deliveries() {
+    let doubt = Some(ago(HOUR));
+    for terms in [honours(), ignores(), answers()] {
+        for (delivery_count, maybe_sent_at) in [(0, None), (24, None), (0, doubt), (24, doubt)] {
+            let parcel = Parcel { delivery_count, maybe_sent_at, ..awaited() };
+            let next = waiting(after(&parcel, &terms, Ending::NotThere));
+            // It may have acted and sent the caller elsewhere: whoever can be asked is asked.
+            let sent = if terms.can_be_asked { Sent::Maybe } else { Sent::AsBefore };
+            assert_eq!(next, (Sightings::OPEN_MAX, false, sent));
+        }
+    }
+    let quick = Terms { pause_max: SECOND, ..honours() };
+    assert_eq!(waiting(after(&parcel(), &quick, Ending::NotThere)).0, SECOND);
+    let asked = Delivery { retry_after: Some(HOUR), ..delivered(Ending::NotThere) };
+    let next = after_delivery(&parcel(), &honours(), &asked, false, at(0.0));
+    assert_eq!(waiting(next).0, HOUR);
+    let doubtful = Parcel { maybe_sent_at: doubt, ..parcel() };
+    let absent = delivered(Ending::NotThere);
+    let proven = after_delivery(&doubtful, &honours(), &absent, true, at(1.0));
+    assert_eq!(waiting(proven).2, Sent::No);
 }
 
 #[test]

@@ -2,9 +2,12 @@
 //! only two could be meant.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
-use super::super::{Amount, MatchedBy, Ours, Rules, Theirs};
+use super::super::{Amount, MatchedBy, Ours, Rules, Standing, Theirs};
+use super::is_older;
 use crate::Timestamp;
+use crate::outbox::is_wire_key;
 
 /// Who belongs to whom. Places are those in the slices that were given.
 #[derive(Debug)]
@@ -18,13 +21,23 @@ pub(super) struct Matching<'b> {
     is_repeated: Vec<bool>,
     /// Entries of theirs that have a counterpart, or were given twice.
     is_taken: Vec<bool>,
-    nameless: Nameless<'b>,
+    /// Entries of ours whose effect another one has a claim to.
+    is_shared: Vec<bool>,
+    /// What is left of theirs without a key.
+    nameless: Leftovers<'b>,
+    /// What is left of theirs under a key that cannot be ours: cut, or the provider's own.
+    foreign: Leftovers<'b>,
+    /// The keys of what is left of theirs, in small letters.
+    spelt_otherwise: HashSet<String>,
 }
 
-/// What is left of theirs and has no key, as far as it can be in the way of a proof: when the last one
-/// of each amount was.
+/// An account that dates its entries in another time zone is off by less.
+const ZONES: Duration = Duration::from_hours(24);
+
+/// Leftover entries of theirs as far as they can be in the way of a proof: when the last one of each
+/// amount was.
 #[derive(Debug, Default)]
-struct Nameless<'b> {
+struct Leftovers<'b> {
     of_amount: HashMap<&'b Amount, Timestamp>,
     without_amount: Option<Timestamp>,
     of_all: Option<Timestamp>,
@@ -45,13 +58,16 @@ impl<'b> Matching<'b> {
             further: HashMap::new(),
             is_repeated: vec![false; ours.len()],
             is_taken: vec![false; theirs.len()],
-            nameless: Nameless::default(),
+            is_shared: vec![false; ours.len()],
+            nameless: Leftovers::default(),
+            foreign: Leftovers::default(),
+            spelt_otherwise: HashSet::new(),
         };
         matching.leave_out_repetitions();
-        matching.by_key();
+        matching.by_key(rules);
         matching.by_provider_id();
         matching.by_amount(rules);
-        matching.nameless = matching.nameless();
+        matching.sort_leftovers();
         matching
     }
 
@@ -76,14 +92,32 @@ impl<'b> Matching<'b> {
         taken.filter(|(_, is_taken)| !**is_taken).map(|(place, _)| place)
     }
 
+    /// Whether the effect of an entry of ours may be that of another one.
+    pub(super) fn is_shared(&self, index: usize) -> bool {
+        self.is_shared[index]
+    }
+
     /// Whether an entry that is left over could be `our`, as far as anybody can tell.
     pub(super) fn has_possible(&self, our: &Ours, rules: &Rules) -> bool {
-        let Nameless { of_amount, without_amount, of_all } = &self.nameless;
-        let last = match &our.amount {
-            Some(amount) => of_amount.get(amount).copied().max(*without_amount),
-            None => *of_all,
-        };
-        last.is_some_and(|last| our.at <= last.plus(rules.tolerance))
+        self.nameless.could_be(our, rules)
+            || self.foreign.could_be(our, rules)
+            || self.has_spelling_of(&our.wire_key)
+    }
+
+    /// Returns true if an entry that is left over has this key in other letters, or its beginning. Nobody else
+    /// writes that by chance, whatever the amount and time.
+    fn has_spelling_of(&self, wire_key: &str) -> bool {
+        let wire_key = wire_key.to_ascii_lowercase();
+        let ends = wire_key.char_indices().skip(1).map(|(end, _)| end).chain([wire_key.len()]);
+        ends.into_iter().any(|end| self.spelt_otherwise.contains(&wire_key[..end]))
+    }
+
+    /// Whether an entry in doubt could stand there under a key that cannot be ours.
+    pub(super) fn has_foreign(&self, ours: &[Ours], rules: &Rules) -> bool {
+        self.unmatched().into_iter().any(|index| {
+            let our = &ours[index];
+            our.standing == Standing::InDoubt && self.foreign.could_be(our, rules)
+        })
     }
 
     /// A list that moves while its pages are read can give an entry twice.
@@ -109,7 +143,7 @@ impl<'b> Matching<'b> {
         }
     }
 
-    fn by_key(&mut self) {
+    fn by_key(&mut self, rules: &Rules) {
         let mut keys: HashMap<&str, Both> = HashMap::new();
         for (index, our) in self.ours.iter().enumerate().filter(|(index, _)| self.is_judged(*index))
         {
@@ -125,38 +159,60 @@ impl<'b> Matching<'b> {
         for (mut here, mut there) in keys.into_values().filter(|(_, there)| !there.is_empty()) {
             here.sort_by_key(|index| (self.ours[*index].at, self.ours[*index].subject));
             there.sort_by_key(|place| (self.theirs[*place].at, &self.theirs[*place].provider_id));
-            self.share_out(&here, &there);
+            self.share_out(&here, there, rules);
         }
     }
 
-    /// Pairs entries of one key: those of one id, and the others in their order. If there are fewer of
-    /// theirs, the provider recognised the key, and one effect stands for several requests.
-    fn share_out(&mut self, here: &[usize], there: &[usize]) {
-        for place in there {
-            self.is_taken[*place] = true;
+    /// Pairs entries of one key: those of one id, and the others in their order. Where there are more
+    /// requests than effects, nobody can tell whose effect it is.
+    fn share_out(&mut self, here: &[usize], mut there: Vec<usize>, rules: &Rules) {
+        let is_older_than =
+            |place: usize, index: usize| is_older(&self.theirs[place], &self.ours[index], rules);
+        // Effects of an earlier life of the key are nobody's here, unless there are no others.
+        if there.iter().any(|place| !is_older_than(*place, here[0])) {
+            there.retain(|place| !is_older_than(*place, here[0]));
         }
-        let mut rest: Vec<usize> = there.to_vec();
-        let mut last = there[0];
+        // An effect that is not made yet says nothing beside one that is.
+        let made = |place: &usize| self.theirs[*place].is_made;
+        let mut rest: Vec<usize> = there.iter().copied().filter(made).collect();
+        if rest.is_empty() {
+            rest.clone_from(&there);
+        }
+        let newest = rest[rest.len() - 1];
         let mut waiting = Vec::new();
         for index in here {
-            let id = self.ours[*index].provider_id.as_deref();
+            let our = &self.ours[*index];
+            let id = our.provider_id.as_deref();
             let found = rest.iter().position(|place| id == Some(&*self.theirs[*place].provider_id));
-            match found {
-                Some(found) => {
-                    last = rest.remove(found);
-                    self.counterparts[*index] = Some((last, MatchedBy::Key));
+            if let Some(found) = found {
+                self.counterparts[*index] = Some((rest.remove(found), MatchedBy::Key));
+            } else if is_older_than(newest, *index) {
+                // No effect is young enough for it. It is a finding where one is believed to be there.
+                if matches!(our.standing, Standing::InDoubt | Standing::Arrived) {
+                    self.counterparts[*index] = Some((newest, MatchedBy::Key));
                 }
-                None => waiting.push(*index),
+            } else {
+                waiting.push(*index);
             }
         }
-        let mut rest = rest.into_iter();
+        let are_shared = rest.len() < waiting.len();
+        let mut places = rest.into_iter();
         for index in waiting {
-            last = rest.next().unwrap_or(last);
-            self.counterparts[index] = Some((last, MatchedBy::Key));
+            self.counterparts[index] = Some((places.next().unwrap_or(newest), MatchedBy::Key));
+            self.is_shared[index] = are_shared;
         }
-        let rest: Vec<usize> = rest.collect();
-        if !rest.is_empty() {
-            self.further.insert(here[0], rest);
+        let Some(first) = here.iter().find(|index| self.counterparts[**index].is_some()) else {
+            return;
+        };
+        // What is left over is a second effect of this life, or one of an earlier life.
+        let of_this_life =
+            |place: &usize| !is_older(&self.theirs[*place], &self.ours[*first], rules);
+        let further: Vec<usize> = places.filter(of_this_life).collect();
+        if !further.is_empty() {
+            self.further.insert(*first, further);
+        }
+        for place in there {
+            self.is_taken[place] = true;
         }
     }
 
@@ -243,24 +299,45 @@ impl<'b> Matching<'b> {
         all.filter(|index| self.is_judged(*index) && self.counterparts[*index].is_none()).collect()
     }
 
-    fn nameless(&self) -> Nameless<'b> {
-        let mut nameless = Nameless::default();
+    fn sort_leftovers(&mut self) {
+        let (mut nameless, mut foreign) = (Leftovers::default(), Leftovers::default());
+        let mut spelt_otherwise = HashSet::new();
         for place in self.left_over() {
             let their = &self.theirs[place];
-            if their.key.is_some() {
-                continue;
-            }
-            nameless.of_all = nameless.of_all.max(Some(their.at));
-            match &their.amount {
-                Some(amount) => {
-                    let last = nameless.of_amount.entry(amount).or_insert(their.at);
-                    *last = their.at.max(*last);
-                }
-                None => {
-                    nameless.without_amount = nameless.without_amount.max(Some(their.at));
+            match their.key.as_deref() {
+                None => nameless.add(their),
+                Some(key) => {
+                    let key = key.to_ascii_lowercase();
+                    if !is_wire_key(&key) {
+                        foreign.add(their);
+                    }
+                    spelt_otherwise.insert(key);
                 }
             }
         }
-        nameless
+        (self.nameless, self.foreign) = (nameless, foreign);
+        self.spelt_otherwise = spelt_otherwise;
+    }
+}
+
+impl<'b> Leftovers<'b> {
+    fn add(&mut self, their: &'b Theirs) {
+        self.of_all = self.of_all.max(Some(their.at));
+        match &their.amount {
+            Some(amount) => {
+                let last = self.of_amount.entry(amount).or_insert(their.at);
+                *last = their.at.max(*last);
+            }
+            None => self.without_amount = self.without_amount.max(Some(their.at)),
+        }
+    }
+
+    /// Whether one of these could be `our`, by its amount and its time.
+    fn could_be(&self, our: &Ours, rules: &Rules) -> bool {
+        let last = match &our.amount {
+            Some(amount) => self.of_amount.get(amount).copied().max(self.without_amount),
+            None => self.of_all,
+        };
+        last.is_some_and(|last| our.at <= last.plus(rules.tolerance.max(ZONES)))
     }
 }

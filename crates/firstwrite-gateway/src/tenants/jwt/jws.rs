@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
-use super::{Algorithm, Reason, strict_json};
+use super::{Algorithm, Reason, object};
 
 /// Tokens in use are far below; a longer one is an attempt to keep us busy.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
@@ -34,7 +34,7 @@ impl<'a> Jws<'a> {
             return Err(Reason::Malformed);
         };
         let signed = &token[..header.len() + 1 + payload.len()];
-        let header = strict_json::object(&decode(header)?)?;
+        let header = object(&decode(header)?)?;
         if KEY_HEADERS.iter().any(|name| header.contains_key(*name)) {
             return Err(Reason::KeyInToken);
         }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::key::{Key, Parsed};
-use super::{Algorithm, strict_json};
+use super::{Algorithm, object};
 
 /// Far above what an issuer has while it changes keys.
 const KEYS_MAX: usize = 64;
@@ -21,7 +21,7 @@ impl KeySet {
         if text.len() > TEXT_BYTES_MAX {
             return Err(format!("it is over {TEXT_BYTES_MAX} bytes"));
         }
-        let Ok(set) = strict_json::object(text.as_bytes()) else {
+        let Ok(set) = object(text.as_bytes()) else {
             return Err("it is not a JSON object without repeated names".to_owned());
         };
         let Some(Value::Array(jwks)) = set.get("keys") else {

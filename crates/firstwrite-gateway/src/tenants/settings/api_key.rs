@@ -10,11 +10,11 @@ use sha2::{Digest as _, Sha256};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApiKey {
-    /// SHA-256 of the key, in hexadecimal.
+    /// SHA-256 of the key, 64 hexadecimal digits.
     pub sha256: KeyDigest,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub tenant: String,
-    /// Who of the tenant has it.
+    /// Principal of the tenant that owns it.
     pub principal: Option<String>,
 }
 

@@ -26,13 +26,13 @@ mod kafka;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NatsSection {
-    /// One server, or several separated by commas.
+    /// Address of a server, or of several separated by commas.
     url: Given,
-    /// What is published to.
+    /// Subject that messages are published to.
     subject: String,
-    /// The stream that must be the one to store it.
+    /// Stream that must store the message. Without it, any stream that listens on the subject.
     stream: Option<String>,
-    /// What stands in a `.creds` file.
+    /// Contents of a `.creds` file.
     credentials: Option<Given>,
 }
 
@@ -40,15 +40,18 @@ pub(super) struct NatsSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RabbitmqSection {
-    /// The server and its virtual host.
+    /// Address of the server and its virtual host.
     url: Given,
-    /// The queue; or else an exchange and a routing key.
+    /// Queue that messages are published to, instead of an exchange.
     queue: Option<String>,
+    /// Exchange that messages are published to, instead of a queue.
     exchange: Option<String>,
+    /// Routing key, with an exchange. Default: none.
     routing_key: Option<String>,
-    /// Whether a message gets into one queue at most.
+    /// Declares that a message gets into one queue at most. Default: true with a queue, false with an
+    /// exchange.
     reaches_one_queue: Option<bool>,
-    /// How many messages may be under way at once.
+    /// Messages under way at the same time, each on a channel. Default: `16`.
     channel_max: Option<u16>,
 }
 
@@ -56,13 +59,13 @@ pub(super) struct RabbitmqSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RedisSection {
-    /// The server and its database.
+    /// Address of the server and its database.
     url: Given,
-    /// The key of the stream.
+    /// Key of the stream.
     stream: String,
-    /// Whether a stream that is not there is made.
+    /// Makes a stream that is not there. Default: `false`.
     creates_stream: Option<bool>,
-    /// About how many entries the stream keeps.
+    /// Entries that the stream keeps, about; older ones are dropped, read or not. Without it, all.
     length_max: Option<u64>,
 }
 

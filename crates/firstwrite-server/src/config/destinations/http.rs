@@ -5,47 +5,49 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue, Method};
-use firstwrite::Pointer;
 use firstwrite::carrier::http::{HttpDestination, Network, ProbeSettings, SigningSecret, Statuses};
+use firstwrite::{Pointer, ProbeForm};
 use firstwrite_core::outbox::{Carrier, Terms};
 use serde::Deserialize;
 
 use super::super::given::{Given, read_file};
+use super::super::reconcile::{MadeSection, Times};
 use super::named;
 
 /// The settings of `kind = "http"`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HttpSection {
-    /// Where messages are sent.
+    /// Address that messages are sent to.
     url: Given,
-    /// POST, PUT or PATCH.
+    /// `POST`, `PUT` or `PATCH`. Default: `"POST"`.
     method: Option<String>,
-    /// What is added to every request.
+    /// Headers of every request, probes included.
     #[serde(default)]
     headers: BTreeMap<String, Given>,
-    /// The header that the key travels in.
+    /// Header that the key travels in. Default: `"idempotency-key"`.
     key_header: Option<String>,
-    /// Whether the key is sent in quotes.
+    /// Sends the key in quotes, as a structured-field string.
     #[serde(default)]
     quoted_key: bool,
-    /// Statuses that say that the message arrived, such as `"200-299"`.
+    /// Statuses of a message that arrived. Default: `"200-299"`.
     success_statuses: Option<String>,
-    /// Statuses that say that it will never be taken.
+    /// Statuses of a message that the provider will never take. Default:
+    /// `"400,402,406,410-424,426-428,430-499"`.
     refusal_statuses: Option<String>,
-    /// Statuses that say that it had no effect and may come again.
+    /// Statuses of a message that had no effect and may come again. Default: `"425,429"`.
     retry_statuses: Option<String>,
-    /// Where in the answer the provider's id stands, such as `"/id"`.
+    /// Place of the provider's id in an answer, such as `"/id"`. A success without it is unknown.
     provider_id: Option<String>,
-    /// What messages are signed with: one secret, or two while one replaces the other.
+    /// Secrets that sign each message (Standard Webhooks): one, or two while one replaces the other.
     #[serde(default)]
     signing_secrets: Vec<Given>,
     /// Networks that are not public and may be sent to, such as `"127.0.0.0/8"`.
     #[serde(default)]
     allow_networks: Vec<String>,
-    /// A file of certificates to trust besides the platform's.
+    /// File of PEM certificates that are trusted besides the platform's.
     root_certificates: Option<String>,
-    /// How to ask whether a message had its effect.
+    /// Question about whether a message had its effect.
     probe: Option<ProbeSection>,
 }
 
@@ -53,11 +55,21 @@ pub(super) struct HttpSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProbeSection {
-    /// Where to ask; `{key}` stands for the key.
+    /// Address to ask, with `{key}` for the key.
     url: Given,
-    /// Where in the answer the array is, if it is a list.
+    /// Place of the list in the answer. Without it, the whole answer is the entry.
     list: Option<String>,
-    /// Where the provider's id stands: in the answer, or in the list's first element.
+    /// Place of the key in an entry, such as `"/idempotency_key"`. A list needs it.
+    key: Option<String>,
+    /// Entries that were made: `"all"`, or `{ status = "/status", is = ["paid"], not = ["failed"] }`. Those that
+    /// were not are passed over. Default: all.
+    made: Option<MadeSection>,
+    /// Place of an entry's time. An entry that is older than the request is passed over.
+    at: Option<String>,
+    /// Form of times: `"rfc3339"`, `"unix_seconds"` or `"unix_millis"`. Default: `"rfc3339"`.
+    #[serde(default)]
+    times: Times,
+    /// Place of the provider's id in an entry.
     id: String,
 }
 
@@ -125,10 +137,17 @@ impl ProbeSection {
     fn settings(&self) -> Result<ProbeSettings, String> {
         let url = named("probe.url", self.url.read())?;
         let id = pointer_at("probe.id", &self.id)?;
-        Ok(match &self.list {
-            Some(list) => ProbeSettings::list(&url, parsed("probe.list", list)?, id),
-            None => ProbeSettings::one(&url, id),
-        })
+        let place = |setting, text: &Option<String>| {
+            text.as_deref().map(|text| parsed::<Pointer>(setting, text)).transpose()
+        };
+        let form = ProbeForm {
+            list: place("probe.list", &self.list)?,
+            key: place("probe.key", &self.key)?,
+            made: MadeSection::of_probe(self.made.as_ref())?,
+            at: place("probe.at", &self.at)?,
+            times: self.times.form(),
+        };
+        Ok(ProbeSettings::formed(&url, form, id))
     }
 }
 

@@ -11,25 +11,30 @@ use super::super::Span;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TermsSection {
-    /// How long one delivery may take, such as `"30s"`.
+    /// Time limit of a delivery, at most 10 minutes; with brokers, of connecting and again of the answer.
+    /// Default: 30 s by HTTP, 10 s with brokers.
     pub(super) timeout: Option<Span>,
-    /// How long the destination recognises a key, such as `"24h"`.
+    /// Time for which the destination recognises a key. Default: 1 h with Redis, otherwise not at all.
     pub(super) dedupe_for: Option<Span>,
-    /// How many deliveries are made before a message becomes a dead letter.
+    /// Declares that every refusal is the destination's answer under the key. Needs `dedupe_for`.
+    #[serde(default)]
+    answers_refusals_by_key: bool,
+    /// Deliveries before a message becomes a dead letter. Default: `25`.
     delivery_count_max: Option<u32>,
-    /// What the first pause is drawn from.
+    /// Length that the first pause is drawn from. Default: `"1s"`.
     pause_first: Option<Span>,
-    /// What no pause is drawn beyond.
+    /// Greatest length that a pause is drawn from. Default: `"1h"`.
     pause_max: Option<Span>,
-    /// How many deliveries may be under way in one worker.
+    /// Deliveries under way at the same time in one worker. Default: `32`.
     concurrency_max: Option<u32>,
 }
 
 impl TermsSection {
     /// The names of its settings.
-    pub(super) const KEYS: [&str; 6] = [
+    pub(super) const KEYS: [&str; 7] = [
         "timeout",
         "dedupe_for",
+        "answers_refusals_by_key",
         "delivery_count_max",
         "pause_first",
         "pause_max",
@@ -44,6 +49,7 @@ impl TermsSection {
             timeout: span(self.timeout, usual.timeout),
             dedupe_for: span(self.dedupe_for, usual.dedupe_for),
             can_be_asked: false,
+            answers_refusals_by_key: self.answers_refusals_by_key,
             delivery_count_max: self.delivery_count_max.unwrap_or(usual.delivery_count_max),
             pause_first: span(self.pause_first, usual.pause_first),
             pause_max: span(self.pause_max, usual.pause_max),

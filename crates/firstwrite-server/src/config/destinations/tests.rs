@@ -20,6 +20,7 @@ url = "http://127.0.0.1:9/v1/payments"
 method = "PUT"
 timeout = "10s"
 dedupe_for = "24h"
+answers_refusals_by_key = true
 delivery_count_max = 7
 pause_first = "2s"
 pause_max = "1m"
@@ -36,6 +37,7 @@ allow_networks = ["127.0.0.0/8"]
 [destinations.provider.probe]
 url = "http://127.0.0.1:9/v1/payments?idempotency_key={key}"
 list = "/payments"
+key = "/idempotency_key"
 id = "/id"
 
 [destinations.audit]
@@ -52,7 +54,7 @@ fn every_setting_is_read() {
     let terms = provider.terms();
     assert_eq!(terms.timeout, Duration::from_secs(10));
     assert_eq!(terms.dedupe_for, Duration::from_hours(24));
-    assert!(terms.can_be_asked);
+    assert!(terms.can_be_asked && terms.answers_refusals_by_key);
     assert_eq!((terms.delivery_count_max, terms.concurrency_max), (7, 4));
     assert_eq!(terms.pause_first, Duration::from_secs(2));
     assert_eq!(terms.pause_max, Duration::from_mins(1));
@@ -73,6 +75,8 @@ fn what_is_wrong_is_refused_with_its_line_and_what_to_do() {
         (format!("{sent}timeout = '10'\n"), 5, "unit"),
         (format!("{sent}timeout = '0s'\n"), 2, "longer than zero"),
         (format!("{sent}delivery_count_max = 0\n"), 2, "at least 1"),
+        (format!("{sent}answers_refusals_by_key = true\n"), 2, "no key (dedupe_for is 0s)"),
+        (format!("{sent}answers_refusals_by_key = 'yes'\n"), 5, "boolean"),
         (format!("{sent}pause_max = '1ms'\n"), 2, "pause_first"),
         (format!("{sent}method = 'GET'\n"), 2, "POST, PUT or PATCH"),
         (format!("{sent}success_statuses = '2xx'\n"), 2, "200-299,404"),

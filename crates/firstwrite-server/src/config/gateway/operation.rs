@@ -6,72 +6,109 @@ use std::sync::Arc;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use firstwrite::{
     AfterRetention, BodyForm, FingerprintRules, HeaderPolicy, KeyRequirement, OnConflict,
-    OnLostAnswer, Pointer, Policy, RespondAsync,
+    OnLostAnswer, OnServerError, Pointer, Policy, ProbeForm, RespondAsync,
 };
 use firstwrite_gateway::{AgeLimit, Calling, Care, Probe, ProbeSettings, Signed};
 use serde::Deserialize;
 
 use crate::config::Span;
 use crate::config::given::Given;
+use crate::config::reconcile::{MadeSection, Times};
 
 /// One operation, or what holds for those that are not named.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OperationSection {
-    /// Method and path pattern, such as `"POST /payments/{id}/refunds"`.
+    /// Method and path pattern, such as `"POST /payments/{id}/refunds"`. Not in `[gateway.default]`.
     pub(super) operation: Option<OperationName>,
-    /// Why it passes through unprotected.
+    /// Reason for which the operation passes through unprotected.
     pub(super) unprotected: Option<String>,
+    /// Refuses requests without a key, or lets them pass through. Default: `"required"`.
     key: Option<KeyWord>,
+    /// Time for which a reservation stands without being renewed; at least 1 s. Default: `"30s"`.
     lease: Option<Span>,
+    /// Time for which an outcome is replayed. Default: `"24h"`.
     retention: Option<Span>,
+    /// Time after the retention before a record may be deleted. Default: `"1h"`.
     slack: Option<Span>,
+    /// Largest body of a request, in bytes; larger ones are refused. Default: `1048576`.
     request_bytes_max: Option<usize>,
+    /// Largest body of an answer that is kept, in bytes. Default: `1048576`.
     response_bytes_max: Option<usize>,
-    /// Statuses that free the key, besides 5xx, 408, 425 and 429.
+    /// Statuses that release the key, besides 425, 429 and those that `on_server_error` means. Never 2xx.
     #[serde(default)]
     released_statuses: BTreeSet<u16>,
     /// Headers of answers that are kept, besides the usual ones.
     #[serde(default)]
     kept_headers: Vec<String>,
+    /// Answer to a duplicate while the first attempt runs: a 409 at once, or the first answer within a
+    /// time. Default: `"reject"`.
     conflict: Option<Conflict>,
+    /// Meaning of a lost answer: nobody knows, the API recognises the key, or a probe asks. Default:
+    /// `"uncertain"`.
     on_lost_answer: Option<LostAnswer>,
+    /// Meaning of a 5xx other than 502 and 504, which always count as a lost answer. Default:
+    /// `"release"`.
+    on_server_error: Option<ServerError>,
+    /// Meaning of a key after its retention: it is new, or refused for so much longer. Default:
+    /// `"fresh"`.
     after_retention: Option<After>,
+    /// Value of `Retry-After` with a 409. Default: `"1s"`.
     retry_after: Option<Span>,
+    /// Honours `Prefer: respond-async`. Default: `true`.
     respond_async: Option<bool>,
+    /// Parts of a request that a retry must repeat.
     fingerprint: Option<FingerprintSection>,
-    /// How old a request may be, by its own word.
+    /// Limit on a request's age, by its own timestamp.
     age: Option<AgeSection>,
-    /// Whether a key belongs to one principal of a tenant.
+    /// Binds a key to one principal of a tenant. Default: `false`.
     bind_to_principal: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AgeSection {
-    /// Where the timestamp stands.
+    /// Header of the timestamp.
     header: String,
+    /// Greatest age.
     max: Span,
-    /// Where its signature stands, and what it is made with.
+    /// Signature of the timestamp. Without it, any client can write what it likes.
     signature: Option<SignatureSection>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SignatureSection {
+    /// Header of the signature.
     header: String,
+    /// Secret that signatures are made with.
     secret: Given,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProbeSection {
-    /// With `{key}` in it: a path of the upstream, or the address of another server.
+    /// Path of the upstream, or address of another server, with `{key}` for the key that was forwarded.
     url: String,
+    /// Headers of the question, such as credentials.
     #[serde(default)]
     headers: BTreeMap<String, Given>,
+    /// Status of the answer that a client gets if it happened. Default: the probe's own.
     status: Option<u16>,
+    /// Place of the list in the probe's answer. Without it, the whole answer is the entry.
     list: Option<String>,
+    /// Place of the key in an entry, such as `"/idempotency_key"`. A list needs it.
+    key: Option<String>,
+    /// Entries that were made: `"all"`, or `{ status = "/status", is = ["paid"], not = ["failed"] }`. Those that
+    /// were not are passed over. Default: all.
+    made: Option<MadeSection>,
+    /// Place of an entry's time. An entry that is older than the request is passed over.
+    at: Option<String>,
+    /// Form of times: `"rfc3339"`, `"unix_seconds"` or `"unix_millis"`. Default: `"rfc3339"`.
+    #[serde(default)]
+    times: Times,
+    /// Time after giving up an attempt until a *no* is believed; longer than `answer_within`. Default: two
+    /// minutes, or twice `answer_within` where that is longer.
     grace: Option<Span>,
 }
 
@@ -101,7 +138,14 @@ enum Conflict {
 enum LostAnswer {
     Uncertain,
     Resend,
-    Probe(ProbeSection),
+    Probe(Box<ProbeSection>),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ServerError {
+    Release,
+    Lost,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -114,12 +158,15 @@ enum After {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FingerprintSection {
-    /// `exact_json` or `bytes`.
+    /// Form in which bodies are compared. Default: `"exact_json"`.
     body: Option<BodyWord>,
+    /// Headers that count.
     #[serde(default)]
     headers: Vec<String>,
+    /// Places in a JSON body that count. Without it, all do.
     #[serde(default)]
     select: Vec<String>,
+    /// Places in a JSON body that do not count.
     #[serde(default)]
     ignore: Vec<String>,
 }
@@ -157,6 +204,11 @@ impl OperationSection {
                 policy.on_lost_answer = OnLostAnswer::Uncertain;
             }
             Some(LostAnswer::Resend) => policy.on_lost_answer = OnLostAnswer::Resend,
+            None => {}
+        }
+        match self.on_server_error {
+            Some(ServerError::Release) => policy.on_server_error = OnServerError::Release,
+            Some(ServerError::Lost) => policy.on_server_error = OnServerError::Lost,
             None => {}
         }
         match self.after_retention {
@@ -211,11 +263,19 @@ impl OperationSection {
     }
 }
 
+/// A shorter one can be guessed.
+const SECRET_BYTES_MIN: usize = 16;
+
 impl AgeSection {
     fn limit(&self) -> Result<AgeLimit, String> {
         let signed = match &self.signature {
             Some(SignatureSection { header: name, secret }) => {
                 let secret = secret.read().map_err(|what| format!("age.signature: {what}"))?;
+                if secret.len() < SECRET_BYTES_MIN {
+                    return Err(format!(
+                        "age.signature: a secret has {SECRET_BYTES_MIN} bytes or more"
+                    ));
+                }
                 Some(Signed { header: header("age.signature", name)?, secret: secret.into_bytes() })
             }
             None => None,
@@ -242,12 +302,23 @@ impl ProbeSection {
             ),
             None => None,
         };
-        let list = match &self.list {
-            Some(text) => Some(text.parse().map_err(|error| format!("probe.list: {error}"))?),
-            None => None,
+        let place = |setting: &str, text: &Option<String>| {
+            let parse = |text: &String| {
+                text.parse::<Pointer>().map_err(|error| format!("probe.{setting}: {error}"))
+            };
+            text.as_ref().map(parse).transpose()
         };
-        let grace = self.grace.map_or(Probe::GRACE, |span| span.0);
-        let settings = ProbeSettings { url: self.url.clone(), headers, status, list, grace };
+        let form = ProbeForm {
+            list: place("list", &self.list)?,
+            key: place("key", &self.key)?,
+            made: MadeSection::of_probe(self.made.as_ref())?,
+            at: place("at", &self.at)?,
+            times: self.times.form(),
+        };
+        // Longer than any call that is still under way, unless set.
+        let usual = Probe::GRACE.max(calling.answer_within.saturating_mul(2));
+        let grace = self.grace.map_or(usual, |span| span.0);
+        let settings = ProbeSettings { url: self.url.clone(), headers, status, form, grace };
         Probe::new(settings, calling).map_err(|error| error.to_string())
     }
 }

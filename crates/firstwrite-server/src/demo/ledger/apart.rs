@@ -14,7 +14,7 @@ use crate::config::StoreUrl;
 use crate::demo::STORE_DEFAULT;
 use crate::demo::order::Order;
 use crate::demo::problem::Failure;
-use crate::opening;
+use crate::opening::{self, Missing};
 
 /// A store for the records, and another for the books and the messages.
 #[derive(Clone, Debug)]
@@ -26,8 +26,9 @@ pub(in crate::demo) struct BooksApart {
 impl BooksApart {
     /// Opens the records where they are, and the books in the demo's usual file.
     pub(super) async fn open(url: &StoreUrl) -> anyhow::Result<Self> {
-        let records = opening::open_or_create(url).await?;
-        let books = SqliteStore::open(STORE_DEFAULT).map_err(|error| opening::unopened(&error))?;
+        let records = opening::open_for_service(url, Missing::Create).await?.store;
+        let books = SqliteStore::open_or_create(STORE_DEFAULT);
+        let books = books.map_err(|error| opening::unopened(&error))?;
         sqlite::create(&books)
             .await
             .with_context(|| format!("cannot make tables in {STORE_DEFAULT}"))?;

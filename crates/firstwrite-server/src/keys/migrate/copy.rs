@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    Change, Draft, DraftState, Found, Guard, Inserted, OnLostAnswer, Record, Retention, State,
-    StateKind, Store, StoreError, Swapped, Timestamp,
+    AuditEntry, Audited, Change, Draft, DraftState, Found, Guard, Inserted, OnLostAnswer, Outcome,
+    Record, Retention, State, StateKind, Store, StoreError, Swapped, Timestamp,
 };
 
 /// What became of one.
@@ -20,8 +20,12 @@ pub(super) enum Copied {
     Differs,
 }
 
-/// Long enough for the mark that follows at once; should it not come, the record is as good as uncertain.
+/// Long enough for what follows at once; should that not come, the copy becomes uncertain, and the next run
+/// goes on with it.
 const LEASE: Duration = Duration::from_secs(30);
+
+/// A record that was listed while it was moving in the new store is tried this often.
+const TRIES_MAX: usize = 3;
 
 /// Copies `record`, as it stood in `from` at `now` of its clock.
 pub(super) async fn copy(
@@ -30,6 +34,7 @@ pub(super) async fn copy(
     record: Record,
     now: Timestamp,
 ) -> Result<Copied, StoreError> {
+    let copy = Copy { from, to, record: &record, now };
     match &record.state {
         State::Reserved(_) => Ok(Copied::UnderWay),
         // What will replace it is a message of the old store.
@@ -40,91 +45,133 @@ pub(super) async fn copy(
             let retention = Retention {
                 replay_for: rounded(retained_until.since(now)),
                 linger_for: rounded(kept_until.since((*retained_until).max(now))),
+                refuses_spent: record.retention.refuses_spent,
             };
-            let state = DraftState::Completed { outcome: outcome.clone(), retention };
-            let is_spent = *retained_until <= now;
-            place(to, draft(&record, state), is_spent).await
+            copy.completed(outcome, retention, *retained_until <= now).await
         }
-        State::Uncertain => uncertain(from, to, &record).await,
+        State::Uncertain { since } => copy.uncertain(now.since(*since)).await,
     }
 }
 
-/// Writes a completed record where nothing stands, or where what stands has less to say.
-async fn place(to: &dyn Store, draft: Draft, is_spent: bool) -> Result<Copied, StoreError> {
-    let mut stands = match to.insert(&draft).await? {
-        Inserted::Done(_) => return Ok(Copied::Written),
-        Inserted::Stands(found) => found,
-    };
-    let DraftState::Completed { outcome, retention } = &draft.state else {
-        return Ok(Copied::UnderWay);
-    };
-    // Each round means that somebody moved it; a few in a row are left for later.
-    for _ in 0..3 {
-        let is_same = stands.record.fence == draft.fence;
-        let change = match &stands.record.state {
-            State::Completed { .. } if is_same => return Ok(Copied::There),
-            // It was copied while it was uncertain, and has been settled since.
-            State::Uncertain | State::Reserved(_) if is_same => {
-                Change::Complete { outcome: outcome.clone(), retention: *retention }
-            }
-            // Whoever reserved it there sees ours in the old store, and withdraws.
-            State::Reserved(_) if !is_spent => return Ok(Copied::UnderWay),
-            State::Completed { .. } if has_ended(&stands) && !is_spent => {
-                Change::TakeOver(Box::new(draft.clone()))
-            }
-            State::Reserved(_) | State::Completed { .. } | State::Uncertain if is_spent => {
-                return Ok(Copied::There);
-            }
-            State::Reserved(_) | State::Completed { .. } | State::Uncertain => {
-                return Ok(Copied::Differs);
-            }
-        };
-        let guard = Guard::Seen(stands.record.seen());
-        match to.swap(draft.id, guard, change, None).await? {
-            Swapped::Done(_) => return Ok(Copied::Written),
-            Swapped::Moved(Some(found)) => stands = found,
-            Swapped::Moved(None) => return Ok(Copied::UnderWay),
-        }
-    }
-    Ok(Copied::UnderWay)
+/// A record of one store on its way into another.
+///
+/// It is reserved there first: only a reservation can be as old as its original, and takes audit entries
+/// until it has ended.
+struct Copy<'a> {
+    from: &'a dyn Store,
+    to: &'a dyn Store,
+    record: &'a Record,
+    now: Timestamp,
 }
 
-/// Reserves it there and marks it at once. It may be settled in the old store meanwhile: then the copy is
-/// taken back, and the record looked at again.
-async fn uncertain(
-    from: &dyn Store,
-    to: &dyn Store,
-    record: &Record,
-) -> Result<Copied, StoreError> {
-    let mut draft = draft(record, DraftState::Reserved { lease_for: LEASE });
-    // Should the mark not follow, a lapsed lease must mean the same.
-    draft.on_lost_answer = OnLostAnswer::Uncertain;
-    let was_there = match to.insert(&draft).await? {
-        Inserted::Done(_) => false,
-        Inserted::Stands(found) if found.record.fence != record.fence => {
-            return Ok(match found.record.state.kind() {
-                StateKind::Reserved => Copied::UnderWay,
-                StateKind::Completed | StateKind::Uncertain => Copied::Differs,
+impl Copy<'_> {
+    /// Writes a completed record where nothing stands, or where what stands has less to say.
+    async fn completed(
+        &self,
+        outcome: &Outcome,
+        retention: Retention,
+        is_spent: bool,
+    ) -> Result<Copied, StoreError> {
+        let draft = self.draft(retention);
+        // Each round means that somebody moved it; a few in a row are left for later.
+        for _ in 0..TRIES_MAX {
+            if let Inserted::Stands(found) = self.to.insert(&draft).await? {
+                let is_same = found.record.fence == draft.fence;
+                match found.record.state.kind() {
+                    StateKind::Completed if is_same => return Ok(Copied::There),
+                    // Broken off before, or copied while it was uncertain and settled since.
+                    StateKind::Reserved | StateKind::Uncertain if is_same => {}
+                    // Whoever reserved it there sees ours in the old store, and withdraws.
+                    StateKind::Reserved if !is_spent => return Ok(Copied::UnderWay),
+                    StateKind::Completed if has_ended(&found) && !is_spent => {
+                        let guard = Guard::Seen(found.record.seen());
+                        self.to.swap(draft.id, guard, Change::Remove, None).await?;
+                        continue;
+                    }
+                    StateKind::Reserved | StateKind::Completed | StateKind::Uncertain => {
+                        return Ok(if is_spent { Copied::There } else { Copied::Differs });
+                    }
+                }
+            }
+            self.audits().await?;
+            let change = Change::Complete { outcome: outcome.clone(), retention };
+            if let Swapped::Done(_) = self.swap(change, None).await? {
+                return Ok(Copied::Written);
+            }
+        }
+        Ok(Copied::UnderWay)
+    }
+
+    /// Reserves it there and marks it. It may be settled in the old store meanwhile: then the copy is taken
+    /// back, and the record looked at again.
+    async fn uncertain(&self, ago: Duration) -> Result<Copied, StoreError> {
+        let record = self.record;
+        if let Inserted::Stands(found) = self.to.insert(&self.draft(record.retention)).await? {
+            let is_same = found.record.fence == record.fence;
+            match found.record.state.kind() {
+                StateKind::Reserved if is_same => {}
+                StateKind::Reserved => return Ok(Copied::UnderWay),
+                StateKind::Completed | StateKind::Uncertain => {
+                    return Ok(if is_same { Copied::There } else { Copied::Differs });
+                }
+            }
+        }
+        self.audits().await?;
+        let marked = self.swap(Change::MarkUncertain { ago }, None).await?;
+        if let Some(now) = self.from.get(record.id).await?
+            && now.record.seen() == record.seen()
+        {
+            return Ok(match marked {
+                Swapped::Done(_) => Copied::Written,
+                Swapped::Moved(_) => Copied::There,
             });
         }
-        Inserted::Stands(found) => found.record.state.kind() != StateKind::Reserved,
-    };
-    if was_there {
-        return Ok(Copied::There);
+        self.swap(Change::Remove, None).await?;
+        Ok(Copied::UnderWay)
     }
-    let marked =
-        to.swap(record.id, Guard::Owner(record.fence), Change::MarkUncertain, None).await?;
-    if let Some(now) = from.get(record.id).await?
-        && now.record.seen() == record.seen()
-    {
-        return Ok(if matches!(marked, Swapped::Done(_)) {
-            Copied::Written
-        } else {
-            Copied::There
-        });
+
+    /// Copies the audit entries that the copy lacks, as old as they are.
+    async fn audits(&self) -> Result<(), StoreError> {
+        let audits = self.from.audits(self.record.id).await?;
+        if audits.is_empty() {
+            return Ok(());
+        }
+        let mut there = self.to.audits(self.record.id).await?;
+        for Audited { at, entry } in audits {
+            if let Some(place) = there.iter().position(|known| known.entry == entry) {
+                there.swap_remove(place);
+            } else {
+                self.swap(Change::Note { ago: self.now.since(at) }, Some(&entry)).await?;
+            }
+        }
+        Ok(())
     }
-    to.swap(record.id, Guard::Owner(record.fence), Change::Remove, None).await?;
-    Ok(Copied::UnderWay)
+
+    async fn swap(
+        &self,
+        change: Change,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Swapped, StoreError> {
+        self.to.swap(self.record.id, Guard::Owner(self.record.fence), change, audit).await
+    }
+
+    /// A reservation under the record's own fence, so that late owners and repeated runs are recognised.
+    fn draft(&self, retention: Retention) -> Draft {
+        let record = self.record;
+        let asked_ago = self.now.since(record.created_at);
+        Draft {
+            id: record.id,
+            tenant: record.tenant.clone(),
+            key: record.key.clone(),
+            operation: record.operation.clone(),
+            fingerprint: record.fingerprint.clone(),
+            fence: record.fence,
+            // Should nothing follow, the lapsed lease frees no key.
+            on_lost_answer: OnLostAnswer::Uncertain,
+            retention,
+            state: DraftState::Reserved { lease_for: LEASE, asked_ago },
+        }
+    }
 }
 
 /// Rounded up, never down: stores keep what many records have in common once, and a length of its own for each
@@ -140,20 +187,7 @@ fn rounded(left: Duration) -> Duration {
 fn has_ended(found: &Found) -> bool {
     match &found.record.state {
         State::Completed { retained_until, .. } => *retained_until <= found.now,
-        State::Reserved(_) | State::Uncertain => false,
-    }
-}
-
-fn draft(record: &Record, state: DraftState) -> Draft {
-    Draft {
-        id: record.id,
-        tenant: record.tenant.clone(),
-        key: record.key.clone(),
-        operation: record.operation.clone(),
-        fingerprint: record.fingerprint.clone(),
-        fence: record.fence,
-        on_lost_answer: record.on_lost_answer,
-        state,
+        State::Reserved(_) | State::Uncertain { .. } => false,
     }
 }
 

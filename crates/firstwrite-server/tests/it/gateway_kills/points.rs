@@ -107,7 +107,7 @@ fn after_the_record_the_answer_stands(folder: &Folder) {
 /// As [`after_the_reservation_nobody_knows_though_nothing_was_sent`] and what follows it, where the file says
 /// that asking again is safe.
 fn where_the_api_recognises_keys_it_is_asked_again(folder: &Folder) {
-    let resent = "[[gateway.operations]]\noperation = 'POST /recognised'\nlease = '1s'\n\
+    let resent = "[[gateway.operations]]\noperation = 'POST /recognised'\nlease = '2s'\n\
         on_lost_answer = 'resend'\n";
     let scene = Scene::new(folder, resent);
     let points = [&after_the_reservation(folder)[..], &after_the_answer(folder)].concat();
@@ -118,7 +118,9 @@ fn where_the_api_recognises_keys_it_is_asked_again(folder: &Folder) {
     for (key, _) in points {
         let request = pay_at("/recognised", key);
         let made = gateway.answer_when(&request, |answer| {
-            assert!(answer.status == 201 || answer.problem() == "in-progress", "{answer:?}");
+            // On a busy machine, half of so short a lease can be over before the store answers.
+            let is_retryable = |code: &str| ["in-progress", "store-unavailable"].contains(&code);
+            assert!(answer.status == 201 || is_retryable(&answer.problem()), "{answer:?}");
             answer.status == 201
         });
         assert!(!made.is_replay(), "{key}: it ran");

@@ -30,8 +30,8 @@ const LIFE_MAX: Duration = Duration::from_millis(250);
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// At `/payments` the API does whatever it is asked for; at `/recognised` it recognises keys.
-const SETTINGS: &str = "[gateway.default]\nlease = '1s'\nretry_after = '1s'\n\
-    [[gateway.operations]]\noperation = 'POST /recognised'\nlease = '1s'\non_lost_answer = 'resend'\n";
+const SETTINGS: &str = "[gateway.default]\nlease = '2s'\nretry_after = '1s'\n\
+    [[gateway.operations]]\noperation = 'POST /recognised'\nlease = '2s'\non_lost_answer = 'resend'\n";
 
 /// The key and the path of a request.
 type Asked = (String, &'static str);

@@ -31,7 +31,7 @@ const LEASE: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_secs(3);
 
 /// The API recognises keys there, so that asking again is safe.
-const RESENT: &str = "[[gateway.operations]]\noperation = 'POST /recognised'\nlease = '1s'\n\
+const RESENT: &str = "[[gateway.operations]]\noperation = 'POST /recognised'\nlease = '2s'\n\
     on_lost_answer = 'resend'\n";
 
 #[expect(clippy::disallowed_methods, reason = "a lease is a promise about real time")]

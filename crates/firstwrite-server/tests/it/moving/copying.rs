@@ -15,35 +15,36 @@ use tokio::runtime::Runtime;
 use crate::process::{Folder, firstwrite, stderr, stdout};
 
 /// Two stores, opened beside the command, and what drives them.
-struct Houses {
-    folder: Folder,
+pub(super) struct Houses {
+    pub(super) folder: Folder,
     /// Dropped with the houses: a database of the folder's own may be one of them.
     _others: Vec<Folder>,
-    runtime: Runtime,
+    pub(super) runtime: Runtime,
     old_url: String,
-    new_url: String,
-    old: Arc<dyn Store>,
+    pub(super) new_url: String,
+    pub(super) old: Arc<dyn Store>,
 }
 
 /// Longer than anything takes on a loaded machine.
 const LOOKS_MAX: usize = 30_000;
 
-fn request(key: &str) -> Request {
+pub(super) fn request(key: &str) -> Request {
     sample::request(&sample::tenant("acme"), &sample::key(key), 1)
 }
 
 impl Houses {
-    fn files() -> Self {
+    pub(super) fn files() -> Self {
         Self::between(Folder::new(), "sqlite:old.db".into(), "sqlite:new.db".into(), Vec::new())
     }
 
     /// Every pair that the environment has servers for.
-    fn all() -> Vec<Self> {
+    pub(super) fn all() -> Vec<Self> {
         let mut all = vec![Self::files()];
         for (old, new) in [
             (Folder::on_redis(), Folder::on_postgres()),
             (Folder::on_postgres(), Folder::on_mariadb()),
             (Folder::on_mariadb(), Folder::on_redis()),
+            (Folder::on_redis(), Folder::on_dynamodb()),
         ] {
             if let (Some(old), Some(new)) = (old, new) {
                 let (old_url, new_url) = (old.store().to_owned(), new.store().to_owned());
@@ -55,10 +56,7 @@ impl Houses {
 
     fn between(folder: Folder, old: String, new: String, others: Vec<Folder>) -> Self {
         for url in [&old, &new] {
-            if !url.starts_with("redis") {
-                let made = folder.run(&["migrate", "--store", url]);
-                assert!(made.status.success(), "{}", stderr(&made));
-            }
+            super::create(&folder, url);
         }
         let runtime = Runtime::new().unwrap();
         let url = in_folder(&folder, &old);
@@ -71,7 +69,7 @@ impl Houses {
     }
 
     /// The new store, to be looked at beside the command.
-    fn new_store(&self) -> Arc<dyn Store> {
+    pub(super) fn new_store(&self) -> Arc<dyn Store> {
         let url = in_folder(&self.folder, &self.new_url);
         self.runtime.block_on(firstwrite_store::open(&url, Access::ReadOnly)).unwrap()
     }
@@ -95,14 +93,13 @@ impl Houses {
         let reserved = protocol::reserve(&*self.old, &request, &policy, fastrand::u64(..));
         match self.runtime.block_on(reserved).unwrap() {
             Reserved::Granted(reservation) => reservation,
-            Reserved::Refused(verdict, _) => panic!("{key}: {verdict:?}"),
+            Reserved::Refused(verdict, ..) => panic!("{key}: {verdict:?}"),
         }
     }
 
     fn end(&self, reservation: protocol::Reservation) {
-        let kept = sample::policy(OnLostAnswer::Uncertain).retention();
         let outcome = sample::outcome(201, "ended");
-        self.runtime.block_on(protocol::complete(&*self.old, reservation, outcome, kept)).unwrap();
+        self.runtime.block_on(protocol::complete(&*self.old, reservation, outcome)).unwrap();
     }
 
     fn command(&self, more: &[&str]) -> std::process::Command {
@@ -112,7 +109,7 @@ impl Houses {
         command
     }
 
-    fn migrate(&self, more: &[&str]) -> Output {
+    pub(super) fn migrate(&self, more: &[&str]) -> Output {
         self.command(more).output().unwrap()
     }
 
@@ -141,7 +138,7 @@ impl Houses {
                 protocol::reserve(store, &request(key), &policy, fastrand::u64(..)).await;
             match reserved.unwrap() {
                 Reserved::Granted(_) => panic!("{key} would run"),
-                Reserved::Refused(refused, _) => verdict = Some(refused),
+                Reserved::Refused(refused, ..) => verdict = Some(refused),
             }
         });
         verdict.unwrap()
@@ -162,7 +159,7 @@ async fn put(store: &dyn Store, key: &str, fence: Fence, text: &str) {
 }
 
 /// What it printed and how it ended.
-fn ended(output: &Output) -> (Option<i32>, Value) {
+pub(super) fn ended(output: &Output) -> (Option<i32>, Value) {
     let text = stdout(output);
     let summary = serde_json::from_str(&text);
     (output.status.code(), summary.unwrap_or_else(|_| panic!("{text}{}", stderr(output))))
@@ -181,8 +178,7 @@ fn an_uncertain_key_is_uncertain_in_the_new_store_and_settled_once() {
         assert_eq!((code, &summary["there"]), (Some(0), &2.into()), "{summary}");
         // Settled in the old store since: what it says then is copied too.
         let outcome = sample::outcome(201, "it did");
-        let retention = sample::policy(OnLostAnswer::Uncertain).retention();
-        let settlement = Settlement::Happened { outcome: outcome.clone(), retention };
+        let settlement = Settlement::Happened { outcome: outcome.clone() };
         let audit = sample::audit("asked the provider");
         houses.runtime.block_on(async {
             let seen = houses.old.get(request("lost").id).await.unwrap().unwrap().record;

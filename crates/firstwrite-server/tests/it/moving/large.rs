@@ -62,8 +62,7 @@ async fn call(
         let nonce = fastrand::u64(..);
         let reserved = protocol::reserve(&*store, &request(&new), &policy, nonce).await.unwrap();
         let Reserved::Granted(reservation) = reserved else { panic!("{new}: {reserved:?}") };
-        let kept = policy.retention();
-        protocol::complete(&*store, reservation, outcome(&new), kept).await.unwrap();
+        protocol::complete(&*store, reservation, outcome(&new)).await.unwrap();
         asked += 1;
     }
     asked
@@ -73,7 +72,7 @@ async fn expect_replay(store: &dyn Store, key: &str) {
     let policy = sample::policy(OnLostAnswer::Uncertain);
     let reserved = protocol::reserve(store, &request(key), &policy, fastrand::u64(..)).await;
     match reserved.unwrap() {
-        Reserved::Refused(Verdict::Replay { outcome: kept, .. }, _) => {
+        Reserved::Refused(Verdict::Replay { outcome: kept, .. }, ..) => {
             assert_eq!(kept, outcome(key), "{key}");
         }
         other @ (Reserved::Granted(_) | Reserved::Refused(..)) => {
@@ -87,7 +86,8 @@ fn many_keys_are_moved_under_traffic_and_none_runs_again() {
     let (Some(old), Some(new)) = (Folder::on_redis(), Folder::on_postgres()) else { return };
     let count =
         env::var("FIRSTWRITE_TEST_MOVED").map_or(MOVED_DEFAULT, |text| text.parse().unwrap());
-    assert!(old.run(&["migrate", "--store", new.store()]).status.success());
+    super::create(&old, old.store());
+    super::create(&old, new.store());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let open = |url: &str| runtime.block_on(firstwrite_store::open(url, Access::Write)).unwrap();
     let (from, to) = (open(old.store()), open(new.store()));

@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::{Outcome, RecordId, StateKind, StoreError, StoreErrorKind, Timestamp};
 
-use super::super::items::{self, FENCE, INTERIM, Item, STATE, fence_of, retention_of_interim};
+use super::super::items::{self, FENCE, INTERIM, Item, STATE, fence_of, retention};
 use super::super::link::Link;
 use super::super::parts;
 use super::super::swap::changes;
@@ -39,7 +39,10 @@ async fn replace(
     outcome: &Outcome,
     now: Timestamp,
 ) -> Result<Option<TransactWriteItem>, StoreError> {
-    let Some(retention) = retention_of_interim(item)? else { return Ok(None) };
+    if !item.contains_key(INTERIM) {
+        return Ok(None);
+    }
+    let retention = retention(item)?;
     let last = Outcome { is_interim: false, ..outcome.clone() };
     let (_, kept_until) = items::deadlines(&last, retention, now);
     let stored = parts::store(link, id, &last, kept_until, DOING).await?;

@@ -190,6 +190,7 @@ pub(super) fn view(item: &Item) -> Result<MessageView, StoreError> {
         due_at: None,
         delivery_count: count(item, DELIVERY_COUNT)?,
         maybe_sent_at: None,
+        claimed_at: None,
         status: None,
         problem: None,
         receipt: receipt_of(item)?,

@@ -73,12 +73,12 @@ fn stop_unless_all(flight: &mut Flight, count: usize) {
 /// Completes all of `completions`, which are of one kind.
 fn complete_all(flight: &mut Flight, completions: &[&Completion]) -> usize {
     let Completion { is_interim, retention, .. } = *completions[0];
-    let [due_at, retained_until, replay_for, linger_for] = kept(is_interim, retention);
+    let [due_at, retained_until] = kept(is_interim, retention);
     // By itself the server may prefer the index of states.
     let place = flight.add(
         "UPDATE firstwrite_records FORCE INDEX (PRIMARY) SET state = ?, due_at = ?, \
-         retained_until = ?, replay_for = ?, linger_for = ?, outcome = CASE id",
-        &[Value::Int(COMPLETED), due_at, retained_until, replay_for, linger_for],
+         retained_until = ?, outcome = CASE id",
+        &[Value::Int(COMPLETED), due_at, retained_until],
     );
     for completion in completions {
         let values = [Value::Bytes(completion.id.as_bytes()), Value::Bytes(&completion.outcome)];
@@ -106,18 +106,14 @@ impl Completion {
 
     /// Adds the statement that completes the owner's record and no other.
     fn add_to(&self, flight: &mut Flight) -> usize {
-        let [due_at, retained_until, replay_for, linger_for] =
-            kept(self.is_interim, self.retention);
+        let [due_at, retained_until] = kept(self.is_interim, self.retention);
         flight.add(
-            "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, \
-             replay_for = ?, linger_for = ?, outcome = ? \
+            "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, outcome = ? \
              WHERE id = ? AND fence = ? AND state <> ?",
             &[
                 Value::Int(COMPLETED),
                 due_at,
                 retained_until,
-                replay_for,
-                linger_for,
                 Value::Bytes(&self.outcome),
                 Value::Bytes(self.id.as_bytes()),
                 Value::Int(self.fence.as_u64().cast_signed()),

@@ -47,6 +47,9 @@ pub(super) async fn claim(
     wants: &[Want],
     nonce: u64,
 ) -> Result<Claimed, StoreError> {
+    if let Some(refusal) = pool.refusal(DOING) {
+        return Err(refusal);
+    }
     // Everybody locks destinations in the same order.
     let mut wants: Vec<&Want> = wants.iter().collect();
     wants.sort_by(|one, other| one.destination.cmp(&other.destination));
@@ -118,10 +121,15 @@ async fn claim_once(
             destinations::put_open_until(&mut writing, &offer.want.destination, until);
         }
     }
+    // A poll that finds nothing writes nothing.
+    let counted = (!claimed.parcels.is_empty()).then(|| session.slot().count(&mut writing));
     writing.commit();
     firstwrite_core::crash_point!("mysql-claim-before-commit");
-    session.fly(&writing).await?;
+    let answers = session.fly(&writing).await?;
     firstwrite_core::crash_point!("mysql-claim-after-commit");
+    if let Some(place) = counted {
+        session.slot().acknowledged(&answers[place])?;
+    }
     Ok(claimed)
 }
 

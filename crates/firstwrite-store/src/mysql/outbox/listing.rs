@@ -236,6 +236,7 @@ pub(super) fn view(row: &Row) -> Result<MessageView, StoreError> {
         due_at: None,
         delivery_count: small_count(row, 12)?,
         maybe_sent_at: None,
+        claimed_at: None,
         status: None,
         problem: None,
         receipt,

@@ -218,8 +218,8 @@ pub(super) fn replace_interim(flight: &mut Flight, id: RecordId, outcome: &Outco
     flight.add(
         "UPDATE firstwrite_records SET outcome = ?, \
          retained_until = @firstwrite_now + replay_for, \
-         due_at = @firstwrite_now + replay_for + linger_for, replay_for = NULL, linger_for = NULL \
-         WHERE id = ? AND state = ? AND replay_for IS NOT NULL",
+         due_at = @firstwrite_now + replay_for + linger_for \
+         WHERE id = ? AND state = ? AND ORD(LEFT(outcome, 1)) & 2 = 2",
         &[Value::Bytes(&encode_outcome(&last)), Value::Bytes(id.as_bytes()), Value::Int(COMPLETED)],
     );
 }

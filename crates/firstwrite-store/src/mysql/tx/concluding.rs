@@ -6,7 +6,7 @@ use firstwrite_core::{Draft, StoreError, StoreErrorKind, Timestamp, Transacted};
 
 use super::super::batch::{NewRow, time_in};
 use super::super::fault::{code, unavailable};
-use super::super::flight::{Crash, Flight, Value};
+use super::super::flight::{Answer, Crash, Flight, Value};
 use super::super::listing;
 use super::super::pool::Pool;
 use super::super::swap::replace;
@@ -35,17 +35,13 @@ impl Concluding<'_> {
         firstwrite_core::crash_point!("mysql-tx-before-flight");
         let ended = match self.open.stands {
             None => self.write_fresh().await,
-            Some(seen) => {
-                pool.witness.forget(id, seen.fence);
-                self.take_over().await
-            }
+            Some(_) => self.take_over().await,
         };
         let held = self.open.held;
         let trouble = match ended {
             Ok(Some(now)) => {
                 firstwrite_core::crash_point!("mysql-tx-after-flight");
                 held.settle();
-                pool.witness.wrote(self.draft, now);
                 return Ok(Transacted::Done((), now));
             }
             // What stood there has moved.
@@ -90,7 +86,7 @@ impl Concluding<'_> {
         NewRow::insert(&mut flight, &[&NewRow::new(self.draft)]);
         let time = self.end(&mut flight);
         let answers = self.open.held.fly(&flight).await?;
-        Ok(Some(time_in(&answers[time]).map_err(Ended::wrong)?))
+        self.ended(&answers[time]).map(Some)
     }
 
     /// What stands is replaced if it still is as it was; only then is the commit sent.
@@ -104,7 +100,13 @@ impl Concluding<'_> {
         let mut flight = Flight::new();
         let time = self.end(&mut flight);
         let answers = self.open.held.fly(&flight).await?;
-        Ok(Some(time_in(&answers[time]).map_err(Ended::wrong)?))
+        self.ended(&answers[time]).map(Some)
+    }
+
+    /// The time of a commit that was acknowledged.
+    fn ended(&self, counted: &Answer) -> Result<Timestamp, Ended> {
+        self.open.held.slot().acknowledged(counted).map_err(Ended::wrong)?;
+        time_in(counted).map_err(Ended::wrong)
     }
 
     /// Begins a flight that fails if the transaction is not the one that was begun, with the handler's
@@ -129,7 +131,7 @@ impl Concluding<'_> {
     fn end(&self, flight: &mut Flight) -> usize {
         let id = Value::Bytes(self.open.id.as_bytes());
         flight.add("DELETE FROM firstwrite_locks WHERE id = ?", &[id]);
-        let time = flight.add("SELECT @firstwrite_now", &[]);
+        let time = self.open.held.slot().count(flight);
         flight.commit();
         flight.add("SET SESSION autocommit = 1", &[]);
         time

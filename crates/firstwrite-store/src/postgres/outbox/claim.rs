@@ -20,7 +20,7 @@ use crate::encoding::decode_answers;
 use crate::postgres::Shared;
 use crate::postgres::columns::{At, Id};
 use crate::postgres::dispatcher::OwnClient;
-use crate::postgres::doubt::{self, Trust, greet};
+use crate::postgres::doubt::{self, Trust, greet_to_write};
 use crate::postgres::fault::{Trouble, corrupt, definite, failed_commit, unavailable};
 use crate::postgres::link::Link;
 use crate::postgres::rows::column;
@@ -101,7 +101,7 @@ impl Claiming {
                         return Err(unavailable(DOING, OTHER_SERVERS));
                     }
                     let client = self.client.get().await.map_err(definite(DOING))?;
-                    greet(shared, client).await.map_err(definite(DOING))?;
+                    greet_to_write(shared, client).await.map_err(definite(DOING))?;
                     self.intake.forget();
                     continue;
                 }

@@ -5,7 +5,7 @@
 -- long as it is before $5; $6 the nonce; $7 from when on to look for leases that ran out, as long as it is
 -- before $8, and $9 not before when; $10 to $11 numbers of messages to look at; $12 the server that is
 -- known; $13 to $14 the ranges to write down, if it is time; $15 how many of them to look at, if not as many
--- as are wanted.
+-- as are wanted; $16 to $17 this process and how often it has swept.
 --
 -- Whether this transaction takes messages in was settled by the statement before: its snapshot is older
 -- than the lock, this one's is not. So what another intake has taken in before is seen here as pending, or
@@ -15,7 +15,9 @@ trust AS MATERIALIZED (
     SELECT t.is_known, t.in_doubt, t.is_known AND NOT t.in_doubt AS may_claim,
            t.is_known AND NOT t.in_doubt
                AND current_setting('fw_outbox.takes_in', true) = 'true' AS takes_in
-    FROM (SELECT firstwrite.incarnation() = $12 AS is_known,
+    FROM (SELECT firstwrite.incarnation() = $12
+                     AND EXISTS (SELECT FROM firstwrite.history h
+                                 WHERE h.writer = $16 AND h.sweeps >= $17) AS is_known,
                  EXISTS (SELECT FROM firstwrite.doubts d WHERE d.cleared_at IS NULL) AS in_doubt
           OFFSET 0) t),
 wanted AS MATERIALIZED (

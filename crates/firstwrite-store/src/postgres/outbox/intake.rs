@@ -31,8 +31,9 @@ pub(super) struct Intake {
 #[derive(Debug)]
 struct Known {
     numbers: Numbers,
-    /// Of the server that it was learnt from: another one may have another history.
-    incarnation: i64,
+    /// The start of the server and the row in `history` that it was learnt under: of others, the numbers may
+    /// begin elsewhere.
+    tables: (i64, i64),
     looked_at: Instant,
     /// When every gap was last looked at, and who might fill them was last asked for.
     asked_at: Option<Instant>,
@@ -85,8 +86,9 @@ const PREPARED: &str = "-1/";
 impl Intake {
     /// Reads what was written down, where this process has not looked for a while.
     pub(super) async fn learn(&mut self, link: &Link<'_>) -> Result<(), Trouble> {
-        let incarnation = link.shared.witness.incarnation();
-        let known = self.known.take_if(|known| known.incarnation != incarnation);
+        let asked = link.shared.asked();
+        let tables = (asked.incarnation, asked.writer);
+        let known = self.known.take_if(|known| known.tables != tables);
         drop(known);
         let is_stale = |known: &Known| known.looked_at.elapsed() >= STALE_AFTER;
         if !self.known.as_ref().is_none_or(is_stale) {
@@ -100,7 +102,7 @@ impl Intake {
             known => {
                 *known = Some(Known {
                     numbers,
-                    incarnation,
+                    tables,
                     looked_at: now,
                     asked_at: None,
                     noted_at: now,
@@ -202,7 +204,7 @@ mod tests {
         let numbers = Numbers::new(&[0], &[i64::MAX]).unwrap();
         let (asked_at, doubtful) = (None, None);
         let (looked_at, noted_at) = (now, now);
-        let known = Known { numbers, incarnation: 1, looked_at, asked_at, noted_at, doubtful };
+        let known = Known { numbers, tables: (1, 1), looked_at, asked_at, noted_at, doubtful };
         Intake { known: Some(known) }
     }
 

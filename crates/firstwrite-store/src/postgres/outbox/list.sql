@@ -10,7 +10,7 @@ SELECT v.* FROM (
                 THEN m.not_before END AS due_at,
            coalesce(p.delivery_count, d.count::int, 0) AS delivery_count, p.maybe_sent_at, p.status,
            p.problem, r.message IS NOT NULL AS has_arrived, r.provider_id,
-           octet_length(m.payload) AS payload_bytes, m.content_type
+           octet_length(m.payload) AS payload_bytes, m.content_type, p.claimed_at
     FROM (CANDIDATES) n
     JOIN firstwrite.messages m ON m.message = n.message
     LEFT JOIN firstwrite.pending p ON p.message = m.message

@@ -220,6 +220,7 @@ pub(super) fn view(row: &Row) -> Result<MessageView, StoreError> {
         due_at: at(9)?,
         delivery_count: number_of(column(row, 10)?),
         maybe_sent_at: at(11)?,
+        claimed_at: at(18)?,
         status: status(row, 12)?,
         problem: column(row, 13)?,
         receipt: has_arrived.then_some(Receipt { provider_id }),

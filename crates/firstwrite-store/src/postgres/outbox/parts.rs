@@ -32,6 +32,7 @@ pub(super) fn ending_number(ending: &Ending) -> i16 {
         Ending::Refused => REFUSED,
         Ending::Retry => 2,
         Ending::Unknown => 3,
+        Ending::NotThere => 5,
     }
 }
 
@@ -42,6 +43,7 @@ pub(super) fn ending_word(number: i16) -> Result<&'static str, StoreError> {
         2 => "retry",
         3 => "unknown",
         DROPPED => "dropped",
+        5 => "not_there",
         _ => return Err(corrupt("a delivery ended in an unknown way")),
     })
 }
@@ -103,7 +105,7 @@ mod tests {
         for state in MessageState::ALL {
             assert_eq!(state_of(state_number(state)).unwrap(), state);
         }
-        for ending in [Ending::Refused, Ending::Retry, Ending::Unknown] {
+        for ending in [Ending::Refused, Ending::Retry, Ending::NotThere, Ending::Unknown] {
             assert_eq!(ending_word(ending_number(&ending)).unwrap(), ending.as_str());
         }
     }

@@ -177,7 +177,7 @@ impl Ends {
 fn receipt(delivery: &Delivery) -> Option<&Receipt> {
     match &delivery.ending {
         Ending::Delivered(receipt) => Some(receipt),
-        Ending::Refused | Ending::Retry | Ending::Unknown => None,
+        Ending::Refused | Ending::Retry | Ending::NotThere | Ending::Unknown => None,
     }
 }
 

@@ -27,7 +27,7 @@ statements! {
     take_turn: TAKE_TURN, [BOOL];
     claim: include_str!("claim.sql"),
         [TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY, INT8, TIMESTAMPTZ,
-         TIMESTAMPTZ, TIMESTAMPTZ, INT8_ARRAY, INT8_ARRAY, INT8, INT8_ARRAY, INT8_ARRAY, INT8];
+         TIMESTAMPTZ, TIMESTAMPTZ, INT8_ARRAY, INT8_ARRAY, INT8, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8];
     add_destinations: "INSERT INTO firstwrite.destinations (name) SELECT unnest($1::text[])
                        ON CONFLICT (name) DO NOTHING",
         [TEXT_ARRAY];

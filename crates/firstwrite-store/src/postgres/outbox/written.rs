@@ -22,7 +22,7 @@ use crate::postgres::rows::column;
 const OUT_OF_ORDER_MAX: Duration = Duration::from_hours(24);
 
 /// Where the columns begin that stand behind those of a list.
-const WRITTEN_FROM: usize = 19;
+const WRITTEN_FROM: usize = 20;
 
 /// See [`firstwrite_core::outbox::Outbox::written`].
 pub(super) async fn written(

@@ -2,7 +2,7 @@
 
 use firstwrite_core::{Found, RecordId, StoreError};
 
-use crate::postgres::doubt::greet;
+use crate::postgres::doubt::greet_to_write;
 use crate::postgres::fault::{definite, no_connection};
 use crate::postgres::link::Held;
 use crate::postgres::tx::{BEGINNING, look_again};
@@ -20,7 +20,7 @@ impl PostgresStore {
     pub(super) async fn greet(&self) -> Result<(), StoreError> {
         let Inner { shared, pool, .. } = &*self.inner;
         let held = Held::new(pool.get().await.map_err(|error| no_connection(BEGINNING)(&error))?);
-        greet(shared, held.link(shared).client).await.map_err(definite(BEGINNING))?;
+        greet_to_write(shared, held.link(shared).client).await.map_err(definite(BEGINNING))?;
         held.settle();
         Ok(())
     }

@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, Error, PgConnection, Row as _};
 use crate::encoding::encode_answers;
 use crate::postgres::columns::At;
 use crate::postgres::doubt::Trust;
+use crate::postgres::history;
 use crate::postgres::options::SchemaName;
 use crate::postgres::profiles::whole_millis;
 use crate::postgres::rows::NewRow;
@@ -22,7 +23,8 @@ const LOOK: &str = "
            EXISTS (SELECT FROM firstwrite.records WHERE id = $1::text::uuid),
            EXISTS (SELECT FROM firstwrite.doubts WHERE cleared_at IS NULL),
            (extract(epoch FROM firstwrite.now()) * 1000)::int8,
-           firstwrite.incarnation() = $2";
+           firstwrite.incarnation() = $2
+               AND EXISTS (SELECT FROM firstwrite.history WHERE writer = $3 AND sweeps >= $4)";
 
 const RECORD: &str = "
     INSERT INTO firstwrite.records
@@ -81,7 +83,7 @@ const MESSAGES: &str = "
                   place)
     ORDER BY m.place";
 
-/// `$9` is the lease in milliseconds; null if it does not matter, less than nothing if it is infinite.
+/// `$9` is the lease in milliseconds; null if it does not matter, less than nothing of what is uncertain.
 const REPLACE: &str = "
     UPDATE firstwrite.records
     SET fence = $2, created_at = firstwrite.now(), profile = $3,
@@ -89,7 +91,7 @@ const REPLACE: &str = "
         tenant = $4, key = $5, fingerprint = $6, outcome = $7
     WHERE id = $1::text::uuid AND fence = $8
       AND CASE WHEN $9::int8 IS NULL THEN true
-               WHEN $9 = -1 THEN lease_until = 'infinity'
+               WHEN $9 = -1 THEN lease_until >= UNCERTAIN AND lease_until < INTERIM
                ELSE lease_until = timestamptz 'epoch' + $9 * interval '1 millisecond' END
     RETURNING (extract(epoch FROM created_at) * 1000)::int8";
 
@@ -148,9 +150,10 @@ impl SqlxSql {
         &self,
         connection: &mut PgConnection,
         id: RecordId,
-        known: i64,
+        known: history::Asked,
     ) -> Result<Looked, Error> {
-        let asked = self.ask(&self.look).bind(id.to_string()).bind(known);
+        let asked = self.ask(&self.look).bind(id.to_string());
+        let asked = asked.bind(known.incarnation).bind(known.writer).bind(known.sweeps);
         let row = asked.fetch_one(connection).await?;
         Ok(Looked {
             is_locked: row.try_get(0)?,

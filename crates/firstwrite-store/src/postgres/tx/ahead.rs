@@ -7,7 +7,6 @@ use deadpool_postgres::ClientWrapper;
 use firstwrite_core::{Begun, RecordId, StoreError};
 use futures_util::future::join3;
 use tokio_postgres::Error;
-use tokio_postgres::types::ToSql;
 
 use super::statements::{Standing, instant};
 use super::{BEGINNING, PostgresTx, look, open};
@@ -49,8 +48,8 @@ impl PostgresStore {
         // Both now: nothing can be prepared in a transaction that failed.
         link.prepare(&tx.only_if_free).await.map_err(definite(BEGINNING))?;
         link.prepare(&tx.look).await.map_err(definite(BEGINNING))?;
-        let known = shared.witness.incarnation();
-        let given: [&(dyn ToSql + Sync); 2] = [&Id(id), &known];
+        let (asked, looked_up) = (shared.asked(), Id(id));
+        let given = asked.about(&looked_up);
         // In this order: each is sent when it is first polled.
         let (begun, free, first) =
             join3(link.tell(begin), link.query(&tx.only_if_free, &given), first(link.client)).await;

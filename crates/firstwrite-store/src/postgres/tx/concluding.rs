@@ -146,8 +146,8 @@ impl Concluding {
         let (fence, id) = (draft.fence, draft.id);
         let trouble = match written {
             Written::At(now) => {
-                if let DraftState::Completed { retention, .. } = &draft.state {
-                    let until = now.plus(retention.replay_for);
+                if let DraftState::Completed { .. } = &draft.state {
+                    let until = now.plus(draft.retention.replay_for);
                     self.shared.witness.acknowledged(Acknowledged { id, fence, until });
                 }
                 self.shared.clock.heard(now);

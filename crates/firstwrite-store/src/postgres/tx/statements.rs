@@ -20,7 +20,8 @@ const LOOK: &str = "
            EXISTS (SELECT FROM firstwrite.records WHERE id = $1),
            EXISTS (SELECT FROM firstwrite.doubts WHERE cleared_at IS NULL),
            firstwrite.now(),
-           firstwrite.incarnation() = $2";
+           firstwrite.incarnation() = $2
+               AND EXISTS (SELECT FROM firstwrite.history WHERE writer = $3 AND sweeps >= $4)";
 
 /// As [`LOOK`], where anything but a free key is an error: what was sent behind it is then refused.
 const ONLY_IF_FREE: &str = "
@@ -28,7 +29,8 @@ const ONLY_IF_FREE: &str = "
                     uuid_hash_extended($1, 'firstwrite.records'::regclass::oid::int8))
                 AND NOT EXISTS (SELECT FROM firstwrite.records WHERE id = $1)
                 AND NOT EXISTS (SELECT FROM firstwrite.doubts WHERE cleared_at IS NULL)
-                AND firstwrite.incarnation() = $2)::int,
+                AND firstwrite.incarnation() = $2
+                AND EXISTS (SELECT FROM firstwrite.history WHERE writer = $3 AND sweeps >= $4))::int,
            firstwrite.now()";
 
 /// Without a word about conflicts: one must fail the transaction, whose `COMMIT` is under way. Whether the
@@ -131,6 +133,7 @@ impl TxSql {
             Type::BYTEA,
         ];
         let both = [&record[..], &message].concat();
+        let looked = [Type::UUID, Type::INT8, Type::INT8, Type::INT8];
         let messages = [
             Type::UUID,
             Type::TEXT_ARRAY,
@@ -143,8 +146,8 @@ impl TxSql {
             Type::BYTEA_ARRAY,
         ];
         Self {
-            look: new(LOOK, &[Type::UUID, Type::INT8]),
-            only_if_free: new(ONLY_IF_FREE, &[Type::UUID, Type::INT8]),
+            look: new(LOOK, &looked),
+            only_if_free: new(ONLY_IF_FREE, &looked),
             record: new(RECORD, &record),
             replace: new(REPLACE, &replace),
             record_and_message: new(RECORD_AND_MESSAGE, &both),

@@ -1,14 +1,13 @@
--- An operator has looked: a life begins that asks no questions about the ones before.
--- KEYS: mark, news, lives, and on one shard the journal
--- ARGV: run, history, a new token, who and why
-local base, was = read_mark(redis.call('GET', KEYS[1]))
-if not base then return redis.error_reply(UNREADABLE) end
-local n = string.format('%.0f', base + redis.call('LLEN', KEYS[2]))
-redis.call('SET', KEYS[1], spell_mark(base, false, ARGV[1], ARGV[3], ARGV[2]))
-redis.call('RPUSH', KEYS[3], ARGV[3] .. ' ' .. n .. ' 1')
-redis.call('LTRIM', KEYS[3], -64, -1)
-if KEYS[4] and was then
-  redis.call('RPUSH', KEYS[4], 'c' .. at(now) .. ARGV[4])
-  redis.call('LTRIM', KEYS[4], -1000, -1)
+-- An operator has looked: a life begins, and what was missed before is not asked for again.
+-- KEYS: mark, and of one shard the journal
+-- ARGV: run, history, evicted, a new token, who and why
+local mark = read_mark(KEYS[1], 'doubt', 'lives')
+if not mark then return redis.error_reply(UNREADABLE) end
+redis.call('HSET', KEYS[1], 'run', ARGV[1], 'history', ARGV[2], 'evicted', ARGV[3], 'token', ARGV[4],
+  'lives', begin_life(mark, ARGV[4], true))
+redis.call('HDEL', KEYS[1], 'doubt')
+if KEYS[2] and mark.doubt then
+  redis.call('RPUSH', KEYS[2], 'c' .. at(now) .. ARGV[5])
+  redis.call('LTRIM', KEYS[2], -1000, -1)
 end
-return was and 1 or 0
+return mark.doubt and 1 or 0

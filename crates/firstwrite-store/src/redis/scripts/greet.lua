@@ -1,34 +1,41 @@
--- Asks a server whether what was acknowledged is still there, and notes which life of it this is.
--- KEYS: mark, news, lives
--- ARGV: run, history, former history, the asker's token, the newest it saw, a new token, trusts a fail-over
-local base, is_doubted, run, token, history = read_mark(redis.call('GET', KEYS[1]))
-if not base then return redis.error_reply(UNREADABLE) end
-local n = base + redis.call('LLEN', KEYS[2])
+-- Asks a server whether what was acknowledged is still there, and begins a life of it if it was started or is another.
+-- KEYS: mark
+-- ARGV: run, history, former history, evicted; the asker's token, the count it saw and when; a new token, and 1 if
+--   the asker trusts a fail-over
+local run, history, former, evicted = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local known, seen, seen_at, new_token = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local mark = read_mark(KEYS[1], 'run', 'history', 'evicted', 'token', 'lives')
+if not mark then return redis.error_reply(UNREADABLE) end
 local lost = ''
-if ARGV[4] ~= '' then
-  -- The life that the asker knew, and where each one after it began.
-  local is_known, is_cleared, least = false, false, n
-  for _, life in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
-    local name, start, cleared = string.match(life, '^(%S+) (%d+) (%d)$')
-    if name == ARGV[4] then
-      is_known, is_cleared, least = true, false, n
+if known ~= '' then
+  -- The life that the asker knew, where the next one began, and whether an operator has looked since.
+  local is_known, is_cleared, least = false, false, mark.count
+  for life in string.gmatch(mark.lives or '', '%S+') do
+    local name, begun, at, by_operator = string.match(life, '^(%x+)/(%d+)/(%d+)/(%d)$')
+    if name == known then
+      is_known, is_cleared = true, false
     elseif name then
-      is_cleared = is_cleared or cleared == '1'
-      least = math.min(least, tonumber(start))
+      if is_known then least = math.min(least, tonumber(begun)) end
+      is_cleared = is_cleared or (by_operator == '1' and tonumber(at) >= seen_at)
     end
   end
-  if not is_cleared and (not is_known or least < tonumber(ARGV[5])) then lost = 'missing' end
+  if not is_cleared and (not is_known or least < seen) then lost = 'missing' end
 end
-if lost == '' and run and run ~= ARGV[1] and history == ARGV[3] and ARGV[7] ~= '1' then
-  lost = 'promoted'
+local is_same = mark.run == run
+-- A promoted server names the history it followed; one that was not restarted since writes another than before.
+local is_promoted = former ~= '' and mark.run
+  and (is_same and history ~= mark.history or not is_same and mark.history == former)
+if lost == '' and is_promoted and ARGV[9] ~= '1' then lost = 'promoted' end
+-- One who accepts evictions names none.
+local noted = is_same and tonumber(mark.evicted) or 0
+if lost == '' and is_same and evicted > noted then lost = 'evicted' end
+
+if not is_same or not mark.token then
+  mark.lives, mark.token = begin_life(mark, new_token), new_token
+  redis.call('HSET', KEYS[1], 'token', mark.token, 'lives', mark.lives)
 end
-local is_another = run ~= ARGV[1] or not token
-if is_another then
-  run, token, history = ARGV[1], ARGV[6], ARGV[2]
-  redis.call('RPUSH', KEYS[3], token .. ' ' .. string.format('%.0f', n) .. ' 0')
-  redis.call('LTRIM', KEYS[3], -64, -1)
+if not is_same or history ~= mark.history or evicted > noted then
+  redis.call('HSET', KEYS[1], 'run', run, 'history', history, 'evicted', string.format('%.0f', math.max(noted, evicted)))
 end
-if is_another or lost ~= '' then
-  redis.call('SET', KEYS[1], spell_mark(base, is_doubted or lost ~= '', run, token, history))
-end
-return {token, n, lost}
+if lost ~= '' then redis.call('HSET', KEYS[1], 'doubt', '1') end
+return {now, mark.token, mark.count, lost}

@@ -1,17 +1,33 @@
 -- Inserts and swaps, each as if it were alone. No two are about the same record.
--- KEYS: of each move: record, mark, news, ids, leases, kept; then, of each that has an audit entry, audits
--- ARGV: run, how many moves; of each: change, id, and
---   insert: token, seen, state, fence, first duration, second duration, tail
+-- KEYS: mark; of each move: record, news, ids, leases, kept; then, of each that has an audit entry, audits
+-- ARGV: run, token, the count that was seen, 1 if the server is not to be written to; how many moves; of each:
+--   change, id, and
+--   insert: state, fence, first duration, second duration (of a reservation: its age), tail
 --   others: guard, fence, state, lease, audit entry, then what the change needs
--- Answers the time, and for each move: how it ended, the count of writes, and what stands or why it was refused.
+-- Answers the time, the life and its count of writes, and for each move: how it ended, and what stands or why it was
+-- refused.
 local sub = string.sub
-local run, count = ARGV[1], tonumber(ARGV[2])
+local mark, count = read_mark(KEYS[1], 'run', 'token', 'doubt'), tonumber(ARGV[5])
+if not mark then return redis.error_reply(UNREADABLE) end
+-- Whoever inserts knows which life of the server it writes to, and that nothing it saw is missing.
+local is_known = mark.run == ARGV[1] and mark.token == ARGV[2] and mark.count >= tonumber(ARGV[3])
+local is_unfit = ARGV[4] == '1'
+-- The keys of a move, from its record on.
+local function place_of(move) return 5 * move - 3 end
 local names = {}
-for move = 1, count do
-  names[move], names[count + move] = KEYS[6 * move - 5], KEYS[6 * move - 4]
-end
+for move = 1, count do names[move] = KEYS[place_of(move)] end
 local values = redis.call('MGET', unpack(names))
 local created_now = at(now)
+
+-- What is copied from another store is older than its writing.
+local function before(millis)
+  return at(math.max(now - tonumber(millis), 0))
+end
+-- The second duration of a reservation is its age.
+local function created_of(state, second)
+  if state ~= 'r' or second == '0' then return created_now end
+  return before(second)
+end
 
 local function after(instant, millis)
   if instant == nil or millis == 'never' then return nil end
@@ -30,69 +46,54 @@ local function deadlines(state, first, second)
   return both[1], both[2]
 end
 
-local answers, refused, refusal = {now}, 0, nil
-local function answer(move, status, n, value)
-  answers[3 * move - 1], answers[3 * move], answers[3 * move + 1] = status, n, value or false
+local answers, refused, refusal, written = {now, mark.token or '', 0}, 0, nil, 0
+local function answer(move, status, value)
+  answers[2 * move + 2], answers[2 * move + 3] = status, value or false
+end
+local function done(move)
+  written = written + 1
+  answer(move, 'done')
 end
 local function refuse(move, why)
   refused, refusal = refused + 1, why
-  answer(move, 'refused', 0, why)
+  answer(move, 'refused', why)
 end
 -- A record is written after its entry in the news: that is what a full server refuses.
 local full = {}
 local function noted(move, id, state, due)
-  local length = note(KEYS[6 * move - 3], id, state, due)
+  local length = note(KEYS[place_of(move) + 1], id, state, due)
   if type(length) == 'table' then return refuse(move, length.err) end
   if length % FOLD_AT == 0 then full[#full + 1] = move end
   return length
 end
--- How many writes the shard had taken when its news were last worked in. Nil if that cannot be said.
-local function base_of(move)
-  local mark = values[count + move]
-  if mark then return tonumber(sub(mark, 1, 16)) end
-  -- None yet, or a key of another kind.
-  if type(redis.pcall('GET', KEYS[6 * move - 4])) ~= 'table' then return 0 end
-end
-local function answer_unmoved(move, status, value)
-  local base, length = base_of(move), redis.pcall('LLEN', KEYS[6 * move - 3])
-  if not base or type(length) == 'table' then return refuse(move, 'CORRUPT a shard cannot be read') end
-  answer(move, status, base + length, value)
-end
-
 local inserted, inserted_by, replaced = {}, {}, {}
 
 local function insert(move, id, argument)
   local there = values[move]
-  if there then return answer_unmoved(move, 'stands', there) end
-  local token, seen, state = ARGV[argument], ARGV[argument + 1], ARGV[argument + 2]
-  -- Whoever writes knows which life of the server it writes to, and that nothing it saw is missing.
-  local mark, life, base = values[count + move], run .. ' ' .. token .. ' ', base_of(move)
-  if not mark or not base or sub(mark, 20, 19 + #life) ~= life then return answer(move, 'greet', 0) end
-  if sub(mark, 18, 18) == 'd' then return answer_unmoved(move, 'doubt') end
-  local due, retained = deadlines(state, ARGV[argument + 4], ARGV[argument + 5])
-  local length = noted(move, id, string.upper(state), due)
-  if not length then return end
-  if base + length - 1 < tonumber(seen) then
-    redis.call('RPOP', KEYS[6 * move - 3])
-    return answer(move, 'greet', base + length - 1)
-  end
+  if there then return answer(move, 'stands', there) end
+  if mark.doubt then return answer(move, 'doubt') end
+  if not is_known then return answer(move, 'greet') end
+  if is_unfit then return answer(move, 'unfit') end
+  local state = ARGV[argument]
+  local due, retained = deadlines(state, ARGV[argument + 2], ARGV[argument + 3])
+  if not noted(move, id, string.upper(state), due) then return end
   local place = #inserted
-  inserted[place + 1] = KEYS[6 * move - 5]
-  inserted[place + 2] = '1' .. state .. ARGV[argument + 3] .. created_now .. due .. retained .. ARGV[argument + 6]
+  inserted[place + 1] = KEYS[place_of(move)]
+  inserted[place + 2] = '1' .. state .. ARGV[argument + 1] .. created_of(state, ARGV[argument + 3]) .. due .. retained .. ARGV[argument + 4]
   inserted_by[#inserted_by + 1] = move
-  answer(move, 'done', base + length)
+  done(move)
 end
 
-local audits = 6 * count
-local NEEDS = {renew = 1, complete = 3, uncertain = 0, ['take-over'] = 5, remove = 0}
+local audits = 5 * count + 1
+local NEEDS = {note = 1, renew = 1, complete = 3, uncertain = 1, ['take-over'] = 5, remove = 0}
 local function swap(move, change, id, argument)
   local there = values[move]
   local audit = ARGV[argument + 4]
   if audit ~= '' then audits = audits + 1 end
   if not there then
-    local kind = redis.pcall('GET', KEYS[6 * move - 5])
+    local kind = redis.pcall('GET', KEYS[place_of(move)])
     if type(kind) == 'table' then return refuse(move, kind.err) end
-    return answer_unmoved(move, 'moved')
+    return answer(move, 'moved')
   end
   local length = tonumber(sub(there, 67, 74), 16)
   if sub(there, 1, 1) ~= '1' or not length or #there < 74 + length then
@@ -106,9 +107,7 @@ local function swap(move, change, id, argument)
     holds = holds and state == ARGV[argument + 2] and (state ~= 'r' or lease == ARGV[argument + 3])
   end
   if change == 'renew' and state ~= 'r' then holds = false end
-  if not holds then return answer_unmoved(move, 'moved', there) end
-  local base = base_of(move)
-  if not base then return refuse(move, 'CORRUPT a mark has an unknown form') end
+  if not holds then return answer(move, 'moved', there) end
 
   local first, second = ARGV[argument + 5], ARGV[argument + 6]
   -- Put together once: what a script makes of bytes costs more than anything else it does with them.
@@ -116,8 +115,10 @@ local function swap(move, change, id, argument)
   local created, tail = sub(there, 19, 34), sub(there, 67, 74 + length)
   if change == 'remove' then
     -- First, so that room is made where there is none.
-    redis.call('DEL', KEYS[6 * move - 5])
+    redis.call('DEL', KEYS[place_of(move)])
     wanted, due = 'x', at(0)
+  elseif change == 'note' then
+    -- The record stays as it is.
   elseif change == 'renew' then
     wanted = 'r'
     due, retained = deadlines('r', first, '')
@@ -125,31 +126,30 @@ local function swap(move, change, id, argument)
     wanted, outcome = 'c', ARGV[argument + 7]
     due, retained = deadlines('c', first, second)
   elseif change == 'uncertain' then
-    wanted, due, retained = 'u', at(0), at(0)
+    wanted, due, retained = 'u', at(0), before(first)
   else
     wanted, fence, created, tail = first, second, created_now, ARGV[argument + 9]
     due, retained = deadlines(wanted, ARGV[argument + 7], ARGV[argument + 8])
   end
-  local length = noted(move, id, wanted, due)
-  if not length then return end
-  if wanted ~= 'x' then
+  if wanted and not noted(move, id, wanted, due) then return end
+  if wanted and wanted ~= 'x' then
     local place = #replaced
-    replaced[place + 1] = KEYS[6 * move - 5]
+    replaced[place + 1] = KEYS[place_of(move)]
     replaced[place + 2] = '1' .. wanted .. fence .. created .. due .. retained .. tail .. outcome
   end
   if audit ~= '' then
-    redis.call('RPUSH', KEYS[audits], created_now .. audit)
+    redis.call('RPUSH', KEYS[audits], (change == 'note' and before(first) or created_now) .. audit)
     redis.call('LTRIM', KEYS[audits], -1000, -1)
   end
-  answer(move, 'done', base + length)
+  done(move)
 end
 
-local argument = 3
+local argument = 6
 for move = 1, count do
   local change, id = ARGV[argument], ARGV[argument + 1]
   if change == 'insert' then
     insert(move, id, argument + 2)
-    argument = argument + 9
+    argument = argument + 7
   else
     swap(move, change, id, argument + 2)
     argument = argument + 7 + NEEDS[change]
@@ -166,7 +166,9 @@ if inserted[1] and redis.call('MSETNX', unpack(inserted)) == 0 then
 end
 if replaced[1] then redis.call('MSET', unpack(replaced)) end
 for _, move in ipairs(full) do
-  fold_or_wait(unpack(KEYS, 6 * move - 4, 6 * move))
+  fold_or_wait(unpack(KEYS, place_of(move) + 1, place_of(move) + 4))
 end
+if written > 0 then mark.count = redis.call('HINCRBY', KEYS[1], 'count', written) end
+answers[3] = mark.count
 if refused == count then return redis.error_reply(refusal) end
 return answers

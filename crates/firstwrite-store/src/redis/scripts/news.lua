@@ -4,10 +4,8 @@
 local FOLD_AT = 64
 -- More wait only where an index cannot be written; then they are given up.
 local NEWS_MAX = 1024
-local function fold(mark, news, ids, leases, kept)
-  local base, is_doubted, run, token, history = read_mark(redis.call('GET', mark))
+local function fold(news, ids, leases, kept)
   local entries = redis.call('LRANGE', news, 0, -1)
-  local counted = spell_mark(base + #entries, is_doubted, run, token, history)
   local is_new, last = {}, {}
   for _, entry in ipairs(entries) do
     local id, state = string.sub(entry, 1, 16), string.sub(entry, 17, 17)
@@ -36,7 +34,6 @@ local function fold(mark, news, ids, leases, kept)
     if out_of[index][1] then redis.call('ZREM', name, unpack(out_of[index])) end
   end
   redis.call('DEL', news)
-  redis.call('SET', mark, counted)
 end
 -- Notes a write. The count of entries, or an error.
 local function note(news, id, state, due)
@@ -44,11 +41,8 @@ local function note(news, id, state, due)
 end
 -- Brings the indexes up to date. One that cannot be written harms nobody's record: the news wait, as far as there is
 -- room for them.
-local function fold_or_wait(mark, news, ids, leases, kept)
-  if pcall(fold, mark, news, ids, leases, kept) then return end
-  local length, base, is_doubted, run, token, history =
-    redis.call('LLEN', news), read_mark(redis.call('GET', mark))
-  if length < NEWS_MAX or not base then return end
-  redis.call('LTRIM', news, length, -1)
-  redis.call('SET', mark, spell_mark(base + length, is_doubted, run, token, history))
+local function fold_or_wait(news, ids, leases, kept)
+  if pcall(fold, news, ids, leases, kept) then return end
+  local length = redis.call('LLEN', news)
+  if length >= NEWS_MAX then redis.call('LTRIM', news, length, -1) end
 end

@@ -17,7 +17,7 @@ impl Session {
         outcome: &Outcome,
         now: Timestamp,
     ) -> Result<(), Failure> {
-        let standing = match find(&self.connection, &self.dictionary, id) {
+        let standing = match find(&self.connection, (&self.dictionary, &self.clock), id) {
             Ok(Some(standing)) => standing,
             Ok(None) => return Ok(()),
             // The message is settled all the same: what it did is known, whatever its record says.
@@ -26,7 +26,7 @@ impl Session {
         let Standing { number, record } = standing;
         match &record.state {
             State::Completed { outcome, .. } if outcome.is_interim => {}
-            State::Completed { .. } | State::Reserved(_) | State::Uncertain => return Ok(()),
+            State::Completed { .. } | State::Reserved(_) | State::Uncertain { .. } => return Ok(()),
         }
         let sql = "UPDATE firstwrite_records SET outcome = ?2, completed_after = ?3 - created_at
                    WHERE record = ?1";

@@ -23,6 +23,8 @@ const DAMAGED_MAX: usize = 64;
 impl Session {
     /// See [`firstwrite_core::outbox::Outbox::claim`].
     pub(super) fn claim(&self, wants: &[Want], nonce: u64) -> Result<Claimed, Failure> {
+        // What was claimed and sent may be in what was lost, and would look as if it never was.
+        self.refuse_in_doubt(DOING)?;
         let now = self.now();
         let mut claimed = Claimed { parcels: Vec::new(), now, closed: Vec::new() };
         for want in wants {

@@ -254,6 +254,7 @@ pub(super) fn view(
         due_at: None,
         delivery_count: count(row, 12)?,
         maybe_sent_at: None,
+        claimed_at: None,
         status: None,
         problem: None,
         receipt,

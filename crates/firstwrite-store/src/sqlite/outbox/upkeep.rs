@@ -42,8 +42,9 @@ impl Session {
         let limit = limit.min(DELETED_MAX);
         let keep_up = || {
             self.release_forgotten(now)?;
-            self.forget_consumed(limit, now)?;
-            self.delete_ended(kept_for, limit, now)
+            let counted_now = self.clock.counted_now();
+            self.forget_consumed(limit, counted_now)?;
+            self.delete_ended(kept_for, limit, counted_now)
         };
         keep_up().map_err(Failure::batch(DOING))
     }

@@ -7,13 +7,14 @@ use rusqlite::Connection;
 use rusqlite::ffi;
 
 use super::super::schema;
+use super::super::store_clock::StoreClock;
 use super::*;
-use crate::clock::Steady;
 
 fn session() -> Session {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(schema::SQL).unwrap();
-    let clock = Arc::new(Steady::new(Arc::new(|| Timestamp::EPOCH)));
+    let (wall, stopwatch) = (Arc::new(|| Timestamp::EPOCH), Arc::new(|| Duration::ZERO));
+    let clock = Arc::new(StoreClock::new(wall, stopwatch, Timestamp::EPOCH, Vec::new()));
     Session::new(connection, clock, Arc::default()).unwrap()
 }
 

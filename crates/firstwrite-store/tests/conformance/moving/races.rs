@@ -31,19 +31,19 @@ async fn call(store: Arc<dyn Store>, name: String, policy: Policy, runs: Runs) -
                 Ok(Reserved::Granted(reservation)) => {
                     runs.lock().unwrap().entry(key.clone()).or_default().push(name.clone());
                     tokio::task::yield_now().await;
-                    let (outcome, kept) = (sample::outcome(201, &name), policy.retention());
-                    protocol::complete(&*store, reservation, outcome, kept).await.unwrap();
+                    let outcome = sample::outcome(201, &name);
+                    protocol::complete(&*store, reservation, outcome).await.unwrap();
                 }
-                Ok(Reserved::Refused(Verdict::Replay { outcome, .. }, _)) => {
+                Ok(Reserved::Refused(Verdict::Replay { outcome, .. }, ..)) => {
                     let ran = runs.lock().unwrap()[&key].clone();
                     assert_eq!(outcome, sample::outcome(201, &ran[0]), "{key}");
                     break;
                 }
-                Ok(Reserved::Refused(Verdict::InProgress { .. }, _)) => met += 1,
+                Ok(Reserved::Refused(Verdict::InProgress { .. }, ..)) => met += 1,
                 // Both withdrew, again and again.
-                Err(error) if error.is_retryable() => met += 1,
-                Ok(Reserved::Refused(verdict, _)) => panic!("{key}: {verdict:?}"),
-                Err(error) => panic!("{key}: {error}"),
+                Err(unreserved) if unreserved.error.is_retryable() => met += 1,
+                Ok(Reserved::Refused(verdict, ..)) => panic!("{key}: {verdict:?}"),
+                Err(unreserved) => panic!("{key}: {}", unreserved.error),
             }
             tokio::task::yield_now().await;
         }

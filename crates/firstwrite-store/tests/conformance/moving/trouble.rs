@@ -153,7 +153,7 @@ async fn a_copy_that_comes_while_its_original_is_settled_is_settled_too() {
     let other = interrupted(&houses.old, async move {
         let draft = sample::reserved(&request("a"), &policy(), seen.fence);
         new.insert(&draft).await.unwrap();
-        let mark = new.swap(draft.id, Guard::Owner(seen.fence), Change::MarkUncertain, None);
+        let mark = new.swap(draft.id, Guard::Owner(seen.fence), Change::MARK_UNCERTAIN, None);
         mark.await.unwrap();
     });
     let moving = MovingStore::new(Arc::clone(&houses.new), other);

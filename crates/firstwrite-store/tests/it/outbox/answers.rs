@@ -15,8 +15,7 @@ use crate::shop::{RETENTION, Shop, completed, draft_of, id_of, outcome, tenant};
 
 /// A record that answers for now, with the message that will say more.
 async fn accept(shop: &Shop) {
-    let state =
-        DraftState::Completed { outcome: outcome("for now").interim(), retention: RETENTION };
+    let state = DraftState::Completed { outcome: outcome("for now").interim() };
     let draft = draft_of(&tenant(), "k", state);
     let answers = Answers { delivered: outcome("paid as {provider_id}"), refused: outcome("no") };
     let message = message("k").answering(answers);

@@ -5,7 +5,7 @@ use firstwrite_core::{DraftState, KeptHeaders, Key, Outcome, RecordId, Store as 
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::in_schema;
-use crate::shop::{RETENTION, Shop, draft_of, tenant};
+use crate::shop::{Shop, draft_of, tenant};
 
 /// Status, headers and body.
 type Case<'a> = (u16, &'a [(&'a str, &'a str)], Option<&'a str>);
@@ -26,7 +26,7 @@ fn outcome(status: u16, headers: &[(&str, &str)], body: Option<&str>) -> Outcome
 /// The bytes that a Rust store writes.
 async fn rust_bytes(outcome: Outcome) -> String {
     let shop = Shop::open();
-    let state = DraftState::Completed { outcome, retention: RETENTION };
+    let state = DraftState::Completed { outcome };
     shop.store.insert(&draft_of(&tenant(), "k", state)).await.unwrap();
     shop.column("SELECT lower(hex(outcome)) FROM firstwrite_records").await.remove(0)
 }

@@ -7,14 +7,15 @@ use super::{completing, enqueuing, in_schema};
 const LEASE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn completing_again_with_the_same_outcome_is_harmless_and_with_another_is_refused() {
+async fn an_outcome_stands_as_the_first_transaction_wrote_it() {
     in_schema(async |schema| {
         let session = schema.connect().await;
         let fence = session.reserve("k").await;
         let until = session.value(&completing("k", fence, "first")).await;
         session.pass(Duration::from_secs(5)).await;
-        assert_eq!(session.value(&completing("k", fence, "first")).await, until);
-        assert_eq!(session.code(&completing("k", fence, "second")).await, "FW002");
+        for body in ["first", "second"] {
+            assert_eq!(session.code(&completing("k", fence, body)).await, "FW002", "{body}");
+        }
         let row = session
             .row("SELECT state, fence, status, headers, body, retained_until FROM firstwrite.status('acme', 'k')")
             .await;
@@ -27,26 +28,34 @@ async fn completing_again_with_the_same_outcome_is_harmless_and_with_another_is_
 }
 
 #[tokio::test]
-async fn retention_and_slack_are_counted_from_completion_in_hours_not_in_calendar_days() {
+async fn what_reserve_was_told_of_retention_counts_from_completion_in_hours_not_in_calendar_days() {
     in_schema(async |schema| {
         let session = schema.connect().await;
-        let fence = session.reserve("k").await;
+        for spans in ["retention => '0 s'", "retention => null", "refuse_spent_for => '-1 s'"] {
+            let refused = format!("SELECT firstwrite.reserve('acme', 'k', sha256('a'), {spans})");
+            assert_eq!(session.code(&refused).await, "FW003", "{spans}");
+        }
+        let reserve = "SELECT fence FROM firstwrite.reserve(
+            'acme', 'k', sha256('a'), retention => '1 day', refuse_spent_for => '2 days')";
+        let fence = session.value(reserve).await;
         session.pass(Duration::from_secs(5)).await;
         // The night to 8 March 2027 is an hour short there.
         session
-            .run("SET timezone = 'America/New_York'; UPDATE firstwrite.test_clock SET millis =
-                  extract(epoch FROM timestamptz '2027-03-13 12:00 America/New_York') * 1000")
+            .run(
+                "SET timezone = 'America/New_York'; UPDATE firstwrite.test_clock SET millis =
+                  extract(epoch FROM timestamptz '2027-03-13 12:00 America/New_York') * 1000",
+            )
             .await;
-        session
-            .run(&format!(
-                "SELECT firstwrite.complete('acme', 'k', {fence}, 200, retention => '1 day', slack => '10 s')"
-            ))
-            .await;
+        session.run(&format!("SELECT firstwrite.complete('acme', 'k', {fence}, 200)")).await;
         let row = session
-            .row("SELECT extract(epoch FROM retained_until - firstwrite.now())::int,
-                         extract(epoch FROM kept_until - retained_until)::int FROM firstwrite.keys")
+            .row(
+                "SELECT extract(epoch FROM retained_until - firstwrite.now())::int,
+                         extract(epoch FROM kept_until - retained_until)::int FROM firstwrite.keys",
+            )
             .await;
-        assert_eq!(row, [Some("86400".to_owned()), Some("10".to_owned())]);
+        assert_eq!(row, [Some("86400".to_owned()), Some("172800".to_owned())]);
+        session.pass(Duration::from_hours(24)).await;
+        assert_eq!(session.verdict("k").await, "expired");
     })
     .await;
 }

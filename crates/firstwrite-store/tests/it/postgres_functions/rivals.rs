@@ -6,10 +6,10 @@ use super::{Schema, Session, code_of, completing, in_schema, reserving};
 
 /// Far more looks than it takes a statement to get stuck.
 const LOOKS_MAX: usize = 20_000;
-const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+pub(super) const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
 /// Waits until somebody waits for a lock in this schema's statements.
-async fn until_blocked(watcher: &Session) {
+pub(super) async fn until_blocked(watcher: &Session) {
     let sql = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{}%'",
         watcher.schema

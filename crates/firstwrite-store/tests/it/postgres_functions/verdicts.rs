@@ -42,19 +42,18 @@ fn completed(from_now: i64) -> State {
 
 fn record_sql(version: u8, lost: u8, times: (&str, &str), outcome: &str) -> String {
     let (created_at, lease_until) = times;
-    let spans = if outcome.is_empty() { "null, null" } else { "1000, 500" };
     format!(
         "INSERT INTO firstwrite.profiles (operation, on_lost_answer, fingerprint_version,
-                                          fingerprint_form, replay_for, linger_for)
-             VALUES ('POST /orders', {lost}, {version}, 2, {spans}) ON CONFLICT DO NOTHING;
+                                          fingerprint_form, replay_for, linger_for,
+                                          refuses_spent)
+             VALUES ('POST /orders', {lost}, {version}, 2, 1000, 500, false)
+                 ON CONFLICT DO NOTHING;
          INSERT INTO firstwrite.records (id, fence, created_at, lease_until, profile, tenant, key,
                                          fingerprint, outcome)
          SELECT firstwrite.record_id('acme', 'k'), {FENCE}, {created_at}, {lease_until}, profile,
                 'acme', firstwrite.key_bytes('k'), sha256('a') || '\\x01020304', '\\x{outcome}'
            FROM firstwrite.profiles
-          WHERE on_lost_answer = {lost} AND fingerprint_version = {version}
-            AND (replay_for IS NULL) = {};",
-        outcome.is_empty()
+          WHERE on_lost_answer = {lost} AND fingerprint_version = {version};"
     )
 }
 
@@ -76,7 +75,8 @@ fn standings() -> Vec<Standing> {
             let reserved = |lease_until: &str| {
                 record_sql(version, lost, ("firstwrite.now()", lease_until), "")
             };
-            add("uncertain".into(), reserved("'infinity'"), State::Uncertain);
+            let uncertain = format!("firstwrite.uncertain({})", moment(-5));
+            add("uncertain".into(), reserved(&uncertain), State::Uncertain { since: at(-5) });
             for from_now in DEADLINES {
                 let deadline = moment(from_now);
                 let lease = State::Reserved(Lease { until: at(from_now) });
@@ -88,7 +88,7 @@ fn standings() -> Vec<Standing> {
                     &outcome_hex,
                 );
                 add(format!("written completed {from_now}"), whole, completed(from_now));
-                for lease_until in [moment(-5), "'infinity'".to_owned()] {
+                for lease_until in [moment(-5), uncertain.clone()] {
                     let ended = format!(
                         "{} INSERT INTO firstwrite.endings
                             SELECT id, fence, created_at, {deadline},
@@ -136,12 +136,13 @@ fn verdict_of(standing: Option<&Standing>, asked: &[u8]) -> Verdict {
             fingerprint: fingerprint(standing.version, b"a"),
             fence: Fence::from_u64(FENCE),
             on_lost_answer: standing.on_lost_answer,
+            retention: Policy::default().retention(),
             created_at: at(0),
             state: standing.state.clone(),
         },
         now: at(0),
     });
-    judge(found.as_ref(), &request, &Policy::default())
+    judge(found.as_ref(), &request)
 }
 
 /// Reserves under `k` and checks that the answer is what `judge` said.
@@ -264,8 +265,9 @@ async fn operations_are_names_and_there_is_an_end_to_them() {
         session
             .run(
                 "INSERT INTO firstwrite.profiles
-                     (operation, on_lost_answer, fingerprint_version, fingerprint_form)
-                 SELECT 'order ' || number, 0, 0, 2 FROM generate_series(1, 9999) AS number",
+                     (operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for,
+                      linger_for, refuses_spent)
+                 SELECT 'order ' || number, 0, 0, 2, 1000, 500, false FROM generate_series(1, 9999) AS number",
             )
             .await;
         let one_more = "SELECT firstwrite.reserve('acme', 'other', sha256('a'), 'order 10000')";

@@ -14,6 +14,7 @@ use firstwrite_store::mysql_async::{Conn, Opts};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
+use crate::own::temporary;
 use crate::server::is_required;
 
 /// Where Debian has the library that makes servers a cluster.
@@ -88,6 +89,7 @@ impl Cluster {
             "--skip-test-db",
         ]);
         command.args(as_user()).arg(format!("--datadir={}", self.data(node).display()));
+        command.env("TMPDIR", temporary(&self.folder.path().join(format!("tmp-{node}"))));
         let ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
         assert!(ended.success(), "mariadb-install-db: {ended}");
     }
@@ -101,6 +103,7 @@ impl Cluster {
         command.args(["--pdeathsig", "KILL"]).arg(server().unwrap());
         command.arg("--no-defaults").args(as_user());
         command.arg(format!("--datadir={}", self.data(node).display()));
+        command.env("TMPDIR", temporary(&self.folder.path().join(format!("tmp-{node}"))));
         command.args(["--bind-address=127.0.0.1", "--socket=socket", "--pid-file=pid"]);
         command.arg(format!("--port={clients}"));
         command.args(["--innodb-flush-log-at-trx-commit=1", "--binlog-format=ROW"]);

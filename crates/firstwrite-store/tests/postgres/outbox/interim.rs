@@ -211,7 +211,7 @@ async fn an_answer_comes_to_nothing_where_its_record_is_gone_or_another() {
         let store = subject.postgres();
         let removed = accept(&store, "removed", |tx, message| tx.enqueue(message).unwrap()).await;
         let doubted = accept(&store, "doubted", |tx, message| tx.enqueue(message).unwrap()).await;
-        for (id, change) in [(removed, Change::Remove), (doubted, Change::MarkUncertain)] {
+        for (id, change) in [(removed, Change::Remove), (doubted, Change::MARK_UNCERTAIN)] {
             let seen = store.get(id).await.unwrap().unwrap().record.seen();
             let swapped = store.swap(id, Guard::Seen(seen), change, None).await.unwrap();
             assert!(matches!(swapped, Swapped::Done(_)));
@@ -222,7 +222,7 @@ async fn an_answer_comes_to_nothing_where_its_record_is_gone_or_another() {
         assert_eq!(settle(&store, &all).await, [Held::Yes, Held::Yes]);
         assert_eq!(store.get(removed).await.unwrap(), None);
         let record = store.get(doubted).await.unwrap().unwrap().record;
-        assert_eq!(record.state, State::Uncertain);
+        assert_eq!(record.state.kind(), StateKind::Uncertain);
     })
     .await;
 }

@@ -51,7 +51,7 @@ async fn a_dropped_transaction_is_rolled_back_and_its_key_is_free_at_once<S: Han
 }
 
 /// A trigger that fires while the server commits a row.
-fn at_commit(shop: &Shop, does: &str) -> String {
+pub(super) fn at_commit(shop: &Shop, does: &str) -> String {
     let schema = shop.schema();
     format!(
         "CREATE FUNCTION {schema}.at_commit() RETURNS trigger LANGUAGE plpgsql AS

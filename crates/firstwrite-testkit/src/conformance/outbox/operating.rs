@@ -208,7 +208,7 @@ async fn accept(harness: &Harness, key: &str) -> TestResult {
 async fn outcome_of(harness: &Harness, key: &str) -> Result<(Outcome, Timestamp), Failure> {
     match harness.record(harness.request(key).id).await?.state {
         State::Completed { outcome, retained_until, .. } => Ok((outcome, retained_until)),
-        State::Reserved(_) | State::Uncertain => Err(Failure::new("a completed record")),
+        State::Reserved(_) | State::Uncertain { .. } => Err(Failure::new("a completed record")),
     }
 }
 

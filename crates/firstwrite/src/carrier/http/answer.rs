@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::exchange::{Answer, Unread};
 use super::statuses::{Meaning, Meanings};
+use crate::strict_json;
 
 /// An id is a name, not a document.
 const ID_BYTES_MAX: usize = 255;
@@ -39,10 +40,13 @@ impl Reading {
                 Err(reason) => (Ending::Unknown, format!("answered {status}, but {reason}")),
             },
             (Meaning::Refused, _) => (Ending::Refused, format!("refused with {status}")),
+            (Meaning::NotThere, _) => {
+                (Ending::NotThere, format!("answered {status}, as if it were not there"))
+            }
             (Meaning::Retry, _) => (Ending::Retry, format!("put off with {status}")),
             (Meaning::Unknown, _) => (Ending::Unknown, format!("answered {status}")),
         };
-        let may_come_again = matches!(ending, Ending::Retry | Ending::Unknown);
+        let may_come_again = matches!(ending, Ending::Retry | Ending::NotThere | Ending::Unknown);
         let asked = retry_after(&answer.headers, now).filter(|_| may_come_again);
         let is_overloaded =
             matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
@@ -64,9 +68,7 @@ fn id_of(answer: &Answer, pointer: &Pointer) -> Result<String, String> {
 /// The answer's body as a document, or why it is none.
 pub(super) fn json(answer: &Answer) -> Result<Value, &'static str> {
     let body = &whole_body(answer)?;
-    // The cause is not kept: it may quote the body.
-    let Ok(document) = serde_json::from_slice(body) else { return Err("its body is not JSON") };
-    Ok(document)
+    strict_json::parse(body).ok_or("its body is not JSON without repeated names")
 }
 
 /// The answer's whole body, or why there is none.

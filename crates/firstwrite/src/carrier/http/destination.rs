@@ -28,7 +28,7 @@ use super::{Clock, HttpCarrier, connect};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let carrier = HttpDestination::new("http://payments.example.com/v1/charges")
 ///     .timeout(Duration::from_secs(10))
-///     .refusal_statuses("400-407,410-424,426-428,430-499".parse()?)
+///     .refusal_statuses("400,402,404,422".parse()?)
 ///     .provider_id("/id".parse()?)
 ///     .build()?;
 /// # let _ = carrier;
@@ -162,8 +162,10 @@ impl HttpDestination {
         self
     }
 
-    /// Statuses that say that the message will never be taken; 300 to 499 unless set, save 408, 409, 425
-    /// and 429.
+    /// Statuses by which the provider itself says that it will never take the message; unless set, 400 to
+    /// 499 save 408, 409, 425, 429, and save 401, 403, 404, 405 and 407. Those five, and 3xx save 303, say
+    /// that something else answered ([`Ending::NotThere`](firstwrite_core::outbox::Ending::NotThere)),
+    /// unless they are given a meaning here.
     pub fn refusal_statuses(mut self, statuses: Statuses) -> Self {
         self.statuses.refused = Some(statuses);
         self
@@ -171,7 +173,7 @@ impl HttpDestination {
 
     /// Statuses that say that the message certainly had no effect and may come again; 425 and 429 unless
     /// set. Every other status is unknown: 500 and 503 may come after the effect, 408 and 409 while it is
-    /// under way.
+    /// under way, 303 after it.
     pub fn retry_statuses(mut self, statuses: Statuses) -> Self {
         self.statuses.retry = Some(statuses);
         self
@@ -240,7 +242,7 @@ impl HttpDestination {
         let is_https =
             url.scheme_str() == Some("https") || probe.as_ref().is_some_and(Probe::is_https);
         let tls = connect::tls(&self.root_certificates, is_https)?;
-        let guard = Guard::new(self.allowed_networks);
+        let guard = Guard::new(self.allowed_networks.clone());
         self.headers
             .entry(header::USER_AGENT)
             .or_insert(HeaderValue::from_static(concat!("firstwrite/", env!("CARGO_PKG_VERSION"))));
@@ -259,6 +261,7 @@ impl HttpDestination {
                 retry_after_max: self.retry_after_max,
             },
             signing_secrets: self.signing_secrets,
+            allowed_networks: self.allowed_networks,
             probe,
             clock: self.clock,
         })
@@ -304,6 +307,14 @@ pub(super) fn check_url(text: &str) -> Result<Uri, HttpDestinationError> {
         return Err(HttpDestinationError::new(
             "has no user or password in it; give a header instead",
         ));
+    }
+    // The parser takes any text for a port; what is no number would be sent to the usual one.
+    let is_port_wrong = uri.authority().is_some_and(|authority| {
+        let is_written = authority.as_str().len() > authority.host().len();
+        is_written && authority.port_u16().is_none_or(|port| port == 0)
+    });
+    if is_port_wrong {
+        return Err(HttpDestinationError::new("has a port from 1 to 65535, or none"));
     }
     Ok(uri)
 }

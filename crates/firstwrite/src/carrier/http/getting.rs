@@ -30,6 +30,7 @@ pub(crate) struct Getter {
     timeout: Duration,
     headers: HeaderMap,
     answer_bytes_max: usize,
+    allowed_networks: Vec<Network>,
 }
 
 /// Why there is no answer to look at.
@@ -56,7 +57,7 @@ impl Getter {
             return Err(HttpDestinationError::new("a timeout is longer than zero"));
         }
         let tls = connect::tls(&settings.root_certificates, is_https)?;
-        let guard = Guard::new(settings.allowed_networks);
+        let guard = Guard::new(settings.allowed_networks.clone());
         let ours = HeaderValue::from_static(concat!("firstwrite/", env!("CARGO_PKG_VERSION")));
         settings.headers.entry(header::USER_AGENT).or_insert(ours);
         Ok(Self {
@@ -64,6 +65,7 @@ impl Getter {
             timeout: settings.timeout,
             headers: settings.headers,
             answer_bytes_max: settings.answer_bytes_max,
+            allowed_networks: settings.allowed_networks,
         })
     }
 
@@ -95,8 +97,12 @@ impl Getter {
 }
 
 impl std::fmt::Debug for Getter {
-    /// Headers may have secrets in them.
+    /// Of headers only their names: values may be secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Getter").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("Getter")
+            .field("timeout", &self.timeout)
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("allowed_networks", &self.allowed_networks)
+            .finish_non_exhaustive()
     }
 }

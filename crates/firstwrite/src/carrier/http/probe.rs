@@ -2,15 +2,14 @@
 
 use std::fmt;
 
-use firstwrite_core::Pointer;
 use firstwrite_core::outbox::{Probed, Receipt};
+use firstwrite_core::{Pointer, Timestamp};
 use http::{StatusCode, Uri};
-use serde_json::Value;
 
 use super::answer::{id_at, json};
 use super::destination::{HttpDestinationError, check_url};
 use super::exchange::Answer;
-use crate::percent;
+use crate::{ProbeForm, percent};
 
 /// Stands for the message's wire key in a URL.
 const PLACE: &str = "{key}";
@@ -23,13 +22,8 @@ const PLACE: &str = "{key}";
 #[derive(Clone)]
 pub struct ProbeSettings {
     template: String,
-    form: Form,
-}
-
-#[derive(Clone, Debug)]
-enum Form {
-    One { id: Pointer },
-    List { list: Pointer, id: Pointer },
+    form: ProbeForm,
+    id: Pointer,
 }
 
 /// Settings that were checked.
@@ -45,16 +39,23 @@ impl ProbeSettings {
     /// In `url_template`, `{key}` is replaced by the wire key, percent-encoded:
     /// `https://api.example.com/payments/by-key/{key}`.
     pub fn one(url_template: &str, id: Pointer) -> Self {
-        Self { template: url_template.to_owned(), form: Form::One { id } }
+        Self { template: url_template.to_owned(), form: ProbeForm::default(), id }
     }
 
-    /// The URL is that of a list: 200 with an array at `list`. If the array is empty, it did not happen;
-    /// otherwise it did, and `id`, seen from the first element, leads to its id.
+    /// The URL is that of a list: 200 with an array at `list`. An empty array says that it did not happen.
+    /// One entry with the wire key at `key` says that it did, and `id` leads to its id. Any other list
+    /// says nothing: an API that ignores the filter lists what others made.
     ///
     /// In `url_template`, `{key}` is replaced by the wire key, percent-encoded:
     /// `https://api.example.com/payments?reference={key}`.
-    pub fn list(url_template: &str, list: Pointer, id: Pointer) -> Self {
-        Self { template: url_template.to_owned(), form: Form::List { list, id } }
+    pub fn list(url_template: &str, list: Pointer, key: Pointer, id: Pointer) -> Self {
+        let form = ProbeForm { list: Some(list), key: Some(key), ..ProbeForm::default() };
+        Self::formed(url_template, form, id)
+    }
+
+    /// A probe whose answers have this form.
+    pub fn formed(url_template: &str, form: ProbeForm, id: Pointer) -> Self {
+        Self { template: url_template.to_owned(), form, id }
     }
 }
 
@@ -71,6 +72,10 @@ impl Probe {
                 "the probe's URL has {key} in its path or query, where the key is to stand",
             ));
         }
+        settings
+            .form
+            .check()
+            .map_err(|why| HttpDestinationError::new(format!("the probe: {why}")))?;
         Ok(Self { is_https: uri.scheme_str() == Some("https"), settings })
     }
 
@@ -83,26 +88,26 @@ impl Probe {
         self.settings.template.replace(PLACE, &percent::encode(wire_key)).parse()
     }
 
-    /// What the answer says.
-    pub(super) fn read(&self, answer: &Answer) -> Probed {
-        match (&self.settings.form, answer.status) {
-            (Form::One { .. }, StatusCode::NOT_FOUND) => Probed::NotHappened,
-            (Form::One { id }, StatusCode::OK) => match json(answer) {
-                Ok(document) => happened(&document, id),
-                Err(reason) => silent(answer, reason),
-            },
-            (Form::List { list, id }, StatusCode::OK) => {
+    /// Reads the answer to the question about the message that was written at `asked_at` under `wire_key`.
+    pub(super) fn read(&self, answer: &Answer, wire_key: &str, asked_at: Timestamp) -> Probed {
+        let ProbeSettings { form, id, .. } = &self.settings;
+        match answer.status {
+            StatusCode::NOT_FOUND if form.list.is_none() => Probed::NotHappened,
+            StatusCode::OK => {
                 let document = match json(answer) {
                     Ok(document) => document,
                     Err(reason) => return silent(answer, reason),
                 };
-                match document.pointer(list.as_str()).and_then(Value::as_array).map(Vec::as_slice) {
-                    None => silent(answer, &format!("has no array at {:?}", list.as_str())),
-                    Some([]) => Probed::NotHappened,
-                    Some([first, ..]) => happened(first, id),
+                match form.find(&document, wire_key, asked_at) {
+                    Ok(Some(entry)) => match id_at(entry, id) {
+                        Some(id) => Probed::Happened(Receipt { provider_id: Some(id) }),
+                        None => silent(answer, &format!("has no id at {:?}", id.as_str())),
+                    },
+                    Ok(None) => Probed::NotHappened,
+                    Err(reason) => silent(answer, reason),
                 }
             }
-            (_, status) => Probed::Silent(format!("answered {status}")),
+            status => Probed::Silent(format!("answered {status}")),
         }
     }
 }
@@ -110,14 +115,10 @@ impl Probe {
 impl fmt::Debug for ProbeSettings {
     /// Without the URL, which may have a secret in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProbeSettings").field("form", &self.form).finish_non_exhaustive()
-    }
-}
-
-fn happened(document: &Value, pointer: &Pointer) -> Probed {
-    match id_at(document, pointer) {
-        Some(id) => Probed::Happened(Receipt { provider_id: Some(id) }),
-        None => Probed::Silent(format!("answered, but has no id at {:?}", pointer.as_str())),
+        f.debug_struct("ProbeSettings")
+            .field("form", &self.form)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 

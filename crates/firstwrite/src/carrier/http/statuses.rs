@@ -25,6 +25,7 @@ pub(super) enum Meaning {
     Delivered,
     Retry,
     Refused,
+    NotThere,
     Unknown,
 }
 
@@ -34,6 +35,7 @@ pub(super) struct Meanings {
     delivered: Statuses,
     retry: Statuses,
     refused: Statuses,
+    not_there: Statuses,
 }
 
 /// What somebody has set; the rest is by default.
@@ -101,11 +103,18 @@ impl Meanings {
         let retry = Statuses::NONE.with(425..=425).with(429..=429);
         // 408: how much arrived is not known. 409: another request under the key may be at work.
         let open = Statuses::NONE.with(408..=409);
-        let refused = Statuses::NONE.with(300..=499).without(retry).without(open);
+        // Said before the message is looked at, and mostly by something in front of the destination. Not
+        // 303, by which a server sends a client on after it has done the work.
+        let not_there = [300..=302, 304..=399, 401..=401, 403..=405, 407..=407]
+            .into_iter()
+            .fold(Statuses::NONE, Statuses::with);
+        let refused =
+            Statuses::NONE.with(400..=499).without(retry).without(open).without(not_there);
         Some(Self {
             delivered: unless_set(set.delivered, delivered),
             retry: unless_set(set.retry, retry),
             refused: unless_set(set.refused, refused),
+            not_there: unless_set(None, not_there),
         })
     }
 
@@ -116,6 +125,8 @@ impl Meanings {
             Meaning::Retry
         } else if self.refused.contains(status) {
             Meaning::Refused
+        } else if self.not_there.contains(status) {
+            Meaning::NotThere
         } else {
             Meaning::Unknown
         }
@@ -239,9 +250,10 @@ mod tests {
             &SetMeanings::default(),
             &[
                 ("200-299", Meaning::Delivered),
-                ("300-407,410-424,426-428,430-499", Meaning::Refused),
+                ("400,402,406,410-424,426-428,430-499", Meaning::Refused),
+                ("300-302,304-399,401,403-405,407", Meaning::NotThere),
                 ("425,429", Meaning::Retry),
-                ("100-199,408,409,500-599", Meaning::Unknown),
+                ("100-199,303,408,409,500-599", Meaning::Unknown),
             ],
         );
     }
@@ -259,7 +271,8 @@ mod tests {
                 ("200,404", Meaning::Delivered),
                 ("409,429", Meaning::Refused),
                 ("425", Meaning::Retry),
-                ("201-299,400-403", Meaning::Unknown),
+                ("201-299,400,402,422", Meaning::Unknown),
+                ("302,401,403", Meaning::NotThere),
             ],
         );
     }

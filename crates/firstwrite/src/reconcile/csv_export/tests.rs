@@ -9,7 +9,7 @@ fn columns() -> CsvColumns {
         key: Some("key".to_owned()),
         amount: Some("amount".to_owned()),
         currency: Some("currency".to_owned()),
-        ..CsvColumns::new("id", "at")
+        ..CsvColumns::new("id", "at", Made::All)
     }
 }
 
@@ -38,6 +38,31 @@ async fn an_export_is_read_by_the_names_of_its_columns() {
     let raw: serde_json::Value = serde_json::from_slice(&first.raw).unwrap();
     assert_eq!(raw["note"], "one, \"two\"");
     assert_eq!((&second.key, &second.amount, &second.currency), (&None, &None, &None));
+}
+
+#[tokio::test]
+async fn a_quote_that_is_not_closed_hides_no_row_unnoticed() {
+    let head = "id,key,amount,currency,at,note\n";
+    let row = |number: u8, note: &str| {
+        format!("pay_{number},k{number},5,EUR,2026-01-31T12:00:0{number}Z,{note}\n")
+    };
+    for (text, flaw) in [
+        (format!("{head}{}{}", row(1, "\"19 screen"), row(2, "")), "several lines"),
+        (format!("{head}{}{}", row(1, ""), row(2, "\"cut")), "not closed"),
+    ] {
+        let page = pull(&export(text.leak().as_bytes())).await.unwrap();
+        let flaws: Vec<String> = page.flaws.iter().map(ToString::to_string).collect();
+        assert!(flaws.iter().any(|told| told.contains(flaw)), "{flaws:?}");
+    }
+    let text = format!("{head}{}{}", row(1, "\"a \"\"b\"\"\""), row(2, "\"\""));
+    assert!(pull(&export(text.leak().as_bytes())).await.unwrap().flaws.is_empty());
+}
+
+#[tokio::test]
+async fn a_column_that_stands_twice_is_refused() {
+    let text = b"id,key,amount,currency,at,key\n";
+    let refused = pull(&export(text)).await.unwrap_err().to_string();
+    assert!(refused.contains("more than one column `key`"), "{refused}");
 }
 
 #[tokio::test]
@@ -74,7 +99,7 @@ async fn what_is_cut_off_is_a_flaw() {
     assert!(pull(&exact).await.unwrap().flaws.is_empty());
     // A quote that never ends takes everything behind it.
     let open = b"id,key,amount,currency,at\npay_1,\"k1,5,EUR,2026-01-31T12:00:00Z\npay_2,k2,5,EUR,2026-01-31T12:00:00Z\n";
-    assert_eq!(pull(&export(open)).await.unwrap().flaws.len(), 1);
+    assert_eq!(pull(&export(open)).await.unwrap().flaws.len(), 2);
 }
 
 #[tokio::test]
@@ -108,16 +133,21 @@ async fn a_column_that_is_not_there_is_an_error() {
 }
 
 #[tokio::test]
-async fn only_what_had_an_effect_in_the_window_is_taken() {
-    let text = b"id;status;at\n1;paid;1000\n2;failed;1000\n3;paid;2000\n";
-    let export = CsvExport::reader(move || Ok(Box::new(&text[..])), CsvColumns::new("id", "at"))
+async fn rows_that_failed_or_are_far_from_the_window_are_passed_over() {
+    // Half a day after the window is another time zone; two days are not.
+    let text =
+        b"id;status;at\n1;paid;1000\n2;failed;1000\n3;paid;45000\n4;paid;180000\n5;open;1000\n";
+    let made = Made::by_status("status".to_owned(), &["paid"], &["failed"]);
+    let columns = CsvColumns::new("id", "at", made);
+    let export = CsvExport::reader(move || Ok(Box::new(&text[..])), columns)
         .delimiter(b';')
-        .times(TimeForm::UnixSeconds)
-        .only("status", &["paid", "pending"]);
+        .times(TimeForm::UnixSeconds);
     let until = Timestamp::from_millis(2_000_000);
     let page = export.pull(Window { from: Timestamp::EPOCH, until }, None).await.unwrap();
-    let ids: Vec<_> = page.entries.iter().map(|entry| entry.provider_id.as_str()).collect();
-    assert_eq!((ids, page.flaws.len()), (vec!["1"], 0));
+    let read: Vec<_> =
+        page.entries.iter().map(|entry| (entry.provider_id.as_str(), entry.is_made)).collect();
+    assert_eq!(read, [("1", true), ("3", true), ("5", false)]);
+    assert_eq!(page.flaws, []);
 }
 
 #[tokio::test]

@@ -6,27 +6,32 @@ use std::time::Duration;
 use firstwrite_core::Pointer;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{HttpListSource, Next};
+use super::HttpListSource;
 use crate::carrier::http::getting::{GetSettings, Getter, check};
 use crate::carrier::http::{HttpDestination, HttpDestinationError, Network};
-use crate::reconcile::entry::{Reading, TimeForm};
+use crate::reconcile::entry::{Made, Reading, TimeForm};
 
 /// Where a provider lists what it did, and how the list is read.
 ///
 /// Each method sets one thing and says what it is otherwise; [`build`](Self::build) checks the whole.
 ///
 /// ```
-/// use firstwrite::reconcile::{HttpItems, HttpList};
+/// use firstwrite::reconcile::{HttpItems, HttpList, Made, Paging};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let items = HttpItems {
 ///     key: Some("/idempotency_key".parse()?),
 ///     amount: Some("/amount".parse()?),
 ///     currency: Some("/currency".parse()?),
-///     ..HttpItems::new("/data".parse()?, "/id".parse()?, "/created_at".parse()?)
+///     ..HttpItems::new(
+///         "/data".parse()?,
+///         "/id".parse()?,
+///         "/created_at".parse()?,
+///         Made::by_status("/status".parse()?, &["paid"], &["failed", "declined"]),
+///     )
 /// };
 /// let url = "http://api.example.com/v1/payments?from={from}&until={until}&after={cursor}";
-/// let list = HttpList::new(url, items).next_cursor("/next".parse()?).build()?;
+/// let list = HttpList::new(url, items, Paging::Next("/next".parse()?)).build()?;
 /// # let _ = list;
 /// # Ok(())
 /// # }
@@ -36,10 +41,23 @@ use crate::reconcile::entry::{Reading, TimeForm};
 pub struct HttpList {
     template: String,
     items: HttpItems,
-    next: Next,
+    paging: Paging,
     reading: Reading,
-    only: Option<(Pointer, Vec<String>)>,
     get: GetSettings,
+}
+
+/// How a page says whether there is another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Paging {
+    /// By the cursor of the next page, which stands here; null or an empty text in the last page.
+    Next(Pointer),
+    /// By a flag, which stands here. While it is true, the id of a page's last item leads to the next.
+    LastId {
+        /// Where the flag stands.
+        more: Pointer,
+    },
+    /// Not at all: there is one page, and everything is in it.
+    SinglePage,
 }
 
 /// Where in a page its items stand, and what is where in an item.
@@ -57,12 +75,14 @@ pub struct HttpItems {
     pub currency: Option<Pointer>,
     /// When.
     pub at: Pointer,
+    /// Which items were made.
+    pub made: Made<Pointer>,
 }
 
 impl HttpItems {
-    /// The three that every list must have.
-    pub fn new(list: Pointer, id: Pointer, at: Pointer) -> Self {
-        Self { list, id, key: None, amount: None, currency: None, at }
+    /// What every list must have, and which of its items were made.
+    pub fn new(list: Pointer, id: Pointer, at: Pointer, made: Made<Pointer>) -> Self {
+        Self { list, id, key: None, amount: None, currency: None, at, made }
     }
 }
 
@@ -73,13 +93,12 @@ impl HttpList {
     /// In `url_template`, `{from}` and `{until}` are replaced by the beginning and the end of the window,
     /// and `{cursor}` by what leads to the next page; a parameter of the query that has `{cursor}` in it
     /// is left out for the first page.
-    pub fn new(url_template: &str, items: HttpItems) -> Self {
+    pub fn new(url_template: &str, items: HttpItems, paging: Paging) -> Self {
         Self {
             template: url_template.to_owned(),
             items,
-            next: Next::None,
+            paging,
             reading: Reading::default(),
-            only: None,
             get: GetSettings {
                 timeout: HttpDestination::TIMEOUT_DEFAULT,
                 connect_timeout: HttpDestination::CONNECT_TIMEOUT_DEFAULT,
@@ -89,19 +108,6 @@ impl HttpList {
                 root_certificates: Vec::new(),
             },
         }
-    }
-
-    /// Where in a page the cursor of the next one stands: null or nothing in the last. The list is one
-    /// page unless set.
-    pub fn next_cursor(mut self, pointer: Pointer) -> Self {
-        self.next = Next::Cursor(pointer);
-        self
-    }
-
-    /// The cursor is the id of a page's last item, and there are more pages while `more` is true.
-    pub fn next_by_last_id(mut self, more: Pointer) -> Self {
-        self.next = Next::LastId { more };
-        self
     }
 
     /// How times are written, in items and in the URL; RFC 3339 unless set.
@@ -114,14 +120,6 @@ impl HttpList {
     /// set.
     pub fn amount_power(mut self, power: i32) -> Self {
         self.reading.amount_power = power;
-        self
-    }
-
-    /// Takes only items that have one of `values` at `pointer`: a list may also have payments that
-    /// failed, which had no effect. All of them unless set.
-    pub fn only(mut self, pointer: Pointer, values: &[&str]) -> Self {
-        let values = values.iter().map(|value| (*value).to_owned()).collect();
-        self.only = Some((pointer, values));
         self
     }
 
@@ -173,7 +171,7 @@ impl HttpList {
             .split_once('?')
             .is_some_and(|(path, query)| query.contains("{cursor}") && !path.contains("{cursor}"));
         let has_cursor = self.template.contains("{cursor}");
-        let has_pages = !matches!(self.next, Next::None);
+        let has_pages = self.paging != Paging::SinglePage;
         if has_pages != has_cursor || (has_cursor && !in_query) {
             return Err(HttpDestinationError::new(
                 "a list of several pages has {cursor} in its URL's query, and no other has",
@@ -184,9 +182,8 @@ impl HttpList {
             getter: Getter::new(self.get, is_https)?,
             template: self.template,
             items: self.items,
-            next: self.next,
+            paging: self.paging,
             reading: self.reading,
-            only: self.only,
         })
     }
 }
@@ -207,7 +204,7 @@ impl fmt::Debug for HttpList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpList")
             .field("items", &self.items)
-            .field("next", &self.next)
+            .field("paging", &self.paging)
             .field("allowed_networks", &self.get.allowed_networks)
             .finish_non_exhaustive()
     }

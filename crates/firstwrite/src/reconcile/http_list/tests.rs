@@ -11,12 +11,21 @@ fn items() -> HttpItems {
         key: Some("/key".parse().unwrap()),
         amount: Some("/amount".parse().unwrap()),
         currency: Some("/currency".parse().unwrap()),
-        ..HttpItems::new("/data".parse().unwrap(), "/id".parse().unwrap(), "/at".parse().unwrap())
+        ..HttpItems::new(
+            "/data".parse().unwrap(),
+            "/id".parse().unwrap(),
+            "/at".parse().unwrap(),
+            Made::All,
+        )
     }
 }
 
+fn next() -> Paging {
+    Paging::Next("/next".parse().unwrap())
+}
+
 fn list() -> HttpList {
-    HttpList::new(URL, items()).next_cursor("/next".parse().unwrap())
+    HttpList::new(URL, items(), next())
 }
 
 fn read(list: HttpList, body: &'static str) -> Result<SourcePage, SourceError> {
@@ -57,7 +66,7 @@ fn an_item_that_cannot_be_understood_is_a_flaw() {
         list(),
         r#"{"data":[{"id":"a"},{"id":{},"at":"1970-01-01T00:00:01Z"},17,
                     {"id":"d","amount":true,"at":"1970-01-01T00:00:01Z"},
-                    {"id":"e","amount":"secret","at":"1970-01-01T00:00:01Z"}]}"#,
+                    {"id":"e","amount":"secret","at":"1970-01-01T00:00:01Z"}],"next":null}"#,
     )
     .unwrap();
     assert!(page.entries.is_empty());
@@ -79,7 +88,8 @@ fn a_page_that_cannot_be_understood_is_an_error() {
 
 #[test]
 fn a_page_can_go_on_behind_its_last_item() {
-    let list = || HttpList::new(URL, items()).next_by_last_id("/has_more".parse().unwrap());
+    let paging = || Paging::LastId { more: "/has_more".parse().unwrap() };
+    let list = || HttpList::new(URL, items(), paging());
     let more = r#"{"data":[{"id":"a","at":"1970-01-01T00:00:01Z"},{"id":"b","at":"1970-01-01T00:00:01Z"}],"has_more":true}"#;
     assert_eq!(read(list(), more).unwrap().next.as_deref(), Some("b"));
     let last = r#"{"data":[{"id":"a","at":"1970-01-01T00:00:01Z"}],"has_more":false}"#;
@@ -87,12 +97,39 @@ fn a_page_can_go_on_behind_its_last_item() {
     assert!(read(list(), r#"{"data":[],"has_more":true}"#).is_err());
 }
 
+/// An API that pages in another way than was declared is not a list of one page.
 #[test]
-fn items_without_effect_are_passed_over() {
-    let list = list().only("/status".parse().unwrap(), &["paid"]);
-    let body = r#"{"data":[{"id":"a","status":"failed"},{"id":"b","status":"paid","at":"1970-01-01T00:00:01Z"}]}"#;
+fn items_without_word_of_the_next_page_are_a_flaw() {
+    let more = || Paging::LastId { more: "/has_more".parse().unwrap() };
+    let item = r#"{"id":"a","at":"1970-01-01T00:00:01Z"}"#;
+    let single = URL.replace("&after={cursor}", "");
+    for (list, body, is_flawed) in [
+        (HttpList::new(URL, items(), next()), r#"{"data":[ITEM],"has_more":true}"#, true),
+        (HttpList::new(URL, items(), next()), r#"{"data":[ITEM],"next":null}"#, false),
+        (HttpList::new(URL, items(), next()), r#"{"data":[]}"#, false),
+        (HttpList::new(URL, items(), more()), r#"{"data":[ITEM],"next":"c2"}"#, true),
+        (HttpList::new(URL, items(), more()), r#"{"data":[ITEM],"has_more":false}"#, false),
+        (HttpList::new(&single, items(), Paging::SinglePage), r#"{"data":[ITEM]}"#, false),
+    ] {
+        let body = Bytes::from(body.replace("ITEM", item));
+        let page = list.build().unwrap().read(&body).unwrap();
+        assert_eq!(!page.flaws.is_empty(), is_flawed, "{body:?}");
+    }
+}
+
+#[test]
+fn items_that_failed_are_passed_over_and_others_are_not_decided() {
+    let made = Made::by_status("/status".parse().unwrap(), &["paid"], &["failed"]);
+    let list = HttpList::new(URL, HttpItems { made, ..items() }, next());
+    let body = r#"{"data":[{"id":"a","status":"failed"},
+                           {"id":"b","status":"paid","at":"1970-01-01T00:00:01Z"},
+                           {"id":"c","status":"pending","at":"1970-01-01T00:00:01Z"},
+                           {"id":"d","at":"1970-01-01T00:00:01Z"}],"next":null}"#;
     let page = read(list, body).unwrap();
-    assert_eq!((page.entries.len(), page.flaws.len()), (1, 0));
+    let read: Vec<_> =
+        page.entries.iter().map(|entry| (entry.provider_id.as_str(), entry.is_made)).collect();
+    assert_eq!(read, [("b", true), ("c", false), ("d", false)]);
+    assert_eq!(page.flaws, []);
 }
 
 #[test]
@@ -105,9 +142,9 @@ fn settings_that_cannot_hold_are_refused() {
         "http://example.com/{cursor}",
         "http://example.com/?from={from}",
     ] {
-        let list = HttpList::new(url, items()).next_cursor("/next".parse().unwrap());
-        assert!(list.build().is_err(), "{url}");
+        assert!(HttpList::new(url, items(), next()).build().is_err(), "{url}");
     }
-    assert!(HttpList::new(URL, items()).build().is_err(), "a cursor, and no word of where it is");
+    let single = HttpList::new(URL, items(), Paging::SinglePage);
+    assert!(single.build().is_err(), "a cursor, and one page");
     assert!(list().timeout(std::time::Duration::ZERO).build().is_err());
 }

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, KeptHeaders, OnLostAnswer, Outcome, Policy, StateKind, Store, StoreErrorKind,
-    protocol,
+    AuditEntry, Fence, KeptHeaders, OnLostAnswer, Outcome, Policy, StateKind, Store,
+    StoreErrorKind, protocol,
 };
+use firstwrite_testkit::sample;
 use http::StatusCode;
 
-use super::harness::{Door, World, advance, answer, id, post};
+use super::harness::{Door, World, advance, advance_slowly, answer, id, post, tenant};
+use crate::withdrawal::Withdrawal;
 
 fn behind(door: &Door, policy: Policy) -> World {
     let door = door.clone();
@@ -84,7 +86,7 @@ async fn a_failed_handler_is_uncertain_or_runs_again_as_the_policy_says() {
     let resend = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
     let world = World::new(resend, failing);
     let first = world.send(post("k", "{}")).await;
-    assert_eq!(first.status, 502);
+    assert_eq!(first.summary(), "504 outcome-unknown");
     assert!(first.header("retry-after").is_some());
     assert_eq!(world.send(post("k", "{}")).await.summary(), "201 second");
 }
@@ -142,8 +144,7 @@ async fn a_late_owner_answers_with_what_stands_and_never_with_its_own() {
     let late = world.send_aside(post("k", "{}"));
     door.entered().await;
     let outcome = Outcome::new(StatusCode::OK, KeptHeaders::default(), "the operator's".into());
-    let retention = Policy::default().retention();
-    settle(&world, protocol::Settlement::Happened { outcome, retention }).await;
+    settle(&world, protocol::Settlement::Happened { outcome }).await;
     door.open();
     let late = late.await.unwrap();
     assert_eq!(late.summary(), "200 the operator's");
@@ -219,9 +220,10 @@ async fn an_outcome_that_was_never_written_is_never_answered_with() {
     world.store.fail("swap");
     let first = world.send(post("k", "{}")).await;
     assert_eq!(first.summary(), "504 outcome-unknown");
-    world.store.recover();
+    // Another process knows nothing of it.
+    let elsewhere = world.second_process(Policy::default());
     advance(Policy::LEASE_DEFAULT).await;
-    assert_eq!(world.send(post("k", "{}")).await.summary(), "409 outcome-unknown");
+    assert_eq!(elsewhere.send(post("k", "{}")).await.summary(), "409 outcome-unknown");
     assert_eq!(world.runs(), 1);
 }
 
@@ -268,6 +270,27 @@ async fn a_reservation_that_nobody_acknowledged_is_withdrawn() {
     assert_eq!((state(&world, "k").await, world.runs()), (Some(StateKind::Reserved), 0));
     assert!(freed_after(&world, "k").await.unwrap() < Duration::from_secs(2));
     assert_eq!(world.send(post("k", "{}")).await.summary(), "201 run 1");
+}
+
+/// A service that stood still for longer than the lease carries out what it was sent before, in any order.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_arrives_after_the_store_is_back_is_withdrawn() {
+    let world = World::new(Policy::default(), |_, _| async { Ok(answer(201, "never")) });
+    let lease = Duration::from_secs(2);
+    let request = sample::request(&tenant("acme"), &sample::key("k"), 1);
+    let policy = Policy { lease, ..Policy::default() };
+    let draft = sample::reserved(&request, &policy, Fence::first(1));
+    let withdrawal = Withdrawal::unbegun(draft.id, vec![draft.fence], &policy);
+    world.store.fail("swap");
+    let store = world.store.clone();
+    let withdrawn = tokio::spawn(async move { withdrawal.run(&*store, lease).await });
+    advance_slowly(lease * 4).await;
+    world.store.recover();
+    advance_slowly(lease / 2).await;
+    world.store.memory.insert(&draft).await.unwrap();
+    advance_slowly(lease * 2).await;
+    assert_eq!(state(&world, "k").await, None);
+    assert!(withdrawn.is_finished(), "it has been looked for long enough");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,9 @@
 //! `Prefer: respond-async`: an early 202, and the outcome for whoever comes back.
 
-use firstwrite_core::{Policy, RespondAsync};
+use firstwrite_core::{Policy, RespondAsync, StateKind, Store as _};
 use http::{HeaderValue, Request};
 
-use super::harness::{Door, RequestBody, World, answer, post};
+use super::harness::{Door, RequestBody, World, answer, id, post};
 
 fn prefer(mut request: Request<RequestBody>) -> Request<RequestBody> {
     request.headers_mut().insert("prefer", HeaderValue::from_static("respond-async, wait=1"));
@@ -26,13 +26,16 @@ async fn whoever_prefers_it_is_answered_as_soon_as_the_reservation_stands() {
     let door = Door::new();
     let world = world(&door, Policy::default());
     let elsewhere = world.second_process(Policy::default());
-    for attempt in [world.clone(), world.clone(), elsewhere.clone()] {
+    for attempt in [world.clone(), world.clone()] {
         let early = attempt.send(prefer(post("a/b", "{}"))).await;
         assert_eq!(early.status, 202);
         assert_eq!(early.header("location"), Some("/.firstwrite/operations/a%2Fb"));
         assert_eq!(early.header("preference-applied"), Some("respond-async"));
         assert!(!early.is_replay());
     }
+    // Another process does not know whether this end will be told.
+    let other = elsewhere.send(prefer(post("a/b", "{}"))).await;
+    assert_eq!(other.summary(), "409 in-progress");
     assert_eq!(world.send(post("a/b", "{}")).await.summary(), "409 in-progress");
     assert_eq!(elsewhere.send(post("a/b", "{}")).await.summary(), "409 in-progress");
     assert_eq!(world.send(prefer(post("a/b", "other"))).await.summary(), "422 key-reused");
@@ -62,4 +65,60 @@ async fn a_policy_may_ignore_the_preference() {
     let world = world(&door, policy);
     door.open();
     assert_eq!(world.send(prefer(post("k", "{}"))).await.summary(), "201 run 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_polls_learns_that_the_attempt_failed_and_a_retry_runs() {
+    let world = World::new(Policy::default(), |run, _| async move {
+        Ok(answer(if run == 1 { 500 } else { 201 }, &format!("run {run}")))
+    });
+    let early = world.send(prefer(post("k", "{}"))).await;
+    assert_eq!(early.status, 202);
+    world.layer.drained().await;
+    let location = early.header("location").unwrap().to_owned();
+    let ask = || {
+        let mut request = post("k", "");
+        *request.method_mut() = http::Method::GET;
+        *request.uri_mut() = location.parse().unwrap();
+        request
+    };
+    let told = world.send(ask()).await;
+    assert_eq!((told.status.as_u16(), &told.json()["state"]), (200, &"released".into()));
+    assert_eq!(told.json()["status"], 500);
+    assert!(told.json().get("outcome").is_none(), "a server error is not kept");
+    let retry = world.send(post("k", "other body")).await;
+    assert_eq!((retry.summary(), retry.is_replay()), ("201 run 2".to_owned(), false));
+    assert_eq!(world.send(ask()).await.json()["state"], "completed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_is_not_accepted_early_where_the_first_was_not() {
+    let door = Door::new();
+    let world = world(&door, Policy::default());
+    let first = world.send_aside(post("k", "{}"));
+    door.entered().await;
+    assert_eq!(world.send(prefer(post("k", "{}"))).await.summary(), "409 in-progress");
+    door.open();
+    assert_eq!(first.await.unwrap().summary(), "201 run 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_end_is_told_also_if_it_could_not_be_written_at_once() {
+    let world = World::new(Policy::default(), |_, _| async { Ok(answer(503, "not now")) });
+    world.store.fail("swap");
+    assert_eq!(world.send(prefer(post("k", "{}"))).await.status, 202);
+    world.layer.drained().await;
+    world.store.recover();
+    let released = |found: Option<firstwrite_core::Found>| {
+        found.is_some_and(|found| found.record.state.kind() == StateKind::Completed)
+    };
+    // A minute is more than the pauses between two tries.
+    for _ in 0..1200 {
+        if released(world.store.memory.get(id("k")).await.unwrap()) {
+            return;
+        }
+        tokio::time::advance(std::time::Duration::from_millis(50)).await;
+        tokio::task::yield_now().await;
+    }
+    panic!("nobody is told that the attempt failed");
 }

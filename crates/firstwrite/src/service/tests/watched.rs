@@ -101,7 +101,8 @@ impl Store for Watched {
     ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
         Box::pin(async move {
             self.call("swap").await?;
-            self.memory.swap(id, guard, change, audit).await
+            let swapped = self.memory.swap(id, guard, change, audit).await?;
+            self.acknowledge("swap").map(|()| swapped)
         })
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Carrier, Delivery, Ending, Moment, Next, Parcel, Probed, Receipt, Received, Sent, Settlement,
-    Step, Strain, Terms, after_delivery, after_probe, next_step,
+    Carrier, Delivery, Ending, Moment, Next, Parcel, Probed, Receipt, Received, Settlement, Step,
+    Strain, Terms, after_delivery, after_probe, given_back, next_step,
 };
 use firstwrite_core::{Timestamp, crash_point};
 use tokio::time::{Instant, timeout};
@@ -74,11 +74,10 @@ impl Errand {
     }
 
     async fn send(self, absence_proven: bool) -> Done {
-        if !self.has_time() {
+        if !self.terms.may_send_after(self.since.elapsed()) {
             // Whoever was put to sleep with a claim in hand must not send under a lease that may end
             // meanwhile.
-            let sent = if absence_proven { Sent::No } else { Sent::AsBefore };
-            return self.unsent(Next::Waiting { pause: Duration::ZERO, counts: false, sent });
+            return self.unsent(given_back(absence_proven));
         }
         crash_point!("deliver-before-call");
         let began_at = Instant::now();
@@ -119,11 +118,6 @@ impl Errand {
         }
     }
 
-    /// Whether a delivery that begins now ends well before the lease does.
-    fn has_time(&self) -> bool {
-        self.since.elapsed().saturating_add(self.terms.timeout) < self.terms.lease_for()
-    }
-
     fn now(&self) -> Timestamp {
         self.claimed_at.plus(self.since.elapsed())
     }
@@ -138,13 +132,13 @@ fn look(delivery: &Delivery, took: Duration) -> (Strain, bool) {
     let strain = match delivery.ending {
         _ if delivery.is_overloaded => Strain::Overloaded,
         Ending::Delivered(_) | Ending::Refused | Ending::Retry => Strain::Answered(took),
-        Ending::Unknown => Strain::Overloaded,
+        Ending::NotThere | Ending::Unknown => Strain::Overloaded,
     };
     let was_there = match delivery.ending {
         Ending::Delivered(_) | Ending::Refused => true,
         // One that says "not so fast" is there.
         Ending::Retry => delivery.status == Some(429),
-        Ending::Unknown => false,
+        Ending::NotThere | Ending::Unknown => false,
     };
     (strain, was_there)
 }

@@ -1,7 +1,9 @@
 //! What a worker knows of one destination: how much to ask of it, and whether to leave it alone.
 
+use std::time::Duration;
+
 use firstwrite_core::StoreError;
-use firstwrite_core::outbox::{Outbox, Pace, Sightings, Switch};
+use firstwrite_core::outbox::{DestinationView, Outbox, Pace, Sightings, Switch};
 
 use super::Destination;
 use super::errand::Done;
@@ -24,6 +26,8 @@ pub(super) enum Turned {
     Off(String),
     /// It is back.
     On,
+    /// Nothing was asked of it: the trial is still to be made.
+    Untried,
 }
 
 impl Lane {
@@ -52,7 +56,9 @@ impl Lane {
         if let Some(strain) = done.strain {
             self.pace.note(strain);
         }
-        let was_there = done.was_there?;
+        let Some(was_there) = done.was_there else {
+            return done.is_trial.then_some(Turned::Untried);
+        };
         if done.is_trial {
             self.sightings.clear();
             self.pace.restart();
@@ -80,9 +86,16 @@ pub(super) async fn tell(
             tracing::info!(destination, "back; deliveries go on, one at a time at first");
             Switch::Closed
         }
+        Turned::Untried => {
+            let Some(DestinationView { open_until: Some(_), open_cause, .. }) =
+                view(outbox, destination).await?
+            else {
+                return Ok(());
+            };
+            Switch::Open { open_for: Duration::ZERO, cause: open_cause.unwrap_or_default() }
+        }
         Turned::Off(cause) => {
-            let all = outbox.destinations().await?;
-            let before = all.iter().find(|view| view.name == destination);
+            let before = view(outbox, destination).await?;
             let opening_count = before.map_or(0, |view| view.opening_count) + 1;
             let open_for = Sightings::open_for(opening_count, fastrand::f64());
             let open_for_ms = open_for.as_millis();
@@ -91,4 +104,12 @@ pub(super) async fn tell(
         }
     };
     outbox.switch(destination, &switch).await
+}
+
+async fn view(
+    outbox: &dyn Outbox,
+    destination: &str,
+) -> Result<Option<DestinationView>, StoreError> {
+    let all = outbox.destinations().await?;
+    Ok(all.into_iter().find(|view| view.name == destination))
 }

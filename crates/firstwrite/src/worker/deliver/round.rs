@@ -150,7 +150,9 @@ impl Round {
 
     /// Waits for one thing to happen, and takes it in.
     async fn step<W>(&mut self, woken: impl Future<Output = W>) -> Option<W> {
+        // In a fixed order: a simulation repeats its history, and whatever is ready gets its turn.
         tokio::select! {
+            biased;
             claimed = waiting(&mut self.claiming) => {
                 self.claiming = None;
                 self.claimed(claimed);

@@ -230,6 +230,46 @@ async fn a_refusal_is_a_dead_letter_at_once_and_says_nothing_against_the_destina
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_destination_that_is_not_there_makes_no_dead_letters_and_is_left_alone() {
+    let (store, carrier) = (store(), Arc::new(Scripted::default()));
+    let keys: Vec<String> = (0..40).map(|number| format!("k{number}")).collect();
+    enqueue(&store, &keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let deliver = deliver(&store, Terms { delivery_count_max: 1, ..honouring() }, &carrier);
+    carrier.plan(vec![Ending::NotThere; 12]);
+    deliver.run_until_idle().await.unwrap();
+    assert!(provider(&store).await.open_until.is_some());
+    assert!(carrier.got().len() < 10, "{:?}", carrier.got());
+    while states(&store).await.contains(&MessageState::Waiting) {
+        deliver.run_until_idle().await.unwrap();
+        advance(Duration::from_secs(10)).await;
+    }
+    assert_eq!(states(&store).await, [MessageState::Delivered; 40]);
+    assert_eq!(carrier.got().len(), 40 + 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_is_not_spent_on_a_message_that_is_only_held() {
+    let (store, carrier) = (store(), Arc::new(Scripted::default()));
+    enqueue(&store, &["lost-1", "lost-2"]).await;
+    let want = firstwrite_core::outbox::Want {
+        destination: "provider".to_owned(),
+        count_max: 2,
+        lease_for: Duration::from_secs(1),
+    };
+    store.claim(&[want], 7).await.unwrap();
+    let cause = "it was away".to_owned();
+    let switch = firstwrite_core::outbox::Switch::Open { open_for: Duration::from_secs(5), cause };
+    store.switch("provider", &switch).await.unwrap();
+    advance(Duration::from_secs(5)).await;
+    enqueue(&store, &["next"]).await;
+    deliver(&store, Terms::default(), &carrier).run_until_idle().await.unwrap();
+    assert_eq!(carrier.got(), ["next:pay"], "held ones are no trial");
+    let now = [MessageState::Unknown, MessageState::Unknown, MessageState::Delivered];
+    assert_eq!(states(&store).await, now);
+    assert_eq!(provider(&store).await.open_until, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_says_not_so_fast_is_asked_for_no_more_and_not_left_alone() {
     for (is_overloaded, at_a_time) in [(true, [1; 12].as_slice()), (false, &[1, 2, 4, 0])] {
         let carrier = Arc::new(Scripted { is_overloaded, ..Scripted::default() });
@@ -336,4 +376,18 @@ fn destinations_have_names_of_their_own() {
     assert_eq!(named(&["a", "b"]), Ok(()));
     assert_eq!(named(&["a", "a"]), Err(DeliverError::TwoOfOneName("a".to_owned())));
     assert_eq!(named(&["a:b"]), Err(DeliverError::NotAName("a:b".to_owned())));
+}
+
+#[test]
+fn terms_that_contradict_themselves_are_refused() {
+    let store = Arc::new(MemoryStore::new(|| Timestamp::EPOCH));
+    let with = |terms| {
+        let carrier: Arc<dyn Carrier> = Arc::new(Scripted::default());
+        let destination = Destination::new("provider", terms, carrier);
+        Deliver::new(Arc::clone(&store) as Arc<dyn Store>, vec![destination]).map(drop)
+    };
+    let by_key = Terms { answers_refusals_by_key: true, ..Terms::default() };
+    let refused = with(by_key.clone()).unwrap_err().to_string();
+    assert!(refused.starts_with("destination provider: answers_refusals_by_key"), "{refused}");
+    assert_eq!(with(Terms { dedupe_for: Duration::from_hours(1), ..by_key }), Ok(()));
 }

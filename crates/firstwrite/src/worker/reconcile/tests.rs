@@ -7,7 +7,7 @@ use firstwrite_core::reconcile::Window;
 use firstwrite_core::{BoxFuture, MemoryStore};
 
 use super::*;
-use crate::reconcile::{SourceError, SourcePage};
+use crate::reconcile::{Export, SourceError, SourcePage};
 use crate::worker::{Schedule, Worker};
 
 #[derive(Debug, Default)]
@@ -15,6 +15,7 @@ struct Counting {
     windows: Mutex<Vec<Window>>,
     fails: AtomicBool,
     asked: AtomicUsize,
+    is_export: bool,
 }
 
 impl Source for Counting {
@@ -32,6 +33,10 @@ impl Source for Counting {
             Ok(SourcePage::default())
         })
     }
+
+    fn as_export(&self) -> Option<Export> {
+        self.is_export.then(Export::default)
+    }
 }
 
 fn hours(hours: u64) -> Duration {
@@ -44,7 +49,8 @@ fn reconcile() -> (Reconcile, Arc<Counting>) {
         Timestamp::from_millis(0).plus(hours(10_000)).plus(start.elapsed())
     });
     let source = Arc::new(Counting::default());
-    let settings = Settings::new("provider", "provider");
+    let mut settings = Settings::new("provider", "provider");
+    settings.apply_first_run = true;
     let account = Account { settings, source: Arc::clone(&source) as Arc<dyn Source> };
     (Reconcile::new(Arc::new(store), vec![account]).unwrap(), source)
 }
@@ -106,9 +112,27 @@ async fn a_worker_reconciles_until_it_is_stopped() {
     assert_eq!(source.asked.load(Ordering::SeqCst), asked);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_source_is_left_alone_until_somebody_has_applied_its_first_run() {
+    let (mut reconcile, source) = reconcile();
+    let mut account = reconcile.accounts[0].clone();
+    account.settings.apply_first_run = false;
+    reconcile.accounts = vec![account].into();
+    assert!(reconcile.run_once().await.is_empty());
+    assert_eq!(source.asked.load(Ordering::SeqCst), 0);
+    let now = reconcile.store.now().await.unwrap();
+    let applied = firstwrite_core::findings::Run { at: now, until: now, again_from: now };
+    reconcile.store.findings().unwrap().ran("provider", &applied).await.unwrap();
+    tokio::time::advance(hours(24)).await;
+    assert_eq!(reconcile.run_once().await.len(), 1);
+}
+
 #[tokio::test]
 async fn settings_that_cannot_hold_are_refused_at_the_start() {
     let (reconcile, source) = reconcile();
     let bad = Account { settings: Settings::new("a b", "provider"), source };
     assert!(Reconcile::new(Arc::clone(&reconcile.store), vec![bad]).is_err());
+    let source = Arc::new(Counting { is_export: true, ..Counting::default() });
+    let export = Account { settings: Settings::new("provider", "provider"), source };
+    assert!(Reconcile::new(Arc::clone(&reconcile.store), vec![export]).is_err());
 }

@@ -59,7 +59,7 @@ fn agreed(number: i64, name: Name) -> (Ours, Theirs) {
 type Found = BTreeSet<(FindingKind, String)>;
 
 fn found(here: &[Ours], there: &[Theirs]) -> Found {
-    let verdicts = compare(here, there, &sight(), &rules());
+    let verdicts = compare(here, there, &sight(), &rules()).verdicts;
     let findings = verdicts.iter().filter_map(|verdict| finding(verdict, here, there));
     let list: Vec<_> = findings.map(|found| (found.kind, found.subject)).collect();
     let set: Found = list.iter().cloned().collect();
@@ -148,7 +148,7 @@ proptest! {
             })
             .collect();
         let sight = Sight { is_theirs_complete, ..sight() };
-        for verdict in compare(&here, &there, &sight, &rules()) {
+        for verdict in compare(&here, &there, &sight, &rules()).verdicts {
             match verdict.action {
                 Action::Arrived => {
                     let (our, their) = (&here[verdict.ours.unwrap()], &there[verdict.theirs[0]]);

@@ -18,9 +18,9 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct KafkaSection {
-    /// `host:9092`, or several separated by commas.
+    /// Address of a broker, `host:9092`, or of several separated by commas.
     servers: Given,
-    /// The topic.
+    /// Topic that messages are written to.
     topic: String,
     /// Options of librdkafka by their names.
     #[serde(default)]

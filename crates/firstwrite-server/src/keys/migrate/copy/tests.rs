@@ -72,13 +72,19 @@ impl Scene {
     }
 
     async fn mark(&self, store: &Arc<dyn Store>, fence: Fence) {
-        let change = Change::MarkUncertain;
+        let change = Change::MARK_UNCERTAIN;
         let marked = store.swap(request().id, Guard::Owner(fence), change, None).await.unwrap();
         assert!(matches!(marked, Swapped::Done(_)));
     }
 
+    async fn assert_same_audits(&self, count: usize) {
+        let [old, new] = [&self.from, &self.to].map(|store| store.audits(request().id));
+        let (old, new) = (old.await.unwrap(), new.await.unwrap());
+        assert_eq!((&new, new.len()), (&old, count));
+    }
+
     async fn settle(&self, outcome: Outcome) {
-        let settlement = Settlement::Happened { outcome, retention: policy().retention() };
+        let settlement = Settlement::Happened { outcome };
         let audit = sample::audit("asked the provider");
         let old = self.old().await;
         protocol::settle(&*self.from, &old, settlement, Force::No, &audit).await.unwrap();
@@ -132,8 +138,7 @@ async fn of_two_answers_the_one_that_still_answers_stays() {
     // Theirs is over.
     let scene = Scene::with(completed(MINE, "done"), None).await;
     let mut short = completed(THEIRS, "other");
-    let DraftState::Completed { retention, .. } = &mut short.state else { panic!("{short:?}") };
-    retention.replay_for = Duration::from_secs(1);
+    short.retention.replay_for = Duration::from_secs(1);
     scene.to.insert(&short).await.unwrap();
     scene.clock.advance(Duration::from_secs(1));
     assert_eq!(scene.copy().await, Copied::Written);
@@ -173,6 +178,66 @@ async fn an_uncertain_copy_without_its_mark_is_never_taken_over() {
     assert_eq!(scene.new_state().await, Some((MINE, StateKind::Uncertain)));
 }
 
+/// A reconciliation frees a key only if the provider's account covers the time since it was asked for.
+#[tokio::test]
+async fn a_copy_is_as_old_as_its_original() {
+    let scene = Scene::with(completed(MINE, "done"), None).await;
+    let old = scene.old().await;
+    scene.clock.advance(Duration::from_secs(90));
+    assert_eq!(scene.copy().await, Copied::Written);
+    assert_eq!(scene.record(&scene.to).await.unwrap().created_at, old.created_at);
+
+    let scene = Scene::with(reserved(MINE), None).await;
+    scene.clock.advance(Duration::from_secs(10));
+    scene.mark(&scene.from, MINE).await;
+    let old = scene.old().await;
+    scene.clock.advance(Duration::from_hours(10));
+    assert_eq!(scene.copy().await, Copied::Written);
+    let new = scene.record(&scene.to).await.unwrap();
+    assert_eq!(new.created_at, old.created_at);
+    assert_eq!(new.state, old.state, "since when it is uncertain");
+
+    // Also in the place of an answer that is over.
+    let scene = Scene::with(completed(MINE, "done"), None).await;
+    let mut short = completed(THEIRS, "other");
+    short.retention.replay_for = Duration::from_secs(1);
+    scene.to.insert(&short).await.unwrap();
+    let old = scene.old().await;
+    scene.clock.advance(Duration::from_hours(1));
+    assert_eq!(scene.copy().await, Copied::Written);
+    assert_eq!(scene.record(&scene.to).await.unwrap().created_at, old.created_at);
+}
+
+/// Who settled it, when and why; once, however often it is copied.
+#[tokio::test]
+async fn audit_entries_come_with_their_record() {
+    let scene = Scene::with(reserved(MINE), None).await;
+    scene.mark(&scene.from, MINE).await;
+    for reason in ["first", "the same", "the same"] {
+        let (change, entry) = (Change::Note { ago: Duration::ZERO }, sample::audit(reason));
+        let guard = Guard::Owner(MINE);
+        scene.from.swap(request().id, guard, change, Some(&entry)).await.unwrap();
+        scene.clock.advance(Duration::from_hours(1));
+    }
+    assert_eq!(scene.copy().await, Copied::Written);
+    scene.assert_same_audits(3).await;
+    scene.settle(sample::outcome(201, "it did")).await;
+    scene.clock.advance(Duration::from_hours(1));
+    assert_eq!(scene.copy().await, Copied::Written);
+    assert_eq!(scene.copy().await, Copied::There);
+    scene.assert_same_audits(4).await;
+    // At once, where the record was settled before it was copied; and after a copy that was broken off.
+    for stands in [None, Some(reserved(MINE))] {
+        let to: Arc<dyn Store> = Arc::new(MemoryStore::new(scene.clock.reader()));
+        if let Some(draft) = stands {
+            to.insert(&draft).await.unwrap();
+        }
+        let scene = Scene { to, from: scene.from.clone(), clock: scene.clock.clone() };
+        assert_eq!(scene.copy().await, Copied::Written);
+        scene.assert_same_audits(4).await;
+    }
+}
+
 #[tokio::test]
 async fn what_is_settled_while_it_is_copied_is_looked_at_again() {
     let scene = Scene::with(reserved(MINE), None).await;
@@ -210,7 +275,7 @@ async fn what_is_left_of_a_retention_is_left_in_the_new_store_too() {
     let (old, new) = (scene.old().await, scene.record(&scene.to).await.unwrap());
     let untils = |record: &Record| match record.state {
         State::Completed { retained_until, kept_until, .. } => (retained_until, kept_until),
-        State::Reserved(_) | State::Uncertain => panic!("{record:?}"),
+        State::Reserved(_) | State::Uncertain { .. } => panic!("{record:?}"),
     };
     let ((retained, kept), (retained_there, kept_there)) = (untils(&old), untils(&new));
     let more = Duration::from_hours(1);

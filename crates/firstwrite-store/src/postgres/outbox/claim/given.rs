@@ -6,6 +6,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::postgres::Shared;
 use crate::postgres::columns::At;
+use crate::postgres::history::Asked;
 use crate::postgres::outbox::hints::Hints;
 use crate::postgres::outbox::intake::Turn;
 use crate::postgres::outbox::parts::short_millis;
@@ -23,7 +24,7 @@ pub(super) struct Given<'a> {
     nonce: i64,
     lapsed: (At, At, At),
     turn: &'a Turn,
-    incarnation: i64,
+    asked: Asked,
     noted_starts: Option<&'a [i64]>,
     noted_stops: Option<&'a [i64]>,
     looked_at_max: i64,
@@ -52,14 +53,14 @@ impl<'a> Given<'a> {
             nonce: (Fence::first(nonce).as_u64() ^ Fence::first(0).as_u64()).cast_signed(),
             lapsed: hints.lapsed(),
             turn,
-            incarnation: shared.witness.incarnation(),
+            asked: shared.asked(),
             noted_starts: notes.map(|kept| &kept.starts[..]),
             noted_stops: notes.map(|kept| &kept.stops[..]),
             looked_at_max,
         }
     }
 
-    pub(super) fn parameters(&self) -> [&(dyn ToSql + Sync); 15] {
+    pub(super) fn parameters(&self) -> [&(dyn ToSql + Sync); 17] {
         [
             &self.names,
             &self.counts,
@@ -72,10 +73,12 @@ impl<'a> Given<'a> {
             &self.lapsed.2,
             &self.turn.ranges.starts,
             &self.turn.ranges.stops,
-            &self.incarnation,
+            &self.asked.incarnation,
             &self.noted_starts,
             &self.noted_stops,
             &self.looked_at_max,
+            &self.asked.writer,
+            &self.asked.sweeps,
         ]
     }
 }

@@ -93,7 +93,7 @@ fn the_time_asked_for_is_read_and_capped() {
     ] {
         assert_eq!(asked(429, value), expected.map(Duration::from_secs), "{value}");
     }
-    assert!(asked(503, "5").is_some() && asked(202, "5").is_none() && asked(403, "5").is_none());
+    assert!(asked(503, "5").is_some() && asked(202, "5").is_none() && asked(422, "5").is_none());
 }
 
 #[test]

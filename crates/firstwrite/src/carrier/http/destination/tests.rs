@@ -19,6 +19,11 @@ fn a_url_leads_to_a_host_by_http_and_has_no_password() {
         ("a.test", "begins with http"),
         ("http:///hook", "is no URL"),
         ("http://user:secret@a.test/", "no user or password"),
+        ("http://a.test:99999/", "has a port"),
+        ("http://a.test:0/", "has a port"),
+        ("http://a.test:/", "has a port"),
+        ("http://a.test/a b", "is no URL"),
+        ("http://a.test/a\r\nx: y", "is no URL"),
     ] {
         let text = refused(HttpDestination::new(url));
         assert!(text.contains(reason) && !text.contains("secret"), "{url}: {text}");

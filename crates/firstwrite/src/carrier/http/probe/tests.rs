@@ -6,6 +6,8 @@ use http::HeaderMap;
 use super::super::exchange::Unread;
 use super::*;
 
+const AT: Timestamp = Timestamp::from_millis(1_000_000_000);
+
 fn answer(status: u16, body: &str) -> Answer {
     Answer {
         status: StatusCode::from_u16(status).unwrap(),
@@ -19,8 +21,8 @@ fn one() -> Probe {
 }
 
 fn list() -> Probe {
-    let (list, id) = ("/data".parse().unwrap(), "/id".parse().unwrap());
-    Probe::new(ProbeSettings::list("https://a.test/?q={key}", list, id)).unwrap()
+    let [list, key, id] = ["/data", "/key", "/id"].map(|pointer| pointer.parse().unwrap());
+    Probe::new(ProbeSettings::list("https://a.test/?q={key}", list, key, id)).unwrap()
 }
 
 fn happened(id: &str) -> Probed {
@@ -29,30 +31,38 @@ fn happened(id: &str) -> Probed {
 
 #[test]
 fn one_thing_is_there_or_not() {
-    assert_eq!(one().read(&answer(200, r#"{"id":"ch_1"}"#)), happened("ch_1"));
-    assert_eq!(one().read(&answer(404, "")), Probed::NotHappened);
+    assert_eq!(one().read(&answer(200, r#"{"id":"ch_1"}"#), "k", AT), happened("ch_1"));
+    assert_eq!(one().read(&answer(404, ""), "k", AT), Probed::NotHappened);
     for (status, body) in
         [(200, "{}"), (200, "<html>"), (201, r#"{"id":"ch_1"}"#), (302, ""), (410, ""), (500, "")]
     {
-        assert!(matches!(one().read(&answer(status, body)), Probed::Silent(_)), "{status} {body}");
+        assert!(
+            matches!(one().read(&answer(status, body), "k", AT), Probed::Silent(_)),
+            "{status} {body}"
+        );
     }
 }
 
 #[test]
-fn a_list_is_empty_or_not() {
-    let two = r#"{"data":[{"id":"ch_1"},{"id":"ch_2"}]}"#;
-    assert_eq!(list().read(&answer(200, two)), happened("ch_1"));
-    assert_eq!(list().read(&answer(200, r#"{"data":[]}"#)), Probed::NotHappened);
+fn a_list_is_empty_or_has_the_key_once() {
+    let ours = r#"{"data":[{"id":"ch_0","key":"other"},{"id":"ch_1","key":"k"}]}"#;
+    assert_eq!(list().read(&answer(200, ours), "k", AT), happened("ch_1"));
+    assert_eq!(list().read(&answer(200, r#"{"data":[]}"#), "k", AT), Probed::NotHappened);
     for (status, body) in [
         (200, "{}"),
         (200, r#"{"data":null}"#),
         (200, r#"{"data":{}}"#),
         (200, r#"{"data":[{}]}"#),
+        (200, r#"{"data":[{"id":"ch_1"}]}"#),
+        (200, r#"{"data":[{"id":"ch_1","key":"other"}]}"#),
+        (200, r#"{"data":[{"id":"ch_1","key":"k"},{"id":"ch_2","key":"k"}]}"#),
+        (200, r#"{"data":[{"key":"k"}]}"#),
         (200, "[]"),
         (404, ""),
         (500, r#"{"data":[]}"#),
     ] {
-        assert!(matches!(list().read(&answer(status, body)), Probed::Silent(_)), "{status} {body}");
+        let probed = list().read(&answer(status, body), "k", AT);
+        assert!(matches!(probed, Probed::Silent(_)), "{status} {body}");
     }
 }
 
@@ -60,8 +70,8 @@ fn a_list_is_empty_or_not() {
 fn a_body_that_was_not_read_says_nothing() {
     for unread in [Unread::TooLong, Unread::BrokenOff, Unread::Late] {
         let answer = Answer { body: Err(unread), ..answer(200, "") };
-        assert!(matches!(list().read(&answer), Probed::Silent(_)));
-        assert!(matches!(one().read(&answer), Probed::Silent(_)));
+        assert!(matches!(list().read(&answer, "k", AT), Probed::Silent(_)));
+        assert!(matches!(one().read(&answer, "k", AT), Probed::Silent(_)));
     }
 }
 

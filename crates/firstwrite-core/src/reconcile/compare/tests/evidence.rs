@@ -1,0 +1,154 @@
+//! Accounts that lack an entry in doubt: each rule that keeps its absence from acting, and none that
+//! keeps it from acting where nothing speaks against it.
+
+use super::super::super::Contradiction;
+use super::*;
+
+/// A match before the doubt of minute 500, and one long after it.
+const BEFORE: (&str, &str) = ("901 k901 - 9EUR 100 arrived", "p901 k901 9EUR 100");
+const AFTER: (&str, &str) = ("902 k902 - 9EUR 9000 arrived", "p902 k902 9EUR 9000");
+const DOUBT: &str = "1 k1 - 5EUR 500 doubt";
+
+/// What is said of the doubt, and of the account.
+fn weighed(here: &[&str], there: &[&str], sight: &Sight) -> (String, Vec<Contradiction>) {
+    let here: Vec<Ours> = [DOUBT].iter().chain(here).map(|text| ours(text)).collect();
+    let there: Vec<Theirs> = there.iter().map(|text| theirs(text)).collect();
+    let comparison = compare(&here, &there, sight, &rules());
+    let doubt = comparison.verdicts.iter().find(|verdict| verdict.ours == Some(0)).unwrap();
+    (tell(doubt), comparison.contradictions)
+}
+
+#[test]
+fn an_absence_acts_between_two_matches() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let said = weighed(&[b1, a1], &[b2, a2], &sight());
+    assert_eq!(said, ("absent, not arrived".to_owned(), vec![]));
+    // Entries that agree, in any standing, and entries that nobody asked for speak against nothing.
+    let more = weighed(
+        &[b1, a1, "3 k3 - 7EUR 600 closed", "4 k4 - 7EUR 600 doubt"],
+        &[b2, a2, "p4 k4 7EUR 600", "p7 - 8EUR 700", "p8 x8 8EUR 700"],
+        &sight(),
+    );
+    assert_eq!(more, ("absent, not arrived".to_owned(), vec![]));
+}
+
+#[test]
+fn an_absence_proves_nothing_where_something_contradicts_the_account() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    for (here, there, why) in [
+        // The token of another merchant; an empty list.
+        (&[][..], &[][..], Contradiction::NoMatch),
+        (&[], &["p7 k7 8EUR 600"], Contradiction::NoMatch),
+        // A match by amount proves nothing of whose account it is.
+        (&["3 k3 - 7EUR 600 arrived"], &["p3 - 7EUR 600"], Contradiction::NoMatch),
+        // A page of a longer list; an account that begins later.
+        (&[b1, a1], &[a2], Contradiction::MissingThere),
+        (&[a1], &[a2], Contradiction::NoneBefore),
+        // Another unit.
+        (&[b1, a1], &[b2, "p902 k902 0.09EUR 9000"], Contradiction::Differs),
+        // What was refused here was made there.
+        (&[b1, a1, "3 k3 - 7EUR 600 closed"], &[b2, a2, "p3 k3 7EUR 600"], Contradiction::Differs),
+    ] {
+        let said = weighed(here, there, &sight());
+        assert_eq!(said, ("unproven, found".to_owned(), vec![why]), "{here:?} {there:?}");
+    }
+}
+
+/// An entry under the beginning of a key is that of nobody else, whatever its amount and time.
+#[test]
+fn the_beginning_of_a_key_is_not_overlooked() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let whole = name("k1");
+    let cut = [&whole[..20], &whole[..4], &whole[..whole.len() - 1]];
+    for entry in cut.map(|key| format!("p1 {key} 4.85EUR 100")) {
+        let mut there = vec![theirs(b2), theirs(a2), theirs(&entry)];
+        // As it stands: `theirs` completes a key that begins like ours.
+        there[2].key = entry.split_whitespace().nth(1).map(str::to_owned);
+        let here: Vec<Ours> = [DOUBT, b1, a1].iter().map(|text| ours(text)).collect();
+        let comparison = compare(&here, &there, &sight(), &rules());
+        assert_eq!(tell(&comparison.verdicts[0]), "likely, found", "{entry}");
+    }
+}
+
+/// An account may date its entries in another time zone.
+#[test]
+fn a_nameless_entry_of_the_same_amount_is_in_the_way_although_it_is_dated_hours_before() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let said = weighed(&[b1, a1], &[b2, a2, "p7 - 5EUR 200"], &sight());
+    assert_eq!(said.0, "likely, found");
+}
+
+/// One key that cannot be ours, on an entry that could be a doubt, speaks against every absence.
+#[test]
+fn a_key_column_that_is_cut_proves_no_absence() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let other = "2 k2 - 6EUR 500 doubt";
+    for (cut, expected) in [
+        ("p2 k2:cha 6EUR 501", "absent, not arrived"),
+        ("p2 x2 6EUR 501", "unproven, found"),
+        ("p2 x2 - 501", "likely, found"),
+        ("p2 x2 7EUR 501", "absent, not arrived"),
+        ("p2 x2 6EUR 400", "unproven, found"),
+    ] {
+        // `name` completes keys that begin with k; this one is cut.
+        let mut there: Vec<Theirs> = [b2, a2, cut].iter().map(|text| theirs(text)).collect();
+        let is_cut = cut.contains(":cha");
+        if is_cut {
+            there[2].key = Some("k2:charge:0123".to_owned());
+        }
+        let here: Vec<Ours> = [DOUBT, b1, a1, other].iter().map(|text| ours(text)).collect();
+        let comparison = compare(&here, &there, &sight(), &rules());
+        let expected = if is_cut { "unproven, found" } else { expected };
+        assert_eq!(tell(&comparison.verdicts[0]), expected, "{cut}");
+    }
+}
+
+#[test]
+fn an_account_reaches_to_its_newest_match_or_to_what_is_stated() {
+    let (b1, b2) = BEFORE;
+    let late = ("late".to_owned(), vec![]);
+    let proven = ("absent, not arrived".to_owned(), vec![]);
+    // An export of before the doubt, and of less than a grace after it.
+    assert_eq!(weighed(&[b1], &[b2], &sight()), late);
+    assert_eq!(weighed(&[b1, "3 k3 - 7EUR 559 arrived"], &[b2, "p3 k3 7EUR 559"], &sight()), late);
+    assert_eq!(
+        weighed(&[b1, "3 k3 - 7EUR 560 arrived"], &[b2, "p3 k3 7EUR 560"], &sight()),
+        proven
+    );
+    let stated = |minute| Sight { stated_until: Some(at(minute)), ..sight() };
+    assert_eq!(weighed(&[b1], &[b2], &stated(559)), late);
+    assert_eq!(weighed(&[b1], &[b2], &stated(560)), proven);
+    // A statement is no match.
+    let said = weighed(&[], &[], &stated(NOW));
+    assert_eq!(said.1, [Contradiction::NoMatch]);
+}
+
+/// The times of an account may be those of another time zone.
+#[test]
+fn a_reach_is_counted_by_our_own_times() {
+    let (b1, b2) = BEFORE;
+    // Asked for here at minute 300, dated there eight hours later.
+    let said = weighed(&[b1, "3 k3 - 7EUR 300 arrived"], &[b2, "p3 k3 7EUR 780"], &sight());
+    assert_eq!(said.0, "late");
+}
+
+#[test]
+fn an_entry_that_is_not_decided_proves_nothing() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    for standing in ["doubt", "arrived", "waiting", "given-up"] {
+        let here = [b1, a1, &format!("1 k1 - 5EUR 500 {standing}")];
+        let here: Vec<Ours> = here.iter().map(|text| ours(text)).collect();
+        let mut there: Vec<Theirs> =
+            [b2, a2, "p1 k1 5EUR 500"].iter().map(|text| theirs(text)).collect();
+        there[2].is_made = false;
+        let verdicts = compare(&here, &there, &sight(), &rules()).verdicts;
+        assert_eq!(tell(&verdicts[2]), "late by key", "{standing}");
+        // Beside one that was made, it says nothing.
+        there.push(theirs("p2 k1 5EUR 500"));
+        let verdicts = compare(&here, &there, &sight(), &rules()).verdicts;
+        assert_eq!(verdicts[2].class, Class::Matched, "{standing}");
+    }
+    let mut pending = theirs("p1 k1 5EUR 500");
+    pending.is_made = false;
+    assert_eq!(compare(&[], &[pending], &sight(), &rules()).verdicts, []);
+}

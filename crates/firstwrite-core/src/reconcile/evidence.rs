@@ -1,0 +1,105 @@
+//! Decides when an absence is a proof. What is proven absent is done again, so an account must first show
+//! that it is ours, in our units, with our keys, and that it covers the time in question.
+//!
+//! An absence acts only
+//!
+//! 1. in a run in which nothing contradicts the account, and
+//! 2. between two entries that match ours by name: one before it, and one at least a grace after it.
+//!
+//! The times of matches are those of our own books, so an account that dates its entries in another time
+//! zone proves no more than one that does not.
+
+use super::{Class, MatchedBy, Ours, Rules, Sight, Verdict};
+use crate::Timestamp;
+
+/// A reason why an account proves no absence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Contradiction {
+    /// It lacks a delivery that certainly arrived.
+    MissingThere,
+    /// It says something else of an entry that it shares with our books.
+    Differs,
+    /// It has an entry under a key that cannot be ours, which could be the absent one.
+    ForeignKey,
+    /// It has no entry that matches ours by name.
+    NoMatch,
+    /// It has no entry before the absent one that matches ours by name.
+    NoneBefore,
+}
+
+/// The weight of an absence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Absence {
+    /// It did not happen.
+    Proven,
+    /// No match is late enough yet.
+    TooEarlyToTell,
+    /// The account proves no absence.
+    Unproven(Contradiction),
+}
+
+/// The evidence that a comparison gives for or against the account.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    against: Option<Contradiction>,
+    /// When the oldest match had certainly been sent, and when the newest one was asked for.
+    matched: Option<(Timestamp, Timestamp)>,
+}
+
+impl Evidence {
+    /// The evidence of `verdicts`. `has_foreign`: a key that cannot be ours stands where an entry in doubt
+    /// could be.
+    pub(super) fn of(verdicts: &[Verdict], ours: &[Ours], has_foreign: bool) -> Self {
+        let has = |class: Class| verdicts.iter().any(|verdict| verdict.class == class);
+        let against = if has(Class::MissingThere) {
+            Some(Contradiction::MissingThere)
+        } else if has(Class::Differs) {
+            Some(Contradiction::Differs)
+        } else {
+            has_foreign.then_some(Contradiction::ForeignKey)
+        };
+        let is_witness = |verdict: &&Verdict| {
+            let is_named =
+                matches!(verdict.matched_by, Some(MatchedBy::Key | MatchedBy::ProviderId));
+            verdict.class == Class::Matched && is_named
+        };
+        let witnesses = verdicts.iter().filter(is_witness).filter_map(|verdict| verdict.ours);
+        let witnesses = witnesses.map(|index| &ours[index]);
+        let oldest = witnesses.clone().map(|our| our.until).min();
+        let newest = witnesses.map(|our| our.at).max();
+        Self { against, matched: oldest.zip(newest) }
+    }
+
+    /// Weighs the absence of an entry in doubt, of whose time everything was read.
+    pub(super) fn absence(&self, our: &Ours, sight: &Sight, rules: &Rules) -> Absence {
+        if let Some(against) = self.against {
+            return Absence::Unproven(against);
+        }
+        let Some((oldest, newest)) = self.matched else {
+            return Absence::Unproven(Contradiction::NoMatch);
+        };
+        if our.at < oldest {
+            return Absence::Unproven(Contradiction::NoneBefore);
+        }
+        let end = sight.stated_until.unwrap_or(newest);
+        if end < our.until.plus(rules.grace) {
+            return Absence::TooEarlyToTell;
+        }
+        Absence::Proven
+    }
+}
+
+impl Contradiction {
+    /// The reason, for people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MissingThere => "it lacks a delivery that arrived",
+            Self::Differs => "it contradicts our books in another entry",
+            Self::ForeignKey => {
+                "it has an entry that could be this one, under a key of another form"
+            }
+            Self::NoMatch => "no entry in it matches ours by key or id",
+            Self::NoneBefore => "no entry before this one matches ours by key or id",
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! An API that does its work and then answers with an error: what the gateway makes of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite::{OnServerError, Policy, ProbeForm};
+use firstwrite_gateway::{Calling, Care, Operations, Probe, ProbeSettings, Rules};
+
+use crate::client::{ask, post};
+use crate::gateway::{rules, start};
+use crate::upstream::{Script, Upstream, answer};
+
+/// Each request that reaches the API is an effect.
+fn effects(upstream: &Upstream) -> usize {
+    upstream.seen().iter().filter(|request| request.start.starts_with("POST")).count()
+}
+
+fn protected(policy: Policy) -> Arc<Operations> {
+    Arc::new(Operations::new(policy, Care::default()))
+}
+
+#[tokio::test]
+async fn what_a_proxy_says_when_it_lost_an_answer_is_not_sent_again() {
+    for (error, status) in
+        [("502 Bad Gateway", 502), ("504 Gateway Timeout", 504), ("408 Request Timeout", 408)]
+    {
+        let upstream = Upstream::start().await;
+        upstream.does(Script::Answer(answer(error, "", "from behind")));
+        let gateway = start(rules(&[&upstream])).await;
+        let first = ask(gateway.address(), &post("k", "{}")).await;
+        assert_eq!((first.status(), first.text().as_str()), (status, "from behind"));
+        let retry = ask(gateway.address(), &post("k", "{}")).await;
+        assert_eq!((retry.status(), retry.code()), (409, "outcome-unknown".to_owned()), "{error}");
+        assert_eq!(effects(&upstream), 1, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn other_server_errors_are_released_unless_the_operation_says_lost() {
+    for (error, status) in [("500 Internal Server Error", 500), ("503 Service Unavailable", 503)] {
+        for (on_server_error, retry_status, count) in
+            [(OnServerError::Release, 201, 2), (OnServerError::Lost, 409, 1)]
+        {
+            let upstream = Upstream::start().await;
+            upstream.does(Script::Answer(answer(error, "", "")));
+            let policy = Policy { on_server_error, ..Policy::default() };
+            let operations = protected(policy);
+            let gateway = start(Rules { operations, ..rules(&[&upstream]) }).await;
+            assert_eq!(ask(gateway.address(), &post("k", "{}")).await.status(), status);
+            upstream.does(Script::Answer(answer("201 Created", "", "made")));
+            let retry = ask(gateway.address(), &post("k", "{}")).await;
+            assert_eq!((retry.status(), effects(&upstream)), (retry_status, count), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_api_says_what_it_knows_and_its_client_does_not_see_it() {
+    for (error, effect, retry_status) in [
+        ("502 Bad Gateway", "none", 201),
+        ("500 Internal Server Error", "happened", 409),
+        ("429 Too Many Requests", "happened", 409),
+        ("500 Internal Server Error", "perhaps", 409),
+        ("500 Internal Server Error", "none\r\nfirstwrite-effect: happened", 409),
+        ("500 Internal Server Error", "happened\r\nfirstwrite-effect: none", 409),
+        ("502 Bad Gateway", "none\r\nfirstwrite-effect: none", 201),
+    ] {
+        let upstream = Upstream::start().await;
+        let header = format!("firstwrite-effect: {effect}\r\n");
+        upstream.does(Script::Answer(answer(error, &header, "")));
+        let gateway = start(rules(&[&upstream])).await;
+        let first = ask(gateway.address(), &post("k", "{}")).await;
+        assert_eq!(first.header("firstwrite-effect"), None);
+        upstream.does(Script::Answer(answer("201 Created", &header, "made")));
+        let retry = ask(gateway.address(), &post("k", "{}")).await;
+        assert_eq!(retry.status(), retry_status, "{error}, {effect}");
+        assert_eq!(retry.header("firstwrite-effect"), None);
+    }
+}
+
+/// The POST is answered with `error`, the probe with `found`.
+async fn probed(error: &str, found: &str) -> (u16, u16, usize) {
+    let (upstream, ledger) = (Upstream::start().await, Upstream::start().await);
+    upstream.does(Script::Answer(answer(error, "", "")));
+    ledger.does(Script::Answer(found.to_owned()));
+    let settings = ProbeSettings {
+        url: format!("{}/made/{{key}}", ledger.url()),
+        headers: Vec::new(),
+        status: Some(http::StatusCode::CREATED),
+        form: ProbeForm::default(),
+        grace: Duration::from_mins(2),
+    };
+    let probe = Some(Arc::new(Probe::new(settings, &Calling::default()).unwrap()));
+    let care = Care { probe, ..Care::default() };
+    let operations = Arc::new(Operations::new(Policy::default(), care));
+    let gateway = start(Rules { operations, ..rules(&[&upstream]) }).await;
+    let first = ask(gateway.address(), &post("k", "{}")).await.status();
+    assert_eq!(ledger.seen().len(), 1, "it is asked before anything is released");
+    upstream.does(Script::Answer(answer("200 OK", "", "again")));
+    let retry = ask(gateway.address(), &post("k", "{}")).await.status();
+    (first, retry, effects(&upstream))
+}
+
+#[tokio::test]
+async fn a_probe_is_asked_after_every_server_error() {
+    let yes = answer("200 OK", "", "made");
+    let no = answer("404 Not Found", "", "");
+    let silence = answer("503 Service Unavailable", "", "");
+    for error in ["500 Internal Server Error", "503 Service Unavailable"] {
+        assert_eq!(probed(error, &yes).await, (201, 201, 1), "{error}");
+        let code = error[..3].parse().unwrap();
+        assert_eq!(probed(error, &no).await, (code, 200, 2), "{error}");
+        assert_eq!(probed(error, &silence).await, (code, 409, 1), "{error}");
+    }
+    for error in ["502 Bad Gateway", "504 Gateway Timeout", "408 Request Timeout"] {
+        assert_eq!(probed(error, &yes).await, (201, 201, 1), "{error}");
+        let code = error[..3].parse().unwrap();
+        for said in [&no, &silence] {
+            assert_eq!(probed(error, said).await, (code, 409, 1), "{error}: too early to tell");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Accounts of providers.
+
+use super::{RECONCILE, Section, USUAL, WORKER};
+
+pub(super) const SECTIONS: &[Section] = &[
+    Section {
+        title: "`[reconcile.NAME]`",
+        header: "[reconcile.s]",
+        needs: "destination = 'd'\nhttp = { url = 'http://h/', list = '/l', id = '/i', at = '/t', \
+                made = 'all', single_page = true }\n",
+        followed_by: &[WORKER, RECONCILE],
+        settings: &[
+            ("destination", "'seven'"),
+            ("steps", "['seven']"),
+            ("amount", "'/seven'"),
+            ("currency", "'/seven'"),
+            ("records", "{ step = 'seven', operations = ['POST /seven'] }"),
+            ("grace", "'7s'"),
+            ("tolerance", "'7s'"),
+            ("times", "'unix_millis'"),
+            ("amount_power", "2"),
+            ("apply_first_run", "true"),
+        ],
+        ..USUAL
+    },
+    Section {
+        title: "`[reconcile.NAME.records]`",
+        before: "store = 'sqlite:a.db'\n[gateway]\nupstreams = ['http://127.0.0.1:9']\n[reconcile.s]\n\
+                 http = { url = 'http://h/', list = '/l', id = '/i', at = '/t', made = 'all', \
+                 single_page = true }\n",
+        header: "[reconcile.s.records]",
+        needs: "step = 'charge'\noperations = ['POST /a']\n",
+        followed_by: &[WORKER, RECONCILE],
+        settings: &[
+            ("step", "'seven'"),
+            ("operations", "['POST /seven']"),
+            ("attempt_max", "'7s'"),
+            ("retention", "'7h'"),
+            ("status", "207"),
+            ("body", "'{}'"),
+        ],
+        ..USUAL
+    },
+    Section {
+        title: "`[reconcile.NAME.http]`",
+        header: "[reconcile.s]\ndestination = 'd'\n[reconcile.s.http]",
+        needs: "url = 'http://h/'\nlist = '/l'\nid = '/i'\nat = '/t'\nmade = 'all'\nsingle_page = true\n",
+        followed_by: &[WORKER, RECONCILE],
+        settings: &[
+            ("url", "!'ftp://h/'"),
+            ("headers", "{ x-seven = '7' }"),
+            ("list", "'/seven'"),
+            ("id", "'/seven'"),
+            ("key", "'/seven'"),
+            ("amount", "'/seven'"),
+            ("currency", "'/seven'"),
+            ("at", "'/seven'"),
+            ("made", "{ status = '/seven', is = ['paid'], not = [] }"),
+            ("next", "!'/seven'"),
+            ("more", "!'/seven'"),
+            ("single_page", "!false"),
+            ("timeout", "'7s'"),
+            ("allow_networks", "['127.0.0.7/32']"),
+            ("root_certificates", "!'none.pem'"),
+        ],
+        ..USUAL
+    },
+    // A list of several pages says in one way which of them is the last.
+    Section {
+        title: "`[reconcile.NAME.http]`",
+        header: "[reconcile.s]\ndestination = 'd'\n[reconcile.s.http]",
+        needs: "url = 'http://h/?c={cursor}'\nlist = '/l'\nid = '/i'\nat = '/t'\nmade = 'all'\nnext = '/n'\n",
+        followed_by: &[WORKER, RECONCILE],
+        settings: &[("next", "'/seven'"), ("more", "!'/seven'"), ("single_page", "!true")],
+        ..USUAL
+    },
+    Section {
+        title: "`[reconcile.NAME.http]`",
+        header: "[reconcile.s]\ndestination = 'd'\n[reconcile.s.http]",
+        needs: "url = 'http://h/?c={cursor}'\nlist = '/l'\nid = '/i'\nat = '/t'\nmade = 'all'\nmore = '/n'\n",
+        followed_by: &[WORKER, RECONCILE],
+        settings: &[("more", "'/seven'")],
+        ..USUAL
+    },
+    Section {
+        title: "`[reconcile.NAME.http.made]`",
+        header: "[reconcile.s]\ndestination = 'd'\n[reconcile.s.http]\nurl = 'http://h/'\nlist = '/l'\n\
+                 id = '/i'\nat = '/t'\nsingle_page = true\n[reconcile.s.http.made]",
+        needs: "status = '/s'\nis = ['paid']\nnot = ['failed']\n",
+        followed_by: &[WORKER, RECONCILE],
+        settings: &[("status", "'/seven'"), ("is", "['seven']"), ("not", "['seven']")],
+        ..USUAL
+    },
+    // Only a run by hand reads an export.
+    Section {
+        title: "`[reconcile.NAME.csv]`",
+        header: "[reconcile.s]\ndestination = 'd'\n[reconcile.s.csv]",
+        needs: "file = 'a.csv'\nid = 'i'\nat = 't'\nmade = 'all'\n",
+        followed_by: &[RECONCILE],
+        settings: &[
+            ("file", "'seven.csv'"),
+            ("id", "'seven'"),
+            ("key", "'seven'"),
+            ("amount", "'seven'"),
+            ("currency", "'seven'"),
+            ("at", "'seven'"),
+            ("made", "{ status = 'seven', is = ['paid'], not = [] }"),
+        ],
+        ..USUAL
+    },
+    Section {
+        title: "`[reconcile.NAME]`",
+        header: "[reconcile.s]\ncsv = { file = 'a.csv', id = 'i', at = 't', made = 'all' }",
+        needs: "destination = 'd'\n",
+        followed_by: &[RECONCILE],
+        settings: &[("times", "'unix_seconds'"), ("amount_power", "2")],
+        ..USUAL
+    },
+];

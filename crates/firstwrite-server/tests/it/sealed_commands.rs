@@ -1,0 +1,96 @@
+//! Outcomes that commands write are sealed as those of the gateway are.
+
+use std::fs;
+use std::process::Output;
+
+use axum::http::StatusCode;
+use firstwrite_core::outbox::Answers;
+use firstwrite_core::{Fence, KeptHeaders, Outcome, Policy};
+use firstwrite_testkit::sample;
+
+use crate::database::on_every_store;
+use crate::gateway_sinks::SEALING;
+use crate::messages::message;
+use crate::open_records::{keys, leave_open_records, request, with_store};
+use crate::process::{Folder, firstwrite, stderr, stdout};
+
+on_every_store! {
+    what_an_operator_settles_is_sealed,
+    the_answer_that_a_worker_brings_is_sealed,
+    the_answer_that_an_operator_gives_for_a_message_is_sealed,
+}
+
+const SECRET: &str = "canary-of-the-answer";
+
+fn write(folder: &Folder, more: &str) {
+    fs::write(folder.path().join("sealed.toml"), format!("{SEALING}{more}")).unwrap();
+}
+
+fn run(folder: &Folder, arguments: &[&str]) -> Output {
+    let mut command = firstwrite(folder);
+    command.args(arguments).args(["--config", "sealed.toml", "--store", folder.store()]);
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{}", stderr(&ran));
+    ran
+}
+
+/// The body of the record under `key` is read with the keys alone.
+fn assert_sealed(folder: &Folder, key: &str) {
+    let show = ["show", "acme", key, "--body", "--format", "json"];
+    let plain = stdout(&keys(folder, &show));
+    assert!(plain.contains("\"completed\"") && !plain.contains(SECRET), "{plain}");
+    let opened = stdout(&run(folder, &[&["keys"], &show[..]].concat()));
+    assert!(opened.contains(SECRET), "{opened}");
+}
+
+fn what_an_operator_settles_is_sealed(folder: &Folder) {
+    leave_open_records(folder);
+    write(folder, "");
+    let settle = ["keys", "settle", "acme", "lost", "--reason", "r", "--actor", "ada", "--force"];
+    run(folder, &[&settle[..], &["--status", "201", "--body", SECRET]].concat());
+    assert_sealed(folder, "lost");
+}
+
+fn outcome(status: StatusCode, body: &str) -> Outcome {
+    Outcome::new(status, KeptHeaders::default(), body.to_owned().into())
+}
+
+/// Leaves a record whose interim answer a message will replace.
+fn leave_awaited(folder: &Folder) {
+    with_store(folder, async |store| {
+        let answers = Answers {
+            delivered: outcome(StatusCode::CREATED, SECRET),
+            refused: outcome(StatusCode::PAYMENT_REQUIRED, "no"),
+        };
+        let interim = outcome(StatusCode::ACCEPTED, "wait").interim();
+        let (request, policy) = (request("order-1"), Policy::default());
+        let draft = sample::completed(&request, &policy, Fence::first(1), interim);
+        store.insert(&draft).await.unwrap();
+        let message = message("order-1", "provider").answering(answers);
+        store.outbox().unwrap().enqueue(&message).await.unwrap();
+    });
+}
+
+fn the_answer_that_a_worker_brings_is_sealed(folder: &Folder) {
+    let provider = folder.provider(&[]);
+    leave_awaited(folder);
+    let destination = format!(
+        "[destinations.provider]\nkind = 'http'\nurl = 'http://{}/v1/payments'\n\
+         allow_networks = ['127.0.0.0/8']\n",
+        provider.address
+    );
+    write(folder, &destination);
+    run(folder, &["worker", "--once"]);
+    assert_sealed(folder, "order-1");
+}
+
+fn the_answer_that_an_operator_gives_for_a_message_is_sealed(folder: &Folder) {
+    leave_awaited(folder);
+    write(folder, "");
+    let shown = run(folder, &["outbox", "list", "--format", "json"]);
+    let page: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let number = page["messages"][0]["number"].to_string();
+    let settle = ["outbox", "settle", &number, "--delivered", "--provider-id", "pay_1"];
+    run(folder, &[&settle[..], &["--reason", "r", "--actor", "ada"]].concat());
+    assert_sealed(folder, "order-1");
+}

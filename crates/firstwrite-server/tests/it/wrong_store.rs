@@ -1,0 +1,103 @@
+//! A mistyped store: in an empty one every key used before would run again, so none is made unless asked.
+
+use crate::database::{on_dynamodb, on_every_store, on_redis};
+use crate::process::{Demo, Folder, firstwrite, stderr};
+
+on_every_store! { a_store_is_created_only_when_asked, }
+on_redis! { a_store_is_created_only_when_asked, }
+on_dynamodb! { a_store_is_created_only_when_asked, }
+
+const NEW: &str = "this store is new and empty: it knows no key used before";
+
+fn gateway(folder: &Folder, more: &[&str]) -> Demo {
+    let mut command = firstwrite(folder);
+    command.args(["gateway", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9"]);
+    Demo::start(command.args(more))
+}
+
+/// Whether a gateway says that its store is new; it is stopped then.
+fn is_new(mut gateway: Demo) -> bool {
+    let lines = gateway.lines_until(|line| line == NEW || line.starts_with("operator: "));
+    gateway.terminate();
+    assert!(gateway.end().success());
+    lines.iter().any(|line| line == NEW)
+}
+
+/// The one line with which a command refuses a store that is not there.
+fn refusal(folder: &Folder, arguments: &[&str]) -> String {
+    let refused = folder.refuse(&[arguments, &["--log", "off"]].concat());
+    let text = stderr(&refused);
+    assert_eq!(
+        (refused.status.code(), text.lines().count()),
+        (Some(1), 1),
+        "{arguments:?}: {text}"
+    );
+    assert!(text.contains("firstwrite migrate --store '"), "{arguments:?}: {text}");
+    text
+}
+
+fn a_store_is_created_only_when_asked(folder: &Folder) {
+    let store = folder.store();
+    let gateway_words = ["gateway", "--upstream", "http://127.0.0.1:9", "--store", store];
+    let operator = ["--store", store, "--operator", "127.0.0.1:0"];
+    let all: [&[&str]; 7] = [
+        &gateway_words,
+        &["worker", "--once", "--store", store],
+        &["keys", "list", "--store", store],
+        &["outbox", "status", "--store", store],
+        &["reconcile", "findings", "--store", store],
+        &["doctor", "--store", store],
+        // That none of them has made it.
+        &gateway_words,
+    ];
+    for arguments in all {
+        let text = refusal(folder, arguments);
+        assert_eq!(text.contains("--create"), arguments[0] == "gateway", "{text}");
+    }
+    assert!(is_new(gateway(folder, &[&operator[..], &["--create"]].concat())));
+    assert!(!is_new(gateway(folder, &[&operator[..], &["--create"]].concat())), "it was there");
+    assert!(!is_new(gateway(folder, &operator)));
+    let other = Folder::new();
+    for words in [
+        [
+            "gateway",
+            "--upstream",
+            "http://127.0.0.1:9",
+            "--store",
+            store,
+            "--moving-to",
+            "sqlite:b.db",
+        ],
+        ["keys", "migrate", "--from", store, "--to", "sqlite:b.db", "--format=json"],
+    ] {
+        let file = store.strip_prefix("sqlite:").map(|file| folder.path().join(file));
+        let named = file.map(|file| format!("sqlite:{}", file.display()));
+        let words =
+            words.map(|word| if word == store { named.as_deref().unwrap_or(word) } else { word });
+        refusal(&other, &words);
+    }
+    assert!(std::fs::read_dir(other.path()).unwrap().next().is_none(), "something was made");
+}
+
+#[test]
+fn a_mistyped_schema_is_refused() {
+    let Some(folder) = Folder::on_postgres() else { return };
+    assert!(folder.run(&["migrate", "--store", folder.store()]).status.success());
+    let mistyped = format!("{}?schema=firstwrit", folder.store());
+    let text =
+        refusal(&folder, &["gateway", "--upstream", "http://127.0.0.1:9", "--store", &mistyped]);
+    assert!(text.contains("schema=firstwrit"), "{text}");
+}
+
+/// Who names no store cannot mistype it; that it is new is said all the same.
+#[test]
+fn the_usual_file_is_created_where_no_store_is_named() {
+    let folder = Folder::new();
+    let operator = ["--operator", "127.0.0.1:0"];
+    assert!(is_new(gateway(&folder, &operator)));
+    assert!(!is_new(gateway(&folder, &operator)));
+    assert!(folder.path().join("firstwrite.db").exists());
+    let named = ["gateway", "--upstream", "http://127.0.0.1:9", "--store", "sqlite:fristwrite.db"];
+    refusal(&folder, &named);
+    assert!(!folder.path().join("fristwrite.db").exists());
+}

@@ -1,0 +1,272 @@
+//! What really happened, by the world's own books: effects, calls, records, answers.
+//!
+//! Production never sees them. A promise is checked by comparing them with what stands in the store and with what
+//! callers were told.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use firstwrite_core::{Fence, RecordId, StateKind};
+use http::StatusCode;
+use tokio::time::Instant;
+
+use crate::payments::Payments;
+
+/// The books of one history.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) keys: Vec<KeyBook>,
+    pub(crate) effects: Vec<Effect>,
+    /// What became of the attempts that owned a record, by fence.
+    pub(crate) attempts: BTreeMap<u64, AttemptBook>,
+    /// Requests whose callers were told that nothing was run.
+    pub(crate) nothing_run: Vec<u64>,
+    /// Of what callers were told that a new key is safe.
+    pub(crate) new_key_safe: Vec<NewKeySafe>,
+    /// Requests for which an upstream was called, in order.
+    pub(crate) called: Vec<u64>,
+    /// Keys of which a caller was told 202, by request, and how many attempts had owned the key by then.
+    pub(crate) accepted: Vec<(usize, u64, usize)>,
+    pub(crate) requests: u64,
+    /// When each request reached its process, and which one.
+    pub(crate) began: BTreeMap<u64, (Instant, usize)>,
+    /// Attempts that ran and freed their key: which, and when.
+    pub(crate) released: Vec<(AttemptBook, Instant)>,
+    /// What the provider did with each message, by its wire key.
+    pub(crate) deliveries: BTreeMap<String, DeliveryBook>,
+    /// What the provider has in its own books.
+    pub(crate) payments: Payments,
+}
+
+/// That a caller was told that a new key is safe: what it wanted, when, and after how many calls to upstreams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewKeySafe {
+    pub(crate) key: usize,
+    pub(crate) variant: u8,
+    pub(crate) era: u32,
+    pub(crate) request: u64,
+    pub(crate) called: usize,
+}
+
+/// What the provider did with a message.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeliveryBook {
+    pub(crate) effects: u32,
+    pub(crate) under_way: u32,
+    /// What it calls what it did.
+    pub(crate) id: Option<String>,
+    /// Whether it refused the message itself, or told it to come later.
+    pub(crate) was_refused: bool,
+    pub(crate) was_put_off: bool,
+    /// When a reconciliation last said that nothing had happened.
+    pub(crate) absent_since: Option<Instant>,
+}
+
+/// What is known of one key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyBook {
+    pub(crate) id: Option<RecordId>,
+    /// Grows when retention has ended and the key is free again.
+    pub(crate) era: u32,
+    /// Answers that were kept, with the era.
+    pub(crate) kept: Vec<(u32, Kept)>,
+    /// Since when nobody knows how the attempt under this fence ended.
+    pub(crate) doubt: Option<(u64, Instant)>,
+    /// Whether somebody settled that nothing had happened, or a sweep freed it.
+    pub(crate) was_settled_free: bool,
+    /// Who freed the key last.
+    pub(crate) freed_by: Option<&'static str>,
+    /// The attempt of which a reconciliation said that nothing had happened.
+    pub(crate) absent: Option<u64>,
+    /// What a key-honouring upstream answers from now on, and to which request.
+    pub(crate) remembered: Option<(u8, String)>,
+}
+
+/// An answer as it is kept and given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) status: StatusCode,
+    pub(crate) body: bytes::Bytes,
+    pub(crate) is_interim: bool,
+}
+
+/// Something that was done, once and for all.
+#[derive(Clone, Debug)]
+pub(crate) struct Effect {
+    pub(crate) key: usize,
+    pub(crate) variant: u8,
+    pub(crate) era: u32,
+    pub(crate) request: u64,
+}
+
+/// What is known of an attempt that owned a record.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, read by name")]
+pub(crate) struct AttemptBook {
+    pub(crate) key: usize,
+    pub(crate) era: u32,
+    /// Who reserved.
+    pub(crate) process: usize,
+    /// Whether anything may have been sent.
+    pub(crate) was_called: bool,
+    /// Whether its process got an answer that ends the key.
+    pub(crate) knows_outcome: bool,
+    /// When it owned the record.
+    pub(crate) since: Instant,
+    /// Which request it called an upstream for, and with which variant.
+    pub(crate) called_for: Option<(u64, u8)>,
+    /// When its lease ends, by a clock that does not step.
+    pub(crate) lapses_at: Instant,
+    /// When the upstream's answer, or the lack of one, was known to its process.
+    pub(crate) answered: Option<Instant>,
+    /// Whether its reservation arrived again after it was taken back: the first writing of it was given up for lost.
+    pub(crate) came_back: bool,
+    /// Whether its reservation arrived when its process had given up waiting for it.
+    pub(crate) came_late: bool,
+}
+
+impl Ledger {
+    pub(crate) fn new(key_count: usize) -> Self {
+        Self {
+            keys: vec![KeyBook::default(); key_count],
+            effects: Vec::new(),
+            attempts: BTreeMap::new(),
+            nothing_run: Vec::new(),
+            new_key_safe: Vec::new(),
+            called: Vec::new(),
+            accepted: Vec::new(),
+            requests: 0,
+            began: BTreeMap::new(),
+            released: Vec::new(),
+            deliveries: BTreeMap::new(),
+            payments: Payments::default(),
+        }
+    }
+
+    pub(crate) fn key_of(&self, id: RecordId) -> Option<usize> {
+        self.keys.iter().position(|key| key.id == Some(id))
+    }
+
+    /// An attempt owns the key from now on.
+    pub(crate) fn reserved(&mut self, key: usize, fence: Fence, process: usize, lease: Duration) {
+        let era = self.keys[key].era;
+        let book = AttemptBook {
+            key,
+            era,
+            process,
+            since: Instant::now(),
+            lapses_at: Instant::now() + lease,
+            answered: None,
+            came_back: false,
+            was_called: false,
+            called_for: None,
+            knows_outcome: false,
+            came_late: false,
+        };
+        self.attempts
+            .entry(fence.as_u64())
+            .and_modify(|book| book.came_back = true)
+            .or_insert(book);
+        self.keys[key].doubt = None;
+    }
+
+    /// Something is done under `fence`; says which promise that breaks, if any.
+    pub(crate) fn act(&mut self, effect: Effect) -> Result<usize, String> {
+        let Effect { key, era, request, .. } = effect;
+        self.effects.push(effect);
+        let number = self.effects.len() - 1;
+        let earlier = self.effects[..number].iter().find(|one| one.key == key && one.era == era);
+        match earlier {
+            None => Ok(number),
+            Some(first) => Err(format!(
+                "two effects under one key, freed by {}: by request {} and by request {request}",
+                self.keys[key].freed_by.unwrap_or("nobody"),
+                first.request
+            )),
+        }
+    }
+
+    /// An upstream is called for a request. Says which promise that breaks, if any: a request that waited in the same
+    /// process for an attempt that was released is answered, and does not run by itself.
+    pub(crate) fn call(&mut self, fence: u64, request: u64, variant: u8) -> Result<(), String> {
+        let Some(attempt) = self.attempts.get_mut(&fence) else { return Ok(()) };
+        attempt.was_called = true;
+        attempt.called_for = Some((request, variant));
+        let (attempt, Some((began, process))) = (*attempt, self.began.get(&request).copied())
+        else {
+            return Ok(());
+        };
+        let waited_for = self.released.iter().find(|(first, at)| {
+            first.key == attempt.key
+                && first.process == process
+                && first.called_for.is_some_and(|(other, of)| other != request && of == variant)
+                && first.since <= began
+                && began < *at
+                && first.answered.is_some_and(|answered| began < answered)
+                && *at <= attempt.since
+        });
+        match waited_for {
+            None => Ok(()),
+            Some((first, _)) => {
+                let first = first.called_for.map_or(0, |(request, _)| request);
+                Err(format!(
+                    "request {request} waited for request {first}, which was released, and ran by itself"
+                ))
+            }
+        }
+    }
+
+    /// Which era an attempt belongs to.
+    pub(crate) fn era(&self, key: usize, fence: Option<u64>) -> u32 {
+        let attempt = fence.and_then(|fence| self.attempts.get(&fence));
+        attempt.map_or(self.keys[key].era, |attempt| attempt.era)
+    }
+
+    /// How many attempts have owned the key.
+    pub(crate) fn attempt_count(&self, key: usize) -> usize {
+        self.attempts.values().filter(|attempt| attempt.key == key).count()
+    }
+
+    /// Whether an effect stands under the key, in the era of its present attempt.
+    pub(crate) fn effect_under(&self, key: usize) -> Option<(usize, &Effect)> {
+        let era = self.keys[key].era;
+        let mut effects = self.effects.iter().enumerate();
+        effects.find(|(_, effect)| effect.key == key && effect.era == era)
+    }
+
+    /// A record moved; nobody knows how an attempt ended from when it is uncertain, or its lease has lapsed.
+    pub(crate) fn moved(&mut self, key: usize, fence: Fence, state: StateKind, now: Instant) {
+        let book = &mut self.keys[key];
+        match state {
+            StateKind::Uncertain => {
+                if book.doubt.is_none_or(|(of, _)| of != fence.as_u64()) {
+                    book.doubt = Some((fence.as_u64(), now));
+                }
+            }
+            StateKind::Reserved | StateKind::Completed => book.doubt = None,
+        }
+    }
+
+    /// The claims made to callers that turned out to be false.
+    pub(crate) fn false_claims(&self) -> Option<String> {
+        for effect in &self.effects {
+            if self.nothing_run.contains(&effect.request) {
+                return Some(format!(
+                    "the caller of request {} was told that nothing was run, and it had its effect",
+                    effect.request
+                ));
+            }
+            let told = self.new_key_safe.iter().find(|told| {
+                (told.key, told.variant, told.era) == (effect.key, effect.variant, effect.era)
+                    && self.called[..told.called].contains(&effect.request)
+            });
+            if let Some(told) = told {
+                return Some(format!(
+                    "the caller of request {} was told that a new key is safe, and request {} had that effect",
+                    told.request, effect.request
+                ));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,191 @@
+//! The outbox as a worker's process sees it: the same faults as the store's.
+
+use std::time::Duration;
+
+use firstwrite_core::outbox::{
+    Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
+    MessageStory, Outbox, Received, Resolution, Settlement, Switch, Want, WrittenPage,
+    WrittenQuery,
+};
+use firstwrite_core::{
+    AuditEntry, BoxFuture, Fence, Message, State, Store as _, StoreError, StoreErrorKind,
+};
+
+use crate::defects::Defect;
+use crate::events::Event;
+use crate::reconcile::{self, is_reconciliation};
+use crate::store::{Fate, SimStore, now};
+
+impl SimStore {
+    /// A writing step of the outbox: refused, lost before or after, or done.
+    async fn outbox_step<T>(
+        &self,
+        doing: &'static str,
+        step: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.way_there(doing).await?;
+        let world = self.process.world();
+        let lost = || StoreError::indeterminate(StoreErrorKind::Unavailable, doing);
+        let done = match self.fate() {
+            Fate::Through => step.await,
+            Fate::SlowAcknowledgement => {
+                let done = step.await;
+                world.passes(100, 1900).await;
+                done
+            }
+            Fate::Refused => Err(StoreError::definite(StoreErrorKind::Unavailable, doing)),
+            Fate::LostBefore => Err(lost()),
+            Fate::LostAfter | Fate::Late => step.await.and_then(|_| Err(lost())),
+        };
+        self.way_back().await;
+        done
+    }
+
+    /// Writes down which records have a final answer now.
+    fn note_all_answers(&self) {
+        let world = self.process.world();
+        let books = world.state().ledger.keys.clone();
+        for (key, id) in books.iter().enumerate().filter_map(|(key, book)| Some((key, book.id?))) {
+            let Some(found) = now(self.memory.get(id)) else { continue };
+            let State::Completed { outcome, .. } = found.record.state else { continue };
+            let is_new = {
+                let state = world.state();
+                state.ledger.keys[key].kept.last().is_some_and(|(_, kept)| kept.is_interim)
+            };
+            if is_new && !outcome.is_interim {
+                world.note(Event::FinalAnswer, || format!("key {key}"));
+                self.kept(key, &outcome);
+            }
+        }
+    }
+}
+
+impl Outbox for SimStore {
+    fn enqueue<'a>(&'a self, message: &'a Message) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.outbox_step("enqueuing a message", self.memory.enqueue(message)))
+    }
+
+    fn claim<'a>(
+        &'a self,
+        wants: &'a [Want],
+        nonce: u64,
+    ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
+        Box::pin(async move {
+            let mut claimed =
+                self.outbox_step("claiming messages", self.memory.claim(wants, nonce)).await?;
+            if self.process.world().has(Defect::MessageDoubtDropped) {
+                claimed.parcels.iter_mut().for_each(|parcel| parcel.maybe_sent_at = None);
+            }
+            Ok(claimed)
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        receipts: &'a [Received],
+        settlements: &'a [Settlement],
+    ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(async move {
+            let step = async {
+                let held = self.memory.settle(receipts, settlements).await;
+                self.note_all_answers();
+                held
+            };
+            self.outbox_step("settling messages", step).await
+        })
+    }
+
+    fn switch<'a>(
+        &'a self,
+        destination: &'a str,
+        switch: &'a Switch,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(
+            self.outbox_step("switching a destination", self.memory.switch(destination, switch)),
+        )
+    }
+
+    fn pause<'a>(
+        &'a self,
+        destination: &'a str,
+        by: &'a AuditEntry,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.memory.pause(destination, by)
+    }
+
+    fn resume<'a>(
+        &'a self,
+        destination: &'a str,
+        by: &'a AuditEntry,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.memory.resume(destination, by)
+    }
+
+    fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
+        self.memory.destinations()
+    }
+
+    fn messages<'a>(
+        &'a self,
+        query: &'a MessageQuery,
+    ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
+        Outbox::messages(&self.memory, query)
+    }
+
+    fn count<'a>(&'a self, query: &'a MessageQuery) -> BoxFuture<'a, Result<Counted, StoreError>> {
+        self.memory.count(query)
+    }
+
+    fn message(
+        &self,
+        number: MessageNumber,
+    ) -> BoxFuture<'_, Result<Option<MessageStory>, StoreError>> {
+        self.memory.message(number)
+    }
+
+    fn written<'a>(
+        &'a self,
+        query: &'a WrittenQuery,
+    ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
+        Box::pin(self.read("reading messages", self.memory.written(query)))
+    }
+
+    fn redrive<'a>(
+        &'a self,
+        query: &'a MessageQuery,
+        limit: usize,
+        by: &'a AuditEntry,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        self.memory.redrive(query, limit, by)
+    }
+
+    fn resolve<'a>(
+        &'a self,
+        number: MessageNumber,
+        seen: Fence,
+        resolution: &'a Resolution,
+        by: &'a AuditEntry,
+    ) -> BoxFuture<'a, Result<Held, StoreError>> {
+        let step = async move {
+            let held = self.memory.resolve(number, seen, resolution, by).await?;
+            if held == Held::Yes {
+                let story = now(self.memory.message(number));
+                let message = story.map(|story| story.message);
+                if let Some(message) = message.filter(|_| is_reconciliation(Some(by))) {
+                    reconcile::judge_message(self.process.world(), &message, resolution);
+                }
+                self.note_all_answers();
+            }
+            Ok(held)
+        };
+        Box::pin(self.outbox_step("resolving a message", step))
+    }
+
+    fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        self.memory.upkeep(kept_for, limit)
+    }
+
+    fn nudged(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+}

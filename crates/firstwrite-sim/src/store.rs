@@ -1,0 +1,556 @@
+//! The store as one process sees it: every step takes time, may be refused, lost, or applied late, and the process may
+//! be paused or killed around it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite_core::outbox::Outbox;
+use firstwrite_core::{
+    AuditEntry, Audited, Body, BoxFuture, Capabilities, Change, Conclusion, Draft, DraftState,
+    Fence, Findings, Found, Guard, Inserted, MemoryStore, MemoryTx, Outcome, Page, Query, Record,
+    RecordId, State, StateKind, Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted,
+    TransactionalStore, UsagePage, Write,
+};
+use tokio::time::{Instant, sleep};
+
+use crate::defects::Defect;
+use crate::events::Event;
+use crate::ledger::{Effect, Kept};
+use crate::reconcile::{self, is_reconciliation};
+use crate::terms::STORE_LIMIT;
+use crate::world::{Process, World};
+
+/// One process's way to the store that all share.
+#[derive(Clone, Debug)]
+pub(crate) struct SimStore {
+    pub(crate) memory: MemoryStore,
+    pub(crate) process: Process,
+}
+
+/// A writing step, owned: it may arrive when nobody waits for it any more.
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(Draft),
+    Swap(RecordId, Guard, Change, Option<AuditEntry>),
+}
+
+enum Done {
+    Inserted(Inserted),
+    Swapped(Swapped),
+}
+
+/// What happens to a step on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Through,
+    SlowAcknowledgement,
+    Refused,
+    LostBefore,
+    LostAfter,
+    Late,
+}
+
+impl SimStore {
+    fn world(&self) -> &World {
+        self.process.world()
+    }
+
+    pub(crate) fn fate(&self) -> Fate {
+        let mut state = self.world().state();
+        let faults = match self.world().terms().store_faults {
+            faults if faults > 0 && Instant::now() < state.trouble_until => 50,
+            faults => faults,
+        };
+        if state.is_healed || state.rng.u8(..100) >= faults {
+            return Fate::Through;
+        }
+        if state.rng.u8(..3) == 0 {
+            state.trouble_until = Instant::now() + Duration::from_millis(state.rng.u64(1..3000));
+        }
+        match state.rng.u8(..6) {
+            0 | 1 => Fate::SlowAcknowledgement,
+            2 => Fate::Refused,
+            3 => Fate::LostBefore,
+            4 => Fate::LostAfter,
+            _ => Fate::Late,
+        }
+    }
+
+    /// The way there, for a step that writes or reads: an error if the store is away.
+    pub(crate) async fn way_there(&self, doing: &'static str) -> Result<(), StoreError> {
+        self.process.gate().await;
+        self.world().hop().await;
+        let away = self.world().state().away_until;
+        if away <= Instant::now() {
+            return Ok(());
+        }
+        let error = if self.world().chance(50) {
+            StoreError::definite(StoreErrorKind::Unavailable, doing)
+        } else {
+            // Nobody answers: the driver gives up after its own limit.
+            sleep(STORE_LIMIT).await;
+            StoreError::indeterminate(StoreErrorKind::Unavailable, doing)
+        };
+        self.process.gate().await;
+        Err(error)
+    }
+
+    pub(crate) async fn way_back(&self) {
+        self.world().hop().await;
+        self.process.may_pause();
+        self.process.gate().await;
+    }
+
+    async fn write(&self, doing: &'static str, step: Step) -> Result<Done, StoreError> {
+        self.way_there(doing).await?;
+        let fate = self.fate();
+        let lost = || StoreError::indeterminate(StoreErrorKind::Unavailable, doing);
+        let ended = match fate {
+            Fate::Through => Ok(self.apply(step)),
+            Fate::SlowAcknowledgement => {
+                let done = self.apply(step);
+                self.world().passes(100, 1900).await;
+                Ok(done)
+            }
+            Fate::Refused => {
+                self.world().note(Event::StoreRefused, || doing.to_owned());
+                Err(StoreError::definite(StoreErrorKind::Unavailable, doing))
+            }
+            Fate::LostBefore => {
+                self.world().note(Event::LostBefore, || doing.to_owned());
+                self.world().passes(0, 2000).await;
+                Err(lost())
+            }
+            Fate::LostAfter => {
+                self.apply(step);
+                self.world().note(Event::LostAfter, || doing.to_owned());
+                self.world().passes(0, 2000).await;
+                Err(lost())
+            }
+            Fate::Late => {
+                let late = self.clone();
+                tokio::spawn(async move {
+                    late.world().passes(10, 3000).await;
+                    late.world().note(Event::LateApplied, || doing.to_owned());
+                    let fence = match &step {
+                        Step::Insert(draft) => Some(draft.fence),
+                        Step::Swap(_, _, Change::TakeOver(draft), _) => Some(draft.fence),
+                        Step::Swap(..) => None,
+                    };
+                    late.apply(step);
+                    if let Some(fence) = fence
+                        && let Some(attempt) =
+                            late.world().state().ledger.attempts.get_mut(&fence.as_u64())
+                    {
+                        attempt.came_late = true;
+                    }
+                });
+                self.world().passes(0, 2000).await;
+                Err(lost())
+            }
+        };
+        self.way_back().await;
+        ended
+    }
+
+    pub(crate) async fn read<T>(
+        &self,
+        doing: &'static str,
+        look: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.way_there(doing).await?;
+        let found = match self.fate() {
+            Fate::Through | Fate::Late => look.await,
+            Fate::SlowAcknowledgement => {
+                let found = look.await;
+                self.world().passes(100, 1900).await;
+                found
+            }
+            Fate::Refused | Fate::LostBefore | Fate::LostAfter => {
+                Err(StoreError::definite(StoreErrorKind::Unavailable, doing))
+            }
+        };
+        self.way_back().await;
+        found
+    }
+
+    /// Applies a step in one go, and keeps the world's books.
+    fn apply(&self, step: Step) -> Done {
+        let world = self.world();
+        match step {
+            Step::Insert(draft) => {
+                if world.has(Defect::ReservationNotDurable) && world.chance(10) {
+                    return Done::Inserted(Inserted::Done(world.store_now()));
+                }
+                let inserted = now(self.memory.insert(&draft));
+                if matches!(inserted, Inserted::Done(_)) {
+                    self.placed(&draft, None);
+                }
+                Done::Inserted(inserted)
+            }
+            Step::Swap(id, guard, change, audit) => {
+                let (guard, change) = self.bent(id, guard, change);
+                let before = now(self.memory.get(id)).map(|found| found.record);
+                if world.has(Defect::CompletionNotDurable)
+                    && matches!(change, Change::Complete { .. })
+                    && world.chance(10)
+                {
+                    return Done::Swapped(Swapped::Done(world.store_now()));
+                }
+                let swapped = now(self.memory.swap(id, guard, change.clone(), audit.as_ref()));
+                match (&swapped, before) {
+                    (Swapped::Done(_), Some(before)) => {
+                        self.swapped(&before, guard, change, audit.as_ref());
+                    }
+                    _ => world.note(Event::FencedOff, || format!("{guard:?}")),
+                }
+                Done::Swapped(swapped)
+            }
+        }
+    }
+
+    /// A swap that arrives by another way than this process's.
+    pub(crate) fn apply_swap(&self, id: RecordId, guard: Guard, change: Change) -> Swapped {
+        match self.apply(Step::Swap(id, guard, change, None)) {
+            Done::Swapped(swapped) => swapped,
+            Done::Inserted(_) => unreachable!("a swap is no insert"),
+        }
+    }
+
+    /// What a defective store makes of a step.
+    fn bent(&self, id: RecordId, guard: Guard, change: Change) -> (Guard, Change) {
+        let world = self.world();
+        let stands = || now(self.memory.get(id)).map(|found| found.record.seen());
+        let guard = match (&change, guard) {
+            (Change::Remove, Guard::Owner(_)) if world.has(Defect::ReleaseIgnoresFence) => {
+                stands().map_or(guard, Guard::Seen)
+            }
+            (Change::Complete { .. }, Guard::Owner(_))
+                if world.has(Defect::CompleteIgnoresFence) =>
+            {
+                stands().map_or(guard, Guard::Seen)
+            }
+            _ => guard,
+        };
+        let change = match (change, guard) {
+            (Change::MarkUncertain { .. }, Guard::Seen(_)) if world.has(Defect::SweepFrees) => {
+                Change::Remove
+            }
+            (Change::MarkUncertain { .. }, Guard::Owner(_))
+                if world.has(Defect::UncertainIsReleased) =>
+            {
+                Change::Remove
+            }
+            (change, _) => change,
+        };
+        (guard, change)
+    }
+
+    /// A draft stands now, in the place of `before`.
+    fn placed(&self, draft: &Draft, before: Option<&State>) {
+        let world = self.world();
+        let mut state = world.state();
+        let Some(key) = state.ledger.key_of(draft.id) else { return };
+        let expired = match before {
+            // A note of a release is no outcome: the key was free.
+            Some(State::Completed { outcome, .. }) => outcome.body != Body::Released,
+            Some(State::Reserved(_) | State::Uncertain { .. }) | None => false,
+        };
+        if expired {
+            state.ledger.keys[key].era += 1;
+        }
+        let lease = match draft.state {
+            DraftState::Reserved { lease_for, .. } => lease_for,
+            DraftState::Completed { .. } => Duration::ZERO,
+        };
+        state.ledger.reserved(key, draft.fence, self.process.number, lease);
+        drop(state);
+        let event = match before {
+            None => Event::Reserved,
+            Some(_) if expired => Event::ExpiredTakenOver,
+            Some(_) => Event::TakenOver,
+        };
+        world.note(event, || {
+            format!("key {key} by process {} as {:?}", self.process.number, draft.fence)
+        });
+        if let DraftState::Completed { outcome, .. } = &draft.state {
+            self.kept(key, outcome);
+        }
+    }
+
+    fn swapped(&self, before: &Record, guard: Guard, change: Change, audit: Option<&AuditEntry>) {
+        let (fence, before) = (before.fence, &before.state);
+        let world = self.world();
+        let key = {
+            let state = world.state();
+            let attempt = state.ledger.attempts.get(&fence.as_u64());
+            let Some(key) = attempt.map(|attempt| attempt.key) else { return };
+            key
+        };
+        match change {
+            Change::Note { .. } => {}
+            Change::Renew { lease_for } => {
+                world.note(Event::Renewed, || format!("key {key}"));
+                let lapses_at = Instant::now() + lease_for;
+                if let Some(attempt) = world.state().ledger.attempts.get_mut(&fence.as_u64()) {
+                    attempt.lapses_at = lapses_at;
+                }
+            }
+            Change::Complete { outcome, .. } if outcome.body == Body::Released => {
+                self.freed(key, fence, guard, audit);
+            }
+            Change::Complete { outcome, .. } => {
+                if before.kind() == StateKind::Uncertain && audit.is_none() {
+                    world.note(Event::CompletedLate, || format!("key {key}"));
+                }
+                if is_reconciliation(audit) {
+                    reconcile::judge_completed(world, key, &outcome);
+                }
+                world.state().ledger.moved(key, fence, StateKind::Completed, Instant::now());
+                self.kept(key, &outcome);
+            }
+            Change::MarkUncertain { .. } => {
+                world.note(Event::MarkedUncertain, || format!("key {key}, {fence:?}"));
+                world.state().ledger.moved(key, fence, StateKind::Uncertain, Instant::now());
+            }
+            Change::TakeOver(draft) => self.placed(&draft, Some(before)),
+            Change::Remove => self.freed(key, fence, guard, audit),
+        }
+    }
+
+    /// The key is free again, or only a note of its release stands.
+    fn freed(&self, key: usize, fence: Fence, guard: Guard, audit: Option<&AuditEntry>) {
+        let world = self.world();
+        let by = match audit {
+            Some(entry) if entry.actor == "gateway" => "a probe",
+            Some(_) if is_reconciliation(audit) => "a reconciliation",
+            Some(_) => "an operator",
+            None if matches!(guard, Guard::Seen(_)) => "a sweep",
+            None => "its owner",
+        };
+        world.note(Event::Freed, || format!("key {key}, {fence:?} by {by}"));
+        if is_reconciliation(audit) {
+            reconcile::judge_freed(world, key, fence);
+        }
+        let mut state = world.state();
+        let book = &mut state.ledger.keys[key];
+        book.doubt = None;
+        book.freed_by = Some(by);
+        book.was_settled_free |= by != "its owner";
+        let attempt = state.ledger.attempts.get(&fence.as_u64()).copied();
+        if let Some(attempt) = attempt.filter(|attempt| attempt.was_called && by == "its owner") {
+            state.ledger.released.push((attempt, Instant::now()));
+        }
+    }
+
+    /// Keys whose outcome was reaped begin a new era.
+    fn note_reaped(&self, reaped: usize) {
+        let world = self.world();
+        let ids: Vec<Option<RecordId>> =
+            world.state().ledger.keys.iter().map(|key| key.id).collect();
+        for (key, id) in ids.into_iter().enumerate().filter(|_| reaped > 0) {
+            let is_gone = id.is_some_and(|id| now(self.memory.get(id)).is_none());
+            let mut state = world.state();
+            let book = &mut state.ledger.keys[key];
+            let has_kept = book.kept.last().is_some_and(|(era, _)| *era == book.era);
+            if is_gone && has_kept {
+                book.era += 1;
+                drop(state);
+                world.note(Event::Reaped, || format!("key {key}"));
+            }
+        }
+    }
+
+    /// An outcome is kept: in one era there is only one, but for the one that replaces an interim one.
+    pub(crate) fn kept(&self, key: usize, outcome: &Outcome) {
+        let world = self.world();
+        let body = match &outcome.body {
+            Body::Bytes(bytes) => bytes.clone(),
+            Body::Tombstone | Body::Sealed(_) | Body::Released => bytes::Bytes::new(),
+        };
+        let kept = Kept { status: outcome.status, body, is_interim: outcome.is_interim };
+        world.note(Event::Completed, || format!("key {key}: {} {:?}", kept.status, kept.body));
+        let mut state = world.state();
+        let era = state.ledger.keys[key].era;
+        let book = &mut state.ledger.keys[key];
+        let other = book.kept.iter().rev().find(|(of, _)| *of == era).map(|(_, kept)| kept.clone());
+        book.kept.push((era, kept.clone()));
+        drop(state);
+        if let Some(other) = other.filter(|other| *other != kept && !other.is_interim) {
+            world.violation(|| format!("key {key} kept two answers: {other:?}, then {kept:?}"));
+        }
+    }
+}
+
+/// The result of a step of the store in memory, which never waits.
+pub(crate) fn now<T>(step: impl Future<Output = Result<T, StoreError>>) -> T {
+    let mut step = std::pin::pin!(step);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match step.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(Ok(done)) => done,
+        std::task::Poll::Ready(Err(error)) => panic!("the store in memory failed: {error}"),
+        std::task::Poll::Pending => panic!("the store in memory waited"),
+    }
+}
+
+impl Store for SimStore {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn answers_within(&self) -> Option<Duration> {
+        Some(STORE_LIMIT)
+    }
+
+    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
+        Box::pin(async move {
+            match self.write("inserting a record", Step::Insert(draft.clone())).await? {
+                Done::Inserted(inserted) => Ok(inserted),
+                Done::Swapped(_) => unreachable!("an insert is no swap"),
+            }
+        })
+    }
+
+    fn swap<'a>(
+        &'a self,
+        id: RecordId,
+        guard: Guard,
+        change: Change,
+        audit: Option<&'a AuditEntry>,
+    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
+        let step = Step::Swap(id, guard, change, audit.cloned());
+        Box::pin(async move {
+            match self.write("changing a record", step).await? {
+                Done::Swapped(swapped) => Ok(swapped),
+                Done::Inserted(_) => unreachable!("a swap is no insert"),
+            }
+        })
+    }
+
+    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
+        Box::pin(self.read("looking a record up", self.memory.get(id)))
+    }
+
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(self.read("listing records", self.memory.list(query)))
+    }
+
+    fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
+        self.memory.usage(after, limit)
+    }
+
+    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+        Box::pin(async move {
+            let mut lapsed =
+                self.read("looking for lapsed leases", self.memory.lapsed(limit)).await?;
+            // The memory's own order is chance, and a seed must repeat.
+            lapsed.sort_unstable_by_key(|found| found.record.id);
+            Ok(lapsed)
+        })
+    }
+
+    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
+        let step = async move {
+            let reaped = self.memory.reap(limit).await?;
+            self.note_reaped(reaped);
+            Ok(reaped)
+        };
+        Box::pin(self.read("reaping", step))
+    }
+
+    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
+        self.memory.audits(id)
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        Box::pin(self.read("asking for the time", self.memory.now()))
+    }
+
+    fn outbox(&self) -> Option<&dyn Outbox> {
+        Some(self)
+    }
+
+    fn findings(&self) -> Option<&dyn Findings> {
+        self.memory.findings()
+    }
+}
+
+impl TransactionalStore for SimStore {
+    type Tx<'t> = MemoryTx<'t>;
+
+    async fn transact<T, W>(&self, id: RecordId, work: W) -> Result<Transacted<T>, StoreError>
+    where
+        T: Send + 'static,
+        W: for<'t> FnOnce(&mut MemoryTx<'t>, Option<Found>) -> Conclusion<T> + Send + 'static,
+    {
+        const DOING: &str = "committing a handler's work";
+        self.way_there(DOING).await?;
+        let lost = || StoreError::indeterminate(StoreErrorKind::Unavailable, DOING);
+        let ended = match self.fate() {
+            Fate::Through => self.commit(id, work).await,
+            Fate::SlowAcknowledgement => {
+                let done = self.commit(id, work).await;
+                self.world().passes(100, 1900).await;
+                done
+            }
+            Fate::Refused | Fate::Late => {
+                Err(StoreError::definite(StoreErrorKind::Unavailable, DOING))
+            }
+            Fate::LostBefore => {
+                self.world().note(Event::LostBefore, || DOING.to_owned());
+                Err(lost())
+            }
+            Fate::LostAfter => {
+                let done = self.commit(id, work).await;
+                self.world().note(Event::LostAfter, || DOING.to_owned());
+                done.and_then(|_| Err(lost()))
+            }
+        };
+        self.way_back().await;
+        ended
+    }
+}
+
+impl SimStore {
+    async fn commit<T, W>(&self, id: RecordId, work: W) -> Result<Transacted<T>, StoreError>
+    where
+        T: Send + 'static,
+        W: for<'t> FnOnce(&mut MemoryTx<'t>, Option<Found>) -> Conclusion<T> + Send + 'static,
+    {
+        let world = self.world().clone();
+        let written = Arc::new(std::sync::Mutex::new(None));
+        let noted = Arc::clone(&written);
+        let before = now(self.memory.get(id)).map(|found| found.record.state);
+        let work = move |tx: &mut MemoryTx<'_>, found: Option<Found>| {
+            let conclusion = work(tx, found);
+            let draft = match &conclusion.write {
+                Write::All(draft) => Some((draft.clone(), true)),
+                Write::RecordOnly(draft) => Some((draft.clone(), false)),
+                Write::Nothing => None,
+            };
+            *noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = draft;
+            conclusion
+        };
+        let done = self.memory.transact(id, work).await?;
+        let written = written.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let (Transacted::Done(..), Some((draft, has_rows))) = (&done, written) {
+            let Some(key) = world.state().ledger.key_of(id) else { return Ok(done) };
+            self.placed(&draft, before.as_ref());
+            if has_rows {
+                world.note(Event::AtomicCommitted, || format!("key {key}"));
+                let mut state = world.state();
+                let era = state.ledger.keys[key].era;
+                let acted = state.ledger.act(Effect { key, variant: 0, era, request: 0 });
+                drop(state);
+                if let Err(words) = acted {
+                    world.violation(|| words);
+                }
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,142 @@
+//! What a history is like: drawn once from its seed, before anything happens.
+
+use std::time::Duration;
+
+use firstwrite_core::{OnConflict, OnLostAnswer, OnServerError, Policy};
+
+/// Which path the requests of a history take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// The layer around a handler that calls an upstream.
+    Library,
+    /// The gateway in front of an upstream.
+    Gateway,
+    /// The gateway in front of an application that completes its key in its own transaction.
+    Sql,
+    /// The layer around a handler in atomic mode, and a worker that delivers what it enqueues.
+    Atomic,
+}
+
+/// The terms of one history. Few features at a time: a history in which everything goes wrong at once rarely comes
+/// far enough to break anything.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a set of independent features, read by name")]
+pub(crate) struct Terms {
+    pub(crate) path: Path,
+    /// Of each process: two builds or two files may differ.
+    pub(crate) leases: [Duration; 2],
+    pub(crate) waits: [Option<Duration>; 2],
+    pub(crate) answer_within: Duration,
+    pub(crate) on_lost_answer: OnLostAnswer,
+    /// How long after giving up a probe's "no" is believed, where there is one.
+    pub(crate) probe_grace: Option<Duration>,
+    /// Whether every server error counts as a lost answer, or only those of an inner proxy.
+    pub(crate) errors_are_lost: bool,
+    /// The longest time between the beginning of a call and its effect.
+    pub(crate) late_max: Duration,
+    /// How long after a doubt began an operator believes that nothing happened.
+    pub(crate) operator_grace: Duration,
+    /// How often steps go wrong, out of a hundred.
+    pub(crate) store_faults: u8,
+    pub(crate) upstream_faults: u8,
+    pub(crate) pauses: bool,
+    pub(crate) kills: bool,
+    pub(crate) outages: bool,
+    pub(crate) clock_steps: bool,
+    pub(crate) retention_jumps: bool,
+    pub(crate) operators: bool,
+    pub(crate) early_answers: bool,
+    pub(crate) key_count: usize,
+    pub(crate) client_count: usize,
+    /// Whether the destination of messages recognises repetitions, and whether it can be asked.
+    pub(crate) provider_dedupes: bool,
+    pub(crate) provider_can_be_asked: bool,
+    /// Whether the provider's accounts are compared with the store.
+    pub(crate) reconciles: bool,
+}
+
+/// How long an outcome is kept: longer than a history, but for jumps of the clock.
+pub(crate) const RETENTION: Duration = Duration::from_hours(24);
+/// The longest a call to the store takes before its driver gives up.
+pub(crate) const STORE_LIMIT: Duration = Duration::from_secs(2);
+
+impl Terms {
+    pub(crate) fn draw(rng: &mut fastrand::Rng) -> Self {
+        let path = match rng.u8(..8) {
+            0..3 => Path::Library,
+            3..6 => Path::Gateway,
+            6 => Path::Sql,
+            _ => Path::Atomic,
+        };
+        let leases = std::array::from_fn(|_| Duration::from_millis(rng.u64(3000..6000)));
+        let is_calling = matches!(path, Path::Library | Path::Gateway);
+        let resend = (is_calling && rng.u8(..4) == 0) || path == Path::Atomic;
+        let answer_within = Duration::from_millis(rng.u64(1000..5000));
+        let probe_grace = (path == Path::Gateway && rng.bool())
+            .then(|| answer_within + Duration::from_millis(rng.u64(500..8000)));
+        let late_max = match probe_grace {
+            Some(grace) => (answer_within.min(leases[0]).min(leases[1]) + grace)
+                .saturating_sub(Duration::from_millis(300)),
+            None => Duration::from_secs(6),
+        };
+        let [calm, busy] = [3, 12];
+        let waits = std::array::from_fn(|_| {
+            (rng.u8(..3) == 0).then(|| Duration::from_millis(rng.u64(500..8000)))
+        });
+        let clock_steps = rng.u8(..5) == 0 && probe_grace.is_none();
+        Self {
+            path,
+            leases,
+            waits,
+            answer_within,
+            on_lost_answer: if resend { OnLostAnswer::Resend } else { OnLostAnswer::Uncertain },
+            probe_grace,
+            errors_are_lost: rng.u8(..4) == 0,
+            late_max,
+            operator_grace: late_max + Duration::from_secs(9),
+            store_faults: match rng.u8(..3) {
+                0 => 0,
+                1 => calm,
+                _ => busy,
+            },
+            upstream_faults: match rng.u8(..3) {
+                0 => 5,
+                1 => 30,
+                _ => 60,
+            },
+            pauses: rng.bool(),
+            kills: rng.u8(..3) == 0,
+            outages: rng.u8(..3) == 0,
+            clock_steps,
+            retention_jumps: rng.u8(..6) == 0 && probe_grace.is_none() && path != Path::Atomic,
+            operators: rng.bool(),
+            early_answers: rng.u8(..3) == 0,
+            key_count: rng.usize(1..=2),
+            client_count: rng.usize(2..=4),
+            provider_dedupes: rng.bool(),
+            provider_can_be_asked: rng.bool(),
+            reconciles: false,
+        }
+    }
+
+    /// The policy of a process.
+    pub(crate) fn policy(&self, slot: usize) -> Policy {
+        Policy {
+            lease: self.leases[slot],
+            retention: RETENTION,
+            on_conflict: self.waits[slot].map_or(OnConflict::Reject, OnConflict::Wait),
+            on_lost_answer: self.on_lost_answer,
+            on_server_error: if self.errors_are_lost {
+                OnServerError::Lost
+            } else {
+                OnServerError::Release
+            },
+            ..Policy::default()
+        }
+    }
+
+    /// Whether the upstream recognises repetitions, as it must where running again is called safe.
+    pub(crate) fn upstream_honours_keys(&self) -> bool {
+        self.on_lost_answer == OnLostAnswer::Resend
+    }
+}

@@ -1,0 +1,247 @@
+//! Notices that acknowledged history was lost: a fail-over to a replica that was behind, or a backup put back under
+//! running processes.
+//!
+//! Every commit of ours raises a count in `firstwrite_history`. Each store that was opened (a *writer*) has a row for
+//! each connection that it uses at once (a *slot*), so no two commits wait for the same row. Nobody but its writer
+//! changes a count, and no count goes down. So a count below one that was acknowledged means that commits are missing,
+//! and nothing that other processes do to records can look like it.
+//!
+//! A writer compares its count in every flight that writes an unknown key, and all of its counts on each new
+//! connection and in each sweep. A sweep raises a count, too: what others committed before it stands before it in the
+//! server's log, so whoever swept since notices the loss of what others wrote.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use firstwrite_core::{StoreError, Timestamp};
+use mysql_async::Row;
+
+use super::connect::{Connection, Server};
+use super::doubt;
+use super::fault::{Trouble, corrupt};
+use super::flight::{Answer, Flight, NOW, Value};
+use super::rows::{instant, integer};
+
+/// Counts that the server acknowledged to this store.
+#[derive(Debug)]
+pub(super) struct History {
+    writer: i64,
+    /// By slot.
+    known: Mutex<BTreeMap<i64, Count>>,
+    /// Slots that nobody uses.
+    free: Mutex<VecDeque<i64>>,
+}
+
+/// A count of commits, and the server's time at which it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Count {
+    commits: i64,
+    at: Timestamp,
+}
+
+/// One of a writer's counts, for whoever has it in hand. It goes back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    history: Arc<History>,
+    number: i64,
+    /// Nothing of this slot can still be under way at the server.
+    pub(super) is_settled: bool,
+}
+
+/// Counts of a writer that has written nothing for this long are deleted.
+const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
+
+/// Counts that were read this long ago may have been deleted.
+const MISSED_FOR: Duration = Duration::from_hours(6 * 24);
+
+/// Writers whose counts are deleted in one step.
+const DELETED_MAX: i64 = 100;
+
+impl History {
+    pub(super) fn new(writer: i64, slot_count: usize) -> Arc<Self> {
+        let free = (0..i64::try_from(slot_count).unwrap_or(i64::MAX)).collect();
+        Arc::new(Self { writer, known: Mutex::default(), free: Mutex::new(free) })
+    }
+
+    /// A slot of its own for a connection in use. There are as many as connections.
+    pub(super) fn slot(self: &Arc<Self>) -> Slot {
+        let free = lock(&self.free).pop_front();
+        let number = free.expect("there is a slot for each connection");
+        Slot { history: Arc::clone(self), number, is_settled: false }
+    }
+}
+
+impl Slot {
+    /// Adds the statements that raise this count with the flight's commit. Returns the place of the answer for
+    /// [`Slot::acknowledged`], which tells the time first.
+    pub(super) fn count(&self, flight: &mut Flight) -> usize {
+        let (writer, slot) = (Value::Int(self.history.writer), Value::Int(self.number));
+        flight.add(
+            "INSERT INTO firstwrite_history (writer, slot, commits, at) VALUES (?, ?, 1, ?) \
+             ON DUPLICATE KEY UPDATE commits = commits + 1, at = ?",
+            &[writer, slot, Value::Sql(NOW), Value::Sql(NOW)],
+        );
+        flight.add(
+            "SELECT @firstwrite_now, commits FROM firstwrite_history WHERE writer = ? AND slot = ?",
+            &[writer, slot],
+        )
+    }
+
+    /// Adds a statement that fails, with [`super::fault::code::SUBQUERY_NO_1_ROW`], if a count is below what is known
+    /// of it.
+    pub(super) fn stop_unless_whole(&self, flight: &mut Flight) {
+        let own = lock(&self.history.known);
+        // A slot that was not used yet knows nothing; any other of this writer does as well.
+        let known = own.get_key_value(&self.number).or_else(|| own.first_key_value());
+        let Some((slot, known)) = known else { return };
+        let (writer, slot) = (Value::Int(self.history.writer), Value::Int(*slot));
+        flight.add(
+            "SELECT (SELECT 1 FROM (SELECT 1 UNION ALL SELECT 2) two WHERE NOT EXISTS (\
+             SELECT 1 FROM firstwrite_history WHERE writer = ? AND slot = ? AND commits >= ?))",
+            &[writer, slot, Value::Int(known.commits)],
+        );
+    }
+
+    /// The commit that raised this count was acknowledged.
+    pub(super) fn acknowledged(&self, answer: &Answer) -> Result<(), StoreError> {
+        let count = read(first(answer)?, 1, 0)?;
+        let mut known = lock(&self.history.known);
+        let known = known.entry(self.number).or_insert(count);
+        // One that went down is left for the next flight that compares it.
+        if count.commits > known.commits {
+            *known = count;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut free = lock(&self.history.free);
+        // A flight that got no answer may still hold the row's lock: its slot is used last.
+        if self.is_settled {
+            free.push_front(self.number);
+        } else {
+            free.push_back(self.number);
+        }
+    }
+}
+
+/// Asks a server whether what was acknowledged is still there, and raises the count of `slot`.
+pub(super) async fn verify(
+    server: &Server,
+    slot: &Slot,
+    connection: &mut Connection,
+) -> Result<(), Trouble> {
+    let history = &slot.history;
+    let known = lock(&history.known).clone();
+    doubt::compare_marks(server, connection).await?;
+    let mut flight = Flight::transaction();
+    let counts = flight.add(
+        "SELECT slot, commits, at FROM firstwrite_history WHERE writer = ?",
+        &[Value::Int(history.writer)],
+    );
+    let counted = slot.count(&mut flight);
+    flight.commit();
+    let answers = connection.fly(&flight).await.map_err(|crash| crash.trouble)?;
+    let now = instant(first(&answers[counted])?, 0)?;
+    let mut found = BTreeMap::new();
+    for row in &answers[counts].rows {
+        found.insert(integer(row, 0)?, read(row, 1, 2)?);
+    }
+    if let Some(known_at) = lost(&known, &found, now) {
+        tracing::error!(
+            server = %server.address,
+            "acknowledged commits are missing: unknown keys are refused until an operator clears it"
+        );
+        let detail = "commits that were acknowledged are missing";
+        doubt::raise(connection, detail, known_at).await?;
+    }
+    // Said once: the doubt stands for itself from now on, and an operator may clear it.
+    lock(&history.known)
+        .retain(|slot, count| known.get(slot) != Some(count) || !went_down(count, found.get(slot)));
+    Ok(slot.acknowledged(&answers[counted])?)
+}
+
+/// When everything was still there, if a count went down since.
+fn lost(
+    known: &BTreeMap<i64, Count>,
+    found: &BTreeMap<i64, Count>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    // All counts of a writer are deleted together.
+    let newest = known.values().map(|count| count.at).max()?;
+    let may_be_deleted = now.since(newest) >= MISSED_FOR;
+    let is_lost = known.iter().any(|(slot, count)| went_down(count, found.get(slot)));
+    (is_lost && !may_be_deleted).then_some(newest)
+}
+
+fn went_down(known: &Count, found: Option<&Count>) -> bool {
+    found.is_none_or(|found| found.commits < known.commits)
+}
+
+/// Finds writers that have written nothing for long; [`forget`] deletes them.
+pub(super) fn ask_for_old(flight: &mut Flight) -> usize {
+    let kept_for = i64::try_from(KEPT_FOR.as_millis()).unwrap_or(i64::MAX);
+    flight.add(
+        "SELECT writer FROM firstwrite_history GROUP BY writer HAVING MAX(at) < ? - ? LIMIT ?",
+        &[Value::Sql(NOW), Value::Int(kept_for), Value::Int(DELETED_MAX)],
+    )
+}
+
+/// Adds the statement that deletes the counts of the writers in `old`.
+pub(super) fn forget(flight: &mut Flight, old: &Answer) -> Result<(), StoreError> {
+    for row in &old.rows {
+        let writer = Value::Int(integer(row, 0)?);
+        flight.add("DELETE FROM firstwrite_history WHERE writer = ?", &[writer]);
+    }
+    Ok(())
+}
+
+fn read(row: &Row, commits: usize, at: usize) -> Result<Count, StoreError> {
+    Ok(Count { commits: integer(row, commits)?, at: instant(row, at)? })
+}
+
+fn first(answer: &Answer) -> Result<&Row, StoreError> {
+    answer.rows.first().ok_or_else(|| corrupt("a count is not there"))
+}
+
+/// Nothing here panics while it holds a lock, so a poisoned one is still whole.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(counts: &[(i64, i64, i64)]) -> BTreeMap<i64, Count> {
+        let count =
+            |&(slot, commits, at)| (slot, Count { commits, at: Timestamp::from_millis(at) });
+        counts.iter().map(count).collect()
+    }
+
+    #[test]
+    fn a_count_that_went_down_or_is_gone_is_a_loss() {
+        let (known, now) = (counts(&[(0, 5, 10), (1, 2, 20)]), Timestamp::from_millis(30));
+        let whole =
+            [counts(&[(0, 5, 10), (1, 2, 20)]), counts(&[(0, 6, 25), (1, 9, 25), (2, 1, 25)])];
+        for found in whole {
+            assert_eq!(lost(&known, &found, now), None, "{found:?}");
+        }
+        for found in [counts(&[(0, 4, 9), (1, 2, 20)]), counts(&[(0, 5, 10)]), counts(&[])] {
+            let told = lost(&known, &found, now);
+            assert_eq!(told, Some(Timestamp::from_millis(20)), "{found:?}");
+        }
+        assert_eq!(lost(&counts(&[]), &counts(&[]), now), None, "nothing was acknowledged yet");
+    }
+
+    #[test]
+    fn a_writer_that_was_away_for_days_may_have_been_forgotten() {
+        let known = counts(&[(0, 5, 10)]);
+        let late = Timestamp::from_millis(10).plus(MISSED_FOR);
+        assert_eq!(lost(&known, &counts(&[]), late), None);
+        assert!(lost(&known, &counts(&[]), Timestamp::from_millis(11)).is_some());
+    }
+}

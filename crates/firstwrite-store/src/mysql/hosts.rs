@@ -1,0 +1,66 @@
+//! Asks every host that an address names whether it takes writes: no more than one server may. An old primary that
+//! came back beside the new one would be given keys that the other has.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mysql_async::Conn;
+use tokio::task::JoinSet;
+
+use super::connect::Server;
+use super::doubt::{ASK_CLUSTER, cluster};
+use super::fault::Trouble;
+use super::flight::Flight;
+use super::rows::text;
+
+/// The hosts that take writes, by name, if they are several servers. Nodes of one Galera cluster are one server, and
+/// so are two names of the same; a host that does not answer is passed over.
+pub(super) async fn rivals(server: &Server) -> Option<String> {
+    let count = server.address.host_count();
+    if count < 2 {
+        return None;
+    }
+    let limit = server.address.options.connect_for;
+    let mut asking = JoinSet::new();
+    for place in 0..count {
+        let (name, dial) = (server.address.host_name(place), server.dial(place));
+        asking.spawn(async move {
+            let asked = async { ask(&mut dial.conn().await?, limit).await };
+            (name, tokio::time::timeout(limit, asked).await.unwrap_or(Err(Trouble::Silence)))
+        });
+    }
+    let mut writable = BTreeMap::new();
+    for (name, asked) in asking.join_all().await {
+        if let Ok(Some(identity)) = asked {
+            writable.insert(identity, name);
+        }
+    }
+    let mut names: Vec<String> = writable.into_values().collect();
+    names.sort_unstable();
+    (names.len() > 1).then(|| names.join(", "))
+}
+
+/// What tells a server from others, if it takes writes.
+async fn ask(conn: &mut Conn, limit: Duration) -> Result<Option<String>, Trouble> {
+    let mut flight = Flight::new();
+    let is_read_only = flight.add("SELECT @@read_only", &[]);
+    let clustered = flight.add(ASK_CLUSTER, &[]);
+    let named = flight.add(
+        "SHOW GLOBAL VARIABLES WHERE variable_name IN ('server_uuid', 'server_uid', 'hostname', \
+         'port', 'datadir')",
+        &[],
+    );
+    let answers = flight.fly(conn, limit).await.map_err(|crash| crash.trouble)?;
+    if answers[is_read_only].rows.first().map(|row| text(row, 0)).transpose()? != Some("0") {
+        return Ok(None);
+    }
+    if let Some(cluster) = cluster(&answers[clustered])? {
+        return Ok(Some(cluster));
+    }
+    let mut identity = String::new();
+    for row in &answers[named].rows {
+        identity.push_str(text(row, 1)?);
+        identity.push(' ');
+    }
+    Ok(Some(identity))
+}

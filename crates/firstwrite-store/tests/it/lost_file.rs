@@ -1,0 +1,223 @@
+//! A file that is deleted or replaced under a running store: nothing new runs from then on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use firstwrite_core::{
+    Certainty, Change, Conclusion, Fence, Guard, Inserted, Store, StoreErrorKind, Swapped,
+    Transacted, TransactionalStore, Write,
+};
+
+use firstwrite_store::{SqliteStore, doctor};
+
+use crate::shop::{RETENTION, Shop, completed, id_of, options, outcome, reserved};
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// A shop with a completed and a reserved record, whose files `harm` has damaged.
+async fn harmed(harm: impl FnOnce(&Path)) -> Shop {
+    let shop = Shop::open();
+    shop.store.insert(&completed("paid", "{}")).await.unwrap();
+    shop.store.insert(&reserved("running")).await.unwrap();
+    harm(&shop.path());
+    shop
+}
+
+async fn refuses_unknown_keys(shop: &Shop) {
+    let refused = shop.store.insert(&reserved("unknown")).await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.certainty()),
+        (StoreErrorKind::InDoubt, Certainty::Definite)
+    );
+    let text = refused.to_string();
+    assert!(text.contains("shop.db") && text.contains("restore"), "{text}");
+    let ran = shop
+        .store
+        .transact(id_of("unknown"), |_tx, _found| -> Conclusion<()> {
+            panic!("nothing runs that cannot be kept")
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(ran.kind(), StoreErrorKind::InDoubt, "{ran}");
+}
+
+#[tokio::test]
+async fn unknown_keys_are_refused_once_a_file_of_the_store_is_gone_or_another() {
+    for suffix in ["", "-wal", "-shm", "-lock"] {
+        let shop = harmed(|path| fs::remove_file(beside(path, suffix)).unwrap()).await;
+        refuses_unknown_keys(&shop).await;
+        let shop = harmed(|path| {
+            let other = beside(path, "-other");
+            fs::write(&other, b"").unwrap();
+            fs::rename(other, beside(path, suffix)).unwrap();
+        })
+        .await;
+        refuses_unknown_keys(&shop).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_known_is_answered_and_what_runs_is_completed() {
+    let shop = harmed(|path| fs::remove_file(path).unwrap()).await;
+    let stands = shop.store.insert(&reserved("paid")).await.unwrap();
+    assert!(matches!(stands, Inserted::Stands(_)));
+    // It happened, and its caller is told so: an error would only make the caller ask again.
+    let change = Change::Complete { outcome: outcome("done"), retention: RETENTION };
+    let guard = Guard::Owner(Fence::first(5));
+    let swapped = shop.store.swap(id_of("running"), guard, change, None).await.unwrap();
+    assert!(matches!(swapped, Swapped::Done(_)));
+    assert!(shop.store.get(id_of("paid")).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn nothing_is_begun_that_would_be_written_into_nowhere() {
+    let shop = harmed(|path| fs::remove_file(path).unwrap()).await;
+    let change = Change::TakeOver(Box::new(reserved("paid")));
+    let seen = shop.store.get(id_of("paid")).await.unwrap().unwrap().record.seen();
+    let taken = shop.store.swap(id_of("paid"), Guard::Seen(seen), change, None).await;
+    assert_eq!(taken.unwrap_err().kind(), StoreErrorKind::InDoubt);
+    let again = |_tx: &mut firstwrite_store::SqliteTx<'_>, _found| Conclusion {
+        write: Write::All(Box::new(completed("paid", "again"))),
+        answer: (),
+    };
+    let ran = shop.store.transact(id_of("paid"), again).await;
+    assert_eq!(ran.unwrap_err().kind(), StoreErrorKind::InDoubt);
+    let replayed = shop
+        .store
+        .transact(id_of("paid"), |_tx, found| Conclusion {
+            write: Write::Nothing,
+            answer: found.is_some(),
+        })
+        .await
+        .unwrap();
+    assert!(matches!(replayed, Transacted::Done(true, _)));
+    let written = shop.store.write(|connection| connection.execute_batch("SELECT 1")).await;
+    assert_eq!(written.unwrap_err().kind(), StoreErrorKind::InDoubt);
+}
+
+#[tokio::test]
+async fn the_loss_is_noticed_without_a_request() {
+    let shop = harmed(|path| fs::remove_file(path).unwrap()).await;
+    let lock = beside(&shop.path(), "-lock");
+    let noticed = async {
+        while !fs::read_to_string(&lock).unwrap().contains("deleted") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_mins(1), noticed).await.expect("it is noticed");
+}
+
+#[tokio::test]
+async fn a_restart_on_another_file_stays_in_doubt_until_it_is_cleared() {
+    let shop = harmed(|path| {
+        // An older copy is put in its place.
+        let older = beside(path, "-older");
+        drop(SqliteStore::open_or_create(&older).unwrap());
+        fs::rename(older, path).unwrap();
+    })
+    .await;
+    shop.store.insert(&reserved("unknown")).await.unwrap_err();
+    shop.store.clone().close().await;
+    for suffix in ["-wal", "-shm"] {
+        // They belong to the file that is gone.
+        drop(fs::remove_file(beside(&shop.path(), suffix)));
+    }
+    let store = SqliteStore::open(shop.path()).unwrap();
+    let refused = store.insert(&reserved("paid")).await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::InDoubt, "{refused}");
+    let claimed = firstwrite_core::outbox::Outbox::claim(&store, &[], 1).await.unwrap_err();
+    assert_eq!(claimed.kind(), StoreErrorKind::InDoubt, "{claimed}");
+    let codes =
+        |found: Vec<doctor::Finding>| found.iter().map(|found| found.code).collect::<Vec<_>>();
+    let found = codes(doctor::sqlite(&store, &shop.path()).await.unwrap());
+    assert!(found.contains(&"in-doubt") && !found.contains(&"file-lost"), "{found:?}");
+
+    assert_eq!(store.clear_doubts("ann", "compared with the bank's list").await.unwrap(), 1);
+    assert!(matches!(store.insert(&reserved("new")).await.unwrap(), Inserted::Done(_)));
+    let doubts = store.doubts().await.unwrap();
+    assert!(doubts[0].detail.contains("replaced"), "{doubts:?}");
+    assert_eq!(doubts[0].cleared.as_ref().map(|cleared| &*cleared.by), Some("ann"));
+    store.close().await;
+    let store = SqliteStore::open(shop.path()).unwrap();
+    assert!(matches!(store.insert(&reserved("newer")).await.unwrap(), Inserted::Done(_)));
+}
+
+/// Copies the store's file and its log to `to`.
+fn copy(from: &Path, to: &Path) {
+    for suffix in ["", "-wal"] {
+        fs::copy(beside(from, suffix), beside(to, suffix)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_older_file_that_is_put_back_while_the_service_is_down_is_noticed() {
+    // The whole file, and a file without its log.
+    for keeps_log in [true, false] {
+        let shop = Shop::open();
+        shop.store.insert(&completed("before", "{}")).await.unwrap();
+        shop.store.clone().close().await;
+        let store = SqliteStore::open_with(shop.path(), options(&shop.clock)).unwrap();
+        let (backup, current) = (beside(&shop.path(), "-old"), beside(&shop.path(), "-new"));
+        copy(&shop.path(), &backup);
+        shop.pass(std::time::Duration::from_secs(2));
+        store.insert(&completed("paid", "{}")).await.unwrap();
+        copy(&shop.path(), &current);
+        store.close().await;
+        // As it was when the process was killed.
+        let source = if keeps_log { &backup } else { &current };
+        fs::copy(source, shop.path()).unwrap();
+        drop(fs::remove_file(beside(&shop.path(), "-wal")));
+        if keeps_log {
+            fs::copy(beside(&backup, "-wal"), beside(&shop.path(), "-wal")).unwrap();
+        }
+        let store = SqliteStore::open(shop.path()).unwrap();
+        let refused = store.insert(&reserved("paid")).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::InDoubt, "{refused}");
+        assert!(refused.to_string().contains("older"), "{refused}");
+        assert_eq!(store.clear_doubts("ann", "compared with the bank's list").await.unwrap(), 1);
+        store.close().await;
+        let store = SqliteStore::open(shop.path()).unwrap();
+        assert!(matches!(store.insert(&reserved("paid")).await.unwrap(), Inserted::Done(_)));
+    }
+}
+
+#[tokio::test]
+async fn a_restart_of_any_kind_raises_no_doubt() {
+    let shop = Shop::open();
+    shop.store.insert(&completed("paid", "{}")).await.unwrap();
+    // As a killed process leaves them.
+    let killed = beside(&shop.path(), "-killed");
+    copy(&shop.path(), &killed);
+    fs::copy(beside(&shop.path(), "-lock"), beside(&killed, "-lock")).unwrap();
+    shop.store.clone().close().await;
+    for path in [shop.path(), killed.clone(), killed] {
+        let store = SqliteStore::open(&path).unwrap();
+        assert!(store.doubts().await.unwrap().is_empty());
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn no_new_file_takes_the_place_of_one_that_is_remembered() {
+    let shop = Shop::open();
+    shop.store.clone().close().await;
+    fs::remove_file(shop.path()).unwrap();
+    let refused = SqliteStore::open_or_create(shop.path()).unwrap_err().to_string();
+    assert!(refused.contains("-lock remembers it"), "{refused}");
+    assert!(!shop.path().exists(), "nothing was made");
+    fs::remove_file(beside(&shop.path(), "-lock")).unwrap();
+    SqliteStore::open_or_create(shop.path()).unwrap().close().await;
+}
+
+#[tokio::test]
+async fn a_file_with_two_names_is_refused() {
+    let shop = Shop::open();
+    let other = beside(&shop.path(), "-other");
+    fs::hard_link(shop.path(), &other).unwrap();
+    let refused = SqliteStore::open(&other).unwrap_err().to_string();
+    assert!(refused.contains("several names"), "{refused}");
+}

@@ -1,0 +1,200 @@
+//! Finds the entry of one key in a probe's answer.
+//!
+//! A probe asks a server whether a request under a key had its effect. Servers ignore filters that they
+//! do not know, so an entry counts only if the key stands in it. They remember keys for longer than we do,
+//! and payments that failed, so an entry also counts only if it is young enough and was made.
+
+use std::borrow::Cow;
+
+use firstwrite_core::reconcile::Rules;
+use firstwrite_core::{Pointer, Timestamp};
+use serde_json::Value;
+
+use crate::reconcile::{Made, TimeForm};
+
+/// The form of a probe's answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeForm {
+    /// The array of entries. Without it, the whole answer is the entry.
+    pub list: Option<Pointer>,
+    /// The key, seen from an entry. A list needs it.
+    pub key: Option<Pointer>,
+    /// Which entries were made, by a status seen from an entry. Those that were not are passed over.
+    pub made: Made<Pointer>,
+    /// When an entry was made, seen from it. One that is older than the request is of an earlier life of its
+    /// key, and is passed over.
+    pub at: Option<Pointer>,
+    /// The form of times.
+    pub times: TimeForm,
+}
+
+impl ProbeForm {
+    /// Says what is missing, if anything is.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.list.is_some() && self.key.is_none() {
+            return Err("a list needs key, the place of the key in its entries, such as \
+                        \"/idempotency_key\": an API that ignores the filter lists other entries");
+        }
+        if self.key.as_ref().is_some_and(|key| key.as_str().is_empty()) {
+            return Err("key: a place in the entry is needed, such as \"/idempotency_key\"");
+        }
+        Ok(())
+    }
+
+    /// Returns the entry of the request that was made at `asked_at` under `wire_key`, or `None` if the list
+    /// is empty.
+    ///
+    /// Every other answer proves nothing: two entries under the key, a list of other entries, which may be
+    /// one page of many, or an entry that is not decided. The error says which.
+    pub fn find<'a>(
+        &self,
+        document: &'a Value,
+        wire_key: &str,
+        asked_at: Timestamp,
+    ) -> Result<Option<&'a Value>, &'static str> {
+        let entries = match &self.list {
+            None => std::slice::from_ref(document),
+            Some(list) => match document.pointer(list.as_str()).and_then(Value::as_array) {
+                Some(entries) if entries.is_empty() => return Ok(None),
+                Some(entries) => entries,
+                None => return Err("it has no array where the list should be"),
+            },
+        };
+        let is_ours = |entry: &&Value| match &self.key {
+            Some(key) => entry.pointer(key.as_str()).and_then(Value::as_str) == Some(wire_key),
+            None => self.list.is_none(),
+        };
+        let mut found = None;
+        let mut passed_over = None;
+        for entry in entries.iter().filter(is_ours) {
+            match self.standing(entry, asked_at)? {
+                Standing::Made if found.is_some() => return Err("more than one entry has the key"),
+                Standing::Made => found = Some(entry),
+                Standing::PassedOver(why) => passed_over = Some(why),
+            }
+        }
+        match (found, passed_over) {
+            (Some(entry), _) => Ok(Some(entry)),
+            (None, Some(why)) => Err(why),
+            (None, None) => Err("it has entries, and none with the key"),
+        }
+    }
+
+    fn standing(&self, entry: &Value, asked_at: Timestamp) -> Result<Standing, &'static str> {
+        if let Made::ByStatus { status, .. } = &self.made {
+            let status = entry.pointer(status.as_str()).and_then(Value::as_str);
+            match self.made.is_made(status) {
+                Some(true) => {}
+                Some(false) => return Err("the entry with the key is not decided"),
+                None => return Ok(Standing::PassedOver("the entry with the key was not made")),
+            }
+        }
+        if let Some(at) = &self.at {
+            let text = match entry.pointer(at.as_str()) {
+                Some(Value::String(text)) => Cow::Borrowed(text.as_str()),
+                Some(Value::Number(number)) => Cow::Owned(number.to_string()),
+                _ => return Err("the entry with the key has no time"),
+            };
+            let made_at = self.times.parse(&text).ok_or("the entry's time cannot be read")?;
+            if made_at.plus(Rules::TOLERANCE) < asked_at {
+                return Ok(Standing::PassedOver(
+                    "the entry with the key is older than the request",
+                ));
+            }
+        }
+        Ok(Standing::Made)
+    }
+}
+
+/// The weight of an entry under the key.
+enum Standing {
+    Made,
+    /// It says nothing of this request: for what reason.
+    PassedOver(&'static str),
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn form(list: Option<&str>, key: Option<&str>) -> ProbeForm {
+        let pointer = |text: &str| text.parse().unwrap();
+        ProbeForm { list: list.map(pointer), key: key.map(pointer), ..ProbeForm::default() }
+    }
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
+
+    #[test]
+    fn an_entry_counts_only_with_its_key() {
+        let listed = form(Some("/data"), Some("/ref/key"));
+        let ours = json!({"id": 1, "ref": {"key": "k"}});
+        for (entries, found) in [
+            (json!([ours]), Ok(Some(&ours))),
+            (json!([{"id": 2, "ref": {"key": "other"}}, ours, {"id": 3}]), Ok(Some(&ours))),
+            (json!([]), Ok(None)),
+            (json!([ours, ours]), Err("more than one")),
+            (json!([{"id": 2, "ref": {"key": "other"}}]), Err("none with the key")),
+            (json!([{"id": 2}]), Err("none with the key")),
+            (json!([{"ref": {"key": "k2"}}, {"ref": {"key": "K"}}]), Err("none with the key")),
+            (json!([1]), Err("none with the key")),
+            (json!({"0": ours}), Err("no array")),
+        ] {
+            let document = json!({"data": entries});
+            match (listed.find(&document, "k", NOW), found) {
+                (Err(said), Err(expected)) => assert!(said.contains(expected), "{said}"),
+                (said, expected) => assert_eq!(said, expected, "{document}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_entry_of_a_single_answer_is_compared_where_its_key_is_named() {
+        let document = json!({"id": 1, "key": "k"});
+        assert_eq!(form(None, None).find(&document, "other", NOW), Ok(Some(&document)));
+        assert_eq!(form(None, Some("/key")).find(&document, "k", NOW), Ok(Some(&document)));
+        assert!(form(None, Some("/key")).find(&document, "other", NOW).is_err());
+        assert!(form(None, Some("/no")).find(&document, "k", NOW).is_err());
+    }
+
+    #[test]
+    fn an_entry_that_failed_or_is_of_an_earlier_life_proves_nothing() {
+        let pointer = |text: &str| text.parse::<Pointer>().unwrap();
+        let form = ProbeForm {
+            made: Made::by_status(pointer("/status"), &["paid"], &["failed"]),
+            at: Some(pointer("/at")),
+            times: TimeForm::UnixSeconds,
+            ..form(Some(""), Some("/key"))
+        };
+        // The request was made at 1,000,000 s; clocks may differ by five minutes.
+        let entry = |status: &str, at: i64| json!({"key": "k", "status": status, "at": at});
+        let paid = entry("paid", 1_000_001);
+        for (entries, found) in [
+            (json!([paid]), Ok(Some(&paid))),
+            (json!([entry("failed", 1_000_000), entry("paid", 100), paid]), Ok(Some(&paid))),
+            (json!([entry("failed", 1_000_000)]), Err("was not made")),
+            (json!([entry("pending", 1_000_000)]), Err("not decided")),
+            (json!([entry("pending", 1_000_000), paid]), Err("not decided")),
+            (json!([entry("paid", 999_699)]), Err("older")),
+            (json!([{"key": "k", "status": "paid"}]), Err("no time")),
+            (json!([{"key": "k", "status": "paid", "at": "noon"}]), Err("cannot be read")),
+            (json!([paid, paid]), Err("more than one")),
+        ] {
+            match (form.find(&entries, "k", NOW), found) {
+                (Err(said), Err(expected)) => assert!(said.contains(expected), "{said}"),
+                (said, expected) => assert_eq!(said, expected, "{entries}"),
+            }
+        }
+        let barely = json!([entry("paid", 999_700)]);
+        assert_eq!(form.find(&barely, "k", NOW), Ok(Some(&barely[0])));
+    }
+
+    #[test]
+    fn a_list_without_a_place_for_the_key_is_refused() {
+        assert!(form(Some("/data"), None).check().unwrap_err().contains("/idempotency_key"));
+        assert!(form(Some(""), Some("/key")).check().is_ok());
+        assert!(form(None, None).check().is_ok() && form(None, Some("")).check().is_err());
+        assert!(form(Some("/data"), None).find(&json!({"data": [1]}), "k", NOW).is_err());
+    }
+}

@@ -1,0 +1,291 @@
+//! Over seeded ledgers, accounts and moments of looking: no reconciliation causes a second effect, frees a
+//! key whose effect exists, or completes one whose effect does not. Each rule, planted wrong, is caught.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "each planted rule is wrong in one thing, and right in all others"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use firstwrite::Timestamp;
+use firstwrite::core::RecordId;
+use firstwrite::core::outbox::MessageNumber;
+use firstwrite::core::reconcile::{
+    Action, Class, Contradiction, Difference, MatchedBy, Ours, Sight, Standing, Subject, Theirs,
+    Verdict, compare,
+};
+use firstwrite::reconcile::{Made, Paging, Rules, Source, Window};
+use firstwrite_testkit::accounts::{Account, Entry, Status};
+
+use crate::fake_accounts::{Served, csv, http};
+use crate::stand::HOUR;
+
+const SEEDS: u64 = 150;
+
+/// A rule that is planted wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Plant {
+    /// An absence acts in spite of this.
+    Ignores(Contradiction),
+    /// An account reaches to the moment at which it was read.
+    ReachesToNow,
+    /// An entry older than its request proves it.
+    OlderIsProof,
+    /// An effect that two requests could claim proves the first.
+    SharedIsProof,
+    /// Whatever is in the account was made.
+    FailedIsMade,
+    /// An entry that is not decided was made.
+    PendingIsMade,
+    /// A list without a cursor has one page, which reaches to now.
+    PagingIsGuessed,
+    /// Entries are reported at once.
+    NoGrace,
+}
+
+impl Plant {
+    const ALL: [Self; 12] = [
+        Self::Ignores(Contradiction::MissingThere),
+        Self::Ignores(Contradiction::Differs),
+        Self::Ignores(Contradiction::ForeignKey),
+        Self::Ignores(Contradiction::NoMatch),
+        Self::Ignores(Contradiction::NoneBefore),
+        Self::ReachesToNow,
+        Self::OlderIsProof,
+        Self::SharedIsProof,
+        Self::FailedIsMade,
+        Self::PendingIsMade,
+        Self::PagingIsGuessed,
+        Self::NoGrace,
+    ];
+
+    /// What the planted rule makes of a verdict.
+    fn action(self, verdict: &Verdict, our: &Ours) -> Action {
+        let is_in_doubt = our.standing == Standing::InDoubt;
+        let differs_in = |difference| verdict.differences == [difference] && is_in_doubt;
+        let is_nameless = verdict.class == Class::Likely && verdict.matched_by.is_none();
+        let is_undecided =
+            verdict.class == Class::Late && verdict.matched_by == Some(MatchedBy::Key);
+        match self {
+            Self::Ignores(why) if verdict.contradiction == Some(why) => Action::NotArrived,
+            Self::Ignores(Contradiction::ForeignKey) if is_nameless => Action::NotArrived,
+            Self::OlderIsProof if differs_in(Difference::Older) => Action::Arrived,
+            Self::SharedIsProof if differs_in(Difference::Shared) => Action::Arrived,
+            Self::PendingIsMade if is_undecided && is_in_doubt => Action::Arrived,
+            _ => verdict.action,
+        }
+    }
+}
+
+/// What is true of an entry of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Truth {
+    Paid,
+    NotPaid,
+    Pending,
+}
+
+struct World {
+    ours: Vec<Ours>,
+    truths: Vec<Truth>,
+    ledger: Vec<Entry>,
+    now: Timestamp,
+    window: Window,
+}
+
+fn minutes(minutes: u64) -> Duration {
+    Duration::from_mins(minutes)
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut at = Timestamp::from_millis(1_800_000_000_000);
+        let (mut ours, mut truths, mut ledger) = (Vec::new(), Vec::new(), Vec::new());
+        let arrived_of_ten = random.u64(0..10);
+        let pause_max = if random.bool() { 120 } else { 12 };
+        let pay = |ledger: &mut Vec<Entry>, key: &str, amount, at, status| {
+            let id = format!("pay_{}", ledger.len());
+            ledger.push(Entry { id: id.clone(), key: key.to_owned(), amount, at, status });
+            id
+        };
+        for number in 0..random.i64(1..20) {
+            at = at.plus(minutes(random.u64(1..pause_max)));
+            let long = "x".repeat(random.usize(0..12));
+            let key = format!("Order-{number}{long}:charge:0123456789abcdef");
+            let amount = [500, 701, 900][random.usize(0..3)];
+            // An earlier life of the key, which its retention of a day ended: further back than any time
+            // zone is away.
+            if random.u64(0..6) == 0 {
+                let earlier = at.minus(minutes(random.u64(1440..20_000)));
+                pay(&mut ledger, &key, amount, earlier, Status::Paid);
+            }
+            let until = at.plus(Duration::from_secs(random.u64(0..60)));
+            let (mut standing, mut provider_id) = (Standing::InDoubt, None);
+            let truth = match random.u64(0..10) {
+                fate if fate < arrived_of_ten => {
+                    let id = pay(&mut ledger, &key, amount, until, Status::Paid);
+                    standing = Standing::Arrived;
+                    provider_id = random.bool().then_some(id);
+                    Truth::Paid
+                }
+                _ => match random.u64(0..8) {
+                    0..4 => {
+                        pay(&mut ledger, &key, amount, until, Status::Paid);
+                        Truth::Paid
+                    }
+                    4 => {
+                        pay(&mut ledger, &key, amount, until, Status::Failed);
+                        Truth::NotPaid
+                    }
+                    5 => {
+                        pay(&mut ledger, &key, amount, until, Status::Pending);
+                        Truth::Pending
+                    }
+                    _ => Truth::NotPaid,
+                },
+            };
+            let our = Ours {
+                subject: Subject::Message(MessageNumber(number)),
+                record: RecordId::from_bytes([7; 16]),
+                wire_key: key,
+                provider_id,
+                amount: Some(amount.to_string().parse().unwrap()),
+                currency: None,
+                at,
+                until,
+                standing,
+            };
+            // Two lives of one key within what is kept, of which the second never reached the provider.
+            if random.u64(0..12) == 0 && standing == Standing::InDoubt && truth == Truth::Paid {
+                let before = at.minus(minutes(random.u64(1..4)));
+                let subject = Subject::Message(MessageNumber(1000 + number));
+                ours.push(Ours { subject, at: before, until: before, ..our.clone() });
+                truths.push(Truth::NotPaid);
+            }
+            ours.push(our);
+            truths.push(truth);
+        }
+        // Often while entries are still to be reported.
+        let later_max = if random.bool() { 3000 } else { 60 };
+        let now = at.plus(minutes(random.u64(0..later_max)));
+        let back = if random.bool() { 2 * HOUR } else { 15 * 24 * HOUR };
+        let window = Window { from: ours[0].at.minus(back), until: now };
+        Self { ours, truths, ledger, now, window }
+    }
+
+    /// What would be done wrongly.
+    fn wrongs(
+        &self,
+        theirs: &[Theirs],
+        sight: &Sight,
+        rules: &Rules,
+        plant: Option<Plant>,
+    ) -> Wrongs {
+        let mut wrongs = Wrongs::default();
+        for verdict in compare(&self.ours, theirs, sight, rules).verdicts {
+            let Some(index) = verdict.ours else { continue };
+            let our = &self.ours[index];
+            let action = plant.map_or(verdict.action, |plant| plant.action(&verdict, our));
+            match (action, self.truths[index]) {
+                (Action::NotArrived, Truth::NotPaid) => wrongs.right_absences += 1,
+                (Action::Arrived, Truth::Paid) => wrongs.right_matches += 1,
+                (Action::NotArrived, _) => wrongs.paid_twice.push(our.wire_key.clone()),
+                (Action::Arrived, _) => wrongs.never_paid.push(our.wire_key.clone()),
+                (Action::Nothing | Action::Find(_), _) => {}
+            }
+        }
+        wrongs
+    }
+}
+
+#[derive(Debug, Default)]
+struct Wrongs {
+    paid_twice: Vec<String>,
+    never_paid: Vec<String>,
+    right_absences: usize,
+    right_matches: usize,
+}
+
+impl Wrongs {
+    fn is_right(&self) -> bool {
+        self.paid_twice.is_empty() && self.never_paid.is_empty()
+    }
+}
+
+/// Reads every page, and whether the account is whole.
+async fn pulled(source: &dyn Source, window: Window) -> (Vec<Theirs>, bool) {
+    let (mut theirs, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = source.pull(window, cursor.as_deref()).await.unwrap();
+        theirs.extend(page.entries);
+        if !page.flaws.is_empty() {
+            return (theirs, false);
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return (theirs, true);
+        }
+    }
+}
+
+fn statuses<P>(status: P) -> Made<P> {
+    Made::by_status(status, &["paid"], &["failed"])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
+    let served = Served::start().await;
+    let next = || Paging::Next("/next".parse().unwrap());
+    let by_status = || statuses("/status".parse().unwrap());
+    let proper = http(&served, next(), by_status());
+    let believing = http(&served, next(), Made::All);
+    let guessing = http(&served, Paging::SinglePage, by_status());
+    let mut caught: BTreeMap<Plant, BTreeSet<Account>> = BTreeMap::new();
+    let mut right = (0, 0);
+    for account in Account::ALL {
+        for seed in 0..SEEDS {
+            let world = World::new(seed * 31 + 7);
+            served.set(account, &world.ledger, world.now);
+            let window = world.window;
+            let sight = |is_theirs_complete| Sight {
+                window,
+                stated_until: None,
+                is_theirs_complete,
+                is_ours_complete: true,
+                now: world.now,
+            };
+            let rules = Rules::default();
+            let export = csv(account, &world.ledger, world.now, statuses("status".to_owned()));
+            let listed = pulled(&proper, window).await;
+            for (theirs, is_whole) in [&listed, &pulled(&export, window).await] {
+                let wrongs = world.wrongs(theirs, &sight(*is_whole), &rules, None);
+                assert!(wrongs.is_right(), "{account:?}, seed {seed}: {wrongs:?}");
+                right = (right.0 + wrongs.right_absences, right.1 + wrongs.right_matches);
+            }
+            let believed = pulled(&believing, window).await;
+            let guessed = pulled(&guessing, window).await;
+            for plant in Plant::ALL {
+                let (theirs, is_whole) = match plant {
+                    Plant::FailedIsMade => &believed,
+                    Plant::PagingIsGuessed => &guessed,
+                    _ => &listed,
+                };
+                let mut sight = sight(*is_whole);
+                if matches!(plant, Plant::ReachesToNow | Plant::PagingIsGuessed) {
+                    sight.stated_until = Some(world.now);
+                }
+                let grace = if plant == Plant::NoGrace { Duration::ZERO } else { rules.grace };
+                let rules = Rules { grace, ..rules };
+                if !world.wrongs(theirs, &sight, &rules, Some(plant)).is_right() {
+                    caught.entry(plant).or_default().insert(account);
+                }
+            }
+        }
+    }
+    assert!(right.0 > 50 && right.1 > 500, "what is proven is settled: {right:?}");
+    let missed: Vec<_> = Plant::ALL.iter().filter(|plant| !caught.contains_key(plant)).collect();
+    assert!(missed.is_empty(), "not caught: {missed:?}; caught: {caught:?}");
+}
