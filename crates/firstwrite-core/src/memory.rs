@@ -307,6 +307,10 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok((self.clock)()) })
     }
 
+    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)
     }

@@ -274,8 +274,8 @@ impl Rejection {
 
     /// Whether sending the action under a new key cannot carry it out twice.
     ///
-    /// Under a reused key that takes a part that is known to differ from a request that has ended: one that is
-    /// under way may be released, and then a duplicate of this request may run under the key. The service's
+    /// Under a reused key that takes a part that is known to differ from a request that has ended, and whose
+    /// outcome stays for a while: otherwise a duplicate of this request may run under the key yet. The service's
     /// name does not count: one service may have several, and the first request may have run. Neither does a
     /// missing part, which is inferred, nor what nothing is known of.
     pub fn is_new_key_safe(&self) -> bool {
@@ -286,7 +286,8 @@ impl Rejection {
                 && self.differing.iter().any(is_proof))
     }
 
-    /// Says that the request that used the key has not ended.
+    /// Says that the key may become free while duplicates of this request are under way: the request that used
+    /// it has not ended, or its retention soon will.
     #[must_use]
     pub fn while_open(mut self) -> Self {
         self.is_open = true;

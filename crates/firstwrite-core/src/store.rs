@@ -12,8 +12,8 @@ use crate::findings::Findings;
 use crate::outbox::Outbox;
 use crate::record::Retention;
 use crate::{
-    AuditEntry, Audited, Draft, Fence, Outcome, Record, RecordId, StateKind, Tenant, Timestamp,
-    UsagePage,
+    AuditEntry, Audited, Draft, Fence, Outcome, Record, RecordId, State, StateKind, Tenant,
+    Timestamp, UsagePage,
 };
 
 /// A boxed future, so that a store can be used as `dyn Store`.
@@ -69,6 +69,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// The store's clock.
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>>;
+
+    /// Checks that no acknowledged record under `id` can have been lost, so that its absence can be believed.
+    /// Otherwise the error's kind is [`StoreErrorKind::InDoubt`], as it is for an insert.
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// How long a step can take before the store itself gives it up, if it says. A lease must be longer: a
     /// reservation that is acknowledged after its own lease is of no use.
@@ -156,6 +160,24 @@ pub struct Found {
     pub record: Record,
     /// The store's clock when it was read.
     pub now: Timestamp,
+}
+
+impl Found {
+    /// A copy of a request that is older than this has arrived or never will: longer than proxies hold a
+    /// request back and clients go on retrying one.
+    const STRAGGLER_AGE_MAX: Duration = Duration::from_hours(1);
+
+    /// Whether the record keeps every copy of a *different* request that is still under way from running:
+    /// its outcome stands, and its retention does not end before they have arrived.
+    ///
+    /// One that is reserved or uncertain may be released before that.
+    pub fn outlasts_stragglers(&self) -> bool {
+        let State::Completed { retained_until, .. } = self.record.state else { return false };
+        let Retention { linger_for, refuses_spent, .. } = self.record.retention;
+        let kept_until =
+            if refuses_spent { retained_until.plus(linger_for) } else { retained_until };
+        self.now.plus(Self::STRAGGLER_AGE_MAX) < kept_until
+    }
 }
 
 /// How an insert ended.

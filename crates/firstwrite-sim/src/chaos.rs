@@ -45,8 +45,15 @@ pub(crate) async fn bad_times(stage: Stage) {
                 world.step_clock(millis);
             }
             5 if terms.retention_jumps => {
-                world.note(Event::RetentionJump, String::new);
-                world.jump_clocks(i64::try_from(RETENTION.as_millis()).unwrap_or(0));
+                // Half of the jumps end just before the retention of what was kept last does.
+                let is_near = world.chance(50);
+                let kept_at = world.state().ledger.kept_at.filter(|_| is_near);
+                let kept_for = kept_at.map_or(Duration::ZERO, |at| at.elapsed());
+                let left = kept_at.map_or(0, |_| world.draw(4000));
+                let passed = RETENTION.saturating_sub(kept_for + Duration::from_millis(left));
+                world.note(Event::RetentionJump, || format!("by {passed:?}"));
+                world.state().ledger.jumps.push(Instant::now());
+                world.jump_clocks(i64::try_from(passed.as_millis()).unwrap_or(0));
             }
             6 => {
                 tokio::spawn(reap(caretaker.clone()));

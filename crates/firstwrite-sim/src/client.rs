@@ -109,9 +109,9 @@ fn told(world: &World, wish: Wish, number: u64, answer: &Response<Bytes>) -> Tol
     let is_remembered = !world.terms().upstream_honours_keys();
     if text.contains("\"safe_new_key\":true") && is_remembered {
         let ledger = &mut world.state().ledger;
-        let (era, called) = (ledger.keys[wish.key].era, ledger.called.len());
+        let (era, at) = (ledger.keys[wish.key].era, Instant::now());
         let Wish { key, variant } = wish;
-        ledger.new_key_safe.push(NewKeySafe { key, variant, era, request: number, called });
+        ledger.new_key_safe.push(NewKeySafe { key, variant, era, request: number, at });
     }
     let is_replay = answer.headers().contains_key(&IDEMPOTENT_REPLAYED);
     if is_replay && status.is_server_error() {

@@ -41,7 +41,7 @@ events! {
     CameBack => "a reservation arrived after it was taken back",
     StoreAway => "the store went away",
     ClockStep => "the store's clock stepped",
-    RetentionJump => "the clock jumped past retention",
+    RetentionJump => "a day passed at once",
     Paused => "a process was paused",
     Killed => "a process was killed",
     Restarted => "a process was started anew",

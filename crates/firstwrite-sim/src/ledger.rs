@@ -23,8 +23,12 @@ pub(crate) struct Ledger {
     pub(crate) nothing_run: Vec<u64>,
     /// Of what callers were told that a new key is safe.
     pub(crate) new_key_safe: Vec<NewKeySafe>,
-    /// Requests for which an upstream was called, in order.
-    pub(crate) called: Vec<u64>,
+    /// Requests for which an upstream was called, in order, and when.
+    pub(crate) called: Vec<(u64, Instant)>,
+    /// When an outcome was kept last.
+    pub(crate) kept_at: Option<Instant>,
+    /// When a day passed at once.
+    pub(crate) jumps: Vec<Instant>,
     /// Keys of which a caller was told 202, by request, and how many attempts had owned the key by then.
     pub(crate) accepted: Vec<(usize, u64, usize)>,
     pub(crate) requests: u64,
@@ -38,14 +42,14 @@ pub(crate) struct Ledger {
     pub(crate) payments: Payments,
 }
 
-/// That a caller was told that a new key is safe: what it wanted, when, and after how many calls to upstreams.
+/// That a caller was told that a new key is safe: what it wanted, and when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewKeySafe {
     pub(crate) key: usize,
     pub(crate) variant: u8,
     pub(crate) era: u32,
     pub(crate) request: u64,
-    pub(crate) called: usize,
+    pub(crate) at: Instant,
 }
 
 /// What the provider did with a message.
@@ -134,6 +138,8 @@ impl Ledger {
             nothing_run: Vec::new(),
             new_key_safe: Vec::new(),
             called: Vec::new(),
+            kept_at: None,
+            jumps: Vec::new(),
             accepted: Vec::new(),
             requests: 0,
             began: BTreeMap::new(),
@@ -247,6 +253,16 @@ impl Ledger {
         }
     }
 
+    fn has_begun(&self, request: u64, by: Instant) -> bool {
+        self.began.get(&request).is_some_and(|(began, _)| *began <= by)
+    }
+
+    /// Whether a request began less than a day before `at`: one that is under way for longer is nobody's any more.
+    fn is_under_way(&self, request: u64, at: Instant) -> bool {
+        let Some((began, _)) = self.began.get(&request) else { return false };
+        !self.jumps.iter().any(|jump| (*began..=at).contains(jump))
+    }
+
     /// The claims made to callers that turned out to be false.
     pub(crate) fn false_claims(&self) -> Option<String> {
         for effect in &self.effects {
@@ -257,8 +273,14 @@ impl Ledger {
                 ));
             }
             let told = self.new_key_safe.iter().find(|told| {
-                (told.key, told.variant, told.era) == (effect.key, effect.variant, effect.era)
-                    && self.called[..told.called].contains(&effect.request)
+                (told.key, told.variant) == (effect.key, effect.variant)
+                    && told.era <= effect.era
+                    && self.is_under_way(told.request, told.at)
+                    && self.called.iter().any(|&(request, at)| {
+                        request == effect.request
+                            && self.has_begun(request, told.at)
+                            && self.is_under_way(request, at)
+                    })
             });
             if let Some(told) = told {
                 return Some(format!(

@@ -371,6 +371,7 @@ impl SimStore {
         let kept = Kept { status: outcome.status, body, is_interim: outcome.is_interim };
         world.note(Event::Completed, || format!("key {key}: {} {:?}", kept.status, kept.body));
         let mut state = world.state();
+        state.ledger.kept_at = Some(Instant::now());
         let era = state.ledger.keys[key].era;
         let book = &mut state.ledger.keys[key];
         let other = book.kept.iter().rev().find(|(of, _)| *of == era).map(|(_, kept)| kept.clone());
@@ -468,6 +469,10 @@ impl Store for SimStore {
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(self.read("asking for the time", self.memory.now()))
+    }
+
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.read("checking the history", self.memory.check_history(id)))
     }
 
     fn outbox(&self) -> Option<&dyn Outbox> {

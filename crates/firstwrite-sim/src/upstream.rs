@@ -114,7 +114,7 @@ pub(crate) async fn connect(store: &SimStore) -> Result<(), LineFailure> {
 pub(crate) async fn make(store: &SimStore, call: Call) -> Result<Response<Bytes>, LineFailure> {
     let (world, process) = (store.process.world().clone(), &store.process);
     world.note(Event::Called, || format!("{call:?} by process {}", process.number));
-    world.state().ledger.called.push(call.request);
+    world.state().ledger.called.push((call.request, Instant::now()));
     let allowed =
         call.fence.map(|fence| world.state().ledger.call(fence, call.request, call.variant));
     if let Some(Err(words)) = allowed {

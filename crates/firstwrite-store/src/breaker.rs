@@ -226,6 +226,10 @@ impl Store for BreakerStore {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(self.look("reading the store's clock", || self.inner.now()))
     }
+
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.look("checking the history", move || self.inner.check_history(id)))
+    }
 }
 
 impl fmt::Debug for BreakerStore {

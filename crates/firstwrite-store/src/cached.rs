@@ -332,6 +332,7 @@ impl Store for CachedStore {
         lapsed,
         reap,
         audits,
+        check_history,
         answers_within,
         outbox,
         findings

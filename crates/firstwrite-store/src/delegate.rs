@@ -73,6 +73,14 @@ macro_rules! delegate {
             self.$field.now()
         }
     };
+    (@check_history $field:ident) => {
+        fn check_history(
+            &self,
+            id: firstwrite_core::RecordId,
+        ) -> firstwrite_core::BoxFuture<'_, Result<(), firstwrite_core::StoreError>> {
+            self.$field.check_history(id)
+        }
+    };
     (@answers_within $field:ident) => {
         fn answers_within(&self) -> Option<std::time::Duration> {
             self.$field.answers_within()

@@ -105,7 +105,11 @@ impl MovingStore {
         draft: &Draft,
         replaced: Option<Seen>,
     ) -> Result<Option<Option<Box<Found>>>, StoreError> {
-        let Some(found) = self.other.get(draft.id).await? else { return Ok(None) };
+        let Some(found) = self.other.get(draft.id).await? else {
+            // After the look: what was lost before it is noticed now.
+            self.other.check_history(draft.id).await?;
+            return Ok(None);
+        };
         let seen = found.record.seen();
         // A copy of what was just written.
         if seen.fence == draft.fence {
@@ -344,6 +348,13 @@ impl Store for MovingStore {
         Box::pin(async move {
             self.other.now().await?;
             self.store.now().await
+        })
+    }
+
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.store.check_history(id).await?;
+            self.other.check_history(id).await
         })
     }
 }

@@ -280,6 +280,10 @@ impl Store for MysqlStore {
         Box::pin(listing::now(self.pool()))
     }
 
+    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(doubt::check(self.pool()))
+    }
+
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)
     }

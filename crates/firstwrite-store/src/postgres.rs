@@ -401,6 +401,10 @@ impl Store for PostgresStore {
         Box::pin(listing::now(&self.inner.shared, &self.inner.pool))
     }
 
+    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(doubt::check(&self.inner.shared, &self.inner.pool))
+    }
+
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)
     }

@@ -206,6 +206,10 @@ impl Store for RedisStore {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(listing::now(&self.inner.ways))
     }
+
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(doubt::check(&self.inner.ways, &self.inner.memory, id))
+    }
 }
 
 /// Makes sure that rustls has cryptography to use, which the client leaves to the program. Whoever has

@@ -221,7 +221,17 @@ fn put(record: &mut Record, plain: Outcome) {
 }
 
 impl Store for SealedStore {
-    delegate!(inner: capabilities, usage, lapsed, reap, audits, now, answers_within, findings);
+    delegate!(
+        inner: capabilities,
+        usage,
+        lapsed,
+        reap,
+        audits,
+        now,
+        check_history,
+        answers_within,
+        findings
+    );
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.insert_sealed(draft))

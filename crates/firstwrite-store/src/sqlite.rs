@@ -230,6 +230,25 @@ impl SqliteStore {
         })
     }
 
+    async fn check_trust(&self) -> Result<(), StoreError> {
+        const DOING: &str = "checking the history";
+        if self.threads.commands.is_some() {
+            let check = |session: &Session| {
+                session.look_at_files();
+                session.refuse_in_doubt(DOING)
+            };
+            return self.command(DOING, check).await;
+        }
+        let doubts = self.doubts().await?;
+        match doubts.into_iter().find(|doubt| doubt.cleared.is_none()) {
+            Some(doubt) => {
+                let error = StoreError::definite(StoreErrorKind::InDoubt, DOING);
+                Err(error.caused_by(doubt.detail))
+            }
+            None => Ok(()),
+        }
+    }
+
     async fn look<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -313,6 +332,10 @@ impl Store for SqliteStore {
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(std::future::ready(Ok(self.clock.now())))
+    }
+
+    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.check_trust())
     }
 
     fn outbox(&self) -> Option<&dyn Outbox> {

@@ -131,6 +131,10 @@ impl<S: Store + ?Sized> Store for AwayStore<S> {
         self.through(self.inner.now())
     }
 
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.through(self.inner.check_history(id))
+    }
+
     fn outbox(&self) -> Option<&dyn Outbox> {
         self.inner.outbox()
     }

@@ -113,6 +113,10 @@ impl Store for FaultyStore {
         self.inner.now()
     }
 
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.check_history(id)
+    }
+
     fn outbox(&self) -> Option<&dyn firstwrite_core::outbox::Outbox> {
         self.inner.outbox()
     }

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use firstwrite_core::{
-    Fingerprint, Found, Outcome, Policy, RecordId, Rejection, Request, StateKind, StoreErrorKind,
-    Timestamp, Verdict,
+    Fingerprint, Found, Outcome, Policy, RecordId, Rejection, Request, StoreErrorKind, Timestamp,
+    Verdict,
 };
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderValue, Response};
@@ -73,8 +73,8 @@ pub(crate) enum Ended {
     /// This stands under the key; the same request is answered from it.
     Stands {
         verdict: Verdict,
-        /// What the record was made for, and how far it had come, to explain a mismatch.
-        stored: Option<(Fingerprint, StateKind)>,
+        /// The request that the record was made for, to explain a mismatch.
+        stored: Option<StoredRequest>,
     },
     /// The store could not be asked, or would not tell, and nothing was run.
     StoreFailed(StoreErrorKind),
@@ -84,6 +84,14 @@ pub(crate) enum Ended {
     Released(Arc<ReleasedAnswer>),
     /// The key is free, or nobody here knows: ask the store.
     Open,
+}
+
+/// The request under whose key another one came.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredRequest {
+    pub(crate) fingerprint: Fingerprint,
+    /// [`Found::outlasts_stragglers`]
+    pub(crate) outlasts_stragglers: bool,
 }
 
 /// The answer of an attempt that was released, as its followers get it.
@@ -265,9 +273,10 @@ impl Ended {
     /// What was found under the key, as judged.
     pub(crate) fn stands(verdict: Verdict, found: Option<&Found>) -> Self {
         // Only a mismatch is explained by the stored fingerprint.
-        let stored = found
-            .filter(|_| verdict == Verdict::Mismatch)
-            .map(|found| (found.record.fingerprint.clone(), found.record.state.kind()));
+        let stored = found.filter(|_| verdict == Verdict::Mismatch).map(|found| StoredRequest {
+            fingerprint: found.record.fingerprint.clone(),
+            outlasts_stragglers: found.outlasts_stragglers(),
+        });
         Self::Stands { verdict, stored }
     }
 }

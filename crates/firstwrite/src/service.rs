@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use firstwrite_core::{
     BoxError, BoxFuture, Comparison, Key, KeyRequirement, Mode, OnConflict, Rejection,
-    RejectionKind, StateKind, Tenant, Verdict, judge,
+    RejectionKind, Tenant, Verdict, judge,
 };
 use http::header::{CONNECTION, EXPECT, RETRY_AFTER};
 use http::request::Parts;
@@ -29,7 +29,7 @@ use tracing::Instrument as _;
 
 use crate::attempt::{self, Led};
 use crate::body::{self, Drained, ResponseBody, Unread};
-use crate::coalesce::{Ended, Follow, Joined, Phase};
+use crate::coalesce::{Ended, Follow, Joined, Phase, StoredRequest};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
 use crate::observe::{Asked, How, Place, Seen};
@@ -322,7 +322,8 @@ async fn behind(exchange: &Exchange, mut first: Follow, patience: Option<Instant
             Followed::Differs
         }
         Phase::Owned if !asks_the_same => {
-            let stored = Some((first.fingerprint().clone(), StateKind::Reserved));
+            let fingerprint = first.fingerprint().clone();
+            let stored = Some(StoredRequest { fingerprint, outlasts_stragglers: false });
             Followed::Ended(Ended::Stands { verdict: Verdict::Mismatch, stored })
         }
         Phase::Owned => match (exchange.answer_when, patience) {
@@ -343,14 +344,12 @@ fn from_ended(
     ended: &Ended,
 ) -> Response<ResponseBody> {
     match ended {
-        Ended::Stands { verdict: Verdict::Mismatch, stored: Some((stored, state)) } => {
+        Ended::Stands { verdict: Verdict::Mismatch, stored: Some(stored) } => {
             tracing::debug!(verdict = "mismatch", "answered without running");
-            let differing = exchange.differing(stored, shared.secret.as_ref(), call);
+            let differing = exchange.differing(&stored.fingerprint, shared.secret.as_ref(), call);
             let refusal = Rejection::new(RejectionKind::KeyReused).differing(differing);
-            respond::rejection(&match state {
-                StateKind::Completed => refusal,
-                StateKind::Reserved | StateKind::Uncertain => refusal.while_open(),
-            })
+            let is_closed = stored.outlasts_stragglers;
+            respond::rejection(&if is_closed { refusal } else { refusal.while_open() })
         }
         Ended::Stands { verdict, .. } => {
             tracing::debug!(verdict = name(verdict), "answered without running");

@@ -143,6 +143,10 @@ impl Store for Bench {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         self.store.now()
     }
+
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.store.check_history(id)
+    }
 }
 
 /// The memory store never waits, so one poll is the whole run.
@@ -488,6 +492,10 @@ impl Store for Forgetful {
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         self.store.now()
+    }
+
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.store.check_history(id)
     }
 }
 

@@ -89,6 +89,10 @@ impl Store for CountingStore {
         self.counted("now", self.inner.now())
     }
 
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.counted("check_history", self.inner.check_history(id))
+    }
+
     fn outbox(&self) -> Option<&dyn Outbox> {
         self.inner.outbox()
     }

@@ -60,6 +60,10 @@ impl Store for Moody {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(self.ask(self.inner.now()))
     }
+
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.ask(self.inner.check_history(id)))
+    }
 }
 
 struct Scene {

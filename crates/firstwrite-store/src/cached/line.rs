@@ -32,6 +32,15 @@ struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheError;
 
+/// What a question does while another one opens the connection.
+#[derive(Clone, Copy)]
+enum Meanwhile {
+    /// It goes to the store instead, which answers in less time than a connection takes.
+    GiveUp,
+    /// It waits: the store cannot be asked instead.
+    Wait,
+}
+
 /// Why a question was not answered.
 enum Trouble {
     /// Somebody else is connecting.
@@ -59,33 +68,33 @@ impl Line {
     pub(super) async fn get(&self, key: &str, bytes_max: usize) -> Option<Vec<u8>> {
         let mut command = redis::cmd("GETRANGE");
         command.arg(key).arg(0).arg(bytes_max);
-        let Value::BulkString(bytes) = self.ask(&command).await? else {
+        let Value::BulkString(bytes) = self.ask(&command, Meanwhile::GiveUp).await? else {
             // Something of another kind is in the way: no bytes of ours.
             return Some(vec![0]);
         };
         Some(bytes)
     }
 
-    /// Whether Redis said that it is there.
+    /// Replaces what is there. True if Redis confirmed it.
     pub(super) async fn set(&self, key: &str, bytes: &[u8], kept_for: Duration) -> bool {
-        self.ask(&setting(key, bytes, kept_for)).await.is_some()
+        self.ask(&setting(key, bytes, kept_for), Meanwhile::Wait).await.is_some()
     }
 
     /// Unless something is there already.
     pub(super) async fn set_new(&self, key: &str, bytes: &[u8], kept_for: Duration) {
-        self.ask(setting(key, bytes, kept_for).arg("NX")).await;
+        self.ask(setting(key, bytes, kept_for).arg("NX"), Meanwhile::GiveUp).await;
     }
 
     pub(super) async fn delete(&self, key: &str) {
         let mut command = redis::cmd("DEL");
         command.arg(key);
-        self.ask(&command).await;
+        self.ask(&command, Meanwhile::GiveUp).await;
     }
 
-    async fn ask(&self, command: &Cmd) -> Option<Value> {
+    async fn ask(&self, command: &Cmd, meanwhile: Meanwhile) -> Option<Value> {
         let pass = self.circuit.enter()?;
         let was_left_alone = self.is_left_alone();
-        match self.send(command).await {
+        match self.send(command, meanwhile).await {
             Ok(value) => {
                 pass.succeeded();
                 if was_left_alone {
@@ -104,8 +113,8 @@ impl Line {
         }
     }
 
-    async fn send(&self, command: &Cmd) -> Result<Value, Trouble> {
-        let (number, mut connection) = self.connection().await?;
+    async fn send(&self, command: &Cmd, meanwhile: Meanwhile) -> Result<Value, Trouble> {
+        let (number, mut connection) = self.connection(meanwhile).await?;
         let asked = timeout(self.options.timeout, command.query_async(&mut connection));
         match asked.await {
             Ok(Ok(value)) => Ok(value),
@@ -122,11 +131,19 @@ impl Line {
         }
     }
 
-    async fn connection(&self) -> Result<(u64, MultiplexedConnection), Trouble> {
+    async fn connection(
+        &self,
+        meanwhile: Meanwhile,
+    ) -> Result<(u64, MultiplexedConnection), Trouble> {
         if let Some(there) = self.held().there() {
             return Ok(there);
         }
-        let Ok(_turn) = self.connecting.try_lock() else { return Err(Trouble::Connecting) };
+        let _turn = match meanwhile {
+            Meanwhile::GiveUp => self.connecting.try_lock().ok(),
+            // Whoever connects does so within a limit, and so does the next in line.
+            Meanwhile::Wait => Some(self.connecting.lock().await),
+        }
+        .ok_or(Trouble::Connecting)?;
         // Whoever had the turn before may have left one.
         if let Some(there) = self.held().there() {
             return Ok(there);

@@ -5,12 +5,15 @@
 //! tables hold a mark: which server, or which cluster, was written to last. If it is another one now, that is a doubt
 //! too.
 
+use std::sync::Arc;
+
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use mysql_async::Row;
 
 use super::connect::{Connection, Server};
-use super::fault::{Trouble, corrupt};
+use super::fault::{Trouble, corrupt, unavailable};
 use super::flight::{Answer, Flight, NOW, Value};
+use super::pool::Pool;
 use super::rows::{self, integer, owned_text};
 use crate::doubt::{ClearedDoubt, Doubt};
 
@@ -32,6 +35,39 @@ pub(super) fn refuse(doing: &'static str) -> StoreError {
 pub(super) fn stands(answer: &Answer) -> Result<bool, StoreError> {
     let row = answer.rows.first().ok_or_else(|| corrupt("a question is not answered"))?;
     Ok(integer(row, 0)? != 0)
+}
+
+/// See [`firstwrite_core::Store::check_history`].
+pub(super) async fn check(pool: &Arc<Pool>) -> Result<(), StoreError> {
+    const DOING: &str = "checking the history";
+    if let Some(refusal) = pool.refusal(DOING) {
+        return Err(refusal);
+    }
+    let mut held = pool.get(DOING).await?;
+    // Counts that are missing are made into a doubt, which the second look finds.
+    for _ in 0..2 {
+        let mut flight = Flight::reading();
+        held.slot().stop_unless_whole(&mut flight);
+        let place = flight.add(STANDS, &[]);
+        match held.fly(&flight).await {
+            Ok(answers) => {
+                held.settle();
+                let is_in_doubt = stands(&answers[place])?;
+                return if is_in_doubt { Err(refuse(DOING)) } else { Ok(()) };
+            }
+            Err(crash) if crash.trouble.is_history_missing() && held.roll_back().await => {
+                held.verify().await.map_err(|trouble| trouble.definite(DOING))?;
+            }
+            Err(crash) => {
+                held.fail(&crash).await;
+                return Err(crash.error(DOING));
+            }
+        }
+    }
+    Err(unavailable(
+        DOING,
+        "acknowledged commits are missing, and the server does not keep a doubt",
+    ))
 }
 
 /// Asks which cluster a server is a node of.

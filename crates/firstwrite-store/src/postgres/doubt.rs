@@ -17,16 +17,16 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deadpool_postgres::ClientWrapper;
+use deadpool_postgres::{ClientWrapper, Pool};
 use firstwrite_core::{Fence, RecordId, StoreError, StoreErrorKind, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::Shared;
 use super::columns::{At, Id};
-use super::fault::{Trouble, corrupt};
+use super::fault::{Trouble, corrupt, definite, no_connection};
 use super::history;
-use super::link::Link;
+use super::link::{Held, Link};
 use super::rows::column;
 use crate::Access;
 use crate::doubt::{ClearedDoubt, Doubt};
@@ -198,6 +198,23 @@ pub(super) async fn greet(shared: &Shared, client: &ClientWrapper) -> Result<(),
     }
     shared.witness.waits_for_standby.store(column(row, 5)?, Ordering::Relaxed);
     shared.witness.incarnation.store(column(row, 0)?, Ordering::Release);
+    Ok(())
+}
+
+/// See [`firstwrite_core::Store::check_history`].
+pub(super) async fn check(shared: &Shared, pool: &Pool) -> Result<(), StoreError> {
+    const DOING: &str = "checking the history";
+    let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let link = held.link(shared);
+    greet(shared, link.client).await.map_err(definite(DOING))?;
+    let doubts = link.alone(&shared.server.begins().read, &link.sql().doubts, &[]).await;
+    let doubts = doubts.map_err(definite(DOING))?;
+    held.settle();
+    for row in &doubts {
+        if read(row)?.cleared.is_none() {
+            return Err(refuse(shared, DOING));
+        }
+    }
     Ok(())
 }
 

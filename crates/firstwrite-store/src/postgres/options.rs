@@ -137,6 +137,16 @@ impl Address {
     /// Takes our own parameters out of `url` and has the driver parse the rest.
     pub(super) fn parse(url: &str, mut options: PostgresOptions) -> Result<Self, OpenError> {
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        // The driver ends the password at the first @, and a query begins at the first ?: the rest of a password
+        // with one of them would be shown as the host, the database or a parameter.
+        let is_name_odd =
+            |pair: &str| pair.split('=').next().is_some_and(|name| name.contains('@'));
+        if place.matches('@').count() > 1 || query.split('&').any(is_name_odd) {
+            return Err(OpenError::new(
+                "the PostgreSQL address has an @ where none belongs; in a password, write %40 for @, %2F for / \
+                 and %3F for ?",
+            ));
+        }
         let mut root_certificates = None;
         let mut passed_on = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -169,13 +179,6 @@ impl Address {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(OpenError::new(
                 "the PostgreSQL address names no host; write postgres://USER@HOST:PORT/DATABASE",
-            ));
-        }
-        // The driver ends the password at the first @: the rest of it would be shown as the host.
-        let is_password = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
-        if config.get_hosts().iter().any(is_password) {
-            return Err(OpenError::new(
-                "the PostgreSQL address has more than one @; write %40 for one in the password",
             ));
         }
         if config.get_connect_timeout().is_none() {
@@ -297,6 +300,8 @@ mod tests {
             "postgres://a:hunter2@h:x/db",
             "postgres://a:hunter2@h/db?hunter2=1",
             "postgres://a:1@a:hunter2@h/db",
+            "postgres://a:1@x/a:hunter2@h/db",
+            "postgres://a:1?a:hunter2@h/db",
         ] {
             let text = format!("{}", parse(wrong).unwrap_err());
             let debug = format!("{:?}", parse(wrong).unwrap_err());

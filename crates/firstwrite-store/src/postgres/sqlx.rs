@@ -363,6 +363,10 @@ impl Store for SqlxPostgresStore {
         self.store.now()
     }
 
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.store.check_history(id)
+    }
+
     fn outbox(&self) -> Option<&dyn Outbox> {
         self.store.outbox()
     }

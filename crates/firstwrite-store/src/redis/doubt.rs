@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::Value;
 
@@ -117,6 +117,33 @@ struct Greeting {
 pub(super) fn refuse(doing: &'static str) -> StoreError {
     StoreError::definite(StoreErrorKind::InDoubt, doing)
         .caused_by("the server has lost acknowledged writes; an operator must clear the doubt")
+}
+
+/// See [`firstwrite_core::Store::check_history`].
+pub(super) async fn check(ways: &Ways, memory: &Memory, id: RecordId) -> Result<(), StoreError> {
+    let error = |trouble: Trouble| trouble.read_error(DOING);
+    let mark = || async move {
+        let marked = ways.marked(Shard::of(id));
+        // Before the server is asked: others raise what is known meanwhile.
+        let known = memory.of(marked);
+        let mut command = redis::cmd("HMGET");
+        command.arg(ways.keys.mark(marked)).arg(&["token", "count", "doubt"]);
+        let Value::Array(fields) = ways.ask(marked, &command).await? else { return Ok(None) };
+        let text = |place: usize| str::from_utf8(fields.get(place).and_then(bytes)?).ok();
+        let count = text(1).and_then(|digits| digits.parse::<u64>().ok()).unwrap_or(0);
+        let is_current = text(0) == Some(&*known.token) && count >= known.seen;
+        Ok::<_, Trouble>(is_current.then_some(text(2).is_some()))
+    };
+    for _ in 0..2 {
+        let verified = memory.verified();
+        match mark().await.map_err(error)? {
+            Some(false) => return Ok(()),
+            Some(true) => return Err(refuse(DOING)),
+            None => verify_since(ways, memory, verified).await.map_err(error)?,
+        }
+    }
+    let changing = StoreError::definite(StoreErrorKind::Unavailable, DOING);
+    Err(changing.caused_by("the server is restarted again and again"))
 }
 
 /// Asks every server whether what was acknowledged is still there, before unknown keys are written to it. Nothing that

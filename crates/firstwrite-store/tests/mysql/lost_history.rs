@@ -60,7 +60,7 @@ fn put_back(database: &Database, dump: std::fs::File) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dump_put_back_under_running_processes_is_noticed_before_an_unknown_key_is_written() {
     let Some(own) = Own::start(|_folder| Vec::new()).await else { return };
-    for how in ["writer", "other", "handler", "sweep"] {
+    for how in ["writer", "other", "checked", "handler", "sweep"] {
         let database = Database { url: in_database(&own.url(), how) };
         let create = format!("CREATE DATABASE {how}");
         client(&own.url()).await.query_drop(create).await.unwrap();
@@ -81,6 +81,7 @@ async fn put_back_and_ask(database: &Database, how: &str) {
     match how {
         "writer" => assert_doubted(one.insert(&reserved("after", Fence::first(2))).await),
         "other" => assert_doubted(other.insert(&reserved("after", Fence::first(2))).await),
+        "checked" => assert_doubted(other.check_history(id("after")).await),
         "handler" => assert_doubted(other.begin(id("after")).await.map(drop)),
         _ => sweep(&other).await,
     }
@@ -93,6 +94,7 @@ async fn put_back_and_ask(database: &Database, how: &str) {
     one.clear_doubts("ops", "compared with the books").await.unwrap();
     write(&one, "new").await;
     write(&other, "newer").await;
+    other.check_history(id("after")).await.unwrap();
     assert_eq!(one.doubts().await.unwrap().len(), 1, "said once, by {how}");
 }
 

@@ -16,7 +16,7 @@ use crate::server::{Database, Way, on_database};
 use crate::subject::{PostgresSubject, completed, reserved};
 
 /// The ways in which a process can meet the tables that were put back.
-const FIRST: [&str; 6] = ["writer", "other", "handler", "ahead", "claim", "sweep"];
+const FIRST: [&str; 7] = ["writer", "other", "check", "handler", "ahead", "claim", "sweep"];
 
 async fn write(store: &PostgresStore, key: &str) {
     let inserted = store.insert(&reserved(key, Fence::first(1))).await.unwrap();
@@ -77,6 +77,7 @@ async fn put_back_and_ask(database: &Database, how: &str) {
     match how {
         "writer" => assert_doubted(one.insert(&again).await, how),
         "other" => assert_doubted(other.insert(&again).await, how),
+        "check" => assert_doubted(other.check_history(again.id).await, how),
         "handler" => assert_doubted(other.begin(again.id).await, how),
         "ahead" => {
             let ahead = other.begin_ahead(again.id, async |client| client.simple_query("").await);
@@ -107,6 +108,7 @@ async fn put_back_and_ask(database: &Database, how: &str) {
     for store in [&one, &other] {
         sweep(store).await;
     }
+    one.check_history(again.id).await.unwrap();
     assert_eq!(one.doubts().await.unwrap().len(), 1, "said once, by {how}");
 }
 

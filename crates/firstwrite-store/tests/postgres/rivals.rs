@@ -76,6 +76,10 @@ impl Store for InTurn {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         self.next().now()
     }
+
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.next().check_history(id)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -133,9 +133,14 @@ async fn a_store_that_was_emptied_is_noticed_by_those_who_knew_it() {
     let Some(own) = Own::safe().await else { return };
     let store = created(&own.url()).await;
     write_many(&store, "k").await;
+    let id = reserved("k-1", Fence::first(1)).id;
+    store.check_history(id).await.unwrap();
     own.tell(&["FLUSHALL"]).await;
+    // The look-up of a key that is not written notices it, too.
+    assert_eq!(store.check_history(id).await.unwrap_err().kind(), StoreErrorKind::InDoubt);
     assert_eq!(insert(&store, "k-1").await, Err(StoreErrorKind::InDoubt));
     assert_eq!(store.clear_doubts("operator", "it was me").await.unwrap(), 1);
+    store.check_history(id).await.unwrap();
     assert_eq!(insert(&store, "k-1").await, Ok("done"));
 }
 

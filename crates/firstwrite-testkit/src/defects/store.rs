@@ -457,6 +457,10 @@ impl Store for DefectiveStore {
         Box::pin(async move { Ok(self.clock.now()) })
     }
 
+    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)
     }

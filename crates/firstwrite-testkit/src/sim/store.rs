@@ -316,6 +316,10 @@ impl Store for SimStore {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         self.store().now()
     }
+
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.store().check_history(id)
+    }
 }
 
 impl TransactionalStore for SimStore {

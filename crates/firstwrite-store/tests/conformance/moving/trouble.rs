@@ -6,7 +6,7 @@ use firstwrite_core::{
     Certainty, Change, Fence, Guard, Inserted, RecordId, StateKind, Store, StoreErrorKind, Swapped,
     Verdict,
 };
-use firstwrite_store::MovingStore;
+use firstwrite_store::{MovingStore, SqliteStore};
 use firstwrite_testkit::{AwayStore, Fault, FaultyStore, sample};
 
 use super::{Houses, granted, policy, refused, request, uncertain_in_both};
@@ -45,6 +45,25 @@ async fn while_the_other_store_is_away_nothing_runs() {
         assert!(moving.now().await.is_err(), "whoever waits for it must ask both");
     }
     let _fresh = granted(&houses.after, "a", &policy()).await;
+}
+
+/// The other store lost its file: keys that it does not know may have been used there.
+#[tokio::test]
+async fn while_the_other_store_is_in_doubt_unknown_keys_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("old.db");
+    let old: Arc<dyn Store> = Arc::new(SqliteStore::open_or_create(&path).unwrap());
+    let houses = Houses::new();
+    let moving = MovingStore::new(Arc::clone(&houses.new), Arc::clone(&old));
+    let used = granted(&*old, "used", &policy()).await;
+    super::complete(&*old, used, "paid").await;
+    std::fs::remove_file(&path).unwrap();
+    let draft = sample::reserved(&request("unknown"), &policy(), Fence::first(1));
+    let error = moving.insert(&draft).await.unwrap_err();
+    assert_eq!((error.kind(), error.certainty()), (StoreErrorKind::InDoubt, Certainty::Definite));
+    assert!(houses.new.get(draft.id).await.unwrap().is_none(), "it was withdrawn");
+    let verdict = refused(&moving, "used", &policy()).await;
+    assert!(matches!(verdict, Verdict::Replay { .. }), "what is known is answered: {verdict:?}");
 }
 
 /// What could not be withdrawn is said to be there, perhaps: the caller withdraws it later.

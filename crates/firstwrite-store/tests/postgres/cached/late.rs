@@ -83,4 +83,8 @@ impl Store for Late {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         self.inner.now()
     }
+
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.check_history(id)
+    }
 }

@@ -195,6 +195,21 @@ async fn after_retention_the_key_is_free_or_refused_as_the_policy_says() {
     assert_eq!(world.runs(), 1);
 }
 
+/// A duplicate of the different request may arrive after the key has become free, and run.
+#[tokio::test(start_paused = true)]
+async fn near_the_end_of_retention_a_new_key_is_not_called_safe() {
+    let refusing = AfterRetention::Refuse(Policy::RETENTION_DEFAULT);
+    for (after_retention, is_safe) in [(AfterRetention::Fresh, false), (refusing, true)] {
+        let policy = Policy { after_retention, ..Policy::default() };
+        let world = World::new(policy, |_, _| async { Ok(answer(201, "once")) });
+        world.send(post("k", "{}")).await;
+        advance(Policy::RETENTION_DEFAULT - Duration::from_mins(59)).await;
+        let refused = world.send(post("k", "{\"amount\":2}")).await;
+        assert_eq!(refused.summary(), "422 key-reused");
+        assert_eq!(refused.json()["safe_new_key"], is_safe, "{after_retention:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_tenants_never_meet() {
     let world = world();

@@ -147,6 +147,10 @@ impl Store for Watched {
         self.memory.now()
     }
 
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.memory.check_history(id)
+    }
+
     fn outbox(&self) -> Option<&dyn firstwrite_core::outbox::Outbox> {
         self.memory.outbox()
     }

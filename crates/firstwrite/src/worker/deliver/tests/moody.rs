@@ -205,6 +205,10 @@ impl Store for Moody {
         self.memory.now()
     }
 
+    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.memory.check_history(id)
+    }
+
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)
     }
