@@ -27,6 +27,6 @@ mod verdict;
 pub use amount::Amount;
 pub use answer::{AnswerBody, AnswerTemplate};
 pub use compare::{Comparison, compare};
-pub use entries::{Ours, Rules, Sight, Standing, Subject, Theirs, Window};
+pub use entries::{Ours, Rules, Sight, Standing, Subject, Theirs, Window, distrust_future};
 pub use evidence::Contradiction;
 pub use verdict::{Action, Class, Difference, MatchedBy, Verdict, finding};

@@ -113,7 +113,9 @@ fn made_until(account: Account, now: Timestamp) -> Option<Timestamp> {
         | Account::LateEntries
         | Account::ForeignKeys
         | Account::CutKeys
-        | Account::SmallKeys => Some(now),
+        | Account::SmallKeys
+        | Account::NetAmounts
+        | Account::FutureTimes => Some(now),
     }
 }
 

@@ -72,6 +72,10 @@ pub enum Account {
     WesternWindow,
     /// The window is read as if it were of a place eight hours east: it begins and ends earlier.
     EasternWindow,
+    /// Some entries have no key, and stand net of a fee.
+    NetAmounts,
+    /// Some entries are dated a year ahead.
+    FutureTimes,
 }
 
 /// A question for a page.
@@ -89,11 +93,13 @@ pub struct Asked<'a> {
 
 const WEST: Duration = Duration::from_hours(5);
 const EAST: Duration = Duration::from_hours(8);
+const YEAR: Duration = Duration::from_hours(365 * 24);
+const FEE: u64 = 15;
 const PAGE_ENTRIES: usize = 5;
 
 impl Account {
     /// Every account.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Whole,
         Self::OtherMerchant,
         Self::Empty,
@@ -110,6 +116,8 @@ impl Account {
         Self::EasternTimes,
         Self::WesternWindow,
         Self::EasternWindow,
+        Self::NetAmounts,
+        Self::FutureTimes,
     ];
     /// How late entries are reported at most.
     pub const LAG: Duration = Duration::from_mins(55);
@@ -194,8 +202,11 @@ impl Account {
 
     /// Id, key, amount, time and status as the account writes them.
     fn fields(self, entry: &Entry) -> [String; 5] {
+        // Which entries are wrong depends on nothing but themselves.
+        let is_wrong = entry.amount.is_multiple_of(500);
         let key = match self {
             Self::OtherUnits => String::new(),
+            Self::NetAmounts if is_wrong => String::new(),
             Self::ForeignKeys => format!("no-{}", entry.id),
             Self::CutKeys => entry.key.chars().take(Self::KEY_CHARACTERS).collect(),
             Self::SmallKeys => entry.key.to_ascii_lowercase(),
@@ -203,11 +214,13 @@ impl Account {
         };
         let amount = match self {
             Self::OtherUnits => format!("{}.{:02}", entry.amount / 100, entry.amount % 100),
+            Self::NetAmounts if is_wrong => (entry.amount - FEE).to_string(),
             _ => entry.amount.to_string(),
         };
         let at = match self {
             Self::WesternTimes => entry.at.minus(WEST),
             Self::EasternTimes => entry.at.plus(EAST),
+            Self::FutureTimes if is_wrong => entry.at.plus(YEAR),
             _ => entry.at,
         };
         let status = match entry.status {

@@ -44,6 +44,7 @@ pub use settings::{Limits, MessageScope, RecordScope, Settings, SettingsError};
 pub use source::{Export, Flaw, Source, SourceError, SourcePage};
 
 use books::{Books, before};
+use pulling::Pulled;
 
 /// A run that could not be made.
 #[derive(Debug)]
@@ -71,13 +72,15 @@ pub async fn reconcile_once(
     let findings = check(store, settings)?;
     let now = store.now().await?;
     // Theirs first: whatever they did by then was asked for here before, and is found in what is read next.
-    let pulled = pulling::pull(source, window, &settings.limits, progress).await;
+    let mut pulled = pulling::pull(source, window, &settings.limits, progress).await;
+    let stated_until = source.as_export().and_then(|export| export.until);
+    distrust_future(store, settings, now, stated_until, &mut pulled).await?;
     let read = Read { pages: pulled.page_count, theirs: pulled.theirs.len(), ours: 0 };
     let mut reading = |ours| progress(Progress::Reading(Read { ours, ..read }));
     let books = books::read(store, settings, window, &pulled.theirs, &mut reading).await?;
     let sight = Sight {
         window,
-        stated_until: source.as_export().and_then(|export| export.until),
+        stated_until,
         is_theirs_complete: pulled.flaws.is_empty(),
         is_ours_complete: books.is_complete,
         now,
@@ -115,6 +118,25 @@ pub async fn reconcile_once(
         }
     }
     Ok(report)
+}
+
+/// Notes what an account says of the future as flaws. `now` is when the reading began.
+async fn distrust_future(
+    store: &dyn Store,
+    settings: &Settings,
+    now: Timestamp,
+    stated_until: Option<Timestamp>,
+    pulled: &mut Pulled,
+) -> Result<(), StoreError> {
+    let latest = now.plus(settings.rules.tolerance);
+    if stated_until.is_some_and(|until| latest < until) {
+        pulled.flaw(Flaw::new("the export", "it is stated to reach into the future"));
+    }
+    if pulled.reaches_beyond(latest) {
+        // Reading a long account takes a while, in which entries are made.
+        pulled.distrust_future(store.now().await?, &settings.rules);
+    }
+    Ok(())
 }
 
 /// An absence needs a match before it: so much earlier than a doubt the account is read.

@@ -65,7 +65,8 @@ fn weigh_absences(
     let mut contradictions = Vec::new();
     for verdict in verdicts.iter_mut().filter(|verdict| verdict.action == Action::NotArrived) {
         let Some(our) = verdict.ours.map(|index| &ours[index]) else { continue };
-        match evidence.absence(our, sight, rules) {
+        let has_nameless = matching.has_nameless_in_time_of(our, rules);
+        match evidence.absence(our, sight, rules, has_nameless) {
             Absence::Proven => {}
             Absence::TooEarlyToTell => {
                 (verdict.class, verdict.action) = (Class::Late, Action::Nothing);
@@ -175,7 +176,9 @@ fn unpaired(
 
 /// What is said of an entry of theirs that nobody here asked for.
 fn unasked(their: &Theirs, sight: &Sight, rules: &Rules) -> Option<(Class, Action)> {
-    if their.at < sight.window.from || !their.is_made {
+    // Our books are read for as long after the window.
+    let is_after = sight.window.until.plus(rules.grace) <= their.at;
+    if their.at < sight.window.from || is_after || !their.is_made {
         return None;
     }
     if !sight.is_ours_complete || sight.now < their.at.plus(rules.grace) {

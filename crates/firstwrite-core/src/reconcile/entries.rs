@@ -129,6 +129,21 @@ impl Default for Rules {
     }
 }
 
+/// Takes the proof from entries that are dated later than the moment `read_at` at which they were read, beyond
+/// the difference of the clocks. Returns their places.
+///
+/// The date of such an entry is wrong, and dates tell the lives of a key apart and which entries are in a
+/// window. So it counts as not decided, and the account that has it is not whole.
+pub fn distrust_future(theirs: &mut [Theirs], read_at: Timestamp, rules: &Rules) -> Vec<usize> {
+    let latest = read_at.plus(rules.tolerance);
+    let mut places = Vec::new();
+    for (place, their) in theirs.iter_mut().enumerate().filter(|(_, their)| latest < their.at) {
+        their.is_made = false;
+        places.push(place);
+    }
+    places
+}
+
 impl Window {
     /// Whether `at` is in it.
     pub fn contains(&self, at: Timestamp) -> bool {

@@ -3,8 +3,9 @@
 //!
 //! An absence acts only
 //!
-//! 1. in a run in which nothing contradicts the account, and
-//! 2. between two entries that match ours by name: one before it, and one at least a grace after it.
+//! 1. in a run in which nothing contradicts the account,
+//! 2. between two entries that match ours by name: one before it, and one at least a grace after it, and
+//! 3. where every entry of its time has a name: a key, or an id that we know.
 //!
 //! The times of matches are those of our own books, so an account that dates its entries in another time
 //! zone proves no more than one that does not.
@@ -25,6 +26,8 @@ pub enum Contradiction {
     NoMatch,
     /// It has no entry before the absent one that matches ours by name.
     NoneBefore,
+    /// It has an entry that nothing attributes to ours, neither key nor id, in the time of the absent one.
+    Nameless,
 }
 
 /// The weight of an absence.
@@ -70,8 +73,15 @@ impl Evidence {
         Self { against, matched: oldest.zip(newest) }
     }
 
-    /// Weighs the absence of an entry in doubt, of whose time everything was read.
-    pub(super) fn absence(&self, our: &Ours, sight: &Sight, rules: &Rules) -> Absence {
+    /// Weighs the absence of an entry in doubt, of whose time everything was read. `has_nameless`: an entry
+    /// without a name lies in that time.
+    pub(super) fn absence(
+        &self,
+        our: &Ours,
+        sight: &Sight,
+        rules: &Rules,
+        has_nameless: bool,
+    ) -> Absence {
         if let Some(against) = self.against {
             return Absence::Unproven(against);
         }
@@ -80,6 +90,9 @@ impl Evidence {
         };
         if our.at < oldest {
             return Absence::Unproven(Contradiction::NoneBefore);
+        }
+        if has_nameless {
+            return Absence::Unproven(Contradiction::Nameless);
         }
         let end = sight.stated_until.unwrap_or(newest);
         if end < our.until.plus(rules.grace) {
@@ -100,6 +113,9 @@ impl Contradiction {
             }
             Self::NoMatch => "no entry in it matches ours by key or id",
             Self::NoneBefore => "no entry before this one matches ours by key or id",
+            Self::Nameless => {
+                "it has an entry of about this time without a key, which could be this one"
+            }
         }
     }
 }

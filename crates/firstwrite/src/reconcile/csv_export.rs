@@ -70,7 +70,7 @@ pub struct CsvColumns {
 
 type Open = dyn Fn() -> io::Result<Box<dyn Read + Send>> + Send + Sync;
 
-/// An export may date its rows in another time zone: rows so far outside of the window are read too.
+/// An export may date its rows in another time zone: rows so far before the window are read too.
 const ZONES: Duration = Duration::from_hours(24);
 
 /// More flaws than this say no more.
@@ -154,8 +154,8 @@ impl CsvExport {
         let unread = |error| SourceError::new("the export has no head").caused_by(error);
         let head = reader.headers().map_err(unread)?.clone();
         let places = Places::new(self, &head)?;
-        let Window { from, until } = window;
-        let window = Window { from: before(from, ZONES), until: until.plus(ZONES) };
+        // Rows after the window are given too: one that is dated in the future must be seen.
+        let from = before(window.from, ZONES);
         let mut page = SourcePage::default();
         let mut row = StringRecord::new();
         loop {
@@ -164,7 +164,7 @@ impl CsvExport {
             match reader.read_record(&mut row) {
                 Ok(false) => break,
                 Ok(true) => match self.entry(&places, &row) {
-                    Ok(Some(mut entry)) if window.contains(entry.at) => {
+                    Ok(Some(mut entry)) if from <= entry.at => {
                         entry.raw = as_json(&head, &row);
                         page.entries.push(entry);
                     }

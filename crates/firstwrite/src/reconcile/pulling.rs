@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use firstwrite_core::reconcile::{Theirs, Window};
+use firstwrite_core::Timestamp;
+use firstwrite_core::reconcile::{Rules, Theirs, Window, distrust_future};
 use tokio::time::sleep;
 
 use super::report::Read;
@@ -99,7 +100,20 @@ async fn page(
 }
 
 impl Pulled {
-    fn flaw(&mut self, flaw: Flaw) {
+    /// Whether an entry is dated so late that the moment of reading matters.
+    pub(super) fn reaches_beyond(&self, at: Timestamp) -> bool {
+        self.theirs.iter().any(|their| at < their.at)
+    }
+
+    /// Notes every entry that is dated in the future as a flaw, and takes its proof away.
+    pub(super) fn distrust_future(&mut self, read_at: Timestamp, rules: &Rules) {
+        for place in distrust_future(&mut self.theirs, read_at, rules) {
+            let place = format!("payment {}", self.theirs[place].provider_id);
+            self.flaw(Flaw::new(place, "it is dated later than the moment of reading"));
+        }
+    }
+
+    pub(super) fn flaw(&mut self, flaw: Flaw) {
         if self.flaws.len() < FLAWS_MAX {
             self.flaws.push(flaw);
         }

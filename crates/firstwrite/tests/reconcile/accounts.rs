@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use firstwrite::Timestamp;
 use firstwrite::core::outbox::{MESSAGES_KEPT_FOR, MessageState};
-use firstwrite::reconcile::{Report, Window, reconcile_once};
+use firstwrite::reconcile::{Report, TimeForm, Window, reconcile_once};
 use firstwrite::worker::{Account, Reconcile};
 use firstwrite_provider::{Chance, Foreign, Plant};
 
@@ -181,4 +181,58 @@ async fn a_run_by_hand_leaves_no_gap_in_the_scheduled_ones(stand: &Stand) {
     let window = Window { from: before(20 * DAY), until: now };
     reconcile_once(&*stand.store, &*source, &settings, window, &mut |_| {}).await.unwrap();
     assert_eq!(findings.last_run("payments").await.unwrap().unwrap().until, now);
+}
+
+over_each_store!(nothing_is_absent_beside_an_entry_of_the_future);
+async fn nothing_is_absent_beside_an_entry_of_the_future(stand: &Stand) {
+    stand.witness("before").await;
+    stand.ask("order-1", 500).await.unwrap();
+    stand.deliver(Faults { fail_before_effect: Chance::Always, ..Faults::default() }).await;
+    stand.advance(3 * HOUR).await;
+    stand.witness("after").await;
+    stand.advance(3 * HOUR).await;
+    let now = stand.store.now().await.unwrap();
+    // Of another system; clocks may differ by the tolerance of five minutes.
+    let with_row = |at: Timestamp| {
+        let at = TimeForm::Rfc3339.write(at);
+        move |text: String| format!("{text}pay_900,legacy-7,7,EUR,,{at}\n")
+    };
+    for ahead in [Duration::from_mins(6), DAY, 400 * DAY] {
+        let source = stand.csv(with_row(now.plus(ahead))).await;
+        let report = stand.run(&*source, &settings()).await;
+        assert_eq!((report.is_complete, report.resent), (false, 0), "{ahead:?}: {report:?}");
+        let flaw = report.flaws[0].to_string();
+        assert_eq!(flaw, "payment pay_900: it is dated later than the moment of reading");
+    }
+    let source = stand.csv(with_row(now.plus(Duration::from_mins(4)))).await;
+    let report = stand.run(&*source, &settings()).await;
+    assert_eq!((report.is_complete, report.resent), (true, 1), "{report:?}");
+}
+
+/// The date is what tells the lives of a key apart.
+#[tokio::test]
+async fn an_entry_of_the_future_proves_nothing_of_its_own_key() {
+    let stand = Stand::sqlite().await;
+    stand.ask("order-1", 500).await.unwrap();
+    stand.deliver(Faults { lose_answers: Chance::Always, ..Faults::default() }).await;
+    let year = |text: String| text.replace(",2026-", ",2036-");
+    let report = stand.run(&*stand.csv(year).await, &settings()).await;
+    assert_eq!((report.delivered, report.classes.late), (0, 1), "{report:?}");
+    assert_eq!(stand.run(&*stand.csv(|text| text).await, &settings()).await.delivered, 1);
+}
+
+#[tokio::test]
+async fn an_export_that_is_stated_to_reach_into_the_future_proves_no_absence() {
+    let stand = Stand::sqlite().await;
+    stand.witness("before").await;
+    stand.ask("order-1", 500).await.unwrap();
+    stand.deliver(Faults { fail_before_effect: Chance::Always, ..Faults::default() }).await;
+    stand.advance(3 * HOUR).await;
+    let now = stand.store.now().await.unwrap();
+    for (until, resent) in [(now.plus(DAY), 0), (now, 1)] {
+        let source = stand.csv_export(|text| text).await.until(until);
+        let report = stand.run(&source, &settings()).await;
+        assert_eq!(report.resent, resent, "{report:?}");
+        assert_eq!(report.is_complete, resent == 1, "{report:?}");
+    }
 }

@@ -129,7 +129,7 @@ async fn a_dry_run_changes_nothing(stand: &Stand) {
         amount: 700,
         currency: "EUR".to_owned(),
         reference: None,
-        idempotency_key: None,
+        idempotency_key: Some("of-another-system".to_owned()),
         created_at: None,
     };
     stand.provider.plant(Plant::AddForeign(foreign)).await.unwrap();

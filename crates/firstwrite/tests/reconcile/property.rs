@@ -14,7 +14,7 @@ use firstwrite::core::RecordId;
 use firstwrite::core::outbox::MessageNumber;
 use firstwrite::core::reconcile::{
     Action, Class, Contradiction, Difference, MatchedBy, Ours, Sight, Standing, Subject, Theirs,
-    Verdict, compare,
+    Verdict, compare, distrust_future,
 };
 use firstwrite::reconcile::{Made, Paging, Rules, Source, Window};
 use firstwrite_testkit::accounts::{Account, Entry, Status};
@@ -43,15 +43,18 @@ enum Plant {
     PagingIsGuessed,
     /// Entries are reported at once.
     NoGrace,
+    /// A date in the future is believed.
+    FutureIsBelieved,
 }
 
 impl Plant {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::Ignores(Contradiction::MissingThere),
         Self::Ignores(Contradiction::Differs),
         Self::Ignores(Contradiction::ForeignKey),
         Self::Ignores(Contradiction::NoMatch),
         Self::Ignores(Contradiction::NoneBefore),
+        Self::Ignores(Contradiction::Nameless),
         Self::ReachesToNow,
         Self::OlderIsProof,
         Self::SharedIsProof,
@@ -59,6 +62,7 @@ impl Plant {
         Self::PendingIsMade,
         Self::PagingIsGuessed,
         Self::NoGrace,
+        Self::FutureIsBelieved,
     ];
 
     /// What the planted rule makes of a verdict.
@@ -215,8 +219,15 @@ impl Wrongs {
     }
 }
 
-/// Reads every page, and whether the account is whole.
-async fn pulled(source: &dyn Source, window: Window) -> (Vec<Theirs>, bool) {
+/// Reads every page, and whether the account is whole, as of `now`.
+async fn pulled(source: &dyn Source, window: Window, now: Timestamp) -> (Vec<Theirs>, bool) {
+    let (mut theirs, is_whole) = believed(source, window).await;
+    let of_future = distrust_future(&mut theirs, now, &Rules::default());
+    (theirs, is_whole && of_future.is_empty())
+}
+
+/// The same, with every date believed.
+async fn believed(source: &dyn Source, window: Window) -> (Vec<Theirs>, bool) {
     let (mut theirs, mut cursor) = (Vec::new(), None);
     loop {
         let page = source.pull(window, cursor.as_deref()).await.unwrap();
@@ -259,17 +270,19 @@ async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
             };
             let rules = Rules::default();
             let export = csv(account, &world.ledger, world.now, statuses("status".to_owned()));
-            let listed = pulled(&proper, window).await;
-            for (theirs, is_whole) in [&listed, &pulled(&export, window).await] {
+            let listed = pulled(&proper, window, world.now).await;
+            for (theirs, is_whole) in [&listed, &pulled(&export, window, world.now).await] {
                 let wrongs = world.wrongs(theirs, &sight(*is_whole), &rules, None);
                 assert!(wrongs.is_right(), "{account:?}, seed {seed}: {wrongs:?}");
                 right = (right.0 + wrongs.right_absences, right.1 + wrongs.right_matches);
             }
-            let believed = pulled(&believing, window).await;
-            let guessed = pulled(&guessing, window).await;
+            let all_made = pulled(&believing, window, world.now).await;
+            let guessed = pulled(&guessing, window, world.now).await;
+            let all_dated = believed(&proper, window).await;
             for plant in Plant::ALL {
                 let (theirs, is_whole) = match plant {
-                    Plant::FailedIsMade => &believed,
+                    Plant::FailedIsMade => &all_made,
+                    Plant::FutureIsBelieved => &all_dated,
                     Plant::PagingIsGuessed => &guessed,
                     _ => &listed,
                 };

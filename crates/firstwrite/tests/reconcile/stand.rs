@@ -116,6 +116,11 @@ impl Stand {
 
     /// The provider's account as a file of CSV, as of now; `spoil` may change its text.
     pub(crate) async fn csv(&self, spoil: impl Fn(String) -> String) -> Box<dyn Source> {
+        Box::new(self.csv_export(spoil).await)
+    }
+
+    /// The same, to be set further.
+    pub(crate) async fn csv_export(&self, spoil: impl Fn(String) -> String) -> CsvExport {
         let text = get(&format!("{}/v1/payments.csv", self.provider.url())).await;
         let path = self.folder.path().join("payments.csv");
         std::fs::write(&path, spoil(text)).unwrap();
@@ -125,7 +130,7 @@ impl Stand {
             currency: Some("currency".to_owned()),
             ..CsvColumns::new("id", "created_at", Made::All)
         };
-        Box::new(CsvExport::file(path, columns))
+        CsvExport::file(path, columns)
     }
 
     pub(crate) async fn run(&self, source: &dyn Source, settings: &Settings) -> Report {

@@ -29,6 +29,8 @@ pub(super) struct Matching<'b> {
     foreign: Leftovers<'b>,
     /// The keys of what is left of theirs, in small letters.
     spelt_otherwise: HashSet<String>,
+    /// The times of entries of theirs that neither a key nor an id attributes to ours, in order.
+    nameless_times: Vec<Timestamp>,
 }
 
 /// An account that dates its entries in another time zone is off by less.
@@ -62,12 +64,14 @@ impl<'b> Matching<'b> {
             nameless: Leftovers::default(),
             foreign: Leftovers::default(),
             spelt_otherwise: HashSet::new(),
+            nameless_times: Vec::new(),
         };
         matching.leave_out_repetitions();
         matching.by_key(rules);
         matching.by_provider_id();
         matching.by_amount(rules);
         matching.sort_leftovers();
+        matching.nameless_times = matching.times_of_nameless(rules);
         matching
     }
 
@@ -102,6 +106,15 @@ impl<'b> Matching<'b> {
         self.nameless.could_be(our, rules)
             || self.foreign.could_be(our, rules)
             || self.has_spelling_of(&our.wire_key)
+    }
+
+    /// Returns true if an entry without a name lies in the time in which `our` can stand in the account. Fees,
+    /// units and currencies change amounts, so it can be `our`, whatever its amount.
+    pub(super) fn has_nameless_in_time_of(&self, our: &Ours, rules: &Rules) -> bool {
+        let apart = rules.tolerance.max(ZONES);
+        let first = self.nameless_times.partition_point(|at| at.plus(apart) < our.at);
+        let last = our.until.plus(rules.grace).plus(apart);
+        self.nameless_times.get(first).is_some_and(|at| *at <= last)
     }
 
     /// Returns true if an entry that is left over has this key in other letters, or its beginning. Nobody else
@@ -292,6 +305,19 @@ impl<'b> Matching<'b> {
             .collect();
         only.retain(|(_, position)| possible[*position] == 1);
         only.into_iter().map(|(index, position)| (index, there[position])).collect()
+    }
+
+    /// A match by amount is a guess, and gives no name unless the rules say that it is a proof.
+    fn times_of_nameless(&self, rules: &Rules) -> Vec<Timestamp> {
+        let by_amount = self.counterparts.iter().flatten();
+        let guessed =
+            by_amount.filter(|(_, by)| *by == MatchedBy::Amount && !rules.is_amount_proof);
+        let guessed = guessed.map(|(place, _)| *place);
+        let places = self.left_over().chain(guessed);
+        let nameless = places.filter(|place| self.theirs[*place].key.is_none());
+        let mut times: Vec<Timestamp> = nameless.map(|place| self.theirs[place].at).collect();
+        times.sort_unstable();
+        times
     }
 
     fn unmatched(&self) -> Vec<usize> {

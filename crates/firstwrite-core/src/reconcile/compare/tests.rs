@@ -224,8 +224,9 @@ fn nothing_is_absent_while_something_nameless_could_be_it() {
         (&["p1 - - 500"], "likely, found"),
         (&["p1 - 5EUR 900"], "likely, found"),
         (&["p1 - 5EUR 490"], "likely, found"),
-        // Another amount, or somebody else's by its name.
-        (&["p1 - 6EUR 500"], "absent, not arrived"),
+        // Another amount: net of a fee, or in another unit.
+        (&["p1 - 6EUR 500"], "unproven, found"),
+        // Somebody else's by its name.
         (&["p1 k9 5EUR 500"], "absent, not arrived"),
         (&["p1 x9 6EUR 500"], "absent, not arrived"),
         // Under a key that cannot be ours, or is ours in other letters.

@@ -26,7 +26,7 @@ fn an_absence_acts_between_two_matches() {
     // Entries that agree, in any standing, and entries that nobody asked for speak against nothing.
     let more = weighed(
         &[b1, a1, "3 k3 - 7EUR 600 closed", "4 k4 - 7EUR 600 doubt"],
-        &[b2, a2, "p4 k4 7EUR 600", "p7 - 8EUR 700", "p8 x8 8EUR 700"],
+        &[b2, a2, "p4 k4 7EUR 600", "p7 - 8EUR 2500", "p8 x8 8EUR 700"],
         &sight(),
     );
     assert_eq!(more, ("absent, not arrived".to_owned(), vec![]));
@@ -76,6 +76,58 @@ fn a_nameless_entry_of_the_same_amount_is_in_the_way_although_it_is_dated_hours_
     let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
     let said = weighed(&[b1, a1], &[b2, a2, "p7 - 5EUR 200"], &sight());
     assert_eq!(said.0, "likely, found");
+}
+
+/// Fees, units and exponents change an amount: an entry without a name can be any that is absent at its time.
+#[test]
+fn a_nameless_entry_of_another_amount_speaks_against_the_absences_of_its_time() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let acts = "absent, not arrived";
+    let unproven = "unproven, found";
+    // The doubt is of minute 5000; its grace is an hour, and a time zone is less than a day away.
+    for (their, expected) in [
+        ("p7 - 4.85EUR 5000", unproven),
+        ("p7 - 500EUR 5000", unproven),
+        ("p7 - 5.15CHF 5000", unproven),
+        ("p7 - 4.85EUR 3560", unproven),
+        ("p7 - 4.85EUR 3559", acts),
+        ("p7 - 4.85EUR 6500", unproven),
+        ("p7 - 4.85EUR 6501", acts),
+        // A name of another system, or of another record.
+        ("p7 x7 4.85EUR 5000", acts),
+        ("p7 k7 4.85EUR 5000", acts),
+    ] {
+        let here = ["1 k1 - 5EUR 5000 doubt", "2 k2 - 6EUR 1000 doubt", b1, a1];
+        let here: Vec<Ours> = here.iter().map(|text| ours(text)).collect();
+        let there: Vec<Theirs> = [b2, a2, their].iter().map(|text| theirs(text)).collect();
+        let said = compare(&here, &there, &sight(), &rules());
+        assert_eq!(tell(&said.verdicts[0]), expected, "{their}");
+        assert_eq!(tell(&said.verdicts[1]), acts, "{their}: another time");
+        let why = if expected == acts { vec![] } else { vec![Contradiction::Nameless] };
+        assert_eq!(said.contradictions, why, "{their}");
+    }
+}
+
+/// An amount is a guess, so it attributes nothing unless it is said to.
+#[test]
+fn an_entry_that_only_its_amount_attributes_is_nameless() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let here = [DOUBT, b1, a1, "3 k3 - 7EUR 600 arrived", "4 k4 p4 7EUR 700 arrived"];
+    let here: Vec<Ours> = here.iter().map(|text| ours(text)).collect();
+    let there = [b2, a2, "p3 - 7EUR 600", "p4 - 7EUR 700"];
+    let there: Vec<Theirs> = there.iter().map(|text| theirs(text)).collect();
+    let said = |there: &[Theirs], is_amount_proof| {
+        let rules = Rules { is_amount_proof, ..rules() };
+        tell(&compare(&here, there, &sight(), &rules).verdicts[0])
+    };
+    assert_eq!(said(&there, false), "unproven, found");
+    assert_eq!(said(&there, true), "absent, not arrived");
+    // An id that we were told is a name.
+    let here: Vec<Ours> = here.iter().filter(|our| our.wire_key != name("k3")).cloned().collect();
+    let there: Vec<Theirs> =
+        there.iter().filter(|their| their.provider_id != "p3").cloned().collect();
+    let said = compare(&here, &there, &sight(), &rules());
+    assert_eq!(tell(&said.verdicts[0]), "absent, not arrived");
 }
 
 /// One key that cannot be ours, on an entry that could be a doubt, speaks against every absence.
@@ -151,4 +203,28 @@ fn an_entry_that_is_not_decided_proves_nothing() {
     let mut pending = theirs("p1 k1 5EUR 500");
     pending.is_made = false;
     assert_eq!(compare(&[], &[pending], &sight(), &rules()).verdicts, []);
+}
+
+/// A date in the future is wrong, and it is the date that tells the lives of a key apart.
+#[test]
+fn an_entry_of_the_future_is_not_decided() {
+    let mut there: Vec<Theirs> = ["p1 k1 5EUR 505", "p2 k1 5EUR 506", "p3 - 5EUR 90000"]
+        .iter()
+        .map(|text| theirs(text))
+        .collect();
+    let places = super::super::super::distrust_future(&mut there, at(500), &rules());
+    assert_eq!(places, [1, 2]);
+    let is_made: Vec<bool> = there.iter().map(|their| their.is_made).collect();
+    assert_eq!(is_made, [true, false, false]);
+}
+
+/// A source may give entries of after the window. Ours are not read that far.
+#[test]
+fn an_entry_after_the_window_is_not_missing_here() {
+    let sight = Sight { window: Window { from: at(0), until: at(1000) }, ..sight() };
+    for (their, class) in [("p1 k1 5EUR 1059", Some(Class::MissingHere)), ("p1 k1 5EUR 1060", None)]
+    {
+        let verdicts = compare(&[], &[theirs(their)], &sight, &rules()).verdicts;
+        assert_eq!(verdicts.first().map(|verdict| verdict.class), class, "{their}");
+    }
 }
