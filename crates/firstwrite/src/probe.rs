@@ -42,10 +42,10 @@ impl ProbeForm {
     }
 
     /// Returns the entry of the request that was made at `asked_at` under `wire_key`, or `None` if the list
-    /// is empty.
+    /// is empty and nothing in the answer says that there are more.
     ///
     /// Every other answer proves nothing: two entries under the key, a list of other entries, which may be
-    /// one page of many, or an entry that is not decided. The error says which.
+    /// one page of many, an empty page of many, or an entry that is not decided. The error says which.
     pub fn find<'a>(
         &self,
         document: &'a Value,
@@ -55,6 +55,9 @@ impl ProbeForm {
         let entries = match &self.list {
             None => std::slice::from_ref(document),
             Some(list) => match document.pointer(list.as_str()).and_then(Value::as_array) {
+                Some(entries) if entries.is_empty() && says_more(document) => {
+                    return Err("its list is empty, and it says that there are more");
+                }
                 Some(entries) if entries.is_empty() => return Ok(None),
                 Some(entries) => entries,
                 None => return Err("it has no array where the list should be"),
@@ -106,6 +109,46 @@ impl ProbeForm {
     }
 }
 
+/// Returns true if an answer says anywhere that there is another page: a member whose name has the word
+/// "more" or "next" in it, as in `has_more` and `nextPageToken`, and which is not null, false, 0 or empty.
+///
+/// How a probe's answers are paged is not declared. A name that means something else costs a proof, not a
+/// payment.
+fn says_more(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(says_more),
+        Value::Object(members) => members
+            .iter()
+            .any(|(name, value)| (is_of_paging(name) && is_set(value)) || says_more(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(is_set) => *is_set,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => items.iter().any(is_set),
+        Value::Object(members) => members.values().any(is_set),
+    }
+}
+
+/// Returns true if one of the words of a name is "more" or "next".
+fn is_of_paging(name: &str) -> bool {
+    let mut words = String::new();
+    let mut was_small = false;
+    for character in name.chars() {
+        if !character.is_alphanumeric() || (character.is_uppercase() && was_small) {
+            words.push(' ');
+        }
+        was_small = character.is_lowercase();
+        words.push(character.to_ascii_lowercase());
+    }
+    words.split(|each: char| !each.is_alphanumeric()).any(|word| matches!(word, "more" | "next"))
+}
+
 /// The weight of an entry under the key.
 enum Standing {
     Made,
@@ -145,6 +188,36 @@ mod tests {
             match (listed.find(&document, "k", NOW), found) {
                 (Err(said), Err(expected)) => assert!(said.contains(expected), "{said}"),
                 (said, expected) => assert_eq!(said, expected, "{document}"),
+            }
+        }
+    }
+
+    /// An empty page of a longer list is no list without entries.
+    #[test]
+    fn an_empty_list_that_says_that_there_are_more_proves_nothing() {
+        let listed = form(Some("/result/data"), Some("/key"));
+        for (said, is_no) in [
+            (json!({}), true),
+            (json!({"has_more": false, "next": null, "next_cursor": "", "nextPage": 0}), true),
+            (json!({"links": {"self": "/a", "next": null}, "furthermore": true}), true),
+            (json!({"has_more": true}), false),
+            (json!({"hasMore": true}), false),
+            (json!({"more": "yes"}), false),
+            (json!({"next": "c2"}), false),
+            (json!({"nextPageToken": "c2"}), false),
+            (json!({"next_page": 2}), false),
+            (json!({"meta": {"paging": {"next-url": "/b"}}}), false),
+            (json!({"links": [{"_links": {"next": {"href": "/b"}}}]}), false),
+            (json!({"IS_MORE": true}), false),
+        ] {
+            let mut document = json!({"result": {"data": []}});
+            let more = said.as_object().unwrap().clone();
+            document["result"].as_object_mut().unwrap().extend(more.clone());
+            let mut beside = json!({"result": {"data": []}});
+            beside.as_object_mut().unwrap().extend(more);
+            for document in [document, beside] {
+                let found = listed.find(&document, "k", NOW);
+                assert_eq!(found == Ok(None), is_no, "{document}: {found:?}");
             }
         }
     }

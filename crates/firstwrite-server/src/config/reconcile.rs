@@ -112,6 +112,10 @@ struct HttpSection {
     /// Place of the next page's cursor in a page, null in the last one. One of `next`, `more` and
     /// `single_page` is needed.
     next: Option<String>,
+    /// Says that an empty text at `next` ends the list as null does. Without it, an empty text beside items
+    /// is a flaw.
+    #[serde(default)]
+    empty_next_ends: bool,
     /// Place in a page that is true while there are more; the id of the last item is the cursor then.
     more: Option<String>,
     /// Says that the list has one page.
@@ -319,7 +323,13 @@ impl HttpSection {
     }
 
     fn paging(&self) -> Result<Paging, String> {
+        if self.empty_next_ends && self.next.is_none() {
+            return Err("empty_next_ends is said of next = \"/…\"".to_owned());
+        }
         match (&self.next, &self.more, self.single_page) {
+            (Some(next), None, false) if self.empty_next_ends => {
+                Ok(Paging::NextOrEmpty(parsed("next", next)?))
+            }
             (Some(next), None, false) => Ok(Paging::Next(parsed("next", next)?)),
             (None, Some(more), false) => Ok(Paging::LastId { more: parsed("more", more)? }),
             (None, None, true) => Ok(Paging::SinglePage),

@@ -69,8 +69,9 @@ impl HttpListSource {
             }
         }
         page.next = self.next(json, items.last().copied())?;
-        if !items.is_empty() && self.lacks_word_of_next(json) {
-            let detail = "it has items and does not say whether there are more";
+        if !items.is_empty()
+            && let Some(detail) = self.unclear_end(json)
+        {
             page.flaws.push(Flaw::new("the page", detail));
         }
         Ok(page)
@@ -89,13 +90,20 @@ impl HttpListSource {
         url.parse().map_err(|error| SourceError::new("the page has no URL").caused_by(error))
     }
 
-    /// An API that pages in another way than was declared must not pass for a list of one page.
-    fn lacks_word_of_next(&self, json: &RawValue) -> bool {
-        match &self.paging {
-            Paging::SinglePage => false,
-            Paging::Next(pointer) | Paging::LastId { more: pointer } => {
-                value_at(json, pointer).is_none()
+    /// Says why a page with items does not say whether there are more. An API that pages in another way than
+    /// was declared must not pass for a list of one page.
+    fn unclear_end(&self, json: &RawValue) -> Option<&'static str> {
+        let (pointer, may_be_empty) = match &self.paging {
+            Paging::SinglePage => return None,
+            Paging::Next(pointer) => (pointer, false),
+            Paging::NextOrEmpty(pointer) | Paging::LastId { more: pointer } => (pointer, true),
+        };
+        match value_at(json, pointer).map(RawValue::get) {
+            None => Some("it has items and does not say whether there are more"),
+            Some("\"\"") if !may_be_empty => {
+                Some("it has items and an empty cursor, which is not declared to end the list")
             }
+            Some(_) => None,
         }
     }
 
@@ -134,11 +142,14 @@ impl HttpListSource {
         let unclear = || SourceError::new("its answer does not say where the next page is");
         let cursor = match &self.paging {
             Paging::SinglePage => return Ok(None),
-            Paging::Next(pointer) => text_at(json, Some(pointer)).map_err(|()| unclear())?,
+            Paging::Next(pointer) | Paging::NextOrEmpty(pointer) => {
+                text_at(json, Some(pointer)).map_err(|()| unclear())?
+            }
             Paging::LastId { more } => match value_at(json, more).map(RawValue::get) {
                 Some("true") => {
                     let id = last.map(|last| text_at(last, Some(&self.items.id)));
-                    Some(id.and_then(Result::ok).flatten().ok_or_else(unclear)?)
+                    let id = id.and_then(Result::ok).flatten().filter(|id| !id.is_empty());
+                    Some(id.ok_or_else(unclear)?)
                 }
                 Some("false" | "null") | None => None,
                 Some(_) => return Err(unclear()),

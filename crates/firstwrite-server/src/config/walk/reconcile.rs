@@ -57,6 +57,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("at", "'/seven'"),
             ("made", "{ status = '/seven', is = ['paid'], not = [] }"),
             ("next", "!'/seven'"),
+            ("empty_next_ends", "!true"),
             ("more", "!'/seven'"),
             ("single_page", "!false"),
             ("timeout", "'7s'"),
@@ -71,7 +72,12 @@ pub(super) const SECTIONS: &[Section] = &[
         header: "[reconcile.s]\ndestination = 'd'\n[reconcile.s.http]",
         needs: "url = 'http://h/?c={cursor}'\nlist = '/l'\nid = '/i'\nat = '/t'\nmade = 'all'\nnext = '/n'\n",
         followed_by: &[WORKER, RECONCILE],
-        settings: &[("next", "'/seven'"), ("more", "!'/seven'"), ("single_page", "!true")],
+        settings: &[
+            ("next", "'/seven'"),
+            ("empty_next_ends", "true"),
+            ("more", "!'/seven'"),
+            ("single_page", "!true"),
+        ],
         ..USUAL
     },
     Section {

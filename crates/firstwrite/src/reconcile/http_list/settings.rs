@@ -49,8 +49,11 @@ pub struct HttpList {
 /// How a page says whether there is another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Paging {
-    /// By the cursor of the next page, which stands here; null or an empty text in the last page.
+    /// By the cursor of the next page, which stands here; null in the last page. An empty text beside items
+    /// is a flaw.
     Next(Pointer),
+    /// The same, where an empty text stands in the last page too.
+    NextOrEmpty(Pointer),
     /// By a flag, which stands here. While it is true, the id of a page's last item leads to the next.
     LastId {
         /// Where the flag stands.

@@ -97,6 +97,41 @@ fn a_page_can_go_on_behind_its_last_item() {
     assert!(read(list(), r#"{"data":[],"has_more":true}"#).is_err());
 }
 
+/// Null ends a list. An empty text beside items ends it only where that is declared.
+#[test]
+fn an_empty_cursor_beside_items_is_a_flaw_unless_it_is_declared() {
+    let pointer = || "/next".parse().unwrap();
+    let item = r#"{"id":"a","at":"1970-01-01T00:00:01Z"}"#;
+    for (paging, body, is_flawed) in [
+        (Paging::Next(pointer()), r#"{"data":[ITEM],"next":""}"#, true),
+        (Paging::Next(pointer()), r#"{"data":[ITEM],"next":null}"#, false),
+        (Paging::Next(pointer()), r#"{"data":[],"next":""}"#, false),
+        (Paging::NextOrEmpty(pointer()), r#"{"data":[ITEM],"next":""}"#, false),
+        (Paging::NextOrEmpty(pointer()), r#"{"data":[ITEM],"next":null}"#, false),
+        (Paging::NextOrEmpty(pointer()), r#"{"data":[ITEM]}"#, true),
+    ] {
+        let list = HttpList::new(URL, items(), paging.clone());
+        let page = list.build().unwrap().read(&Bytes::from(body.replace("ITEM", item))).unwrap();
+        assert_eq!(page.next, None, "{paging:?} {body}");
+        assert_eq!(!page.flaws.is_empty(), is_flawed, "{paging:?} {body}");
+    }
+    let list = HttpList::new(URL, items(), Paging::NextOrEmpty(pointer()));
+    let page = read(list, r#"{"data":[],"next":"c2"}"#).unwrap();
+    assert_eq!(page.next.as_deref(), Some("c2"));
+}
+
+/// While there are more, an id that is empty leads nowhere, and ends nothing.
+#[test]
+fn a_last_item_without_an_id_does_not_end_a_list_that_has_more() {
+    let list =
+        || HttpList::new(URL, items(), Paging::LastId { more: "/has_more".parse().unwrap() });
+    for id in [r#""""#, "null"] {
+        let body = r#"{"data":[{"id":ID,"at":"1970-01-01T00:00:01Z"}],"has_more":true}"#;
+        let body = Bytes::from(body.replace("ID", id));
+        assert!(list().build().unwrap().read(&body).is_err(), "{id}");
+    }
+}
+
 /// An API that pages in another way than was declared is not a list of one page.
 #[test]
 fn items_without_word_of_the_next_page_are_a_flaw() {
