@@ -4,7 +4,6 @@
 //! with its line before anything is opened.
 
 use std::fmt;
-use std::fs;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -31,7 +30,7 @@ mod walk;
 
 pub(crate) use destinations::Destinations;
 pub(crate) use gateway::{GatewaySection, Upstream};
-pub(crate) use given::Given;
+pub(crate) use given::{Given, open_file};
 use mistake::Mistake;
 pub(crate) use reconcile::{Export, Reconcile};
 pub(crate) use sealing::SealingSection;
@@ -196,7 +195,7 @@ impl File {
     pub(crate) fn read(path: &Path) -> Result<Self, UsageError> {
         let name = path.display();
         let mut text = String::new();
-        let file = fs::File::open(path)
+        let file = open_file(path)
             .map_err(|error| UsageError(format!("cannot open the config file {name}: {error}")))?;
         file.take(FILE_BYTES_MAX + 1)
             .read_to_string(&mut text)

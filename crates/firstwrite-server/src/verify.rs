@@ -151,7 +151,11 @@ const BODY_BYTES_MAX: u64 = 1024 * 1024;
 fn read_body(text: &str) -> Result<Vec<u8>, UsageError> {
     let Some(path) = text.strip_prefix('@') else { return Ok(text.as_bytes().to_vec()) };
     let wrong = |why: String| UsageError::new(format!("--body: {path}: {why}"));
-    let length = fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
+    let metadata = fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+    if !metadata.is_file() {
+        return Err(wrong("it is not a regular file".to_owned()));
+    }
+    let length = metadata.len();
     if length > BODY_BYTES_MAX {
         return Err(wrong(format!("{length} bytes; {BODY_BYTES_MAX} are taken")));
     }

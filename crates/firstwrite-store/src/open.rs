@@ -36,6 +36,19 @@ pub struct OpenError {
 const KNOWN: &str = "sqlite:FILE, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, \
                      redis://HOST:PORT or dynamodb:TABLE";
 
+/// Refuses what is no file where one is to be read: a pipe or a device would be waited for, perhaps for ever.
+/// What is not there is left to whoever reads it.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+pub(crate) fn check_is_file(path: &std::path::Path) -> Result<(), OpenError> {
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        let place = path.display();
+        return Err(OpenError::new(format!(
+            "{place} is not a regular file; give sslrootcert a PEM file"
+        )));
+    }
+    Ok(())
+}
+
 /// Opens the store at `url`, such as `sqlite:payments.db` or `postgres://shop@db.internal/shop`.
 ///
 /// Relative paths are taken from the working directory. The store must be there: a mistyped address would
@@ -240,5 +253,21 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
+    }
+}
+
+#[cfg(all(test, unix, any(feature = "mysql", feature = "postgres", feature = "redis")))]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_is_refused_as_certificates() {
+        for path in ["/dev/null", "/tmp"] {
+            let refused = check_is_file(Path::new(path)).unwrap_err().to_string();
+            assert!(refused.starts_with(path) && refused.contains("regular file"), "{refused}");
+        }
+        assert!(check_is_file(Path::new("/no/such/file")).is_ok(), "its reader says so");
     }
 }

@@ -88,8 +88,12 @@ struct Parameter {
 pub fn read(path: &Path, base_path: Option<&str>) -> Result<Vec<Described>, Error> {
     let name = path.display();
     let mut text = String::new();
-    let file = fs::File::open(path)
-        .map_err(|error| Error::failed(format!("cannot open {name}: {error}")))?;
+    let cannot_open = |error| Error::failed(format!("cannot open {name}: {error}"));
+    // A pipe or a device would be waited for, perhaps for ever.
+    if !fs::metadata(path).map_err(cannot_open)?.is_file() {
+        return Err(Error::failed(format!("cannot open {name}: it is not a regular file")));
+    }
+    let file = fs::File::open(path).map_err(cannot_open)?;
     file.take(DOCUMENT_BYTES_MAX + 1)
         .read_to_string(&mut text)
         .map_err(|error| Error::failed(format!("cannot read {name}: {error}")))?;

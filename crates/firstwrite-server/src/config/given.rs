@@ -4,7 +4,8 @@
 use std::env;
 use std::fmt;
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -47,7 +48,8 @@ fn read_text(path: &str) -> Result<String, String> {
 /// A file's bytes.
 pub(crate) fn read_file(path: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(|error| format!("cannot open {path}: {error}"))?;
+    let file =
+        open_file(Path::new(path)).map_err(|error| format!("cannot open {path}: {error}"))?;
     file.take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| format!("cannot read {path}: {error}"))?;
@@ -55,6 +57,14 @@ pub(crate) fn read_file(path: &str) -> Result<Vec<u8>, String> {
         return Err(format!("{path} is over {FILE_BYTES_MAX} bytes; is it the right file?"));
     }
     Ok(bytes)
+}
+
+/// Opens a file to be read. A pipe or a device would be waited for, perhaps for ever.
+pub(crate) fn open_file(path: &Path) -> io::Result<fs::File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    fs::File::open(path)
 }
 
 impl fmt::Debug for Given {
@@ -92,6 +102,29 @@ mod tests {
         fs::write(&file, vec![b'x'; 64 * 1024 + 1]).unwrap();
         let large = given(&format!("file:{}", file.display())).read().unwrap_err();
         assert!(large.contains("is it the right file") && !large.contains("xxx"), "{large}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [&*pipe, folder.path(), Path::new("/dev/null")] {
+            let (told, hears) = std::sync::mpsc::channel();
+            let asked = path.to_owned();
+            std::thread::spawn(move || {
+                let secret = given(&format!("file:{}", asked.display())).read().unwrap_err();
+                let config = super::super::File::read(&asked).unwrap_err().to_string();
+                told.send((secret, config)).unwrap();
+            });
+            let heard = hears.recv_timeout(std::time::Duration::from_secs(5));
+            let (secret, config) = heard.expect("a pipe is not waited for");
+            for refused in [secret, config] {
+                assert!(refused.contains("it is not a regular file"), "{refused}");
+                assert!(refused.contains(path.to_str().unwrap()) && !refused.contains('\n'));
+            }
+        }
     }
 
     #[test]

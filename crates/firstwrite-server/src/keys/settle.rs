@@ -1,7 +1,6 @@
 //! `firstwrite keys settle` and `release`: says on an operator's word how a request ended, with an
 //! audit entry.
 
-use std::fs;
 use std::io::Read as _;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use serde::Serialize;
 
 use super::view;
 use crate::command::{Exit, FindingFlags, ReleaseFlags, SettleFlags};
-use crate::config::UsageError;
+use crate::config::{UsageError, open_file};
 use crate::output::{self, Format};
 
 /// The document of `--format json`.
@@ -108,7 +107,7 @@ fn body(flags: &SettleFlags) -> anyhow::Result<Bytes> {
         (Some(text), _) => text.clone().into_bytes(),
         (None, Some(path)) => {
             let name = path.display();
-            let file = fs::File::open(path).with_context(|| format!("cannot open {name}"))?;
+            let file = open_file(path).with_context(|| format!("cannot open {name}"))?;
             let mut body = Vec::new();
             let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
             file.take(limit)

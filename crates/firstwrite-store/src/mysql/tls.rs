@@ -14,6 +14,7 @@ use rustls::pki_types::pem::PemObject;
 
 use super::options::Tls;
 use crate::OpenError;
+use crate::open::check_is_file;
 
 /// What the driver is told; `None` where nothing is encrypted.
 pub(super) fn settings(tls: &Tls) -> Result<Option<SslOpts>, OpenError> {
@@ -47,6 +48,7 @@ fn roots(file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, OpenError>
                 ))
                 .caused_by(error)
             };
+            check_is_file(path)?;
             let certificates = CertificateDer::pem_file_iter(path)
                 .and_then(Iterator::collect::<Result<Vec<_>, _>>)
                 .map_err(unreadable)?;

@@ -18,6 +18,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::options::Address;
 use crate::OpenError;
+use crate::open::check_is_file;
 
 /// What connections to the server at `address` are made with.
 pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect, OpenError> {
@@ -49,6 +50,7 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, OpenError> {
                 ))
                 .caused_by(error)
             };
+            check_is_file(path)?;
             let certificates = CertificateDer::pem_file_iter(path)
                 .and_then(Iterator::collect::<Result<Vec<_>, _>>)
                 .map_err(unreadable)?;

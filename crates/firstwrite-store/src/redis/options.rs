@@ -12,6 +12,7 @@ use redis::{
 };
 
 use crate::OpenError;
+use crate::open::check_is_file;
 
 /// Settings of a Redis store. Those that an address can carry too are named as there.
 #[derive(Clone)]
@@ -225,6 +226,7 @@ impl Address {
         match &self.root_cert {
             None => Client::open(info).map_err(|_unsafe_to_tell| unusable()),
             Some(file) => {
+                check_is_file(file)?;
                 let pem = std::fs::read(file).map_err(|error| {
                     OpenError::new(format!("cannot read {}; check sslrootcert", file.display()))
                         .caused_by(error)

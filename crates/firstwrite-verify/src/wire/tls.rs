@@ -24,8 +24,13 @@ impl Trust {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(path) = extra {
             let name = path.display();
-            let wrong =
-                |error| Error::usage(format!("cannot read certificates of {name}: {error}"));
+            let wrong = |error: String| {
+                Error::usage(format!("cannot read certificates of {name}: {error}"))
+            };
+            // A pipe or a device would be waited for, perhaps for ever.
+            if path.metadata().is_ok_and(|found| !found.is_file()) {
+                return Err(wrong("it is not a regular file".to_owned()));
+            }
             for certificate in
                 CertificateDer::pem_file_iter(path).map_err(|e| wrong(e.to_string()))?
             {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use super::{Export, Flaw, Source, SourceError, SourcePage};
 /// An export as CSV with a line of names first (RFC 4180).
 ///
 /// It is read anew for each run, on a thread of its own. A row that cannot be understood is reported with
-/// its line, and makes the account incomplete: then nothing is taken to be absent. An export reaches to
-/// its newest row that matches, unless [`until`](Self::until) states more.
+/// its line, and makes the account incomplete: then nothing is taken to be absent. A row has at most 1 MiB.
+/// An export reaches to its newest row that matches, unless [`until`](Self::until) states more.
 ///
 /// ```
 /// use firstwrite::reconcile::{CsvColumns, CsvExport, Made};
@@ -76,6 +76,10 @@ const ZONES: Duration = Duration::from_hours(24);
 /// More flaws than this say no more.
 const FLAWS_MAX: usize = 1000;
 
+/// No row of an export is nearly as long. A longer one is another kind of file, or a quote that is not closed.
+const ROW_BYTES_MAX: usize = 1024 * 1024;
+const ROW_TOO_LONG: &str = "it is longer than 1048576 bytes; the rest was not read";
+
 impl CsvColumns {
     /// What every export must have, and which of its rows were made.
     pub fn new(id: &str, at: &str, made: Made<String>) -> Self {
@@ -88,11 +92,11 @@ impl CsvExport {
     /// A million rows or two. A larger export is cut off there, and incomplete.
     pub const BYTES_MAX_DEFAULT: u64 = 256 * 1024 * 1024;
 
-    /// The export in a file.
+    /// The export in a file; a pipe or a device is refused.
     pub fn file(path: impl Into<PathBuf>, columns: CsvColumns) -> Self {
         let path = path.into();
         let named = Some(path.clone());
-        let open = move || File::open(&path).map(|file| Box::new(file) as Box<dyn Read + Send>);
+        let open = move || open_file(&path).map(|file| Box::new(file) as Box<dyn Read + Send>);
         Self { path: named, ..Self::reader(open, columns) }
     }
 
@@ -148,7 +152,7 @@ impl CsvExport {
         let unopened = |error| SourceError::new("the export cannot be opened").caused_by(error);
         // One byte more tells whether it was cut off.
         let bytes = (self.open)().map_err(unopened)?.take(self.bytes_max.saturating_add(1));
-        let mut bytes = Quotes { bytes, is_open: false };
+        let mut bytes = Rows::new(bytes, self.delimiter);
         let mut reader =
             ReaderBuilder::new().delimiter(self.delimiter).trim(Trim::All).from_reader(&mut bytes);
         let unread = |error| SourceError::new("the export has no head").caused_by(error);
@@ -185,7 +189,7 @@ impl CsvExport {
             }
         }
         drop(reader);
-        if bytes.is_open {
+        if bytes.has_odd_quotes {
             let detail = "a quote in it is not closed, so it may hide rows";
             page.flaws.push(Flaw::new("the export", detail));
         }
@@ -216,17 +220,78 @@ impl CsvExport {
     }
 }
 
-/// Looks for a quote that is not closed: the number of quotes is odd then.
-struct Quotes<R> {
-    bytes: R,
-    is_open: bool,
+/// Opens a file. A pipe or a device would be waited for, perhaps for ever.
+fn open_file(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    File::open(path)
 }
 
-impl<R: Read> Read for Quotes<R> {
+/// Follows the rows of an export while they are read, so that none is kept in memory that has no end.
+struct Rows<R> {
+    bytes: R,
+    delimiter: u8,
+    place: Place,
+    /// The line in which the row begins, how many lines it has so far, and how many bytes.
+    line: u64,
+    line_count: u64,
+    byte_count: usize,
+    /// Whether the number of quotes is odd: one is not closed.
+    has_odd_quotes: bool,
+}
+
+/// A place in a row.
+#[derive(Clone, Copy)]
+enum Place {
+    FieldStart,
+    Unquoted,
+    Quoted,
+    /// Behind a quote in a quoted field: its end, or the first of two that stand for one.
+    Quote,
+}
+
+impl<R> Rows<R> {
+    fn new(bytes: R, delimiter: u8) -> Self {
+        Self {
+            bytes,
+            delimiter,
+            place: Place::FieldStart,
+            line: 1,
+            line_count: 0,
+            byte_count: 0,
+            has_odd_quotes: false,
+        }
+    }
+
+    fn follow(&mut self, byte: u8) {
+        self.has_odd_quotes ^= byte == b'"';
+        self.line_count += u64::from(byte == b'\n');
+        self.byte_count += 1;
+        self.place = match (self.place, byte) {
+            (Place::FieldStart | Place::Quote, b'"') => Place::Quoted,
+            (Place::Quoted, b'"') => Place::Quote,
+            (Place::Quoted, _) => Place::Quoted,
+            (_, b'\n' | b'\r') => {
+                self.line += std::mem::take(&mut self.line_count);
+                self.byte_count = 0;
+                Place::FieldStart
+            }
+            (_, byte) if byte == self.delimiter => Place::FieldStart,
+            _ => Place::Unquoted,
+        };
+    }
+}
+
+impl<R: Read> Read for Rows<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let length = self.bytes.read(into)?;
         for byte in &into[..length] {
-            self.is_open ^= *byte == b'"';
+            self.follow(*byte);
+            if self.byte_count > ROW_BYTES_MAX {
+                let problem = format!("line {}: {ROW_TOO_LONG}", self.line);
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+            }
         }
         Ok(length)
     }
@@ -275,7 +340,9 @@ impl Places {
 fn problem_of(error: &csv::Error) -> &'static str {
     use csv::ErrorKind::{Io, UnequalLengths, Utf8};
     let kind = error.kind();
-    if matches!(kind, Io(_)) {
+    if matches!(kind, Io(error) if error.kind() == io::ErrorKind::FileTooLarge) {
+        ROW_TOO_LONG
+    } else if matches!(kind, Io(_)) {
         "it cannot be read; the rest was not read"
     } else if matches!(kind, Utf8 { .. }) {
         "it is not UTF-8"
@@ -318,7 +385,9 @@ impl fmt::Debug for CsvExport {
         f.debug_struct("CsvExport")
             .field("path", &self.path)
             .field("columns", &self.columns)
+            .field("delimiter", &self.delimiter)
             .field("reading", &self.reading)
+            .field("bytes_max", &self.bytes_max)
             .field("until", &self.until)
             .finish_non_exhaustive()
     }

@@ -160,3 +160,79 @@ async fn flaws_without_end_end() {
     let page = pull(&export(text)).await.unwrap();
     assert_eq!(page.flaws.len(), FLAWS_MAX + 1);
 }
+
+/// Gives `head`, and `fill` over and over, 200 MB in all; counts what is taken.
+struct Endless {
+    head: &'static [u8],
+    fill: &'static [u8],
+    given: Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Read for Endless {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        use std::sync::atomic::Ordering::SeqCst;
+        let at = usize::try_from(self.given.load(SeqCst)).unwrap();
+        if at >= 200_000_000 {
+            return Ok(0);
+        }
+        for (place, byte) in out.iter_mut().enumerate() {
+            let fill = || self.fill[(at + place - self.head.len()) % self.fill.len()];
+            *byte = self.head.get(at + place).copied().unwrap_or_else(fill);
+        }
+        self.given.fetch_add(out.len() as u64, SeqCst);
+        Ok(out.len())
+    }
+}
+
+#[tokio::test]
+async fn a_row_without_end_is_not_kept_in_memory() {
+    for (head, fill, line) in [
+        (&b"id,key,amount,currency,at\npay_1,"[..], &b"x"[..], 2),
+        // A quote that is not closed makes one row of many lines.
+        (b"id,key,amount,currency,at\na,,1,EUR,2026-01-31T12:00:00Z\npay_1,\"", b"x\n", 3),
+        (b"id,key", b"x", 1),
+    ] {
+        let given = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let counter = Arc::clone(&given);
+        let open = move || {
+            let given = Arc::clone(&counter);
+            Ok(Box::new(Endless { head, fill, given }) as Box<dyn Read + Send>)
+        };
+        let told = match pull(&CsvExport::reader(open, columns())).await {
+            Ok(page) => page.flaws[0].to_string(),
+            Err(error) => error.to_string(),
+        };
+        let expected = format!("line {line}: it is longer than 1048576 bytes");
+        assert!(told.contains(&expected) && !told.contains('\n'), "{told}");
+        let given = given.load(std::sync::atomic::Ordering::SeqCst);
+        assert!(given < 2_000_000, "{given} bytes were read");
+    }
+}
+
+/// Quotes inside of fields open nothing: the rows behind them are rows of their own.
+#[tokio::test]
+async fn a_long_export_of_short_rows_is_read() {
+    let (odd, row) =
+        ("pay,k,5,EUR,2026-01-31T12:00:00Z,19\" \n", "pay,k,5,EUR,2026-01-31T12:00:00Z,\n");
+    let text = format!("id,key,amount,currency,at,note\n{odd}{}{odd}", row.repeat(59_998));
+    let page = pull(&export(text.leak().as_bytes())).await.unwrap();
+    assert_eq!((page.entries.len(), page.flaws.len()), (60_000, 0), "{:?}", page.flaws.first());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_is_no_file_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&*pipe, folder.path(), Path::new("/dev/null")] {
+        let export = CsvExport::file(path, columns());
+        let pulled = tokio::time::timeout(Duration::from_secs(5), pull(&export)).await;
+        if pulled.is_err() {
+            // Lets the reader go, which waits for a writer.
+            drop(std::fs::OpenOptions::new().write(true).open(path));
+        }
+        let refused = pulled.expect("a pipe is not waited for").unwrap_err().to_string();
+        assert_eq!(refused, "the export cannot be opened: it is not a regular file");
+    }
+}
