@@ -199,6 +199,7 @@ const SECTIONS: &[Section] = &[
         "Explained under [reconciliation](outbox.md#reconciliation). `destination`, `records` or both, and `http`, \
          `csv` or both.",
     ),
+    section("`[reconcile.NAME.limits]`", "config/reconcile.rs", "LimitsSection", ""),
     section("`[reconcile.NAME.records]`", "config/reconcile.rs", "RecordsSection", ""),
     section("`[reconcile.NAME.http]`", "config/reconcile.rs", "HttpSection", ""),
     section("`[reconcile.NAME.csv]`", "config/reconcile.rs", "CsvSection", ""),
@@ -226,6 +227,7 @@ const KINDS: &[(&str, &str)] = &[
     ("Listen", "address and port"),
     ("MadeSection", "`\"all\"` or section"),
     ("NonZeroU32", "number, at least 1"),
+    ("NonZeroU64", "number, at least 1"),
     ("NonZeroUsize", "number, at least 1"),
     ("OperationName", "operation"),
     ("Reconcile", "section"),

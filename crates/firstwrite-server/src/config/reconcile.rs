@@ -1,19 +1,20 @@
 //! The `[reconcile.NAME]` sections: whose account our books are compared with.
 
 use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use firstwrite::Pointer;
 use firstwrite::carrier::http::Network;
 use firstwrite::core::Timestamp;
 use firstwrite::reconcile::{
-    AnswerBody, AnswerTemplate, CsvColumns, CsvExport, HttpItems, HttpList, Made, MessageScope,
-    Paging, RecordScope, Settings, Source, TimeForm,
+    AnswerBody, AnswerTemplate, CsvColumns, CsvExport, HttpItems, HttpList, Limits, Made,
+    MessageScope, Paging, RecordScope, Settings, Source, TimeForm,
 };
 use firstwrite::worker::Account;
+use firstwrite::{Pointer, Tenant};
 use serde::Deserialize;
 
 use super::given::{Given, read_file};
@@ -48,11 +49,17 @@ struct Section {
     currency: Option<String>,
     /// Requests whose handlers called the provider themselves.
     records: Option<RecordsSection>,
+    /// Tenant whose messages and requests count, where tenants have accounts of their own. Without it, all do.
+    tenant: Option<String>,
     /// Time that the provider may take to report something. Default: `"1h"`.
     grace: Option<Span>,
     /// Greatest distance between the times of two entries that match by their amounts, and by which an
     /// entry may be dated before its request. Default: `"5m"`.
     tolerance: Option<Span>,
+    /// Lets a match by amount and time prove something. Only where the account has neither our keys nor ids
+    /// that we were told, and amounts tell entries apart.
+    #[serde(default)]
+    amount_is_proof: bool,
     /// Form of times in the account. Default: `"rfc3339"`.
     #[serde(default)]
     times: Times,
@@ -63,10 +70,33 @@ struct Section {
     /// Lets a worker act on this source before a person has applied a first run.
     #[serde(default)]
     apply_first_run: bool,
+    /// Limits of a run.
+    #[serde(default)]
+    limits: LimitsSection,
     /// The account as a list by HTTP.
     http: Option<HttpSection>,
     /// The account as a CSV export, compared by hand.
     csv: Option<CsvSection>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitsSection {
+    /// Pages of the account. Default: `10000`.
+    pages_max: Option<NonZeroUsize>,
+    /// Entries of the account, and as many messages and requests. Default: `500000`.
+    entries_max: Option<NonZeroUsize>,
+    /// Findings of one run. Default: `10000`.
+    findings_max: Option<NonZeroUsize>,
+    /// Requests for a page that cannot be had. Default: `5`.
+    tries_max: Option<NonZeroU32>,
+    /// Pause before the second of them; each further one is twice as long. Default: `"1s"`.
+    pause_first: Option<Span>,
+    /// Time before a window of which messages are read too: so long one can have waited to be sent.
+    /// Default: `"72h"`.
+    read_back: Option<Span>,
+    /// Time that a scheduled run looks back at most. Default: `"720h"`.
+    reach_back_max: Option<Span>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -123,6 +153,8 @@ struct HttpSection {
     single_page: bool,
     /// Time limit of a page. Default: `"30s"`.
     timeout: Option<Span>,
+    /// Bytes of a page. Default: `16777216`.
+    page_bytes_max: Option<NonZeroUsize>,
     /// Networks that are not public and may be asked, such as `"127.0.0.0/8"`.
     #[serde(default)]
     allow_networks: Vec<String>,
@@ -147,6 +179,10 @@ struct CsvSection {
     at: String,
     /// Rows that were made: `"all"`, or by their status.
     made: MadeSection,
+    /// Character between fields, in ASCII. Default: `","`.
+    delimiter: Option<String>,
+    /// Bytes of the file. Default: `268435456`.
+    bytes_max: Option<NonZeroU64>,
 }
 
 /// Which entries of an account were made: `"all"`, or those with a status.
@@ -246,6 +282,10 @@ impl Section {
         if let Some(Span(tolerance)) = self.tolerance {
             settings.rules.tolerance = tolerance;
         }
+        settings.rules.is_amount_proof = self.amount_is_proof;
+        let tenant = self.tenant.as_deref().map(Tenant::new).transpose();
+        settings.tenant = tenant.map_err(|error| format!("tenant: {error}"))?;
+        settings.limits = self.limits.limits();
         settings.apply_first_run = self.apply_first_run;
         settings.check().map_err(|error| error.to_string())?;
         let times = self.times.form();
@@ -262,6 +302,23 @@ impl Section {
             }
         };
         Ok(Account { settings, source })
+    }
+}
+
+impl LimitsSection {
+    fn limits(&self) -> Limits {
+        let usual = Limits::default();
+        let count = |given: Option<NonZeroUsize>, usual| given.map_or(usual, NonZeroUsize::get);
+        let span = |given: Option<Span>, usual| given.map_or(usual, |Span(span)| span);
+        Limits {
+            pages_max: count(self.pages_max, usual.pages_max),
+            entries_max: count(self.entries_max, usual.entries_max),
+            findings_max: count(self.findings_max, usual.findings_max),
+            tries_max: self.tries_max.map_or(usual.tries_max, NonZeroU32::get),
+            pause_first: span(self.pause_first, usual.pause_first),
+            read_back: span(self.read_back, usual.read_back),
+            reach_back_max: span(self.reach_back_max, usual.reach_back_max),
+        }
     }
 }
 
@@ -303,6 +360,9 @@ impl HttpSection {
         let mut list = HttpList::new(&url, items, paging).times(times).amount_power(amount_power);
         if let Some(Span(timeout)) = self.timeout {
             list = list.timeout(timeout);
+        }
+        if let Some(bytes) = self.page_bytes_max {
+            list = list.page_bytes_max(bytes.get());
         }
         for (name, value) in &self.headers {
             let value = value.read().map_err(|error| format!("header {name}: {error}"))?;
@@ -383,7 +443,21 @@ impl CsvSection {
         columns.currency.clone_from(&self.currency);
         let file = export.file.or(self.file.as_deref().map(Path::new));
         let file = file.ok_or("say where the export is: file = \"…\", or --csv FILE")?;
-        let source = CsvExport::file(file, columns).times(times);
+        let mut source = CsvExport::file(file, columns).times(times);
+        if let Some(text) = &self.delimiter {
+            let [delimiter] = *text.as_bytes() else {
+                return Err("delimiter: one character is needed, such as \";\"".to_owned());
+            };
+            if matches!(delimiter, b'"' | b'\r' | b'\n') {
+                return Err(
+                    "delimiter: a quote or a line break stands for something else".to_owned()
+                );
+            }
+            source = source.delimiter(delimiter);
+        }
+        if let Some(bytes) = self.bytes_max {
+            source = source.bytes_max(bytes.get());
+        }
         Ok(match export.until {
             Some(until) => source.until(until),
             None => source,

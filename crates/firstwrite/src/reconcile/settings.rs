@@ -124,6 +124,14 @@ impl Settings {
                 return Err(SettingsError("say which operations the source gives account of"));
             }
         }
+        let Limits { pages_max, entries_max, findings_max, tries_max, reach_back_max, .. } =
+            self.limits;
+        if pages_max.min(entries_max).min(findings_max) == 0 || tries_max == 0 {
+            return Err(SettingsError("a run reads at least one page, entry and finding, once"));
+        }
+        if reach_back_max.is_zero() {
+            return Err(SettingsError("a scheduled run must look back: reach_back_max is zero"));
+        }
         Ok(())
     }
 
@@ -190,5 +198,15 @@ mod tests {
         assert_eq!(with(scope.clone()).check(), Ok(()));
         assert!(with(RecordScope { operations: Vec::new(), ..scope.clone() }).check().is_err());
         assert!(with(RecordScope { step: "a:b".to_owned(), ..scope }).check().is_err());
+        let usual = Limits::default();
+        for limits in [
+            Limits { pages_max: 0, ..usual },
+            Limits { entries_max: 0, ..usual },
+            Limits { findings_max: 0, ..usual },
+            Limits { tries_max: 0, ..usual },
+            Limits { reach_back_max: Duration::ZERO, ..usual },
+        ] {
+            assert!(Settings { limits, ..good.clone() }.check().is_err(), "{limits:?}");
+        }
     }
 }

@@ -15,11 +15,29 @@ pub(super) const SECTIONS: &[Section] = &[
             ("amount", "'/seven'"),
             ("currency", "'/seven'"),
             ("records", "{ step = 'seven', operations = ['POST /seven'] }"),
+            ("tenant", "'seven'"),
             ("grace", "'7s'"),
             ("tolerance", "'7s'"),
+            ("amount_is_proof", "true"),
             ("times", "'unix_millis'"),
             ("amount_power", "2"),
             ("apply_first_run", "true"),
+        ],
+        ..USUAL
+    },
+    Section {
+        title: "`[reconcile.NAME.limits]`",
+        header: "[reconcile.s]\ndestination = 'd'\nhttp = { url = 'http://h/', list = '/l', id = '/i', \
+                 at = '/t', made = 'all', single_page = true }\n[reconcile.s.limits]",
+        followed_by: &[WORKER, RECONCILE],
+        settings: &[
+            ("pages_max", "7"),
+            ("entries_max", "7"),
+            ("findings_max", "7"),
+            ("tries_max", "7"),
+            ("pause_first", "'7s'"),
+            ("read_back", "'7s'"),
+            ("reach_back_max", "'7s'"),
         ],
         ..USUAL
     },
@@ -61,6 +79,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("more", "!'/seven'"),
             ("single_page", "!false"),
             ("timeout", "'7s'"),
+            ("page_bytes_max", "7"),
             ("allow_networks", "['127.0.0.7/32']"),
             ("root_certificates", "!'none.pem'"),
         ],
@@ -111,6 +130,8 @@ pub(super) const SECTIONS: &[Section] = &[
             ("currency", "'seven'"),
             ("at", "'seven'"),
             ("made", "{ status = 'seven', is = ['paid'], not = [] }"),
+            ("delimiter", "';'"),
+            ("bytes_max", "7"),
         ],
         ..USUAL
     },

@@ -102,6 +102,7 @@ impl std::fmt::Debug for Getter {
         f.debug_struct("Getter")
             .field("timeout", &self.timeout)
             .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("answer_bytes_max", &self.answer_bytes_max)
             .field("allowed_networks", &self.allowed_networks)
             .finish_non_exhaustive()
     }
