@@ -39,6 +39,13 @@ impl Payments {
         })
     }
 
+    /// Whether a payment was made for this key, in any era of this history.
+    pub(crate) fn has_made(&self, key: &str) -> bool {
+        self.0.iter().any(|Payment { entry, era }| {
+            entry.key == key && entry.status == Status::Paid && era.is_some()
+        })
+    }
+
     fn add(&mut self, key: &str, at: Timestamp, status: Status, era: Option<u32>) -> usize {
         let place = self.0.len();
         let (id, key) = (format!("pay_{place}"), key.to_owned());

@@ -91,7 +91,7 @@ fn note(world: &World, account: Account, report: &Report) {
         world.note(Event::AccountFlawed, || format!("{:?}", report.flaws.first()));
     }
     for found in &report.found {
-        if account == Account::Whole && is_false_alarm(world, found.kind) {
+        if account == Account::Whole && is_false_alarm(world, found) {
             world.violation(|| format!("a false alarm: {}: {}", found.subject, found.detail));
         }
         if found.kind == FindingKind::Unproven {
@@ -102,14 +102,27 @@ fn note(world: &World, account: Account, report: &Report) {
     }
 }
 
-/// No account that is whole lacks what arrived, or has it twice. A payment that a
-/// provider recognises again can be older than the record that stands, which is another matter; and a planted defect
-/// must show by its harm.
-fn is_false_alarm(world: &World, kind: FindingKind) -> bool {
+/// No account that is whole lacks what arrived, or has it twice; and a planted defect must show by its harm.
+/// A provider that recognises keys is not asked about what it has twice: a payment of an earlier life of the key
+/// can be meant.
+fn is_false_alarm(world: &World, found: &NewFinding) -> bool {
     let terms = world.terms();
-    matches!(kind, FindingKind::MissingThere | FindingKind::Duplicate)
-        && !world.has_any_defect()
-        && (terms.path == Path::Atomic || !terms.upstream_honours_keys())
+    match found.kind {
+        _ if world.has_any_defect() => false,
+        FindingKind::MissingThere => !is_really_missing(world, found),
+        FindingKind::Duplicate => terms.path == Path::Atomic || !terms.upstream_honours_keys(),
+        FindingKind::Differs
+        | FindingKind::MissingHere
+        | FindingKind::Likely
+        | FindingKind::Unproven => false,
+    }
+}
+
+/// Whether the provider's own books have no payment for what is said to be missing. Other customers always pay.
+fn is_really_missing(world: &World, found: &NewFinding) -> bool {
+    let state = world.state();
+    let key = found.record.and_then(|id| state.ledger.key_of(id));
+    key.is_some_and(|key| !state.ledger.payments.has_made(&cast::wire_key(world.terms().path, key)))
 }
 
 fn settings(world: &World) -> Settings {

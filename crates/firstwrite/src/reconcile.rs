@@ -30,7 +30,7 @@ use std::fmt;
 use std::time::Duration;
 
 use firstwrite_core::findings::{Findings, Run};
-use firstwrite_core::reconcile::{Class, Comparison, Ours, Sight, Theirs, Verdict, compare};
+use firstwrite_core::reconcile::{Class, Comparison, Sight, Theirs, Verdict, compare};
 use firstwrite_core::{Store, StoreError, StoreErrorKind, Timestamp};
 
 #[cfg(feature = "csv")]
@@ -113,7 +113,7 @@ pub async fn reconcile_once(
     if !settings.dry_run {
         acting::note(findings, &settings.source, now, &mut report).await?;
         if report.is_complete && source.as_export().is_none() {
-            let run = run(&books.ours, &theirs, &verdicts, sight, settings);
+            let run = run(&books, &theirs, &verdicts, sight, settings);
             remember(findings, settings, window, &run).await?;
         }
     }
@@ -201,7 +201,7 @@ async fn judge(
 
 /// From when on the next run must look again.
 fn run(
-    ours: &[Ours],
+    books: &Books,
     theirs: &[Theirs],
     verdicts: &[Verdict],
     sight: Sight,
@@ -211,11 +211,13 @@ fn run(
     let end = sight.window.until.min(sight.now);
     let late = verdicts.iter().filter(|verdict| verdict.class == Class::Late);
     let late = late.flat_map(|verdict| {
-        let our = verdict.ours.map(|index| ours[index].at);
+        let our = verdict.ours.map(|index| books.ours[index].at);
         our.into_iter().chain(verdict.theirs.iter().map(|place| theirs[*place].at))
     });
     // What was asked for just before the end is judged when its grace is over, and its grace before it.
-    let again_from = late.chain([before(end, grace)]).min().unwrap_or(end);
+    // An effect can be older than its record, and is in the account of its own time.
+    let young = before(end, grace.saturating_add(books.sent_before_max));
+    let again_from = late.chain([young]).min().unwrap_or(end);
     Run { at: sight.now, until: end, again_from: before(again_from, grace) }
 }
 

@@ -1,13 +1,14 @@
 //! Our own books: the messages and requests that a source can have something of.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use firstwrite_core::outbox::{
     Answers, MESSAGES_KEPT_FOR, MessageState, Outbox, Written, WrittenQuery, is_wire_key, wire_key,
 };
 use firstwrite_core::reconcile::{Amount, Ours, Standing, Subject, Theirs, Window};
 use firstwrite_core::{
-    Fence, Pointer, Query, Record, RecordId, State, Store, StoreError, Timestamp,
+    Fence, OnLostAnswer, Pointer, Query, Record, RecordId, State, Store, StoreError, Timestamp,
 };
 use serde_json::value::RawValue;
 
@@ -22,6 +23,8 @@ pub(super) struct Books {
     pub(super) handles: Vec<Handle>,
     /// Whether everything was read that could be a counterpart.
     pub(super) is_complete: bool,
+    /// How much older than its record an effect can be, at most.
+    pub(super) sent_before_max: Duration,
 }
 
 /// What is needed to settle an entry.
@@ -189,7 +192,7 @@ async fn records(
     books: &mut Books,
 ) -> Result<(), StoreError> {
     let from = before(window.from, settings.rules.grace.saturating_add(scope.attempt_max));
-    let Books { ours, handles, is_complete } = books;
+    let Books { ours, handles, is_complete, sent_before_max } = books;
     each_record(store, settings, None, |record| {
         let is_uncertain = matches!(record.state, State::Uncertain { .. });
         if !scope.is_of(record) || (record.created_at < from && !is_uncertain) {
@@ -199,6 +202,8 @@ async fn records(
             *is_complete = false;
             return false;
         }
+        let sent_before = sent_before(record);
+        *sent_before_max = sent_before.max(*sent_before_max);
         let derived_key = format!("{}:{}", record.key.as_str(), scope.step);
         ours.push(Ours {
             subject: Subject::Record(record.id),
@@ -207,7 +212,7 @@ async fn records(
             provider_id: None,
             amount: None,
             currency: None,
-            at: record.created_at,
+            at: before(record.created_at, sent_before),
             until: record.created_at.plus(scope.attempt_max),
             standing: standing(record),
         });
@@ -216,6 +221,17 @@ async fn records(
         true
     })
     .await
+}
+
+/// How much earlier than `record` was written its request can have been sent.
+///
+/// Where a lost answer frees the key, a retry finds under a new record what an earlier attempt did. That attempt
+/// is not older than a retention: clients retry within it.
+fn sent_before(record: &Record) -> Duration {
+    match record.on_lost_answer {
+        OnLostAnswer::Resend => record.retention.replay_for,
+        OnLostAnswer::Uncertain => Duration::ZERO,
+    }
 }
 
 /// What is believed of what a request asked for.
@@ -275,7 +291,7 @@ impl Settings {
 }
 
 /// So much earlier.
-pub(super) fn before(at: Timestamp, by: std::time::Duration) -> Timestamp {
+pub(super) fn before(at: Timestamp, by: Duration) -> Timestamp {
     let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(at.as_millis().saturating_sub(by).max(0))
 }

@@ -7,7 +7,10 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Router, http};
-use firstwrite::reconcile::{AnswerTemplate, RecordScope, Settings};
+use firstwrite::core::{OnLostAnswer, Policy};
+use firstwrite::reconcile::{
+    AnswerTemplate, RecordScope, Settings, Window, next_window, reconcile_once,
+};
 use firstwrite::{Attempt, IdempotencyLayer, Store};
 use firstwrite_provider::{Foreign, Plant, Provider};
 use http::{Request, StatusCode};
@@ -29,6 +32,10 @@ struct Shop {
 async fn pay(State(shop): State<Shop>, attempt: Attempt, body: String) -> (StatusCode, String) {
     shop.runs.fetch_add(1, Ordering::SeqCst);
     let wire_key = attempt.wire_key("charge").unwrap();
+    if body == "resent" && shop.died.swap(true, Ordering::SeqCst) {
+        // The provider recognises the key, and says again what it made.
+        return (StatusCode::CREATED, "{}".to_owned());
+    }
     let dies = body.contains("dies-before") && !shop.died.swap(true, Ordering::SeqCst);
     assert!(!dies, "in a test: before the payment");
     let foreign = Foreign {
@@ -39,7 +46,8 @@ async fn pay(State(shop): State<Shop>, attempt: Attempt, body: String) -> (Statu
         created_at: None,
     };
     let payment = shop.provider.plant(Plant::AddForeign(foreign)).await.unwrap();
-    assert!(!body.contains("dies-after"), "in a test: after the payment");
+    let dies = body.contains("dies-after") || body == "resent";
+    assert!(!dies, "in a test: after the payment");
     (StatusCode::CREATED, format!(r#"{{"payment":"{}"}}"#, payment.id))
 }
 
@@ -61,7 +69,16 @@ async fn send(app: &Router, key: &str, body: &'static str) -> Answer {
 /// The application, and how often its handler ran. The stand's provider is shared with it.
 fn app(store: Arc<dyn Store>, provider: Arc<Provider>) -> (Router, Arc<AtomicUsize>) {
     let runs = Arc::new(AtomicUsize::new(0));
-    let layer = IdempotencyLayer::new(store).single_tenant(tenant());
+    app_with(store, provider, Policy::default(), runs)
+}
+
+fn app_with(
+    store: Arc<dyn Store>,
+    provider: Arc<Provider>,
+    policy: Policy,
+    runs: Arc<AtomicUsize>,
+) -> (Router, Arc<AtomicUsize>) {
+    let layer = IdempotencyLayer::new(store).policy(policy).single_tenant(tenant());
     let shop = Shop { provider, runs: Arc::clone(&runs), died: Arc::default() };
     (Router::new().route("/payments", post(pay)).layer(layer).with_state(shop), runs)
 }
@@ -133,6 +150,40 @@ async fn those_that_were_answered_are_compared_too(stand: &Stand) {
     while stand.store.reap(1000).await.unwrap() > 0 {}
     let report = stand.run(&*stand.http(), &record_settings()).await;
     assert_eq!((report.read.ours, report.found.len()), (0, 0), "{report:?}");
+}
+
+over_each_store!(a_payment_that_a_resent_request_found_there_is_not_missing);
+async fn a_payment_that_a_resent_request_found_there_is_not_missing(stand: &Stand) {
+    let policy = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+    let (store, provider) = (Arc::clone(&stand.store), Arc::clone(&stand.provider));
+    let (app, runs) = app_with(store, provider, policy, Arc::default());
+    let whole = stand.window().await;
+    // It is paid, its answer is lost, and the client comes again ten hours later.
+    send(&app, "order-1", "resent").await;
+    stand.advance(5 * HOUR).await;
+    let from = stand.store.now().await.unwrap();
+    stand.advance(5 * HOUR).await;
+    let retry = send(&app, "order-1", "resent").await;
+    assert_eq!((retry.status, retry.is_replay), (StatusCode::CREATED, false));
+    assert_eq!((runs.load(Ordering::SeqCst), stand.provider.payments().len()), (2, 1));
+    stand.advance(3 * HOUR).await;
+    let until = stand.store.now().await.unwrap();
+    let run = async |from| {
+        let (source, window) = (stand.http(), Window { from, until });
+        let settings = record_settings();
+        reconcile_once(&*stand.store, &*source, &settings, window, &mut |_| {}).await.unwrap()
+    };
+    // The account of a time after the payment does not have it, and the account of the whole time does.
+    let report = run(from).await;
+    assert_eq!((report.classes.missing_there, report.found.len()), (0, 0), "{report:?}");
+    let report = run(whole.from).await;
+    assert_eq!((report.classes.matched, report.found.len()), (1, 0), "{report:?}");
+    // The next run reads as much of the account as the payment can be older than its record.
+    let next = next_window(&*stand.store, &record_settings()).await.unwrap();
+    assert_eq!(next.from.plus(26 * HOUR), until);
+    stand.provider.plant(Plant::Remove { id: stand.id_of("order-1") }).await.unwrap();
+    let report = run(whole.from).await;
+    assert_eq!(report.classes.missing_there, 1, "{report:?}");
 }
 
 over_each_store!(other_operations_are_left_alone);
