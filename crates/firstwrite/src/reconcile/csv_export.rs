@@ -269,9 +269,8 @@ impl<R> Rows<R> {
         self.line_count += u64::from(byte == b'\n');
         self.byte_count += 1;
         self.place = match (self.place, byte) {
-            (Place::FieldStart | Place::Quote, b'"') => Place::Quoted,
             (Place::Quoted, b'"') => Place::Quote,
-            (Place::Quoted, _) => Place::Quoted,
+            (Place::FieldStart | Place::Quote, b'"') | (Place::Quoted, _) => Place::Quoted,
             (_, b'\n' | b'\r') => {
                 self.line += std::mem::take(&mut self.line_count);
                 self.byte_count = 0;
