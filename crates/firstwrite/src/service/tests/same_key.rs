@@ -203,7 +203,7 @@ async fn near_the_end_of_retention_a_new_key_is_not_called_safe() {
         let policy = Policy { after_retention, ..Policy::default() };
         let world = World::new(policy, |_, _| async { Ok(answer(201, "once")) });
         world.send(post("k", "{}")).await;
-        advance(Policy::RETENTION_DEFAULT - Duration::from_mins(59)).await;
+        advance(Policy::RETENTION_DEFAULT.saturating_sub(Duration::from_mins(59))).await;
         let refused = world.send(post("k", "{\"amount\":2}")).await;
         assert_eq!(refused.summary(), "422 key-reused");
         assert_eq!(refused.json()["safe_new_key"], is_safe, "{after_retention:?}");
