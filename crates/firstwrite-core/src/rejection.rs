@@ -131,13 +131,14 @@ impl RejectionKind {
 
     /// Whether sending the action under a new key cannot carry it out twice.
     ///
-    /// Only where this very request cannot have run before: without a usable key, or over the cap.
-    /// A 401, 429 or 503 says nothing about earlier attempts, and a reused key only with what differs:
+    /// Only where this very request cannot have run before: without a usable key.
+    /// A 401, 413, 429 or 503 says nothing about earlier attempts, and a reused key only with what differs:
     /// see [`Rejection::is_new_key_safe`].
     pub fn is_new_key_safe(self) -> bool {
         match self {
-            Self::KeyMissing | Self::KeyInvalid | Self::BodyTooLarge => true,
-            Self::KeyReused
+            Self::KeyMissing | Self::KeyInvalid => true,
+            Self::BodyTooLarge
+            | Self::KeyReused
             | Self::InProgress
             | Self::OutcomeUnknown
             | Self::KeyExpired
@@ -185,7 +186,10 @@ impl RejectionKind {
             Self::RequestTooOld => {
                 "Look up whether the action was carried out before sending it anew."
             }
-            Self::BodyTooLarge => "Nothing was run. Send a smaller body.",
+            Self::BodyTooLarge => {
+                "Nothing was looked up or run. Send a smaller body; if this one was accepted before, ask the \
+                 API's owner about the limit."
+            }
             Self::TenantUnknown => "Send valid credentials; nothing was looked up or run.",
             Self::InProgress | Self::RateLimited | Self::StoreUnavailable => {
                 "Retry with the same key after the time in Retry-After."

@@ -208,7 +208,13 @@ impl Store for RedisStore {
     }
 
     fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(doubt::check(&self.inner.ways, &self.inner.memory, id))
+        Box::pin(async move {
+            let Inner { ways, memory, access, .. } = &*self.inner;
+            match access {
+                Access::Write => doubt::check(ways, memory, id).await,
+                Access::ReadOnly => doubt::check_noticed(ways).await,
+            }
+        })
     }
 }
 

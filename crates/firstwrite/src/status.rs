@@ -113,6 +113,8 @@ async fn find(
         if found.is_some() || in_flight.is_some() {
             return Ok((found, in_flight));
         }
+        // "It was not used" must be true.
+        shared.store.check_history(*id).await?;
     }
     Ok((None, None))
 }

@@ -49,19 +49,20 @@ pub fn compare(ours: &[Ours], theirs: &[Theirs], sight: &Sight, rules: &Rules) -
             verdicts.push(Verdict { theirs: vec![place], ..alone(class, action) });
         }
     }
-    let contradictions = weigh_absences(&mut verdicts, ours, sight, rules, &matching);
+    let contradictions = weigh_absences(&mut verdicts, (ours, theirs), sight, rules, &matching);
     Comparison { verdicts, contradictions }
 }
 
 /// Lets an absence act only where the whole comparison proves it.
 fn weigh_absences(
     verdicts: &mut [Verdict],
-    ours: &[Ours],
+    (ours, theirs): (&[Ours], &[Theirs]),
     sight: &Sight,
     rules: &Rules,
     matching: &Matching<'_>,
 ) -> Vec<Contradiction> {
-    let evidence = Evidence::of(verdicts, ours, matching.has_foreign(ours, rules));
+    let has_foreign = matching.has_foreign(ours, rules);
+    let evidence = Evidence::of(verdicts, (ours, theirs), rules, has_foreign);
     let mut contradictions = Vec::new();
     for verdict in verdicts.iter_mut().filter(|verdict| verdict.action == Action::NotArrived) {
         let Some(our) = verdict.ours.map(|index| &ours[index]) else { continue };

@@ -7,10 +7,10 @@
 //! 2. between two entries that match ours by name: one before it, and one at least a grace after it, and
 //! 3. where every entry of its time has a name: a key, or an id that we know.
 //!
-//! The times of matches are those of our own books, so an account that dates its entries in another time
-//! zone proves no more than one that does not.
+//! The times of matches are those of our own books and those of the account, whichever proves less: an export
+//! may begin at an entry that was asked for before the absent one and dated after it.
 
-use super::{Class, MatchedBy, Ours, Rules, Sight, Verdict};
+use super::{Class, MatchedBy, Ours, Rules, Sight, Theirs, Verdict};
 use crate::Timestamp;
 
 /// A reason why an account proves no absence.
@@ -45,14 +45,20 @@ pub(super) enum Absence {
 #[derive(Debug)]
 pub(super) struct Evidence {
     against: Option<Contradiction>,
-    /// When the oldest match had certainly been sent, and when the newest one was asked for.
-    matched: Option<(Timestamp, Timestamp)>,
+    /// The time that the matches cover: what was asked for in it, and has been reported since, is in the
+    /// account.
+    covered: Option<(Timestamp, Timestamp)>,
 }
 
 impl Evidence {
     /// The evidence of `verdicts`. `has_foreign`: a key that cannot be ours stands where an entry in doubt
     /// could be.
-    pub(super) fn of(verdicts: &[Verdict], ours: &[Ours], has_foreign: bool) -> Self {
+    pub(super) fn of(
+        verdicts: &[Verdict],
+        (ours, theirs): (&[Ours], &[Theirs]),
+        rules: &Rules,
+        has_foreign: bool,
+    ) -> Self {
         let has = |class: Class| verdicts.iter().any(|verdict| verdict.class == class);
         let against = if has(Class::MissingThere) {
             Some(Contradiction::MissingThere)
@@ -66,11 +72,14 @@ impl Evidence {
                 matches!(verdict.matched_by, Some(MatchedBy::Key | MatchedBy::ProviderId));
             verdict.class == Class::Matched && is_named
         };
-        let witnesses = verdicts.iter().filter(is_witness).filter_map(|verdict| verdict.ours);
-        let witnesses = witnesses.map(|index| &ours[index]);
-        let oldest = witnesses.clone().map(|our| our.until).min();
-        let newest = witnesses.map(|our| our.at).max();
-        Self { against, matched: oldest.zip(newest) }
+        let pair =
+            |verdict: &Verdict| Some((&ours[verdict.ours?], &theirs[*verdict.theirs.first()?]));
+        let witnesses = verdicts.iter().filter(is_witness).filter_map(pair);
+        // The absent entry may be dated earlier than its request, by the difference of the clocks.
+        let from = |(our, their): (&Ours, &Theirs)| our.until.max(their.at.plus(rules.tolerance));
+        let until = |(our, their): (&Ours, &Theirs)| our.at.min(their.at);
+        let covered = witnesses.clone().map(from).min().zip(witnesses.map(until).max());
+        Self { against, covered }
     }
 
     /// Weighs the absence of an entry in doubt, of whose time everything was read. `has_nameless`: an entry
@@ -85,16 +94,16 @@ impl Evidence {
         if let Some(against) = self.against {
             return Absence::Unproven(against);
         }
-        let Some((oldest, newest)) = self.matched else {
+        let Some((from, until)) = self.covered else {
             return Absence::Unproven(Contradiction::NoMatch);
         };
-        if our.at < oldest {
+        if our.at < from {
             return Absence::Unproven(Contradiction::NoneBefore);
         }
         if has_nameless {
             return Absence::Unproven(Contradiction::Nameless);
         }
-        let end = sight.stated_until.unwrap_or(newest);
+        let end = sight.stated_until.unwrap_or(until);
         if end < our.until.plus(rules.grace) {
             return Absence::TooEarlyToTell;
         }

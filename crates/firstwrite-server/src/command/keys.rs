@@ -149,7 +149,8 @@ pub(crate) struct FindingFlags {
     /// Who you are; kept in the audit entry
     #[arg(long, env = "USER", hide_env_values = true, value_parser = reason)]
     pub(crate) actor: Option<String>,
-    /// End an attempt that still holds its lease; what it does meanwhile is not undone
+    /// Act although an attempt still holds its lease, or gave up less than an hour ago: what it does
+    /// meanwhile is not undone
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::http::HeaderMap;
 use bytes::Bytes;
+use firstwrite_core::outbox::ABSENCE_SHOWS_AFTER;
 use firstwrite_core::protocol::{self, Force, Settled, Settlement};
-use firstwrite_core::{AuditEntry, HeaderPolicy, Outcome, Policy, RecordId, Store};
+use firstwrite_core::{AuditEntry, Found, HeaderPolicy, Outcome, Policy, RecordId, State, Store};
 use serde::Serialize;
 
 use super::view;
@@ -22,7 +23,7 @@ struct Answer {
     record_id: String,
     tenant: String,
     key: String,
-    /// `settled`, `released`, `absent`, `completed`, `held` or `moved`.
+    /// `settled`, `released`, `absent`, `completed`, `held`, `too-soon` or `moved`.
     result: &'static str,
     /// What happened or what to do next, in words.
     detail: String,
@@ -135,11 +136,15 @@ async fn write_down(
         action: action.to_owned(),
         reason: flags.reason.clone(),
     };
-    let settled = match store.get(id).await? {
-        Some(found) => protocol::settle(store, &found.record, settlement, force, &audit).await?,
-        None => Settled::Absent,
+    let found = store.get(id).await?;
+    let wait = found.as_ref().and_then(|found| too_soon(found, &settlement));
+    let (exit, result, detail) = match (found, wait) {
+        (Some(_), Some(wait)) if !flags.force => explain_too_soon(wait),
+        (Some(Found { record, .. }), _) => {
+            explain(&protocol::settle(store, &record, settlement, force, &audit).await?, done)
+        }
+        (None, _) => explain(&Settled::Absent, done),
     };
-    let (exit, result, detail) = explain(&settled, done);
     match format {
         Format::Json => output::document(&Answer {
             record_id: id.to_string(),
@@ -152,6 +157,27 @@ async fn write_down(
         Format::Table => output::error(&detail),
     }
     Ok(exit)
+}
+
+/// How long to wait before a look that finds nothing proves that nothing happened: what an attempt sent may
+/// still be under way when nobody waits for its answer any more. The same holds for a message.
+fn too_soon(found: &Found, settlement: &Settlement) -> Option<Duration> {
+    let given_up_at = match &found.record.state {
+        State::Uncertain { since } => *since,
+        State::Reserved(lease) if lease.until <= found.now => lease.until,
+        State::Reserved(_) | State::Completed { .. } => return None,
+    };
+    let wait = given_up_at.plus(ABSENCE_SHOWS_AFTER).since(found.now);
+    (matches!(settlement, Settlement::NotHappened) && !wait.is_zero()).then_some(wait)
+}
+
+fn explain_too_soon(wait: Duration) -> (Exit, &'static str, String) {
+    let detail = format!(
+        "what the attempt sent may still be under way: finding nothing proves nothing for another {}; wait, or \
+         add --force if you know that nothing can arrive any more",
+        view::brief(wait + Duration::from_millis(999))
+    );
+    (Exit::Held, "too-soon", detail)
 }
 
 fn explain(settled: &Settled, done: (&'static str, &str)) -> (Exit, &'static str, String) {

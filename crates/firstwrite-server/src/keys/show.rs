@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use firstwrite_core::{Audited, Body, Found, Outcome, RecordId, State, Store, Timestamp};
+use firstwrite_core::{
+    Audited, Body, Found, Outcome, RecordId, State, Store, StoreErrorKind, Timestamp,
+};
 use serde::Serialize;
 
 use super::view::{self, RecordView};
@@ -70,7 +72,16 @@ pub(super) async fn run(
         }
     }
     if found.is_none() {
-        output::note("nothing stands under this key: it was never used, was released, or expired");
+        let checked = store.check_history(id).await;
+        output::note(match checked {
+            Err(error) if error.kind() == StoreErrorKind::InDoubt => {
+                "nothing stands under this key, but the store has lost history: it may have been used; see \
+                 `firstwrite doctor`"
+            }
+            Ok(()) | Err(_) => {
+                "nothing stands under this key: it was never used, was released, or expired"
+            }
+        });
         return Ok(Exit::Absent);
     }
     Ok(Exit::Done)

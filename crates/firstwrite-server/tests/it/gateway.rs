@@ -178,7 +178,7 @@ fn after_a_crash_nothing_is_paid_twice(folder: &Folder) {
     let tenants = folder.run(&["keys", "list", "--store", folder.store(), "--format", "json"]);
     let page: serde_json::Value = serde_json::from_slice(&tenants.stdout).unwrap();
     let tenant = page["records"][0]["tenant"].as_str().unwrap().to_owned();
-    let more = [&*tenant, "order-1", "--not-happened", "--reason", "r", "--actor", "ada"];
+    let more = [&*tenant, "order-1", "--not-happened", "--reason", "r", "--force"];
     assert!(folder.run(&[&settle[..], &more].concat()).status.success());
     let third = gateway(folder, &provider, settings);
     assert_eq!(third.answer(&pay("order-1")).status, 201);

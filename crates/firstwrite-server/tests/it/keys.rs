@@ -103,7 +103,11 @@ fn an_uncertain_key_is_released_with_an_audit_entry(folder: &Folder) {
     let uncertain = json(folder, &["list", "--state", "uncertain"]);
     assert_eq!(uncertain["records"][0]["key"], "lost");
     let release = ["release", "acme", "lost", "--reason", "provider says no", "--actor", "ada"];
-    let released = keys(folder, &release);
+    let refused = keys(folder, &release);
+    assert_eq!(refused.status.code(), Some(5), "what was sent may still be under way");
+    assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    assert_eq!(json(folder, &release)["result"], "too-soon");
+    let released = keys(folder, &[&release[..], &["--force"]].concat());
     assert_eq!(released.status.code(), Some(0), "{}", stderr(&released));
     assert!(stdout(&released).starts_with("released"));
 
@@ -136,7 +140,8 @@ fn a_key_that_was_held_in_an_sqlite_file_is_nobodys_once_it_can_be_written_to() 
     let folder = Folder::new();
     leave_open_records(&folder);
     let release = ["release", "acme", "held", "--reason", "its host is gone"];
-    let released = keys(&folder, &release);
+    assert_eq!(json(&folder, &release)["result"], "too-soon", "and not held");
+    let released = keys(&folder, &[&release[..], &["--force"]].concat());
     assert_eq!(released.status.code(), Some(0), "{}", stderr(&released));
     assert_eq!(keys(&folder, &release).status.code(), Some(3));
 }

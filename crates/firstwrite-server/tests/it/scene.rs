@@ -119,7 +119,7 @@ impl<'a> Scene<'a> {
         // All of these requests are one tenant's.
         let record = self.list(&["--limit", "1"]).remove(0);
         let tenant = record["tenant"].as_str().unwrap();
-        let words = ["keys", "settle", tenant, key, "--not-happened"];
+        let words = ["keys", "settle", tenant, key, "--not-happened", "--force"];
         let why =
             ["--reason", "nothing was made", "--actor", "ada", "--store", self.folder.store()];
         let settled = self.folder.run(&[&words[..], &why].concat());

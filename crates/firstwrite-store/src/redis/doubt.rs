@@ -146,6 +146,11 @@ pub(super) async fn check(ways: &Ways, memory: &Memory, id: RecordId) -> Result<
     Err(changing.caused_by("the server is restarted again and again"))
 }
 
+/// The same for who only reads: by what others noticed.
+pub(super) async fn check_noticed(ways: &Ways) -> Result<(), StoreError> {
+    if stands(ways).await? { Err(refuse(DOING)) } else { Ok(()) }
+}
+
 /// Asks every server whether what was acknowledged is still there, before unknown keys are written to it. Nothing that
 /// the caller wants written has been sent yet.
 pub(super) async fn verify(ways: &Ways, memory: &Memory) -> Result<(), Trouble> {

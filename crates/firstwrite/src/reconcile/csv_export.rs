@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use csv::{ReaderBuilder, StringRecord, Trim};
+use firstwrite_core::outbox::is_wire_key;
 use firstwrite_core::reconcile::{Theirs, Window};
 use firstwrite_core::{BoxFuture, Timestamp};
 
@@ -168,7 +169,10 @@ impl CsvExport {
             match reader.read_record(&mut row) {
                 Ok(false) => break,
                 Ok(true) => match self.entry(&places, &row) {
-                    Ok(Some(mut entry)) if from <= entry.at => {
+                    // A date may be wrong, and a key of ours counts whatever the date.
+                    Ok(Some(mut entry))
+                        if from <= entry.at || entry.key.as_deref().is_some_and(is_wire_key) =>
+                    {
                         entry.raw = as_json(&head, &row);
                         page.entries.push(entry);
                     }

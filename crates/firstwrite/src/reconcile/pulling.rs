@@ -38,6 +38,7 @@ pub(super) async fn pull(
     let mut pulled = Pulled { theirs: Vec::new(), page_count: 0, flaws: Vec::new() };
     let mut cursors: HashSet<String> = HashSet::new();
     let mut cursor: Option<String> = None;
+    let mut ids: HashSet<String> = HashSet::new();
     loop {
         let place = || format!("page {}", pulled.page_count + 1);
         let SourcePage { entries, flaws, next } =
@@ -51,6 +52,11 @@ pub(super) async fn pull(
             };
         let place = place();
         pulled.page_count += 1;
+        let new_count =
+            entries.iter().filter(|entry| ids.insert(entry.provider_id.clone())).count();
+        if new_count == 0 && !entries.is_empty() {
+            pulled.flaw(Flaw::new(&*place, "it repeats entries of earlier pages and has no other"));
+        }
         pulled.theirs.extend(entries);
         for flaw in flaws {
             pulled.flaw(Flaw::new(format!("{place}, {}", flaw.place), flaw.detail));

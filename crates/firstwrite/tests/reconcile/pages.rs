@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use firstwrite::core::BoxFuture;
+use bytes::Bytes;
+use firstwrite::core::reconcile::Theirs;
+use firstwrite::core::{BoxFuture, Timestamp};
 use firstwrite::reconcile::{
     Flaw, Progress, Source, SourceError, SourcePage, Window, reconcile_once,
 };
@@ -39,6 +41,19 @@ async fn flaw_of(
     report.flaws.first().map(ToString::to_string)
 }
 
+/// A payment of another system.
+fn entry(id: &str) -> Theirs {
+    Theirs {
+        provider_id: id.to_owned(),
+        key: Some(format!("other-{id}")),
+        amount: None,
+        currency: None,
+        at: Timestamp::from_millis(0),
+        is_made: true,
+        raw: Bytes::new(),
+    }
+}
+
 #[tokio::test]
 async fn what_makes_an_account_incomplete_is_told() {
     let stand = Stand::sqlite().await;
@@ -57,6 +72,15 @@ async fn what_makes_an_account_incomplete_is_told() {
     check(vec![page(Some("a")), page(Some("b")), page(None)], None).await;
     check(vec![page(Some("a")), page(Some("a"))], Some("page 2: the page after it has come")).await;
     check(vec![page(Some("a")), page(Some("b")), page(Some("c"))], Some("more pages")).await;
+    // A provider that ignores its cursor, or a cache in front of it.
+    let items = |ids: &[&str], next: Option<&str>| -> Page {
+        let entries = ids.iter().map(|id| entry(id)).collect();
+        Ok(SourcePage { entries, next: next.map(str::to_owned), ..SourcePage::default() })
+    };
+    let shifted = vec![items(&["1", "2"], Some("a")), items(&["2", "3"], None)];
+    check(shifted, None).await;
+    let repeated = vec![items(&["1", "2"], Some("a")), items(&["1", "2"], None)];
+    check(repeated, Some("page 2: it repeats entries")).await;
     let broken = || Err(SourceError::new("in a test"));
     check(vec![page(Some("a")), broken()], Some("page 2: in a test")).await;
     let shaky = || Err(SourceError::transient("in a test"));

@@ -157,12 +157,13 @@ impl Stand {
         self.provider.behave(Faults::default()).unwrap();
     }
 
-    /// Makes a payment that both books have: between two such, an absence can be proven.
+    /// Makes a payment that both books have, and lets the tolerance for clocks that differ pass: between two such,
+    /// an absence can be proven.
     pub(crate) async fn witness(&self, key: &str) {
         self.ask(key, 10).await.unwrap();
         self.deliver(Faults::default()).await;
         assert_eq!(self.state(key).await, MessageState::Delivered);
-        self.advance(Duration::from_millis(1)).await;
+        self.advance(settings().rules.tolerance + Duration::from_millis(1)).await;
     }
 
     /// Every message.

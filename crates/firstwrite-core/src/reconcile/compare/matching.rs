@@ -29,12 +29,18 @@ pub(super) struct Matching<'b> {
     foreign: Leftovers<'b>,
     /// The keys of what is left of theirs, in small letters.
     spelt_otherwise: HashSet<String>,
+    /// The keys and ids of what is left of theirs in which a wire key could stand: quoted, escaped, behind an
+    /// account's name. By the record's part of that wire key.
+    wrapped: HashMap<String, Vec<String>>,
     /// The times of entries of theirs that neither a key nor an id attributes to ours, in order.
     nameless_times: Vec<Timestamp>,
 }
 
 /// An account that dates its entries in another time zone is off by less.
 const ZONES: Duration = Duration::from_hours(24);
+
+/// Digits of a record's id in a wire key.
+const RECORD_PART: usize = 16;
 
 /// Leftover entries of theirs as far as they can be in the way of a proof: when the last one of each
 /// amount was.
@@ -64,6 +70,7 @@ impl<'b> Matching<'b> {
             nameless: Leftovers::default(),
             foreign: Leftovers::default(),
             spelt_otherwise: HashSet::new(),
+            wrapped: HashMap::new(),
             nameless_times: Vec::new(),
         };
         matching.leave_out_repetitions();
@@ -117,10 +124,14 @@ impl<'b> Matching<'b> {
         self.nameless_times.get(first).is_some_and(|at| *at <= last)
     }
 
-    /// Returns true if an entry that is left over has this key in other letters, or its beginning. Nobody else
-    /// writes that by chance, whatever the amount and time.
+    /// Returns true if an entry that is left over has this key in other letters, its beginning, or the key within
+    /// other text. Nobody else writes that by chance, whatever the amount and time.
     fn has_spelling_of(&self, wire_key: &str) -> bool {
         let wire_key = wire_key.to_ascii_lowercase();
+        let mut wrapped = record_parts(&wire_key).filter_map(|part| self.wrapped.get(part));
+        if wrapped.any(|texts| texts.iter().any(|text| text.contains(&wire_key))) {
+            return true;
+        }
         let ends = wire_key.char_indices().skip(1).map(|(end, _)| end).chain([wire_key.len()]);
         ends.into_iter().any(|end| self.spelt_otherwise.contains(&wire_key[..end]))
     }
@@ -327,9 +338,15 @@ impl<'b> Matching<'b> {
 
     fn sort_leftovers(&mut self) {
         let (mut nameless, mut foreign) = (Leftovers::default(), Leftovers::default());
-        let mut spelt_otherwise = HashSet::new();
+        let (mut spelt_otherwise, mut wrapped) = (HashSet::new(), HashMap::<_, Vec<_>>::new());
         for place in self.left_over() {
             let their = &self.theirs[place];
+            for text in their.key.iter().chain([&their.provider_id]) {
+                let text = text.to_ascii_lowercase().replace("%3a", ":");
+                for part in record_parts(&text) {
+                    wrapped.entry(part.to_owned()).or_default().push(text.clone());
+                }
+            }
             match their.key.as_deref() {
                 None => nameless.add(their),
                 Some(key) => {
@@ -342,8 +359,14 @@ impl<'b> Matching<'b> {
             }
         }
         (self.nameless, self.foreign) = (nameless, foreign);
-        self.spelt_otherwise = spelt_otherwise;
+        (self.spelt_otherwise, self.wrapped) = (spelt_otherwise, wrapped);
     }
+}
+
+/// The parts of a text that could be the record's part of a wire key: runs of as many hexadecimal digits.
+fn record_parts(text: &str) -> impl Iterator<Item = &str> {
+    let runs = text.split(|c: char| !c.is_ascii_hexdigit());
+    runs.filter(|run| run.len() == RECORD_PART)
 }
 
 impl<'b> Leftovers<'b> {

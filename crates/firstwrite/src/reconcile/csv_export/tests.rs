@@ -152,6 +152,19 @@ async fn rows_that_failed_or_are_long_before_the_window_are_passed_over() {
     assert_eq!(page.flaws, []);
 }
 
+/// A date may be wrong; a key of ours is not.
+#[tokio::test]
+async fn a_row_with_a_key_of_ours_is_read_whatever_its_date() {
+    let text = b"id,key,at\n1,k1:charge:0123456789abcdef,1970-01-01T00:00:00Z\n2,other,1970-01-01T00:00:00Z\n";
+    let columns =
+        CsvColumns { key: Some("key".to_owned()), ..CsvColumns::new("id", "at", Made::All) };
+    let export = CsvExport::reader(move || Ok(Box::new(&text[..])), columns);
+    let at = |days: i64| Timestamp::from_millis(days * 86_400_000);
+    let page = export.pull(Window { from: at(20_000), until: at(20_010) }, None).await.unwrap();
+    let read: Vec<_> = page.entries.iter().map(|entry| entry.provider_id.as_str()).collect();
+    assert_eq!(read, ["1"]);
+}
+
 #[tokio::test]
 async fn flaws_without_end_end() {
     let text: &'static [u8] = Box::leak(

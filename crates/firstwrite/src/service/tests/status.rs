@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::Policy;
+use firstwrite_core::{Policy, StoreErrorKind};
 use http::{Method, Request};
 use http_body_util::Full;
 
@@ -116,5 +116,18 @@ async fn past_retention_nothing_is_known() {
     door.open();
     world.send(post("k", "{}")).await;
     super::harness::advance(Policy::RETENTION_DEFAULT).await;
+    assert_eq!(world.send(ask("acme", "k")).await.status, 404);
+}
+
+/// A key that the store does not know may have been used in what it has lost.
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_in_doubt_an_unknown_key_is_not_called_unused() {
+    let door = Door::new();
+    let world = world(&door);
+    world.store.fail_as("check_history", StoreErrorKind::InDoubt);
+    let answer = world.send(ask("acme", "k")).await;
+    assert_eq!(answer.summary(), "409 outcome-unknown");
+    assert_eq!(answer.json()["safe_new_key"], false);
+    world.store.recover();
     assert_eq!(world.send(ask("acme", "k")).await.status, 404);
 }

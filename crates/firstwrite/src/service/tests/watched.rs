@@ -148,7 +148,10 @@ impl Store for Watched {
     }
 
     fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.memory.check_history(id)
+        Box::pin(async move {
+            self.call("check_history").await?;
+            self.memory.check_history(id).await
+        })
     }
 
     fn outbox(&self) -> Option<&dyn firstwrite_core::outbox::Outbox> {

@@ -70,6 +70,51 @@ fn the_beginning_of_a_key_is_not_overlooked() {
     }
 }
 
+/// So is one that has the whole key in it: as a spreadsheet, an address or a provider with several accounts writes it.
+#[test]
+fn a_key_within_other_text_is_not_overlooked() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let whole = name("k1");
+    let escaped = whole.replace(':', "%3A");
+    for (id, key, expected) in [
+        ("p1", format!("\"{whole}\""), "likely, found"),
+        ("p1", format!("=\"{whole}\""), "likely, found"),
+        ("p1", format!("acct_1/{whole}"), "likely, found"),
+        ("p1", escaped, "likely, found"),
+        (&*whole, "-".to_owned(), "likely, found"),
+        // Another step of the same request.
+        ("p1", whole.replace("charge", "refund"), "absent, not arrived"),
+    ] {
+        let entry = format!("{id} {key} 4.85EUR 4000");
+        let mut there = vec![theirs(b2), theirs(a2), theirs(&entry)];
+        there[2].key = (key != "-").then(|| key.clone());
+        let here: Vec<Ours> = [DOUBT, b1, a1].iter().map(|text| ours(text)).collect();
+        let comparison = compare(&here, &there, &sight(), &rules());
+        assert_eq!(tell(&comparison.verdicts[0]), expected, "{entry}");
+    }
+}
+
+/// An export may begin at an entry that was asked for before the absent one, and end at one that was asked for after it:
+/// it is cut by its own dates.
+#[test]
+fn an_account_covers_the_time_between_the_dates_of_its_matches() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let acts = "absent, not arrived";
+    for (first, last, expected) in [
+        (b2, a2, acts),
+        ("p901 k901 9EUR 495", a2, acts),
+        // The absent one may be dated five minutes before its request, and so before all of these.
+        ("p901 k901 9EUR 496", a2, "unproven, found"),
+        ("p901 k901 9EUR 700", a2, "unproven, found"),
+        (b2, "p903 k903 9EUR 560", acts),
+        (b2, "p903 k903 9EUR 557", "late"),
+    ] {
+        let late = if last == a2 { a1 } else { "903 k903 - 9EUR 560 arrived" };
+        let said = weighed(&[b1, late], &[first, last], &sight());
+        assert_eq!(said.0, expected, "{first}, {last}");
+    }
+}
+
 /// An account may date its entries in another time zone.
 #[test]
 fn a_nameless_entry_of_the_same_amount_is_in_the_way_although_it_is_dated_hours_before() {
