@@ -5,15 +5,16 @@
 //! of other types, and JSON whose meaning readers disagree about, are taken as the bytes they are,
 //! so a doubt ends in a mismatch and never in somebody else's outcome.
 //!
-//! - [`form`]: the bytes that are digested; stored format.
+//! - [`form`] and [`media`]: the bytes that are digested; stored format.
 //! - [`canonical`] and [`number`]: JSON by value. [`fields`]: what rules ignore or select of it.
-//! - [`digests`] and [`difference`]: how a mismatch can name what differs.
+//! - [`secret`]: what keys a fingerprint. [`digests`] and [`difference`]: how a mismatch can name what differs.
 
 mod canonical;
 mod difference;
 mod digests;
 mod fields;
 mod form;
+mod media;
 mod number;
 mod pointer;
 mod secret;
@@ -23,15 +24,15 @@ use std::hint::black_box;
 
 use http::{HeaderMap, HeaderName, Method};
 
-use crate::RecordId;
+use crate::{RecordId, Tenant};
 pub(crate) use difference::{AUTHORITY, REMOVED};
 pub use digests::PartDigests;
 pub(crate) use number::canonical_number;
 pub use pointer::{Pointer, PointerError};
-pub use secret::{Secret, SecretError};
+pub use secret::{Secret, SecretError, SecretId, Secrets};
 
 use digests::PartKey;
-use form::Form;
+use form::{Form, Version};
 
 /// The digest of what a request asks for, and how it was taken.
 ///
@@ -41,6 +42,7 @@ use form::Form;
 pub struct Fingerprint {
     version: u8,
     form: BodyForm,
+    secret: Option<SecretId>,
     digest: [u8; 32],
     parts: PartDigests,
 }
@@ -55,7 +57,8 @@ pub enum BodyForm {
     Raw,
 }
 
-/// What of a request enters its fingerprint, beyond method, authority, path and query.
+/// What of a request enters its fingerprint, beyond method, authority, path, query, content type and
+/// content encoding.
 ///
 /// `select` and `ignore` work on canonical bodies. A body that has no canonical form enters whole,
 /// which is the safe side: it can only match itself.
@@ -71,6 +74,10 @@ pub struct FingerprintRules {
     /// Values of the body that do not count. Ignoring goes before selecting; an ignored element
     /// still counts as an element.
     pub ignore: Vec<Pointer>,
+    /// Whether a mismatch may be explained where no secret keys the fingerprints. Then a short digest of
+    /// each part of a request is stored for everybody who reads the store to try guesses at, so it is
+    /// for requests that hold no secrets; off by default.
+    pub explain: bool,
 }
 
 /// The parts of a request a fingerprint is made from.
@@ -97,14 +104,14 @@ pub enum Comparison {
     Same,
     /// It asks for something else.
     Different,
-    /// The stored fingerprint was taken another way; only the version that took it can tell.
-    OtherVersion,
+    /// The stored fingerprint was taken another way: by another version, or with another secret.
+    OtherWay,
 }
 
 impl Fingerprint {
     /// How fingerprints are taken now. Stored with each, so that a rolling deploy with a newer one
     /// is not mistaken for a mismatch.
-    pub const VERSION: u8 = 1;
+    pub const VERSION: u8 = Version::Two.number();
 
     /// Takes the fingerprint of a request.
     ///
@@ -115,12 +122,57 @@ impl Fingerprint {
         secret: Option<&Secret>,
         id: &RecordId,
     ) -> Self {
-        let form = Form::of(parts, rules);
+        Self::by(Version::Two, parts, rules, secret, id)
+    }
+
+    fn by(
+        version: Version,
+        parts: &Parts<'_>,
+        rules: &FingerprintRules,
+        secret: Option<&Secret>,
+        id: &RecordId,
+    ) -> Self {
+        let form = Form::of(parts, rules, version);
+        let keeps_parts = secret.is_some() || rules.explain;
         Self {
-            version: Self::VERSION,
+            version: version.number(),
             form: form.body_form(),
+            secret: secret.map(Secret::id),
             digest: form.digest(secret),
-            parts: PartDigests::of(&form, rules, &PartKey::of(secret, id)),
+            parts: if keeps_parts {
+                PartDigests::of(&form, rules, &PartKey::of(secret, id))
+            } else {
+                PartDigests::default()
+            },
+        }
+    }
+
+    /// Takes the fingerprint of a request the way `stored` was taken, so that the two can be
+    /// [compared](Self::compare). `None` if this build does not know the version, or the secret is not
+    /// among `secrets`.
+    ///
+    /// Version 1 did not say which secret it used: the one that makes the two the same, or none.
+    pub fn taken_like(
+        stored: &Self,
+        parts: &Parts<'_>,
+        rules: &FingerprintRules,
+        (secrets, tenant): (&Secrets, &Tenant),
+        id: &RecordId,
+    ) -> Option<Self> {
+        let version = Version::of(stored.version)?;
+        let by = |secret| Self::by(version, parts, rules, secret, id);
+        match (version, stored.secret) {
+            (Version::One, _) => {
+                let keyed = secrets.of(tenant).map(|secret| by(Some(secret)));
+                let same = keyed.into_iter().find(|taken| taken.has_digest_of(stored));
+                let taken = same.unwrap_or_else(|| by(None));
+                Some(Self { secret: stored.secret, ..taken })
+            }
+            (Version::Two, None) => Some(by(None)),
+            (Version::Two, Some(known)) => secrets
+                .of(tenant)
+                .find(|secret| secret.id() == known)
+                .map(|secret| by(Some(secret))),
         }
     }
 
@@ -131,7 +183,14 @@ impl Fingerprint {
         digest: [u8; 32],
         parts: PartDigests,
     ) -> Self {
-        Self { version, form, digest, parts }
+        Self { version, form, secret: None, digest, parts }
+    }
+
+    /// The same, keyed by the secret of this id.
+    #[must_use]
+    pub const fn keyed_by(mut self, secret: Option<SecretId>) -> Self {
+        self.secret = secret;
+        self
     }
 
     /// The way it was taken.
@@ -142,6 +201,11 @@ impl Fingerprint {
     /// The form the body was taken in.
     pub const fn form(&self) -> BodyForm {
         self.form
+    }
+
+    /// Which secret keyed it, if one did.
+    pub const fn secret(&self) -> Option<SecretId> {
+        self.secret
     }
 
     /// The digest of the whole request.
@@ -157,11 +221,15 @@ impl Fingerprint {
     /// Compares a request's fingerprint with the stored one, in a time that says nothing about
     /// where they differ.
     pub fn compare(&self, stored: &Self) -> Comparison {
-        if self.version != stored.version {
-            return Comparison::OtherVersion;
+        if (self.version, self.secret) != (stored.version, stored.secret) {
+            return Comparison::OtherWay;
         }
+        if self.has_digest_of(stored) { Comparison::Same } else { Comparison::Different }
+    }
+
+    fn has_digest_of(&self, stored: &Self) -> bool {
         let bits = self.digest.iter().zip(&stored.digest).fold(0, |bits, (a, b)| bits | (a ^ b));
-        if black_box(bits) == 0 { Comparison::Same } else { Comparison::Different }
+        black_box(bits) == 0
     }
 
     /// Names the parts of a request that the stored one did not have like this: JSON pointers, and
@@ -169,18 +237,26 @@ impl Fingerprint {
     ///
     /// At most 16 names of at most 128 bytes, then `(removed)` if the stored request must have had
     /// parts this one lacks. A hint: only the first 64 parts of a request are remembered, and none
-    /// if the store did not keep them, so the list may be empty although the fingerprints differ.
+    /// where neither a secret nor the rules let them be or an earlier version took them, so the list may
+    /// be empty although the fingerprints differ.
     pub fn differing_parts(
         parts: &Parts<'_>,
         rules: &FingerprintRules,
-        secret: Option<&Secret>,
+        (secrets, tenant): (&Secrets, &Tenant),
         id: &RecordId,
         stored: &Self,
     ) -> Vec<String> {
         if stored.version != Self::VERSION {
             return Vec::new();
         }
-        let form = Form::of(parts, rules);
+        let secret = match stored.secret {
+            None => None,
+            Some(known) => match secrets.of(tenant).find(|secret| secret.id() == known) {
+                None => return Vec::new(),
+                found @ Some(_) => found,
+            },
+        };
+        let form = Form::of(parts, rules, Version::Two);
         difference::differing(&form, rules, &PartKey::of(secret, id), &stored.parts)
     }
 }
@@ -188,7 +264,8 @@ impl Fingerprint {
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A few bytes tell fingerprints apart; all of them would let a log's reader test guesses.
-        write!(f, "Fingerprint(v{} {:?} ", self.version, self.form)?;
+        let keyed = if self.secret.is_some() { " keyed" } else { "" };
+        write!(f, "Fingerprint(v{} {:?}{keyed} ", self.version, self.form)?;
         self.digest[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         write!(f, "…, {} parts)", self.parts.count())
     }

@@ -4,7 +4,8 @@
 //! 2. The attempt was released and left a note for its pollers, or the outcome's retention has ended: the
 //!    key is *taken over* as if it were free. Where the record remembers that its key is spent, the end of
 //!    retention makes it *expired* instead.
-//! 3. The fingerprint is of a version this build cannot compute: *unreadable*, nothing runs.
+//! 3. The fingerprint was taken by another version or with another secret: *unreadable*, nothing runs.
+//!    Whoever knows both takes the request's own again that way, and asks anew.
 //! 4. The fingerprint differs: *mismatch*, whether or not the first request has ended.
 //! 5. Completed: *replay*; *unreadable* if its outcome is sealed and nobody opened it.
 //! 6. Uncertain: *uncertain*, until somebody proves what happened.
@@ -66,8 +67,7 @@ pub enum Verdict {
     Uncertain,
     /// The key was spent, and its record remembers that.
     Expired,
-    /// The record was written by a newer version, whose fingerprint this build cannot compute, or
-    /// its outcome is sealed.
+    /// The record's fingerprint was taken another way than the request's, or its outcome is sealed.
     Unreadable,
 }
 
@@ -93,7 +93,7 @@ pub fn judge(found: Option<&Found>, request: &Request) -> Verdict {
         };
     }
     match request.fingerprint.compare(&record.fingerprint) {
-        Comparison::OtherVersion => return Verdict::Unreadable,
+        Comparison::OtherWay => return Verdict::Unreadable,
         // Before "in progress": a different request is wrong whether or not the first has ended.
         Comparison::Different => return Verdict::Mismatch,
         Comparison::Same => {}

@@ -29,7 +29,7 @@ mod usage;
 pub use findings::{FindingKind, Findings};
 pub use fingerprint::{
     BodyForm, Comparison, Fingerprint, FingerprintRules, PartDigests, Parts, Pointer, PointerError,
-    Secret, SecretError,
+    Secret, SecretError, SecretId, Secrets,
 };
 pub use judge::{Request, Verdict, judge, judge_lapsed, judge_orphan};
 pub use key::{Key, KeyError};

@@ -177,6 +177,11 @@ impl Policy {
                 "a 2xx cannot release its key: the request took effect, and a retry would run again",
             ));
         }
+        if self.fingerprint.ignore.iter().any(|pointer| pointer.as_str().is_empty()) {
+            return Err(PolicyError(
+                "the empty pointer ignores the whole body: another order would get the first one's answer",
+            ));
+        }
         Ok(())
     }
 
@@ -284,7 +289,10 @@ mod tests {
         let mute = Policy { request_bytes_max: 0, ..Policy::default() };
         let freeing = KeptStatuses::default().release_on(StatusCode::CREATED);
         let freeing = Policy { kept_statuses: freeing, ..Policy::default() };
-        for policy in [short, upside_down, mute, freeing] {
+        let fingerprint =
+            FingerprintRules { ignore: vec!["".parse().unwrap()], ..FingerprintRules::default() };
+        let blind = Policy { fingerprint, ..Policy::default() };
+        for policy in [short, upside_down, mute, freeing, blind] {
             assert!(policy.check().is_err());
         }
         let kept_statuses = KeptStatuses::default().release_on(StatusCode::CONFLICT);

@@ -1,5 +1,7 @@
 //! Whose keys these are, and the identity of a record.
 
+mod bound;
+
 use std::fmt;
 use std::sync::Arc;
 

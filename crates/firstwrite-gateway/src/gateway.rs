@@ -159,7 +159,7 @@ pub(crate) fn stack(
 ) -> Result<Stack, GatewayError> {
     let upstreams = Arc::new(rules.callable()?.over(line));
     let Rules { calling, forwarding, mut operations, tenants, observer, .. } = rules;
-    let (metrics, tracer, secret, clock) = (rules.metrics, rules.tracer, rules.secret, rules.clock);
+    let (metrics, tracer, clock) = (rules.metrics, rules.tracer, rules.clock);
     let service_name = rules.service_name;
     if tracer.is_some() {
         operations = Arc::new(operations.keeping(&ATTEMPT_TRACEPARENT));
@@ -169,6 +169,7 @@ pub(crate) fn stack(
     }
     let attempts_max = calling.attempts_max;
     let mut layer = IdempotencyLayer::new(Arc::clone(store)).attempts_max(attempts_max);
+    layer = layer.secrets(rules.secrets);
     for policy in operations.known() {
         layer.check(&policy).map_err(|unusable| GatewayError::Policy(unusable.to_string()))?;
     }
@@ -179,9 +180,6 @@ pub(crate) fn stack(
     }
     if let Some(name) = &service_name {
         layer = layer.service_name(name);
-    }
-    if let Some(secret) = secret {
-        layer = layer.secret(secret);
     }
     let calls = Calls { upstreams, forwarding, operations, tenants, metrics, tracer, clock };
     Ok(Stack::new(layer, calls))

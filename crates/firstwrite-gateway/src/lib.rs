@@ -27,6 +27,7 @@ mod stack;
 pub mod tenants;
 pub mod tls;
 mod traces;
+mod uncounted;
 mod unprotected;
 mod upgrade;
 mod upstream;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use firstwrite::Observer;
-use firstwrite_core::Secret;
+use firstwrite_core::Secrets;
 use rustls::ServerConfig;
 
 use crate::forward::Forwarding;
@@ -60,8 +60,8 @@ pub struct Rules {
     /// What stands for the host in fingerprints: see
     /// [`IdempotencyLayer::service_name`](firstwrite::IdempotencyLayer::service_name).
     pub service_name: Option<String>,
-    /// Keys the fingerprints.
-    pub secret: Option<Secret>,
+    /// Key the fingerprints: see [`IdempotencyLayer::secrets`](firstwrite::IdempotencyLayer::secrets).
+    pub secrets: Secrets,
     /// What the time is, for timestamps in requests.
     pub clock: fn() -> SystemTime,
 }
@@ -98,6 +98,7 @@ impl fmt::Debug for Rules {
             .field("tenants", &self.tenants)
             .field("counting", &self.counting)
             .field("service_name", &self.service_name)
+            .field("secrets", &self.secrets)
             .finish_non_exhaustive()
     }
 }

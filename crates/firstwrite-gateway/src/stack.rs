@@ -37,6 +37,7 @@ use crate::peer::Peer;
 use crate::probe::{Found, Probe};
 use crate::tenants::Tenants;
 use crate::traces::Tracer;
+use crate::uncounted::Uncounted;
 use crate::unprotected::Unprotected;
 use crate::upstream::{AnswerBody, CallError, Upstreams};
 use crate::{head, problem, traces, upgrade};
@@ -46,6 +47,7 @@ pub(crate) struct Stack {
     layer: IdempotencyLayer,
     calls: Arc<Calls>,
     unprotected: Unprotected,
+    uncounted: Uncounted,
     held: Arc<Held>,
 }
 
@@ -70,7 +72,13 @@ struct Handler(Arc<Calls>);
 impl Stack {
     pub(crate) fn new(layer: IdempotencyLayer, calls: Calls) -> Self {
         let held = Held::new(calls.upstreams.calling().held_bytes_max);
-        Self { layer, calls: Arc::new(calls), unprotected: Unprotected::default(), held }
+        Self {
+            layer,
+            calls: Arc::new(calls),
+            unprotected: Unprotected::default(),
+            uncounted: Uncounted::default(),
+            held,
+        }
     }
 
     pub(crate) fn calls(&self) -> &Arc<Calls> {
@@ -142,6 +150,7 @@ impl Stack {
                 metrics.inspect(|metrics| metrics.refused(&operation, refused.kind()));
                 return Ok(closing(refused.to_response(), parts.version));
             }
+            self.uncounted.note(&parts.headers, &operation.policy);
             parts.extensions.insert(operation);
         } else {
             self.unprotected.note(&parts, &self.calls.operations);

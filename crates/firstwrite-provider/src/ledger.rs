@@ -120,12 +120,12 @@ impl LedgerFile {
     pub(crate) fn open(path: &Path) -> Result<(Self, Ledger), ProviderError> {
         let failed =
             |doing: &'static str| move |error: io::Error| cannot(doing, path).with_source(error);
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(path)
-            .map_err(failed("open"))?;
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true);
+        // It holds payments: nobody else's business, whatever the umask says.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path).map_err(failed("open"))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

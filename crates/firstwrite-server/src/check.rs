@@ -19,6 +19,10 @@ pub(crate) struct Settings {
 const STORE: &str = "postgres://127.0.0.1/firstwrite";
 const UPSTREAM: &str = "http://127.0.0.1:3000";
 
+/// What is said where no secret keys fingerprints.
+const PLAIN: &str = "PLAIN: whoever reads the store can try guesses at what was asked for, such as card \
+                     numbers;\n                set fingerprint_secrets under [gateway], or [sealing]";
+
 impl Settings {
     /// Plans every command that follows the file as its start does, and opens nothing: a file that holds
     /// here is refused by no start.
@@ -52,11 +56,12 @@ impl Settings {
         let is_sealed = file.sealing.ring()?.is_some();
         let said = format!(
             "{}: holds\n  upstreams     {}\n  destinations  {}\n  accounts      {sources}\n  \
-             sealed        {}\n",
+             sealed        {}\n  fingerprints  {}\n",
             path.display(),
             file.gateway.upstreams.len(),
             destinations.len(),
-            if is_sealed { "yes" } else { "no" }
+            if is_sealed { "yes" } else { "no" },
+            if file.fingerprint_secrets()?.is_empty() { PLAIN } else { "keyed" }
         );
         Ok(Self { said })
     }

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use firstwrite::worker::{RECONCILE_EVERY, Schedule};
+use firstwrite_core::Secrets;
 use serde::Deserialize;
 use toml::de::DeTable;
 
@@ -142,6 +143,15 @@ impl File {
     /// The store that was given, with the keys of `[sealing]`.
     pub(crate) fn named_store(&self, given_store: Option<&str>) -> Result<NamedStore, UsageError> {
         Ok(NamedStore { url: self.store_or(given_store)?, ring: self.sealing.ring()? })
+    }
+
+    /// What keys the fingerprints of a gateway: what is given for it, then what is derived from the keys of
+    /// `[sealing]`, so that one can be given while records stand that the other keyed.
+    pub(crate) fn fingerprint_secrets(&self) -> Result<Secrets, UsageError> {
+        let mut secrets = self.gateway.given_secrets()?;
+        secrets.extend(self.sealing.fingerprint_secrets()?);
+        Secrets::new(secrets)
+            .map_err(|error| UsageError(format!("gateway.fingerprint_secrets: {error}")))
     }
 }
 

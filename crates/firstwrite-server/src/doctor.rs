@@ -1,5 +1,7 @@
 //! `firstwrite doctor`: names what is unsafe or troubled about a store, and what to do about it.
 
+mod connection;
+mod content;
 mod messages;
 mod records;
 
@@ -134,6 +136,9 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 with_content(&store, findings).await?
             }
         };
+        let mut findings = findings;
+        findings.extend(connection::look(&settings.store));
+        findings.sort_by_key(|finding| finding.severity);
         let safe = findings.iter().all(|finding| finding.severity != Severity::Unsafe);
         say(settings, findings, safe, settled)?;
         Ok(if safe { Exit::Done } else { Exit::Unsafe })
@@ -224,6 +229,7 @@ async fn with_content(
 ) -> anyhow::Result<Vec<Finding>> {
     findings.extend(records::look(store).await?);
     findings.extend(messages::look(store).await?);
+    findings.extend(content::look(store).await?);
     findings.sort_by_key(|finding| finding.severity);
     Ok(findings)
 }

@@ -133,7 +133,7 @@ fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, Usag
         metrics: watch.metrics(),
         tracer: watch.tracer(),
         service_name: section.service_name()?,
-        secret: None,
+        secrets: file.fingerprint_secrets()?,
         clock: now,
     };
     rules.check().map_err(|error| UsageError::new(format!("gateway: {error}")))?;

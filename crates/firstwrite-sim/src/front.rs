@@ -237,7 +237,7 @@ fn gateway(store: &SimStore, slot: usize) -> SimulatedGateway {
         metrics: None,
         tracer: None,
         service_name: Some("sim".to_owned()),
-        secret: None,
+        secrets: firstwrite_core::Secrets::default(),
         clock: || SystemTime::UNIX_EPOCH,
     };
     let shared: Arc<dyn Store> = Arc::new(store.clone());

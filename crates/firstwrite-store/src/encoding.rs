@@ -3,7 +3,8 @@
 //!
 //! - A **key** that is a UUID in its canonical form (lower case, 8-4-4-4-12) is its 16 bytes; how they
 //!   are told apart from a key's text is the store's own affair.
-//! - A **fingerprint** is one run of bytes: the 32-byte digest, then the part digests.
+//! - A **fingerprint** is one run of bytes: the 32-byte digest, the 5-byte id of the secret that keyed it
+//!   if one did, then the part digests of 2 bytes each. An odd length says that there is an id.
 //! - An **outcome** is one run of bytes: a byte of version and form, the status, the kept headers, the
 //!   body. What nearly every answer says (`content-type: application/json`) is one byte. That it is
 //!   interim is a bit of the first byte; so is that it is sealed.
@@ -14,7 +15,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::outbox::Answers;
-use firstwrite_core::{Body, BodyForm, Fingerprint, KeptHeaders, Outcome, PartDigests, Retention};
+use firstwrite_core::{
+    Body, BodyForm, Fingerprint, KeptHeaders, Outcome, PartDigests, Retention, SecretId,
+};
 use http::header::{HeaderName, HeaderValue};
 use http::{StatusCode, header};
 
@@ -78,8 +81,11 @@ fn whole_millis(span: Duration) -> i64 {
 
 pub(crate) fn encode_fingerprint(fingerprint: &Fingerprint) -> Vec<u8> {
     let parts = fingerprint.parts().as_bytes();
-    let mut bytes = Vec::with_capacity(fingerprint.digest().len() + parts.len());
+    let mut bytes = Vec::with_capacity(fingerprint.digest().len() + SecretId::BYTES + parts.len());
     bytes.extend_from_slice(fingerprint.digest());
+    if let Some(secret) = fingerprint.secret() {
+        bytes.extend_from_slice(secret.as_bytes());
+    }
     bytes.extend_from_slice(parts);
     bytes
 }
@@ -89,11 +95,17 @@ pub(crate) fn decode_fingerprint(
     form: BodyForm,
     bytes: &[u8],
 ) -> Result<Fingerprint, Unreadable> {
-    let (digest, parts) =
+    let (digest, mut parts) =
         bytes.split_first_chunk().ok_or(Unreadable("a fingerprint has at least 32 bytes"))?;
+    let mut secret = None;
+    if !parts.len().is_multiple_of(2) {
+        let (id, rest) =
+            parts.split_first_chunk().ok_or(Unreadable("a secret's id has 5 bytes"))?;
+        (secret, parts) = (Some(SecretId::from_bytes(*id)), rest);
+    }
     let parts =
         PartDigests::from_bytes(parts).ok_or(Unreadable("part digests of an impossible length"))?;
-    Ok(Fingerprint::from_stored(version, form, *digest, parts))
+    Ok(Fingerprint::from_stored(version, form, *digest, parts).keyed_by(secret))
 }
 
 pub(crate) fn encode_outcome(outcome: &Outcome) -> Vec<u8> {

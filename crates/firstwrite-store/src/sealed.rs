@@ -8,8 +8,9 @@
 //!    interim. Copied to another record or attempt, or altered by one bit, it does not open.
 //! 4. What does not open is an error ([`StoreErrorKind::Corrupt`]) and a line in the log with the
 //!    record's id; in a listing it stays sealed. Nothing of it is handed out.
-//! 5. An outcome that is not sealed is read as it is: it was written before, by a transaction of the
-//!    application, or by SQL. The stored form tells them apart, whatever an outcome contains.
+//! 5. An outcome that is not sealed does not open either: somebody else put it there. Where outcomes from
+//!    before sealing stand, or an application completes records itself, the ring is told to read them
+//!    ([`KeyRing::reading_plain`]). The stored form tells them apart, whatever an outcome contains.
 //! 6. Nothing new is begun for a tenant that was dropped: it is refused before it can run. Of what is
 //!    under way, only the status is kept.
 //!
@@ -24,6 +25,7 @@ mod outbox;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use bytes::Bytes;
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Body, BoxFuture, Change, Draft, DraftState, Fence, Found, Guard, Inserted,
@@ -33,7 +35,7 @@ use firstwrite_core::{
 use quick_cache::sync::Cache;
 
 use crate::delegate::delegate;
-use envelope::Bond;
+use envelope::{Bond, Unopened};
 pub use key_ring::{KeyRing, KeyRingError, SealingKey};
 
 /// A store in front of another, which it gives outcomes sealed.
@@ -163,7 +165,7 @@ impl SealedStore {
     /// What was found, with its outcome opened; an error if that cannot be done.
     fn opened(&self, found: Found) -> Result<Found, StoreError> {
         let Found { mut record, now } = found;
-        let opened = match sealed_in(&record) {
+        let opened = match outcome_in(&record) {
             None => return Ok(Found { record, now }),
             Some(outcome) => envelope::open(&self.ring(), Bond::of(&record), outcome),
         };
@@ -185,11 +187,16 @@ impl SealedStore {
         let mut page = self.inner.list(query).await?;
         let ring = self.ring();
         for record in &mut page.records {
-            let Some(outcome) = sealed_in(record) else { continue };
+            let Some(outcome) = outcome_in(record) else { continue };
             match envelope::open(&ring, Bond::of(record), outcome) {
                 Ok(plain) => put(record, plain),
                 Err(why) => {
                     tracing::warn!(record_id = %record.id, %why, "an outcome stays sealed");
+                    // What was never sealed is not shown either.
+                    if why == Unopened::Plain {
+                        let closed = Outcome::sealed(outcome.status, Bytes::new());
+                        put(record, closed);
+                    }
                 }
             }
         }
@@ -205,15 +212,15 @@ fn fence_of(guard: Guard) -> Fence {
     }
 }
 
-/// The outcome of a record, if it is sealed.
-fn sealed_in(record: &Record) -> Option<&Outcome> {
+/// The outcome of a record, if it has one.
+fn outcome_in(record: &Record) -> Option<&Outcome> {
     match &record.state {
-        State::Completed { outcome, .. } if envelope::is_sealed(outcome) => Some(outcome),
-        State::Completed { .. } | State::Reserved(_) | State::Uncertain { .. } => None,
+        State::Completed { outcome, .. } => Some(outcome),
+        State::Reserved(_) | State::Uncertain { .. } => None,
     }
 }
 
-/// Puts `plain` in the place of the sealed outcome.
+/// Puts `plain` in the place of the outcome as it was stored.
 fn put(record: &mut Record, plain: Outcome) {
     if let State::Completed { outcome, .. } = &mut record.state {
         *outcome = plain;

@@ -73,7 +73,7 @@ pub(crate) enum Ended {
     /// This stands under the key; the same request is answered from it.
     Stands {
         verdict: Verdict,
-        /// The request that the record was made for, to explain a mismatch.
+        /// The request that the record was made for, where the answer depends on it.
         stored: Option<StoredRequest>,
     },
     /// The store could not be asked, or would not tell, and nothing was run.
@@ -272,8 +272,9 @@ impl ReleasedAnswer {
 impl Ended {
     /// What was found under the key, as judged.
     pub(crate) fn stands(verdict: Verdict, found: Option<&Found>) -> Self {
-        // Only a mismatch is explained by the stored fingerprint.
-        let stored = found.filter(|_| verdict == Verdict::Mismatch).map(|found| StoredRequest {
+        // The stored fingerprint explains a mismatch, and says how to take the request's own again.
+        let is_wanted = matches!(verdict, Verdict::Mismatch | Verdict::Unreadable);
+        let stored = found.filter(|_| is_wanted).map(|found| StoredRequest {
             fingerprint: found.record.fingerprint.clone(),
             outlasts_stragglers: found.outlasts_stragglers(),
         });

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use firstwrite_core::{
-    BoxError, BoxFuture, Fingerprint, Key, Mode, Policy, RecordId, Request, RespondAsync, Secret,
-    Tenant,
+    BoxError, BoxFuture, Comparison, Fingerprint, Key, Mode, Policy, RecordId, Request,
+    RespondAsync, Secrets, Tenant,
 };
 use http::header::HOST;
 use http::request::Parts;
@@ -52,11 +52,12 @@ impl Exchange {
         tenant: Tenant,
         key: Key,
         operation: Operation,
-        secret: Option<&Secret>,
+        secrets: &Secrets,
         call: &Call,
     ) -> Self {
         let Operation { name, policy } = operation;
         let id = RecordId::of(&tenant, &key);
+        let secret = secrets.for_taking(&tenant);
         let fingerprint = Fingerprint::of(&call.asked(), &policy.fingerprint, secret, &id);
         let answer_when = match (policy.respond_async, policy.mode) {
             (RespondAsync::Honour, Mode::Reserved) if prefers_async(&call.parts.headers) => {
@@ -81,11 +82,33 @@ impl Exchange {
     pub(crate) fn differing(
         &self,
         stored: &Fingerprint,
-        secret: Option<&Secret>,
+        secrets: &Secrets,
         call: &Call,
     ) -> Vec<String> {
         let (asked, rules) = (call.asked(), &self.policy.fingerprint);
-        Fingerprint::differing_parts(&asked, rules, secret, &self.request.id, stored)
+        let known = (secrets, &self.request.tenant);
+        Fingerprint::differing_parts(&asked, rules, known, &self.request.id, stored)
+    }
+
+    /// The same, with its fingerprint taken the way `stored` was: by an earlier version, or with a secret
+    /// that does not come first any more. `None` if it is taken that way already, or nobody here can.
+    ///
+    /// A record that it then takes over keeps that way, which its digest already had.
+    pub(crate) fn like(
+        &self,
+        stored: &Fingerprint,
+        secrets: &Secrets,
+        call: &Call,
+    ) -> Option<Self> {
+        let Request { id, tenant, fingerprint, .. } = &*self.request;
+        if fingerprint.compare(stored) != Comparison::OtherWay {
+            return None;
+        }
+        let rules = &self.policy.fingerprint;
+        let fingerprint =
+            Fingerprint::taken_like(stored, &call.asked(), rules, (secrets, tenant), id)?;
+        let request = Arc::new(Request { fingerprint, ..Request::clone(&self.request) });
+        Some(Self { request, policy: Arc::clone(&self.policy), answer_when: self.answer_when })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[cfg(feature = "axum")]
 use firstwrite_core::{AsyncTransactionalStore, TransactionalStore};
-use firstwrite_core::{KeyRequirement, Mode, Policy, PolicyError, Secret, Store, Tenant};
+use firstwrite_core::{KeyRequirement, Mode, Policy, PolicyError, Secrets, Store, Tenant};
 use tokio::sync::Semaphore;
 use tower::Layer;
 
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) transactions: Option<Transactions>,
     pub(crate) policies: Arc<dyn PolicyResolver>,
     pub(crate) tenants: Arc<dyn TenantResolver>,
-    pub(crate) secret: Option<Secret>,
+    pub(crate) secrets: Secrets,
     pub(crate) service_name: Option<Arc<str>>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) running: Arc<Running>,
@@ -77,7 +77,7 @@ impl IdempotencyLayer {
                 transactions: None,
                 policies: Arc::new(Policies::new()),
                 tenants: Arc::new(FromExtensions),
-                secret: None,
+                secrets: Secrets::default(),
                 service_name: None,
                 observer: Arc::new(Nobody),
                 running: Arc::new(Running::new(ATTEMPTS_MAX)),
@@ -143,10 +143,13 @@ impl IdempotencyLayer {
         self.tenant_from(Single(tenant))
     }
 
-    /// Keys the fingerprints, so that a stolen store does not tell what requests asked for.
+    /// Keys the fingerprints, so that a stolen store does not tell what requests asked for: one
+    /// [`Secret`](firstwrite_core::Secret), or several of which the first that fits a tenant keys and all
+    /// compare. Default: none; then a fingerprint is a plain digest, and a mismatch (422) does not name what
+    /// differs.
     #[must_use]
-    pub fn secret(mut self, secret: Secret) -> Self {
-        Arc::make_mut(&mut self.shared).secret = Some(secret);
+    pub fn secrets(mut self, secrets: impl Into<Secrets>) -> Self {
+        Arc::make_mut(&mut self.shared).secrets = secrets.into();
         self
     }
 

@@ -69,8 +69,8 @@ pub use firstwrite_core::{
     AfterRetention, AsyncTransactionalStore, BodyForm, Effect, FingerprintRules, HeaderPolicy,
     HeldMemoryTx, Interim, KeptStatuses, Key, KeyError, KeyRequirement, MemoryStore, MemoryTx,
     Message, MessageError, Mode, OnConflict, OnLostAnswer, OnServerError, Outcome, Pointer, Policy,
-    PolicyError, RecordId, Rejection, RejectionKind, RespondAsync, Secret, Store, StoreError,
-    Tenant, TenantError, Timestamp, TransactionalStore,
+    PolicyError, RecordId, Rejection, RejectionKind, RespondAsync, Secret, SecretError, Secrets,
+    Store, StoreError, Tenant, TenantError, Timestamp, TransactionalStore,
 };
 pub use firstwrite_store as store;
 

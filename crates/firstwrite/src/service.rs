@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::{
-    BoxError, BoxFuture, Comparison, Key, KeyRequirement, Mode, OnConflict, Rejection,
+    BoxError, BoxFuture, Comparison, Fingerprint, Key, KeyRequirement, Mode, OnConflict, Rejection,
     RejectionKind, Tenant, Verdict, judge,
 };
 use http::header::{CONNECTION, EXPECT, RETRY_AFTER};
@@ -180,17 +180,16 @@ fn admit(shared: &Shared, parts: &Parts) -> Admission {
 /// Answers a protected request that was read whole.
 async fn protect(shared: Arc<Shared>, protected: Protected, call: Call) -> Response<ResponseBody> {
     let Protected { operation, tenant, key, place } = protected;
-    let exchange = Exchange::new(tenant, key, operation, shared.secret.as_ref(), &call);
-    let exchange = Arc::new(exchange);
+    let exchange = Exchange::new(tenant, key, operation, &shared.secrets, &call);
     let record_id = exchange.request.id;
     let operation = &*exchange.request.operation;
     let span = tracing::info_span!("idempotency", %record_id, operation);
-    answer(&shared, &exchange, &place, call).instrument(span).await
+    answer(&shared, Arc::new(exchange), &place, call).instrument(span).await
 }
 
 async fn answer(
     shared: &Arc<Shared>,
-    exchange: &Arc<Exchange>,
+    mut exchange: Arc<Exchange>,
     place: &Arc<Place>,
     mut call: Call,
 ) -> Response<ResponseBody> {
@@ -201,7 +200,7 @@ async fn answer(
     loop {
         let joined = shared.running.join(&exchange.request, exchange.answer_when, place);
         let ended = match joined {
-            Joined::Lead(lead) => match attempt::start(shared, lead, exchange, call).await {
+            Joined::Lead(lead) => match attempt::start(shared, lead, &exchange, call).await {
                 Led::Answered(response) => {
                     return interim::or_final(&*shared.store, exchange.request.id, response).await;
                 }
@@ -215,18 +214,25 @@ async fn answer(
                 tracing::warn!("there are too many attempts under way; a request was refused");
                 return no_room();
             }
-            Joined::Follow(first) => match behind(exchange, first, patience).await {
-                Followed::Ended(ended) => ended,
-                Followed::InProgress => return in_progress(exchange),
-                Followed::Accepted => {
-                    return respond::accepted(&exchange.request.key, &exchange.policy);
+            Joined::Follow(first) => {
+                let is_same = asks_the_same(shared, &exchange, &call, first.fingerprint());
+                match behind(&exchange, first, is_same, patience).await {
+                    Followed::Ended(ended) => ended,
+                    Followed::InProgress => return in_progress(&exchange),
+                    Followed::Accepted => {
+                        return respond::accepted(&exchange.request.key, &exchange.policy);
+                    }
+                    Followed::Differs => {
+                        let standing = standing(shared, &exchange, call).await;
+                        return standing.unwrap_or_else(|_call| in_progress(&exchange));
+                    }
                 }
-                Followed::Differs => {
-                    let standing = standing(shared, exchange, call).await;
-                    return standing.unwrap_or_else(|_call| in_progress(exchange));
-                }
-            },
+            }
         };
+        if let Some(again) = taken_again(shared, &exchange, &call, &ended) {
+            exchange = Arc::new(again);
+            continue;
+        }
         match (&ended, patience) {
             (Ended::Open, _) => {}
             // Another process holds the key: wait until it has ended or patience has.
@@ -234,14 +240,14 @@ async fn answer(
                 if exchange.answer_when == AnswerWhen::Ended && Instant::now() < until =>
             {
                 match exchange.policy.mode {
-                    Mode::Reserved => return elsewhere(shared, exchange, call, until).await,
+                    Mode::Reserved => return elsewhere(shared, &exchange, call, until).await,
                     // Its record appears with its commit. One that was rolled back left no effect, so
                     // that running here is safe.
                     Mode::Atomic => sleep_until(until.min(Instant::now() + POLL_EVERY)).await,
                 }
             }
             (Ended::Stands { verdict: Verdict::InProgress { .. }, .. }, _) => {
-                return in_progress(exchange);
+                return in_progress(&exchange);
             }
             (
                 Ended::Stands { .. }
@@ -250,9 +256,37 @@ async fn answer(
                 | Ended::Released(_),
                 _,
             ) => {
-                return from_ended(shared, exchange, &call, &ended);
+                return from_ended(shared, &exchange, &call, &ended);
             }
         }
+    }
+}
+
+/// The same request by the way in which the fingerprint under its key was taken, if that is another one and
+/// known here.
+fn taken_again(
+    shared: &Shared,
+    exchange: &Exchange,
+    call: &Call,
+    ended: &Ended,
+) -> Option<Exchange> {
+    match ended {
+        Ended::Stands { verdict: Verdict::Unreadable, stored: Some(stored) } => {
+            exchange.like(&stored.fingerprint, &shared.secrets, call)
+        }
+        Ended::Stands { .. }
+        | Ended::StoreFailed(_)
+        | Ended::Refused(_)
+        | Ended::Released(_)
+        | Ended::Open => None,
+    }
+}
+
+fn asks_the_same(shared: &Shared, exchange: &Exchange, call: &Call, first: &Fingerprint) -> bool {
+    let again = exchange.like(first, &shared.secrets, call);
+    match again.as_ref().unwrap_or(exchange).request.fingerprint.compare(first) {
+        Comparison::Same => true,
+        Comparison::Different | Comparison::OtherWay => false,
     }
 }
 
@@ -289,6 +323,9 @@ async fn standing(
             return Ok(respond::store_failed(error.kind()));
         }
     };
+    let stored = found.as_ref().map(|found| &found.record.fingerprint);
+    let again = stored.and_then(|stored| exchange.like(stored, &shared.secrets, &call));
+    let exchange = again.as_ref().unwrap_or(exchange);
     match judge(found.as_ref(), &exchange.request) {
         Verdict::InProgress { .. } => Err(NotRunning::Held(Box::new(call))),
         Verdict::Fresh | Verdict::TakeOver { .. } => Err(NotRunning::Free),
@@ -304,13 +341,13 @@ async fn standing(
 }
 
 /// Follows the attempt that came first, to its end or to the end of our patience.
-async fn behind(exchange: &Exchange, mut first: Follow, patience: Option<Instant>) -> Followed {
-    let phase = first.decided().await;
-    let asks_the_same = match exchange.request.fingerprint.compare(first.fingerprint()) {
-        Comparison::Same => true,
-        Comparison::Different | Comparison::OtherVersion => false,
-    };
-    match phase {
+async fn behind(
+    exchange: &Exchange,
+    mut first: Follow,
+    asks_the_same: bool,
+    patience: Option<Instant>,
+) -> Followed {
+    match first.decided().await {
         // The record that differed may be gone since the leader looked.
         Phase::Ended(Ended::Stands { verdict: Verdict::Mismatch, .. }) => {
             Followed::Ended(Ended::Open)
@@ -346,7 +383,7 @@ fn from_ended(
     match ended {
         Ended::Stands { verdict: Verdict::Mismatch, stored: Some(stored) } => {
             tracing::debug!(verdict = "mismatch", "answered without running");
-            let differing = exchange.differing(&stored.fingerprint, shared.secret.as_ref(), call);
+            let differing = exchange.differing(&stored.fingerprint, &shared.secrets, call);
             let refusal = Rejection::new(RejectionKind::KeyReused).differing(differing);
             let is_closed = stored.outlasts_stragglers;
             respond::rejection(&if is_closed { refusal } else { refusal.while_open() })

@@ -6,6 +6,8 @@
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+
 use super::digests::{PartKey, PartName, each_part};
 use super::fields::Place;
 use super::form::Form;
@@ -80,7 +82,9 @@ fn name(part: &PartName<'_>, rules: &FingerprintRules) -> String {
         PartName::Head(1) => AUTHORITY.to_owned(),
         PartName::Head(2) => "path".to_owned(),
         PartName::Head(3) => "query".to_owned(),
-        PartName::Head(section) => format!("header:{}", rules.headers[section - 4]),
+        PartName::Head(4) => format!("header:{CONTENT_TYPE}"),
+        PartName::Head(5) => format!("header:{CONTENT_ENCODING}"),
+        PartName::Head(section) => format!("header:{}", rules.headers[section - 6]),
         // The empty pointer is right for a document that is one scalar, but says nothing.
         PartName::Body | PartName::Leaf([]) => "body".to_owned(),
         PartName::Leaf(path) => pointer(path),

@@ -1,9 +1,13 @@
 //! Short digests of a request's parts, so that a mismatch can say what differs.
 //!
-//! A part is the method, the authority, the path, the query, one selected header, or one leaf of a
-//! JSON body: a scalar or an empty container. Two bytes are kept of each, keyed per record: enough
-//! to find the one that changed, nearly always, too few to be the old value's digest, and of no use
-//! across records. Every record carries them, so they are as few as serve.
+//! A part is the method, the authority, the path, the query, the content type, the content encoding,
+//! one selected header, or one leaf of a JSON body: a scalar or an empty container. Two bytes are kept
+//! of each, keyed per record: enough to find the one that changed, nearly always. Every record
+//! carries them, so they are as few as serve.
+//!
+//! Each splits a guess at the whole request into guesses at its parts: without a secret, whoever reads
+//! a row finds a card's number, code and expiry one after the other. So they are kept only where a
+//! secret keys them, or where the rules say that everybody may know what was asked for.
 
 use std::fmt;
 use std::hash::Hasher;

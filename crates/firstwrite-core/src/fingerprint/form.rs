@@ -1,18 +1,23 @@
 //! What a request asks for, written out as the bytes that are digested.
 //!
-//! The bytes are stored format: a change here is a new [`Fingerprint::VERSION`], and the digests
-//! pinned in the tests say so.
-//!
-//! [`Fingerprint::VERSION`]: super::Fingerprint::VERSION
+//! The bytes are stored format: a change here is a new [`Version`], and the digests pinned in the
+//! tests say so.
 
-use http::HeaderMap;
-use http::header::CONTENT_TYPE;
 use sha2::{Digest, Sha256};
 
-use super::{BodyForm, Fingerprint, FingerprintRules, Parts, Secret, canonical, fields};
+use super::{BodyForm, FingerprintRules, Parts, Secret, canonical, fields, media};
 
 /// Begins every form, so that no other use of the secret digests the same bytes.
 const LABEL: &[u8] = b"firstwrite fingerprint";
+
+/// A way to take fingerprints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// Without content type and content encoding, and without the secret's id in what is stored.
+    One,
+    /// As they are taken now.
+    Two,
+}
 
 /// One request, written out. Every section begins with its own letter and says its lengths, so two
 /// requests share their bytes only if they ask for the same.
@@ -23,15 +28,33 @@ pub(super) struct Form {
     body: BodyForm,
 }
 
+impl Version {
+    /// The version by its number; `None` if this build does not know it.
+    pub(super) const fn of(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::One),
+            2 => Some(Self::Two),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn number(self) -> u8 {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
+}
+
 impl Form {
-    pub(super) fn of(parts: &Parts<'_>, rules: &FingerprintRules) -> Self {
+    pub(super) fn of(parts: &Parts<'_>, rules: &FingerprintRules, version: Version) -> Self {
         // The canonical form is hardly ever longer than the text; a raw body enters as a digest.
-        let wants_canonical = rules.body == BodyForm::Canonical && is_json(parts.headers);
+        let wants_canonical = rules.body == BodyForm::Canonical && media::is_json(parts.headers);
         let body_bytes = if wants_canonical { parts.body.len() } else { 32 };
-        let mut bytes = Vec::with_capacity(192 + parts.path.len() + body_bytes);
-        let mut borders = Vec::with_capacity(5 + rules.headers.len());
+        let mut bytes = Vec::with_capacity(256 + parts.path.len() + body_bytes);
+        let mut borders = Vec::with_capacity(7 + rules.headers.len());
         bytes.extend_from_slice(LABEL);
-        bytes.push(Fingerprint::VERSION);
+        bytes.push(version.number());
 
         borders.push(bytes.len());
         bytes.push(b'm');
@@ -52,6 +75,16 @@ impl Form {
         bytes.push(b'q');
         bytes.push(u8::from(parts.query.is_some()));
         append_sized(parts.query.unwrap_or_default().as_bytes(), &mut bytes);
+
+        if version == Version::Two {
+            borders.push(bytes.len());
+            bytes.push(b't');
+            media::append_type(parts.headers, &mut bytes);
+
+            borders.push(bytes.len());
+            bytes.push(b'e');
+            media::append_encoding(parts.headers, &mut bytes);
+        }
 
         for name in &rules.headers {
             borders.push(bytes.len());
@@ -84,7 +117,7 @@ impl Form {
         }
     }
 
-    /// Method, authority, path, query, then each selected header.
+    /// Method, authority, path, query, content type, content encoding, then each selected header.
     pub(super) fn head_sections(&self) -> impl Iterator<Item = &[u8]> {
         self.borders.windows(2).map(|pair| &self.bytes[pair[0]..pair[1]])
     }
@@ -126,27 +159,11 @@ fn append_body(
     BodyForm::Raw
 }
 
-/// Whether the body says it is JSON: `application/json` or any type that ends in `+json`.
-fn is_json(headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(CONTENT_TYPE).iter();
-    // Two types are none: no reader could tell which one holds.
-    let (Some(line), None) = (lines.next(), lines.next()) else { return false };
-    let Ok(value) = line.to_str() else { return false };
-    let essence = value.split(';').next().unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case("application/json") {
-        return true;
-    }
-    essence
-        .split_once('/')
-        .and_then(|(_, subtype)| subtype.rsplit_once('+'))
-        .is_some_and(|(_, suffix)| suffix.eq_ignore_ascii_case("json"))
-}
-
-fn append_sized(bytes: &[u8], out: &mut Vec<u8>) {
+pub(super) fn append_sized(bytes: &[u8], out: &mut Vec<u8>) {
     append_length(bytes.len(), out);
     out.extend_from_slice(bytes);
 }
 
-fn append_length(length: usize, out: &mut Vec<u8>) {
+pub(super) fn append_length(length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&(length as u64).to_be_bytes());
 }

@@ -1,20 +1,39 @@
-//! The secret that keys fingerprints.
+//! The secrets that key fingerprints.
 
 use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use crate::Tenant;
+
 /// What makes fingerprints useless to somebody who only reads the store.
 ///
 /// Without a secret a fingerprint is a plain digest: whoever reads the store can guess at a short
-/// body and see whether it fits. All processes that share a store share its secret.
+/// body and see whether it fits. All processes that share a store share its secrets.
 #[derive(Clone)]
-pub struct Secret(Hmac<Sha256>);
+pub struct Secret {
+    id: SecretId,
+    mac: Hmac<Sha256>,
+    tenant: Option<Tenant>,
+}
 
-/// A secret of fewer than [`Secret::BYTES_MIN`] bytes.
+/// Which secret keyed a fingerprint; stored with it, and tells nothing of the secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretId([u8; Self::BYTES]);
+
+/// The secrets of a service. The first that fits a tenant keys what is taken now; every one compares
+/// with what it keyed. To rotate, put a new one first and keep the old ones until what they keyed is
+/// past its retention.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets(Vec<Secret>);
+
+/// What cannot be a secret, or a list of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SecretError;
+pub struct SecretError(&'static str);
+
+/// What an id is the digest of, so that it equals no fingerprint.
+const ID_LABEL: &[u8] = b"firstwrite fingerprint secret id";
 
 impl Secret {
     /// 128 bits: fewer could be found by trying.
@@ -23,14 +42,95 @@ impl Secret {
     /// From at least 16 bytes nobody can guess; 32 random ones are a good choice.
     pub fn new(bytes: &[u8]) -> Result<Self, SecretError> {
         if bytes.len() < Self::BYTES_MIN {
-            return Err(SecretError);
+            return Err(SecretError("a secret has at least 16 bytes"));
         }
-        Ok(Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length")))
+        // Not a test of chance: what a placeholder looks like.
+        if bytes.iter().all(|byte| *byte == bytes[0]) {
+            return Err(SecretError("a secret is drawn at random, not one byte repeated"));
+        }
+        let mac = Hmac::<Sha256>::new_from_slice(bytes).expect("HMAC takes a key of any length");
+        let digest: [u8; 32] = mac.clone().chain_update(ID_LABEL).finalize().into_bytes().into();
+        let mut id = [0; SecretId::BYTES];
+        id.copy_from_slice(&digest[..SecretId::BYTES]);
+        Ok(Self { id: SecretId(id), mac, tenant: None })
+    }
+
+    /// For this tenant's requests alone, which it keys before any general secret: destroyed, it leaves
+    /// nothing by which they could be guessed at.
+    #[must_use]
+    pub fn only_for(mut self, tenant: Tenant) -> Self {
+        self.tenant = Some(tenant);
+        self
+    }
+
+    /// What stands with the fingerprints that it keyed.
+    pub const fn id(&self) -> SecretId {
+        self.id
     }
 
     pub(super) fn digest(&self, message: &[u8]) -> [u8; 32] {
         // The key's own two blocks were hashed once, in `new`.
-        self.0.clone().chain_update(message).finalize().into_bytes().into()
+        self.mac.clone().chain_update(message).finalize().into_bytes().into()
+    }
+}
+
+impl SecretId {
+    /// Enough that two secrets of one store do not share an id by chance; every record carries one.
+    pub const BYTES: usize = 5;
+
+    /// From the bytes a store kept.
+    pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// As a store keeps it.
+    pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+}
+
+impl Secrets {
+    /// In the order in which they are asked; none at all is a list too.
+    pub fn new(secrets: Vec<Secret>) -> Result<Self, SecretError> {
+        for (index, secret) in secrets.iter().enumerate() {
+            if secrets[..index].iter().any(|other| other.id == secret.id) {
+                return Err(SecretError("a secret stands twice in the list"));
+            }
+        }
+        Ok(Self(secrets))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The secret that keys the fingerprints of `tenant` now.
+    pub fn for_taking(&self, tenant: &Tenant) -> Option<&Secret> {
+        let owner = tenant.owner();
+        let own = self.0.iter().find(|secret| secret.tenant.as_ref() == Some(&owner));
+        own.or_else(|| self.0.iter().find(|secret| secret.tenant.is_none()))
+    }
+
+    /// The secrets that may have keyed a fingerprint of `tenant`.
+    pub(super) fn of<'a>(&'a self, tenant: &Tenant) -> impl Iterator<Item = &'a Secret> {
+        let owner = tenant.owner();
+        self.0.iter().filter(move |it| it.tenant.as_ref().is_none_or(|own| *own == owner))
+    }
+}
+
+impl IntoIterator for Secrets {
+    type Item = Secret;
+    type IntoIter = std::vec::IntoIter<Secret>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl From<Secret> for Secrets {
+    fn from(secret: Secret) -> Self {
+        Self(vec![secret])
     }
 }
 
@@ -42,7 +142,7 @@ impl fmt::Debug for Secret {
 
 impl fmt::Display for SecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a secret has at least {} bytes", Secret::BYTES_MIN)
+        f.write_str(self.0)
     }
 }
 

@@ -218,7 +218,7 @@ async fn serve_gateway(
         metrics: None,
         tracer: None,
         service_name: None,
-        secret: None,
+        secrets: firstwrite_core::Secrets::default(),
         clock: || std::time::UNIX_EPOCH,
     };
     let listening = Listening { threads, ..Listening::at(([127, 0, 0, 1], 0).into()) };

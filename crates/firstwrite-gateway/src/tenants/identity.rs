@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use firstwrite_core::{Rejection, RejectionKind, Tenant};
-use sha2::{Digest as _, Sha256};
 
 use super::reason::Reason;
 
@@ -24,11 +23,11 @@ const DIGEST_PREFIX: &str = "auth-";
 const DIGEST_DIGITS: usize = 24;
 
 impl Identity {
-    /// The tenant under which a key stands that is bound to the principal, as [`bound`] composes
-    /// it. Refused where the credential names no principal: unbound, it would be everybody's.
+    /// The tenant under which a key stands that is bound to the principal, as
+    /// [`Tenant::bound_to`] composes it. Refused where the credential names no principal: unbound, it would be everybody's.
     pub fn bound(&self) -> Result<Tenant, Rejection> {
         match &self.principal {
-            Some(principal) => Ok(bound(&self.tenant, principal)),
+            Some(principal) => Ok(self.tenant.bound_to(principal)),
             None => Err(Rejection::new(RejectionKind::TenantUnknown)),
         }
     }
@@ -61,35 +60,9 @@ impl Identity {
     }
 }
 
-/// The tenant under which a key stands that is bound to a principal: `/tenant/principal`.
-///
-/// Two different pairs never meet, since `/` and `%` inside a part are escaped. The slash in front
-/// keeps them from meeting a plain tenant: no credential can name one that begins with it. What
-/// would be over 255 bytes is a digest of both parts.
-pub fn bound(tenant: &Tenant, principal: &str) -> Tenant {
-    let mut name = String::with_capacity(tenant.as_str().len() + principal.len() + 2);
-    for part in [tenant.as_str(), principal] {
-        name.push('/');
-        push_escaped(&mut name, part);
-    }
-    Tenant::new(&name).unwrap_or_else(|_too_long| {
-        let mut hash = Sha256::new();
-        for part in [tenant.as_str(), principal] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        // One slash only: no escaped pair looks like it.
-        let name = format!("/sha256-{}", hex(&hash.finalize()));
-        Tenant::new(&name).expect("hexadecimal digits are a tenant's name")
-    })
-}
-
-/// Whose tenant a name is: the tenant itself, or the one whose principal a key is [`bound`] to. What became
-/// a digest stays what it is.
+/// Whose tenant a name is: see [`Tenant::owner`].
 pub(crate) fn owner(tenant: &Tenant) -> Tenant {
-    let pair = tenant.as_str().strip_prefix('/').and_then(|pair| pair.split_once('/'));
-    let owner = pair.and_then(|(owner, _principal)| unescaped(owner));
-    owner.and_then(|name| Tenant::new(&name).ok()).unwrap_or_else(|| tenant.clone())
+    tenant.owner()
 }
 
 /// The tenant of this name, unless it is one of those that are made here.
@@ -112,31 +85,6 @@ fn is_reserved(name: &str) -> bool {
     name == ANONYMOUS || is_digest || name.starts_with('/')
 }
 
-fn push_escaped(name: &mut String, part: &str) {
-    for character in part.chars() {
-        if matches!(character, '/' | '%') || character.is_control() {
-            let mut bytes = [0; 4];
-            for byte in character.encode_utf8(&mut bytes).bytes() {
-                write!(name, "%{byte:02X}").expect("writing to a string");
-            }
-        } else {
-            name.push(character);
-        }
-    }
-}
-
-fn unescaped(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut pieces = part.split('%');
-    bytes.extend_from_slice(pieces.next()?.as_bytes());
-    for piece in pieces {
-        let (digits, rest) = piece.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
-}
-
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
@@ -149,52 +97,6 @@ fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn bind(name: &str, principal: &str) -> String {
-        bound(&Tenant::new(name).unwrap(), principal).as_str().to_owned()
-    }
-
-    #[test]
-    fn two_pairs_never_meet() {
-        assert_eq!(bind("acme", "alice"), "/acme/alice");
-        assert_eq!(bind("a/b", "c%2F\n"), "/a%2Fb/c%252F%0A");
-        let long = "x".repeat(250);
-        let parts = ["a", "b", "a/b", "a%2Fb", "%", "%25", "/", "é", "\u{85}", &long];
-        let mut seen = std::collections::BTreeSet::new();
-        for tenant in parts.iter().filter(|name| Tenant::new(name).is_ok()) {
-            for principal in parts.iter().chain(&["", "sha256-", "\n", "%0A"]) {
-                assert!(seen.insert(bind(tenant, principal)), "{tenant:?} {principal:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn whose_a_bound_name_is_can_be_told() {
-        for name in ["acme", "a/b", "a%2Fb", "100%", "é/ü", "/"] {
-            let plain = Tenant::new(name).unwrap();
-            for principal in ["alice", "a/b", "%2F"] {
-                assert_eq!(owner(&bound(&plain, principal)), plain, "{name} {principal}");
-            }
-        }
-        for own in ["acme", "a/b", "/sha256-00", "/a%zz/b", "/a%F/b", "/%ff/b"] {
-            let own = Tenant::new(own).unwrap();
-            assert_eq!(owner(&own), own);
-        }
-    }
-
-    #[test]
-    fn what_is_too_long_is_a_digest_of_both_parts() {
-        let long = "x".repeat(255);
-        let names = [bind(&long, "a"), bind(&long, "b"), bind("a", &long), bind(&long, &long)];
-        for (index, name) in names.iter().enumerate() {
-            assert!(name.starts_with("/sha256-") && name.len() == 8 + 64, "{name}");
-            assert!(!names[..index].contains(name));
-        }
-        // 253 bytes and two slashes are just short enough.
-        assert_eq!(bind(&"x".repeat(252), "y").len(), 255);
-        // Parts that would be the same text one after the other.
-        assert_ne!(bind(&"x".repeat(254), &"x".repeat(3)), bind(&"x".repeat(253), &"x".repeat(4)));
-    }
-
     #[test]
     fn names_that_are_made_here_cannot_be_claimed() {
         let digest = Identity::of_digest(&[0xab; 32]);
@@ -202,8 +104,8 @@ mod tests {
         let made = [
             Identity::anonymous().tenant,
             digest.tenant.clone(),
-            bound(&digest.tenant, "alice"),
-            bound(&digest.tenant, &"x".repeat(300)),
+            digest.tenant.bound_to("alice"),
+            digest.tenant.bound_to(&"x".repeat(300)),
         ];
         for name in &made {
             assert_eq!(tenant("", name.as_str()), Err(Reason::NameReserved), "{name}");

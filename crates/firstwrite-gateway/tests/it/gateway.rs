@@ -32,7 +32,7 @@ pub(crate) fn rules(upstreams: &[&Upstream]) -> Rules {
         metrics: None,
         tracer: None,
         service_name: None,
-        secret: None,
+        secrets: firstwrite_core::Secrets::default(),
         clock: || std::time::UNIX_EPOCH,
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use firstwrite::{KeyRequirement, Observer, Policy};
+use firstwrite_core::{Secret, Tenant};
 use firstwrite_gateway::tenants::{self, Tenants};
 use firstwrite_gateway::{
     Calling, Care, Counting, ForwardedKey, HealthCheck, Holdings, Limits, Listening, Operations,
@@ -56,6 +57,10 @@ pub(crate) struct GatewaySection {
     pub(crate) tell_record: Option<bool>,
     /// Stands for the host in fingerprints, where the service has several names.
     service_name: Option<String>,
+    /// Secrets that key fingerprints, each of at least 16 bytes: the first keys, all compare. Default: derived
+    /// from the keys of `[sealing]`, if there are some; else fingerprints are plain digests.
+    #[serde(default)]
+    pub(super) fingerprint_secrets: Vec<Given>,
     /// Threads that serve connections; with 0, one runtime shares all work. Default: the number of cores.
     threads: Option<usize>,
     /// Connections of clients at the same time; more wait to be accepted. Default: `20000`.
@@ -234,6 +239,16 @@ impl GatewaySection {
         }
     }
 
+    /// The secrets that were given for fingerprints.
+    pub(super) fn given_secrets(&self) -> Result<Vec<Secret>, UsageError> {
+        let wrong = |what: &dyn std::fmt::Display| wrong("gateway.fingerprint_secrets", what);
+        let read = |given: &Given| {
+            let text = given.read().map_err(|what| wrong(&what))?;
+            Secret::new(text.trim().as_bytes()).map_err(|error| wrong(&error))
+        };
+        self.fingerprint_secrets.iter().map(read).collect()
+    }
+
     /// Whether whose requests they are was left open.
     pub(crate) fn has_tenants(&self) -> bool {
         self.tenants.is_some()
@@ -269,7 +284,10 @@ impl GatewaySection {
                     "count_every is for all tenants, not for {tenant} alone"
                 )));
             }
-            special.insert(tenant.clone(), section.of_tenant().map_err(wrong)?);
+            // Limits are looked up by owner.
+            let name = Tenant::new(tenant).map_err(|error| wrong(error.to_string()))?;
+            let name = name.owner().as_str().to_owned();
+            special.insert(name, section.of_tenant().map_err(wrong)?);
         }
         Ok(Some((usual, special)))
     }

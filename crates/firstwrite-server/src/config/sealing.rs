@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use firstwrite_core::Tenant;
+use firstwrite_core::{Secrets, Tenant};
 use firstwrite_store::{KeyRing, SealingKey};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -20,6 +20,9 @@ pub(crate) struct SealingSection {
     /// Tenants whose outcomes are no longer opened.
     #[serde(default)]
     dropped_tenants: Vec<String>,
+    /// Refuses outcomes that are not sealed. Set it to `false` while outcomes from before sealing stand, and
+    /// where an application completes records itself. Default: `true`.
+    require: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -44,7 +47,14 @@ impl SealingSection {
         let dropped: Result<Vec<Tenant>, UsageError> =
             self.dropped_tenants.iter().map(|name| tenant(name)).collect();
         let ring = KeyRing::new(keys?).map_err(|error| wrong("sealing.keys", error))?;
-        Ok(Some(ring.dropping(dropped?)))
+        let ring = ring.dropping(dropped?);
+        Ok(Some(if self.require.unwrap_or(true) { ring } else { ring.reading_plain() }))
+    }
+
+    /// What keys fingerprints where nothing else is given for it: secrets derived from the keys.
+    pub(super) fn fingerprint_secrets(&self) -> Result<Secrets, UsageError> {
+        let Some(ring) = self.ring()? else { return Ok(Secrets::default()) };
+        ring.fingerprint_secrets().map_err(|error| wrong("sealing.keys", error))
     }
 }
 

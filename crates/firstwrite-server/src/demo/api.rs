@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use firstwrite::carrier::http::SigningSecret;
 use firstwrite::{Policies, Routes};
-use firstwrite_core::{Mode, Policy};
+use firstwrite_core::{FingerprintRules, Mode, Policy};
 
 use super::faults::{self, Faults};
 use super::ledger::Books;
@@ -69,7 +69,9 @@ pub(super) fn router(books: &Books, setup: Setup) -> anyhow::Result<Router> {
 
 /// What both operations promise: one commit for everything where the store can, and an answer that is kept.
 pub(super) fn policy(mode: Mode, retention: Duration) -> Policy {
-    Policy { mode, retention, ..Policy::default() }
+    // The demo keeps no secret of anybody, so a mismatch may say what differs.
+    let fingerprint = FingerprintRules { explain: true, ..FingerprintRules::default() };
+    Policy { mode, retention, fingerprint, ..Policy::default() }
 }
 
 /// Gives every request the same host, which is part of what a fingerprint covers.

@@ -35,6 +35,8 @@ pub(super) fn text(
         "listening on http://{address}\n\
          store: {store}\n\
          faults: {faults}\n\
+         fingerprints: plain digests, with those of their parts (`explain`), so that a 422 says what differs; \
+         real services key them (docs/encryption.md)\n\
          provider: {}\n",
         of_provider(provider)
     );

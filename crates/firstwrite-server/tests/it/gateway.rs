@@ -228,7 +228,9 @@ fn a_service_of_several_names_is_one_if_it_says_so(folder: &Folder) {
     let provider = provider(folder);
     let at =
         |host: &str, key: &str| post("/v1/payments", PAYMENT).acme().key(key).header("Host", host);
-    let apart = gateway(folder, &provider, "");
+    // By a secret, a refusal knows what differs.
+    let secret = "fingerprint_secrets = ['0123456789abcdef-of-this-test']\n";
+    let apart = gateway(folder, &provider, secret);
     assert_eq!(apart.answer(&at("api.example", "order-1")).status, 201);
     for host in ["eu.api.example", "api.example:8443"] {
         let refused = apart.answer(&at(host, "order-1"));
@@ -236,7 +238,7 @@ fn a_service_of_several_names_is_one_if_it_says_so(folder: &Folder) {
         assert!(refused.json()["detail"].as_str().unwrap().contains("service_name"), "{refused:?}");
     }
     drop(apart);
-    let one = gateway(folder, &provider, "service_name = 'api.example'\n");
+    let one = gateway(folder, &provider, &format!("service_name = 'api.example'\n{secret}"));
     for (host, key) in [("eu.api.example", "order-1"), ("eu.api.example", "order-2")] {
         assert_eq!(one.answer(&at(host, key)).status, 201, "{host} {key}");
     }

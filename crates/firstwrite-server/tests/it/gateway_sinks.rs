@@ -113,6 +113,10 @@ fn an_outcome_that_was_altered_or_copied_is_an_alarm_and_answers_nobody(folder: 
         let of = |key: &str| records.iter().find(|record| record.key.as_str() == key).unwrap();
         let (mine, whole) = (of("altered"), of("whole"));
         plant(&*store, mine, &mine.tenant, &mine.key, altered(&outcome(mine))).await;
+        // Never sealed at all.
+        let forged =
+            Outcome { body: Body::Bytes("{\"status\":\"refunded\"}".into()), ..outcome(mine) };
+        plant(&*store, mine, &mine.tenant, &Key::new("forged").unwrap(), forged).await;
         let copied = Key::new("copied").unwrap();
         plant(&*store, whole, &whole.tenant, &copied, outcome(whole)).await;
         let other = Tenant::new("anonymous").unwrap();
@@ -120,7 +124,7 @@ fn an_outcome_that_was_altered_or_copied_is_an_alarm_and_answers_nobody(folder: 
     });
     let (gateway, _operator) = started(folder, &api, SEALING, &[]);
     let foreign = post("/pay", "{}").key("whole");
-    let damaged = [pay("/pay", "altered"), pay("/pay", "copied"), foreign];
+    let damaged = [pay("/pay", "altered"), pay("/pay", "copied"), pay("/pay", "forged"), foreign];
     for request in damaged {
         let answer = gateway.answer(&request.header("Host", "api"));
         assert_eq!((answer.status, answer.problem().as_str()), (503, "store-unavailable"));
@@ -132,7 +136,7 @@ fn an_outcome_that_was_altered_or_copied_is_an_alarm_and_answers_nobody(folder: 
     let log = ended(folder, gateway);
     let alarms: Vec<&str> =
         log.lines().filter(|line| line.contains("an outcome cannot be opened")).collect();
-    assert_eq!(alarms.len(), 3, "{log}");
+    assert_eq!(alarms.len(), 4, "{log}");
     assert!(alarms.iter().all(|line| line.contains("ERROR") && line.contains("record_id")));
     assert_eq!(api.asked(), 0, "nothing was run again");
 }

@@ -16,6 +16,7 @@ mod gateway_kills;
 mod gateway_limits;
 mod gateway_memory;
 mod gateway_promises;
+mod gateway_secrets;
 mod gateway_sinks;
 mod gateway_telemetry;
 mod gateway_traces;

@@ -82,8 +82,8 @@ CREATE TABLE firstwrite.profiles (
 -- because a bitmap of them would cost eight bytes in every row.
 --
 -- `key` is the bytes of the key's text, or, for a UUID in its canonical spelling, a zero byte and the
--- UUID's 16: see firstwrite.key_text. `fingerprint` is the digest of 32 bytes, then
--- the part digests. `outcome` is status, kept headers and body in the encoding that
+-- UUID's 16: see firstwrite.key_text. `fingerprint` is the digest of 32 bytes, the
+-- id of 5 bytes of the secret that keyed it if one did, then the part digests of 2 bytes each. `outcome` is status, kept headers and body in the encoding that
 -- firstwrite.outcome_* read.
 CREATE TABLE firstwrite.records (
     id          uuid        PRIMARY KEY,

@@ -48,10 +48,8 @@ pub(super) enum Unopened {
     Dropped,
     /// It was altered, or belongs to another record, attempt or tenant.
     Altered,
-}
-
-pub(super) fn is_sealed(outcome: &Outcome) -> bool {
-    matches!(outcome.body, Body::Sealed(_))
+    /// It is not sealed, and the ring reads nothing that is not.
+    Plain,
 }
 
 /// Nothing may be written for this tenant.
@@ -89,9 +87,19 @@ pub(super) fn seal(
     Ok(Outcome { is_interim: outcome.is_interim, ..sealed })
 }
 
-/// The outcome that was sealed; one that is not sealed is itself.
+/// The outcome that was sealed; one that is not sealed is itself, where it may stand there.
 pub(super) fn open(ring: &KeyRing, bond: Bond<'_>, outcome: &Outcome) -> Result<Outcome, Unopened> {
-    let Body::Sealed(bytes) = &outcome.body else { return Ok(outcome.clone()) };
+    let bytes = match &outcome.body {
+        Body::Sealed(bytes) => bytes,
+        // It answers nobody.
+        Body::Released => return Ok(outcome.clone()),
+        // All that is kept of a tenant that was dropped, for whom nothing can be sealed.
+        Body::Tombstone if ring.is_dropped(bond.tenant) && outcome.headers.iter().len() == 0 => {
+            return Ok(outcome.clone());
+        }
+        Body::Bytes(_) | Body::Tombstone if ring.reads_plain() => return Ok(outcome.clone()),
+        Body::Bytes(_) | Body::Tombstone => return Err(Unopened::Plain),
+    };
     let Parts { id, nonce, text } = Parts::of(bytes).ok_or(Unopened::Malformed)?;
     if ring.is_dropped(bond.tenant) {
         return Err(Unopened::Dropped);
@@ -157,6 +165,11 @@ impl fmt::Display for Unopened {
             Self::Malformed => "it is not what this build seals",
             Self::NoKey => "the key ring does not have its key",
             Self::Dropped => "its tenant was dropped",
+            Self::Plain => {
+                "it is not sealed: somebody without the keys wrote it; if it is an outcome from before \
+                 sealing, or of an application that completes records itself, set `require = false` under \
+                 [sealing]"
+            }
             Self::Altered => "it was altered, or belongs to another record or attempt",
         })
     }

@@ -3,17 +3,20 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use firstwrite_core::Tenant;
+use firstwrite_core::{Secret, Secrets, Tenant};
+use ring::hkdf;
 use zeroize::Zeroizing;
 
 /// Keys by id, and the tenants that were dropped.
 ///
-/// The first key that fits a tenant seals; every key opens what was sealed with it. To rotate, put a new
+/// What is said of a tenant holds for keys that are [bound to](Tenant::bound_to) its principals too. The first key that fits a tenant seals; every key opens what was sealed with it. To rotate, put a new
 /// key first and keep the old ones until what they sealed is past its retention.
 #[derive(Clone)]
 pub struct KeyRing {
     keys: Vec<SealingKey>,
+    /// By owner.
     dropped: BTreeSet<Tenant>,
+    reads_plain: bool,
 }
 
 /// A secret of 32 bytes with an id. Each tenant's outcomes are sealed with a key derived from it.
@@ -31,6 +34,9 @@ pub struct KeyRingError(&'static str);
 /// Nothing may be written for a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dropped;
+
+/// Separates what fingerprints are keyed with from the keys that seal.
+const FINGERPRINT_LABEL: &[u8] = b"firstwrite fingerprint secret 1";
 
 impl SealingKey {
     /// Ids are names in configuration, such as `2026-11`; each outcome carries one.
@@ -71,6 +77,24 @@ impl SealingKey {
         self
     }
 
+    /// Whether it is the own key of whoever `owner` is.
+    fn is_of(&self, owner: &Tenant) -> bool {
+        self.tenant.as_ref().is_some_and(|tenant| tenant.owner() == *owner)
+    }
+
+    /// What keys fingerprints where nothing else is given for it.
+    fn fingerprint_secret(&self) -> Option<Secret> {
+        let extracted =
+            hkdf::Salt::new(hkdf::HKDF_SHA256, FINGERPRINT_LABEL).extract(self.secret());
+        let mut bytes = Zeroizing::new([0; 32]);
+        extracted.expand(&[], hkdf::HKDF_SHA256).ok()?.fill(&mut bytes[..]).ok()?;
+        let secret = Secret::new(&bytes[..]).ok()?;
+        Some(match &self.tenant {
+            Some(tenant) => secret.only_for(tenant.owner()),
+            None => secret,
+        })
+    }
+
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -97,7 +121,29 @@ impl KeyRing {
         if ids.len() < keys.len() {
             return Err(KeyRingError("two keys have one id"));
         }
-        Ok(Self { keys, dropped: BTreeSet::new() })
+        Ok(Self { keys, dropped: BTreeSet::new(), reads_plain: false })
+    }
+
+    /// Reads outcomes that are not sealed as they are. Without it they are refused: whoever can write to
+    /// the store could put one in the place of a sealed one.
+    ///
+    /// For as long as outcomes from before sealing stand, and where an application completes records by
+    /// itself, in its own transaction or by SQL.
+    #[must_use]
+    pub fn reading_plain(mut self) -> Self {
+        self.reads_plain = true;
+        self
+    }
+
+    /// What keys the fingerprints of requests, each derived from a key of the ring: they rotate with it,
+    /// and a tenant's own goes with its key.
+    ///
+    /// An error where two keys are the same.
+    pub fn fingerprint_secrets(&self) -> Result<Secrets, KeyRingError> {
+        let secrets: Option<Vec<Secret>> =
+            self.keys.iter().map(SealingKey::fingerprint_secret).collect();
+        let secrets = secrets.ok_or(KeyRingError("no cryptography"))?;
+        Secrets::new(secrets).map_err(|_same| KeyRingError("two ids have one key"))
     }
 
     /// Opens and seals nothing of these tenants.
@@ -106,12 +152,16 @@ impl KeyRing {
     /// the destruction of a key [for one tenant](SealingKey::only_for) cannot be taken back.
     #[must_use]
     pub fn dropping(mut self, tenants: impl IntoIterator<Item = Tenant>) -> Self {
-        self.dropped.extend(tenants);
+        self.dropped.extend(tenants.into_iter().map(|tenant| tenant.owner()));
         self
     }
 
     pub(super) fn is_dropped(&self, tenant: &Tenant) -> bool {
-        self.dropped.contains(tenant)
+        self.dropped.contains(&tenant.owner())
+    }
+
+    pub(super) fn reads_plain(&self) -> bool {
+        self.reads_plain
     }
 
     /// The key that seals for `tenant`.
@@ -119,13 +169,15 @@ impl KeyRing {
         if self.is_dropped(tenant) {
             return Err(Dropped);
         }
-        let own = self.keys.iter().find(|key| key.tenant.as_ref() == Some(tenant));
+        let owner = tenant.owner();
+        let own = self.keys.iter().find(|key| key.is_of(&owner));
         own.or_else(|| self.keys.iter().find(|key| key.tenant.is_none())).ok_or(Dropped)
     }
 
     /// The key by this id, if it may open for `tenant`.
     pub(super) fn for_reading(&self, id: &str, tenant: &Tenant) -> Option<&SealingKey> {
-        let fits = |key: &&SealingKey| key.tenant.as_ref().is_none_or(|own| own == tenant);
+        let owner = tenant.owner();
+        let fits = |key: &&SealingKey| key.tenant.is_none() || key.is_of(&owner);
         self.keys.iter().find(|key| key.id == id).filter(fits)
     }
 }
@@ -143,7 +195,11 @@ impl fmt::Debug for SealingKey {
 impl fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ids: Vec<&str> = self.keys.iter().map(SealingKey::id).collect();
-        f.debug_struct("KeyRing").field("keys", &ids).field("dropped", &self.dropped.len()).finish()
+        f.debug_struct("KeyRing")
+            .field("keys", &ids)
+            .field("dropped", &self.dropped.len())
+            .field("reads_plain", &self.reads_plain)
+            .finish()
     }
 }
 
@@ -218,5 +274,41 @@ mod tests {
         let ring = ring.dropping([tenant("acme")]);
         assert!(ring.for_writing(&tenant("acme")).is_err() && ring.is_dropped(&tenant("acme")));
         assert!(ring.for_writing(&tenant("other")).is_ok());
+    }
+
+    #[test]
+    fn what_holds_for_a_tenant_holds_for_keys_bound_to_its_principals() {
+        for name in ["acme", "a/b", &"x".repeat(255)] {
+            let plain = tenant(name);
+            for principal in ["alice", &"y".repeat(300)] {
+                let bound = plain.bound_to(principal);
+                let own = key("own").only_for(plain.clone());
+                let ring = KeyRing::new(vec![key("general"), own]).unwrap();
+                assert_eq!(ring.for_writing(&bound).unwrap().id(), "own", "{bound}");
+                assert!(ring.for_reading("own", &bound).is_some(), "{bound}");
+                let stranger = tenant("other").bound_to(principal);
+                assert!(ring.for_reading("own", &stranger).is_none(), "{stranger}");
+                let ring = ring.dropping([plain.clone()]);
+                assert!(ring.is_dropped(&bound) && ring.for_writing(&bound).is_err(), "{bound}");
+                assert!(!ring.is_dropped(&stranger), "{stranger}");
+            }
+        }
+    }
+
+    #[test]
+    fn fingerprints_are_keyed_by_secrets_that_rotate_with_the_ring() {
+        let general = |id, first| SealingKey::new(id, secret(first)).unwrap();
+        let own = general("own", 3).only_for(tenant("acme"));
+        let secrets = |keys| KeyRing::new(keys).unwrap().fingerprint_secrets().unwrap();
+        let taken = |secrets: &Secrets, name| secrets.for_taking(&tenant(name)).unwrap().id();
+        let before = secrets(vec![general("old", 1), own.clone()]);
+        let after = secrets(vec![general("new", 2), general("old", 1), own]);
+        assert_ne!(taken(&before, "other"), taken(&after, "other"));
+        // By the key and not by its name or place.
+        assert_eq!(taken(&secrets(vec![general("new", 1)]), "other"), taken(&before, "other"));
+        assert_eq!(taken(&before, "/acme/alice"), taken(&after, "acme"));
+        assert_ne!(taken(&after, "acme"), taken(&after, "other"));
+        let twice = KeyRing::new(vec![general("a", 1), general("b", 1)]).unwrap();
+        assert!(twice.fingerprint_secrets().is_err());
     }
 }

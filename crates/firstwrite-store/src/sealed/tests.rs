@@ -260,10 +260,53 @@ async fn a_dropped_tenant_is_neither_read_nor_begun_and_what_runs_is_ended() {
 }
 
 #[tokio::test]
-async fn what_was_written_without_sealing_is_read_as_it_is() {
+async fn what_holds_for_a_tenant_holds_for_its_principals() {
+    let (alice, long) = ("/acme/alice", sample::tenant("acme").bound_to(&"y".repeat(300)));
+    let own = key("acme-1", 9).only_for(sample::tenant("acme"));
+    let scene = Scene::new(KeyRing::new(vec![key("k", 1), own]).unwrap());
+    for name in [alice, long.as_str()] {
+        let stored = scene.complete(name, "order").await;
+        assert!(sealed_bytes(&stored).starts_with(b"\x01\x06acme-1"), "{name}");
+        assert!(replays(scene.retry(name, "order").await), "{name}");
+    }
+    scene.complete("/other/alice", "order").await;
+    // Its key is destroyed.
+    scene.sealed.replace_keys(ring(&[("k", 1)]));
+    for name in [alice, long.as_str()] {
+        assert!(is_closed(scene.retry(name, "order").await), "{name}");
+    }
+    assert!(replays(scene.retry("/other/alice", "order").await));
+    // It is dropped: nothing of it is opened, and nothing begun.
+    scene.sealed.replace_keys(ring(&[("k", 1)]).dropping([sample::tenant("acme")]));
+    let policy = sample::policy(OnLostAnswer::Uncertain);
+    for name in [alice, long.as_str()] {
+        let fresh = protocol::reserve(&scene.sealed, &request(name, "new"), &policy, 2).await;
+        assert_eq!(fresh.unwrap_err().error.kind(), StoreErrorKind::Unsupported, "{name}");
+        assert!(scene.sealed.get(request(name, "order").id).await.is_err(), "{name}");
+    }
+    scene.complete("/other/alice", "another").await;
+}
+
+#[tokio::test]
+async fn what_is_not_sealed_is_refused_unless_the_ring_reads_it() {
     let scene = Scene::new(ring(&[("k", 1)]));
-    scene.plant("acme", "plain", Fence::first(1), outcome()).await;
-    assert!(replays(scene.retry("acme", "plain").await));
+    let forged = Outcome { body: Body::Bytes("{\"status\":\"refunded\"}".into()), ..outcome() };
+    let empty = Outcome::tombstone(StatusCode::OK, KeptHeaders::default());
+    for (key, planted) in [("forged", &forged), ("empty", &empty)] {
+        scene.plant("acme", key, Fence::first(1), planted.clone()).await;
+        assert!(is_closed(scene.retry("acme", key).await), "{key}");
+        assert!(scene.sealed.get(request("acme", key).id).await.is_err(), "{key}");
+    }
+    // It answers nobody, so there is nothing to forge.
+    let released = Outcome::released(StatusCode::SERVICE_UNAVAILABLE);
+    scene.plant("acme", "released", Fence::first(1), released).await;
+    assert!(scene.sealed.get(request("acme", "released").id).await.is_ok());
+
+    scene.sealed.replace_keys(ring(&[("k", 1)]).reading_plain());
+    for (key, planted) in [("forged", forged), ("empty", empty)] {
+        let verdict = scene.retry("acme", key).await.unwrap();
+        assert!(matches!(verdict, Verdict::Replay { outcome, .. } if outcome == planted), "{key}");
+    }
     // Bytes that look sealed are the body of an answer like any other.
     let look_alike = sealed_bytes(&scene.complete("acme", "order").await);
     let plain = Outcome { body: Body::Bytes(look_alike.clone()), ..outcome() };
@@ -277,11 +320,13 @@ async fn a_page_shows_what_it_can_and_leaves_the_rest_sealed() {
     let scene = Scene::new(ring(&[("k", 1)]));
     let good = scene.complete("acme", "good").await;
     scene.plant("acme", "moved", good.fence, stored_outcome(&good)).await;
+    scene.plant("acme", "forged", good.fence, sample::outcome(200, "forged")).await;
     let query = Query { tenant: None, state: None, after: None, limit: 10 };
     let page = scene.sealed.list(&query).await.unwrap();
-    let sealed = page.records.iter().filter(|record| sealed_in(record).is_some()).count();
+    let is_sealed = |record: &&Record| matches!(stored_outcome(record).body, Body::Sealed(_));
+    let sealed = page.records.iter().filter(is_sealed).count();
     let open = page.records.iter().any(|record| stored_outcome(record) == outcome());
-    assert_eq!((page.records.len(), sealed, open), (2, 1, true));
+    assert_eq!((page.records.len(), sealed, open), (3, 2, true));
 }
 
 #[tokio::test]

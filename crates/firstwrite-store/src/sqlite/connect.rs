@@ -107,7 +107,8 @@ impl Target {
                 )));
             }
         }
-        let made = OpenOptions::new().create(creates).append(true).open(path);
+        // SQLite gives the files that it makes beside this one the same mode.
+        let made = private(OpenOptions::new().create(creates).append(true)).open(path);
         let path = made.and_then(|_file| path.canonicalize()).map_err(|error| {
             OpenError::new(format!(
                 "{name} cannot be opened for writing; check that its folder exists and is writable"
@@ -246,6 +247,13 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
+}
+
+/// A file that is made is its owner's alone, whatever the umask says: it holds answers.
+pub(super) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
 }
 
 #[cfg(unix)]

@@ -44,7 +44,33 @@ pub async fn examine(store: &SqliteStore, path: &Path) -> Result<Vec<Finding>, S
     findings.extend(store.read(store_clock::seen).await?.and_then(difference));
     findings.extend(lies_on(path).as_deref().and_then(file_system));
     findings.extend(log(path));
+    findings.extend(modes(path));
     Ok(findings)
+}
+
+/// Files that others than their owner may read or write.
+#[cfg(unix)]
+fn modes(path: &Path) -> Option<Finding> {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let mut open = Vec::new();
+    for suffix in ["", "-wal", "-shm", "-lock"] {
+        let file = beside(path, suffix);
+        let mode = fs::metadata(&file).map_or(0, |metadata| metadata.permissions().mode() & 0o777);
+        if mode & 0o077 != 0 {
+            open.push(format!("{} ({mode:03o})", file.display()));
+        }
+    }
+    (!open.is_empty()).then(|| {
+        Finding::trouble("file-mode", format!("others than the owner may use {}", open.join(", ")))
+            .means("whoever has an account on this machine can read the answers, or write some")
+            .next("`chmod 600` on each of them")
+    })
+}
+
+#[cfg(not(unix))]
+fn modes(_path: &Path) -> Option<Finding> {
+    None
 }
 
 /// What a running process noted beside the file, if it found the file gone or replaced.

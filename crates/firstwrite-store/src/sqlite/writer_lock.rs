@@ -10,7 +10,7 @@ use std::path::Path;
 
 use firstwrite_core::Timestamp;
 
-use super::connect::Target;
+use super::connect::{Target, private};
 use crate::OpenError;
 
 /// Held as long as the writer lives; the system frees it when the process ends, however it ends.
@@ -40,8 +40,9 @@ impl WriterLock {
     pub(super) fn take(target: &Target) -> Result<Self, OpenError> {
         let name = &target.name;
         let path = target.beside("-lock");
-        let file =
-            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).read(true).write(true);
+        let file = private(&mut options).open(path);
         let file = file.map_err(|error| {
             OpenError::new(format!("the lock beside {name} cannot be made; check its folder"))
                 .caused_by(error)

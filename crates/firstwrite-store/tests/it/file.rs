@@ -45,6 +45,29 @@ async fn an_address_says_scheme_and_file() {
     assert!(refusal(open(&nowhere, Access::ReadOnly).await).contains("there is no file"));
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn what_is_made_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let store = SqliteStore::open_or_create(&path).unwrap();
+    let mode =
+        |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777;
+    for name in ["a.db", "a.db-wal", "a.db-shm", "a.db-lock"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    let found = async || {
+        let findings = firstwrite_store::doctor::sqlite(&store, &path).await.unwrap();
+        findings.into_iter().find(|finding| finding.code == "file-mode").map(|found| found.what)
+    };
+    assert_eq!(found().await, None);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let what = found().await.unwrap();
+    assert!(what.contains("a.db (640)") && !what.contains("-wal"), "{what}");
+}
+
 /// A mistyped path: an empty store would run used keys again.
 #[tokio::test]
 async fn a_file_that_is_not_there_is_refused_and_not_made() {

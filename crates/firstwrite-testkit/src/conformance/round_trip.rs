@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use firstwrite_core::{
     BodyForm, Draft, Fence, Fingerprint, Inserted, KeptHeaders, OnLostAnswer, Outcome, PartDigests,
-    Policy, Query, Record, Request,
+    Policy, Query, Record, Request, SecretId,
 };
 use http::header::{CONTENT_TYPE, LINK};
 use http::{HeaderValue, StatusCode};
@@ -42,9 +42,12 @@ async fn every_field_of_a_fingerprint(harness: Harness) -> TestResult {
     .enumerate()
     {
         let parts = PartDigests::from_bytes(&parts).expect("whole digests, at most 64 of them");
-        for version in [1, 7, u8::MAX] {
+        let secret = Some(SecretId::from_bytes([0, 1, 0, 255, 7]));
+        for (version, secret) in [(1, None), (2, None), (2, secret), (7, secret), (u8::MAX, None)] {
             let fingerprint = Fingerprint::from_stored(version, form, digest, parts.clone());
-            let request = Request { fingerprint, ..harness.request(&format!("k-{at}-{version}")) };
+            let fingerprint = fingerprint.keyed_by(secret);
+            let key = format!("k-{at}-{version}-{}", secret.is_some());
+            let request = Request { fingerprint, ..harness.request(&key) };
             let draft = sample::reserved(&request, &Policy::default(), Fence::first(1));
             round_trip(&harness, &draft).await?;
         }

@@ -272,7 +272,8 @@ impl DefectiveStore {
                 whole.form(),
                 *whole.digest(),
                 PartDigests::default(),
-            );
+            )
+            .keyed_by(whole.secret());
         }
         draft
     }

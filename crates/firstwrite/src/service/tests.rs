@@ -10,6 +10,7 @@ mod new_keys;
 mod observing;
 mod same_key;
 mod same_request;
+mod secrets;
 mod status;
 mod waiting;
 pub(crate) mod watched;

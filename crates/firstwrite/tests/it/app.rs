@@ -12,6 +12,7 @@ use bytes::Bytes;
 use firstwrite::{
     Attempt, IdempotencyLayer, Policies, Policy, Rejection, RejectionKind, Store, Tenant,
 };
+use firstwrite_core::Secret;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
@@ -53,7 +54,9 @@ impl App {
         let policies = Policies::new()
             .operation(Method::POST, "/payments", Policy::default())
             .unprotected(Method::POST, "/echo", "changes nothing");
-        let layer = IdempotencyLayer::new(store).policies(policies).tenant_from(bearer);
+        let secret = Secret::new(b"sixteen bytes of this app").expect("it is long enough");
+        let layer =
+            IdempotencyLayer::new(store).secrets(secret).policies(policies).tenant_from(bearer);
         let effects = Effects::default();
         let router = Router::new()
             .route("/payments", post(pay).get(|| async { "payments" }))

@@ -169,6 +169,9 @@ struct FingerprintSection {
     /// Places in a JSON body that do not count.
     #[serde(default)]
     ignore: Vec<String>,
+    /// Lets a 422 name what differs though no secret keys fingerprints: whoever reads the store can then guess
+    /// at each part of a request by itself. Default: `false`.
+    explain: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -341,6 +344,7 @@ impl FingerprintSection {
             headers: headers("fingerprint.headers", &self.headers)?,
             select: pointers("select", &self.select)?,
             ignore: pointers("ignore", &self.ignore)?,
+            explain: self.explain.unwrap_or(usual.explain),
         })
     }
 }

@@ -23,6 +23,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("forward_key", "'original'"),
             ("tell_record", "false"),
             ("service_name", "'seven'"),
+            ("fingerprint_secrets", "['seven-of-sixteen-bytes']"),
             ("threads", "77"),
             ("connections_max", "7"),
             ("connect_within", "'7s'"),
@@ -125,6 +126,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("headers", "['x-seven']"),
             ("select", "['/seven']"),
             ("ignore", "['/seven']"),
+            ("explain", "true"),
         ],
         ..USUAL
     },

@@ -11,6 +11,13 @@ const REFUSED: &[(Command, &str, &str)] = &[
     (GATEWAY, "[gateway.limits]\nactive_keys_max = 1\ncount_every = '1ms'", "at least 1s"),
     (GATEWAY, "[gateway.limits.tenants.acme]\nrequests_per_second = 0", "requests_per_second"),
     (GATEWAY, "service_name = ''", "service_name"),
+    (GATEWAY, "fingerprint_secrets = ['short']", "at least 16 bytes"),
+    (
+        GATEWAY,
+        "fingerprint_secrets = ['seven-of-sixteen-bytes', 'seven-of-sixteen-bytes']",
+        "twice",
+    ),
+    (GATEWAY, "default.fingerprint.ignore = ['']", "ignores the whole body"),
     (GATEWAY, "[sealing]\nkeys = []", "at least one key"),
     (GATEWAY, "[sealing]\ndropped_tenants = []", "keys"),
     (

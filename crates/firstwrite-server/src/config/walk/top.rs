@@ -60,7 +60,7 @@ pub(super) const SECTIONS: &[Section] = &[
         header: "[sealing]",
         needs: KEYS,
         followed_by: &[GATEWAY, WORKER, LIST, MESSAGES, FINDINGS],
-        settings: &[("keys", "![]"), ("dropped_tenants", "['acme']")],
+        settings: &[("keys", "![]"), ("dropped_tenants", "['acme']"), ("require", "false")],
         ..USUAL
     },
     Section {

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::{BoxError, BoxFuture, Key, MemoryStore, Policy, RecordId, Tenant, Timestamp};
+use firstwrite_core::{
+    BoxError, BoxFuture, Key, MemoryStore, Policy, RecordId, Secret, Secrets, Tenant, Timestamp,
+};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tokio::sync::Semaphore;
@@ -59,6 +61,12 @@ pub(super) fn id(key: &str) -> RecordId {
     RecordId::of(&tenant("acme"), &Key::new(key).unwrap())
 }
 
+/// The secret that begins with this byte; worlds have the one of 1.
+pub(super) fn secret(first: u8) -> Secret {
+    let bytes: [u8; 32] = std::array::from_fn(|at| first.wrapping_add(u8::try_from(at).unwrap()));
+    Secret::new(&bytes).unwrap()
+}
+
 /// A POST of acme's under this key.
 pub(super) fn post(key: &str, body: &str) -> Request<RequestBody> {
     request("acme", key, body)
@@ -90,7 +98,7 @@ impl World {
     {
         let policy = Arc::new(policy);
         Self::with(handler, |layer| {
-            layer.policies(move |_: &http::request::Parts| {
+            layer.secrets(secret(1)).policies(move |_: &http::request::Parts| {
                 Some(Operation { name: "POST /payments".into(), policy: Arc::clone(&policy) })
             })
         })
@@ -117,11 +125,17 @@ impl World {
 
     /// The same handler behind another process's layer, over the same store.
     pub(super) fn second_process(&self, policy: Policy) -> Self {
+        self.second_process_with(policy, secret(1))
+    }
+
+    /// The same, with these secrets.
+    pub(super) fn second_process_with(&self, policy: Policy, secrets: impl Into<Secrets>) -> Self {
         let policy = Arc::new(policy);
-        let layer =
-            IdempotencyLayer::new(self.store.clone()).policies(move |_: &http::request::Parts| {
+        let layer = IdempotencyLayer::new(self.store.clone()).secrets(secrets).policies(
+            move |_: &http::request::Parts| {
                 Some(Operation { name: "POST /payments".into(), policy: Arc::clone(&policy) })
-            });
+            },
+        );
         let inner = self.service.inner.clone();
         Self { service: layer.layer(inner), layer, ..self.clone() }
     }

@@ -95,6 +95,25 @@ async fn a_form_with_a_new_boundary_is_another_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_body_is_said_to_be_counts() {
+    // One text, two forms: which of the amounts is meant, the boundary says.
+    let body = "--A\r\n\r\n10\r\n--A--\r\n--B\r\n\r\n9000\r\n--B--\r\n";
+    let form = |boundary: &str| {
+        with("content-type", &format!("multipart/form-data; boundary={boundary}"), body)
+    };
+    check(form("A"), form("\"A\""), REPLAYED).await;
+    check(form("A"), form("B"), REFUSED).await;
+    let json = |content_type: &str| with("content-type", content_type, "{}");
+    check(json("application/json"), json("Application/JSON ; charset=\"UTF-8\""), REPLAYED).await;
+    check(json("application/json"), json("application/merge-patch+json"), REFUSED).await;
+    check(json("text/plain"), json("application/x-www-form-urlencoded"), REFUSED).await;
+    let encoded = |coding: &str| with("content-encoding", coding, "x");
+    check(encoded("identity"), post("k", "x"), REPLAYED).await;
+    check(encoded("gzip"), encoded("GZIP"), REPLAYED).await;
+    check(encoded("gzip"), post("k", "x"), REFUSED).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_header_counts_where_the_policy_names_it() {
     let version = HeaderName::from_static("x-api-version");
     let named = FingerprintRules { headers: vec![version], ..FingerprintRules::default() };

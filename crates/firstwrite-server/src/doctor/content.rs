@@ -1,0 +1,56 @@
+//! What whoever reads the store learns from it: outcomes that are not sealed, and fingerprints that no secret
+//! keys.
+
+use firstwrite_core::{Body, Query, Record, State, StateKind, Store, StoreError};
+use firstwrite_store::doctor::{Finding, Severity};
+
+/// The newest records tell what is written now; a doctor does not read them all.
+const LOOKED_AT_MAX: usize = 100;
+
+/// Looks at a bounded number of records.
+pub(super) async fn look(store: &dyn Store) -> Result<Vec<Finding>, StoreError> {
+    let query = Query {
+        tenant: None,
+        state: Some(StateKind::Completed),
+        after: None,
+        limit: LOOKED_AT_MAX,
+    };
+    let records = store.list(&query).await?.records;
+    let is_plain = |record: &&Record| match &record.state {
+        State::Completed { outcome, .. } => {
+            matches!(&outcome.body, Body::Bytes(bytes) if !bytes.is_empty())
+        }
+        State::Reserved(_) | State::Uncertain { .. } => false,
+    };
+    // Version 0 is an application's own: what it is keyed with, the application knows.
+    let is_unkeyed = |record: &&Record| {
+        record.fingerprint.version() > 0 && record.fingerprint.secret().is_none()
+    };
+    let (plain, unkeyed) =
+        (records.iter().filter(is_plain).count(), records.iter().filter(is_unkeyed).count());
+    let count = records.len();
+    let mut findings = Vec::new();
+    if unkeyed > 0 {
+        findings.push(Finding {
+            code: "plain-fingerprints",
+            severity: Severity::Note,
+            what: format!("no secret keys the fingerprints of {unkeyed} of {count} records looked at"),
+            meaning: "whoever reads the store can try guesses at what was asked for, such as card numbers",
+            next_step: "set `fingerprint_secrets` under [gateway], or [sealing]; in an application, \
+                        IdempotencyLayer::secrets"
+                .to_owned(),
+        });
+    }
+    if plain > 0 {
+        findings.push(Finding {
+            code: "unsealed-outcomes",
+            severity: Severity::Note,
+            what: format!("the answers of {plain} of {count} records looked at are not sealed"),
+            meaning: "whoever reads the database, a backup or a replica reads them",
+            next_step:
+                "if that must not be, give the commands keys under [sealing] (docs/encryption.md)"
+                    .to_owned(),
+        });
+    }
+    Ok(findings)
+}
