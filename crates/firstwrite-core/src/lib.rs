@@ -43,7 +43,7 @@ pub use policy::{
 pub use record::{
     AuditEntry, Audited, Draft, DraftState, Fence, Lease, Record, Retention, State, StateKind,
 };
-pub use rejection::{Rejection, RejectionKind};
+pub use rejection::{ProblemBase, ProblemBaseError, Rejection, RejectionKind};
 pub use store::{
     AsyncTransactionalStore, Begun, BoxError, BoxFuture, Capabilities, Certainty, Change,
     Conclusion, Found, Guard, Inserted, Page, Query, Seen, Store, StoreError, StoreErrorKind,

@@ -3,6 +3,10 @@
 //! A rejection is not an error: it is the client's doing, or a conflict, or our saying that nothing
 //! was run. Its detail is public; an internal cause goes to the log and never in here.
 
+mod base;
+mod kind;
+mod words;
+
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -10,6 +14,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
+
+pub use base::{ProblemBase, ProblemBaseError};
+pub use kind::RejectionKind;
 
 use crate::fingerprint::{AUTHORITY, REMOVED};
 use crate::{KeyError, Policy, Verdict};
@@ -26,179 +33,7 @@ pub struct Rejection {
     is_open: bool,
     first_status: Option<StatusCode>,
     challenge: Option<&'static str>,
-}
-
-/// Why a request was refused. Each has a page in `docs/problems`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RejectionKind {
-    /// A protected operation without the header.
-    KeyMissing,
-    /// Syntax, length, or more than one value.
-    KeyInvalid,
-    /// Same key, other fingerprint.
-    KeyReused,
-    /// Another attempt holds the lease.
-    InProgress,
-    /// An attempt ended and nobody knows how.
-    OutcomeUnknown,
-    /// A spent key came back after its retention.
-    KeyExpired,
-    /// The request's own timestamp is past the allowed age.
-    RequestTooOld,
-    /// The request's body is over the cap.
-    BodyTooLarge,
-    /// No tenant could be derived from verified credentials.
-    TenantUnknown,
-    /// This tenant's rate, or number of active keys, is used up.
-    RateLimited,
-    /// The reservation is impossible; nothing was run.
-    StoreUnavailable,
-    /// The action was carried out, and its answer was too large to keep.
-    AnswerNotKept,
-}
-
-impl RejectionKind {
-    /// Every kind, for documentation and tests.
-    pub const ALL: [Self; 12] = [
-        Self::KeyMissing,
-        Self::KeyInvalid,
-        Self::KeyReused,
-        Self::InProgress,
-        Self::OutcomeUnknown,
-        Self::KeyExpired,
-        Self::RequestTooOld,
-        Self::BodyTooLarge,
-        Self::TenantUnknown,
-        Self::RateLimited,
-        Self::StoreUnavailable,
-        Self::AnswerNotKept,
-    ];
-
-    /// The stable code, also the name of the page in `docs/problems`.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::KeyMissing => "key-missing",
-            Self::KeyInvalid => "key-invalid",
-            Self::KeyReused => "key-reused",
-            Self::InProgress => "in-progress",
-            Self::OutcomeUnknown => "outcome-unknown",
-            Self::KeyExpired => "key-expired",
-            Self::RequestTooOld => "request-too-old",
-            Self::BodyTooLarge => "body-too-large",
-            Self::TenantUnknown => "tenant-unknown",
-            Self::RateLimited => "rate-limited",
-            Self::StoreUnavailable => "store-unavailable",
-            Self::AnswerNotKept => "answer-not-kept",
-        }
-    }
-
-    /// One line for people.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::KeyMissing => "This operation needs an Idempotency-Key",
-            Self::KeyInvalid => "The Idempotency-Key cannot be understood",
-            Self::KeyReused => "This key was used for a different request",
-            Self::InProgress => "The first request with this key is still being worked on",
-            Self::OutcomeUnknown => "It is not known how the first request with this key ended",
-            Self::KeyExpired => "This key was used up and its answer is no longer kept",
-            Self::RequestTooOld => "This request is too old to be carried out",
-            Self::BodyTooLarge => "The request's body is too large",
-            Self::TenantUnknown => "The caller could not be identified",
-            Self::RateLimited => "Too many requests with new keys",
-            Self::StoreUnavailable => "Keys cannot be reserved at the moment; nothing was run",
-            Self::AnswerNotKept => "The request was carried out, but its answer was not kept",
-        }
-    }
-
-    /// Whether the same request under the same key may succeed later.
-    pub fn is_retryable(self) -> bool {
-        match self {
-            Self::InProgress
-            | Self::OutcomeUnknown
-            | Self::RateLimited
-            | Self::StoreUnavailable => true,
-            Self::KeyMissing
-            | Self::KeyInvalid
-            | Self::KeyReused
-            | Self::KeyExpired
-            | Self::RequestTooOld
-            | Self::BodyTooLarge
-            | Self::TenantUnknown
-            | Self::AnswerNotKept => false,
-        }
-    }
-
-    /// Whether sending the action under a new key cannot carry it out twice.
-    ///
-    /// Only where this very request cannot have run before: without a usable key.
-    /// A 401, 413, 429 or 503 says nothing about earlier attempts, and a reused key only with what differs:
-    /// see [`Rejection::is_new_key_safe`].
-    pub fn is_new_key_safe(self) -> bool {
-        match self {
-            Self::KeyMissing | Self::KeyInvalid => true,
-            Self::BodyTooLarge
-            | Self::KeyReused
-            | Self::InProgress
-            | Self::OutcomeUnknown
-            | Self::KeyExpired
-            | Self::RequestTooOld
-            | Self::TenantUnknown
-            | Self::RateLimited
-            | Self::StoreUnavailable
-            | Self::AnswerNotKept => false,
-        }
-    }
-
-    fn status(self) -> StatusCode {
-        match self {
-            Self::KeyMissing | Self::KeyInvalid | Self::RequestTooOld => StatusCode::BAD_REQUEST,
-            Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::InProgress | Self::OutcomeUnknown | Self::AnswerNotKept => StatusCode::CONFLICT,
-            Self::KeyExpired => StatusCode::GONE,
-            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::TenantUnknown => StatusCode::UNAUTHORIZED,
-            Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-            Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-
-    fn detail(self) -> &'static str {
-        match self {
-            Self::KeyMissing => {
-                "Send an Idempotency-Key header with a value of your own choice, unique to this \
-                 action, and send the same value when you retry it."
-            }
-            Self::KeyInvalid => {
-                "Send one Idempotency-Key of 1 to 255 visible ASCII characters, quoted or bare."
-            }
-            Self::KeyReused => {
-                "Use a new key for a new request; to retry the first one, send it unchanged."
-            }
-            Self::OutcomeUnknown => {
-                "The outcome is being settled. Retry later with the same key; a new key could carry \
-                 the action out twice."
-            }
-            Self::KeyExpired => {
-                "The action was carried out some time ago. Look its result up before you send it \
-                 under a new key."
-            }
-            Self::RequestTooOld => {
-                "Look up whether the action was carried out before sending it anew."
-            }
-            Self::BodyTooLarge => {
-                "Nothing was looked up or run. Send a smaller body; if this one was accepted before, ask the \
-                 API's owner about the limit."
-            }
-            Self::TenantUnknown => "Send valid credentials; nothing was looked up or run.",
-            Self::InProgress | Self::RateLimited | Self::StoreUnavailable => {
-                "Retry with the same key after the time in Retry-After."
-            }
-            Self::AnswerNotKept => {
-                "Do not send the action again. Look its result up, at the Location if one is given."
-            }
-        }
-    }
+    is_retryable: bool,
 }
 
 impl Rejection {
@@ -228,6 +63,7 @@ impl Rejection {
             is_open: false,
             first_status: None,
             challenge: None,
+            is_retryable: kind.is_retryable(),
         }
     }
 
@@ -259,6 +95,18 @@ impl Rejection {
             "The answer was lost: the action may have been carried out. Retry with the same key, under which \
              it is recognised.",
         )
+    }
+
+    /// The answer to a request without a record that was sent to an upstream and not answered. `is_late`: time
+    /// was up; otherwise the connection broke. `is_repeatable`: by its method, repeating it does no harm.
+    pub fn answer_lost(is_late: bool, is_repeatable: bool) -> Self {
+        let usual = Self::new(RejectionKind::AnswerLost);
+        Self {
+            status: if is_late { StatusCode::GATEWAY_TIMEOUT } else { usual.status },
+            retry_after: is_repeatable.then_some(Self::RETRY_AFTER_DEFAULT),
+            is_retryable: is_repeatable,
+            ..usual
+        }
     }
 
     /// The answer to a retry whose first answer had this status and was not kept.
@@ -329,11 +177,24 @@ impl Rejection {
         self.status
     }
 
-    /// The problem document.
-    pub fn to_json(&self) -> String {
-        let mut json = String::with_capacity(512);
+    /// Whether the same request under the same key may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        self.is_retryable
+    }
+
+    /// The explanation.
+    pub fn to_detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The problem document, with a `type` below `base`.
+    ///
+    /// It has the members of RFC 9457, `code`, `retryable`, `safe_new_key` and `retry_after`, and a member
+    /// `error`: clients made for another API know a failure by it and would take the document for a success.
+    pub fn to_json_at(&self, base: &ProblemBase) -> String {
+        let mut json = String::with_capacity(768);
         json.push_str("{\"type\":");
-        push_string(&mut json, &format!("https://firstwrite.dev/problems/{}", self.kind.code()));
+        push_string(&mut json, &base.type_of(self.kind.code()));
         json.push_str(",\"title\":");
         push_string(&mut json, self.kind.title());
         write!(json, ",\"status\":{}", self.status.as_u16()).expect("writing to a string");
@@ -344,10 +205,13 @@ impl Rejection {
         write!(
             json,
             ",\"retryable\":{},\"safe_new_key\":{}",
-            self.kind.is_retryable(),
+            self.is_retryable,
             self.is_new_key_safe()
         )
         .expect("writing to a string");
+        if let Some(seconds) = self.retry_after_seconds() {
+            write!(json, ",\"retry_after\":{seconds}").expect("writing to a string");
+        }
         if let Some(first_status) = self.first_status {
             write!(json, ",\"first_status\":{}", first_status.as_u16())
                 .expect("writing to a string");
@@ -362,25 +226,48 @@ impl Rejection {
             }
             json.push(']');
         }
-        json.push('}');
+        for (name, value) in [
+            (",\"error\":{\"type\":", self.kind.error_type()),
+            (",\"code\":", self.kind.code()),
+            (",\"message\":", &*self.detail),
+        ] {
+            json.push_str(name);
+            push_string(&mut json, value);
+        }
+        json.push_str("}}");
         json
+    }
+
+    /// In whole seconds, rounded up: a client that comes back too early only meets the same refusal.
+    fn retry_after_seconds(&self) -> Option<u128> {
+        self.retry_after.map(|wait| wait.as_millis().div_ceil(1000).max(1))
+    }
+
+    /// The problem document, with a `type` where the layer serves its pages.
+    pub fn to_json(&self) -> String {
+        self.to_json_at(&ProblemBase::default())
     }
 
     /// The whole response.
     pub fn to_response(&self) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::from(self.to_json()));
+        self.to_response_at(&ProblemBase::default())
+    }
+
+    /// The whole response, with a `type` below `base`. The rejection is among its extensions, for layers that
+    /// answer in other words.
+    pub fn to_response_at(&self, base: &ProblemBase) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(self.to_json_at(base)));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(retry_after) = self.retry_after {
-            // Rounded up: a client that comes back too early only meets the same refusal.
-            let seconds = retry_after.as_millis().div_ceil(1000).max(1);
+        if let Some(seconds) = self.retry_after_seconds() {
             let value = HeaderValue::from_str(&seconds.to_string()).expect("digits are a value");
             headers.insert(RETRY_AFTER, value);
         }
         if let Some(challenge) = self.challenge {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
+        response.extensions_mut().insert(self.clone());
         response
     }
 }
@@ -427,6 +314,11 @@ mod tests {
             assert_eq!(json["retryable"], kind.is_retryable());
             assert_eq!(json["safe_new_key"], rejection.is_new_key_safe());
             assert_eq!(json["differing"][0], "/a\"b\\\n");
+            assert_eq!(json["type"], format!("/.firstwrite/problems/{}", kind.code()));
+            assert_eq!(json["error"]["code"], kind.code());
+            assert_eq!(json["error"]["message"], json["detail"]);
+            assert!(json["error"]["type"].as_str().unwrap().ends_with("_error"));
+            assert_eq!(json["retry_after"].is_u64(), kind.is_retryable(), "{kind:?}");
         }
     }
 
@@ -487,11 +379,23 @@ mod tests {
 
     #[test]
     fn statuses_are_those_of_the_wire_contract() {
-        let expected = [400, 400, 422, 409, 409, 410, 400, 413, 401, 429, 503, 409];
+        let expected = [
+            400, 400, 422, 409, 409, 410, 400, 413, 401, 429, 503, 409, 400, 408, 414, 431, 405,
+            404, 404, 400, 415, 502, 502, 503, 500, 500,
+        ];
         for (kind, status) in RejectionKind::ALL.into_iter().zip(expected) {
             assert_eq!(Rejection::new(kind).status().as_u16(), status, "{kind:?}");
         }
         assert_eq!(Rejection::outcome_unknown_now().status().as_u16(), 504);
+        for (is_late, is_repeatable) in [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let lost = Rejection::answer_lost(is_late, is_repeatable);
+            assert_eq!(lost.status().as_u16(), if is_late { 504 } else { 502 });
+            let response = lost.to_response();
+            assert_eq!(response.headers().contains_key(RETRY_AFTER), is_repeatable);
+            let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+            assert_eq!(json["retryable"], is_repeatable);
+        }
         let not_kept = Rejection::answer_not_kept(StatusCode::CREATED);
         assert!(not_kept.to_json().contains("\"first_status\":201"));
     }

@@ -6,9 +6,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use firstwrite_core::ProblemBase;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, timeout};
+
+use crate::answering::Answering;
+use crate::refusals;
 
 /// How long a client may keep its connection waiting.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +35,19 @@ pub(crate) struct Attended<T> {
     is_waiting: bool,
     /// Made when somebody has to be waited for: most never have.
     alarm: Option<Pin<Box<Sleep>>>,
+    answering: Answering,
+    base: ProblemBase,
+    /// What is sent in the place of something of hyper's.
+    instead: Option<Instead>,
     back: Option<oneshot::Sender<Left<T>>>,
+}
+
+/// Bytes that are sent instead of others.
+struct Instead {
+    bytes: Vec<u8>,
+    sent_count: usize,
+    /// How many bytes they stand for.
+    stands_for: usize,
 }
 
 /// Which version a client speaks.
@@ -48,13 +64,11 @@ pub(crate) struct Left<T> {
     io: T,
     is_read_to_end: bool,
     is_asking: bool,
+    base: ProblemBase,
 }
 
 /// What every connection that speaks HTTP/2 begins with (RFC 9113, section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// hyper ends the connection of a head that does not come, but says nothing.
-const TOO_SLOW: &[u8] =
-    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 /// What is on its way arrives within a moment.
 const LINGER_FOR: Duration = Duration::from_secs(1);
 /// More than is on its way when a body is refused; a client that goes on regardless is cut off.
@@ -62,7 +76,12 @@ const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl<T> Attended<T> {
     /// Watches over a connection, and says what is left of it when it ends.
-    pub(crate) fn new(io: T, patience: Patience) -> (Self, oneshot::Receiver<Left<T>>) {
+    pub(crate) fn new(
+        io: T,
+        patience: Patience,
+        answering: Answering,
+        base: ProblemBase,
+    ) -> (Self, oneshot::Receiver<Left<T>>) {
         let (back, left) = oneshot::channel();
         let attended = Self {
             io: Some(io),
@@ -72,6 +91,9 @@ impl<T> Attended<T> {
             is_asking: false,
             is_waiting: false,
             alarm: None,
+            answering,
+            base,
+            instead: None,
             back: Some(back),
         };
         (attended, left)
@@ -89,6 +111,17 @@ impl<T> Attended<T> {
                 true => Version::Open(count + compared),
                 false => Version::Http1,
             };
+        }
+    }
+
+    /// Replaces a refusal of hyper's by one of ours.
+    fn look_at(&mut self, bytes: &[u8]) {
+        if self.instead.is_none()
+            && self.answering.is_nothing()
+            && self.version != Version::Http2
+            && let Some(instead) = refusals::instead_of(bytes, &self.base)
+        {
+            self.instead = Some(Instead { bytes: instead, sent_count: 0, stands_for: bytes.len() });
         }
     }
 
@@ -145,6 +178,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Attended<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.look_at(bytes);
+        if this.instead.is_some() {
+            return this.send_instead(context);
+        }
         let Some(io) = &mut this.io else { return gone() };
         let sent = Pin::new(io).poll_write(context, bytes);
         this.is_asking &= sent.is_pending();
@@ -157,6 +194,12 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Attended<T> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if let [bytes] = slices {
+            this.look_at(bytes);
+        }
+        if this.instead.is_some() {
+            return this.send_instead(context);
+        }
         let Some(io) = &mut this.io else { return gone() };
         let sent = Pin::new(io).poll_write_vectored(context, slices);
         this.is_asking &= sent.is_pending();
@@ -169,6 +212,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Attended<T> {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        this.answering.flushed();
         let Some(io) = &mut this.io else { return gone() };
         let sent = Pin::new(io).poll_flush(context);
         this.sent(sent, context)
@@ -182,12 +226,34 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Attended<T> {
     }
 }
 
+impl<T: AsyncWrite + Unpin> Attended<T> {
+    /// Sends what stands for something else, and says when that is written.
+    fn send_instead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        while let (Some(io), Some(instead)) = (&mut self.io, &mut self.instead) {
+            let rest = &instead.bytes[instead.sent_count..];
+            if rest.is_empty() {
+                let stands_for = instead.stands_for;
+                self.instead = None;
+                self.is_asking = false;
+                return self.sent(Poll::Ready(Ok(stands_for)), context);
+            }
+            match Pin::new(io).poll_write(context, rest) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => instead.sent_count += count,
+                other @ (Poll::Ready(Err(_)) | Poll::Pending) => return self.sent(other, context),
+            }
+        }
+        gone()
+    }
+}
+
 impl<T> Drop for Attended<T> {
     fn drop(&mut self) {
         let (Some(io), Some(back)) = (self.io.take(), self.back.take()) else { return };
         let is_asking = self.is_asking && self.version == Version::Http1;
         // Nobody waits for one that has left HTTP.
-        drop(back.send(Left { io, is_read_to_end: self.is_read_to_end, is_asking }));
+        let base = std::mem::take(&mut self.base);
+        drop(back.send(Left { io, is_read_to_end: self.is_read_to_end, is_asking, base }));
     }
 }
 
@@ -206,7 +272,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Left<T> {
     pub(crate) async fn end(mut self, is_too_slow: bool) {
         let ending = async {
             if is_too_slow && self.is_asking {
-                self.io.write_all(TOO_SLOW).await?;
+                self.io.write_all(&refusals::too_slow(&self.base)).await?;
             }
             self.io.shutdown().await?;
             let mut buffer = [0; 4096];
@@ -238,7 +304,7 @@ mod tests {
     use super::*;
 
     fn left<T>(io: T) -> Left<T> {
-        Left { io, is_read_to_end: false, is_asking: true }
+        Left { io, is_read_to_end: false, is_asking: true, base: ProblemBase::default() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -261,6 +327,6 @@ mod tests {
         assert_eq!(began.elapsed(), LINGER_FOR);
         let mut answer = Vec::new();
         theirs.read_to_end(&mut answer).await.unwrap();
-        assert_eq!(answer, TOO_SLOW);
+        assert_eq!(answer, refusals::too_slow(&ProblemBase::default()));
     }
 }

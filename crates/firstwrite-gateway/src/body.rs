@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,16 +13,27 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
+use crate::forward::{self, Names};
 use crate::held::Shared;
 
 /// The body of a request to an upstream.
 pub struct RequestBody(Kind);
 
 enum Kind {
-    /// As it comes in. Trailers are dropped: nobody behind us expects any.
-    Streamed(Patient, Option<Shared>),
+    /// As it comes in.
+    Streamed(Patient, With),
     /// Read before, for its fingerprint.
     Whole(Option<Bytes>),
+}
+
+/// What else is done with a body that streams.
+enum With {
+    /// Its trailers are passed on, but for those that the gateway has a word in.
+    Trailers(Arc<Names>),
+    /// It needs room: it will be held. Trailers are not part of what is compared, and are dropped.
+    Room(Shared),
+    /// Trailers are dropped.
+    Nothing,
 }
 
 /// A body that may be silent for so long, and no longer.
@@ -35,12 +47,17 @@ pub(crate) struct Patient {
 
 impl RequestBody {
     pub(crate) fn streamed(body: Incoming, idle_for_max: Duration) -> Self {
-        Self(Kind::Streamed(Patient::new(body, idle_for_max), None))
+        Self(Kind::Streamed(Patient::new(body, idle_for_max), With::Nothing))
+    }
+
+    /// The same, with its trailers.
+    pub(crate) fn with_trailers(body: Incoming, idle_for_max: Duration, names: Arc<Names>) -> Self {
+        Self(Kind::Streamed(Patient::new(body, idle_for_max), With::Trailers(names)))
     }
 
     /// The same, for a body that will be held: it needs room.
     pub(crate) fn held(body: Incoming, idle_for_max: Duration, share: Shared) -> Self {
-        Self(Kind::Streamed(Patient::new(body, idle_for_max), Some(share)))
+        Self(Kind::Streamed(Patient::new(body, idle_for_max), With::Room(share)))
     }
 
     pub(crate) fn empty() -> Self {
@@ -64,9 +81,11 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
             Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Streamed(body, share) => match Pin::new(body).poll_frame(context) {
-                Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => Poll::Ready(None),
-                Poll::Ready(Some(Ok(frame))) if !has_room(share.as_ref(), &frame) => {
+            Kind::Streamed(body, with) => match Pin::new(body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => {
+                    Poll::Ready(trailers(frame, with).map(Ok))
+                }
+                Poll::Ready(Some(Ok(frame))) if !has_room(with, &frame) => {
                     Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::QuotaExceeded).into())))
                 }
                 polled @ (Poll::Ready(_) | Poll::Pending) => polled,
@@ -140,11 +159,19 @@ impl fmt::Debug for RequestBody {
     }
 }
 
-fn has_room(share: Option<&Shared>, frame: &Frame<Bytes>) -> bool {
-    match (share, frame.data_ref()) {
-        (Some(share), Some(data)) => share.grow(data.len()),
+fn has_room(with: &With, frame: &Frame<Bytes>) -> bool {
+    match (with, frame.data_ref()) {
+        (With::Room(share), Some(data)) => share.grow(data.len()),
         (_, _) => true,
     }
+}
+
+/// What is passed on of trailers.
+fn trailers(frame: Frame<Bytes>, with: &With) -> Option<Frame<Bytes>> {
+    let With::Trailers(names) = with else { return None };
+    let mut trailers = frame.into_trailers().ok()?;
+    forward::trailers(&mut trailers, names);
+    (!trailers.is_empty()).then(|| Frame::trailers(trailers))
 }
 
 /// Of a kind that the layer, and whoever else reads bodies, knows a slow client by.

@@ -1,18 +1,26 @@
 //! Which headers pass to an upstream and back, and what the gateway says of itself.
 
-use bytes::Bytes;
+mod names;
+mod origin;
+
 use firstwrite::{Attempt, Effect};
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, FORWARDED, HOST,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use http_body::Body as _;
 
+use crate::body::RequestBody;
 use crate::head::tokens;
 use crate::peer::Peer;
-use crate::tenants::Tenants;
+use crate::stack::Calls;
+use crate::tenants::Network;
+use crate::upgrade::Upgrades;
+use crate::upstream::Calling;
+pub(crate) use names::Names;
 
 /// Which record an upstream may complete itself: its id, and what `firstwrite.complete` takes.
 pub const FIRSTWRITE_RECORD: HeaderName = HeaderName::from_static("firstwrite-record");
@@ -28,6 +36,7 @@ pub const FIRSTWRITE_FENCE: HeaderName = HeaderName::from_static("firstwrite-fen
 pub const FIRSTWRITE_EFFECT: HeaderName = HeaderName::from_static("firstwrite-effect");
 
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -40,8 +49,9 @@ const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 pub(crate) const STEP: &str = "forward";
 
 /// Headers that are about one connection. Their meaning ends here.
-static HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 10] = [
     CONNECTION,
+    HTTP2_SETTINGS,
     KEEP_ALIVE,
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
@@ -50,24 +60,6 @@ static HOP_BY_HOP: [HeaderName; 9] = [
     TRAILER,
     TRANSFER_ENCODING,
     UPGRADE,
-];
-
-/// Headers that nobody can have dropped by naming them in `Connection`.
-static END_TO_END: [HeaderName; 6] =
-    [AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, IDEMPOTENCY_KEY];
-
-/// What only the gateway says; from a client it is a lie.
-static OURS: [HeaderName; 10] = [
-    FIRSTWRITE_RECORD,
-    FIRSTWRITE_TENANT,
-    FIRSTWRITE_KEY,
-    FIRSTWRITE_FENCE,
-    FORWARDED,
-    X_FORWARDED_FOR,
-    X_FORWARDED_HOST,
-    X_FORWARDED_PROTO,
-    X_FORWARDED_PORT,
-    X_REAL_IP,
 ];
 
 /// Which key an upstream sees where the gateway keeps one.
@@ -90,27 +82,36 @@ pub struct Forwarding {
     pub key: ForwardedKey,
     /// Whether the upstream is told which record it may complete.
     pub tells_record: bool,
+    /// The protocols that connections may change to.
+    pub upgrades: Upgrades,
+    /// Proxies in front whose word of the client's address, scheme and host is passed on.
+    pub trusted_proxies: Vec<Network>,
 }
 
 /// Makes a client's request one of ours to an upstream.
-pub(crate) fn request(parts: &mut Parts, forwarding: &Forwarding, tenants: &Tenants) {
+pub(crate) fn request(parts: &mut Parts, calls: &Calls) {
+    let Calls { forwarding, tenants, names, .. } = calls;
     let host = host(parts);
     let peer = parts.extensions.remove::<Peer>();
     let trailers = tokens(&parts.headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
-    drop_named(&mut parts.headers);
+    drop_named(&mut parts.headers, |name| names.is_droppable(name));
     for name in tenants.untrusted_headers(peer.as_ref()) {
         parts.headers.remove(name);
     }
     drop_where(&mut parts.headers, |name| {
-        // The body knows its length; a second opinion could differ.
-        *name == CONTENT_LENGTH || HOP_BY_HOP.contains(name) || OURS.contains(name)
+        // The body knows its length; a second opinion could differ. What the client expects of the next hop
+        // was answered here.
+        *name == CONTENT_LENGTH
+            || *name == EXPECT
+            || HOP_BY_HOP.contains(name)
+            || Names::is_of_record(name)
+            || names.is_imitation(name)
     });
     if trailers {
         parts.headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    if let Some(peer) = &peer {
-        say_for_whom(&mut parts.headers, peer, host.as_ref());
-    }
+    join_crumbs(&mut parts.headers);
+    origin::tell(&mut parts.headers, peer.as_ref(), host.as_ref(), &forwarding.trusted_proxies);
     if let Some(attempt) = parts.extensions.get::<Attempt>() {
         say_which_record(&mut parts.headers, attempt, forwarding);
     }
@@ -120,6 +121,37 @@ pub(crate) fn request(parts: &mut Parts, forwarding: &Forwarding, tenants: &Tena
     let target = parts.uri.path_and_query().cloned();
     parts.uri = Uri::from(target.unwrap_or_else(|| PathAndQuery::from_static("/")));
     parts.version = Version::HTTP_11;
+}
+
+/// Says that a body of unknown length follows. Without a word, the client side of HTTP/1.1 takes it that GET
+/// and HEAD have none, and drops it.
+pub(crate) fn frame(parts: &mut Parts, body: &RequestBody, calling: &Calling) {
+    let is_unknown = body.size_hint().exact().is_none();
+    if matches!(parts.method, Method::GET | Method::HEAD) && is_unknown && !calling.http2 {
+        parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
+/// What passes of a client's trailers: nothing that the gateway sets, believes or compares, for servers that
+/// read trailers as headers.
+pub(crate) fn trailers(trailers: &mut HeaderMap, names: &Names) {
+    drop_where(trailers, |name| {
+        HOP_BY_HOP.contains(name)
+            || !names.is_droppable(name)
+            || Names::is_of_record(name)
+            || Names::is_for_whom(name)
+            || names.is_imitation(name)
+    });
+}
+
+/// HTTP/2 may send a cookie in crumbs, one field each; HTTP/1.1 knows one field (RFC 9113, section 8.2.3).
+fn join_crumbs(headers: &mut HeaderMap) {
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() > 1
+        && let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, cookie);
+    }
 }
 
 /// Takes off an upstream's answer what it says about its effect. What is not understood is no proof that
@@ -134,7 +166,7 @@ pub(crate) fn effect(headers: &mut HeaderMap) -> Option<Effect> {
 
 /// Makes an upstream's answer one of ours to a client.
 pub(crate) fn response(headers: &mut HeaderMap) {
-    drop_named(headers);
+    drop_named(headers, Names::is_droppable_from_answers);
     let has_two_framings = has_two_framings(headers);
     drop_where(headers, |name| {
         HOP_BY_HOP.contains(name)
@@ -154,11 +186,11 @@ fn host(parts: &Parts) -> Option<HeaderValue> {
     named.or_else(|| parts.headers.get(HOST).cloned())
 }
 
-/// Drops what `Connection` names: it is about one connection, too.
-fn drop_named(headers: &mut HeaderMap) {
+/// Drops what `Connection` names, if it may be: it is about one connection, too.
+fn drop_named(headers: &mut HeaderMap, is_droppable: impl Fn(&HeaderName) -> bool) {
     let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
         .filter_map(|token| token.parse().ok())
-        .filter(|name| !END_TO_END.contains(name))
+        .filter(is_droppable)
         .collect();
     for name in named {
         headers.remove(name);
@@ -171,36 +203,6 @@ fn drop_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
     for name in dropped {
         headers.remove(name);
     }
-}
-
-fn say_for_whom(headers: &mut HeaderMap, peer: &Peer, host: Option<&HeaderValue>) {
-    let proto = if peer.is_secure { "https" } else { "http" };
-    let mut forwarded = Vec::with_capacity(128);
-    let mut say = |parts: &[&[u8]]| parts.iter().for_each(|part| forwarded.extend_from_slice(part));
-    if peer.address.is_ipv6() {
-        say(&[b"for=\"[", peer.spelled.as_bytes(), b"]\""]);
-    } else {
-        say(&[b"for=", peer.spelled.as_bytes()]);
-    }
-    if let Some(host) = host.and_then(|host| host.to_str().ok()) {
-        let is_plain =
-            host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        if is_plain {
-            say(&[b";host=", host.as_bytes()]);
-        } else {
-            say(&[b";host=\"", host.replace(['"', '\\'], "").as_bytes(), b"\""]);
-        }
-    }
-    say(&[b";proto=", proto.as_bytes()]);
-    if let Ok(forwarded) = HeaderValue::from_maybe_shared(Bytes::from(forwarded)) {
-        headers.insert(FORWARDED, forwarded);
-    }
-    headers.insert(X_FORWARDED_FOR, peer.spelled.clone());
-    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
-    if let Some(host) = host {
-        headers.insert(X_FORWARDED_HOST, host.clone());
-    }
-    headers.append(VIA, HeaderValue::from_static("1.1 firstwrite"));
 }
 
 fn say_which_record(headers: &mut HeaderMap, attempt: &Attempt, forwarding: &Forwarding) {

@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::forward::Names;
 use crate::holdings::{Counting, keep_counting};
 use crate::lanes::Lanes;
 use crate::operations::Operations;
@@ -160,7 +161,7 @@ pub(crate) fn stack(
     let upstreams = Arc::new(rules.callable()?.over(line));
     let Rules { calling, forwarding, mut operations, tenants, observer, .. } = rules;
     let (metrics, tracer, clock) = (rules.metrics, rules.tracer, rules.clock);
-    let service_name = rules.service_name;
+    let (service_name, cors, problem_base) = (rules.service_name, rules.cors, rules.problem_base);
     if tracer.is_some() {
         operations = Arc::new(operations.keeping(&ATTEMPT_TRACEPARENT));
     }
@@ -170,6 +171,7 @@ pub(crate) fn stack(
     let attempts_max = calling.attempts_max;
     let mut layer = IdempotencyLayer::new(Arc::clone(store)).attempts_max(attempts_max);
     layer = layer.secrets(rules.secrets);
+    layer = layer.problem_base(problem_base.clone());
     for policy in operations.known() {
         layer.check(&policy).map_err(|unusable| GatewayError::Policy(unusable.to_string()))?;
     }
@@ -181,7 +183,19 @@ pub(crate) fn stack(
     if let Some(name) = &service_name {
         layer = layer.service_name(name);
     }
-    let calls = Calls { upstreams, forwarding, operations, tenants, metrics, tracer, clock };
+    let names = Arc::new(Names::new(&tenants, &operations));
+    let calls = Calls {
+        upstreams,
+        forwarding,
+        operations,
+        tenants,
+        names,
+        cors,
+        problem_base,
+        metrics,
+        tracer,
+        clock,
+    };
     Ok(Stack::new(layer, calls))
 }
 

@@ -1,43 +1,64 @@
 //! What is refused by a request's head alone, before anything else looks at it.
 
-use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
+use firstwrite_core::{Rejection, RejectionKind};
+use http::header::{HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Version};
 
 /// Longer targets are mistakes or attacks; what needs room belongs in a body.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
 
-/// Why a request goes no further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unacceptable {
-    pub(crate) status: StatusCode,
-    pub(crate) detail: &'static str,
-}
+/// What the whole head may take up.
+pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Methods that servers know. Some of them know them in any case.
+const METHODS: [&str; 10] =
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY"];
 
 /// Says whether a request's head makes sense. What breaks framing does not come this far: the parser
 /// refuses it.
-pub(crate) fn check(request: &Parts) -> Result<(), Unacceptable> {
+pub(crate) fn check(request: &Parts) -> Result<(), Rejection> {
     if request.method == Method::CONNECT {
-        return Err(Unacceptable {
-            status: StatusCode::METHOD_NOT_ALLOWED,
-            detail: "CONNECT is not for a gateway to an API.",
-        });
+        let refusal = Rejection::new(RejectionKind::MethodNotAllowed);
+        return Err(refusal.detail("CONNECT is not for a gateway to an API."));
     }
+    check_method(&request.method)?;
     let target = request.uri.path_and_query().map_or("", |target| target.as_str());
     if target.len() > TARGET_BYTES_MAX {
-        return Err(Unacceptable {
-            status: StatusCode::URI_TOO_LONG,
-            detail: "The target is longer than 8 KiB.",
-        });
+        return Err(Rejection::new(RejectionKind::TargetTooLong));
+    }
+    if head_bytes(&request.headers) > HEAD_BYTES_MAX {
+        return Err(Rejection::new(RejectionKind::HeadTooLarge));
     }
     check_form(request)?;
     check_framing(request)?;
     check_host(request)
 }
 
+/// What the headers take up on the wire. The parser looks at its buffer only while a head is not complete, so
+/// what arrives in one piece may be larger.
+fn head_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len()).sum()
+}
+
+fn malformed(detail: &'static str) -> Rejection {
+    Rejection::new(RejectionKind::RequestMalformed).detail(detail)
+}
+
+/// Methods are case-sensitive, but not to every server: `post` would pass unprotected here and be a POST
+/// there.
+fn check_method(method: &Method) -> Result<(), Rejection> {
+    let method = method.as_str();
+    let is_misspelt = |known: &&str| method != *known && method.eq_ignore_ascii_case(known);
+    if METHODS.iter().any(is_misspelt) {
+        return Err(malformed("The method is spelt in another case than it has."));
+    }
+    Ok(())
+}
+
 /// A path, an address of HTTP, or the asterisk where it has a meaning.
-fn check_form(request: &Parts) -> Result<(), Unacceptable> {
+fn check_form(request: &Parts) -> Result<(), Rejection> {
     let uri = &request.uri;
     let is_http =
         uri.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
@@ -46,34 +67,33 @@ fn check_form(request: &Parts) -> Result<(), Unacceptable> {
     if is_http && !is_bare_authority && !is_whole_server {
         return Ok(());
     }
-    let detail = "The target is neither a path nor an address of HTTP.";
-    Err(Unacceptable { status: StatusCode::BAD_REQUEST, detail })
+    Err(malformed("The target is neither a path nor an address of HTTP."))
 }
 
 /// The parser looks at the last coding alone. With another one beneath it the body would reach the
 /// upstream as something that it is not, and a coding that stands there twice is read in two ways.
-fn check_framing(request: &Parts) -> Result<(), Unacceptable> {
+fn check_framing(request: &Parts) -> Result<(), Rejection> {
     let mut lines = request.headers.get_all(TRANSFER_ENCODING).iter();
     match (lines.next(), lines.next()) {
         (None, _) => Ok(()),
         (Some(line), None) if line.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        (Some(_), _) => Err(Unacceptable {
-            status: StatusCode::BAD_REQUEST,
-            detail: "A body may be chunked, once, and no more.",
-        }),
+        (Some(_), _) => Err(malformed("A body may be chunked, once, and no more.")),
     }
 }
 
 /// One host, and no two that differ: what is behind us must not be asked for another than what was
 /// compared.
-fn check_host(request: &Parts) -> Result<(), Unacceptable> {
-    let bad = |detail| Err(Unacceptable { status: StatusCode::BAD_REQUEST, detail });
+fn check_host(request: &Parts) -> Result<(), Rejection> {
+    let bad = |detail| Err(malformed(detail));
     let mut hosts = request.headers.get_all(HOST).iter();
     let named = request.uri.authority();
     match (hosts.next(), hosts.next(), named) {
         (_, Some(_), _) => bad("There is more than one Host."),
         (None, None, None) if request.version == Version::HTTP_10 => Ok(()),
         (None, None, None) => bad("There is no Host."),
+        (_, None, Some(named)) if !is_host(named.as_str().as_bytes()) => {
+            bad("The target names no host.")
+        }
         (None, None, Some(_)) => Ok(()),
         (Some(host), None, Some(named)) if host.as_bytes() != named.as_str().as_bytes() => {
             bad("Host and target name different hosts.")
@@ -103,14 +123,6 @@ fn is_host(text: &[u8]) -> bool {
     (is_name || is_address(name)) && is_port
 }
 
-/// Whether a request wants to leave HTTP for another protocol. HTTP/2 in clear is no other one: who offers
-/// it with every request, as some clients do, is answered in the version it speaks (RFC 9110, section 7.8).
-pub(crate) fn is_upgrade(request: &Parts) -> bool {
-    request.version == Version::HTTP_11
-        && tokens(&request.headers, &UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"))
-        && tokens(&request.headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
-}
-
 /// The members of a comma-separated field, over all its lines.
 pub(crate) fn tokens<'a>(
     headers: &'a HeaderMap,
@@ -135,7 +147,7 @@ mod tests {
     }
 
     fn status(parts: &Parts) -> u16 {
-        check(parts).map_or_else(|refused| refused.status.as_u16(), |()| 200)
+        check(parts).map_or_else(|refused| refused.status().as_u16(), |()| 200)
     }
 
     #[test]
@@ -143,6 +155,8 @@ mod tests {
         assert_eq!(status(&head("/a", &[("host", "shop.example:8080")])), 200);
         assert_eq!(status(&head("http://shop.example/a", &[("host", "shop.example")])), 200);
         assert_eq!(status(&head("http://shop.example/a", &[])), 200);
+        assert_eq!(status(&head("http://u:p@shop.example/a", &[])), 400);
+        assert_eq!(status(&head("http://u@a/", &[("host", "u@a")])), 400);
         for headers in [&[][..], &[("host", "a"), ("host", "a")]] {
             assert_eq!(status(&head("/a", headers)), 400, "{headers:?}");
         }
@@ -197,15 +211,22 @@ mod tests {
     }
 
     #[test]
-    fn connect_is_refused_and_upgrades_are_seen() {
+    fn a_head_has_a_limit() {
+        let of = |count: usize| "a".repeat(count - "host: a\r\n".len() - "x-a: \r\n".len());
+        assert_eq!(status(&head("/", &[("host", "a"), ("x-a", &of(HEAD_BYTES_MAX))])), 200);
+        assert_eq!(status(&head("/", &[("host", "a"), ("x-a", &of(HEAD_BYTES_MAX + 1))])), 431);
+    }
+
+    #[test]
+    fn connect_is_refused_and_methods_have_one_case() {
         let mut parts = head("/", &[("host", "a")]);
         parts.method = Method::CONNECT;
         assert_eq!(status(&parts), 405);
-        let upgrade =
-            [("host", "a"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
-        assert!(is_upgrade(&head("/", &upgrade)));
-        assert!(!is_upgrade(&head("/", &upgrade[..2])));
-        let h2c = [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c")];
-        assert!(!is_upgrade(&head("/", &h2c)));
+        for (method, expected) in
+            [("POST", 200), ("post", 400), ("Query", 400), ("QUERY", 200), ("mine", 200)]
+        {
+            parts.method = method.parse().unwrap();
+            assert_eq!(status(&parts), expected, "{method}");
+        }
     }
 }

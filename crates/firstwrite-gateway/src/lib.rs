@@ -4,10 +4,13 @@
 //! `firstwrite` crate, with the upstream in the handler's place.
 
 mod age;
+mod answering;
 mod attended;
 mod body;
+mod cors;
 mod forward;
 mod gateway;
+mod grpc;
 mod head;
 mod held;
 mod holdings;
@@ -18,7 +21,7 @@ mod operations;
 mod operator;
 mod peer;
 mod probe;
-mod problem;
+mod refusals;
 mod resolve;
 mod serve;
 mod settings;
@@ -34,6 +37,7 @@ mod upstream;
 
 pub use age::{AgeLimit, Signed};
 pub use body::RequestBody;
+pub use cors::Cors;
 pub use forward::{
     FIRSTWRITE_EFFECT, FIRSTWRITE_FENCE, FIRSTWRITE_KEY, FIRSTWRITE_RECORD, FIRSTWRITE_TENANT,
     ForwardedKey, Forwarding,
@@ -48,5 +52,7 @@ pub use peer::Peer;
 pub use probe::{Probe, ProbeSettings};
 pub use settings::{Listening, Rules};
 pub use simulated::SimulatedGateway;
+pub use tenants::Network;
 pub use traces::Tracer;
+pub use upgrade::Upgrades;
 pub use upstream::{Calling, HealthCheck, Line, LineFailure, Target, UpstreamError};

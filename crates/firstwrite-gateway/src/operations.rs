@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use firstwrite::{Operation, Policies, Policy, PolicyResolver};
+use firstwrite::{KeyRequirement, Operation, Policies, Policy, PolicyResolver};
 use http::request::Parts;
 use http::{HeaderName, Method};
 
 use crate::age::AgeLimit;
-use crate::forward::ForwardedKey;
+use crate::forward::{ForwardedKey, IDEMPOTENCY_KEY};
 use crate::probe::Probe;
 
 /// A table of operations, with what only a gateway does for them.
@@ -84,6 +84,22 @@ impl Operations {
     /// What is done for the operation of this name.
     pub(crate) fn care(&self, name: &str) -> &Care {
         self.named.get(name).unwrap_or(&self.others)
+    }
+
+    /// Every header that says how old a request is.
+    pub(crate) fn believed_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let limits = self.named.values().chain([&self.others]).filter_map(|care| care.age.as_ref());
+        limits.flat_map(|limit| {
+            std::iter::once(&limit.header).chain(limit.signed.as_ref().map(|signed| &signed.header))
+        })
+    }
+
+    /// Whether a request is protected: it is of an operation, and has the key or must have it.
+    pub(crate) fn is_protected(operation: &Operation, request: &Parts) -> bool {
+        match operation.policy.key {
+            KeyRequirement::Required => true,
+            KeyRequirement::Optional => request.headers.contains_key(IDEMPOTENCY_KEY),
+        }
     }
 
     /// Refuses to forward another key than the one that probes ask about: they would find nothing, and a

@@ -18,7 +18,9 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::answering::Answering;
 use crate::attended::{Attended, Left, Patience};
+use crate::head::HEAD_BYTES_MAX;
 use crate::lanes::Lanes;
 use crate::peer::Peer;
 use crate::settings::Listening;
@@ -27,10 +29,8 @@ use crate::stack::Stack;
 /// The stack that requests pass at the moment.
 pub(crate) type Current = watch::Receiver<Arc<Stack>>;
 
-/// What the whole head may take up. That it has at most a hundred headers is hyper's own limit, which
-/// costs an allocation for each head if it is set, even to the same number.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// The same over HTTP/2.
+/// The same as of [`HEAD_BYTES_MAX`], over HTTP/2. That a head has at most a hundred headers is hyper's own
+/// limit, which costs an allocation for each head if it is set, even to the same number.
 const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
 /// Requests of one HTTP/2 connection at a time.
 const STREAMS_MAX: u32 = 128;
@@ -184,12 +184,15 @@ impl Talk {
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let answering = Answering::default();
+        let base = current.borrow().calls().problem_base.clone();
+        let (io, mut left) = Attended::new(io, self.patience, answering.clone(), base);
         let service = service_fn(move |request: http::Request<Incoming>| {
             let stack = Arc::clone(&current.borrow());
-            let peer = peer.clone();
-            async move { stack.answer(request, &peer).await }
+            let (peer, answering) = (peer.clone(), answering.clone());
+            answering.begins();
+            async move { stack.answer(request, &peer).await.map(|it| answering.watch(it)) }
         });
-        let (io, mut left) = Attended::new(io, self.patience);
         let connection = self.protocols.serve_connection_with_upgrades(TokioIo::new(io), service);
         let ended = watcher.watch(connection.into_owned()).await;
         let is_too_slow = ended.as_ref().err().is_some_and(|error| is_timeout(&**error));

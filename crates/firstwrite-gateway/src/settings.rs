@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use firstwrite::Observer;
-use firstwrite_core::Secrets;
+use firstwrite_core::{ProblemBase, Secrets};
 use rustls::ServerConfig;
 
+use crate::cors::Cors;
 use crate::forward::Forwarding;
 use crate::holdings::Counting;
 use crate::metrics::Metrics;
@@ -60,6 +61,10 @@ pub struct Rules {
     /// What stands for the host in fingerprints: see
     /// [`IdempotencyLayer::service_name`](firstwrite::IdempotencyLayer::service_name).
     pub service_name: Option<String>,
+    /// Which pages of other origins may read answers; none: the API says so itself, of what is not replayed.
+    pub cors: Option<Cors>,
+    /// Where the pages of problems are.
+    pub problem_base: ProblemBase,
     /// Key the fingerprints: see [`IdempotencyLayer::secrets`](firstwrite::IdempotencyLayer::secrets).
     pub secrets: Secrets,
     /// What the time is, for timestamps in requests.
@@ -99,6 +104,8 @@ impl fmt::Debug for Rules {
             .field("counting", &self.counting)
             .field("service_name", &self.service_name)
             .field("secrets", &self.secrets)
+            .field("cors", &self.cors)
+            .field("problem_base", &self.problem_base)
             .finish_non_exhaustive()
     }
 }

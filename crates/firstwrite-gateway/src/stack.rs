@@ -1,11 +1,12 @@
 //! The path of one request through the gateway, top to bottom.
 //!
 //! 1. The head: what makes no sense is refused.
-//! 2. An upgrade to another protocol passes through, unless its operation is protected.
-//! 3. A request whose own timestamp is too old is refused.
-//! 4. From here on it is the layer's: policy, tenant, key, body, fingerprint, reservation.
-//! 5. Forwarding: headers, and what the upstream is told of the attempt.
-//! 6. The call. How it ends decides what becomes of the key; where an answer is lost, or is a server error,
+//! 2. A browser that asks what a page may send is answered, where origins are named.
+//! 3. An upgrade to another protocol passes through, unless its operation is protected.
+//! 4. A protected call of gRPC, and a request whose own timestamp is too old, are refused.
+//! 5. From here on it is the layer's: policy, tenant, key, body, fingerprint, reservation.
+//! 6. Forwarding: headers, and what the upstream is told of the attempt.
+//! 7. The call. How it ends decides what becomes of the key; where an answer is lost, or is a server error,
 //!    and the operation has a probe, that is asked.
 
 use std::convert::Infallible;
@@ -20,16 +21,17 @@ use firstwrite::{
     ATTEMPT_TRACEPARENT, Attempt, Effect, IdempotencyLayer, Operation, PolicyResolver as _,
     ResponseBody,
 };
-use firstwrite_core::{BoxError, BoxFuture, Timestamp};
-use http::header::CONTENT_LENGTH;
-use http::{Request, Response, StatusCode, Version, response};
+use firstwrite_core::{BoxError, BoxFuture, ProblemBase, Rejection, RejectionKind, Timestamp};
+use http::header::{CONTENT_LENGTH, ORIGIN};
+use http::{Method, Request, Response, StatusCode, Version, response};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use tower::{Layer as _, Service};
 use tracing::{Instrument as _, Span};
 
 use crate::body::RequestBody;
-use crate::forward::{self, Forwarding, IDEMPOTENCY_KEY};
+use crate::cors::Cors;
+use crate::forward::{self, Forwarding, IDEMPOTENCY_KEY, Names};
 use crate::held::Held;
 use crate::metrics::{Kind, Metrics};
 use crate::operations::Operations;
@@ -40,7 +42,7 @@ use crate::traces::Tracer;
 use crate::uncounted::Uncounted;
 use crate::unprotected::Unprotected;
 use crate::upstream::{AnswerBody, CallError, Upstreams};
-use crate::{head, problem, traces, upgrade};
+use crate::{grpc, head, traces, upgrade};
 
 /// Everything that a request passes, as it was set up; a reload makes another one.
 pub(crate) struct Stack {
@@ -60,6 +62,9 @@ pub(crate) struct Calls {
     pub(crate) forwarding: Forwarding,
     pub(crate) operations: Arc<Operations>,
     pub(crate) tenants: Arc<Tenants>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) cors: Option<Cors>,
+    pub(crate) problem_base: ProblemBase,
     pub(crate) metrics: Option<Arc<Metrics>>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) clock: fn() -> SystemTime,
@@ -98,6 +103,8 @@ impl Stack {
         request: Request<Incoming>,
         peer: &Peer,
     ) -> Result<Response<ResponseBody>, Infallible> {
+        let cors = self.calls.cors.as_ref();
+        let origin = cors.and_then(|_| request.headers().get(ORIGIN).cloned());
         let mut response = if let Some(tracer) = &self.calls.tracer {
             let span = traces::request(&**tracer, request.method(), request.headers());
             let response = Box::pin(self.pass(request, peer)).instrument(span.clone()).await?;
@@ -107,6 +114,9 @@ impl Stack {
             self.pass(request, peer).await?
         };
         response.headers_mut().remove(ATTEMPT_TRACEPARENT);
+        if let Some(cors) = cors {
+            cors.allow(origin.as_ref(), &mut response);
+        }
         Ok(response)
     }
 
@@ -120,7 +130,10 @@ impl Stack {
         let metrics = self.calls.metrics.as_deref();
         if let Err(refused) = head::check(&parts) {
             metrics.inspect(|metrics| metrics.refused_head());
-            return Ok(closing(problem::answer(refused.status, refused.detail), parts.version));
+            return Ok(closing(self.calls.refusal(&refused), parts.version));
+        }
+        if let Some(answer) = self.calls.cors.as_ref().and_then(|cors| cors.preflight(&parts)) {
+            return Ok(answer);
         }
         let operation = self.calls.operations.operation(&parts);
         if let Some(name) = operation.as_ref().map(|operation| &*operation.name)
@@ -130,25 +143,30 @@ impl Stack {
         }
         let kind = if operation.is_some() { Kind::Protected } else { Kind::Passed };
         let _under_way = metrics.map(|metrics| metrics.under_way(kind));
-        if head::is_upgrade(&parts) {
-            if operation.is_some() {
-                let detail = "A protected operation cannot change to another protocol.";
-                return Ok(closing(
-                    problem::answer(StatusCode::BAD_REQUEST, detail),
-                    parts.version,
-                ));
+        if let Some(token) = self.calls.forwarding.upgrades.wanted(&parts) {
+            if let Some(operation) = &operation {
+                let refused = Rejection::new(RejectionKind::UpgradeRefused);
+                metrics.inspect(|metrics| metrics.refused(operation, refused.kind()));
+                return Ok(closing(self.calls.refusal(&refused), parts.version));
             }
             let request = Request::from_parts(parts, body);
-            let response = Box::pin(upgrade::pass(request, &self.calls)).await;
+            let response = Box::pin(upgrade::pass(request, token, &self.calls)).await;
             metrics.inspect(|metrics| metrics.passed(response.status()));
             return Ok(response);
         }
         if let Some(operation) = operation {
+            if grpc::is_call(&parts.headers) && Operations::is_protected(&operation, &parts) {
+                let refused = grpc::refusal(&parts);
+                metrics.inspect(|metrics| metrics.refused(&operation, refused.kind()));
+                let readable = grpc::trailers_only(&parts, &refused);
+                let response = readable.unwrap_or_else(|| self.calls.refusal(&refused));
+                return Ok(closing(response, parts.version));
+            }
             if let Some(limit) = &self.calls.operations.care(&operation.name).age
                 && let Err(refused) = limit.check(&parts, (self.calls.clock)())
             {
                 metrics.inspect(|metrics| metrics.refused(&operation, refused.kind()));
-                return Ok(closing(refused.to_response(), parts.version));
+                return Ok(closing(self.calls.refusal(&refused), parts.version));
             }
             self.uncounted.note(&parts.headers, &operation.policy);
             parts.extensions.insert(operation);
@@ -163,20 +181,20 @@ impl Stack {
             parts.extensions.insert(Arc::clone(&share));
             RequestBody::held(body, idle_for_max, share)
         } else {
-            RequestBody::streamed(body, idle_for_max)
+            RequestBody::with_trailers(body, idle_for_max, Arc::clone(&self.calls.names))
         };
         Ok(self.through(Request::from_parts(parts, body)).await)
     }
 
     /// From here on it is the layer's.
     pub(crate) async fn through(&self, request: Request<RequestBody>) -> Response<ResponseBody> {
-        let version = request.version();
+        let (version, method) = (request.version(), request.method().clone());
         let mut service = self.layer.layer(Handler(Arc::clone(&self.calls)));
         match service.call(request).await {
             Ok(response) => response,
             // Only a call that passed through ends here: the layer answers for the others.
             Err(error) => {
-                let response = failed(&error, version);
+                let response = self.calls.failed(&error, &method, version);
                 self.calls.metrics.as_ref().inspect(|metrics| metrics.passed(response.status()));
                 response
             }
@@ -197,7 +215,8 @@ impl Service<Request<RequestBody>> for Handler {
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let calls = Arc::clone(&self.0);
         let (mut parts, body) = request.into_parts();
-        forward::request(&mut parts, &calls.forwarding, &calls.tenants);
+        forward::request(&mut parts, &calls);
+        forward::frame(&mut parts, &body, calls.upstreams.calling());
         let attempt = parts.extensions.remove::<Attempt>();
         let operation = parts.extensions.remove::<Operation>();
         let mark = calls.tracer.as_ref().filter(|_| attempt.is_some());
@@ -231,7 +250,7 @@ impl Service<Request<RequestBody>> for Handler {
                 // Nothing happened, and saying so frees the key.
                 (Err(CallError::NotSent(error)), Some(_)) => {
                     tracing::warn!(%error, "no upstream could be reached; nothing was sent");
-                    Ok(problem::not_sent().map(whole))
+                    Ok(calls.not_sent().map(whole))
                 }
                 (Err(lost @ CallError::Lost(_)), Some(attempt)) => {
                     Box::pin(calls.ask_about(&attempt, operation.as_ref())).await.ok_or(lost)
@@ -250,6 +269,40 @@ impl Service<Request<RequestBody>> for Handler {
 }
 
 impl Calls {
+    /// A refusal of ours, as it goes to the client.
+    pub(crate) fn refusal(&self, refusal: &Rejection) -> Response<Bytes> {
+        refusal.to_response_at(&self.problem_base)
+    }
+
+    /// No upstream could be reached: the request had no effect, and may be sent again.
+    fn not_sent(&self) -> Response<Bytes> {
+        let mut response = self.refusal(&Rejection::new(RejectionKind::UpstreamUnreachable));
+        // Its status alone would say that an answer was lost.
+        response.extensions_mut().insert(Effect::None);
+        response
+    }
+
+    /// Answers a call that nobody keeps a record of.
+    pub(crate) fn failed(
+        &self,
+        error: &CallError,
+        method: &Method,
+        version: Version,
+    ) -> Response<ResponseBody> {
+        if let Some(refused) = at_fault(error) {
+            return closing(self.refusal(&refused), version);
+        }
+        tracing::warn!(%error, "a call to an upstream failed");
+        let response = match error {
+            CallError::NotSent(_) => self.not_sent(),
+            CallError::Lost(cause) => {
+                let lost = Rejection::answer_lost(is_timeout(cause), is_repeatable(method));
+                self.refusal(&lost)
+            }
+        };
+        response.map(ResponseBody::from)
+    }
+
     fn count(&self, called: &Result<Response<AnswerBody>, CallError>, is_protected: bool) {
         let Some(metrics) = &self.metrics else { return };
         match called {
@@ -325,38 +378,25 @@ fn whole(body: Bytes) -> Either<AnswerBody, Full<Bytes>> {
     Either::Right(Full::from(body))
 }
 
-/// Answers a call that nobody keeps a record of.
-pub(crate) fn failed(error: &CallError, version: Version) -> Response<ResponseBody> {
-    match at_fault(error) {
-        Some(refused) => closing(refused, version),
-        None => unanswered(error).map(ResponseBody::from),
-    }
-}
-
-fn unanswered(error: &CallError) -> Response<Bytes> {
-    tracing::warn!(%error, "a call to an upstream failed");
-    match error {
-        CallError::NotSent(_) => problem::not_sent(),
-        CallError::Lost(cause) if is_timeout(cause) => {
-            problem::answer(StatusCode::GATEWAY_TIMEOUT, "The upstream did not answer in time.")
-        }
-        CallError::Lost(_) => {
-            problem::answer(StatusCode::BAD_GATEWAY, "The upstream gave no answer.")
-        }
-    }
+/// Whether repeating a request of this method does no harm, by the method's definition (RFC 9110, section 9.2.2).
+fn is_repeatable(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
+    )
 }
 
 /// What the client is told if it was its own body that broke off: nobody else failed.
-fn at_fault(error: &CallError) -> Option<Response<Bytes>> {
+fn at_fault(error: &CallError) -> Option<Rejection> {
     let CallError::Lost(cause) = error else { return None };
     let cause = cause.downcast_ref::<hyper::Error>().filter(|cause| cause.is_user())?;
     let silent = cause.source().and_then(|source| source.downcast_ref::<io::Error>());
     if silent.is_some_and(|silent| silent.kind() == io::ErrorKind::TimedOut) {
         let detail = "The request's body did not arrive in time.";
-        return Some(problem::answer(StatusCode::REQUEST_TIMEOUT, detail));
+        return Some(Rejection::new(RejectionKind::RequestTimeout).detail(detail));
     }
     let detail = "The request's body could not be read.";
-    Some(problem::answer(StatusCode::BAD_REQUEST, detail))
+    Some(Rejection::new(RejectionKind::RequestMalformed).detail(detail))
 }
 
 fn is_timeout(cause: &BoxError) -> bool {
@@ -364,7 +404,7 @@ fn is_timeout(cause: &BoxError) -> bool {
 }
 
 /// What is left of a request that was refused must not be taken for the next one.
-fn closing(mut response: Response<Bytes>, version: Version) -> Response<ResponseBody> {
+pub(crate) fn closing(mut response: Response<Bytes>, version: Version) -> Response<ResponseBody> {
     if version <= Version::HTTP_11 {
         let close = http::HeaderValue::from_static("close");
         response.headers_mut().insert(http::header::CONNECTION, close);

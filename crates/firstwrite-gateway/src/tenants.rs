@@ -56,6 +56,7 @@ use certificate::Certificates;
 pub use identity::Identity;
 pub(crate) use identity::owner;
 use jwt::Jwt;
+pub use network::Network;
 use reason::Reason;
 use settings::{Anonymous, Source};
 pub use settings::{Settings, SettingsError};
@@ -123,6 +124,18 @@ impl Tenants {
     /// Every header by which listed peers name a tenant or a principal.
     pub fn trusted_headers(&self) -> impl Iterator<Item = &HeaderName> {
         self.headers().flat_map(TrustedHeader::names)
+    }
+
+    /// Every header that a caller is identified by, `Authorization` aside.
+    pub(crate) fn believed_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let of_keys = self.sources.iter().filter_map(|source| match source {
+            Verifier::ApiKeys(keys) => keys.header(),
+            Verifier::Authorization(_)
+            | Verifier::Jwt(_)
+            | Verifier::Header(_)
+            | Verifier::Certificate(_) => None,
+        });
+        self.trusted_headers().chain(of_keys)
     }
 
     /// The headers of [`trusted_headers`](Self::trusted_headers) that this peer may not set. They

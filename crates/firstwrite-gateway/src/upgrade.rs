@@ -1,38 +1,104 @@
 //! Connections that leave HTTP: once an upstream agrees, bytes pass both ways, unread.
+//!
+//! What passes in a tunnel meets no rule of the gateway, so only protocols of a list pass, and only where
+//! nobody can read the offer in two ways: one `Upgrade` line with one token.
 
 use bytes::Bytes;
 use firstwrite::ResponseBody;
+use firstwrite_core::Rejection;
 use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 
 use crate::body::RequestBody;
 use crate::forward;
+use crate::head::tokens;
 use crate::stack::{self, Calls};
 
-pub(crate) async fn pass(mut request: Request<Incoming>, calls: &Calls) -> Response<ResponseBody> {
-    let wanted = request.headers().get(UPGRADE).cloned();
+/// The protocols that connections may change to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrades(Vec<HeaderValue>);
+
+impl Upgrades {
+    /// Names of protocols, as they stand in `Upgrade`. HTTP itself is none: a tunnel of HTTP/2 would pass
+    /// requests that nobody looks at.
+    pub fn new<'a>(tokens: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let upgrade = |token: &str| {
+            let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._+/".contains(&byte);
+            let name = token.split('/').next().unwrap_or_default();
+            if token.is_empty() || !token.bytes().all(is_part) {
+                return Err(format!("{token:?} is no name of a protocol such as websocket"));
+            }
+            if ["h2c", "h2", "h3", "http"].iter().any(|http| name.eq_ignore_ascii_case(http)) {
+                return Err(format!(
+                    "{token} is HTTP: its requests would pass without keys, tenants and limits"
+                ));
+            }
+            HeaderValue::from_str(&token.to_ascii_lowercase()).map_err(|error| error.to_string())
+        };
+        tokens.into_iter().map(upgrade).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The protocol that a request asks for, if it asks for exactly one and that is on the list. Any other
+    /// offer is ignored, and the request is served as it is (RFC 9110, section 7.8).
+    pub(crate) fn wanted(&self, request: &Parts) -> Option<&HeaderValue> {
+        let headers = &request.headers;
+        let says_upgrade =
+            || tokens(headers, &CONNECTION).any(|it| it.eq_ignore_ascii_case("upgrade"));
+        if request.version != Version::HTTP_11 || !headers.contains_key(UPGRADE) || !says_upgrade()
+        {
+            return None;
+        }
+        self.0.iter().find(|allowed| names_only(headers, allowed))
+    }
+}
+
+impl Default for Upgrades {
+    fn default() -> Self {
+        Self(vec![HeaderValue::from_static("websocket")])
+    }
+}
+
+/// Whether there is one `Upgrade` line, and nothing but this token in it.
+fn names_only(headers: &HeaderMap, token: &HeaderValue) -> bool {
+    let mut lines = headers.get_all(UPGRADE).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else { return false };
+    line.as_bytes().trim_ascii().eq_ignore_ascii_case(token.as_bytes())
+}
+
+/// Passes a request on that wants to change to `token`, and what follows if the upstream agrees.
+pub(crate) async fn pass(
+    mut request: Request<Incoming>,
+    token: &HeaderValue,
+    calls: &Calls,
+) -> Response<ResponseBody> {
     let client = hyper::upgrade::on(&mut request);
     let (mut parts, body) = request.into_parts();
-    let Calls { upstreams, forwarding, tenants, .. } = calls;
-    forward::request(&mut parts, forwarding, tenants);
-    if let Some(wanted) = wanted {
-        parts.headers.insert(UPGRADE, wanted);
-        parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    }
-    let body = RequestBody::streamed(body, upstreams.calling().idle_for_max);
-    let called = upstreams.call(Box::new(Request::from_parts(parts, body)), None).await;
+    let method = parts.method.clone();
+    forward::request(&mut parts, calls);
+    say(&mut parts.headers, token);
+    let calling = calls.upstreams.calling();
+    let body = RequestBody::streamed(body, calling.idle_for_max);
+    forward::frame(&mut parts, &body, calling);
+    let called = calls.upstreams.call(Box::new(Request::from_parts(parts, body)), None).await;
     let mut response = match called {
         Ok(response) => response,
-        Err(error) => return stack::failed(&error, Version::HTTP_11),
+        Err(error) => return calls.failed(&error, &method, Version::HTTP_11),
     };
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         forward::response(response.headers_mut());
         return response.map(ResponseBody::passed);
     }
-    let agreed = response.headers().get(UPGRADE).cloned();
+    if !names_only(response.headers(), token) {
+        // With the response the connection is dropped, and with it whatever speaks there.
+        tracing::warn!("an upstream changed to another protocol than it was asked for");
+        let lost = Rejection::answer_lost(false, false)
+            .detail("The upstream changed to another protocol than the request asked for.");
+        return stack::closing(calls.refusal(&lost), Version::HTTP_11);
+    }
     let server = hyper::upgrade::on(&mut response);
     tokio::spawn(async move {
         let (client, server) = match tokio::try_join!(client, server) {
@@ -50,9 +116,55 @@ pub(crate) async fn pass(mut request: Request<Incoming>, calls: &Calls) -> Respo
     let (mut parts, body) = response.into_parts();
     body.release();
     forward::response(&mut parts.headers);
-    if let Some(agreed) = agreed {
-        parts.headers.insert(UPGRADE, agreed);
-        parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    }
+    say(&mut parts.headers, token);
     Response::from_parts(parts, ResponseBody::from(Bytes::new()))
+}
+
+fn say(headers: &mut HeaderMap, token: &HeaderValue) {
+    headers.insert(UPGRADE, token.clone());
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(lines: &[(&'static str, &'static str)]) -> Parts {
+        let mut request = Request::get("/").body(()).unwrap();
+        for (name, value) in lines {
+            request.headers_mut().append(*name, HeaderValue::from_static(value));
+        }
+        request.into_parts().0
+    }
+
+    #[test]
+    fn one_token_of_the_list_in_one_line_is_wanted_and_nothing_else() {
+        let connection = ("connection", "keep-alive, Upgrade");
+        for (lines, is_wanted) in [
+            (&[connection, ("upgrade", "websocket")][..], true),
+            (&[connection, ("upgrade", "WebSocket")], true),
+            (&[("upgrade", "websocket")], false),
+            (&[connection], false),
+            (&[connection, ("upgrade", "h2c")], false),
+            (&[connection, ("upgrade", "h2c"), ("upgrade", "websocket")], false),
+            (&[connection, ("upgrade", "websocket, h2c")], false),
+            (&[connection, ("upgrade", "websocket"), ("upgrade", "")], false),
+        ] {
+            let wanted = Upgrades::default().wanted(&head(lines)).is_some();
+            assert_eq!(wanted, is_wanted, "{lines:?}");
+        }
+        let mut old = head(&[connection, ("upgrade", "websocket")]);
+        old.version = Version::HTTP_10;
+        assert_eq!(Upgrades::default().wanted(&old), None);
+    }
+
+    #[test]
+    fn http_is_no_protocol_to_change_to() {
+        for wrong in ["h2c", "H2C", "HTTP/2.0", "h3", "", "a b", "a,b", "websocket\r\n"] {
+            assert!(Upgrades::new([wrong]).is_err(), "{wrong:?}");
+        }
+        let upgrades = Upgrades::new(["WebSocket", "shout/1"]).unwrap();
+        let wish = [("connection", "upgrade"), ("upgrade", "SHOUT/1")];
+        assert_eq!(upgrades.wanted(&head(&wish)).unwrap(), "shout/1");
+    }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::anyhow;
 use firstwrite::worker::Schedule;
 use firstwrite::{Policy, PolicyResolver as _};
-use firstwrite_gateway::{Drained, Forwarding, Gateway, Listening, Operations, Rules, Target};
+use firstwrite_gateway::{Drained, Gateway, Listening, Operations, Rules, Target};
 use firstwrite_store::CachedStore;
 
 use crate::command::{Exit, GatewayFlags};
@@ -117,15 +117,11 @@ fn now() -> SystemTime {
 fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, UsageError> {
     let section = &file.gateway;
     let operations = section.operations(flags.optional_keys)?;
-    let forwarding = Forwarding {
-        key: section.forward_key.into(),
-        tells_record: section.tell_record.unwrap_or(true),
-    };
     let (observer, counting) = section.observer(watch.holdings(), watch.observer())?;
     let rules = Rules {
         upstreams: upstreams(flags, &section.upstreams)?,
         calling: section.calling()?,
-        forwarding,
+        forwarding: section.forwarding()?,
         tenants: Arc::new(section.tenants(&operations, now)?),
         operations: Arc::new(operations),
         observer: Some(observer),
@@ -134,6 +130,8 @@ fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, Usag
         tracer: watch.tracer(),
         service_name: section.service_name()?,
         secrets: file.fingerprint_secrets()?,
+        cors: section.cors()?,
+        problem_base: section.problem_base()?,
         clock: now,
     };
     rules.check().map_err(|error| UsageError::new(format!("gateway: {error}")))?;

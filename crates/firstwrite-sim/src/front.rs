@@ -8,7 +8,9 @@ use axum::extract::FromRequestParts as _;
 use bytes::Bytes;
 use firstwrite::{Atomic, Attempt, Idempotency, IdempotencyLayer, ProbeForm};
 use firstwrite_core::outbox::Answers;
-use firstwrite_core::{BoxError, BoxFuture, Effect, Interim, KeptHeaders, Mode, Outcome, Store};
+use firstwrite_core::{
+    BoxError, BoxFuture, Effect, Interim, KeptHeaders, Mode, Outcome, ProblemBase, Store,
+};
 use firstwrite_gateway::tenants::{Settings, Tenants};
 use firstwrite_gateway::{
     Calling, Care, Forwarding, LineFailure, Operations, Peer, Probe, ProbeSettings, Rules,
@@ -238,6 +240,8 @@ fn gateway(store: &SimStore, slot: usize) -> SimulatedGateway {
         tracer: None,
         service_name: Some("sim".to_owned()),
         secrets: firstwrite_core::Secrets::default(),
+        cors: None,
+        problem_base: ProblemBase::default(),
         clock: || SystemTime::UNIX_EPOCH,
     };
     let shared: Arc<dyn Store> = Arc::new(store.clone());

@@ -16,7 +16,7 @@ use firstwrite_core::{
     Body, BoxFuture, Certainty, Found, Outcome, Rejection, Store, StoreError, StoreErrorKind,
     Verdict, judge,
 };
-use http::{Response, StatusCode};
+use http::Response;
 
 use crate::attempt::{self, Attempt, Ran, Reply};
 use crate::body::ResponseBody;
@@ -201,7 +201,7 @@ impl Slot {
     fn store_failed(&self, error: &StoreError) -> Response<ResponseBody> {
         tracing::error!(%error, record_id = %self.exchange.request.id, "a transaction failed");
         match (error.kind(), error.certainty()) {
-            (StoreErrorKind::Panicked, _) => respond::failed(StatusCode::INTERNAL_SERVER_ERROR),
+            (StoreErrorKind::Panicked, _) => respond::failed(),
             (kind, Certainty::Definite) => respond::store_failed(kind),
             // It may have been committed: a retry under the same key finds out.
             (_, Certainty::Indeterminate) => respond::rejection(&Rejection::outcome_unknown_now()),
@@ -242,7 +242,7 @@ async fn conclude(
             keep(store, exchange, outcome, answer).await
         }
         (Used::No | Used::Begun, Ran::NotKept(answer)) => (answer, Ended::Open),
-        (Used::No, Ran::Lost) => (respond::failed(StatusCode::INTERNAL_SERVER_ERROR), Ended::Open),
+        (Used::No, Ran::Lost) => (respond::failed(), Ended::Open),
         (Used::Begun, Ran::Lost) => {
             (respond::rejection(&Rejection::outcome_unknown_now()), Ended::Open)
         }
@@ -254,7 +254,7 @@ fn as_given(ran: Ran) -> Response<ResponseBody> {
     match ran {
         Ran::Kept(parts, body) => Response::from_parts(parts, ResponseBody::whole(body)),
         Ran::TooLarge(answer) | Ran::NotKept(answer) => answer,
-        Ran::Lost => respond::failed(StatusCode::INTERNAL_SERVER_ERROR),
+        Ran::Lost => respond::failed(),
     }
 }
 
@@ -267,7 +267,7 @@ fn not_committed(ran: Ran, exchange: &Exchange) -> Response<ResponseBody> {
     }
     let record_id = exchange.request.id;
     tracing::error!(%record_id, "the handler answered without committing its transaction");
-    respond::failed(StatusCode::INTERNAL_SERVER_ERROR)
+    respond::failed()
 }
 
 /// The answer that goes with what stands under the key. The handler's own is passed on only if it

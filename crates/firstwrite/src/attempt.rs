@@ -152,8 +152,7 @@ pub(crate) fn misconfigured(exchange: &Exchange, lead: Lead, reply: Reply) {
     let operation = &*exchange.request.operation;
     tracing::error!(operation, "an atomic policy, but the layer was built without transactions");
     lead.end(Ended::Open);
-    let detail = "The service is misconfigured; nothing was run.";
-    reply.answered(respond::problem(StatusCode::INTERNAL_SERVER_ERROR, &detail));
+    reply.answered(respond::misconfigured());
 }
 
 /// Runs the handler and gathers its answer as far as it can be kept. Never panics, whatever the

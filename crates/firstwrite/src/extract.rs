@@ -6,7 +6,6 @@ use axum::extract::FromRequestParts;
 use axum::response::IntoResponse;
 use firstwrite_core::{AsyncTransactionalStore, TransactionalStore};
 use http::request::Parts;
-use http::{Response, StatusCode};
 
 use crate::atomic::{Atomic, Slot, Transaction};
 use crate::attempt::Attempt;
@@ -83,8 +82,6 @@ impl std::error::Error for Misconfigured {}
 impl IntoResponse for Misconfigured {
     fn into_response(self) -> axum::response::Response {
         tracing::error!(problem = %self, "the application is put together wrongly");
-        let response: Response<_> =
-            respond::problem(StatusCode::INTERNAL_SERVER_ERROR, &"The service is misconfigured.");
-        response.map(axum::body::Body::new)
+        respond::misconfigured().map(axum::body::Body::new)
     }
 }

@@ -6,15 +6,20 @@ use std::time::Duration;
 
 #[cfg(feature = "axum")]
 use firstwrite_core::{AsyncTransactionalStore, TransactionalStore};
-use firstwrite_core::{KeyRequirement, Mode, Policy, PolicyError, Secrets, Store, Tenant};
+use firstwrite_core::{
+    KeyRequirement, Mode, Policy, PolicyError, ProblemBase, Secrets, Store, Tenant,
+};
+use http::Response;
 use tokio::sync::Semaphore;
 use tower::Layer;
 
 #[cfg(feature = "axum")]
 use crate::atomic::{Holding, Transactions};
+use crate::body::ResponseBody;
 use crate::coalesce::Running;
 use crate::observe::{Nobody, Observer};
 use crate::policies::{Policies, PolicyResolver};
+use crate::respond;
 use crate::service::Idempotency;
 use crate::tenant::{FromExtensions, Single, TenantResolver};
 use crate::withdrawal::Withdrawal;
@@ -41,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) secrets: Secrets,
     pub(crate) service_name: Option<Arc<str>>,
     pub(crate) observer: Arc<dyn Observer>,
+    problem_base: Option<ProblemBase>,
     pub(crate) running: Arc<Running>,
     /// Bounds the reservations that are taken back in the background.
     withdrawals: Arc<Semaphore>,
@@ -53,6 +59,11 @@ const ATTEMPTS_MAX: usize = 10_000;
 const WITHDRAWALS_MAX: usize = 10_000;
 
 impl Shared {
+    /// An answer as it goes to the caller.
+    pub(crate) fn typed(&self, response: Response<ResponseBody>) -> Response<ResponseBody> {
+        respond::typed(response, self.problem_base.as_ref())
+    }
+
     /// Takes a reservation back under which nothing was run, when the store is back.
     pub(crate) async fn withdraw(&self, withdrawal: Withdrawal, lease: Duration) {
         let Ok(_permit) = self.withdrawals.try_acquire() else {
@@ -80,6 +91,7 @@ impl IdempotencyLayer {
                 secrets: Secrets::default(),
                 service_name: None,
                 observer: Arc::new(Nobody),
+                problem_base: None,
                 running: Arc::new(Running::new(ATTEMPTS_MAX)),
                 withdrawals: Arc::new(Semaphore::new(WITHDRAWALS_MAX)),
             }),
@@ -169,6 +181,14 @@ impl IdempotencyLayer {
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         Arc::make_mut(&mut self.shared).observer = observer;
+        self
+    }
+
+    /// Where the pages of problems are, for the `type` of every problem document. Default: this layer serves
+    /// them, at `/.firstwrite/problems/{code}`.
+    #[must_use]
+    pub fn problem_base(mut self, base: ProblemBase) -> Self {
+        Arc::make_mut(&mut self.shared).problem_base = Some(base);
         self
     }
 

@@ -69,8 +69,9 @@ pub use firstwrite_core::{
     AfterRetention, AsyncTransactionalStore, BodyForm, Effect, FingerprintRules, HeaderPolicy,
     HeldMemoryTx, Interim, KeptStatuses, Key, KeyError, KeyRequirement, MemoryStore, MemoryTx,
     Message, MessageError, Mode, OnConflict, OnLostAnswer, OnServerError, Outcome, Pointer, Policy,
-    PolicyError, RecordId, Rejection, RejectionKind, RespondAsync, Secret, SecretError, Secrets,
-    Store, StoreError, Tenant, TenantError, Timestamp, TransactionalStore,
+    PolicyError, ProblemBase, ProblemBaseError, RecordId, Rejection, RejectionKind, RespondAsync,
+    Secret, SecretError, Secrets, Store, StoreError, Tenant, TenantError, Timestamp,
+    TransactionalStore,
 };
 pub use firstwrite_store as store;
 
@@ -90,6 +91,7 @@ mod observe;
 mod percent;
 mod policies;
 mod probe;
+mod problems;
 pub mod reconcile;
 mod reserved;
 mod respond;

@@ -121,8 +121,6 @@ pub enum How {
     Accepted,
     /// It was refused.
     Refused(RejectionKind),
-    /// It was refused for a reason that is HTTP's own: a body that broke off or did not come.
-    Malformed,
     /// The caller hung up; what had begun goes on.
     Abandoned,
 }
@@ -220,7 +218,6 @@ impl How {
             Self::Followed => "followed",
             Self::Accepted => "accepted",
             Self::Refused(kind) => kind.code(),
-            Self::Malformed => "malformed",
             Self::Abandoned => "abandoned",
         }
     }

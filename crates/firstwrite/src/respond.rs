@@ -1,13 +1,13 @@
 //! Building the answers that are ours: replays, refusals, early acceptances.
 
-use std::fmt;
-
 use bytes::Bytes;
 use firstwrite_core::{
-    Body, Key, Outcome, Policy, Rejection, RejectionKind, StoreErrorKind, Timestamp, Verdict,
+    Body, Key, Outcome, Policy, ProblemBase, Rejection, RejectionKind, StoreErrorKind, Timestamp,
+    Verdict,
 };
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http_body::Body as _;
 
 use crate::body::ResponseBody;
 use crate::observe::How;
@@ -92,6 +92,13 @@ pub(crate) fn rejection(rejection: &Rejection) -> Response<ResponseBody> {
     response
 }
 
+/// The refusal of a request that would change one of our own resources.
+pub(crate) fn read_only() -> Response<ResponseBody> {
+    let mut response = rejection(&Rejection::new(RejectionKind::MethodNotAllowed));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    response
+}
+
 /// The refusal of a request that was not run because of the store. One that has lost history cannot
 /// say whether the key was used: that is no matter of waiting for it to come back.
 pub(crate) fn store_failed(kind: StoreErrorKind) -> Response<ResponseBody> {
@@ -118,22 +125,27 @@ pub(crate) fn accepted(key: &Key, policy: &Policy) -> Response<ResponseBody> {
     response
 }
 
-/// The attempt failed and nothing it did counts: the same key runs afresh.
-pub(crate) fn failed(status: StatusCode) -> Response<ResponseBody> {
-    let mut response = problem(status, &"The request was not carried out; retry it.");
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+/// The attempt ran, failed, and nothing it did counts: the same key runs afresh.
+pub(crate) fn failed() -> Response<ResponseBody> {
+    Rejection::new(RejectionKind::AttemptFailed).to_response().map(ResponseBody::whole)
 }
 
-/// A problem of HTTP itself, which has no page of its own (RFC 9457, `about:blank`).
-pub(crate) fn problem(status: StatusCode, detail: &dyn fmt::Display) -> Response<ResponseBody> {
-    let document = serde_json::json!({
-        "type": "about:blank",
-        "title": status.canonical_reason().unwrap_or("Refused"),
-        "status": status.as_u16(),
-        "detail": detail.to_string(),
-    });
-    whole(status, "application/problem+json", &document)
+/// The application is put together in a way that the operation cannot work in.
+pub(crate) fn misconfigured() -> Response<ResponseBody> {
+    Rejection::new(RejectionKind::Misconfigured).to_response().map(ResponseBody::whole)
+}
+
+/// The same answer, with the `type` of a problem document below `base`.
+pub(crate) fn typed(
+    mut response: Response<ResponseBody>,
+    base: Option<&ProblemBase>,
+) -> Response<ResponseBody> {
+    let refusal = response.extensions_mut().remove::<Rejection>();
+    let (Some(base), Some(refusal)) = (base, refusal) else { return response };
+    let is_empty = response.body().is_end_stream();
+    response.map(|body| {
+        if is_empty { body } else { ResponseBody::whole(Bytes::from(refusal.to_json_at(base))) }
+    })
 }
 
 /// A document for one caller only.

@@ -1,6 +1,6 @@
 //! The path of one request, in order.
 //!
-//! 1. The status resource is answered here.
+//! 1. The status resource and the pages of problems are answered here.
 //! 2. An operation without a policy passes through untouched.
 //! 3. The tenant, then the key: nothing is read or looked up without them.
 //! 4. The body is read whole, under a cap, before anything is reserved.
@@ -19,9 +19,9 @@ use firstwrite_core::{
     BoxError, BoxFuture, Comparison, Fingerprint, Key, KeyRequirement, Mode, OnConflict, Rejection,
     RejectionKind, Tenant, Verdict, judge,
 };
-use http::header::{CONNECTION, EXPECT, RETRY_AFTER};
+use http::header::{CONNECTION, EXPECT};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, Version};
 use http_body::Body;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::Service;
@@ -32,9 +32,9 @@ use crate::body::{self, Drained, ResponseBody, Unread};
 use crate::coalesce::{Ended, Follow, Joined, Phase, StoredRequest};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
-use crate::observe::{Asked, How, Place, Seen};
+use crate::observe::{Asked, Place, Seen};
 use crate::policies::Operation;
-use crate::{interim, respond, status};
+use crate::{interim, problems, respond, status};
 
 /// The service of an [`IdempotencyLayer`](crate::IdempotencyLayer).
 #[derive(Clone, Debug)]
@@ -45,6 +45,7 @@ pub struct Idempotency<S> {
 
 /// What becomes of a request before its body is read.
 enum Admission {
+    Problems,
     Status,
     PassThrough,
     Refused(Operation, Option<Tenant>, Rejection),
@@ -112,9 +113,12 @@ where
         let shared = Arc::clone(&self.shared);
         let (parts, body) = request.into_parts();
         match admit(&shared, &parts) {
+            Admission::Problems => Box::pin(async move {
+                Ok(shared.typed(refuse(problems::answer(&parts), &parts, body).await))
+            }),
             Admission::Status => Box::pin(async move {
                 let answer = status::answer(&shared, &parts).await;
-                Ok(refuse(answer, &parts, body).await)
+                Ok(shared.typed(refuse(answer, &parts, body).await))
             }),
             Admission::PassThrough => {
                 let answer = inner.call(Request::from_parts(parts, body));
@@ -123,7 +127,7 @@ where
             Admission::Refused(operation, tenant, refusal) => Box::pin(async move {
                 let seen = Seen::new(&shared.observer, operation, tenant, false, Instant::now());
                 let response = refuse(respond::rejection(&refusal), &parts, body).await;
-                Ok(seen.answered(response))
+                Ok(shared.typed(seen.answered(response)))
             }),
             Admission::Protected(protected) => Box::pin(async move {
                 let Protected { operation, tenant, .. } = &protected;
@@ -132,7 +136,10 @@ where
                 let seen = Seen::new(&shared.observer, operation, tenant, true, Instant::now());
                 let body = match body::read(body, bytes_max).await {
                     Ok(body) => body,
-                    Err(unread) => return Ok(seen.answered(close(unreadable(unread), &parts))),
+                    Err(unread) => {
+                        let response = seen.answered(close(unreadable(unread), &parts));
+                        return Ok(shared.typed(response));
+                    }
                 };
                 let run = Box::new(move |parts, body| -> crate::exchange::Running {
                     let answer = inner.call(Request::from_parts(parts, B::from(body)));
@@ -142,7 +149,8 @@ where
                 });
                 let service_name = shared.service_name.clone();
                 let call = Call { run, parts, body, service_name };
-                Ok(seen.answered(protect(shared, protected, call).await))
+                let response = protect(Arc::clone(&shared), protected, call).await;
+                Ok(shared.typed(seen.answered(response)))
             }),
         }
     }
@@ -150,6 +158,9 @@ where
 
 /// Decides what becomes of a request, by its head alone.
 fn admit(shared: &Shared, parts: &Parts) -> Admission {
+    if problems::is_page(parts) {
+        return Admission::Problems;
+    }
     if status::is_status(parts) {
         return Admission::Status;
     }
@@ -434,9 +445,9 @@ fn close(mut response: Response<ResponseBody>, parts: &Parts) -> Response<Respon
 fn unreadable(unread: Unread) -> Response<ResponseBody> {
     match unread {
         Unread::TooLarge => respond::rejection(&Rejection::new(RejectionKind::BodyTooLarge)),
-        Unread::TooSlow => malformed(
-            StatusCode::REQUEST_TIMEOUT,
-            "The request's body did not arrive in time; nothing was run.",
+        Unread::TooSlow => respond::rejection(
+            &Rejection::new(RejectionKind::RequestTimeout)
+                .detail("The request's body did not arrive in time; nothing was run. Retry with the same key."),
         ),
         Unread::NoRoom => {
             tracing::warn!("requests' bodies take up all the room there is; one was refused");
@@ -444,9 +455,9 @@ fn unreadable(unread: Unread) -> Response<ResponseBody> {
         }
         Unread::Broken(error) => {
             tracing::debug!(%error, "a request's body broke off");
-            malformed(
-                StatusCode::BAD_REQUEST,
-                "The request's body could not be read; nothing was run.",
+            respond::rejection(
+                &Rejection::new(RejectionKind::RequestMalformed)
+                    .detail("The request's body could not be read; nothing was run."),
             )
         }
     }
@@ -454,16 +465,7 @@ fn unreadable(unread: Unread) -> Response<ResponseBody> {
 
 /// Says that this process has too much to do.
 fn no_room() -> Response<ResponseBody> {
-    let detail = "There is no room for the request at the moment; nothing was run. Retry.";
-    let mut response = malformed(StatusCode::SERVICE_UNAVAILABLE, detail);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
-}
-
-fn malformed(status: StatusCode, detail: &'static str) -> Response<ResponseBody> {
-    let mut response = respond::problem(status, &detail);
-    response.extensions_mut().insert(How::Malformed);
-    response
+    respond::rejection(&Rejection::new(RejectionKind::Overloaded))
 }
 
 fn name(verdict: &Verdict) -> &'static str {

@@ -10,9 +10,9 @@ use firstwrite_core::{
     Body, Found, Key, Outcome, RecordId, Rejection, RejectionKind, State, StoreError,
     StoreErrorKind, Tenant, Timestamp,
 };
-use http::header::{ALLOW, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -47,12 +47,7 @@ pub(crate) async fn answer(shared: &Shared, request: &Parts) -> Response<Respons
         Err(refusal) => return respond::rejection(&refusal),
     };
     if request.method != Method::GET && request.method != Method::HEAD {
-        let mut response = respond::problem(
-            StatusCode::METHOD_NOT_ALLOWED,
-            &"The status of an operation can only be read.",
-        );
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
+        return respond::read_only();
     }
     let ids = tenants.iter().filter_map(|tenant| record_id(tenant, request.uri.path())).collect();
     let response = look_up(shared, ids, wait(request.uri.query())).await;
@@ -198,10 +193,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 fn unknown() -> Response<ResponseBody> {
-    respond::problem(
-        StatusCode::NOT_FOUND,
-        &"Nothing stands under this key: it was not used, or it is free again.",
-    )
+    respond::rejection(&Rejection::new(RejectionKind::KeyUnknown))
 }
 
 fn record_id(tenant: &Tenant, path: &str) -> Option<RecordId> {

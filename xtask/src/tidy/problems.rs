@@ -4,7 +4,7 @@ use super::Finding;
 use super::files::Tree;
 use super::rust_text::RustText;
 
-const SOURCE: &str = "crates/firstwrite-core/src/rejection.rs";
+const SOURCE: &str = "crates/firstwrite-core/src/rejection/kind.rs";
 const ENUM: &str = "enum RejectionKind";
 const FOLDER: &str = "docs/problems/";
 /// The list of pages is itself no page.

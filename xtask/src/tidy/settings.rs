@@ -69,6 +69,7 @@ const SECTIONS: &[Section] = &[
         "GatewaySection",
         "Explained in [gateway](gateway.md).",
     ),
+    section("`[gateway.cors]`", "config/gateway.rs", "CorsSection", ""),
     section("`[gateway.health]`", "config/gateway.rs", "HealthSection", ""),
     section("`[gateway.tls]`", "config/gateway.rs", "TlsSection", ""),
     section(

@@ -218,6 +218,8 @@ async fn serve_gateway(
         metrics: None,
         tracer: None,
         service_name: None,
+        cors: None,
+        problem_base: firstwrite_core::ProblemBase::default(),
         secrets: firstwrite_core::Secrets::default(),
         clock: || std::time::UNIX_EPOCH,
     };

@@ -1,12 +1,23 @@
 //! The rules as tables.
 
+use std::sync::Arc;
+
+use firstwrite_core::ProblemBase;
 use http::Request;
+use http::header::{AUTHORIZATION, FORWARDED, VIA};
 
 use super::*;
+use crate::operations::Operations;
 use crate::tenants::Settings;
+use crate::tenants::Tenants;
 use crate::tenants::settings::{HeaderSettings, Source};
+use crate::upstream::Upstreams;
 
 fn forwarded(headers: &[(&'static str, &str)]) -> HeaderMap {
+    forwarded_by(Forwarding::default(), headers)
+}
+
+fn forwarded_by(forwarding: Forwarding, headers: &[(&'static str, &str)]) -> HeaderMap {
     let mut request = Request::post("http://shop.example:8080/pay?a=1").body(()).unwrap();
     for (name, value) in headers {
         request.headers_mut().append(*name, HeaderValue::from_str(value).unwrap());
@@ -22,7 +33,22 @@ fn forwarded(headers: &[(&'static str, &str)]) -> HeaderMap {
     });
     let settings = Settings { sources: vec![source], ..Settings::default() };
     let tenants = Tenants::new(&settings, || std::time::UNIX_EPOCH).unwrap();
-    super::request(&mut parts, &Forwarding::default(), &tenants);
+    let operations = Operations::only_named();
+    let names = Arc::new(Names::new(&tenants, &operations));
+    let target = crate::Target::new("http://127.0.0.1:9").unwrap();
+    let calls = Calls {
+        upstreams: Arc::new(Upstreams::new(&[target], Calling::default()).unwrap()),
+        forwarding,
+        operations: Arc::new(operations),
+        tenants: Arc::new(tenants),
+        names,
+        cors: None,
+        problem_base: ProblemBase::default(),
+        metrics: None,
+        tracer: None,
+        clock: || std::time::UNIX_EPOCH,
+    };
+    super::request(&mut parts, &calls);
     assert_eq!(parts.uri, "/pay?a=1");
     assert_eq!(parts.version, Version::HTTP_11);
     parts.headers
@@ -91,6 +117,33 @@ fn what_only_the_gateway_says_is_said_by_nobody_else() {
         assert!(!headers.contains_key(gone));
     }
     assert_eq!(headers[VIA], "1.1 firstwrite");
+}
+
+#[test]
+fn what_a_listed_proxy_says_is_kept_and_its_own_address_added() {
+    let said = [
+        ("forwarded", "for=203.0.113.5;proto=https"),
+        ("x-forwarded-for", "203.0.113.5"),
+        ("x-forwarded-for", "198.51.100.1"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "api.shop.example"),
+        ("x-real-ip", "203.0.113.5"),
+    ];
+    let trusted_proxies = vec![Network::parse("192.0.2.0/24").unwrap()];
+    let headers = forwarded_by(Forwarding { trusted_proxies, ..Forwarding::default() }, &said);
+    assert_eq!(
+        headers[FORWARDED],
+        "for=203.0.113.5;proto=https, for=192.0.2.7;host=\"shop.example:8080\";proto=https"
+    );
+    assert_eq!(headers[X_FORWARDED_FOR], "203.0.113.5, 198.51.100.1, 192.0.2.7");
+    assert_eq!(headers.get_all(X_FORWARDED_FOR).iter().count(), 1);
+    assert_eq!(headers[X_FORWARDED_PROTO], "https");
+    assert_eq!(headers[X_FORWARDED_HOST], "api.shop.example");
+    assert_eq!(headers[X_REAL_IP], "203.0.113.5");
+    let trusted_proxies = vec![Network::parse("192.0.3.0/24").unwrap()];
+    let headers = forwarded_by(Forwarding { trusted_proxies, ..Forwarding::default() }, &said);
+    assert_eq!(headers[X_FORWARDED_FOR], "192.0.2.7");
+    assert!(!headers.contains_key(X_REAL_IP));
 }
 
 #[test]

@@ -29,6 +29,11 @@ pub(crate) struct ApiKeys {
 }
 
 impl ApiKeys {
+    /// The header that keys may stand in, beside `Authorization`.
+    pub(crate) fn header(&self) -> Option<&HeaderName> {
+        self.header.as_ref()
+    }
+
     pub(crate) fn new(settings: &ApiKeySettings) -> Result<Self, SettingsError> {
         let mut keys = HashMap::new();
         for (index, key) in settings.keys.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 /// A network of IPv4 or IPv6 addresses. IPv4 addresses in IPv6 form are IPv4 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Network {
+pub struct Network {
     first: IpAddr,
     prefix_bits: u32,
 }
@@ -14,7 +14,7 @@ const MAPPED_BITS: u32 = 96;
 
 impl Network {
     /// `address/bits`, or one address.
-    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
         const EXPECTED: &str = "a network such as 10.1.0.0/16, fd00::/8 or 10.1.2.3 is needed";
         let (address, bits) = match text.split_once('/') {
             // `+8` is a number to the parser.
@@ -46,7 +46,8 @@ impl Network {
         Ok(network)
     }
 
-    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+    /// Whether an address is one of its own.
+    pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_ipv4() == self.first.is_ipv4()
             && (bits_of(address) ^ bits_of(self.first)) & self.mask() == 0

@@ -226,7 +226,8 @@ async fn a_replay_does_not_leave_its_body_behind() {
 #[tokio::test]
 async fn what_follows_a_refused_change_of_protocol_reaches_nobody() {
     let (upstream, gateway) = started().await;
-    let upgrade = crate::client::keyed("/pay", "k", "connection: upgrade\r\nupgrade: x\r\n", "{}");
+    let upgrade =
+        crate::client::keyed("/pay", "k", "connection: upgrade\r\nupgrade: websocket\r\n", "{}");
     let connect = "CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\nidempotency-key: k\r\n\r\n".to_owned();
     for (request, status) in [(upgrade, 400), (connect, 405)] {
         let mut client = Client::connect(gateway.address()).await;
@@ -258,13 +259,13 @@ async fn who_offers_http2_in_clear_is_answered_in_http1() {
 #[tokio::test]
 async fn the_body_of_a_wish_for_another_protocol_is_passed_on() {
     let (upstream, gateway) = started().await;
-    let wish = "PUT /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: shout\r\n\
+    let wish = "PUT /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
                 content-length: 5\r\n\r\nwhole";
     let mut client = Client::connect(gateway.address()).await;
     assert_eq!(client.ask(wish).await.status(), 201, "it was declined");
     assert_eq!(client.ask("GET /next HTTP/1.1\r\nhost: a\r\n\r\n").await.status(), 201);
     let seen = upstream.seen();
-    assert_eq!((seen[0].text().as_str(), seen[0].all("upgrade")), ("whole", vec!["shout"]));
+    assert_eq!((seen[0].text().as_str(), seen[0].all("upgrade")), ("whole", vec!["websocket"]));
     assert_eq!(seen[1].start, "GET /next HTTP/1.1");
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite::core::MemoryStore;
-use firstwrite::{Policy, memory_store};
+use firstwrite::{Policy, ProblemBase, memory_store};
 use firstwrite_gateway::tenants::{Settings, Tenants};
 use firstwrite_gateway::{
     Calling, Care, Forwarding, Gateway, Listening, Operations, Rules, Target,
@@ -33,6 +33,8 @@ pub(crate) fn rules(upstreams: &[&Upstream]) -> Rules {
         tracer: None,
         service_name: None,
         secrets: firstwrite_core::Secrets::default(),
+        cors: None,
+        problem_base: ProblemBase::default(),
         clock: || std::time::UNIX_EPOCH,
     }
 }

@@ -62,24 +62,24 @@ async fn a_body_is_streamed_both_ways() {
 #[tokio::test]
 async fn a_connection_can_leave_http() {
     let upstream = Upstream::start().await;
-    upstream.does(Script::Shout);
+    upstream.does(Script::Shout("websocket"));
     let gateway = start(rules(&[&upstream])).await;
     let mut client = Client::connect(gateway.address()).await;
-    let wish = "GET /ws HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: shout\r\n\r\n";
+    let wish = "GET /ws HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n";
     let agreed = client.ask(wish).await;
-    assert_eq!((agreed.status(), agreed.header("upgrade")), (101, Some("shout")));
+    assert_eq!((agreed.status(), agreed.header("upgrade")), (101, Some("websocket")));
     client.0.write_all(b"hello").await.unwrap();
     let mut heard = [0; 5];
     client.0.read_exact(&mut heard).await.unwrap();
     assert_eq!(&heard, b"HELLO");
-    assert_eq!(upstream.seen()[0].all("upgrade"), ["shout"]);
+    assert_eq!(upstream.seen()[0].all("upgrade"), ["websocket"]);
 }
 
 #[tokio::test]
 async fn a_protected_operation_cannot_leave_http() {
     let upstream = Upstream::start().await;
     let gateway = start(rules(&[&upstream])).await;
-    let upgrade = "connection: upgrade\r\nupgrade: shout\r\n";
+    let upgrade = "connection: upgrade\r\nupgrade: websocket\r\n";
     let refused = ask(gateway.address(), &keyed("/pay", "k", upgrade, "{}")).await;
     assert_eq!((refused.status(), refused.header("connection")), (400, Some("close")));
     assert_eq!(upstream.seen().len(), 0);

@@ -186,7 +186,7 @@ fn starts() -> Vec<Payload> {
         refused(400, b"PUT /x y HTTP/1.1\r\n%HContent-Length: 2\r\n\r\nhi"),
         refused(400, b"PUT /x\nHTTP/1.1\r\n%HContent-Length: 2\r\n\r\nhi"),
         refused(400, b"P(T /x HTTP/1.1\r\n%HContent-Length: 2\r\n\r\nhi"),
-        open(&["put /x hi"], b"put /x HTTP/1.1\r\n%HContent-Length: 2\r\n\r\nhi"),
+        refused(400, b"put /x HTTP/1.1\r\n%HContent-Length: 2\r\n\r\nhi"),
         open(&["FROB /x hi"], b"FROB /x HTTP/1.1\r\n%HContent-Length: 2\r\n\r\nhi"),
         refused(400, b"PUT ! HTTP/1.1\r\n%HContent-Length: 2\r\n\r\nhi"),
         open(&["PUT /x hi"], b"PUT /x#f HTTP/1.1\r\n%HContent-Length: 2\r\n\r\nhi"),

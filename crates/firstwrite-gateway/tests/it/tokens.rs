@@ -148,7 +148,7 @@ async fn one_that_does_not_hold_is_a_401_and_touches_nobody() {
         let refused = pay(&gateway, Some(token)).await;
         // The longest is longer than a head may be.
         let expected = if *name == "64 KiB" {
-            (431, String::new())
+            (431, "head-too-large".to_owned())
         } else {
             (401, "tenant-unknown".to_owned())
         };

@@ -25,8 +25,8 @@ pub(crate) enum Script {
     LosePosts(String),
     /// Answers with these bytes as soon as it has seen a head.
     AnswerEarly(String),
-    /// Agrees to another protocol, and then repeats what it hears, in capitals.
-    Shout,
+    /// Agrees to this protocol, and then repeats what it hears, in capitals.
+    Shout(&'static str),
 }
 
 pub(crate) struct Upstream {
@@ -141,7 +141,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
                 stream.write_all(text.as_bytes()).await.unwrap();
                 return;
             }
-            Script::Shout => return shout(stream).await,
+            Script::Shout(token) => return shout(stream, token).await,
             Script::AnswerEarly(_) => unreachable!("it was answered before"),
         };
         if stream.write_all(text.as_bytes()).await.is_err() {
@@ -150,9 +150,10 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-async fn shout(mut stream: BufReader<TcpStream>) {
-    let agreed =
-        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n";
+async fn shout(mut stream: BufReader<TcpStream>, token: &str) {
+    let agreed = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: {token}\r\n\r\n"
+    );
     stream.write_all(agreed.as_bytes()).await.unwrap();
     while let Ok(byte) = stream.read_u8().await {
         stream.write_u8(byte.to_ascii_uppercase()).await.unwrap();

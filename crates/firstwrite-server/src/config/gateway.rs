@@ -6,12 +6,12 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use firstwrite::{KeyRequirement, Observer, Policy};
+use firstwrite::{KeyRequirement, Observer, Policy, ProblemBase};
 use firstwrite_core::{Secret, Tenant};
 use firstwrite_gateway::tenants::{self, Tenants};
 use firstwrite_gateway::{
-    Calling, Care, Counting, ForwardedKey, HealthCheck, Holdings, Limits, Listening, Operations,
-    Rate, Target, TenantLimits, tls,
+    Calling, Care, Cors, Counting, ForwardedKey, Forwarding, HealthCheck, Holdings, Limits,
+    Listening, Network, Operations, Rate, Target, TenantLimits, Upgrades, tls,
 };
 use serde::Deserialize;
 
@@ -55,6 +55,17 @@ pub(crate) struct GatewaySection {
     pub(crate) forward_key: ForwardKey,
     /// Tells the upstream which record it may complete itself. Default: `true`.
     pub(crate) tell_record: Option<bool>,
+    /// Protocols that connections of unprotected operations may change to (`Upgrade`); an empty list: none.
+    /// Default: `["websocket"]`.
+    upgrades: Option<Vec<String>>,
+    /// Networks of proxies in front, such as `"10.0.0.0/8"`. What they say of the client (`X-Forwarded-For`,
+    /// `-Proto`, `-Host`, `Forwarded`) is passed on and added to; from others it is dropped. Default: `[]`.
+    trusted_proxies: Option<Vec<String>>,
+    /// Address below which each problem code has its page, for the `type` of problem documents. Default:
+    /// `"/.firstwrite/problems/"`.
+    problem_base: Option<String>,
+    /// Origins whose pages may read answers. Without it, the API says so itself.
+    cors: Option<CorsSection>,
     /// Stands for the host in fingerprints, where the service has several names.
     service_name: Option<String>,
     /// Secrets that key fingerprints, each of at least 16 bytes: the first keys, all compare. Default: derived
@@ -118,6 +129,17 @@ struct HealthSection {
     path: String,
     /// Interval, at least 100 ms. Default: `"5s"`.
     every: Option<Span>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CorsSection {
+    /// Origins such as `"https://shop.example"`, or `"*"` alone.
+    origins: Vec<String>,
+    /// Lets pages send cookies and the like. Default: `false`.
+    credentials: Option<bool>,
+    /// Headers of the API's answers that pages may read, besides the gateway's own. Default: `[]`.
+    expose: Option<Vec<String>>,
 }
 
 /// Files of PEM.
@@ -247,6 +269,45 @@ impl GatewaySection {
             Secret::new(text.trim().as_bytes()).map_err(|error| wrong(&error))
         };
         self.fingerprint_secrets.iter().map(read).collect()
+    }
+
+    /// How requests are passed on.
+    pub(crate) fn forwarding(&self) -> Result<Forwarding, UsageError> {
+        let usual = Forwarding::default();
+        let upgrades = match &self.upgrades {
+            Some(tokens) => Upgrades::new(tokens.iter().map(String::as_str))
+                .map_err(|what| wrong("gateway.upgrades", what))?,
+            None => usual.upgrades,
+        };
+        let proxies = self.trusted_proxies.iter().flatten();
+        let trusted_proxies: Result<Vec<Network>, UsageError> = proxies
+            .map(|text| {
+                let wrong = |what| wrong("gateway.trusted_proxies", format!("{text:?}: {what}"));
+                Network::parse(text).map_err(wrong)
+            })
+            .collect();
+        Ok(Forwarding {
+            key: self.forward_key.into(),
+            tells_record: self.tell_record.unwrap_or(true),
+            upgrades,
+            trusted_proxies: trusted_proxies?,
+        })
+    }
+
+    /// Which pages of other origins may read answers.
+    pub(crate) fn cors(&self) -> Result<Option<Cors>, UsageError> {
+        let Some(CorsSection { origins, credentials, expose }) = &self.cors else {
+            return Ok(None);
+        };
+        let exposed = expose.as_deref().unwrap_or_default();
+        let cors = Cors::new(origins, credentials.unwrap_or(false), exposed);
+        cors.map(Some).map_err(|what| wrong("gateway.cors", what))
+    }
+
+    /// Where the pages of problems are.
+    pub(crate) fn problem_base(&self) -> Result<ProblemBase, UsageError> {
+        let Some(base) = &self.problem_base else { return Ok(ProblemBase::default()) };
+        ProblemBase::new(base).map_err(|what| wrong("gateway.problem_base", what))
     }
 
     /// Whether whose requests they are was left open.

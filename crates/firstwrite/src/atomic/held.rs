@@ -16,7 +16,7 @@ use axum::response::Response as AxumResponse;
 use bytes::Bytes;
 use firstwrite_core::protocol::{self, Began, Held};
 use firstwrite_core::{AsyncTransactionalStore, BoxFuture, StoreError};
-use http::{Response, StatusCode};
+use http::Response;
 
 use super::{Close, Opened, Slot, Used};
 use crate::attempt::Attempt;
@@ -214,7 +214,7 @@ impl<S: AsyncTransactionalStore> Close for Place<S> {
 /// What a commit gets that comes after its request was answered.
 fn too_late() -> AxumResponse {
     tracing::error!("a transaction was to be committed after its request was answered");
-    respond::failed(StatusCode::INTERNAL_SERVER_ERROR).map(axum::body::Body::new)
+    respond::failed().map(axum::body::Body::new)
 }
 
 impl<S: AsyncTransactionalStore> Deref for Transaction<S> {

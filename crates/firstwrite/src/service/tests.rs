@@ -8,6 +8,7 @@ mod harness;
 mod keys;
 mod new_keys;
 mod observing;
+mod pages;
 mod same_key;
 mod same_request;
 mod secrets;

@@ -22,6 +22,10 @@ pub(super) const SECTIONS: &[Section] = &[
             ("drain", "'7s'"),
             ("forward_key", "'original'"),
             ("tell_record", "false"),
+            ("upgrades", "['seven']"),
+            ("trusted_proxies", "['10.7.0.0/16']"),
+            ("problem_base", "'/seven/'"),
+            ("cors", "{ origins = ['https://seven.example'] }"),
             ("service_name", "'seven'"),
             ("fingerprint_secrets", "['seven-of-sixteen-bytes']"),
             ("threads", "77"),
@@ -50,6 +54,31 @@ pub(super) const SECTIONS: &[Section] = &[
         needs: "upstreams = ['http://127.0.0.1:9']\n",
         followed_by: &[GATEWAY],
         settings: &[("cache", "'redis://127.0.0.1:7'")],
+        ..USUAL
+    },
+    Section {
+        title: "`[gateway]`",
+        before: STORE,
+        header: "[gateway]",
+        needs: "upstreams = ['http://127.0.0.1:9']\n",
+        followed_by: &[GATEWAY],
+        settings: &[
+            ("upgrades", "!['h2c']"),
+            ("trusted_proxies", "!['0.0.0.0/0']"),
+            ("problem_base", "!'seven'"),
+        ],
+        ..USUAL
+    },
+    Section {
+        title: "`[gateway.cors]`",
+        header: "[gateway.cors]",
+        needs: "origins = ['https://one.example']\n",
+        followed_by: &[GATEWAY],
+        settings: &[
+            ("origins", "['https://seven.example']"),
+            ("credentials", "true"),
+            ("expose", "['x-seven']"),
+        ],
         ..USUAL
     },
     Section {

@@ -173,11 +173,11 @@ async fn a_request_over_the_cap_is_refused_before_anything_is_reserved() {
 async fn a_body_that_breaks_off_or_stalls_reserves_nothing() {
     let broken = pieces(&["half"], Then::Break);
     let (said, closes) = upload(Policy::default(), broken, Version::HTTP_11).await;
-    assert_eq!((said.as_str(), closes), ("400 ", true));
+    assert_eq!((said.as_str(), closes), ("400 request-malformed", true));
     // Paused time jumps to the deadline.
     let stalled = pieces(&["half"], Then::Stall);
     let (said, closes) = upload(Policy::default(), stalled, Version::HTTP_11).await;
-    assert_eq!((said.as_str(), closes), ("408 ", true));
+    assert_eq!((said.as_str(), closes), ("408 request-timeout", true));
 }
 
 /// Sends a request without a key.

@@ -1,0 +1,100 @@
+//! gRPC, as far as it concerns a gateway: calls that are not protected pass with their trailers, and protected
+//! ones are refused in words that gRPC clients understand.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use firstwrite_core::{Rejection, RejectionKind};
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, Version};
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// The status UNIMPLEMENTED, "not supported or enabled in this service": no client retries it by itself.
+const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
+
+/// Whether a request is a call of gRPC or of gRPC-Web, by its content type.
+pub(crate) fn is_call(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_TYPE).iter().any(|value| kind(value).is_some())
+}
+
+/// What follows `application/grpc` in a content type: nothing, or the name of a form of gRPC or of its messages.
+fn kind(content_type: &HeaderValue) -> Option<&[u8]> {
+    const GRPC: &[u8] = b"application/grpc";
+    let value = content_type.as_bytes().trim_ascii_start();
+    let (start, rest) = value.split_at_checked(GRPC.len())?;
+    let ends = matches!(rest.first(), None | Some(b'+' | b'-' | b';' | b' ' | b'\t'));
+    (start.eq_ignore_ascii_case(GRPC) && ends).then_some(rest)
+}
+
+/// Why a protected operation cannot be called so.
+pub(crate) fn refusal(request: &Parts) -> Rejection {
+    let operation = firstwrite::shown(request.uri.path());
+    let detail = format!(
+        "A protected operation cannot be called over gRPC, whose status stands in trailers that a kept answer \
+         does not hold; nothing was run. In the gateway's file, under [[gateway.operations]], set \
+         operation = \"POST {operation}\" and unprotected = \"gRPC\" to let it pass without protection, or \
+         offer the action over plain HTTP."
+    );
+    Rejection::new(RejectionKind::GrpcUnsupported).detail(detail)
+}
+
+/// The refusal as gRPC clients read it: a response that consists of trailers only. They take an HTTP status
+/// other than 200 for a failure of the transport, and show neither code nor message.
+///
+/// `None` where the request is no call that anybody could read so: gRPC needs HTTP/2, gRPC-Web does not.
+pub(crate) fn trailers_only(request: &Parts, refusal: &Rejection) -> Option<Response<Bytes>> {
+    let content_type = request.headers.get(CONTENT_TYPE)?;
+    let is_web = kind(content_type)?.starts_with(b"-web");
+    if request.version < Version::HTTP_2 && !is_web {
+        return None;
+    }
+    let mut response = Response::new(Bytes::new());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content_type.clone());
+    headers.insert(GRPC_STATUS, UNIMPLEMENTED);
+    if let Ok(message) = HeaderValue::try_from(encoded(refusal.to_detail())) {
+        headers.insert(GRPC_MESSAGE, message);
+    }
+    Some(response)
+}
+
+/// Text as `grpc-message` holds it: what is not printable ASCII, and the percent sign, by its bytes.
+fn encoded(text: &str) -> String {
+    text.bytes().fold(String::with_capacity(text.len()), |mut encoded, byte| {
+        if matches!(byte, b' '..=b'~') && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            write!(encoded, "%{byte:02X}").expect("writing to a string");
+        }
+        encoded
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_known_by_its_content_type() {
+        for (value, expected) in [
+            ("application/grpc", true),
+            ("Application/gRPC+proto", true),
+            ("application/grpc;charset=utf-8", true),
+            ("application/grpc-web+proto", true),
+            ("application/grpcx", false),
+            ("application/json", false),
+            ("", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(value));
+            assert_eq!(is_call(&headers), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_printable() {
+        assert_eq!(encoded("a%b\né"), "a%25b%0A%C3%A9");
+    }
+}

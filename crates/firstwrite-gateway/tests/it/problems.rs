@@ -1,0 +1,193 @@
+//! Whatever the gateway answers by itself is one kind of document, and its type leads to a page.
+
+use std::time::Duration;
+
+use firstwrite::{KeyRequirement, Policy, ProblemBase};
+use firstwrite_gateway::tenants::Settings;
+use firstwrite_gateway::tenants::settings::Anonymous;
+use firstwrite_gateway::{Calling, Gateway, Rules};
+use serde_json::Value;
+
+use crate::client::{Client, ask, keyed, post};
+use crate::gateway::{anywhere, away_store, by, policy, rules, start};
+use crate::upstream::{Script, Upstream};
+use crate::wire::Message;
+
+/// Reads a document, and checks what every document has.
+fn document(answered: &Message) -> Value {
+    let why = format!("{answered:?}");
+    assert_eq!(answered.header("content-type"), Some("application/problem+json"), "{why}");
+    let document: Value = serde_json::from_slice(&answered.body).expect(&why);
+    let code = document["code"].as_str().expect(&why);
+    assert_eq!(document["status"], answered.status(), "{why}");
+    assert_eq!(document["type"], format!("/.firstwrite/problems/{code}"), "{why}");
+    assert!(document["title"].is_string() && document["safe_new_key"].is_boolean(), "{why}");
+    let retryable = document["retryable"].as_bool().expect(&why);
+    let said = answered.header("retry-after").map(|seconds| seconds.parse::<u64>().unwrap());
+    assert_eq!((said.is_some(), document["retry_after"].as_u64()), (retryable, said), "{why}");
+    let error = &document["error"];
+    assert_eq!((&error["code"], &error["message"]), (&document["code"], &document["detail"]));
+    assert!(error["type"].as_str().unwrap().ends_with("_error"), "{why}");
+    document
+}
+
+/// Checks a document, that its code is as expected, and that its page is served.
+async fn check(gateway: &Gateway, answered: &Message, status: u16, code: &str) {
+    let document = document(answered);
+    assert_eq!(
+        (answered.status(), document["code"].as_str()),
+        (status, Some(code)),
+        "{answered:?}"
+    );
+    let path = document["type"].as_str().unwrap();
+    let page = ask(gateway.address(), &get(path)).await;
+    assert_eq!(
+        (page.status(), page.header("content-type")),
+        (200, Some("text/markdown; charset=utf-8"))
+    );
+    assert!(page.text().starts_with(&format!("# {code} (")), "{}", page.text());
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n")
+}
+
+/// A gateway that gives up soon.
+fn hasty(upstream: &Upstream) -> Rules {
+    let calling = Calling {
+        answer_within: Duration::from_millis(50),
+        idle_for_max: Duration::from_millis(50),
+        ..rules(&[upstream]).calling
+    };
+    Rules { calling, ..rules(&[upstream]) }
+}
+
+#[tokio::test]
+async fn every_answer_of_its_own_is_a_document() {
+    let upstream = Upstream::start().await;
+    let mut given = rules(&[&upstream]);
+    given.operations = policy(Policy { request_bytes_max: 10, ..Policy::default() });
+    let gateway = start(given).await;
+    let long = format!("/{}", "a".repeat(9000));
+    let upgrade = "connection: upgrade\r\nupgrade: websocket\r\n";
+    for (request, status, code) in [
+        ("GET / HTTP/1.1\r\nhost: u@a\r\n\r\n".to_owned(), 400, "request-malformed"),
+        ("get / HTTP/1.1\r\nhost: a\r\n\r\n".to_owned(), 400, "request-malformed"),
+        ("CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n\r\n".to_owned(), 405, "method-not-allowed"),
+        (get(&long), 414, "target-too-long"),
+        (keyed("/pay", "k", upgrade, "{}"), 400, "upgrade-refused"),
+        (keyed("/pay", "", "", "{}"), 400, "key-invalid"),
+        (post("k", "{}").replace("idempotency-key: k\r\n", ""), 400, "key-missing"),
+        (post("k", "{\"a\":\"long\"}"), 413, "body-too-large"),
+        (keyed("/pay", "k", "content-type: application/grpc\r\n", "{}"), 415, "grpc-unsupported"),
+        (get("/.firstwrite/operations/unused"), 404, "key-unknown"),
+        (get("/.firstwrite/problems/unknown"), 404, "not-found"),
+        (keyed("/.firstwrite/operations/k", "k", "", ""), 405, "method-not-allowed"),
+        (keyed("/.firstwrite/problems/not-found", "k", "", ""), 405, "method-not-allowed"),
+    ] {
+        let answered = ask(gateway.address(), &request).await;
+        check(&gateway, &answered, status, code).await;
+    }
+    assert_eq!(upstream.seen().len(), 0);
+    ask(gateway.address(), &post("used", "{}")).await;
+    let reused = ask(gateway.address(), &post("used", "{ \"a\":1}")).await;
+    check(&gateway, &reused, 422, "key-reused").await;
+}
+
+#[tokio::test]
+async fn what_the_parser_refuses_is_a_document_too() {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    let many = "x-a: b\r\n".repeat(101);
+    let wide = "b".repeat(100_000);
+    let long = "a".repeat(70_000);
+    for (request, status, code) in [
+        ("GET / HTTP/1.1\r\nno colon\r\n\r\n".to_owned(), 400, "request-malformed"),
+        (
+            "POST /pay HTTP/1.1\r\nhost: a\r\ncontent-length: x\r\n\r\n".to_owned(),
+            400,
+            "request-malformed",
+        ),
+        (format!("GET / HTTP/1.1\r\nhost: a\r\n{many}\r\n"), 431, "head-too-large"),
+        (format!("GET / HTTP/1.1\r\nhost: a\r\nx-a: {wide}\r\n\r\n"), 431, "head-too-large"),
+        (format!("GET /{long} HTTP/1.1\r\nhost: a\r\n\r\n"), 414, "target-too-long"),
+    ] {
+        let mut client = Client::connect(gateway.address()).await;
+        // A request before it on the same connection is answered as ever.
+        assert_eq!(client.ask(&get("/first")).await.status(), 201);
+        let refused = client.ask(&request).await;
+        assert_eq!(refused.header("connection"), Some("close"), "{refused:?}");
+        check(&gateway, &refused, status, code).await;
+        assert!(client.is_closed().await);
+    }
+    // What an API answers so, and with nothing else, stays its own.
+    upstream.does(Script::AnswerAndHangUp(
+        "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".to_owned(),
+    ));
+    let passed = ask(gateway.address(), &get("/a")).await;
+    assert_eq!((passed.status(), passed.text().as_str()), (400, ""), "{passed:?}");
+}
+
+#[tokio::test]
+async fn failures_of_the_api_and_the_store_are_documents() {
+    let upstream = Upstream::start().await;
+    let address = upstream.address;
+    let store = away_store();
+    let gateway = Gateway::start(store.clone(), &anywhere(), hasty(&upstream)).await.unwrap();
+    upstream.does(Script::HangUp);
+    for (method, retryable) in [("GET", true), ("PUT", true), ("PATCH", false)] {
+        let request = format!("{method} /a HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");
+        let lost = ask(gateway.address(), &request).await;
+        check(&gateway, &lost, 502, "answer-lost").await;
+        assert_eq!(document(&lost)["retryable"], retryable);
+    }
+    upstream.does(Script::AnswerLater(String::new()));
+    check(&gateway, &ask(gateway.address(), &get("/a")).await, 504, "answer-lost").await;
+    let lost = ask(gateway.address(), &post("k", "{}")).await;
+    check(&gateway, &lost, 504, "outcome-unknown").await;
+    let mut slow = Client::connect(gateway.address()).await;
+    let stalled = slow.ask(&post("slow", "{\"a\":1}").replace("{\"a\":1}", "{")).await;
+    check(&gateway, &stalled, 408, "request-timeout").await;
+    upstream.stop().await;
+    assert!(std::net::TcpStream::connect(address).is_err());
+    for request in [get("/a"), post("other", "{}")] {
+        let away = ask(gateway.address(), &request).await;
+        check(&gateway, &away, 502, "upstream-unreachable").await;
+    }
+    store.goes_away();
+    let away = ask(gateway.address(), &post("third", "{}")).await;
+    check(&gateway, &away, 503, "store-unavailable").await;
+}
+
+#[tokio::test]
+async fn a_page_is_html_for_browsers_and_the_operator_may_keep_pages_elsewhere() {
+    let upstream = Upstream::start().await;
+    let mut given = rules(&[&upstream]);
+    given.problem_base = ProblemBase::new("https://shop.example/errors").unwrap();
+    given.tenants = by(&Settings { anonymous: Anonymous::Never, ..Settings::default() });
+    let gateway = start(given).await;
+    let path = "/.firstwrite/problems/key-missing";
+    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\naccept: text/html,*/*;q=0.8\r\n\r\n");
+    let page = ask(gateway.address(), &request).await;
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert!(page.text().contains("<h1>key-missing (400)</h1>"), "{}", page.text());
+    assert_eq!(page.header("content-security-policy"), Some("default-src 'none'"));
+    let unknown = ask(gateway.address(), &post("k", "{}")).await;
+    let malformed = ask(gateway.address(), "GET / HTTP/1.1\r\nhost: u@a\r\n\r\n").await;
+    for (refused, code) in [(unknown, "tenant-unknown"), (malformed, "request-malformed")] {
+        let document: Value = serde_json::from_slice(&refused.body).unwrap();
+        assert_eq!(document["type"], format!("https://shop.example/errors/{code}"));
+    }
+}
+
+#[tokio::test]
+async fn an_optional_key_may_be_left_out_by_a_grpc_call() {
+    let upstream = Upstream::start().await;
+    let mut given = rules(&[&upstream]);
+    given.operations = policy(Policy { key: KeyRequirement::Optional, ..Policy::default() });
+    let gateway = start(given).await;
+    let call = keyed("/s.S/M", "k", "content-type: application/grpc\r\n", "{}");
+    assert_eq!(ask(gateway.address(), &call).await.code(), "grpc-unsupported");
+    let call = call.replace("idempotency-key: k\r\n", "");
+    assert_eq!(ask(gateway.address(), &call).await.status(), 201);
+}
