@@ -4,7 +4,8 @@ It shares the gateway's PostgreSQL. The payment and its answer are written in on
 to the answer on its way, the client's retry gets it.
 
     DATABASE=postgres://app@127.0.0.1/shop uvicorn app:app --port 3000
-    firstwrite gateway --upstream http://127.0.0.1:3000 --store postgres://app@127.0.0.1/shop
+    firstwrite gateway --upstream http://127.0.0.1:3000 --tenants authorization \
+        --store postgres://app@127.0.0.1/shop
 
 With DIE=after-commit in its environment it kills itself between the commit and the answer, to show that. With
 LOSE=commit-answer it behaves as if the connection broke after the commit, and repeats its transaction.

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::args::Args;
-use crate::packages::{self, Need};
-use crate::process;
-use crate::workspace::Workspace;
+use firstwrite_chaos::args::Args;
+use firstwrite_chaos::packages::{self, Need};
+use firstwrite_chaos::process;
+use firstwrite_chaos::workspace::Workspace;
 
 pub(crate) const HELP: &str = "\
 Runs promtool on deploy/prometheus: `check rules`, `check config`, and `test rules`, which replays made-up
@@ -22,7 +22,7 @@ pub(crate) fn run(workspace: &Workspace, args: Args) -> anyhow::Result<()> {
     check(workspace)
 }
 
-/// Whether the rules make sense, and fire when they should and only then.
+/// Checks that the rules are valid, and that they fire when they should and only then.
 pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<()> {
     packages::ensure(&[PROMTOOL])?;
     let folder = workspace.root.join("deploy/prometheus");

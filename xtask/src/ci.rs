@@ -1,16 +1,18 @@
 //! `cargo xtask ci`: all that must hold before a change is taken.
 
 use anyhow::bail;
+use firstwrite_chaos::args::Args;
+use firstwrite_chaos::process;
+use firstwrite_chaos::workspace::Workspace;
 
-use crate::args::Args;
-use crate::process;
+use crate::crates::{self, Package};
 use crate::steps::{Row, Steps};
-use crate::workspace::{Package, Workspace};
 use crate::{test, tidy};
 
 pub(crate) const HELP: &str = "\
 Runs, in this order: cargo fmt --check, clippy, rustdoc (warnings are errors in all three), tidy, each
-feature of each crate alone, typos and cargo-deny where they are installed, and `test`. Every step is
+feature of each crate alone, typos and cargo-deny (deny.toml: licences, sources, banned crates, and
+advisories where their database can be reached) where they are installed, and `test`. Every step is
 printed with its time; a step that is skipped is named with the reason, also at the end.
 
   --full   passed on to `test`";
@@ -37,7 +39,7 @@ pub(crate) fn run(workspace: &Workspace, args: Args) -> anyhow::Result<()> {
         )
     });
     steps.measure("tidy", || Ok(vec![Row::new("tidy", tidy::count(workspace)?)]));
-    for arguments in workspace.packages.iter().flat_map(feature_checks) {
+    for arguments in crates::load(workspace)?.iter().flat_map(feature_checks) {
         steps.check(&format!("features: {}", arguments[2..].join(" ")), || {
             process::run(workspace.cargo().args(&arguments))
         });
@@ -45,6 +47,7 @@ pub(crate) fn run(workspace: &Workspace, args: Args) -> anyhow::Result<()> {
     if_installed(workspace, &mut steps, "typos", &["typos"], None);
     let deny = ["cargo-deny", "check", "bans", "licenses", "sources"];
     if_installed(workspace, &mut steps, "cargo-deny", &deny, Some("deny.toml"));
+    advisories(workspace, &mut steps);
     steps.check("test", || test::run(workspace, args));
     conclude(&steps)
 }
@@ -80,6 +83,23 @@ fn if_installed(
             std::process::Command::new(program).args(&words[1..]).current_dir(&workspace.root),
         )
     });
+}
+
+/// Known faults of what is linked. They are told by a database that not every machine reaches.
+fn advisories(workspace: &Workspace, steps: &mut Steps) {
+    const NAME: &str = "cargo-deny: advisories";
+    let Some(program) = process::find("cargo-deny") else {
+        return steps.skip(NAME, "cargo-deny is not installed");
+    };
+    let deny = |words: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        command.args(words).current_dir(&workspace.root);
+        command
+    };
+    if !process::succeeds(&mut deny(&["fetch", "db"])) {
+        return steps.skip(NAME, "the database of advisories cannot be reached");
+    }
+    steps.check(NAME, || process::run(&mut deny(&["check", "--disable-fetch", "advisories"])));
 }
 
 fn conclude(steps: &Steps) -> anyhow::Result<()> {

@@ -8,13 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
-
-use crate::args::Args;
-use crate::demo::Build;
-use crate::guard::Guard;
-use crate::packages::{self, Need};
-use crate::workspace::Workspace;
-use crate::{place, postgres, process};
+use firstwrite_chaos::args::Args;
+use firstwrite_chaos::guard::Guard;
+use firstwrite_chaos::packages::{self, Need};
+use firstwrite_chaos::workspace::{Build, Workspace};
+use firstwrite_chaos::{place, postgres, process};
 
 pub(crate) const HELP: &str = "\
 Runs examples/fastapi and examples/stripe behind a gateway, and checks how they end:
@@ -36,11 +34,11 @@ const PYTHON: &str = "/usr/bin/python3";
 pub(crate) const VENV: Need =
     Need { program: "python3-venv", packages: &["python3", "python3-venv"], find: Some(venv) };
 
-/// What every example stands on.
+/// Environment that every example runs in.
 struct Ground<'a> {
     /// The `firstwrite` binary.
     binary: PathBuf,
-    /// Where Python's programs are.
+    /// Folder of Python's programs.
     python: PathBuf,
     /// The example's own sources.
     sources: PathBuf,
@@ -59,7 +57,7 @@ pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     check(workspace, build, &Guard::start()?)
 }
 
-/// Whether each example ends as it says.
+/// Runs each example and checks that it ends as it says.
 pub(crate) fn check(workspace: &Workspace, build: Build, guard: &Guard) -> anyhow::Result<()> {
     packages::ensure(&[VENV, postgres::SERVER])?;
     let binary = build.binary(workspace)?;

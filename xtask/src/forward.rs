@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::args::{Args, Usage};
-use crate::demo::Build;
-use crate::guard::Guard;
-use crate::packages;
-use crate::place::delete;
-use crate::postgres::{self, Node};
-use crate::process;
+use firstwrite_chaos::args::{Args, Usage};
+use firstwrite_chaos::guard::Guard;
+use firstwrite_chaos::packages;
+use firstwrite_chaos::place::delete;
+use firstwrite_chaos::postgres::{self, Node};
+use firstwrite_chaos::process;
+use firstwrite_chaos::workspace::{Build, Workspace};
+
 use crate::services::{self, Recipe, Services};
-use crate::workspace::Workspace;
 
 pub(crate) const SIM_HELP: &str = "\
 Runs `firstwrite-sim`, the simulator of the whole path; all words are handed on to it. A failure prints the seed
@@ -37,7 +37,7 @@ struct Bench {
     server: Server,
 }
 
-/// What a measurement needs besides itself.
+/// Servers that a measurement needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Server {
     Nothing,
@@ -201,7 +201,7 @@ fn build(workspace: &Workspace, command: &Command) -> anyhow::Result<()> {
     process::run(&mut build)
 }
 
-/// Where the server of a measurement keeps its data.
+/// Returns the folder in which the server of a measurement keeps its data.
 fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target.join("xtask").join(format!("bench-{}", std::process::id()))
 }

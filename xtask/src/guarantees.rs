@@ -7,14 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use firstwrite_chaos::args::Args;
+use firstwrite_chaos::guard::Guard;
+use firstwrite_chaos::packages::{self, C_COMPILER};
+use firstwrite_chaos::process;
+use firstwrite_chaos::workspace::Workspace;
 use serde_json::Value;
 
-use crate::args::Args;
-use crate::guard::Guard;
-use crate::packages::{self, C_COMPILER};
-use crate::process;
 use crate::services::{self, Services};
-use crate::workspace::Workspace;
 
 pub(crate) const HELP: &str = "\
 Starts the servers of all stores, runs the conformance suite on each, and writes what was claimed and how
@@ -39,11 +39,11 @@ const TESTS: [&str; 2] = ["conform", "one_writer_of_a_cluster"];
 /// Not those of a store in front of another, nor the same store through another library.
 const SKIPPED: [&str; 6] = ["--skip", "wrappers::", "--skip", "cached::", "--skip", "sqlx::"];
 
-/// What one run showed, in a folder that is emptied first.
+/// Results of one run, in a folder that is emptied first.
 #[derive(Debug)]
 pub(crate) struct Shown {
     folder: PathBuf,
-    /// Whether the costly stores were there, too.
+    /// True if the run included the costly stores.
     is_full: bool,
 }
 

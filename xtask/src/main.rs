@@ -1,7 +1,8 @@
 //! Tasks of this repository: `cargo xtask <task>`.
 //!
 //! Everything a contributor or a build machine runs goes through here, so that there is one way to do it.
-//! This crate depends on none of the others: it builds them, runs them and looks at them from outside.
+//! This crate builds the others, runs them and looks at them from outside. It depends on `firstwrite-chaos` alone,
+//! for servers and processes, and for the crash, fail-over and history runs, which depend on nothing of ours.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -9,43 +10,29 @@
 )]
 
 mod alerts;
-mod args;
 mod ci;
-mod clients;
-mod clock;
-mod crash;
-mod demo;
-mod demo_check;
-mod engine;
+mod crates;
 mod examples;
-mod failover;
+mod foreign;
 mod forward;
+mod fuzz;
 mod guarantees;
-mod guard;
-mod histories;
-mod http;
-mod mariadb;
-mod packages;
-mod place;
-mod postgres;
-mod process;
-mod random;
 mod services;
 mod steps;
 mod test;
 mod tidy;
 mod vectors;
-mod workspace;
 
 use std::process::ExitCode;
 
-use args::{Args, Usage};
-use workspace::Workspace;
+use firstwrite_chaos::args::{Args, Usage};
+use firstwrite_chaos::workspace::Workspace;
+use firstwrite_chaos::{crash, demo_check, failover, guard, histories};
 
 /// One thing this program can do.
 struct Task {
     name: &'static str,
-    /// What may follow the name.
+    /// Arguments that may follow the name.
     usage: &'static str,
     /// One line for the list of tasks.
     about: &'static str,
@@ -124,6 +111,13 @@ const TASKS: &[Task] = &[
         about: "the examples in Python behind a gateway: FastAPI, and the Stripe library",
         details: examples::HELP,
         run: examples::run,
+    },
+    Task {
+        name: "fuzz",
+        usage: "[--executions N]",
+        about: "every reader of others' bytes, given bytes that nobody would send on purpose",
+        details: fuzz::HELP,
+        run: fuzz::run,
     },
     Task {
         name: "guarantees",

@@ -11,18 +11,18 @@ mod nats;
 mod pgbouncer;
 mod postgres;
 mod rabbitmq;
-pub(crate) mod redis;
+mod redis;
 mod server;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::args::{Args, Usage};
-use crate::guard::Guard;
-use crate::packages::{self, Need};
-use crate::place::Place;
-use crate::process;
-use crate::workspace::Workspace;
+use firstwrite_chaos::args::{Args, Usage};
+use firstwrite_chaos::guard::Guard;
+use firstwrite_chaos::packages::{self, Need};
+use firstwrite_chaos::place::Place;
+use firstwrite_chaos::workspace::Workspace;
+
 use server::{Server, State};
 
 pub(crate) const HELP: &str = "\
@@ -69,7 +69,7 @@ const RECIPES: &[&Recipe] = &[
     &rabbitmq::RECIPE,
 ];
 
-/// What the stores need, and no more.
+/// Servers that the stores need, and no more.
 pub(crate) const STORES: &[&Recipe] =
     &[&postgres::RECIPE, &pgbouncer::RECIPE, &mariadb::RECIPE, &dynamodb::RECIPE, &redis::RECIPE];
 /// The same, and those that are costly.
@@ -85,7 +85,7 @@ pub(crate) const STORES_FULL: &[&Recipe] = &[
     &redis::VALKEY,
 ];
 
-/// What the suites of every run need.
+/// Servers that the suites of every run need.
 pub(crate) const SUITES: &[&Recipe] = &[
     &postgres::RECIPE,
     &pgbouncer::RECIPE,
@@ -95,7 +95,7 @@ pub(crate) const SUITES: &[&Recipe] = &[
     &nats::RECIPE,
     &rabbitmq::RECIPE,
 ];
-/// The same, and what costs more than every run should pay.
+/// The same, and those that cost more than every run should pay.
 pub(crate) const SUITES_FULL: &[&Recipe] = &[
     &postgres::RECIPE,
     &postgres::NEWEST,
@@ -112,7 +112,7 @@ pub(crate) const SUITES_FULL: &[&Recipe] = &[
     &rabbitmq::RECIPE,
 ];
 
-/// How one kind of server is run.
+/// Recipe to run one kind of server.
 pub(crate) struct Recipe {
     pub(crate) name: &'static str,
     /// The environment variable in which the suites look for its address.
@@ -131,7 +131,7 @@ pub(crate) struct Recipe {
     prepare: fn(&Place) -> anyhow::Result<()>,
     /// The command that serves, in the foreground, until it is told to stop.
     serve: fn(&Place) -> anyhow::Result<Command>,
-    /// Whether it answers; asked again until it does.
+    /// Returns true if the server answers; asked again until it does.
     is_ready: fn(&Place) -> bool,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Services<'a> {
         self.servers.iter().find(named).map(|(server, _)| server.port())
     }
 
-    /// What the suites look for.
+    /// Returns the environment variables that the suites look for.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         self.servers.iter().map(|(server, _)| server.variable()).collect()
     }
@@ -301,11 +301,6 @@ fn install(recipes: &[&'static Recipe]) -> anyhow::Result<()> {
 /// In a form that a shell takes.
 fn tell(variable: &str, address: &str) {
     println!("export {variable}={address}");
-}
-
-/// Whether `program` with `arguments` succeeds, for the questions in the recipes.
-fn answers(program: &str, arguments: &[&str]) -> bool {
-    process::find(program).is_some_and(|path| process::succeeds(Command::new(path).args(arguments)))
 }
 
 #[cfg(test)]

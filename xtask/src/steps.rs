@@ -1,8 +1,8 @@
 //! Steps of a task: each with a name, a time and an outcome, and a table at the end.
 
-use crate::clock::Stopwatch;
+use firstwrite_chaos::clock::Stopwatch;
 
-/// How many checks went which way.
+/// Number of checks by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
@@ -23,9 +23,9 @@ pub(crate) struct Row {
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     pub(crate) rows: Vec<Row>,
-    /// What went wrong, one line each.
+    /// Problems found, one line each.
     pub(crate) problems: Vec<String>,
-    /// What did not run: name and reason.
+    /// Steps that did not run, each with its reason.
     pub(crate) skipped: Vec<(String, String)>,
 }
 

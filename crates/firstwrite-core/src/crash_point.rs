@@ -1,9 +1,10 @@
 //! Named places at which a test kills the process.
 //!
-//! A point is nothing at all unless the feature `crash-points` is on. With it, the environment's
-//! `FIRSTWRITE_CRASH_AT=name:nth` has the process send itself `SIGKILL` when it passes that point for
-//! the nth time, counted from 1; `list:0` has it say on standard error which points it passes. It is the one place of this crate that reads the environment, and
-//! no build that somebody runs has it.
+//! A point compiles to nothing unless the feature `crash-points` is on. With it,
+//! `FIRSTWRITE_CRASH_AT=name:nth` in the environment makes the process send itself `SIGKILL` when it
+//! passes that point for the nth time, counted from 1; `list:0` makes it print each point it passes to
+//! standard error. This is the only place in this crate that reads the environment, and no build for
+//! users contains it.
 
 /// Marks a place where a death is of interest, by a name that no other place has.
 #[cfg(feature = "crash-points")]
@@ -35,24 +36,24 @@ mod chosen {
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    /// Where to die, and how often that place was passed.
+    /// The point to die at, and how often the process has passed it.
     struct Chosen {
         name: String,
         nth: u64,
         passed: AtomicU64,
     }
 
-    /// Nothing goes on behind this point. But somebody who was told too early that it had been passed
-    /// gets the time to act on it, so that the mistake shows.
+    /// Pause before the kill. This thread does nothing more, but a peer that was told too early that
+    /// the point had been passed gets time to act on it, so that the mistake shows.
     const GRACE: Duration = Duration::from_millis(20);
 
     static CHOSEN: OnceLock<Option<Chosen>> = OnceLock::new();
 
-    /// Goes on, or dies here.
+    /// Returns, or kills the process if this is the chosen point.
     pub fn pass(name: &str) {
         let Some(chosen) = CHOSEN.get_or_init(read) else { return };
         if chosen.nth == 0 {
-            // Nobody is left to be told that standard error is closed.
+            // If standard error is closed, there is nowhere to report it.
             drop(writeln!(std::io::stderr(), "passed {name}"));
         }
         if chosen.name == name && chosen.passed.fetch_add(1, Ordering::Relaxed) + 1 == chosen.nth {

@@ -1,13 +1,13 @@
-//! What a request asks for, as a digest: the same request again has the same fingerprint.
+//! Digests of requests: the same request sent again has the same fingerprint.
 //!
-//! A JSON body is taken by what it says and not by how it is spelled: the order of members,
-//! whitespace, escapes and the spelling of numbers make no difference, everything else does. Bodies
-//! of other types, and JSON whose meaning readers disagree about, are taken as the bytes they are,
-//! so a doubt ends in a mismatch and never in somebody else's outcome.
+//! JSON bodies are compared by value: the order of members, whitespace, escapes and the spelling of
+//! numbers make no difference, everything else does. Bodies of other types, and JSON that parsers read
+//! differently, are compared byte for byte, so an ambiguous body ends in a mismatch and never in the
+//! outcome of another request.
 //!
 //! - [`form`] and [`media`]: the bytes that are digested; stored format.
-//! - [`canonical`] and [`number`]: JSON by value. [`fields`]: what rules ignore or select of it.
-//! - [`secret`]: what keys a fingerprint. [`digests`] and [`difference`]: how a mismatch can name what differs.
+//! - [`canonical`] and [`number`]: JSON by value. [`fields`]: the parts of it that rules ignore or select.
+//! - [`secret`]: keys a fingerprint. [`digests`] and [`difference`]: name the parts that differ in a mismatch.
 
 mod canonical;
 mod difference;
@@ -47,7 +47,7 @@ pub struct Fingerprint {
     parts: PartDigests,
 }
 
-/// In which form a body was taken.
+/// Form in which a body was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyForm {
     /// JSON by value. As a rule: where the body is JSON, and raw where it is not.
@@ -57,14 +57,14 @@ pub enum BodyForm {
     Raw,
 }
 
-/// What of a request enters its fingerprint, beyond method, authority, path, query, content type and
-/// content encoding.
+/// Selects which parts of a request enter its fingerprint, beyond method, authority, path, query,
+/// content type and content encoding.
 ///
-/// `select` and `ignore` work on canonical bodies. A body that has no canonical form enters whole,
+/// `select` and `ignore` apply to canonical bodies. A body that has no canonical form enters whole,
 /// which is the safe side: it can only match itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FingerprintRules {
-    /// Which form to take bodies in; canonical by default.
+    /// Form in which bodies are compared; canonical by default.
     pub body: BodyForm,
     /// Headers whose values count, each with all its lines in their order; none by default.
     pub headers: Vec<HeaderName>,
@@ -74,9 +74,9 @@ pub struct FingerprintRules {
     /// Values of the body that do not count. Ignoring goes before selecting; an ignored element
     /// still counts as an element.
     pub ignore: Vec<Pointer>,
-    /// Whether a mismatch may be explained where no secret keys the fingerprints. Then a short digest of
-    /// each part of a request is stored for everybody who reads the store to try guesses at, so it is
-    /// for requests that hold no secrets; off by default.
+    /// Explains mismatches even where no secret keys the fingerprints. The store then holds a short
+    /// digest of each part of a request, which anyone who can read it can test guesses against: use it
+    /// only for requests that hold no secrets. Off by default.
     pub explain: bool,
 }
 
@@ -97,7 +97,7 @@ pub struct Parts<'a> {
     pub body: &'a [u8],
 }
 
-/// Whether a request is the one a key was first used for.
+/// Result of comparing a request with the one a key was first used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// It asks for the same.
@@ -109,8 +109,8 @@ pub enum Comparison {
 }
 
 impl Fingerprint {
-    /// How fingerprints are taken now. Stored with each, so that a rolling deploy with a newer one
-    /// is not mistaken for a mismatch.
+    /// Version of the fingerprint format written now. It is stored with each fingerprint, so that a
+    /// newer version in a rolling deploy is not mistaken for a mismatch.
     pub const VERSION: u8 = Version::Two.number();
 
     /// Takes the fingerprint of a request.
@@ -176,7 +176,7 @@ impl Fingerprint {
         }
     }
 
-    /// From what a store kept.
+    /// Restores a fingerprint from its stored parts.
     pub const fn from_stored(
         version: u8,
         form: BodyForm,
@@ -203,7 +203,7 @@ impl Fingerprint {
         self.form
     }
 
-    /// Which secret keyed it, if one did.
+    /// Returns the id of the secret that keyed it, if one did.
     pub const fn secret(&self) -> Option<SecretId> {
         self.secret
     }
@@ -272,7 +272,7 @@ impl fmt::Debug for Fingerprint {
 }
 
 impl BodyForm {
-    /// As it is stored and digested.
+    /// Returns the byte that is stored and digested.
     pub const fn as_byte(self) -> u8 {
         match self {
             Self::Canonical => 1,
@@ -280,7 +280,7 @@ impl BodyForm {
         }
     }
 
-    /// From the byte a store kept; `None` if no form has it.
+    /// Restores a form from its stored byte; `None` if no form has it.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             1 => Some(Self::Canonical),

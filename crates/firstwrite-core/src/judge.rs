@@ -1,14 +1,15 @@
-//! The protocol: what to do with a request, given what stands under its key.
+//! The protocol: decides what to do with a request, given the record under its key.
 //!
-//! 1. Nothing stands there: the request is *fresh*.
-//! 2. The attempt was released and left a note for its pollers, or the outcome's retention has ended: the
-//!    key is *taken over* as if it were free. Where the record remembers that its key is spent, the end of
+//! 1. No record: the request is *fresh*.
+//! 2. The attempt was released and left a note for its pollers, or the outcome's retention has ended:
+//!    the key is *taken over* as if it were free. If the record marks its key as spent, the end of
 //!    retention makes it *expired* instead.
 //! 3. The fingerprint was taken by another version or with another secret: *unreadable*, nothing runs.
-//!    Whoever knows both takes the request's own again that way, and asks anew.
+//!    A caller that knows that version and secret takes the request's fingerprint again that way, and
+//!    asks anew.
 //! 4. The fingerprint differs: *mismatch*, whether or not the first request has ended.
-//! 5. Completed: *replay*; *unreadable* if its outcome is sealed and nobody opened it.
-//! 6. Uncertain: *uncertain*, until somebody proves what happened.
+//! 5. Completed: *replay*; *unreadable* if its outcome is sealed and was not opened.
+//! 6. Uncertain: *uncertain*, until it is proven what happened.
 //! 7. Reserved, and the lease holds: *in progress*.
 //! 8. Reserved, and the lease ran out: *take over* where running again is safe, else *uncertain*.
 
@@ -27,43 +28,43 @@ use crate::{
 pub struct Request {
     /// Digest of tenant and key.
     pub id: RecordId,
-    /// Whose key it is, from verified credentials.
+    /// Tenant that owns the key, from verified credentials.
     pub tenant: Tenant,
-    /// What the client calls the action.
+    /// Key that the client chose for the action.
     pub key: Key,
     /// Method and path pattern, for people.
     pub operation: Arc<str>,
-    /// What the request asks for.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
 }
 
-/// What to do with a request.
+/// Decision on a request.
 ///
 /// Not `non_exhaustive`: a forgotten arm must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing stands under the key: reserve it and run.
+    /// There is no record under the key: reserve it and run.
     Fresh,
-    /// What stands may be replaced by the next attempt, which then runs.
+    /// The next attempt may replace the record and run.
     TakeOver {
         /// The fence of what is taken over; the next one grows from it.
         from: Fence,
     },
     /// Answer with the first outcome.
     Replay {
-        /// What the first attempt answered.
+        /// Response of the first attempt.
         outcome: Outcome,
-        /// Until when it is replayed.
+        /// Time until which it is replayed.
         retained_until: Timestamp,
     },
     /// Another attempt holds the lease.
     InProgress {
-        /// How long the lease still holds if it is not renewed.
+        /// Time until the lease runs out if it is not renewed.
         remaining: Duration,
     },
     /// The key was used for a different request.
     Mismatch,
-    /// The first attempt ended and nobody knows how.
+    /// The first attempt ended, and its result is unknown.
     Uncertain,
     /// The key was spent, and its record remembers that.
     Expired,
@@ -71,18 +72,18 @@ pub enum Verdict {
     Unreadable,
 }
 
-/// Says what to do with a request, given what stands under its key.
+/// Decides what to do with a request, given the record under its key.
 ///
-/// The only place where the protocol is decided. Exhaustive on purpose: a new state must be
-/// answered here or the build fails. Everything that decides stands in the record, so two processes
-/// with different policies judge it alike.
+/// The only place where the protocol is decided. Exhaustive on purpose: code that ignores a new state must not
+/// compile. The record holds everything that the decision depends on, so two processes with different policies
+/// judge it alike.
 pub fn judge(found: Option<&Found>, request: &Request) -> Verdict {
     let Some(Found { record, now }) = found else { return Verdict::Fresh };
     debug_assert_eq!(record.id, request.id, "a store answered for another record");
     if let State::Completed { outcome: Outcome { body: Body::Released, .. }, .. } = &record.state {
         return Verdict::TakeOver { from: record.fence };
     }
-    // Past retention and not yet reaped: whatever it stood for no longer answers.
+    // Past retention and not yet reaped: its outcome is no longer replayed.
     if let State::Completed { retained_until, .. } = &record.state
         && retained_until <= now
     {
@@ -99,7 +100,8 @@ pub fn judge(found: Option<&Found>, request: &Request) -> Verdict {
         Comparison::Same => {}
     }
     match &record.state {
-        // Whoever has the key can answer; this one must not answer with what it cannot read.
+        // A process with the encryption key can answer; this one must not answer with what it cannot
+        // read.
         State::Completed { outcome: Outcome { body: Body::Sealed(_), .. }, .. } => {
             Verdict::Unreadable
         }
@@ -112,14 +114,14 @@ pub fn judge(found: Option<&Found>, request: &Request) -> Verdict {
         }
         State::Reserved(_) => match record.on_lost_answer {
             OnLostAnswer::Resend => Verdict::TakeOver { from: record.fence },
-            // The effect may have happened; somebody must find out.
+            // The effect may have happened; only proof settles it.
             OnLostAnswer::Uncertain => Verdict::Uncertain,
         },
     }
 }
 
-/// Says what a sweep does with a record, if anything: the same choice as rules 7 and 8, made for
-/// keys that nobody asks about.
+/// Decides what a sweep does with a record, if anything: the same choice as rules 7 and 8, made for
+/// keys that no request asks about.
 pub fn judge_lapsed(record: &Record, now: Timestamp) -> Option<Change> {
     match &record.state {
         State::Reserved(lease) if lease.until <= now => Some(match record.on_lost_answer {
@@ -130,8 +132,8 @@ pub fn judge_lapsed(record: &Record, now: Timestamp) -> Option<Change> {
     }
 }
 
-/// Says what becomes of a record whose owner is certainly gone, if anything: the same as when its lease
-/// has run out, whatever the lease says. For a store that only one process at a time writes to.
+/// Decides what becomes of a record whose owner is certainly gone, if anything: the same as when its lease has
+/// run out, whatever the lease says. For a store that only one process at a time writes to.
 pub fn judge_orphan(record: &Record) -> Option<Change> {
     judge_lapsed(record, Timestamp::NEVER)
 }

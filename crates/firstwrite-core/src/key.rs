@@ -1,17 +1,16 @@
 //! The key a client sends in `Idempotency-Key`, in both spellings.
 //!
-//! Promises that a key is visible ASCII and bounded, so nothing later checks again, and that no
-//! error or log line made here carries a whole key: whoever knows a key can ask for its outcome.
+//! Promises that a key is visible ASCII and bounded, so nothing later checks again, and that no error
+//! or log line made here carries a whole key: a caller that knows a key can ask for its outcome.
 
 use std::fmt;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What the client chose to name its request by: 1 to 255 visible ASCII characters.
+/// A client's name for one action: 1 to 255 visible ASCII characters.
 ///
-/// A key has no `Display`, so it cannot slip into a message by accident; [`Key::redacted`] is what
-/// logs show.
+/// A key has no `Display`, so it cannot slip into a message by accident; logs show [`Key::redacted`].
 ///
 /// ```
 /// use firstwrite_core::Key;
@@ -24,7 +23,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
-/// Why a header value is not a key. Its texts never repeat the value.
+/// Reason why a header value is not a key. The messages never repeat the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -32,7 +31,7 @@ pub enum KeyError {
     Empty,
     /// More than [`Key::BYTES_MAX`] bytes.
     TooLong {
-        /// How many there were.
+        /// Length of the value.
         bytes: usize,
     },
     /// A space, a control character or a byte outside ASCII.
@@ -52,7 +51,7 @@ impl Key {
     /// The header a key travels in.
     pub const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
-    /// From the key's plain value, as [`Key::as_str`] gives it.
+    /// Makes a key from its plain value, as [`Key::as_str`] returns it.
     pub fn new(value: &str) -> Result<Self, KeyError> {
         if value.is_empty() {
             return Err(KeyError::Empty);
@@ -66,7 +65,7 @@ impl Key {
         Ok(Self(value.into()))
     }
 
-    /// From one header field value, quoted or bare.
+    /// Parses one header field value, quoted or bare.
     ///
     /// Quoted is what the header asks for: a structured-field string (RFC 9651), whose parameters
     /// are accepted and ignored. Bare is what many clients send: the same characters unquoted.
@@ -109,7 +108,8 @@ impl Key {
         &self.0
     }
 
-    /// What logs may show: the length, and the first four characters if at least eight stay hidden.
+    /// Returns a form that is safe to log: the length, and the first four characters if at least eight
+    /// stay hidden.
     pub fn redacted(&self) -> impl fmt::Display {
         let shown = if self.0.len() >= 12 { &self.0[..4] } else { "" };
         let length = self.0.len();

@@ -8,6 +8,7 @@
 
 #[doc(hidden)]
 pub mod crash_point;
+pub mod documents;
 pub mod findings;
 mod fingerprint;
 mod judge;
@@ -26,6 +27,7 @@ mod tenant;
 mod time;
 mod usage;
 
+pub use documents::Documents;
 pub use findings::{FindingKind, Findings};
 pub use fingerprint::{
     BodyForm, Comparison, Fingerprint, FingerprintRules, PartDigests, Parts, Pointer, PointerError,
@@ -38,7 +40,7 @@ pub use message::{Message, MessageError};
 pub use outcome::{Body, HeaderPolicy, Interim, KeptHeaders, Outcome};
 pub use policy::{
     AfterRetention, AnswerMeaning, Effect, KeptStatuses, KeyRequirement, Mode, OnConflict,
-    OnLostAnswer, OnServerError, Policy, PolicyError, RespondAsync,
+    OnLostAnswer, OnServerError, Policy, PolicyError, RespondAsync, is_server_error,
 };
 pub use record::{
     AuditEntry, Audited, Draft, DraftState, Fence, Lease, Record, Retention, State, StateKind,

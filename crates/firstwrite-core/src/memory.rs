@@ -3,7 +3,7 @@
 //! For tests, examples and the simulator. It forgets everything when the process ends, and says so
 //! in its capabilities.
 
-mod findings;
+mod documents;
 mod held;
 mod outbox;
 
@@ -12,7 +12,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::findings::Findings;
+use crate::documents::Documents;
 use crate::outbox::Outbox;
 use crate::store::{
     Change, Conclusion, Found, Guard, Inserted, Page, Query, Swapped, Transacted, Write,
@@ -49,7 +49,7 @@ struct Content {
     rows: BTreeMap<String, String>,
     messages: Vec<Message>,
     outgoing: Outgoing,
-    found: findings::Found,
+    shelf: documents::Shelf,
     /// The ids on which a transaction is open.
     held: HashSet<RecordId>,
 }
@@ -79,7 +79,7 @@ impl MemoryStore {
         self.content().rows.get(name).cloned()
     }
 
-    /// How many rows committed transactions left.
+    /// Returns the number of rows that committed transactions left.
     pub fn row_count(&self) -> usize {
         self.content().rows.len()
     }
@@ -315,7 +315,7 @@ impl Store for MemoryStore {
         Some(self)
     }
 
-    fn findings(&self) -> Option<&dyn Findings> {
+    fn documents(&self) -> Option<&dyn Documents> {
         Some(self)
     }
 }

@@ -1,4 +1,4 @@
-//! A message to somebody else's system, written in the same commit as the effect it follows from.
+//! A message to another system, written in the same commit as the effect it follows from.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::outbox::Answers;
 use crate::{Key, RecordId, Tenant};
 
-/// Something to be delivered, written with the effect.
+/// A message to be delivered, written with the effect.
 ///
 /// Its derived key, `<client key>:<step>`, is fixed here and constant over all deliveries, so that
 /// the destination can recognise a repetition.
@@ -67,13 +67,13 @@ impl Message {
         })
     }
 
-    /// Whether `name` can be a step's or a destination's.
+    /// Returns true if `name` is a valid name of a step or a destination.
     pub fn is_name(name: &str) -> bool {
         (1..=Self::NAME_BYTES_MAX).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':')
     }
 
-    /// Says what the payload is; `application/json` unless set.
+    /// Sets the content type of the payload; `application/json` unless set.
     #[must_use]
     pub fn content_type(mut self, content_type: &str) -> Self {
         content_type.clone_into(&mut self.content_type);
@@ -87,47 +87,46 @@ impl Message {
         self
     }
 
-    /// Not to be delivered before this much time has passed since its commit.
+    /// Delays delivery until this much time has passed since its commit.
     #[must_use]
     pub fn delayed_by(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Says what the record's interim answer is replaced with when this message has arrived, or was
-    /// refused.
+    /// Sets the answers that replace the record's interim answer when this message has arrived, or was refused.
     #[must_use]
     pub fn answering(mut self, answers: Answers) -> Self {
         self.answers = Some(Box::new(answers));
         self
     }
 
-    /// Under which record it is written.
+    /// Returns the id of the record it is written under.
     pub fn record(&self) -> RecordId {
         self.record
     }
 
-    /// Whose message it is.
+    /// Returns the tenant of the message.
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
     }
 
-    /// What the destination will know it by, over all deliveries.
+    /// Returns the key by which the destination recognizes the message, the same for all deliveries.
     pub fn derived_key(&self) -> &str {
         &self.derived_key
     }
 
-    /// Where it goes.
+    /// Returns the name of the destination.
     pub fn destination(&self) -> &str {
         &self.destination
     }
 
-    /// What the payload is.
+    /// Returns the content type of the payload.
     pub fn payload_type(&self) -> &str {
         &self.content_type
     }
 
-    /// What is delivered.
+    /// Returns the payload to deliver.
     pub fn payload(&self) -> &Bytes {
         &self.payload
     }
@@ -137,12 +136,12 @@ impl Message {
         self.ordering_key.as_deref()
     }
 
-    /// How long to wait after the commit.
+    /// Returns the time to wait after the commit.
     pub fn delay(&self) -> Duration {
         self.delay
     }
 
-    /// What the record's interim answer is replaced with, if this message decides that.
+    /// Returns the answers that replace the record's interim answer, if this message decides that.
     pub fn answers(&self) -> Option<&Answers> {
         self.answers.as_deref()
     }

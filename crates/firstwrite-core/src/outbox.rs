@@ -2,15 +2,22 @@
 //!
 //! A worker *claims* messages for a while, hands each to its destination, and *settles* how that
 //! ended. What is decided on the way is decided by [`next_step`], [`after_delivery`] and
-//! [`after_probe`]; when a destination is left alone, by [`Sightings`]; how much is asked of it, by
-//! [`Pace`]; whose turn it is, by [`Turns`]. An [`Outbox`] keeps, and decides nothing.
+//! [`after_probe`]; what is written for it, by [`after_settlement`], [`after_resolution`] and
+//! [`after_redrive`]; when a destination is left alone, by [`Sightings`]; how much is asked of it, by
+//! [`Pace`]; whose turn it is, by [`Turns`]. An [`Outbox`] keeps, and decides nothing; [`protocol`] is what
+//! workers and operators do with one.
 
 mod answers;
 mod breaker;
 mod delivery;
+mod destination;
+mod history;
+mod moves;
 mod pace;
+pub mod protocol;
 mod rules;
 mod standing;
+mod tally;
 mod terms;
 mod turns;
 mod view;
@@ -23,13 +30,20 @@ use std::time::Duration;
 pub use answers::Answers;
 pub(crate) use answers::fill;
 pub use breaker::{Gate, Sightings};
-pub use delivery::{Carrier, Delivery, Ending, MessageNumber, Parcel, Probed, Receipt};
+pub use delivery::{Carrier, Claim, Delivery, Ending, MessageNumber, Parcel, Probed, Receipt};
+pub use destination::{DestinationChange, OpeningChange, PauseChange, Switch};
+pub use history::{HistoryRow, Kept, PastEnding, shortened};
+pub use moves::{
+    Becomes, Move, MoveGuard, PendingDraft, Problem, after_redrive, after_resolution,
+    after_settlement,
+};
 pub use pace::{Pace, Strain};
 pub use rules::{
     ABSENCE_SHOWS_AFTER, Cause, LAPSE_COUNT_MAX, Moment, Next, Sent, Step, absence_shows_from,
     after_delivery, after_probe, given_back, next_step,
 };
 pub use standing::Standing;
+pub use tally::{Tallies, Tally};
 pub use terms::Terms;
 pub use turns::{Turns, Wish};
 pub use view::{
@@ -39,9 +53,9 @@ pub use view::{
 pub use wire_key::{is_wire_key, wire_key, wire_key_of};
 pub use written::{Written, WrittenPage, WrittenQuery};
 
-use crate::{AuditEntry, BoxFuture, Fence, Message, Outcome, StoreError, Timestamp};
+use crate::{BoxFuture, Fence, Message, Outcome, StoreError, Timestamp};
 
-/// Where messages are kept until they are delivered, and how that went.
+/// Stores messages until they are delivered, and the history of their deliveries.
 pub trait Outbox: fmt::Debug + Send + Sync {
     /// Writes a message in a commit of its own. Its twin inside a handler's transaction is `enqueue`
     /// of that transaction.
@@ -60,48 +74,34 @@ pub trait Outbox: fmt::Debug + Send + Sync {
         nonce: u64,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>>;
 
-    /// Writes down receipts and how claims ended, in one commit: for each settlement, whether its claim
-    /// still held.
+    /// Writes receipts into the history, and takes each move whose guard holds, with its history row, answer
+    /// and audit entry: all in one commit, or one commit for each message. For each move, whether it was
+    /// taken.
     ///
-    /// A receipt is kept whether or not the claim still holds: it is the truth about the destination.
-    fn settle<'a>(
+    /// A receipt, and a history row that is kept [`Kept::Always`], is written whether or not a guard holds.
+    fn apply<'a>(
         &'a self,
-        receipts: &'a [Received],
-        settlements: &'a [Settlement],
+        receipts: &'a [HistoryRow],
+        moves: &'a [Move],
     ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>>;
 
-    /// Leaves a destination alone, or says that it is back.
-    fn switch<'a>(
+    /// Writes a change of a destination and its audit entry, in one commit. A destination that is not known
+    /// becomes known.
+    fn put_destination<'a>(
         &'a self,
         destination: &'a str,
-        switch: &'a Switch,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
-
-    /// Pauses a destination until it is resumed, by an operator. Messages already claimed go on.
-    fn pause<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
-
-    /// Ends a pause, and lets a destination that is left alone be tried at once.
-    fn resume<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
+        change: &'a DestinationChange,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Every destination that ever had a message or a pause, with its counts as last folded.
     fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>>;
 
-    /// One page of messages, the oldest first.
+    /// One page of the messages that `query` matches, the oldest first. It may have fewer than asked for, or
+    /// none, and a next page all the same.
     fn messages<'a>(
         &'a self,
         query: &'a MessageQuery,
     ) -> BoxFuture<'a, Result<MessagePage, StoreError>>;
-
-    /// How many messages `query` matches, counted up to [`MessageQuery::COUNT_MAX`].
-    fn count<'a>(&'a self, query: &'a MessageQuery) -> BoxFuture<'a, Result<Counted, StoreError>>;
 
     /// Everything about one message, its deliveries included.
     fn message(
@@ -116,25 +116,6 @@ pub trait Outbox: fmt::Debug + Send + Sync {
         query: &'a WrittenQuery,
     ) -> BoxFuture<'a, Result<WrittenPage, StoreError>>;
 
-    /// Puts back up to `limit` of the dead letters that `query` matches, under their old keys, with
-    /// their counts at zero, and an audit entry each. Messages in other states are left as they are.
-    fn redrive<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-        limit: usize,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<usize, StoreError>>;
-
-    /// Ends the wait of a message that is unknown, dead or waiting, on somebody's word, with an audit
-    /// entry in the same commit. `seen` is the fence it wore when it was looked into.
-    fn resolve<'a>(
-        &'a self,
-        number: MessageNumber,
-        seen: Fence,
-        resolution: &'a Resolution,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<Held, StoreError>>;
-
     /// Folds counts, lets successors of settled messages go, and deletes up to `limit` delivered
     /// messages that have been kept for `kept_for`. Returns how many were deleted.
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>>;
@@ -144,18 +125,18 @@ pub trait Outbox: fmt::Debug + Send + Sync {
     fn nudged(&self) -> BoxFuture<'_, ()>;
 }
 
-/// How many messages a worker wants for a destination.
+/// A worker's request for messages of one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
     /// Which destination.
     pub destination: String,
     /// At most this many.
     pub count_max: usize,
-    /// How long the claim stands.
+    /// Length of the claim's lease.
     pub lease_for: Duration,
 }
 
-/// What a claim took.
+/// Messages that a claim took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
     /// The messages.
@@ -174,63 +155,47 @@ pub struct Received {
     pub number: MessageNumber,
     /// The claim's fence.
     pub fence: Fence,
-    /// How the delivery ended: [`Ending::Delivered`].
+    /// Result of the delivery: [`Ending::Delivered`].
     pub delivery: Delivery,
 }
 
-/// How a claim ended.
+/// Ending of a claim: the result of its delivery and the message's next state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// Which message.
-    pub number: MessageNumber,
-    /// The claim's fence.
-    pub fence: Fence,
+    /// The claim.
+    pub claim: Claim,
     /// The delivery that was made under it and is not yet written down, if there was one.
     pub delivery: Option<Delivery>,
-    /// What becomes of the message.
+    /// Next state of the message.
     pub next: Next,
-    /// What the record's interim answer is replaced with, in the same commit, if it has one.
+    /// Outcome that replaces the record's interim answer in the same commit, if the record has one.
     pub answer: Option<Outcome>,
 }
 
-/// Whether a claim or a sight still held when it was acted on.
+/// Result of a step that requires a current claim, or a message that has not changed since it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// It did, and the step was done.
+    /// The condition held, and the step was done.
     Yes,
-    /// Somebody else has the message by now, or it is settled; nothing was done.
+    /// Another worker or operator has the message by now, or it is settled; nothing was done.
     No,
 }
 
-/// Whether a destination is to be left alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Switch {
-    /// For this long, and why.
-    Open {
-        /// From now on.
-        open_for: Duration,
-        /// In a few words, for people.
-        cause: String,
-    },
-    /// It is back.
-    Closed,
-}
-
-/// What somebody found out about a message, or decided.
+/// An operator's or a reconciliation's statement about a message: a fact or a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// It arrived.
     Delivered {
-        /// What the provider calls it.
+        /// The provider's id of what it made of the message, if it gave one.
         receipt: Receipt,
-        /// What the record's interim answer is replaced with, if it has one.
+        /// Outcome that replaces the record's interim answer, if the record has one.
         answer: Option<Outcome>,
     },
     /// It did not arrive: it is sent again, as if never sent.
     NotDelivered,
     /// It did not arrive and never will. A successor under its ordering key goes on.
     Refused {
-        /// What the record's interim answer is replaced with, if it has one.
+        /// Outcome that replaces the record's interim answer, if the record has one.
         answer: Option<Outcome>,
     },
     /// It is not to be delivered any more, whether it arrived or not. A successor under its ordering key

@@ -1,4 +1,4 @@
-//! What is remembered of an answer: status, headers from an allow-list, and the body's bytes.
+//! The stored answer of an attempt: status, headers from an allow-list, and the body's bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 
-/// What is remembered under a key and replayed to every retry.
+/// The answer stored under a key and replayed to every retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The status of the first answer.
@@ -16,7 +16,7 @@ pub struct Outcome {
     pub headers: KeptHeaders,
     /// The body, or a mark that it was not kept.
     pub body: Body,
-    /// Whether it stands in for an answer that is not yet known, and is replaced by it, once.
+    /// True if this answer stands in for one that is not yet known, which replaces it once.
     pub is_interim: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct Outcome {
 /// Only in atomic mode, and only on a success: without the message nothing would ever replace it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interim {
-    /// How long the caller is kept waiting for the final answer before it gets this one.
+    /// Time to wait for the final answer before the caller gets this one.
     pub wait_for: Duration,
 }
 
@@ -38,8 +38,7 @@ pub enum Body {
     /// The body was over the cap, or a stream: it was passed on and not kept. The key is spent all
     /// the same, so a retry gets a clear answer and never a second run.
     Tombstone,
-    /// Headers and body, sealed: whoever has the key makes the outcome of it, and nobody else can
-    /// answer with it.
+    /// Headers and body, encrypted: only a process with the encryption key can open them and answer.
     Sealed(Bytes),
     /// No answer at all: the attempt was released after its client had been told to ask for the result.
     /// The key is free, and only the status resource tells of it.
@@ -50,13 +49,14 @@ pub enum Body {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptHeaders(Arc<[(HeaderName, HeaderValue)]>);
 
-/// Which response headers an outcome keeps: a fixed allow-list and what a policy adds.
+/// Selects the response headers that an outcome keeps: a fixed allow-list and what a policy adds.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderPolicy {
     extra: Vec<HeaderName>,
 }
 
-/// What describes the kept body or names what was made; the rest belongs to one exchange only.
+/// Headers that describe the kept body or name a created resource; the rest belong to one exchange
+/// only.
 const KEPT: [HeaderName; 6] = [
     header::CONTENT_TYPE,
     header::CONTENT_ENCODING,
@@ -121,7 +121,7 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// How many bytes its headers and body are.
+    /// Returns the number of bytes of its headers and body.
     pub fn byte_count(&self) -> u64 {
         let headers = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
         let body = match &self.body {
@@ -165,7 +165,7 @@ impl HeaderPolicy {
 }
 
 impl KeptHeaders {
-    /// From what a store kept.
+    /// Restores headers from stored pairs.
     pub fn from_pairs(pairs: Vec<(HeaderName, HeaderValue)>) -> Self {
         Self(pairs.into())
     }

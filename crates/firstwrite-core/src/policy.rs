@@ -11,41 +11,44 @@ use crate::{FingerprintRules, HeaderPolicy};
 /// The settings of a protected operation.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Whether a request without a key is refused. Default: required.
+    /// Refuses requests without a key, or lets them run unprotected. Default: required.
     pub key: KeyRequirement,
-    /// How the handler runs. Default: [`Mode::Reserved`], which needs nothing of the handler.
+    /// Mode in which the handler runs. Default: [`Mode::Reserved`], which needs nothing of the handler.
     pub mode: Mode,
-    /// How long a reservation stands unrenewed; a live owner renews it. Default: 30 s.
+    /// Time after which an unrenewed reservation lapses; a live owner renews it. Default: 30 s.
     pub lease: Duration,
-    /// How long an outcome is replayed. Default: 24 h.
+    /// Time for which an outcome is replayed. Default: 24 h.
     pub retention: Duration,
-    /// How long after retention a record may still be there before it is reaped. Default: 1 h.
+    /// Time after retention before a record is reaped. Default: 1 h.
     pub slack: Duration,
     /// Bodies of answers above this are passed on and leave a tombstone. Default: 1 MiB.
     pub response_bytes_max: usize,
     /// Bodies of requests above this are refused before any work. Default: 1 MiB.
     pub request_bytes_max: usize,
-    /// Which statuses end a key. Default: 2xx, 3xx and 4xx except 408, 425 and 429.
+    /// Time within which the body of an answer must end to be kept; a later one is passed on and leaves
+    /// a tombstone. Default: 10 min.
+    pub response_within: Duration,
+    /// Statuses that end a key. Default: 2xx, 3xx and 4xx except 401, 407, 408, 421, 425, 429 and 431.
     pub kept_statuses: KeptStatuses,
-    /// What a server error that does not speak of a lost answer means. Default: release.
+    /// Meaning of a server error that does not report a lost answer. Default: release.
     pub on_server_error: OnServerError,
-    /// Which response headers are kept beyond the fixed allow-list. Default: none.
+    /// Response headers kept beyond the fixed allow-list. Default: none.
     pub kept_headers: HeaderPolicy,
-    /// What a duplicate gets while the first attempt runs. Default: a 409 at once.
+    /// Answer to a duplicate while the first attempt runs. Default: a 409 at once.
     pub on_conflict: OnConflict,
-    /// What it means when an attempt ended and its answer is lost. Default: uncertain.
+    /// Meaning of a lost answer: the attempt ended, and its answer is unknown. Default: uncertain.
     pub on_lost_answer: OnLostAnswer,
-    /// What a key means once retention has ended. Default: it is free again.
+    /// State of a key once retention has ended. Default: it is free again.
     pub after_retention: AfterRetention,
-    /// What a client is told to wait after a 409. Default: 1 s.
+    /// Time that a client is told to wait after a 409. Default: 1 s.
     pub retry_after: Duration,
-    /// Whether `Prefer: respond-async` is honoured. Default: yes.
+    /// Honours `Prefer: respond-async`, or ignores it. Default: honoured.
     pub respond_async: RespondAsync,
-    /// What counts as the same request. Default: everything, JSON in exact canonical form.
+    /// Rules for what counts as the same request. Default: everything, JSON in exact canonical form.
     pub fingerprint: FingerprintRules,
 }
 
-/// Whether an operation insists on a key.
+/// Requires a key for an operation, or makes it optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRequirement {
     /// A request without a key is refused with `key-missing`.
@@ -54,7 +57,7 @@ pub enum KeyRequirement {
     Optional,
 }
 
-/// How the handler runs.
+/// Mode in which the handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The reservation is committed first, the handler runs, the outcome is committed after.
@@ -63,7 +66,7 @@ pub enum Mode {
     Atomic,
 }
 
-/// What a duplicate gets while the first attempt runs.
+/// Answer to a duplicate while the first attempt runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnConflict {
     /// A 409 with `Retry-After`, at once.
@@ -72,7 +75,7 @@ pub enum OnConflict {
     Wait(Duration),
 }
 
-/// What it means when an attempt ended and its answer is lost.
+/// Meaning of a lost answer: the attempt ended, and its answer is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLostAnswer {
     /// The effect may have happened: the record becomes uncertain and waits for proof.
@@ -82,10 +85,10 @@ pub enum OnLostAnswer {
     Resend,
 }
 
-/// What a 5xx of the handler or upstream means for its key, in [`Mode::Reserved`].
+/// Meaning of a 5xx of the handler or upstream for its key, in [`Mode::Reserved`].
 ///
-/// It does not concern 502, 504 and 408: an inner proxy says these when it lost an answer, so they always
-/// count as one.
+/// Does not apply to 502, 504 and 408: an inner proxy sends these when it lost an answer, so they
+/// always count as a lost answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnServerError {
     /// The key is free: the error is not cached, and a retry runs afresh. An effect that happened before
@@ -95,10 +98,10 @@ pub enum OnServerError {
     Lost,
 }
 
-/// What a handler or upstream that answers "not now" knows about its effect.
+/// Tells whether a handler or upstream that answers "not now" had its effect.
 ///
-/// A handler puts it into its response's extensions. It outweighs what the status alone would mean, and
-/// changes nothing about an answer that is kept.
+/// A handler puts it into its response's extensions. It takes precedence over what the status alone
+/// would mean, and changes nothing about an answer that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing happened: the key is released.
@@ -107,7 +110,7 @@ pub enum Effect {
     Happened,
 }
 
-/// What an answer means for its key, in [`Mode::Reserved`].
+/// Meaning of an answer for its key, in [`Mode::Reserved`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerMeaning {
     /// The answer ends the key and is replayed.
@@ -118,7 +121,7 @@ pub enum AnswerMeaning {
     Lost,
 }
 
-/// What a key means once its retention has ended.
+/// State of a key once its retention has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterRetention {
     /// The key is free: the same request runs as new.
@@ -127,7 +130,7 @@ pub enum AfterRetention {
     Refuse(Duration),
 }
 
-/// Whether a client may ask for an early 202.
+/// Honours or ignores a client's wish for an early 202.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RespondAsync {
     /// `Prefer: respond-async` gets a 202 with the status resource in `Location`.
@@ -136,7 +139,7 @@ pub enum RespondAsync {
     Ignore,
 }
 
-/// Which statuses end a key.
+/// Statuses that end a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptStatuses {
     released: Vec<StatusCode>,
@@ -149,7 +152,7 @@ pub struct PolicyError(&'static str);
 impl Policy {
     /// Longer than nearly every handler, short enough that a crash blocks a key for half a minute.
     pub const LEASE_DEFAULT: Duration = Duration::from_secs(30);
-    /// What payment clients have come to expect.
+    /// The retention that payment clients expect.
     pub const RETENTION_DEFAULT: Duration = Duration::from_hours(24);
     /// Reaping early would free a key that a client believes is still protected; an hour late
     /// costs only space.
@@ -158,10 +161,13 @@ impl Policy {
     pub const RESPONSE_BYTES_MAX_DEFAULT: usize = 1024 * 1024;
     /// A body is held in memory while it is fingerprinted.
     pub const REQUEST_BYTES_MAX_DEFAULT: usize = 1024 * 1024;
+    /// Far longer than a client waits for a megabyte. An attempt counts as running until its answer is
+    /// kept, so a body that trickles must end some time.
+    pub const RESPONSE_WITHIN_DEFAULT: Duration = Duration::from_mins(10);
     /// A lease shorter than this cannot be renewed reliably over a slow store.
     pub const LEASE_MIN: Duration = Duration::from_secs(1);
 
-    /// Says whether the settings can hold together.
+    /// Checks that the settings do not contradict each other.
     pub fn check(&self) -> Result<(), PolicyError> {
         if self.lease < Self::LEASE_MIN {
             return Err(PolicyError("lease must be at least 1s, or it cannot be renewed in time"));
@@ -171,6 +177,9 @@ impl Policy {
         }
         if self.request_bytes_max == 0 {
             return Err(PolicyError("request_bytes_max must be at least 1"));
+        }
+        if self.response_within.is_zero() {
+            return Err(PolicyError("response_within must be more than 0s, or no answer is kept"));
         }
         if self.kept_statuses.released.iter().any(StatusCode::is_success) {
             return Err(PolicyError(
@@ -185,7 +194,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Says what an answer with `status` means for its key, given what the answer itself says about its
+    /// Returns the meaning of an answer with `status` for its key, given what the answer itself tells about its
     /// effect.
     pub fn meaning(&self, status: StatusCode, said: Option<Effect>) -> AnswerMeaning {
         if self.kept_statuses.keeps(status) {
@@ -201,12 +210,12 @@ impl Policy {
                 StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT,
                 _,
             ) => AnswerMeaning::Lost,
-            (status, OnServerError::Lost) if status.is_server_error() => AnswerMeaning::Lost,
+            (status, OnServerError::Lost) if is_server_error(status) => AnswerMeaning::Lost,
             (_, OnServerError::Release | OnServerError::Lost) => AnswerMeaning::Released,
         }
     }
 
-    /// For how long a record completed under this policy answers and stays.
+    /// Returns the time for which a record completed under this policy is replayed, and for which it stays.
     pub fn retention(&self) -> Retention {
         let (linger_for, refuses_spent) = match self.after_retention {
             AfterRetention::Fresh => (self.slack, false),
@@ -226,6 +235,7 @@ impl Default for Policy {
             slack: Self::SLACK_DEFAULT,
             response_bytes_max: Self::RESPONSE_BYTES_MAX_DEFAULT,
             request_bytes_max: Self::REQUEST_BYTES_MAX_DEFAULT,
+            response_within: Self::RESPONSE_WITHIN_DEFAULT,
             kept_statuses: KeptStatuses::default(),
             on_server_error: OnServerError::Release,
             kept_headers: HeaderPolicy::default(),
@@ -247,21 +257,35 @@ impl KeptStatuses {
         self
     }
 
-    /// Whether an answer with this status ends the key.
+    /// Returns true if an answer with this status ends the key.
     ///
-    /// A 5xx never does: it says that the server does not know, and replaying it would make a
-    /// passing failure permanent.
+    /// A 5xx never does: the server does not know the result, and replaying it would make a passing
+    /// failure permanent.
     pub fn keeps(&self, status: StatusCode) -> bool {
-        !status.is_server_error() && !status.is_informational() && !self.released.contains(&status)
+        !is_server_error(status) && !status.is_informational() && !self.released.contains(&status)
     }
 }
 
+/// Returns true for a 5xx, and for a status that HTTP does not define: RFC 9110 has a client treat an invalid one
+/// as a server error.
+pub fn is_server_error(status: StatusCode) -> bool {
+    status.as_u16() >= 500
+}
+
 impl Default for KeptStatuses {
-    /// 408, 425 and 429 say "not now", not "no".
+    /// 408, 425 and 429 say "not now", not "no". 401, 407, 421 and 431 say that nothing was run: the same
+    /// request with a fresh token, by another connection or with smaller headers may succeed, and who has no
+    /// token at all must not fill the store.
     fn default() -> Self {
         let not_now =
             [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-        Self { released: not_now.to_vec() }
+        let nothing_ran = [
+            StatusCode::UNAUTHORIZED,
+            StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+            StatusCode::MISDIRECTED_REQUEST,
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        ];
+        Self { released: [&not_now[..], &nothing_ran].concat() }
     }
 }
 
@@ -287,12 +311,13 @@ mod tests {
         let short = Policy { lease: Duration::from_millis(10), ..Policy::default() };
         let upside_down = Policy { retention: Duration::from_secs(5), ..Policy::default() };
         let mute = Policy { request_bytes_max: 0, ..Policy::default() };
+        let hasty = Policy { response_within: Duration::ZERO, ..Policy::default() };
         let freeing = KeptStatuses::default().release_on(StatusCode::CREATED);
         let freeing = Policy { kept_statuses: freeing, ..Policy::default() };
         let fingerprint =
             FingerprintRules { ignore: vec!["".parse().unwrap()], ..FingerprintRules::default() };
         let blind = Policy { fingerprint, ..Policy::default() };
-        for policy in [short, upside_down, mute, freeing, blind] {
+        for policy in [short, upside_down, mute, hasty, freeing, blind] {
             assert!(policy.check().is_err());
         }
         let kept_statuses = KeptStatuses::default().release_on(StatusCode::CONFLICT);
@@ -308,6 +333,8 @@ mod tests {
         for (code, expected) in [(200, true), (201, true), (303, true), (404, true), (422, true)]
             .into_iter()
             .chain([(408, false), (425, false), (429, false), (100, false)])
+            .chain([(500, false), (599, false), (600, false), (999, false)])
+            .chain([(401, false), (407, false), (421, false), (431, false), (403, true)])
         {
             assert_eq!(kept.keeps(StatusCode::from_u16(code).unwrap()), expected, "{code}");
         }
@@ -322,10 +349,16 @@ mod tests {
         for (code, released, doubted) in [
             (200, Kept, Kept),
             (404, Kept, Kept),
+            (401, Released, Released),
+            (403, Kept, Kept),
+            (407, Released, Released),
             (408, Lost, Lost),
+            (421, Released, Released),
             (425, Released, Released),
             (429, Released, Released),
+            (431, Released, Released),
             (500, Released, Lost),
+            (600, Released, Lost),
             (501, Released, Lost),
             (502, Lost, Lost),
             (503, Released, Lost),

@@ -20,9 +20,12 @@ mod atomic;
 
 pub use atomic::{Atomic, Began, Held, abandon, atomic, begin, conclude, is_interim};
 
-/// How often a move is tried again after it met a rival or lost an acknowledgement. Each round
-/// means that somebody else moved the same record in between; more than a few in a row is a fault.
+/// Number of times a step is tried again after it met a rival or lost an acknowledgement. Each retry
+/// means that another process changed the same record in between; more than a few in a row is a fault.
 const ROUNDS_MAX: usize = 8;
+
+/// Audit reason for an attempt that a sweep gives up.
+const LEASE_RAN_OUT: &str = "its lease ran out: the process died or was paused, or lost its store";
 
 /// The right to run the handler once.
 ///
@@ -47,7 +50,7 @@ pub struct Reservation {
     strays: Vec<Fence>,
 }
 
-/// How a request to reserve ended.
+/// Result of a request to reserve.
 #[derive(Debug)]
 pub enum Reserved {
     /// The caller owns the key and may run.
@@ -61,79 +64,80 @@ pub enum Reserved {
 /// A reservation that failed.
 #[derive(Debug)]
 pub struct Unreserved {
-    /// Why it failed.
+    /// The failure.
     pub error: StoreError,
     /// The fences of writes that may stand all the same, because their acknowledgement was lost. Nothing
     /// was run under them: [`withdraw`] each when the store is back.
     pub may_stand: Vec<Fence>,
 }
 
-/// How keeping an answer without a reservation ended.
+/// Result of keeping an answer without a reservation.
 #[derive(Debug)]
 pub enum Kept {
     /// The outcome is kept until then; every retry gets it.
     Done {
-        /// Until when it is replayed.
+        /// Time until which it is replayed.
         retained_until: Timestamp,
     },
-    /// A rival came first; the verdict says how it stands. Never `Fresh` or `TakeOver`.
+    /// A rival came first; the verdict tells its state. Never `Fresh` or `TakeOver`.
     Refused(Verdict, Box<Found>),
 }
 
-/// How a renewal ended.
+/// Result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
     /// The lease holds again.
     Held,
-    /// The key belongs to somebody else now, or is settled; the attempt can no longer complete.
+    /// Another attempt owns the key now, or the record is settled; this attempt can no longer complete.
     Lost,
 }
 
-/// How a completion ended.
+/// Result of a completion.
 #[derive(Debug)]
 pub enum Completed {
     /// The outcome is kept until then; every retry gets it.
     Kept {
-        /// Until when it is replayed.
+        /// Time until which it is replayed.
         retained_until: Timestamp,
     },
-    /// The attempt came too late. What stands there now, if anything.
+    /// The attempt came too late. Holds the record under the key now, if any.
     Late(Option<Box<Found>>),
 }
 
-/// What came of saying that nobody knows how an attempt ended.
+/// Result of marking an attempt as uncertain.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Marked {
     /// Only proof settles the record now.
     Uncertain,
-    /// Somebody else has ended the attempt or taken it over. What stands there now, if anything.
+    /// Another process has ended the attempt or taken it over. Holds the record under the key now, if
+    /// any.
     Late(Option<Box<Found>>),
 }
 
 /// A completion that could not be written. The right to complete is still the caller's.
 #[derive(Debug)]
 pub struct Undone {
-    /// Whose completion it was.
+    /// Reservation whose completion failed.
     pub reservation: Reservation,
-    /// What was to be kept.
+    /// The outcome to keep.
     pub outcome: Outcome,
-    /// Why it was not.
+    /// The failure.
     pub error: StoreError,
 }
 
-/// What an operator or a reconciler found out.
+/// Result of an operator's or a reconciler's inquiry.
 #[derive(Debug)]
 pub enum Settlement {
     /// It happened, and this is its outcome.
     Happened {
-        /// What every retry will be answered with, for as long as the record's own retention says.
+        /// Outcome replayed to every retry, for as long as the record's own retention lasts.
         outcome: Outcome,
     },
     /// It is proven not to have happened: the key is free.
     NotHappened,
 }
 
-/// Whether a settlement may end an attempt that is still alive.
+/// Permission for a settlement to end an attempt that is still alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
     /// Only uncertain records, and reserved ones whose lease ran out.
@@ -143,12 +147,12 @@ pub enum Force {
     Yes,
 }
 
-/// How a settlement ended.
+/// Result of a settlement.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Settled {
     /// The record was settled.
     Done,
-    /// Nothing stands under that key.
+    /// There is no record under that key.
     Absent,
     /// Another attempt owns the key by now; what was found out is not about it.
     Moved,
@@ -158,7 +162,7 @@ pub enum Settled {
     StillHeld(Duration),
 }
 
-/// What one turn of the sweep did.
+/// Counts of one sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Keys that are free again.
@@ -170,12 +174,12 @@ pub struct Swept {
 }
 
 impl Reservation {
-    /// Which record it is.
+    /// Returns the id of the record.
     pub fn id(&self) -> RecordId {
         self.id
     }
 
-    /// What every later write of this attempt carries.
+    /// Returns the fence that every later write of this attempt carries.
     pub fn fence(&self) -> Fence {
         self.fence
     }
@@ -186,12 +190,12 @@ impl Reservation {
         &self.strays
     }
 
-    /// How long the lease is; renew well before it has passed.
+    /// Returns the length of the lease; renew well before it has passed.
     pub fn lease_for(&self) -> Duration {
         self.lease_for
     }
 
-    /// Until when the lease holds, by the store's clock.
+    /// Returns the time until which the lease holds, by the store's clock.
     pub fn lease_until(&self) -> Timestamp {
         self.lease_until
     }
@@ -306,19 +310,19 @@ pub async fn release(store: &dyn Store, reservation: Reservation) -> Result<(), 
     withdraw(store, reservation.id, reservation.fence).await.map(drop)
 }
 
-/// Frees a key whose reservation nobody has in hand: whether it was written was never said, or a release
-/// failed. Nothing that counts was run under `fence`, and nothing may ever be. Where another fence stands,
-/// nothing changes.
+/// Frees a key whose reservation no attempt holds: the store never confirmed its write, or a release
+/// failed. Nothing that counts was run under `fence`, and nothing ever may be. If the record carries
+/// another fence, nothing changes.
 pub async fn withdraw(
     store: &dyn Store,
     id: RecordId,
     fence: Fence,
 ) -> Result<Swapped, StoreError> {
-    finish(store, id, fence, &Change::Remove).await
+    finish(store, id, fence, &Change::Remove, None).await
 }
 
-/// Frees a key as [`withdraw`] does, and leaves a note of `status` for whoever was told to ask for the
-/// result. The note stays for `noted_for` or until the key is used again.
+/// Frees a key as [`withdraw`] does, and leaves a note of `status` for clients that were told to poll
+/// for the result. The note stays for `noted_for` or until the key is used again.
 pub async fn release_noted(
     store: &dyn Store,
     (id, fence): (RecordId, Fence),
@@ -328,16 +332,19 @@ pub async fn release_noted(
     let retention =
         Retention { replay_for: Duration::ZERO, linger_for: noted_for, refuses_spent: false };
     let change = Change::Complete { outcome: Outcome::released(status), retention };
-    finish(store, id, fence, &change).await
+    finish(store, id, fence, &change, None).await
 }
 
-/// Says that the attempt ended and nobody knows how; only proof settles the record now.
+/// Records that the attempt ended with an unknown result; only proof settles the record now. `why` goes
+/// into the audit, for the operator who looks into it.
 pub async fn mark_uncertain(
     store: &dyn Store,
     reservation: Reservation,
+    why: &str,
 ) -> Result<Marked, StoreError> {
     let (id, fence) = (reservation.id, reservation.fence);
-    Ok(match finish(store, id, fence, &Change::MARK_UNCERTAIN).await? {
+    let audit = AuditEntry::uncertain(why);
+    Ok(match finish(store, id, fence, &Change::MARK_UNCERTAIN, Some(&audit)).await? {
         Swapped::Done(_) => Marked::Uncertain,
         // Our own mark, whose acknowledgement was lost.
         Swapped::Moved(Some(found))
@@ -350,11 +357,11 @@ pub async fn mark_uncertain(
     })
 }
 
-/// Settles a record on somebody's word, with an audit entry in the same step.
+/// Settles a record by what was found out about its attempt, with an audit entry in the same step.
 ///
-/// `seen` is the record that was looked into. What was found out is about the attempt whose fence
-/// it wears, and settles no other: a second finding that comes after the key was freed and used
-/// again would otherwise free, or answer for, an attempt that nobody has looked into.
+/// `seen` is the record that was looked into. The finding is about the attempt whose fence it carries,
+/// and settles no other: a second finding that comes after the key was freed and used again would
+/// otherwise free, or answer for, an attempt that was never looked into.
 pub async fn settle(
     store: &dyn Store,
     seen: &Record,
@@ -398,7 +405,9 @@ pub async fn sweep_once(store: &dyn Store, limit: usize) -> Result<Swept, StoreE
     for Found { record, now } in store.lapsed(limit).await? {
         let Some(change) = judge_lapsed(&record, now) else { continue };
         let frees = change == Change::Remove;
-        match store.swap(record.id, Guard::Seen(record.seen()), change, None).await? {
+        let audit = (!frees).then(|| AuditEntry::uncertain(LEASE_RAN_OUT));
+        let guard = Guard::Seen(record.seen());
+        match store.swap(record.id, guard, change, audit.as_ref()).await? {
             Swapped::Done(_) if frees => swept.freed += 1,
             Swapped::Done(_) => swept.uncertain += 1,
             Swapped::Moved(_) => swept.moved += 1,
@@ -408,13 +417,13 @@ pub async fn sweep_once(store: &dyn Store, limit: usize) -> Result<Swept, StoreE
     Ok(swept)
 }
 
-/// How a write where nothing of value stands ended.
+/// Result of writing a record where there is none or the old one may be replaced.
 enum Placed {
     Written(Fence, State, Vec<Fence>),
     Refused(Verdict, Box<Found>, Vec<Fence>),
 }
 
-/// Writes a record in `state` where nothing stands, or in place of what `judge` lets it take over.
+/// Writes a record in `state` where there is none, or in place of the one that `judge` lets it take over.
 async fn place(
     store: &dyn Store,
     request: &Request,
@@ -459,7 +468,8 @@ async fn place(
         if found.record.fence == fence && found_kind == state.kind() {
             return Ok(Placed::Written(fence, found.record.state, may_stand));
         }
-        // A sweep met our own unacknowledged reservation. Nothing ran under it, so nobody has to find out.
+        // A sweep met our own unacknowledged reservation. Nothing ran under it, so there is nothing to
+        // find out.
         if may_stand.contains(&found.record.fence)
             && matches!(found.record.state, State::Uncertain { .. })
         {
@@ -534,10 +544,11 @@ async fn finish(
     id: RecordId,
     fence: Fence,
     change: &Change,
+    audit: Option<&AuditEntry>,
 ) -> Result<Swapped, StoreError> {
     let mut lost_acknowledgement = false;
     loop {
-        match store.swap(id, Guard::Owner(fence), change.clone(), None).await {
+        match store.swap(id, Guard::Owner(fence), change.clone(), audit).await {
             Ok(swapped) => return Ok(swapped),
             Err(error) => once_more(error, &mut lost_acknowledgement)?,
         }

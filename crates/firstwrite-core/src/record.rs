@@ -1,4 +1,4 @@
-//! What stands under a tenant and key: the record, its state, and the fence that guards it.
+//! The record under a tenant and key, its state, and the fence that guards it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,52 +6,52 @@ use std::time::Duration;
 
 use crate::{Fingerprint, Key, OnLostAnswer, Outcome, RecordId, Tenant, Timestamp};
 
-/// What a store keeps under one tenant and key.
+/// A store's entry under one tenant and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Digest of tenant and key; the primary key everywhere.
     pub id: RecordId,
-    /// Whose record it is.
+    /// Tenant that owns the record.
     pub tenant: Tenant,
-    /// What the client called it.
+    /// Key that the client sent.
     pub key: Key,
     /// Method and path pattern, such as `POST /payments`; for people, never compared.
     pub operation: Arc<str>,
-    /// What the first request asked for.
+    /// Fingerprint of the first request.
     pub fingerprint: Fingerprint,
     /// The attempt that last owned the record.
     pub fence: Fence,
-    /// What a lapsed lease means, fixed when the record was reserved.
+    /// Meaning of a lapsed lease, fixed when the record was reserved.
     pub on_lost_answer: OnLostAnswer,
-    /// How long the outcome will answer, fixed when the record was reserved: it holds for every way of
+    /// Time for which the outcome is replayed, fixed when the record was reserved: it applies to every way of
     /// completing.
     pub retention: Retention,
-    /// When the record was first written, by the store's clock; of a copy, when its original was.
+    /// Time at which the record was first written, by the store's clock; of a copy, when its original was.
     pub created_at: Timestamp,
-    /// How far the record has come.
+    /// State of the record.
     pub state: State,
 }
 
-/// How far a record has come.
+/// State of a record.
 ///
-/// Not `non_exhaustive`: a new state must be answered everywhere or the build fails.
+/// Not `non_exhaustive`: code that ignores a new state must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// An attempt holds the right to run the handler.
     Reserved(Lease),
     /// The outcome is known and never changes.
     Completed {
-        /// What every retry is answered with.
+        /// Outcome replayed to every retry.
         outcome: Outcome,
-        /// Until when the outcome is replayed.
+        /// Time until which the outcome is replayed.
         retained_until: Timestamp,
-        /// From when on the record may be reaped; never before `retained_until`.
+        /// Time from which the record may be reaped; never before `retained_until`.
         kept_until: Timestamp,
     },
-    /// The attempt ended and nobody knows how; only proof settles it.
+    /// The attempt ended with an unknown result; only proof settles it.
     Uncertain {
-        /// When the attempt was given up, by the store's clock. A probe that finds nothing proves nothing
-        /// until long after this.
+        /// Time at which the attempt was given up, by the store's clock. A probe that finds nothing proves
+        /// nothing until long after this.
         since: Timestamp,
     },
 }
@@ -67,7 +67,7 @@ pub enum StateKind {
     Uncertain,
 }
 
-/// How long a reservation stands unrenewed.
+/// Time for which a reservation holds unless it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The first instant at which the lease no longer holds.
@@ -78,30 +78,30 @@ pub struct Lease {
 ///
 /// The upper bits count take-overs of one record. The lower 40 bits are a nonce drawn by the
 /// attempt, so that an attempt recognises its own write when an acknowledgement was lost, and so
-/// that a record which was removed and reserved again never wears a fence of its former life.
+/// that a record which was removed and reserved again never carries a fence of its former life.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(u64);
 
-/// What an attempt wants to write where nothing stands, or in place of what it takes over.
+/// New record that an attempt wants to write, where there is none or in place of the one it takes over.
 ///
-/// Durations instead of instants: the store adds its own clock's time when it writes.
+/// Durations instead of instants: the store adds them to its own clock when it writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
     /// Digest of `tenant` and `key`.
     pub id: RecordId,
-    /// Whose record it will be.
+    /// Tenant that owns the record.
     pub tenant: Tenant,
-    /// What the client called it.
+    /// Key that the client sent.
     pub key: Key,
     /// Method and path pattern, for people.
     pub operation: Arc<str>,
-    /// What the request asks for.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
     /// The attempt's own fence.
     pub fence: Fence,
-    /// What a lapsed lease will mean.
+    /// Meaning of a lapsed lease.
     pub on_lost_answer: OnLostAnswer,
-    /// How long the outcome will answer.
+    /// Time for which the outcome will be replayed.
     pub retention: Retention,
     /// The state to begin in.
     pub state: DraftState,
@@ -112,52 +112,74 @@ pub struct Draft {
 pub enum DraftState {
     /// Reserve first, complete later.
     Reserved {
-        /// Until when the reservation stands unrenewed.
+        /// Time for which the reservation holds unless it is renewed.
         lease_for: Duration,
-        /// How long ago the request was made; zero, unless the record is a copy of another store's. Its
-        /// age decides what a provider's account proves of it.
+        /// Time since the request was made; zero, unless the record is a copy of another store's. Its age
+        /// decides what a provider's account proves about it.
         asked_ago: Duration,
     },
     /// Written once, already completed: the atomic mode.
     Completed {
-        /// What is remembered.
+        /// Outcome of the request.
         outcome: Outcome,
     },
 }
 
-/// For how long a completed record answers, for how long it stays, and what its key means then.
+/// Time for which a completed record is replayed, time for which it stays, and the meaning of its key then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// How long the outcome is replayed.
+    /// Time for which the outcome is replayed.
     pub replay_for: Duration,
-    /// How much longer the record stays, replaying no more, before it may be reaped.
+    /// Further time for which the record stays, without being replayed, before it may be reaped.
     pub linger_for: Duration,
-    /// Whether the key is refused for as long as the record stays, instead of being free again.
+    /// True if the key is refused for as long as the record stays, instead of being free again.
     pub refuses_spent: bool,
 }
 
-/// What an operator or a reconciler did to a record, and why.
+/// Action of an operator or a reconciler on a record, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Who did it.
+    /// Name of the actor.
     pub actor: String,
-    /// What was done, such as `release`.
+    /// Name of the action, such as `release`.
     pub action: String,
-    /// Why, in the actor's words.
+    /// Reason, in the actor's words.
     pub reason: String,
 }
 
-/// An audit entry as it stands in a store.
+impl AuditEntry {
+    /// Action for an attempt that ended with an unknown result.
+    pub const UNCERTAIN: &'static str = "uncertain";
+
+    /// The reason where a store that one process writes to was opened by the next one.
+    pub const OWNER_DIED: &'static str = "its process ended before the attempt did";
+
+    /// Maximum length of a reason that the software writes itself, in characters: enough for a reader of the
+    /// audit.
+    const REASON_CHARACTERS_MAX: usize = 500;
+
+    /// Makes the entry for an attempt that ended with an unknown result, written by the software itself.
+    pub fn uncertain(why: &str) -> Self {
+        let line = why.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+        Self {
+            actor: "firstwrite".to_owned(),
+            action: Self::UNCERTAIN.to_owned(),
+            reason: line.take(Self::REASON_CHARACTERS_MAX).collect(),
+        }
+    }
+}
+
+/// An audit entry as a store holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audited {
-    /// When it was written, by the store's clock.
+    /// Time at which the entry was written, by the store's clock.
     pub at: Timestamp,
-    /// What was done.
+    /// The entry.
     pub entry: AuditEntry,
 }
 
 impl Record {
-    /// What a store writes for `draft` at `now`.
+    /// Returns the record that a store writes for `draft` at `now`.
     pub fn from_draft(draft: &Draft, now: Timestamp) -> Self {
         Self {
             id: draft.id,
@@ -207,7 +229,7 @@ impl State {
         }
     }
 
-    /// Until when the lease holds, where there is one.
+    /// Returns the time until which the lease holds, if there is one.
     pub fn lease_until(&self) -> Option<Timestamp> {
         match self {
             Self::Reserved(lease) => Some(lease.until),
@@ -222,7 +244,7 @@ impl DraftState {
         Self::Reserved { lease_for, asked_ago: Duration::ZERO }
     }
 
-    /// How long ago the request was made.
+    /// Returns the time since the request was made.
     pub fn asked_ago(&self) -> Duration {
         match self {
             Self::Reserved { asked_ago, .. } => *asked_ago,
@@ -279,12 +301,12 @@ impl Fence {
         Self((count << Self::NONCE_BITS) | (nonce & Self::NONCE_MASK))
     }
 
-    /// Which attempt this is, from 1.
+    /// Returns the number of the attempt, from 1.
     pub const fn count(self) -> u64 {
         self.0 >> Self::NONCE_BITS
     }
 
-    /// From the number a store kept.
+    /// Restores a fence from its stored number.
     pub const fn from_u64(number: u64) -> Self {
         Self(number)
     }

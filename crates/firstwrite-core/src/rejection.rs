@@ -29,7 +29,7 @@ pub struct Rejection {
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
     differing: Vec<String>,
-    /// Whether the request that used the key may still be released, and the key be free again.
+    /// True if the request that used the key may still be released, which frees the key again.
     is_open: bool,
     first_status: Option<StatusCode>,
     challenge: Option<&'static str>,
@@ -37,9 +37,9 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// What a client is told to wait where nothing better is known.
+    /// Time that a client is told to wait where nothing better is known.
     const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
-    /// Longer than a conflict: somebody has to find out what happened.
+    /// Longer than after a conflict: finding out what happened takes time.
     const RETRY_AFTER_UNKNOWN: Duration = Duration::from_secs(30);
 
     const ONLY_AUTHORITY: &str = "Only the name of the service (its host or port) differs from the first request. If both \
@@ -83,8 +83,8 @@ impl Rejection {
         Some(Self::new(kind))
     }
 
-    /// The answer to the request whose own attempt ended with nobody knowing how: 504 instead of
-    /// the 409 that later requests get.
+    /// Makes the answer to the request whose own attempt ended with an unknown result: 504 instead of the 409
+    /// that later requests get.
     pub fn outcome_unknown_now() -> Self {
         Self { status: StatusCode::GATEWAY_TIMEOUT, ..Self::new(RejectionKind::OutcomeUnknown) }
     }
@@ -124,12 +124,12 @@ impl Rejection {
         self
     }
 
-    /// Whether sending the action under a new key cannot carry it out twice.
+    /// Returns true if sending the action under a new key cannot carry it out twice.
     ///
-    /// Under a reused key that takes a part that is known to differ from a request that has ended, and whose
-    /// outcome stays for a while: otherwise a duplicate of this request may run under the key yet. The service's
-    /// name does not count: one service may have several, and the first request may have run. Neither does a
-    /// missing part, which is inferred, nor what nothing is known of.
+    /// Under a reused key this needs a part that is known to differ from a request that has ended, and whose
+    /// outcome stays for a while: otherwise a duplicate of this request may still run under the key. The
+    /// service's name does not count: one service may have several, and the first request may have run. A
+    /// missing part, which is inferred, does not count either, nor does a part of which nothing is known.
     pub fn is_new_key_safe(&self) -> bool {
         let is_proof = |name: &String| name != AUTHORITY && name != REMOVED;
         self.kind.is_new_key_safe()
@@ -138,7 +138,7 @@ impl Rejection {
                 && self.differing.iter().any(is_proof))
     }
 
-    /// Says that the key may become free while duplicates of this request are under way: the request that used
+    /// Marks that the key may become free while duplicates of this request are under way: the request that used
     /// it has not ended, or its retention soon will.
     #[must_use]
     pub fn while_open(mut self) -> Self {
@@ -153,21 +153,21 @@ impl Rejection {
         self
     }
 
-    /// Says how long to wait before a retry.
+    /// Sets the time to wait before a retry.
     #[must_use]
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.retry_after = Some(retry_after);
         self
     }
 
-    /// Says which credentials are asked for: the value of `WWW-Authenticate`, visible ASCII.
+    /// Sets the credentials to ask for: the value of `WWW-Authenticate`, visible ASCII.
     #[must_use]
     pub fn challenge(mut self, challenge: &'static str) -> Self {
         self.challenge = Some(challenge);
         self
     }
 
-    /// Why the request is refused.
+    /// Returns the reason for the refusal.
     pub fn kind(&self) -> RejectionKind {
         self.kind
     }
@@ -177,7 +177,7 @@ impl Rejection {
         self.status
     }
 
-    /// Whether the same request under the same key may succeed later.
+    /// Returns true if the same request under the same key may succeed later.
     pub fn is_retryable(&self) -> bool {
         self.is_retryable
     }
@@ -238,7 +238,8 @@ impl Rejection {
         json
     }
 
-    /// In whole seconds, rounded up: a client that comes back too early only meets the same refusal.
+    /// Returns the wait in whole seconds, rounded up: a client that comes back too early only meets the same
+    /// refusal.
     fn retry_after_seconds(&self) -> Option<u128> {
         self.retry_after.map(|wait| wait.as_millis().div_ceil(1000).max(1))
     }

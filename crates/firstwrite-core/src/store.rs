@@ -1,14 +1,13 @@
-//! Where records live: the trait a store implements, and how its errors are told apart.
+//! The trait that a store of records implements, and its errors.
 //!
-//! Each method is one atomic step in the backend, and none of them decides anything: the protocol
-//! does. What every implementation must do is defined by the conformance suite in
-//! `firstwrite-testkit`.
+//! Each method is one atomic step in the backend and decides nothing: the protocol does. The conformance suite
+//! in `firstwrite-testkit` defines what every implementation must do.
 
 use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::findings::Findings;
+use crate::documents::Documents;
 use crate::outbox::Outbox;
 use crate::record::Retention;
 use crate::{
@@ -22,12 +21,12 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The cause behind a [`StoreError`].
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where records live.
+/// A store of records.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// What this store can do beyond the minimum.
+    /// Returns what this store can do beyond the minimum.
     fn capabilities(&self) -> Capabilities;
 
-    /// Puts `draft` where nothing stands, durably, or returns what stands there.
+    /// Writes `draft` durably if there is no record under its id, or returns the record that is there.
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>>;
 
     /// Applies `change` if `guard` still holds, together with the audit entry, or returns what
@@ -40,22 +39,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         audit: Option<&'a AuditEntry>,
     ) -> BoxFuture<'a, Result<Swapped, StoreError>>;
 
-    /// What stands under `id`.
+    /// Returns the record under `id`.
     fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>>;
 
-    /// One page of records in a stable order.
+    /// Returns one page of records in a stable order.
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>>;
 
-    /// What the records after `after` add up to, tenant by tenant: at most `limit` of them, in the
-    /// order of their ids. Stores cap the limit at [`UsagePage::LIMIT_MAX`], and do not read bodies to
-    /// know their sizes.
+    /// Adds up the records after `after`, tenant by tenant: at most `limit` of them, in the order of their ids.
+    /// Stores cap the limit at [`UsagePage::LIMIT_MAX`], and do not read bodies to know their sizes.
     fn usage(
         &self,
         after: Option<RecordId>,
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>>;
 
-    /// Up to `limit` reserved records whose lease ran out.
+    /// Returns up to `limit` reserved records whose lease ran out.
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>>;
 
     /// Deletes up to `limit` completed records past `kept_until`; returns how many.
@@ -64,29 +62,29 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// of its records in each call.
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>>;
 
-    /// What operators did to the record under `id`, oldest first.
+    /// Returns the audit entries of the record under `id`, oldest first.
     fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>>;
 
-    /// The store's clock.
+    /// Returns the time of the store's clock.
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>>;
 
     /// Checks that no acknowledged record under `id` can have been lost, so that its absence can be believed.
     /// Otherwise the error's kind is [`StoreErrorKind::InDoubt`], as it is for an insert.
     fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// How long a step can take before the store itself gives it up, if it says. A lease must be longer: a
-    /// reservation that is acknowledged after its own lease is of no use.
+    /// Returns the time after which the store itself gives up a step, if it has a limit. A lease must be
+    /// longer: a reservation that is acknowledged after its own lease is of no use.
     fn answers_within(&self) -> Option<Duration> {
         None
     }
 
-    /// The messages of this store, if it keeps any: see [`Capabilities::outbox`].
+    /// Returns the messages of this store, if it keeps any: see [`Capabilities::outbox`].
     fn outbox(&self) -> Option<&dyn Outbox> {
         None
     }
 
-    /// What reconciliations found, if this store keeps that.
-    fn findings(&self) -> Option<&dyn Findings> {
+    /// The documents of this store, such as [findings](crate::Findings), if it keeps them.
+    fn documents(&self) -> Option<&dyn Documents> {
         None
     }
 }
@@ -94,7 +92,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 /// A store whose transactions a handler can join: business rows, messages and the record are
 /// written in one commit.
 pub trait TransactionalStore: Store {
-    /// What a handler works with inside the transaction.
+    /// Handle that a handler works with inside the transaction.
     type Tx<'t>;
 
     /// Looks `id` up, runs `work`, and commits what it concludes, all in one transaction.
@@ -118,7 +116,7 @@ pub trait TransactionalStore: Store {
 /// What begins here ends in [`conclude`](Self::conclude). A transaction that is dropped instead is
 /// rolled back.
 pub trait AsyncTransactionalStore: Store {
-    /// What a handler works with inside the transaction.
+    /// Handle that a handler works with inside the transaction.
     type Tx: Send + 'static;
 
     /// Begins a transaction, tries to lock `id` in it without waiting, and looks `id` up.
@@ -142,12 +140,12 @@ pub trait AsyncTransactionalStore: Store {
     ) -> impl Future<Output = Result<Transacted<()>, StoreError>> + Send;
 }
 
-/// How the beginning of a transaction ended.
+/// Result of beginning a transaction.
 #[derive(Debug)]
 pub enum Begun<Tx> {
-    /// It is open and holds the lock. What stands under the id, if anything.
+    /// It is open and holds the lock. Carries the record under the id, if any.
     Open(Tx, Option<Box<Found>>),
-    /// A completed record stands within its retention, so no attempt can run. Nothing is open.
+    /// There is a completed record within its retention, so no attempt can run. Nothing is open.
     Stands(Box<Found>),
     /// Another transaction holds the lock: its attempt is in progress. Nothing is open.
     Busy,
@@ -156,7 +154,7 @@ pub enum Begun<Tx> {
 /// A record as a store found it, and the store's time at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What stands.
+    /// The record.
     pub record: Record,
     /// The store's clock when it was read.
     pub now: Timestamp,
@@ -167,10 +165,10 @@ impl Found {
     /// request back and clients go on retrying one.
     const STRAGGLER_AGE_MAX: Duration = Duration::from_hours(1);
 
-    /// Whether the record keeps every copy of a *different* request that is still under way from running:
-    /// its outcome stands, and its retention does not end before they have arrived.
+    /// Returns true if the record keeps every copy of a *different* request that is still under way from
+    /// running: its outcome is kept, and its retention does not end before they have arrived.
     ///
-    /// One that is reserved or uncertain may be released before that.
+    /// A reserved or uncertain record may be released before that.
     pub fn outlasts_stragglers(&self) -> bool {
         let State::Completed { retained_until, .. } = self.record.state else { return false };
         let Retention { linger_for, refuses_spent, .. } = self.record.retention;
@@ -180,48 +178,48 @@ impl Found {
     }
 }
 
-/// How an insert ended.
+/// Result of an insert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// The draft was written at this time of the store's clock.
     Done(Timestamp),
-    /// Something stands there already; nothing was written.
+    /// There is a record already; nothing was written.
     Stands(Box<Found>),
 }
 
-/// How a swap ended.
+/// Result of a swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swapped {
     /// The change was applied at this time of the store's clock.
     Done(Timestamp),
-    /// The guard no longer held; nothing was written. What stands there now, if anything.
+    /// The guard no longer held; nothing was written. Carries the record under the id now, if any.
     Moved(Option<Box<Found>>),
 }
 
-/// What must still be so for a swap to be applied.
+/// Condition under which a swap is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// An attempt's own write: the record wears this fence and is not completed.
+    /// An attempt's own write: the record carries this fence and is not completed.
     ///
-    /// A record that a sweep marked uncertain still wears its owner's fence: the owner is the one
+    /// A record that a sweep marked uncertain still carries its owner's fence: the owner is the one
     /// who knows what happened, and may say so late.
     Owner(Fence),
-    /// Somebody else's write, after judging the record: it has not moved since it was seen.
+    /// A write by another party, after judging the record: the record has not changed since it was seen.
     Seen(Seen),
 }
 
-/// What a record looked like when it was judged, as far as it can move.
+/// The mutable part of a record, as it was when the record was judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The fence it wore.
     pub fence: Fence,
     /// The state it was in.
     pub state: StateKind,
-    /// Until when its lease held, if it was reserved: a renewal in between must be noticed.
+    /// Time until which its lease held, if it was reserved: a renewal in between must be noticed.
     pub lease_until: Option<Timestamp>,
 }
 
-/// What a swap does to a record.
+/// Change that a swap makes to a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The lease holds for this much longer, counted from the store's now. Only of a reserved
@@ -232,20 +230,20 @@ pub enum Change {
     },
     /// The outcome is known.
     Complete {
-        /// What every retry will be answered with.
+        /// Outcome replayed to every retry.
         outcome: Outcome,
-        /// For how long.
+        /// Time for which it is kept.
         retention: Retention,
     },
-    /// The attempt ended and nobody knows how; see [`Change::MARK_UNCERTAIN`].
+    /// The attempt ended with an unknown result; see [`Change::MARK_UNCERTAIN`].
     MarkUncertain {
-        /// How long ago it was given up; zero, unless the record is a copy of another store's. A probe's
-        /// patience counts from there.
+        /// Time since it was given up; zero, unless the record is a copy of another store's. A probe's patience
+        /// counts from there.
         ago: Duration,
     },
     /// Nothing but the audit entry, which is a copy of another store's.
     Note {
-        /// How long ago it was written there.
+        /// Time since it was written there.
         ago: Duration,
     },
     /// The next attempt begins in the place of what stood there.
@@ -258,7 +256,7 @@ impl Change {
     /// The attempt is given up now.
     pub const MARK_UNCERTAIN: Self = Self::MarkUncertain { ago: Duration::ZERO };
 
-    /// How much older than the change its audit entry is.
+    /// Returns by how much the audit entry is older than the change.
     pub fn audited_ago(&self) -> Duration {
         match self {
             Self::Note { ago } => *ago,
@@ -271,16 +269,16 @@ impl Change {
     }
 }
 
-/// What `work` inside a transaction concludes.
+/// Conclusion of `work` inside a transaction.
 #[derive(Debug)]
 pub struct Conclusion<T> {
-    /// What to commit.
+    /// The write to commit.
     pub write: Write,
-    /// What to hand back to the caller.
+    /// Value to hand back to the caller.
     pub answer: T,
 }
 
-/// What a transaction commits.
+/// Content that a transaction commits.
 #[derive(Debug)]
 pub enum Write {
     /// The rows and messages that `work` wrote, and the record.
@@ -291,25 +289,25 @@ pub enum Write {
     Nothing,
 }
 
-/// How a transaction ended.
+/// Result of a transaction.
 #[derive(Debug)]
 pub enum Transacted<T> {
-    /// As `work` concluded, at this time of the store's clock.
+    /// The transaction ended as `work` concluded, at this time of the store's clock.
     Done(T, Timestamp),
     /// A rival's record stood in the way at the end; everything was rolled back.
     Rival(Box<Found>),
 }
 
-/// Which records to list.
+/// Selects the records to list.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// Only this tenant's, or everybody's (operators only).
+    /// Only this tenant's records, or those of all tenants (operators only).
     pub tenant: Option<Tenant>,
     /// Only those in this state.
     pub state: Option<StateKind>,
     /// Start after this record, as the last page's `next` said.
     pub after: Option<RecordId>,
-    /// At most this many; stores cap it at [`Query::LIMIT_MAX`].
+    /// Maximum number of records; stores cap it at [`Query::LIMIT_MAX`].
     pub limit: usize,
 }
 
@@ -318,13 +316,13 @@ pub struct Query {
 pub struct Page {
     /// The records, in the order of their ids.
     pub records: Vec<Record>,
-    /// Where the next page starts, if there is one.
+    /// Start of the next page, if there is one.
     pub next: Option<RecordId>,
     /// The store's clock when the page was read.
     pub now: Timestamp,
 }
 
-/// What a store can do beyond the minimum.
+/// Abilities of a store beyond the minimum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "a set of independent claims, read by name")]
 pub struct Capabilities {
@@ -332,14 +330,14 @@ pub struct Capabilities {
     pub transactions: bool,
     /// Messages can be written and claimed.
     pub outbox: bool,
-    /// What was acknowledged survives the end of the process.
+    /// Acknowledged writes survive the end of the process.
     pub durable: bool,
     /// Time comes from a clock that all users of the store share.
     pub server_time: bool,
 }
 
 impl Capabilities {
-    /// Whether everything in `needed` is here.
+    /// Returns true if everything in `needed` is here.
     pub fn cover(&self, needed: Self) -> bool {
         (self.transactions || !needed.transactions)
             && (self.outbox || !needed.outbox)
@@ -354,18 +352,16 @@ impl Query {
 }
 
 impl Record {
-    /// What this record looks like, as far as it can move: the guard for a write that follows from
-    /// having judged it.
+    /// Returns the mutable part of this record: the guard for a write that follows from having judged it.
     pub fn seen(&self) -> Seen {
         Seen { fence: self.fence, state: self.state.kind(), lease_until: self.state.lease_until() }
     }
 }
 
 impl Guard {
-    /// Whether `change` may be applied to `record` under this guard.
+    /// Returns true if `change` may be applied to `record` under this guard.
     ///
-    /// For stores that hold the record in their hands; others put the same condition into the
-    /// statement that writes.
+    /// For stores that have the record in memory; others put the same condition into the statement that writes.
     pub fn holds(&self, record: &Record, change: &Change) -> bool {
         let renewable =
             !matches!(change, Change::Renew { .. }) || record.state.kind() == StateKind::Reserved;
@@ -379,7 +375,7 @@ impl Guard {
     }
 }
 
-/// What went wrong in a store, while doing what, and whether it may have happened all the same.
+/// Failure of a store: its kind, the step that failed, and whether the step may have taken effect all the same.
 #[derive(Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,
@@ -388,7 +384,7 @@ pub struct StoreError {
     source: Option<BoxError>,
 }
 
-/// What kind of trouble a store has.
+/// Kind of a store's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
@@ -396,7 +392,7 @@ pub enum StoreErrorKind {
     Unavailable,
     /// It has no room left.
     Full,
-    /// What it holds cannot be understood.
+    /// The stored data cannot be understood.
     Corrupt,
     /// It cannot do what was asked, or its data belongs to another version.
     Unsupported,
@@ -407,7 +403,7 @@ pub enum StoreErrorKind {
     InDoubt,
 }
 
-/// Whether a failed step can have taken effect.
+/// Certainty that a failed step has not taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
     /// Nothing was written and nothing will be.
@@ -422,7 +418,7 @@ impl StoreError {
         Self { kind, certainty: Certainty::Definite, doing, source: None }
     }
 
-    /// A step of which nobody knows whether it took effect.
+    /// Makes the error of a step that may or may not have taken effect.
     pub fn indeterminate(kind: StoreErrorKind, doing: &'static str) -> Self {
         Self { kind, certainty: Certainty::Indeterminate, doing, source: None }
     }
@@ -441,17 +437,17 @@ impl StoreError {
         Self { certainty: Certainty::Indeterminate, ..self }
     }
 
-    /// What kind of trouble it is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// Whether the step can have taken effect.
+    /// Returns whether the step can have taken effect.
     pub fn certainty(&self) -> Certainty {
         self.certainty
     }
 
-    /// Whether the same step may succeed later without anybody's help.
+    /// Returns true if the same step may succeed later without intervention.
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind, StoreErrorKind::Unavailable)
     }

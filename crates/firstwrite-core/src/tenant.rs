@@ -1,4 +1,4 @@
-//! Whose keys these are, and the identity of a record.
+//! Owners of keys, and the identity of a record.
 
 mod bound;
 
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Key;
 
-/// Whose keys these are; two tenants never meet.
+/// Owner of keys; two tenants never share a record.
 ///
 /// A tenant is derived from verified credentials and never from anything the caller can choose.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,7 +64,7 @@ impl std::error::Error for TenantError {}
 pub struct RecordId([u8; 16]);
 
 impl RecordId {
-    /// The id of the record that stands under this tenant and key.
+    /// Returns the id of the record under this tenant and key.
     pub fn of(tenant: &Tenant, key: &Key) -> Self {
         let mut hash = Sha256::new();
         for part in [tenant.as_str(), key.as_str()] {
@@ -77,7 +77,19 @@ impl RecordId {
         Self(id)
     }
 
-    /// From the 16 bytes a store kept.
+    /// Returns the id under which stores keep the audit of a destination. No record has it: what is hashed for a record
+    /// begins with the length of its tenant's name, and no name is that long.
+    pub fn of_destination(name: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(u64::MAX.to_be_bytes());
+        hash.update(name.as_bytes());
+        let digest = hash.finalize();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        Self(id)
+    }
+
+    /// Restores an id from its 16 stored bytes.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }

@@ -16,7 +16,7 @@ impl Timestamp {
     /// The end of time: a deadline that is never reached.
     pub const NEVER: Self = Self(i64::MAX);
 
-    /// From milliseconds since the Unix epoch.
+    /// Makes a timestamp from milliseconds since the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
@@ -39,12 +39,12 @@ impl Timestamp {
         Self(self.0.saturating_sub(millis).max(0))
     }
 
-    /// How long from `earlier` until this instant; zero if it is not later.
+    /// Returns the time from `earlier` until this instant; zero if it is not later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// As the standard library's type, for formatting. Instants before the epoch become the epoch.
+    /// Converts to the standard library's type, for formatting. Instants before the epoch become the epoch.
     pub fn to_system_time(self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(self.0).unwrap_or(0))
     }

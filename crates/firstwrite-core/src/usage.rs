@@ -1,13 +1,13 @@
-//! What stands in a store for each tenant, counted page by page.
+//! Storage used by each tenant, counted page by page.
 
 use std::collections::BTreeMap;
 
 use crate::{Record, RecordId, State, Tenant};
 
-/// What stands for one tenant.
+/// Storage used by one tenant.
 ///
-/// A record counts for as long as it stands: reserved, uncertain or completed, also past its retention,
-/// until it is reaped. One whose answer was not kept, or that is only remembered as spent, counts too.
+/// A record counts until it is reaped: reserved, uncertain or completed, also past its retention. One whose
+/// answer was not kept, or that only marks its key as spent, counts too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Records.
@@ -20,14 +20,14 @@ pub struct Usage {
 /// One page of a walk over all records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsagePage {
-    /// What the records of this page add up to: each tenant once, in the order of their names.
+    /// Sums over the records of this page: each tenant once, in the order of their names.
     pub tenants: Vec<(Tenant, Usage)>,
     /// The last record of the page, where the next one starts. None if this was the end; there may be
     /// one that turns out empty.
     pub next: Option<RecordId>,
 }
 
-/// Adds a page up, record by record.
+/// Adds up a page, record by record.
 #[derive(Debug, Default)]
 pub struct UsageSums {
     tenants: BTreeMap<Tenant, Usage>,
@@ -60,7 +60,7 @@ impl UsageSums {
         self.pass(id);
     }
 
-    /// Goes past a record of which nobody can say whose it is: damage to one must not hide the others.
+    /// Skips a record whose tenant cannot be read: damage to one must not hide the others.
     pub fn pass(&mut self, id: RecordId) {
         self.last = Some(id);
         self.record_count += 1;
@@ -74,7 +74,7 @@ impl UsageSums {
 }
 
 impl Record {
-    /// What this record counts as.
+    /// Returns the usage of this record.
     pub fn usage(&self) -> Usage {
         match &self.state {
             State::Completed { outcome, .. } => Usage::one(outcome.byte_count()),

@@ -1,5 +1,5 @@
-//! How old a request may be, by a timestamp of its own: what was recorded on the way and is sent again
-//! much later is refused, even after its key has been forgotten.
+//! Limits the age of a request by a timestamp in its own headers, so that a recorded request that is replayed
+//! much later is refused even after its key has been forgotten.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,14 +10,14 @@ use http::HeaderName;
 use http::request::Parts;
 use sha2::Sha256;
 
-/// How old a request may be, by its own word.
+/// Maximum age of a request, by the timestamp that it carries.
 #[derive(Clone)]
 pub struct AgeLimit {
-    /// Where its timestamp stands: seconds or milliseconds since 1970, an HTTP date, or RFC 3339.
+    /// Header with the timestamp: seconds or milliseconds since 1970, an HTTP date, or RFC 3339.
     pub header: HeaderName,
-    /// How old it may be.
+    /// Maximum age.
     pub max: Duration,
-    /// Who must have written it, if that is to be proven.
+    /// Signature that must prove the timestamp, if one is required.
     pub signed: Option<Signed>,
 }
 
@@ -25,15 +25,15 @@ pub struct AgeLimit {
 /// line feeds, each as it was sent.
 #[derive(Clone)]
 pub struct Signed {
-    /// Where the signature stands.
+    /// Header with the signature.
     pub header: HeaderName,
-    /// What it is made with.
+    /// HMAC key.
     pub secret: Vec<u8>,
 }
 
 /// Clocks of two machines differ by less.
 const AHEAD_MAX: Duration = Duration::from_mins(5);
-/// What is larger counts milliseconds: as seconds it would be in the year 5138.
+/// Numbers from here on are milliseconds, smaller ones seconds: as seconds, this is the year 5138.
 const SECONDS_MAX: u64 = 100_000_000_000;
 
 impl AgeLimit {

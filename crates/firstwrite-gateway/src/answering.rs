@@ -14,7 +14,7 @@ use firstwrite_core::BoxError;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
-/// Where a connection of HTTP/1.1 stands, which has one answer at a time.
+/// Response state of an HTTP/1.1 connection, which has one answer at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answering(Arc<AtomicU8>);
 
@@ -48,7 +48,7 @@ impl Answering {
             self.0.compare_exchange(REST, NOTHING, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Whether what is written next can only be hyper's own.
+    /// Returns true if no answer is being written, so that the next bytes can only be hyper's own.
     pub(crate) fn is_nothing(&self) -> bool {
         self.0.load(Ordering::Relaxed) == NOTHING
     }

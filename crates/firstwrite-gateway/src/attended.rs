@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, timeout};
 use crate::answering::Answering;
 use crate::refusals;
 
-/// How long a client may keep its connection waiting.
+/// Timeouts for a client that keeps its connection waiting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Until it has said which version of HTTP it speaks. From then on hyper keeps the time.
@@ -30,14 +30,13 @@ pub(crate) struct Attended<T> {
     patience: Patience,
     version: Version,
     is_read_to_end: bool,
-    /// Whether something came since something was last sent: a head has begun, and is not answered.
-    is_asking: bool,
+    asked: Asked,
     is_waiting: bool,
-    /// Made when somebody has to be waited for: most never have.
+    /// Created on the first wait; most connections never wait.
     alarm: Option<Pin<Box<Sleep>>>,
     answering: Answering,
     base: ProblemBase,
-    /// What is sent in the place of something of hyper's.
+    /// Bytes that replace something hyper writes.
     instead: Option<Instead>,
     back: Option<oneshot::Sender<Left<T>>>,
 }
@@ -46,8 +45,17 @@ pub(crate) struct Attended<T> {
 struct Instead {
     bytes: Vec<u8>,
     sent_count: usize,
-    /// How many bytes they stand for.
+    /// Number of hyper's bytes that they replace.
     stands_for: usize,
+}
+
+/// The part of a head that came since something was last sent, and is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    Nothing,
+    Head,
+    /// One that names a length which hyper refuses under another name.
+    Huge,
 }
 
 /// Which version a client speaks.
@@ -59,7 +67,7 @@ enum Version {
     Http2,
 }
 
-/// What is left of a connection when hyper is done with it.
+/// Connection as hyper leaves it.
 pub(crate) struct Left<T> {
     io: T,
     is_read_to_end: bool,
@@ -67,12 +75,20 @@ pub(crate) struct Left<T> {
     base: ProblemBase,
 }
 
-/// What every connection that speaks HTTP/2 begins with (RFC 9113, section 3.4).
+/// Connection preface of HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// What is on its way arrives within a moment.
+/// Time to wait for bytes in transit, which arrive within a moment.
 const LINGER_FOR: Duration = Duration::from_secs(1);
 /// More than is on its way when a body is refused; a client that goes on regardless is cut off.
 const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+impl Asked {
+    fn answered_by<R>(&mut self, sent: &Poll<R>) {
+        if sent.is_ready() {
+            *self = Self::Nothing;
+        }
+    }
+}
 
 impl<T> Attended<T> {
     /// Watches over a connection, and says what is left of it when it ends.
@@ -88,7 +104,7 @@ impl<T> Attended<T> {
             patience,
             version: Version::Open(0),
             is_read_to_end: false,
-            is_asking: false,
+            asked: Asked::Nothing,
             is_waiting: false,
             alarm: None,
             answering,
@@ -101,7 +117,12 @@ impl<T> Attended<T> {
 
     fn came(&mut self, bytes: &[u8]) {
         self.is_read_to_end = bytes.is_empty();
-        self.is_asking |= !bytes.is_empty();
+        if !bytes.is_empty() {
+            // While an answer is on its way, what comes is of a body.
+            let is_head = self.version != Version::Http2 && self.answering.is_nothing();
+            let is_huge = is_head && refusals::is_huge(bytes);
+            self.asked = self.asked.max(if is_huge { Asked::Huge } else { Asked::Head });
+        }
         self.is_waiting = false;
         if let Version::Open(count) = self.version {
             let expected = &PREFACE[count..];
@@ -119,7 +140,8 @@ impl<T> Attended<T> {
         if self.instead.is_none()
             && self.answering.is_nothing()
             && self.version != Version::Http2
-            && let Some(instead) = refusals::instead_of(bytes, &self.base)
+            && let Some(instead) =
+                refusals::instead_of(bytes, self.asked == Asked::Huge, &self.base)
         {
             self.instead = Some(Instead { bytes: instead, sent_count: 0, stands_for: bytes.len() });
         }
@@ -135,7 +157,7 @@ impl<T> Attended<T> {
         alarm.as_mut().poll(context).map(|()| io::ErrorKind::TimedOut.into())
     }
 
-    /// What came of sending.
+    /// Passes on the result of a write, and starts the timeout while it is pending.
     fn sent<R>(
         &mut self,
         sent: Poll<io::Result<R>>,
@@ -184,7 +206,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Attended<T> {
         }
         let Some(io) = &mut this.io else { return gone() };
         let sent = Pin::new(io).poll_write(context, bytes);
-        this.is_asking &= sent.is_pending();
+        this.asked.answered_by(&sent);
         this.sent(sent, context)
     }
 
@@ -202,7 +224,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Attended<T> {
         }
         let Some(io) = &mut this.io else { return gone() };
         let sent = Pin::new(io).poll_write_vectored(context, slices);
-        this.is_asking &= sent.is_pending();
+        this.asked.answered_by(&sent);
         this.sent(sent, context)
     }
 
@@ -234,7 +256,7 @@ impl<T: AsyncWrite + Unpin> Attended<T> {
             if rest.is_empty() {
                 let stands_for = instead.stands_for;
                 self.instead = None;
-                self.is_asking = false;
+                self.asked = Asked::Nothing;
                 return self.sent(Poll::Ready(Ok(stands_for)), context);
             }
             match Pin::new(io).poll_write(context, rest) {
@@ -250,15 +272,15 @@ impl<T: AsyncWrite + Unpin> Attended<T> {
 impl<T> Drop for Attended<T> {
     fn drop(&mut self) {
         let (Some(io), Some(back)) = (self.io.take(), self.back.take()) else { return };
-        let is_asking = self.is_asking && self.version == Version::Http1;
-        // Nobody waits for one that has left HTTP.
+        let is_asking = self.asked != Asked::Nothing && self.version == Version::Http1;
+        // The receiver is gone if the connection has left HTTP.
         let base = std::mem::take(&mut self.base);
         drop(back.send(Left { io, is_read_to_end: self.is_read_to_end, is_asking, base }));
     }
 }
 
 impl<T> Left<T> {
-    /// Whether the other side has not ended it already.
+    /// Returns true if the peer has not closed the connection yet.
     pub(crate) fn is_to_be_ended(&self) -> bool {
         !self.is_read_to_end
     }

@@ -26,7 +26,7 @@ enum Kind {
     Whole(Option<Bytes>),
 }
 
-/// What else is done with a body that streams.
+/// Further handling of a streamed body.
 enum With {
     /// Its trailers are passed on, but for those that the gateway has a word in.
     Trailers(Arc<Names>),
@@ -166,7 +166,7 @@ fn has_room(with: &With, frame: &Frame<Bytes>) -> bool {
     }
 }
 
-/// What is passed on of trailers.
+/// Returns the trailers to pass on, if any.
 fn trailers(frame: Frame<Bytes>, with: &With) -> Option<Frame<Bytes>> {
     let With::Trailers(names) = with else { return None };
     let mut trailers = frame.into_trailers().ok()?;
@@ -174,7 +174,7 @@ fn trailers(frame: Frame<Bytes>, with: &With) -> Option<Frame<Bytes>> {
     (!trailers.is_empty()).then(|| Frame::trailers(trailers))
 }
 
-/// Of a kind that the layer, and whoever else reads bodies, knows a slow client by.
+/// Error kind by which the layer and other readers of bodies recognise a slow client.
 fn too_silent() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the other side was silent for too long")
 }

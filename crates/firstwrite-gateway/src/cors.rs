@@ -28,7 +28,7 @@ enum Origins {
     Listed(Vec<HeaderValue>),
 }
 
-/// What pages may read of every answer, beside the few headers that they always may.
+/// Headers of every answer that pages may read, beside the few that they always may.
 static EXPOSED: [HeaderName; 7] = [
     IDEMPOTENT_REPLAYED,
     IDEMPOTENCY_EXPIRES,
@@ -39,7 +39,7 @@ static EXPOSED: [HeaderName; 7] = [
     HeaderName::from_static("preference-applied"),
 ];
 
-/// What a page may send to any protected operation, whether or not it asked before.
+/// Headers that a page may send to any protected operation, even if its preflight request does not list them.
 const ACCEPTED: &str = "idempotency-key, prefer";
 
 /// Browsers keep a permission for as long, at most: Chromium's own limit is two hours.

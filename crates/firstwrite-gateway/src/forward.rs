@@ -3,7 +3,7 @@
 mod names;
 mod origin;
 
-use firstwrite::{Attempt, Effect};
+use firstwrite::{Attempt, Effect, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -31,8 +31,8 @@ pub const FIRSTWRITE_KEY: HeaderName = HeaderName::from_static("firstwrite-key")
 /// The fence of this attempt.
 pub const FIRSTWRITE_FENCE: HeaderName = HeaderName::from_static("firstwrite-fence");
 
-/// What an upstream that answers with an error knows about its effect: `none` or `happened`. The gateway
-/// takes it off every answer.
+/// Header by which an upstream that answers with an error states its effect: `none` or `happened`. The gateway
+/// removes it from every answer.
 pub const FIRSTWRITE_EFFECT: HeaderName = HeaderName::from_static("firstwrite-effect");
 
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -46,7 +46,7 @@ const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port")
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// The step by which the key of the forwarded call is derived from the client's.
-pub(crate) const STEP: &str = "forward";
+pub const STEP: &str = "forward";
 
 /// Headers that are about one connection. Their meaning ends here.
 static HOP_BY_HOP: [HeaderName; 10] = [
@@ -75,12 +75,12 @@ pub enum ForwardedKey {
     Nothing,
 }
 
-/// How requests are passed on.
+/// Settings for forwarding requests.
 #[derive(Clone, Debug, Default)]
 pub struct Forwarding {
     /// Which key the upstream sees.
     pub key: ForwardedKey,
-    /// Whether the upstream is told which record it may complete.
+    /// If true, the upstream is told which record it may complete.
     pub tells_record: bool,
     /// The protocols that connections may change to.
     pub upgrades: Upgrades,
@@ -105,7 +105,7 @@ pub(crate) fn request(parts: &mut Parts, calls: &Calls) {
             || *name == EXPECT
             || HOP_BY_HOP.contains(name)
             || Names::is_of_record(name)
-            || names.is_imitation(name)
+            || names.is_misread(name)
     });
     if trailers {
         parts.headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -132,15 +132,15 @@ pub(crate) fn frame(parts: &mut Parts, body: &RequestBody, calling: &Calling) {
     }
 }
 
-/// What passes of a client's trailers: nothing that the gateway sets, believes or compares, for servers that
-/// read trailers as headers.
+/// Removes every trailer of a client that the gateway sets, believes or compares, since some servers read
+/// trailers as headers.
 pub(crate) fn trailers(trailers: &mut HeaderMap, names: &Names) {
     drop_where(trailers, |name| {
         HOP_BY_HOP.contains(name)
             || !names.is_droppable(name)
             || Names::is_of_record(name)
             || Names::is_for_whom(name)
-            || names.is_imitation(name)
+            || names.is_misread(name)
     });
 }
 
@@ -164,18 +164,26 @@ pub(crate) fn effect(headers: &mut HeaderMap) -> Option<Effect> {
     Some(if is_none { Effect::None } else { Effect::Happened })
 }
 
+/// Tells whether a header of an answer is one by which the gateway speaks of keys. No upstream knows better.
+fn is_of_keys(name: &HeaderName) -> bool {
+    *name == IDEMPOTENT_REPLAYED
+        || *name == IDEMPOTENCY_EXPIRES
+        || name.as_str().starts_with("firstwrite-")
+}
+
 /// Makes an upstream's answer one of ours to a client.
 pub(crate) fn response(headers: &mut HeaderMap) {
     drop_named(headers, Names::is_droppable_from_answers);
     let has_two_framings = has_two_framings(headers);
     drop_where(headers, |name| {
         HOP_BY_HOP.contains(name)
-            || name == FIRSTWRITE_EFFECT
+            || is_of_keys(name)
             || (has_two_framings && name == CONTENT_LENGTH)
     });
 }
 
-/// Whether a message has a length and a transfer coding, of which the coding counts (RFC 9112, 6.3).
+/// Returns true if a message has both a length and a transfer coding, of which the coding counts (RFC 9112,
+/// 6.3).
 pub(crate) fn has_two_framings(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
 }

@@ -9,13 +9,15 @@ use std::time::Duration;
 use firstwrite::{
     ATTEMPT_TRACEPARENT, IdempotencyLayer, Operation, PolicyResolver, Tenant, TenantResolver,
 };
-use firstwrite_core::{Rejection, Store};
+use firstwrite_core::{Rejection, RejectionKind, Store};
 use http::request::Parts;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::claim::Claim;
 use crate::forward::Names;
+use crate::held;
 use crate::holdings::{Counting, keep_counting};
 use crate::lanes::Lanes;
 use crate::operations::Operations;
@@ -37,17 +39,17 @@ pub struct Gateway {
     lanes: Arc<Lanes>,
 }
 
-/// What goes on beside the requests.
+/// Background tasks.
 struct Beside {
     task: JoinHandle<()>,
     counting: Option<Counting>,
 }
 
-/// Why a gateway does not start, or keeps its old rules.
+/// Error that keeps a gateway from starting, or from taking new rules.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum GatewayError {
-    /// Nobody can listen there.
+    /// The address cannot be listened on.
     Listen(SocketAddr, io::Error),
     /// The system has no threads to serve on.
     Threads(io::Error),
@@ -57,12 +59,12 @@ pub enum GatewayError {
     Policy(String),
 }
 
-/// Whether everything under way came to its end.
+/// Result of draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// It did.
+    /// All requests under way ended.
     All,
-    /// Time was up before; what was cut off is left to its lease.
+    /// Time ran out; requests that were cut off are left to their lease.
     CutOff,
 }
 
@@ -73,24 +75,40 @@ impl Gateway {
         listening: &Listening,
         rules: Rules,
     ) -> Result<Self, GatewayError> {
+        let claim = Claim::of(listening.listen)
+            .map_err(|error| GatewayError::Listen(listening.listen, error))?;
+        Self::start_at(claim, store, listening, rules).await
+    }
+
+    /// The same, at an address that was taken before.
+    #[expect(
+        clippy::unused_async,
+        reason = "listening and tasks need a runtime, like everything here"
+    )]
+    pub async fn start_at(
+        claim: Claim,
+        store: Arc<dyn Store>,
+        listening: &Listening,
+        rules: Rules,
+    ) -> Result<Self, GatewayError> {
         let counting = rules.counting.clone();
         let stack = stack(&store, rules, None)?;
         let calls = Arc::clone(stack.calls());
         let cannot = |error| GatewayError::Listen(listening.listen, error);
         let lanes = Arc::new(Lanes::start(listening.threads).map_err(GatewayError::Threads)?);
-        let server = Server::bind(listening, Arc::clone(&lanes)).await.map_err(cannot)?;
+        let server = Server::at(claim, listening, Arc::clone(&lanes)).map_err(cannot)?;
         let address = server.address().map_err(cannot)?;
         let (current, seen) = watch::channel(Arc::new(stack));
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(server.run(seen, async {
-            // Told to stop, or nobody is left who could tell.
+            // Either a stop was requested, or the sender is gone.
             let (Ok(()) | Err(_)) = stopped.await;
         }));
         let beside = Mutex::new(Beside::start(&store, calls, counting));
         Ok(Self { address, store, current, beside, stop, serving, lanes })
     }
 
-    /// Where it listens.
+    /// Returns the address that the gateway listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -115,7 +133,7 @@ impl Gateway {
     pub async fn stop(self, drain: Duration) -> Drained {
         let Self { current, beside, stop, mut serving, lanes, .. } = self;
         beside.into_inner().unwrap_or_else(PoisonError::into_inner).task.abort();
-        // Nobody there means that it has stopped already.
+        // Without a receiver, it has stopped already.
         let (Ok(()) | Err(())) = stop.send(());
         let stack = Arc::clone(&current.borrow());
         let draining = async {
@@ -169,7 +187,9 @@ pub(crate) fn stack(
         metrics.know(operations.names());
     }
     let attempts_max = calling.attempts_max;
-    let mut layer = IdempotencyLayer::new(Arc::clone(store)).attempts_max(attempts_max);
+    let mut layer = IdempotencyLayer::new(Arc::clone(store))
+        .attempts_max(attempts_max)
+        .tenant_attempts_max(calling.tenant_part_of(attempts_max));
     layer = layer.secrets(rules.secrets);
     layer = layer.problem_base(problem_base.clone());
     for policy in operations.known() {
@@ -217,7 +237,7 @@ async fn beside(store: Arc<dyn Store>, calls: Arc<Calls>, counting: Option<Count
     tokio::join!(upstream::watch(Arc::clone(upstreams)), resolver.run(), counted);
 }
 
-/// One table for the layer and for whoever asks before it.
+/// Table of operations, shared by the layer and by the checks before it.
 struct Shared(Arc<Operations>);
 
 /// Whose request it is, as its operation wants to know it.
@@ -242,12 +262,20 @@ impl TenantResolver for Whose {
         let operation = request.extensions.get::<Operation>();
         let is_bound = operation
             .is_some_and(|operation| self.operations.care(&operation.name).bound_to_principal);
+        // What its body takes up is the tenant's.
+        if let Some(share) = request.extensions.get::<held::Shared>() {
+            share.belongs_to(&identity.tenant);
+        }
         if is_bound { identity.bound() } else { Ok(identity.tenant) }
     }
 
-    /// What is bound to the caller is surely its own, so that is looked for first.
+    /// Looks first for keys bound to the caller, which are surely its own. Refuses anonymous callers: their
+    /// keys may not be looked up.
     fn resolve_all(&self, request: &Parts) -> Result<Vec<Tenant>, Rejection> {
         let identity = self.tenants.identify(request)?;
+        if identity.is_anonymous() {
+            return Err(Rejection::new(RejectionKind::TenantUnknown));
+        }
         let mut tenants = Vec::new();
         if self.operations.binds_keys()
             && let Ok(bound) = identity.bound()

@@ -14,12 +14,13 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// The status UNIMPLEMENTED, "not supported or enabled in this service": no client retries it by itself.
 const UNIMPLEMENTED: HeaderValue = HeaderValue::from_static("12");
 
-/// Whether a request is a call of gRPC or of gRPC-Web, by its content type.
+/// Returns true if a request is a gRPC or gRPC-Web call, by its content type.
 pub(crate) fn is_call(headers: &HeaderMap) -> bool {
     headers.get_all(CONTENT_TYPE).iter().any(|value| kind(value).is_some())
 }
 
-/// What follows `application/grpc` in a content type: nothing, or the name of a form of gRPC or of its messages.
+/// Returns the part after `application/grpc` of a content type: nothing, or the name of a form of gRPC or of
+/// its messages.
 fn kind(content_type: &HeaderValue) -> Option<&[u8]> {
     const GRPC: &[u8] = b"application/grpc";
     let value = content_type.as_bytes().trim_ascii_start();
@@ -28,7 +29,7 @@ fn kind(content_type: &HeaderValue) -> Option<&[u8]> {
     (start.eq_ignore_ascii_case(GRPC) && ends).then_some(rest)
 }
 
-/// Why a protected operation cannot be called so.
+/// Returns the refusal of a gRPC call to a protected operation.
 pub(crate) fn refusal(request: &Parts) -> Rejection {
     let operation = firstwrite::shown(request.uri.path());
     let detail = format!(
@@ -43,7 +44,7 @@ pub(crate) fn refusal(request: &Parts) -> Rejection {
 /// The refusal as gRPC clients read it: a response that consists of trailers only. They take an HTTP status
 /// other than 200 for a failure of the transport, and show neither code nor message.
 ///
-/// `None` where the request is no call that anybody could read so: gRPC needs HTTP/2, gRPC-Web does not.
+/// Returns `None` if the client could not read it so: gRPC needs HTTP/2, gRPC-Web does not.
 pub(crate) fn trailers_only(request: &Parts, refusal: &Rejection) -> Option<Response<Bytes>> {
     let content_type = request.headers.get(CONTENT_TYPE)?;
     let is_web = kind(content_type)?.starts_with(b"-web");

@@ -1,16 +1,21 @@
-//! What is refused by a request's head alone, before anything else looks at it.
+//! Refuses requests by their head alone, before any other check.
 
 use firstwrite_core::{Rejection, RejectionKind};
-use http::header::{HOST, TRANSFER_ENCODING};
+use http::header::{COOKIE, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Version};
 
+use crate::path;
+
 /// Longer targets are mistakes or attacks; what needs room belongs in a body.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
 
-/// What the whole head may take up.
+/// Maximum size of the whole head.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// The most headers that a request may have. Over HTTP/1.1 it is the parser's own limit.
+const HEADERS_MAX: usize = 100;
 
 /// Methods that servers know. Some of them know them in any case.
 const METHODS: [&str; 10] =
@@ -28,21 +33,31 @@ pub(crate) fn check(request: &Parts) -> Result<(), Rejection> {
     if target.len() > TARGET_BYTES_MAX {
         return Err(Rejection::new(RejectionKind::TargetTooLong));
     }
-    if head_bytes(&request.headers) > HEAD_BYTES_MAX {
+    if head_bytes(&request.headers) > HEAD_BYTES_MAX || count(&request.headers) > HEADERS_MAX {
         return Err(Rejection::new(RejectionKind::HeadTooLarge));
     }
     check_form(request)?;
+    check_path(request.uri.path())?;
     check_framing(request)?;
     check_host(request)
 }
 
-/// What the headers take up on the wire. The parser looks at its buffer only while a head is not complete, so
-/// what arrives in one piece may be larger.
+/// Returns the size of the headers on the wire. The parser checks its buffer only while a head is incomplete,
+/// so a head that arrives in one piece may be larger.
 fn head_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len()).sum()
 }
 
-fn malformed(detail: &'static str) -> Rejection {
+/// Counts headers. The crumbs of a cookie (HTTP/2) are one: they are joined before they are passed on.
+fn count(headers: &HeaderMap) -> usize {
+    // Most heads have few, and their cookies are not looked for.
+    match headers.len() {
+        few @ ..=HEADERS_MAX => few,
+        many => many + 1 - headers.get_all(COOKIE).iter().count().max(1),
+    }
+}
+
+pub(crate) fn malformed(detail: &'static str) -> Rejection {
     Rejection::new(RejectionKind::RequestMalformed).detail(detail)
 }
 
@@ -68,6 +83,17 @@ fn check_form(request: &Parts) -> Result<(), Rejection> {
         return Ok(());
     }
     Err(malformed("The target is neither a path nor an address of HTTP."))
+}
+
+/// A path must be the same to every server: one that is shortened or cut on the way would be of another
+/// operation there than here. What is the gateway's own goes nowhere, and keys may hold anything.
+fn check_path(path: &str) -> Result<(), Rejection> {
+    if path::is_misread(path) && !path::is_own(path) {
+        return Err(malformed(
+            "The path has a segment of dots, a backslash or a control character.",
+        ));
+    }
+    Ok(())
 }
 
 /// The parser looks at the last coding alone. With another one beneath it the body would reach the
@@ -103,8 +129,7 @@ fn check_host(request: &Parts) -> Result<(), Rejection> {
     }
 }
 
-/// A name or an address, and a port if there is one: nothing that somebody could take for a list, a user
-/// or a path.
+/// Accepts a name or an address with an optional port: nothing that could be read as a list, a user or a path.
 fn is_host(text: &[u8]) -> bool {
     let (name, port) = match text.iter().rposition(|byte| *byte == b':') {
         Some(colon) if !text[colon..].contains(&b']') => (&text[..colon], &text[colon + 1..]),

@@ -1,4 +1,4 @@
-//! What each tenant has in the store: counted there, page by page, and followed meanwhile.
+//! Usage of the store per tenant: counted there page by page, and updated between passes.
 //!
 //! 1. A pass walks over all records in the order of their ids, a bounded page at a time with a pause behind
 //!    each, and adds them up. Nothing is locked and no row is written for it.
@@ -20,20 +20,20 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::metrics::Metrics;
 use crate::tenants::owner;
 
-/// What each tenant has in the store. One for the life of a process: reloads go on counting in it.
+/// Usage of the store per tenant. One lives as long as the process: reloads go on counting in it.
 #[derive(Default)]
 pub struct Holdings(Mutex<Known>);
 
 /// Counting, as it is set up.
 #[derive(Clone, Debug)]
 pub struct Counting {
-    /// Where the counts are.
+    /// Counts to update.
     pub holdings: Arc<Holdings>,
-    /// A pass begins no sooner after the last one began.
+    /// Minimum time between the starts of two passes.
     pub every: Duration,
 }
 
-/// Whether a pass goes on.
+/// Progress of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// There may be further records.
@@ -76,10 +76,10 @@ const PAGE: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(50);
 /// After a page that could not be read.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
-/// Tenants that are counted, some megabytes of them. Where there are more, those that come last have no
-/// counts; a limit on what one tenant keeps says little anyway where anybody can be so many.
+/// Number of tenants that are counted, some megabytes of them. Later tenants have no counts; a limit per tenant
+/// means little anyway where callers can be that many tenants.
 const TENANTS_MAX: usize = 100_000;
-/// What a client is told to wait, at least and at most.
+/// Minimum and maximum time that a client is told to wait.
 const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(1));
 
 impl Holdings {
@@ -88,7 +88,7 @@ impl Holdings {
         Self::default()
     }
 
-    /// What `tenant` has, as far as it is known.
+    /// Returns the usage of `tenant`, as far as it is known.
     pub fn of(&self, tenant: &Tenant) -> Usage {
         let known = self.known();
         let counted = known.counts.get(tenant).copied().unwrap_or_default();
@@ -107,7 +107,7 @@ impl Holdings {
         Ok(self.known().fold(after, page))
     }
 
-    /// Forgets everything: nobody will follow what happens from here on.
+    /// Forgets everything, because changes are no longer followed from here on.
     pub(crate) fn forget(&self) {
         *self.known() = Known::default();
     }
@@ -177,7 +177,7 @@ pub(crate) async fn keep_counting(
 
 impl Known {
     fn fold(&mut self, after: Option<RecordId>, page: UsagePage) -> Counted {
-        // Somebody else got there first: a reload, with a page of the former counting under way.
+        // Another page came first: a reload started a new count while a page of the former one was being read.
         let Some(walk) = self.walk.as_mut().filter(|walk| walk.after == after) else {
             return Counted::Page;
         };

@@ -7,8 +7,11 @@ mod age;
 mod answering;
 mod attended;
 mod body;
+mod claim;
 mod cors;
 mod forward;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gateway;
 mod grpc;
 mod head;
@@ -19,6 +22,7 @@ mod limits;
 mod metrics;
 mod operations;
 mod operator;
+mod path;
 mod peer;
 mod probe;
 mod refusals;
@@ -30,6 +34,7 @@ mod stack;
 pub mod tenants;
 pub mod tls;
 mod traces;
+mod tunnel;
 mod uncounted;
 mod unprotected;
 mod upgrade;
@@ -37,10 +42,11 @@ mod upstream;
 
 pub use age::{AgeLimit, Signed};
 pub use body::RequestBody;
+pub use claim::Claim;
 pub use cors::Cors;
 pub use forward::{
     FIRSTWRITE_EFFECT, FIRSTWRITE_FENCE, FIRSTWRITE_KEY, FIRSTWRITE_RECORD, FIRSTWRITE_TENANT,
-    ForwardedKey, Forwarding,
+    ForwardedKey, Forwarding, STEP as FORWARDED_STEP,
 };
 pub use gateway::{Drained, Gateway, GatewayError};
 pub use holdings::{Counted, Counting, Holdings};

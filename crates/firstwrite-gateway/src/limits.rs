@@ -1,25 +1,31 @@
-//! How much one tenant may ask for: rates and keys in flight, kept in this process, and what it may have in
-//! the store, which is [counted](crate::Holdings) there.
+//! Limits per tenant: rates and keys in flight, kept in this process, and usage of the store, which is
+//! [counted](crate::Holdings) there.
 //!
-//! A limit is a promise to everybody else, not an exact count: each gateway counts rates and requests for
-//! itself, so a tenant gets those limits from each of several. What is in the store, all of them see.
+//! Limits protect the other tenants and are not exact: rates and requests in flight are per gateway process, so
+//! a tenant gets them from each; store usage is shared by all of them.
 //!
-//! A tenant that makes keys too fast, or has too much in the store, gets no *new* key: what stands under a key
-//! is told as ever. Where keys are bound to principals, what they use is their tenant's.
+//! A tenant that makes keys too fast, or has too much in the store, gets no *new* key: existing keys are still
+//! answered. Where keys are bound to principals, their use counts for the tenant.
+//!
+//! Callers that the gateway does not verify itself can be as many tenants as they like, so a limit for each
+//! means nothing: the new keys of all of them together have one limit.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use firstwrite::{Answered, Asked, Observer, Stored, StoredStep, Tenant};
+mod table;
+
+use firstwrite::{Answered, Asked, Observer, Seldom, Stored, StoredStep, Tenant};
 use firstwrite_core::{Rejection, RejectionKind};
 use tokio::time::Instant;
 
 use crate::holdings::Holdings;
-use crate::tenants::owner;
+use crate::tenants::{is_unverified, owner};
+use table::Table;
 
-/// What one tenant may do.
+/// Limits of one tenant.
 #[derive(Clone, Debug, Default)]
 pub struct TenantLimits {
     /// New keys.
@@ -47,13 +53,17 @@ pub struct Rate {
 pub struct Limits {
     usual: TenantLimits,
     special: HashMap<String, TenantLimits>,
-    used: Mutex<HashMap<Tenant, Used>>,
+    used: Table,
+    unverified: Option<(Rate, Mutex<Bucket>)>,
     holdings: Arc<Holdings>,
-    /// Told whatever was admitted, and how it ended.
+    /// True if there is a limit on store usage.
+    is_counting: bool,
+    line: Seldom,
+    /// Observer that is told of every admitted request and how it ended.
     next: Arc<dyn Observer>,
 }
 
-/// What a tenant has used.
+/// Usage of one tenant.
 #[derive(Debug)]
 struct Used {
     new_keys: Bucket,
@@ -69,22 +79,38 @@ struct Bucket {
     filled_at: Instant,
 }
 
-/// Tenants that are remembered. Beyond that, those are forgotten who have been away the longest; their
-/// buckets are full by then.
-const TENANTS_MAX: usize = 100_000;
-/// How long somebody must have been away to be forgotten.
-const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
+/// Maximum time that a client is told to wait.
+const WAIT_MAX: Duration = Duration::from_mins(10);
 
 impl Limits {
-    /// `usual` for every tenant, but for those that are named. Limits on what is in the store go by what
-    /// `holdings` know: somebody must [count](crate::Rules::counting).
+    /// Applies `usual` to every tenant but those that are named. Limits on store usage go by `holdings`, which
+    /// must be [counted](crate::Rules::counting).
     pub fn new(
         usual: TenantLimits,
         special: HashMap<String, TenantLimits>,
         holdings: Arc<Holdings>,
         next: Arc<dyn Observer>,
     ) -> Self {
-        Self { usual, special, used: Mutex::default(), holdings, next }
+        let is_counting = special.values().chain([&usual]).any(TenantLimits::needs_counting);
+        let (used, unverified) = (Table::default(), None);
+        Self {
+            usual,
+            special,
+            used,
+            unverified,
+            holdings,
+            is_counting,
+            line: Seldom::default(),
+            next,
+        }
+    }
+
+    /// Limits the new keys of all unverified tenants together: callers without credentials, and callers whose
+    /// credentials the upstream verifies.
+    #[must_use]
+    pub fn unverified_new_keys(self, rate: Rate) -> Self {
+        let bucket = Mutex::new(Bucket { tokens: rate.burst, filled_at: Instant::now() });
+        Self { unverified: Some((rate, bucket)), ..self }
     }
 
     fn of(&self, tenant: &Tenant) -> &TenantLimits {
@@ -94,48 +120,55 @@ impl Limits {
     /// Takes what a request needs, all or nothing.
     fn take(&self, tenant: &Tenant, now: Instant) -> Result<(), Refused> {
         let limits = self.of(tenant);
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if used.len() >= TENANTS_MAX && !used.contains_key(tenant) {
-            used.retain(|_, used| {
-                used.in_flight > 0 || now.duration_since(used.seen_at) < FORGOTTEN_AFTER
-            });
-            if used.len() >= TENANTS_MAX {
-                return Err(Refused { what: "too many tenants at once", wait: FORGOTTEN_AFTER });
-            }
+        if !limits.needs_remembering() {
+            return Ok(());
         }
-        let used = used.entry(tenant.clone()).or_insert_with(|| Used::fresh(limits, now));
-        used.seen_at = now;
-        let tired = limits.in_flight_max.is_some_and(|max| used.in_flight >= max);
-        if tired {
-            let wait = Duration::from_secs(1);
-            return Err(Refused { what: "too many requests under way", wait });
-        }
-        if let Some(wait) = used.requests.wait(limits.requests, now) {
-            return Err(Refused { what: "too many requests", wait });
-        }
-        used.requests.tokens -= 1.0;
-        used.in_flight += 1;
-        Ok(())
+        self.used.with_new(
+            tenant,
+            now,
+            || Used::fresh(limits, now),
+            |used| {
+                if limits.in_flight_max.is_some_and(|max| used.in_flight >= max) {
+                    let wait = Duration::from_secs(1);
+                    return Err(Refused::of_tenant("too many requests under way", wait));
+                }
+                if let Some(wait) = used.requests.wait(limits.requests, now) {
+                    return Err(Refused::of_tenant("too many requests", wait));
+                }
+                used.requests.tokens -= 1.0;
+                used.in_flight += 1;
+                Ok(())
+            },
+        )
     }
 
     /// Gives back what a request needs no longer.
     fn give_back(&self, tenant: &Tenant) {
-        self.with_used(tenant, |used| used.in_flight = used.in_flight.saturating_sub(1));
+        self.used.with(tenant, |used| used.in_flight = used.in_flight.saturating_sub(1));
     }
 
-    /// Does something with what a tenant has used, if that is remembered.
-    fn with_used<T>(&self, tenant: &Tenant, what: impl FnOnce(&mut Used) -> T) -> Option<T> {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.get_mut(tenant).map(what)
+    /// Does something with what is left for those who were not verified here, if this is one of them.
+    fn with_unverified<T>(
+        &self,
+        tenant: &Tenant,
+        what: impl FnOnce(&mut Bucket, Rate) -> T,
+    ) -> Option<T> {
+        let (rate, bucket) = self.unverified.as_ref().filter(|_| is_unverified(tenant))?;
+        Some(what(&mut bucket.lock().unwrap_or_else(PoisonError::into_inner), *rate))
     }
 
-    /// Whether a tenant may make another key. A token is taken when one was made, so that those who come at
-    /// the same moment may get more than there are, and wait longer for the next.
+    /// Returns an error if a tenant may not make another key. A token is taken once a key was made, so
+    /// concurrent requests may get more keys than there are tokens, and wait longer for the next.
     fn room(&self, tenant: &Tenant, now: Instant) -> Result<(), Refused> {
         let limits = self.of(tenant);
-        let wait = self.with_used(tenant, |used| used.new_keys.wait(limits.new_keys, now));
+        let wait = self.used.with(tenant, |used| used.new_keys.wait(limits.new_keys, now));
         if let Some(wait) = wait.flatten() {
-            return Err(Refused { what: "too many new keys", wait });
+            return Err(Refused::of_tenant("too many new keys", wait));
+        }
+        let wait = self.with_unverified(tenant, |bucket, rate| bucket.wait(Some(rate), now));
+        if let Some(wait) = wait.flatten() {
+            let whose = "The limit of all callers that are not verified here";
+            return Err(Refused { whose, what: "too many new keys", wait });
         }
         if !limits.needs_counting() {
             return Ok(());
@@ -148,29 +181,46 @@ impl Limits {
         } else {
             return Ok(());
         };
-        Err(Refused { what, wait: self.holdings.renewed_in() })
+        Err(Refused::of_tenant(what, self.holdings.renewed_in()))
     }
 }
 
 impl TenantLimits {
-    /// Whether somebody must count what is in the store.
+    /// Returns true if store usage must be counted.
     pub fn needs_counting(&self) -> bool {
         self.active_keys_max.is_some() || self.stored_bytes_max.is_some()
     }
+
+    /// Returns true if a tenant's usage must be remembered here.
+    fn needs_remembering(&self) -> bool {
+        self.new_keys.is_some() || self.requests.is_some() || self.in_flight_max.is_some()
+    }
 }
 
-/// Why a request is refused, and when the next one may come.
+/// Reason of a refusal, and the time until the next request is admitted.
 struct Refused {
+    whose: &'static str,
     what: &'static str,
     wait: Duration,
 }
 
 impl Refused {
-    fn answer(self, tenant: &Tenant) -> Rejection {
-        let Self { what, wait } = self;
-        tracing::info!(tenant = tenant.as_str(), what, "a tenant's limit was reached");
+    fn of_tenant(what: &'static str, wait: Duration) -> Self {
+        Self { whose: "This tenant's limit", what, wait }
+    }
+
+    fn answer(self, tenant: &Tenant, line: &Seldom) -> Rejection {
+        let Self { whose, what, wait } = self;
+        if let Some(left_out) = line.now() {
+            tracing::info!(
+                tenant = tenant.as_str(),
+                what,
+                left_out,
+                "a tenant's limit was reached"
+            );
+        }
         Rejection::new(RejectionKind::RateLimited)
-            .detail(format!("This tenant's limit is reached: {what}. Nothing was run."))
+            .detail(format!("{whose} is reached: {what}. Nothing was run."))
             .retry_after(wait)
     }
 }
@@ -179,20 +229,30 @@ impl Observer for Limits {
     fn admit(&self, asked: &Asked<'_>) -> Result<(), Rejection> {
         self.next.admit(asked)?;
         let tenant = owner(asked.tenant);
-        self.take(&tenant, Instant::now()).map_err(|refused| refused.answer(&tenant))
+        self.take(&tenant, Instant::now()).map_err(|refused| refused.answer(&tenant, &self.line))
+    }
+
+    fn admit_look_up(&self, tenant: &Tenant) -> Result<(), Rejection> {
+        self.next.admit_look_up(tenant)?;
+        let tenant = owner(tenant);
+        self.take(&tenant, Instant::now()).map_err(|refused| refused.answer(&tenant, &self.line))
     }
 
     fn may_make_key(&self, tenant: &Tenant) -> Result<(), Rejection> {
         self.next.may_make_key(tenant)?;
         let tenant = owner(tenant);
-        self.room(&tenant, Instant::now()).map_err(|refused| refused.answer(&tenant))
+        self.room(&tenant, Instant::now()).map_err(|refused| refused.answer(&tenant, &self.line))
     }
 
     fn stored(&self, stored: &Stored<'_>) {
         if stored.step == StoredStep::Made {
-            self.with_used(&owner(stored.tenant), |used| used.new_keys.tokens -= 1.0);
+            let tenant = owner(stored.tenant);
+            self.used.with(&tenant, |used| used.new_keys.tokens -= 1.0);
+            self.with_unverified(&tenant, |bucket, _| bucket.tokens -= 1.0);
         }
-        self.holdings.note(stored);
+        if self.is_counting {
+            self.holdings.note(stored);
+        }
         self.next.stored(stored);
     }
 
@@ -226,7 +286,7 @@ impl Used {
 }
 
 impl Bucket {
-    /// How long until there is a token, if there is none now.
+    /// Returns the time until the next token, or `None` if there is one now.
     fn wait(&mut self, rate: Option<Rate>, now: Instant) -> Option<Duration> {
         let rate = rate?;
         let passed = now.duration_since(self.filled_at).as_secs_f64();
@@ -236,11 +296,15 @@ impl Bucket {
             return None;
         }
         let missing = (1.0 - self.tokens) / rate.per_second;
-        Some(Duration::try_from_secs_f64(missing).unwrap_or(FORGOTTEN_AFTER).min(FORGOTTEN_AFTER))
+        Some(Duration::try_from_secs_f64(missing).unwrap_or(WAIT_MAX).min(WAIT_MAX))
     }
 }
 
 impl Rate {
+    /// More than strangers of an ordinary API do, and what every store takes: in a day of it there are eighty
+    /// million records at most.
+    pub const UNVERIFIED_NEW_KEYS: Self = Self { per_second: 1000.0, burst: 2000.0 };
+
     /// So many in a second, and twice as many at once.
     pub fn per_second(per_second: f64) -> Self {
         Self { per_second, burst: (per_second * 2.0).max(1.0) }

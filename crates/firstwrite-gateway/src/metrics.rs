@@ -1,8 +1,8 @@
-//! What the gateway counts, for Prometheus.
+//! Prometheus metrics of the gateway.
 //!
-//! A label's values are bounded whatever clients send: operations are those that are named, tenants get a
-//! label of their own up to a limit, and neither keys nor paths are ever one. What has to be read from the
-//! store is read every few seconds beside the requests ([`Metrics::look_once`]), never when somebody scrapes.
+//! Label values are bounded whatever clients send: operations are those that are named, tenants get a label of
+//! their own up to a limit, and neither keys nor paths are ever labels. Figures from the store are read every
+//! few seconds in the background ([`Metrics::look_once`]), never during a scrape.
 
 mod labels;
 mod look;
@@ -59,14 +59,14 @@ pub struct Metrics {
 /// Labels whose words are all ours.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// How far metrics may grow.
+/// Bounds on the number of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricsLimits {
     /// Tenants with a label of their own; the others share `other`.
     pub tenants_max: usize,
 }
 
-/// Whether a request is to a protected operation.
+/// Kind of operation that a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Protected,
@@ -180,7 +180,7 @@ impl Metrics {
         self.seen().holdings.get_or_insert_with(|| HoldingsSeen::new(Instant::now()));
     }
 
-    /// What tenants have in the store, all of them counted.
+    /// Records the store usage of all tenants after a complete count.
     pub(crate) fn counted(&self, counts: &HashMap<Tenant, Usage>) {
         let mut labels: HashMap<Word, Usage> = HashMap::new();
         for (tenant, usage) in counts {
@@ -254,8 +254,8 @@ impl Observer for Metrics {
     }
 
     fn answered(&self, answered: &Answered<'_>) {
-        // Whoever is answered well is known to whoever verifies credentials. Others, who may make names up
-        // as they like, get no label of their own.
+        // A caller with a successful answer passed verification. Other callers, who may make names up, get no
+        // label of their own.
         let is_good = answered.status.is_some_and(|status| status.as_u16() < 400);
         let tenant = match answered.tenant {
             Some(tenant) => self.tenants.label(tenant.as_str(), is_good),

@@ -4,11 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use firstwrite::{KeyRequirement, Operation, Policies, Policy, PolicyResolver};
+use firstwrite_core::Rejection;
 use http::request::Parts;
 use http::{HeaderName, Method};
 
 use crate::age::AgeLimit;
 use crate::forward::{ForwardedKey, IDEMPOTENCY_KEY};
+use crate::head::malformed;
+use crate::path;
 use crate::probe::Probe;
 
 /// A table of operations, with what only a gateway does for them.
@@ -19,14 +22,14 @@ pub struct Operations {
     others: Care,
 }
 
-/// What the gateway does for an operation beyond its policy.
+/// Settings of an operation beyond its policy.
 #[derive(Clone, Debug, Default)]
 pub struct Care {
-    /// How old a request may be, by its own word.
+    /// Maximum age of a request, by its own timestamp.
     pub age: Option<AgeLimit>,
-    /// Who is asked when an answer was lost.
+    /// Probe to ask after an answer was lost.
     pub probe: Option<Arc<Probe>>,
-    /// Whether a key belongs to one principal of a tenant, and not to all of them.
+    /// If true, a key belongs to one principal of a tenant, and not to all of them.
     pub bound_to_principal: bool,
 }
 
@@ -76,12 +79,12 @@ impl Operations {
         self.named.keys().map(String::as_str)
     }
 
-    /// Whether this is the name of one, and not what a client asked for.
+    /// Returns true if this names a configured operation, and is not taken from a request.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.named.contains_key(name)
     }
 
-    /// What is done for the operation of this name.
+    /// Returns the settings of the operation with this name.
     pub(crate) fn care(&self, name: &str) -> &Care {
         self.named.get(name).unwrap_or(&self.others)
     }
@@ -94,7 +97,22 @@ impl Operations {
         })
     }
 
-    /// Whether a request is protected: it is of an operation, and has the key or must have it.
+    /// Refuses a path in which an escaped slash hides an operation: a server that decodes paths before it
+    /// looks at their segments would find another one there, or none.
+    pub(crate) fn check_path(&self, request: &Parts) -> Result<(), Rejection> {
+        let (method, path) = (&request.method, request.uri.path());
+        let Some(other) = path::with_slashes(path).filter(|_| !path::is_own(path)) else {
+            return Ok(());
+        };
+        let (here, there) =
+            (self.policies.of_route(method, path), self.policies.of_route(method, &other));
+        if here.as_ref().map(Arc::as_ptr) == there.as_ref().map(Arc::as_ptr) {
+            return Ok(());
+        }
+        Err(malformed("With its escaped slashes decoded, the path is of another operation."))
+    }
+
+    /// Returns true if a request is protected: it is for an operation, and has the key or must have it.
     pub(crate) fn is_protected(operation: &Operation, request: &Parts) -> bool {
         match operation.policy.key {
             KeyRequirement::Required => true,
@@ -114,12 +132,12 @@ impl Operations {
         Ok(())
     }
 
-    /// Whether anybody can be asked about any operation.
+    /// Returns true if any operation has a probe.
     pub(crate) fn has_probes(&self) -> bool {
         self.others.probe.is_some() || self.named.values().any(|care| care.probe.is_some())
     }
 
-    /// Whether any operation's keys are bound to principals.
+    /// Returns true if any operation binds its keys to principals.
     pub(crate) fn binds_keys(&self) -> bool {
         self.others.bound_to_principal || self.named.values().any(|care| care.bound_to_principal)
     }
@@ -132,7 +150,7 @@ impl Operations {
 
 impl PolicyResolver for Operations {
     fn operation(&self, request: &Parts) -> Option<Operation> {
-        // Asked once for each request, by whoever comes first.
+        // Resolved once per request, by its first reader.
         let found = request.extensions.get::<Operation>().cloned();
         found.or_else(|| PolicyResolver::operation(&self.policies, request))
     }

@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::claim::Claim;
 use crate::metrics::{self, Metrics};
 use readiness::Readiness;
 
@@ -38,7 +39,7 @@ pub struct Operator {
     _tasks: JoinSet<()>,
 }
 
-/// Who answers.
+/// Handler of the operator endpoints.
 struct Desk {
     metrics: Arc<Metrics>,
     readiness: Arc<Readiness>,
@@ -46,14 +47,14 @@ struct Desk {
 
 /// A scraper, a supervisor, a person or two, and room for a mistake.
 const CONNECTIONS_MAX: usize = 64;
-/// What one connection may take, from its first byte to its last: as long as Prometheus waits.
+/// Time limit of one connection, from its first byte to its last: as long as Prometheus waits.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(10);
 /// Far more than a scraper sends.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 50;
-/// When the system has no more descriptors, they do not come back within a millisecond.
+/// Pause after a failed accept: used-up descriptors do not come back within a millisecond.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What Prometheus asks for first, and what is told.
+/// Content type that Prometheus prefers, and that is answered.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Operator {
@@ -63,7 +64,20 @@ impl Operator {
         store: Arc<dyn Store>,
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(listen).await?;
+        Self::start_at(Claim::of(listen)?, store, metrics).await
+    }
+
+    /// The same, at an address that was taken before.
+    #[expect(
+        clippy::unused_async,
+        reason = "listening and tasks need a runtime, like everything here"
+    )]
+    pub async fn start_at(
+        claim: Claim,
+        store: Arc<dyn Store>,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Self> {
+        let listener = claim.listen()?;
         let address = listener.local_addr()?;
         let readiness = Arc::new(Readiness::new(Arc::clone(&store)));
         let mut tasks = JoinSet::new();
@@ -73,13 +87,13 @@ impl Operator {
         Ok(Self { address, readiness, _tasks: tasks })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Says from now on that the gateway is not ready: it takes no new requests. Call it before the gateway
-    /// is told to stop, so that whoever sends requests looks elsewhere meanwhile.
+    /// Reports from now on that the gateway is not ready, as it takes no new requests. Call it before the
+    /// gateway is told to stop, so that load balancers send requests elsewhere meanwhile.
     pub fn drain(&self) {
         self.readiness.drain();
     }

@@ -1,16 +1,16 @@
-//! Who is at the other end of a connection, as far as the connection itself proves it.
+//! The peer of a connection, as far as the connection itself proves its identity.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderValue;
 
-/// Who is at the other end of a connection. In the extensions of every request.
+/// Peer of a connection. In the extensions of every request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Where it connects from.
+    /// Address it connects from.
     pub address: IpAddr,
-    /// Whether what it says cannot be read on the way.
+    /// True if the connection is encrypted.
     pub is_secure: bool,
     /// Its verified client certificate in DER, if it showed one.
     pub certificate: Option<Arc<[u8]>>,
@@ -19,7 +19,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Somebody who connects from `address`.
+    /// Creates a peer that connects from `address`.
     pub fn new(address: IpAddr, is_secure: bool, certificate: Option<Arc<[u8]>>) -> Self {
         let spelled = HeaderValue::try_from(address.to_string());
         let spelled = spelled.unwrap_or_else(|_never| HeaderValue::from_static("unknown"));

@@ -16,47 +16,47 @@ use crate::body::RequestBody;
 use crate::forward::STEP;
 use crate::upstream::{Calling, Target, UpstreamError, Upstreams, is_target};
 
-/// Who is asked, and how the answer is understood.
+/// Endpoint that is asked about lost answers, and how its answer is read.
 #[derive(Debug)]
 pub struct Probe {
-    /// Another place than the upstream itself, if there is one.
+    /// Server other than the upstream itself, if there is one.
     elsewhere: Option<Upstreams>,
     authority: Option<HeaderValue>,
     /// With `{key}` in it.
     target: String,
     headers: HeaderMap,
-    /// What clients are answered with, instead of the probe's own status.
+    /// Status that clients are answered with, instead of the probe's own.
     status: Option<StatusCode>,
     form: ProbeForm,
-    /// How long after an attempt was given up a "no" is believed: what was sent may still be under way.
+    /// Time after an attempt was given up from which a "no" is believed: what was sent may still be under way.
     grace: Duration,
 }
 
-/// How a probe is set up.
+/// Settings of a probe.
 #[derive(Clone, Debug)]
 pub struct ProbeSettings {
     /// A path of the upstream, or the address of another server; `{key}` in it stands for the key that was
     /// forwarded.
     pub url: String,
-    /// What is sent along, such as credentials.
+    /// Headers to send, such as credentials.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// What clients are answered with if it happened; the probe's own status unless set.
+    /// Status that clients are answered with if it happened; the probe's own status unless set.
     pub status: Option<StatusCode>,
-    /// Where the list stands in the answer, and the key in an entry. An empty list means that it did not
-    /// happen; the one entry with the key is the answer; any other list means nothing.
+    /// Places of the list in the answer and of the key in an entry. An empty list means that it did not happen;
+    /// the one entry with the key is the answer; any other list means nothing.
     pub form: ProbeForm,
-    /// How long after an attempt was given up a "no" is believed. Longer than a call may take.
+    /// Time after an attempt was given up from which a "no" is believed. Longer than a call may take.
     pub grace: Duration,
 }
 
-/// What was found out.
+/// Result of asking a probe.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// It happened, and this is what it made.
     Happened(Box<(response::Parts, Bytes)>),
     /// There is no such thing, or not yet.
     Nothing,
-    /// Nobody said.
+    /// The probe gave no usable answer.
     Silence(String),
 }
 
@@ -85,7 +85,8 @@ impl Probe {
         }
         if status.is_some_and(|status| !KeptStatuses::default().keeps(status)) {
             return wrong(
-                "answers with a status that is kept: 2xx, 3xx, or 4xx but 408, 425 and 429",
+                "answers with a status that is kept: 2xx, 3xx, or 4xx but 401, 407, 408, 421, 425, 429 \
+                 and 431",
             );
         }
         if let Err(why) = form.check() {
@@ -166,7 +167,7 @@ impl Probe {
             _ if is_gone && self.form.list.is_none() => return Found::Nothing,
             status => return Found::Silence(format!("answered {status}")),
         }
-        let body = match entry_of(body, &self.form, &key, asked_at) {
+        let body = match entry_of(&parts.headers, body, &self.form, (&key, asked_at)) {
             Ok(Some(entry)) => entry,
             Ok(None) => return Found::Nothing,
             Err(what) => return Found::Silence(what.to_owned()),
@@ -188,24 +189,24 @@ impl Probe {
     }
 }
 
-/// What is kept of a probe's answer, as if it had been the first.
+/// Returns the outcome to keep of a probe's answer, as if it had been the first.
 pub(crate) fn outcome(parts: &response::Parts, body: Bytes, policy: &Policy) -> Outcome {
     Outcome::new(parts.status, policy.kept_headers.keep(&parts.headers), body)
 }
 
 /// Returns the entry of `key`: the body itself where the form says nothing, or JSON of its own.
 fn entry_of(
+    headers: &HeaderMap,
     body: Bytes,
     form: &ProbeForm,
-    key: &str,
-    asked_at: Timestamp,
+    (key, asked_at): (&str, Timestamp),
 ) -> Result<Option<Bytes>, &'static str> {
     if *form == ProbeForm::default() {
         return Ok(Some(body));
     }
     let document =
         strict_json::parse(&body).ok_or("the probe's answer is not JSON without repeated names")?;
-    let entry = form.find(&document, key, asked_at)?;
+    let entry = form.find(headers, &document, key, asked_at)?;
     // A single answer passes as it came: only one of a list is cut out.
     Ok(if form.list.is_none() { Some(body) } else { entry.map(|one| one.to_string().into()) })
 }

@@ -8,12 +8,15 @@ pub(crate) fn too_slow(base: &ProblemBase) -> Vec<u8> {
 }
 
 /// The problem document for a refusal of hyper's, which is a head without a body; `None` for anything else.
-pub(crate) fn instead_of(head: &[u8], base: &ProblemBase) -> Option<Vec<u8>> {
+///
+/// `is_huge`: whether the head that is refused [names a length](is_huge) that hyper cannot hold.
+pub(crate) fn instead_of(head: &[u8], is_huge: bool, base: &ProblemBase) -> Option<Vec<u8>> {
     let lines = head.strip_suffix(b"\r\n\r\n")?.strip_prefix(b"HTTP/1.1 ")?;
     let mut lines = std::str::from_utf8(lines).ok()?.split("\r\n");
     let kind = match lines.next()?.split(' ').next()? {
         "400" => RejectionKind::RequestMalformed,
         "414" => RejectionKind::TargetTooLong,
+        "431" if is_huge => RejectionKind::BodyTooLarge,
         "431" => RejectionKind::HeadTooLarge,
         _ => return None,
     };
@@ -21,6 +24,19 @@ pub(crate) fn instead_of(head: &[u8], base: &ProblemBase) -> Option<Vec<u8>> {
         matches!(line, "connection: close" | "content-length: 0") || line.starts_with("date: ")
     };
     lines.all(is_hypers).then(|| bytes(&Rejection::new(kind), base))
+}
+
+/// Tells whether one of the two numbers stands there that fit into a length of 64 bits, and by which hyper
+/// means something else: it refuses them as it refuses a head that is too large.
+pub(crate) fn is_huge(head: &[u8]) -> bool {
+    const NUMBERS: [&[u8; 20]; 2] = [b"18446744073709551614", b"18446744073709551615"];
+    let (length, end) = (NUMBERS[0].len(), head.len());
+    // Wherever such a number stands, one of its digits stands at one of these places.
+    let mut places = (length - 1..end).step_by(length).filter(|at| head[*at].is_ascii_digit());
+    places.any(|at| {
+        let around = &head[at + 1 - length..end.min(at + length)];
+        around.windows(length).any(|part| NUMBERS.iter().any(|number| part == *number))
+    })
 }
 
 fn bytes(refusal: &Rejection, base: &ProblemBase) -> Vec<u8> {
@@ -46,12 +62,14 @@ mod tests {
 
     #[test]
     fn only_a_bare_refusal_is_replaced() {
-        let instead = |head: &str| instead_of(head.as_bytes(), &ProblemBase::default());
+        let instead = |head: &str| instead_of(head.as_bytes(), false, &ProblemBase::default());
         let bare = "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\n\
                     connection: close\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
         let text = String::from_utf8(instead(bare).unwrap()).unwrap();
         assert!(text.starts_with("HTTP/1.1 431 "), "{text}");
         assert!(text.contains("\"code\":\"head-too-large\""), "{text}");
+        let huge = instead_of(bare.as_bytes(), true, &ProblemBase::default()).unwrap();
+        assert!(huge.starts_with(b"HTTP/1.1 413 "), "{}", huge.escape_ascii());
         for other in [
             "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nx-mine: 1\r\n\r\n",
             "HTTP/1.1 400 Bad Request\r\ncontent-length: 1\r\n\r\n",
@@ -61,5 +79,19 @@ mod tests {
         ] {
             assert_eq!(instead(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_huge_number_is_found_wherever_it_stands() {
+        for before in 0..50 {
+            for after in [0, 1, 30] {
+                let (before, after) = ("x".repeat(before), "\r".repeat(after));
+                let head = |number: &str| format!("{before}{number}{after}").into_bytes();
+                assert!(is_huge(&head("18446744073709551614")));
+                assert!(is_huge(&head("18446744073709551615")));
+                assert!(!is_huge(&head("18446744073709551613")));
+            }
+        }
+        assert!(!is_huge(b"") && !is_huge(b"content-length: 1844674407370955161"));
     }
 }

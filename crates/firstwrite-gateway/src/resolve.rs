@@ -1,4 +1,4 @@
-//! Uncertain records whose operations have a probe are asked about, until somebody knows.
+//! Asks the probes of operations about uncertain records until each is settled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use crate::operations::Operations;
 use crate::probe::{self, Found, Probe};
 use crate::upstream::Upstreams;
 
-/// How often uncertain records are looked for.
+/// Interval at which uncertain records are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How often the same one is asked about.
+/// Interval at which the same record is asked about.
 const ASK_EVERY: Duration = Duration::from_secs(30);
-/// Asked about in one turn, of each operation: each is a call to somebody else.
+/// Number of records per operation to ask about in one turn: each is a call to another server.
 const ASKED_MAX: usize = 50;
-/// At the same time, of each operation.
+/// Number of records per operation to ask about at the same time.
 const ASKED_AT_ONCE: usize = 8;
 /// More than that wait for a person anyway.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// Who asks.
+/// Background task that asks probes.
 pub(crate) struct Resolver {
     store: Arc<dyn Store>,
     operations: Arc<Operations>,
     upstreams: Arc<Upstreams>,
-    /// When each may be asked about again.
+    /// Time from which each record may be asked about again.
     asked: HashMap<RecordId, Instant>,
-    /// Of each operation, the record that was asked about last: the next turn goes on behind it.
+    /// Record of each operation that was asked about last: the next turn goes on behind it.
     last_asked: HashMap<String, RecordId>,
     after: Option<RecordId>,
 }
@@ -44,14 +44,14 @@ struct Group<'a> {
 
 struct Open<'a> {
     record: &'a Record,
-    /// For how long a "no" proves nothing yet.
+    /// Time for which a "no" proves nothing yet.
     early_for: Duration,
 }
 
-/// What asking about one operation came to.
+/// Result of asking about one operation.
 #[derive(Default)]
 struct Asked {
-    /// When each may be asked about again, in the order of asking.
+    /// Time from which each record may be asked about again, in the order of asking.
     again: Vec<(RecordId, Instant)>,
     settled: usize,
     error: Option<StoreError>,
@@ -92,7 +92,7 @@ impl Resolver {
         }
     }
 
-    /// Asks again and again, if there is anybody to ask.
+    /// Asks again and again, if any operation has a probe.
     pub(crate) async fn run(mut self) {
         if !self.operations.has_probes() {
             return;
@@ -239,7 +239,7 @@ mod tests {
     use crate::probe::{Probe, ProbeSettings};
     use crate::upstream::{Calling, Target};
 
-    /// Gives the same answer to everybody.
+    /// Serves the same answer to every request.
     async fn says(answer: &'static str) -> (Target, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
@@ -256,7 +256,7 @@ mod tests {
         (target, asked)
     }
 
-    /// How long before the probe is asked the attempt was given up.
+    /// Time between giving up the attempt and asking the probe.
     const JUST_ENOUGH: Duration = Duration::from_mins(5);
 
     async fn state(store: &MemoryStore, id: RecordId) -> Option<StateKind> {
@@ -302,7 +302,7 @@ mod tests {
             let reserved = protocol::reserve(store, &request, &Policy::default(), 1).await.unwrap();
             let Reserved::Granted(reservation) = reserved else { panic!("{reserved:?}") };
             self.pass(Duration::from_hours(1));
-            protocol::mark_uncertain(store, reservation).await.unwrap();
+            protocol::mark_uncertain(store, reservation, "no answer").await.unwrap();
             id
         }
     }
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(resolver.turn().await.unwrap(), 1);
         let state = store.get(id).await.unwrap().unwrap().record.state;
         assert!(matches!(state, State::Completed { .. }), "{state:?}");
-        assert_eq!(store.audits(id).await.unwrap()[0].entry.actor, "gateway");
+        assert_eq!(store.audits(id).await.unwrap()[1].entry.actor, "gateway");
     }
 
     #[tokio::test]

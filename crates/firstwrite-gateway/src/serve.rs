@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::BoxFuture;
+use http::header::UPGRADE;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -20,11 +21,13 @@ use tokio_rustls::server::TlsStream;
 
 use crate::answering::Answering;
 use crate::attended::{Attended, Left, Patience};
+use crate::claim::Claim;
 use crate::head::HEAD_BYTES_MAX;
 use crate::lanes::Lanes;
 use crate::peer::Peer;
 use crate::settings::Listening;
 use crate::stack::Stack;
+use crate::tunnel::Leaving;
 
 /// The stack that requests pass at the moment.
 pub(crate) type Current = watch::Receiver<Arc<Stack>>;
@@ -34,19 +37,19 @@ pub(crate) type Current = watch::Receiver<Arc<Stack>>;
 const HEADER_LIST_BYTES_MAX: u32 = 32 * 1024;
 /// Requests of one HTTP/2 connection at a time.
 const STREAMS_MAX: u32 = 128;
-/// What one stream and one connection of HTTP/2 may send ahead.
+/// Flow-control windows of one HTTP/2 stream and of one connection.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// The largest frame of HTTP/2, which is the smallest that may be asked for.
 const FRAME_BYTES_MAX: u32 = 16 * 1024;
-/// What one stream of HTTP/2 may have waiting to be sent. Times the streams, a connection that takes
-/// nothing holds 8 MiB until it is let go.
+/// Bytes that one HTTP/2 stream may have waiting to be sent. Times the streams, a connection whose client reads
+/// nothing holds 8 MiB until it is closed.
 const STREAM_SEND_BYTES_MAX: usize = 64 * 1024;
-/// Streams that a client may have begun and reset before they were looked at.
+/// Number of streams that a client may have begun and reset before they were looked at.
 const RESETS_PENDING_MAX: usize = 20;
 /// Streams that a client may get us to reset, by mistakes of its own, before its connection ends.
 const ERROR_RESETS_MAX: usize = 128;
-/// When the system has no more descriptors, they do not come back within a millisecond.
+/// Pause after a failed accept: used-up descriptors do not come back within a millisecond.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Server {
@@ -56,7 +59,7 @@ pub(crate) struct Server {
     talk: Arc<Talk>,
 }
 
-/// How connections are talked on.
+/// Protocol settings of connections.
 struct Talk {
     tls: Option<TlsAcceptor>,
     protocols: auto::Builder<TokioExecutor>,
@@ -64,12 +67,19 @@ struct Talk {
     patience: Patience,
 }
 
+/// State of the gateway that a connection follows while it lasts.
+struct Told {
+    current: Current,
+    watcher: Watcher,
+    leaving: Leaving,
+}
+
 impl Server {
-    pub(crate) async fn bind(listening: &Listening, lanes: Arc<Lanes>) -> io::Result<Self> {
+    pub(crate) fn at(claim: Claim, listening: &Listening, lanes: Arc<Lanes>) -> io::Result<Self> {
         let connections_max = listening.connections_max.min(Semaphore::MAX_PERMITS);
         let (head_within, taken_within) = (listening.head_within, listening.taken_within);
         Ok(Self {
-            listener: TcpListener::bind(listening.listen).await?,
+            listener: claim.listen()?,
             permits: Arc::new(Semaphore::new(connections_max)),
             lanes,
             talk: Arc::new(Talk {
@@ -88,6 +98,7 @@ impl Server {
     /// Serves until `stop`, then lets what is under way end; returns when no connection is left.
     pub(crate) async fn run(self, current: Current, stop: impl Future<Output = ()>) {
         let shutdown = GracefulShutdown::new();
+        let (stopping, is_stopping) = watch::channel(false);
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = tokio::select! {
@@ -96,11 +107,16 @@ impl Server {
                 accepted = self.accept() => accepted,
             };
             let Some((stream, address, permit)) = accepted else { continue };
-            let (talk, current) = (Arc::clone(&self.talk), current.clone());
-            let watcher = shutdown.watcher();
+            let talk = Arc::clone(&self.talk);
+            let permit = Arc::new(permit);
+            let told = Told {
+                current: current.clone(),
+                watcher: shutdown.watcher(),
+                leaving: Leaving::new(&permit, is_stopping.clone()),
+            };
             let served = self.lanes.serve(stream, move |stream| async move {
-                // Whoever is stopping waits for the connection, but for nobody's last bytes.
-                let ending = talk.connection(stream, address, current, watcher).await;
+                // A stop waits for the connection, but not for its last bytes to be delivered.
+                let ending = talk.connection(stream, address, told).await;
                 if let Some(ending) = ending {
                     ending.await;
                 }
@@ -110,9 +126,13 @@ impl Server {
                 tracing::warn!(%error, "a connection could not be handed on");
             }
         }
-        // Whoever comes now is refused, and does not wait for those who were here before.
+        // Refuse new connections now, instead of leaving them to wait until the open ones end.
         drop(self);
+        drop(is_stopping);
+        // Tunnels end at once; once the last receiver is dropped, all of them are gone.
+        stopping.send_replace(true);
         shutdown.shutdown().await;
+        stopping.closed().await;
     }
 
     async fn accept(&self) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
@@ -133,8 +153,7 @@ impl Talk {
         &self,
         stream: TcpStream,
         address: SocketAddr,
-        current: Current,
-        watcher: Watcher,
+        told: Told,
     ) -> Option<BoxFuture<'static, ()>> {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection ended at once");
@@ -143,11 +162,11 @@ impl Talk {
         let address = address.ip().to_canonical();
         let Some(tls) = &self.tls else {
             let peer = Peer::new(address, false, None);
-            return self.requests(stream, peer, current, watcher).await;
+            return self.requests(stream, peer, told).await;
         };
         // Boxed: both take far more room than a plain connection.
         let (stream, peer) = Box::pin(self.handshake(tls, stream, address)).await?;
-        Box::pin(self.requests(stream, peer, current, watcher)).await
+        Box::pin(self.requests(stream, peer, told)).await
     }
 
     async fn handshake(
@@ -174,20 +193,18 @@ impl Talk {
     }
 
     /// Answers requests as they come, and says what is left to do when it is over.
-    async fn requests<T>(
-        &self,
-        io: T,
-        peer: Peer,
-        current: Current,
-        watcher: Watcher,
-    ) -> Option<BoxFuture<'static, ()>>
+    async fn requests<T>(&self, io: T, peer: Peer, told: Told) -> Option<BoxFuture<'static, ()>>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let Told { current, watcher, leaving } = told;
         let answering = Answering::default();
         let base = current.borrow().calls().problem_base.clone();
         let (io, mut left) = Attended::new(io, self.patience, answering.clone(), base);
-        let service = service_fn(move |request: http::Request<Incoming>| {
+        let service = service_fn(move |mut request: http::Request<Incoming>| {
+            if request.headers().contains_key(UPGRADE) {
+                request.extensions_mut().insert(leaving.clone());
+            }
             let stack = Arc::clone(&current.borrow());
             let (peer, answering) = (peer.clone(), answering.clone());
             answering.begins();

@@ -1,4 +1,4 @@
-//! What a gateway is set up with. Plain values: whoever reads files and flags makes them.
+//! Settings of a gateway. Plain values: the program that reads files and flags makes them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,56 +18,56 @@ use crate::tenants::Tenants;
 use crate::traces::Tracer;
 use crate::upstream::{Calling, Target};
 
-/// Where a gateway listens, and what it takes from whoever connects.
+/// Listen address of a gateway, and limits on its clients.
 #[derive(Clone, Debug)]
 pub struct Listening {
-    /// Where clients connect.
+    /// Address that clients connect to.
     pub listen: SocketAddr,
-    /// TLS for clients, if they are to speak it.
+    /// TLS for clients, if they must use it.
     pub tls: Option<Arc<ServerConfig>>,
     /// Connections at the same time; more wait to be accepted.
     pub connections_max: usize,
-    /// How long a request's head may take to arrive, and how long a connection may be idle.
+    /// Time limit for a request's head to arrive, and for a connection to be idle.
     pub head_within: Duration,
-    /// How long a client may take nothing of an answer that is being sent to it.
+    /// Time after which a client that reads nothing of its answer is cut off.
     pub taken_within: Duration,
     /// Threads that connections are shared out to, each with a runtime of its own; zero: they are served
     /// by the runtime that the gateway is started on.
     pub threads: usize,
 }
 
-/// What a reload can change.
+/// Settings that a reload can change.
 #[derive(Clone)]
 pub struct Rules {
     /// The servers of the API.
     pub upstreams: Vec<Target>,
-    /// How they are called.
+    /// Timeouts and limits of calls to them.
     pub calling: Calling,
-    /// How requests are passed on.
+    /// Settings for forwarding requests.
     pub forwarding: Forwarding,
     /// Which operations are protected, and how.
     pub operations: Arc<Operations>,
     /// Whose requests they are.
     pub tenants: Arc<Tenants>,
-    /// Who is told of every request under a key, and may refuse it.
+    /// Observer that is told of every request under a key, and may refuse it.
     pub observer: Option<Arc<dyn Observer>>,
-    /// How what tenants have in the store is counted, where there is a limit on it.
+    /// Counting of the store usage of tenants, where there is a limit on it.
     pub counting: Option<Counting>,
-    /// Counts what the observer is not told of. To be told of the rest, it must be the observer, or behind
+    /// Counts what the observer is not told of. To count the rest too, it must be the observer, or be behind
     /// it.
     pub metrics: Option<Arc<Metrics>>,
-    /// Who collects spans.
+    /// Collector of spans.
     pub tracer: Option<Arc<dyn Tracer>>,
-    /// What stands for the host in fingerprints: see
+    /// Replaces the host in fingerprints: see
     /// [`IdempotencyLayer::service_name`](firstwrite::IdempotencyLayer::service_name).
     pub service_name: Option<String>,
     /// Which pages of other origins may read answers; none: the API says so itself, of what is not replayed.
     pub cors: Option<Cors>,
-    /// Where the pages of problems are.
+    /// Base address of the problem pages.
     pub problem_base: ProblemBase,
     /// Key the fingerprints: see [`IdempotencyLayer::secrets`](firstwrite::IdempotencyLayer::secrets).
     pub secrets: Secrets,
-    /// What the time is, for timestamps in requests.
+    /// Clock that timestamps in requests are compared with.
     pub clock: fn() -> SystemTime,
 }
 

@@ -1,12 +1,13 @@
 //! The path of one request through the gateway, top to bottom.
 //!
-//! 1. The head: what makes no sense is refused.
+//! 1. The head: what makes no sense, or could be read in two ways, is refused.
 //! 2. A browser that asks what a page may send is answered, where origins are named.
-//! 3. An upgrade to another protocol passes through, unless its operation is protected.
-//! 4. A protected call of gRPC, and a request whose own timestamp is too old, are refused.
-//! 5. From here on it is the layer's: policy, tenant, key, body, fingerprint, reservation.
-//! 6. Forwarding: headers, and what the upstream is told of the attempt.
-//! 7. The call. How it ends decides what becomes of the key; where an answer is lost, or is a server error,
+//! 3. What is asked of the gateway itself is answered, and never passed on.
+//! 4. An upgrade to another protocol passes through, unless its operation is protected.
+//! 5. A protected call of gRPC, and a request whose own timestamp is too old, are refused.
+//! 6. From here on it is the layer's: policy, tenant, key, body, fingerprint, reservation.
+//! 7. Forwarding: headers, and what the upstream is told of the attempt.
+//! 8. The call. How it ends decides what becomes of the key; where an answer is lost, or is a server error,
 //!    and the operation has a probe, that is asked.
 
 use std::convert::Infallible;
@@ -21,9 +22,11 @@ use firstwrite::{
     ATTEMPT_TRACEPARENT, Attempt, Effect, IdempotencyLayer, Operation, PolicyResolver as _,
     ResponseBody,
 };
-use firstwrite_core::{BoxError, BoxFuture, ProblemBase, Rejection, RejectionKind, Timestamp};
+use firstwrite_core::{
+    BoxError, BoxFuture, ProblemBase, Rejection, RejectionKind, Timestamp, is_server_error,
+};
 use http::header::{CONTENT_LENGTH, ORIGIN};
-use http::{Method, Request, Response, StatusCode, Version, response};
+use http::{Method, Request, Response, StatusCode, Version, request, response};
 use http_body_util::{Either, Full};
 use hyper::body::{Body as _, Incoming};
 use tower::{Layer as _, Service};
@@ -42,7 +45,7 @@ use crate::traces::Tracer;
 use crate::uncounted::Uncounted;
 use crate::unprotected::Unprotected;
 use crate::upstream::{AnswerBody, CallError, Upstreams};
-use crate::{grpc, head, traces, upgrade};
+use crate::{grpc, head, path, traces, upgrade};
 
 /// Everything that a request passes, as it was set up; a reload makes another one.
 pub(crate) struct Stack {
@@ -51,12 +54,13 @@ pub(crate) struct Stack {
     unprotected: Unprotected,
     uncounted: Uncounted,
     held: Arc<Held>,
+    answers: Arc<Held>,
 }
 
-/// What an upstream answers with, or somebody else in its place.
+/// Answer of an upstream, or one given in its place.
 type Answer = Response<Either<AnswerBody, Full<Bytes>>>;
 
-/// How upstreams are called.
+/// Everything needed to call upstreams.
 pub(crate) struct Calls {
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) forwarding: Forwarding,
@@ -72,17 +76,24 @@ pub(crate) struct Calls {
 
 /// The upstreams in the handler's place.
 #[derive(Clone)]
-struct Handler(Arc<Calls>);
+struct Handler {
+    calls: Arc<Calls>,
+    answers: Arc<Held>,
+}
 
 impl Stack {
     pub(crate) fn new(layer: IdempotencyLayer, calls: Calls) -> Self {
-        let held = Held::new(calls.upstreams.calling().held_bytes_max);
+        let calling = calls.upstreams.calling();
+        let bytes_max = calling.held_bytes_max;
+        let held = || Held::new(bytes_max, calling.tenant_part_of(bytes_max));
+        let (held, answers) = (held(), held());
         Self {
             layer,
             calls: Arc::new(calls),
             unprotected: Unprotected::default(),
             uncounted: Uncounted::default(),
             held,
+            answers,
         }
     }
 
@@ -95,9 +106,9 @@ impl Stack {
         self.layer.drained().await;
     }
 
-    /// Answers a request, in a span of its own if somebody collects them.
+    /// Answers a request, in a span of its own if spans are collected.
     ///
-    /// What few requests need is boxed: the room for it would be moved about with every one of them.
+    /// Futures that few requests need are boxed: otherwise every request would move the room for them about.
     pub(crate) async fn answer(
         &self,
         request: Request<Incoming>,
@@ -128,12 +139,16 @@ impl Stack {
         request.extensions_mut().insert(peer.clone());
         let (mut parts, body) = request.into_parts();
         let metrics = self.calls.metrics.as_deref();
-        if let Err(refused) = head::check(&parts) {
+        let checked = head::check(&parts).and_then(|()| self.calls.operations.check_path(&parts));
+        if let Err(refused) = checked {
             metrics.inspect(|metrics| metrics.refused_head());
             return Ok(closing(self.calls.refusal(&refused), parts.version));
         }
         if let Some(answer) = self.calls.cors.as_ref().and_then(|cors| cors.preflight(&parts)) {
             return Ok(answer);
+        }
+        if path::is_own(parts.uri.path()) {
+            return Ok(Box::pin(self.answer_itself(parts, body)).await);
         }
         let operation = self.calls.operations.operation(&parts);
         if let Some(name) = operation.as_ref().map(|operation| &*operation.name)
@@ -186,10 +201,23 @@ impl Stack {
         Ok(self.through(Request::from_parts(parts, body)).await)
     }
 
+    /// Answers what is asked of the gateway itself. No operation is looked for, and nothing is passed on.
+    async fn answer_itself(&self, parts: request::Parts, body: Incoming) -> Response<ResponseBody> {
+        if !path::is_answered(parts.uri.path()) {
+            let refused = Rejection::new(RejectionKind::NotFound);
+            return closing(self.calls.refusal(&refused), parts.version);
+        }
+        let metrics = self.calls.metrics.as_deref();
+        let _under_way = metrics.map(|metrics| metrics.under_way(Kind::Passed));
+        let body = RequestBody::streamed(body, self.calls.upstreams.calling().idle_for_max);
+        self.through(Request::from_parts(parts, body)).await
+    }
+
     /// From here on it is the layer's.
     pub(crate) async fn through(&self, request: Request<RequestBody>) -> Response<ResponseBody> {
         let (version, method) = (request.version(), request.method().clone());
-        let mut service = self.layer.layer(Handler(Arc::clone(&self.calls)));
+        let (calls, answers) = (Arc::clone(&self.calls), Arc::clone(&self.answers));
+        let mut service = self.layer.layer(Handler { calls, answers });
         match service.call(request).await {
             Ok(response) => response,
             // Only a call that passed through ends here: the layer answers for the others.
@@ -211,9 +239,9 @@ impl Service<Request<RequestBody>> for Handler {
         Poll::Ready(Ok(()))
     }
 
-    /// What can be done at once is done before the future is made, which then is small.
+    /// Does all immediate work before the future is made, which keeps the future small.
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let calls = Arc::clone(&self.0);
+        let (calls, answers) = (Arc::clone(&self.calls), Arc::clone(&self.answers));
         let (mut parts, body) = request.into_parts();
         forward::request(&mut parts, &calls);
         forward::frame(&mut parts, &body, calls.upstreams.calling());
@@ -238,6 +266,12 @@ impl Service<Request<RequestBody>> for Handler {
                 (Ok(mut response), attempt) => {
                     let said = forward::effect(response.headers_mut());
                     forward::response(response.headers_mut());
+                    if let Some(attempt) =
+                        attempt.as_ref().filter(|_| !response.body().is_end_stream())
+                    {
+                        let room = answers.room(attempt.tenant());
+                        response.extensions_mut().insert(room);
+                    }
                     let response = response.map(Either::Left);
                     match (attempt, said) {
                         (Some(attempt), None) if may_have_happened(response.status()) => {
@@ -282,7 +316,7 @@ impl Calls {
         response
     }
 
-    /// Answers a call that nobody keeps a record of.
+    /// Answers a failed call that has no record.
     pub(crate) fn failed(
         &self,
         error: &CallError,
@@ -341,7 +375,7 @@ impl Calls {
         probe.ask(&self.upstreams, (attempt.tenant(), attempt.key()), asked_at).await
     }
 
-    /// What somebody says who knows whether it happened; only a yes counts so soon.
+    /// Asks the operation's probe whether the request took effect; only a yes counts so soon.
     async fn ask_about(&self, attempt: &Attempt, of: Option<&Operation>) -> Option<Answer> {
         let probe = self.operations.care(&of?.name).probe.as_ref()?;
         match self.ask(probe, attempt).await {
@@ -354,16 +388,16 @@ impl Calls {
     }
 }
 
-/// What a probe found, as the upstream's answer.
+/// Turns what a probe found into the upstream's answer.
 fn happened((mut parts, body): (response::Parts, Bytes)) -> Answer {
     forward::response(&mut parts.headers);
     parts.headers.remove(CONTENT_LENGTH);
     Response::from_parts(parts, whole(body))
 }
 
-/// Whether an upstream that answers so may have done its work before.
+/// Returns true if an upstream that answers with this status may have done its work before.
 fn may_have_happened(status: StatusCode) -> bool {
-    status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT
+    is_server_error(status) || status == StatusCode::REQUEST_TIMEOUT
 }
 
 /// The answer, with what is known about its effect.
@@ -378,7 +412,8 @@ fn whole(body: Bytes) -> Either<AnswerBody, Full<Bytes>> {
     Either::Right(Full::from(body))
 }
 
-/// Whether repeating a request of this method does no harm, by the method's definition (RFC 9110, section 9.2.2).
+/// Returns true if repeating a request of this method does no harm, by the method's definition (RFC 9110,
+/// section 9.2.2).
 fn is_repeatable(method: &Method) -> bool {
     matches!(
         *method,
@@ -386,7 +421,7 @@ fn is_repeatable(method: &Method) -> bool {
     )
 }
 
-/// What the client is told if it was its own body that broke off: nobody else failed.
+/// Returns the refusal for a client whose own body broke off; the upstream did not fail then.
 fn at_fault(error: &CallError) -> Option<Rejection> {
     let CallError::Lost(cause) = error else { return None };
     let cause = cause.downcast_ref::<hyper::Error>().filter(|cause| cause.is_user())?;
@@ -403,7 +438,7 @@ fn is_timeout(cause: &BoxError) -> bool {
     cause.is::<tokio::time::error::Elapsed>()
 }
 
-/// What is left of a request that was refused must not be taken for the next one.
+/// Closes an HTTP/1 connection after a refusal, so that the rest of the request is not taken for the next one.
 pub(crate) fn closing(mut response: Response<Bytes>, version: Version) -> Response<ResponseBody> {
     if version <= Version::HTTP_11 {
         let close = http::HeaderValue::from_static("close");

@@ -2,8 +2,8 @@
 //!
 //! 1. The sources are asked in the order in which they are set. The first whose credential is
 //!    there decides.
-//! 2. A credential that is there and does not hold is a refusal. No later source is asked, so
-//!    nobody gets further with a broken token than with none.
+//! 2. An invalid credential is a refusal. No later source is asked, so a caller gets no further
+//!    with a broken token than with none.
 //! 3. Without any credential, the caller is the anonymous tenant where the settings say so, and
 //!    is refused elsewhere.
 //!
@@ -17,7 +17,7 @@
 //! use firstwrite_gateway::tenants::{Settings, Tenants};
 //! # use std::time::SystemTime;
 //! # let clock = || SystemTime::UNIX_EPOCH;
-//! let tenants = Tenants::new(&Settings::default(), clock)?;
+//! let tenants = Tenants::new(&Settings::authorization(), clock)?;
 //!
 //! let (request, ()) = http::Request::builder()
 //!     .header("authorization", "Bearer sk_test_1")
@@ -30,7 +30,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::SystemTime;
 
 use firstwrite::{PolicyResolver, TenantResolver};
@@ -43,6 +43,8 @@ use crate::Peer;
 mod api_keys;
 mod authorization;
 mod certificate;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod identity;
 mod jwt;
 mod network;
@@ -54,7 +56,7 @@ use api_keys::ApiKeys;
 use authorization::{Authorization, Digests, Scheme};
 use certificate::Certificates;
 pub use identity::Identity;
-pub(crate) use identity::owner;
+pub(crate) use identity::{is_unverified, owner};
 use jwt::Jwt;
 pub use network::Network;
 use reason::Reason;
@@ -74,6 +76,7 @@ pub struct Tenants {
 /// A source, ready to be asked.
 #[derive(Debug)]
 enum Verifier {
+    Single,
     Authorization(Digests),
     Jwt(Jwt),
     ApiKeys(ApiKeys),
@@ -81,15 +84,23 @@ enum Verifier {
     Certificate(Certificates),
 }
 
-/// Why there is no identity, and which credentials to ask for.
+/// Reason why there is no identity, and the credentials to ask for.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
     reason: Reason,
     challenge: Option<&'static str>,
 }
 
-/// What is asked for where a bearer token did not hold (RFC 6750).
+/// Challenge after an invalid bearer token (RFC 6750).
 const INVALID_TOKEN: &str = "Bearer error=\"invalid_token\"";
+
+/// Explanation for a credential that would name another caller at the retry.
+const CHANGING: &str = "This credential changes from request to request: it is renewed, or signs each request. So it does not \
+     say that a retry is the same caller's, and nothing was run. Whoever runs the gateway can name callers \
+     by a claim of the token (a source `jwt` under [gateway.tenants]), or set `accept_changing = true` for \
+     the source `authorization`: then a retry with another credential runs again.";
+
+static TOLD_CHANGING: Once = Once::new();
 
 impl Tenants {
     /// Checks the settings and makes them ready. The clock is asked for the time of each request
@@ -108,15 +119,15 @@ impl Tenants {
         })
     }
 
-    /// Says which operation a request belongs to. Without it, nobody is anonymous by the name of
-    /// an operation.
+    /// Sets how the operation of a request is found. Without it, no caller is anonymous by the name of an
+    /// operation.
     #[must_use]
     pub fn operations_from(mut self, operations: impl PolicyResolver) -> Self {
         self.operations = Some(Arc::new(operations));
         self
     }
 
-    /// Who sends this request, or the refusal to send instead.
+    /// Returns the identity of the sender, or the refusal to answer with.
     pub fn identify(&self, request: &Parts) -> Result<Identity, Rejection> {
         self.ask(request).map_err(Refusal::into_rejection)
     }
@@ -130,7 +141,8 @@ impl Tenants {
     pub(crate) fn believed_headers(&self) -> impl Iterator<Item = &HeaderName> {
         let of_keys = self.sources.iter().filter_map(|source| match source {
             Verifier::ApiKeys(keys) => keys.header(),
-            Verifier::Authorization(_)
+            Verifier::Single
+            | Verifier::Authorization(_)
             | Verifier::Jwt(_)
             | Verifier::Header(_)
             | Verifier::Certificate(_) => None,
@@ -138,8 +150,8 @@ impl Tenants {
         self.trusted_headers().chain(of_keys)
     }
 
-    /// The headers of [`trusted_headers`](Self::trusted_headers) that this peer may not set. They
-    /// are to be taken out before a request is passed on: whoever is behind may believe them.
+    /// Returns the headers of [`trusted_headers`](Self::trusted_headers) that this peer may not set. Remove
+    /// them before a request is passed on: the upstream may believe them.
     pub fn untrusted_headers<'a>(
         &'a self,
         peer: Option<&'a Peer>,
@@ -150,7 +162,8 @@ impl Tenants {
     fn headers(&self) -> impl Iterator<Item = &TrustedHeader> {
         self.sources.iter().filter_map(|source| match source {
             Verifier::Header(header) => Some(header),
-            Verifier::Authorization(_)
+            Verifier::Single
+            | Verifier::Authorization(_)
             | Verifier::Jwt(_)
             | Verifier::ApiKeys(_)
             | Verifier::Certificate(_) => None,
@@ -163,6 +176,7 @@ impl Tenants {
         let peer = request.extensions.get::<Peer>();
         for source in &self.sources {
             let found = match source {
+                Verifier::Single => Ok(Some(Identity::single())),
                 Verifier::Certificate(certificates) => certificates.identify(peer),
                 Verifier::Header(header) => header.identify(&request.headers, peer),
                 Verifier::ApiKeys(keys) => keys.identify(&request.headers, authorization),
@@ -217,7 +231,12 @@ impl Refusal {
     /// The reason goes to the log, and the client is told what to send.
     fn into_rejection(self) -> Rejection {
         tracing::debug!(reason = self.reason.text(), "a caller could not be identified");
-        let rejection = Rejection::new(RejectionKind::TenantUnknown);
+        let mut rejection = Rejection::new(RejectionKind::TenantUnknown);
+        if self.reason == Reason::Changing {
+            // Only the operator can help. Once: a line for each request would be a stranger's to fill.
+            TOLD_CHANGING.call_once(|| tracing::warn!("{CHANGING}"));
+            rejection = rejection.detail(CHANGING);
+        }
         match self.challenge {
             Some(challenge) => rejection.challenge(challenge),
             None => rejection,
@@ -232,6 +251,7 @@ fn verifiers(settings: &Settings) -> Result<Vec<Verifier>, SettingsError> {
     let mut verifiers = Vec::new();
     for (index, source) in settings.sources.iter().enumerate() {
         let verifier = match source {
+            Source::Single(_) => Ok(Verifier::Single),
             Source::Authorization(settings) => Digests::new(settings).map(Verifier::Authorization),
             Source::ApiKeys(settings) => ApiKeys::new(settings).map(Verifier::ApiKeys),
             Source::Header(settings) => TrustedHeader::new(settings).map(Verifier::Header),
@@ -247,15 +267,18 @@ fn verifiers(settings: &Settings) -> Result<Vec<Verifier>, SettingsError> {
     Ok(verifiers)
 }
 
-/// What to ask a caller for who shows nothing. A header of a proxy and a certificate have no name
-/// that could stand there, and what an upstream wants in `Authorization` is not known here.
+/// Returns the challenge for a caller without a credential. A proxy's header and a certificate have no scheme
+/// to name there, and the scheme that an upstream wants in `Authorization` is not known here.
 fn challenge(sources: &[Verifier]) -> Option<&'static str> {
     let schemes: BTreeSet<Scheme> = sources
         .iter()
         .flat_map(|source| match source {
             Verifier::Jwt(_) => vec![Scheme::Bearer],
             Verifier::ApiKeys(keys) => keys.schemes(),
-            Verifier::Authorization(_) | Verifier::Header(_) | Verifier::Certificate(_) => vec![],
+            Verifier::Single
+            | Verifier::Authorization(_)
+            | Verifier::Header(_)
+            | Verifier::Certificate(_) => vec![],
         })
         .collect();
     match schemes.first()? {

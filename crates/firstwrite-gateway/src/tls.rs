@@ -7,15 +7,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-/// What a listener shows, and whom it asks to show something.
+/// Certificates of a listener, and the roots for those of its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Certificates<'a> {
     /// The chain, the server's own certificate first.
     pub chain: &'a str,
     /// Its private key.
     pub key: &'a str,
-    /// Who vouches for clients, if they are asked for certificates. One without is let in: whether it may
-    /// do anything is for the tenants to say.
+    /// Roots that client certificates must chain to, if clients are asked for one. A client without one may
+    /// connect: the tenants decide what it may do.
     pub client_roots: Option<&'a str>,
 }
 

@@ -11,10 +11,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-/// Where a trace goes on (W3C Trace Context).
+/// Header that continues a trace (W3C Trace Context).
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Whoever collects spans, as far as the gateway has to do with it.
+/// Interface of the gateway to a collector of spans.
 pub trait Tracer: Send + Sync + 'static {
     /// Makes `span` a part of the trace that a request's headers name, if they do.
     fn continues(&self, span: &Span, headers: &HeaderMap);
@@ -73,7 +73,7 @@ pub(crate) fn call(
     span
 }
 
-/// How the call that `span` is of ended.
+/// Records how the call of `span` ended.
 pub(crate) fn called(span: &Span, status: Option<StatusCode>) {
     match status {
         Some(status) => span.record("http.response.status_code", i64::from(status.as_u16())),

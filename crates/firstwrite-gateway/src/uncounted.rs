@@ -1,5 +1,5 @@
-//! Headers that often say what a request asks for, and that its policy does not count: each is named once in
-//! the log. With another value a retry would be answered with the first one's answer.
+//! Reports headers that often change the meaning of a request but that its policy does not count, each once in
+//! the log. A retry with another value would get the first request's answer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,7 +24,7 @@ const TELLING: [&str; 14] = [
     "x-rewrite-url",
 ];
 
-/// What was named already.
+/// Headers reported already, one bit each.
 #[derive(Debug, Default)]
 pub(crate) struct Uncounted(AtomicU32);
 

@@ -1,5 +1,5 @@
-//! Requests that change something and pass through without protection, though nobody said why: each kind is
-//! named once in the log.
+//! Reports requests that change something and pass without protection and without a stated reason, each kind
+//! once in the log.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,8 +9,9 @@ use http::Method;
 use http::request::Parts;
 
 use crate::operations::Operations;
+use crate::path;
 
-/// What was named already.
+/// Kinds of request reported already.
 #[derive(Default)]
 pub(crate) struct Unprotected {
     named: Mutex<BTreeSet<String>>,
@@ -26,6 +27,7 @@ impl Unprotected {
     pub(crate) fn note(&self, request: &Parts, operations: &Operations) {
         let (method, path) = (&request.method, request.uri.path());
         if !matches!(*method, Method::POST | Method::PATCH)
+            || path::is_own(path)
             || operations.policies().unprotected_reason(method, path).is_some()
         {
             return;
@@ -76,6 +78,8 @@ mod tests {
             (Method::POST, "/other", 1),
             (Method::POST, "/other", 1),
             (Method::PATCH, "/other", 2),
+            (Method::PATCH, "/.firstwrite/operations/secret", 2),
+            (Method::POST, "/%2efirstwrite/operations/secret", 2),
         ] {
             let request = Request::builder().method(method).uri(path).body(()).unwrap();
             unprotected.note(&request.into_parts().0, &operations);

@@ -1,7 +1,7 @@
 //! Connections that leave HTTP: once an upstream agrees, bytes pass both ways, unread.
 //!
-//! What passes in a tunnel meets no rule of the gateway, so only protocols of a list pass, and only where
-//! nobody can read the offer in two ways: one `Upgrade` line with one token.
+//! Bytes in a tunnel are checked by no rule of the gateway, so only listed protocols pass, and only if the
+//! offer is unambiguous: one `Upgrade` line with one token.
 
 use bytes::Bytes;
 use firstwrite::ResponseBody;
@@ -11,20 +11,20 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional;
 
 use crate::body::RequestBody;
 use crate::forward;
 use crate::head::tokens;
 use crate::stack::{self, Calls};
+use crate::tunnel::{self, Leaving};
 
 /// The protocols that connections may change to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upgrades(Vec<HeaderValue>);
 
 impl Upgrades {
-    /// Names of protocols, as they stand in `Upgrade`. HTTP itself is none: a tunnel of HTTP/2 would pass
-    /// requests that nobody looks at.
+    /// Takes names of protocols, as they stand in `Upgrade`. HTTP itself is refused: a tunnel of HTTP/2 would
+    /// pass requests unchecked.
     pub fn new<'a>(tokens: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let upgrade = |token: &str| {
             let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._+/".contains(&byte);
@@ -62,7 +62,7 @@ impl Default for Upgrades {
     }
 }
 
-/// Whether there is one `Upgrade` line, and nothing but this token in it.
+/// Returns true if there is one `Upgrade` line with nothing but this token in it.
 fn names_only(headers: &HeaderMap, token: &HeaderValue) -> bool {
     let mut lines = headers.get_all(UPGRADE).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return false };
@@ -76,6 +76,7 @@ pub(crate) async fn pass(
     calls: &Calls,
 ) -> Response<ResponseBody> {
     let client = hyper::upgrade::on(&mut request);
+    let leaving = request.extensions_mut().remove::<Leaving>();
     let (mut parts, body) = request.into_parts();
     let method = parts.method.clone();
     forward::request(&mut parts, calls);
@@ -100,6 +101,7 @@ pub(crate) async fn pass(
         return stack::closing(calls.refusal(&lost), Version::HTTP_11);
     }
     let server = hyper::upgrade::on(&mut response);
+    let idle_for_max = calling.tunnel_idle_for_max;
     tokio::spawn(async move {
         let (client, server) = match tokio::try_join!(client, server) {
             Ok(both) => both,
@@ -108,10 +110,9 @@ pub(crate) async fn pass(
                 return;
             }
         };
-        let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
-        if let Err(error) = copy_bidirectional(&mut client, &mut server).await {
-            tracing::debug!(%error, "an upgraded connection ended");
-        }
+        let (client, server) = (TokioIo::new(client), TokioIo::new(server));
+        let ended = tunnel::run(client, server, idle_for_max, leaving).await;
+        tracing::debug!(?ended, "an upgraded connection ended");
     });
     let (mut parts, body) = response.into_parts();
     body.release();

@@ -28,47 +28,53 @@ use pool::{Pool, Sender};
 
 use crate::body::RequestBody;
 
-/// Where calls go.
+/// Scheme and authority of a server that calls go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     scheme: Scheme,
     authority: Authority,
 }
 
-/// How calls are made.
+/// Settings of calls.
 #[derive(Clone, Debug)]
 pub struct Calling {
-    /// How long a connection may take to come about, TLS included.
+    /// Timeout for connecting, TLS included.
     pub connect_within: Duration,
-    /// How long an answer may take to begin, from the moment of sending.
+    /// Timeout for an answer to begin, from the moment of sending.
     pub answer_within: Duration,
-    /// How long the other side may be silent in the middle of a body.
+    /// Time for which the other side may be silent in the middle of a body.
     pub idle_for_max: Duration,
-    /// How long a connection that is not used is kept. Shorter than what upstreams grant: one that
-    /// hangs up just as it is sent something leaves nobody knowing whether it took it.
+    /// Time for which an unused connection is kept. Shorter than the upstreams' own: if one closes a connection
+    /// just as a request is sent, the gateway cannot know whether it took the request.
     pub keep_alive: Duration,
     /// Unused connections kept for each server, by each thread that serves.
     pub idle_max: usize,
     /// Bytes of protected bodies that are held at the same time, of all requests together, until they are
-    /// sent; who comes beyond is told to come back.
+    /// sent; who comes beyond is told to come back. As many again of answers that are gathered to be kept; what
+    /// comes beyond is passed on and not kept.
     pub held_bytes_max: usize,
     /// Attempts that are under way at the same time, of all clients together. An attempt goes on when its
     /// client hangs up, so the number of connections is no limit to it.
     pub attempts_max: usize,
-    /// Whether one connection carries many calls (HTTP/2, known to be spoken there).
+    /// The part of both that is a tenant's share: who has it comes behind those who have not. More than 0,
+    /// at most 1.
+    pub tenant_share: f64,
+    /// Time for which a connection that left HTTP may be silent in both directions.
+    pub tunnel_idle_for_max: Duration,
+    /// If true, one connection carries many calls (HTTP/2, known to be spoken there).
     pub http2: bool,
     /// Certificates in PEM that servers are trusted by, instead of the platform's.
     pub root_certificates: Option<String>,
-    /// What is asked for to see whether a server is well; none: only failures tell.
+    /// Active health check of each server; none: only failed calls count.
     pub health: Option<HealthCheck>,
 }
 
-/// How a server's health is looked at.
+/// Settings of active health checks.
 #[derive(Clone, Debug)]
 pub struct HealthCheck {
-    /// What is asked for with GET; an answer below 500 is well.
+    /// Path to request with GET; an answer below 500 is healthy.
     pub path: String,
-    /// How often.
+    /// Interval between checks.
     pub every: Duration,
 }
 
@@ -78,7 +84,7 @@ pub(crate) struct Upstreams {
     servers: Vec<Arc<Server>>,
     turn: AtomicUsize,
     calling: Calling,
-    /// What calls go over instead of a network, in simulations.
+    /// Transport that replaces the network, in simulations.
     line: Option<Arc<dyn Line>>,
 }
 
@@ -91,12 +97,12 @@ pub(crate) struct Server {
     health: health::Health,
 }
 
-/// Why there is no answer.
+/// Reason why a call has no answer.
 #[derive(Debug)]
 pub(crate) enum CallError {
     /// Not a byte was sent.
     NotSent(BoxError),
-    /// It was sent, or part of it, and nobody knows what became of it.
+    /// All or part of it was sent, and its effect is unknown.
     Lost(BoxError),
 }
 
@@ -133,7 +139,7 @@ impl Upstreams {
         &self.servers
     }
 
-    /// What the servers are called, where nobody was named.
+    /// Returns the authority of the first server, for requests that name no host.
     pub(crate) fn authority(&self) -> Option<HeaderValue> {
         let first = self.servers.first()?;
         HeaderValue::from_str(first.target.authority()).ok()
@@ -184,7 +190,7 @@ impl Upstreams {
     }
 }
 
-/// Whether enough of the attempt's lease is left for its call to begin.
+/// Returns true if enough of the attempt's lease is left for its call to begin.
 fn may_begin(attempt: Option<&Attempt>) -> bool {
     attempt.and_then(Attempt::lease_left).is_none_or(|left| left >= LEASE_LEFT_MIN)
 }
@@ -351,10 +357,26 @@ impl Default for Calling {
             idle_max: 256,
             held_bytes_max: 256 * 1024 * 1024,
             attempts_max: 10_000,
+            tenant_share: 0.25,
+            tunnel_idle_for_max: Duration::from_mins(10),
             http2: false,
             root_certificates: None,
             health: None,
         }
+    }
+}
+
+impl Calling {
+    /// A tenant's share of so many, at least one.
+    pub(crate) fn tenant_part_of(&self, all: usize) -> usize {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            clippy::cast_sign_loss,
+            reason = "a part need not be exact, and floats that do not fit become the nearest that do"
+        )]
+        let part = (all as f64 * self.tenant_share) as usize;
+        part.clamp(1, all.max(1))
     }
 }
 

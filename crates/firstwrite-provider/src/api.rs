@@ -46,7 +46,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Outages and the rate limit. The control routes stay open: somebody has to end an outage.
+/// Applies outages and the rate limit. The control routes stay open, so that an outage can be ended.
 async fn admit(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response<Body> {
     if !request.uri().path().starts_with("/v1") {
         return next.run(request).await;

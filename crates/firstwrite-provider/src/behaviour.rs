@@ -1,4 +1,4 @@
-//! What the provider does with calls, besides what they ask for.
+//! Configurable behaviour of the provider: faults, delays, outages, rate limits and webhooks.
 
 mod duration;
 
@@ -16,16 +16,16 @@ const DELAY_MAX: Duration = Duration::from_mins(10);
 /// Enough to show that order and number of webhooks are not to be relied on.
 const WEBHOOK_GROUP_MAX: u32 = 100;
 
-/// How the provider behaves. The default behaves well.
+/// Behaviour of the provider. The default has no faults.
 ///
 /// The faults apply to `POST /v1/payments`; an outage and a rate limit to everything below `/v1`.
 /// In JSON a member that is left out has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Behaviour {
-    /// What `Idempotency-Key` is to it.
+    /// Treatment of `Idempotency-Key`.
     pub keys: Keys,
-    /// How long it takes.
+    /// Delay of a payment.
     pub delay: Delay,
     /// Says 503 before anything is done.
     pub fail_before_effect: Chance,
@@ -35,19 +35,18 @@ pub struct Behaviour {
     pub lose_answers: Chance,
     /// Says 503 to a question about payments.
     pub fail_lookups: Chance,
-    /// How long after it was made a payment is reported: until then, every question about it is
-    /// answered as if it were not there.
+    /// Time after which a payment is reported: until then, every look-up answers as if it did not exist.
     #[serde(with = "duration")]
     pub report_lag: Duration,
-    /// Whether it is there at all.
+    /// Outage, if any.
     pub outage: Outage,
-    /// How many calls it takes in a second before it says 429.
+    /// Calls per second above which the provider responds with 429.
     pub requests_per_second: Option<u32>,
-    /// Whom it tells of payments.
+    /// Receiver of webhooks about payments, if any.
     pub webhooks: Option<Webhooks>,
 }
 
-/// What a key is to the provider. In JSON: `"honour"`, `"ignore"`, `{"forget_after": "24h"}`.
+/// Treatment of keys. In JSON: `"honour"`, `"ignore"`, `{"forget_after": "24h"}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Keys {
@@ -60,7 +59,7 @@ pub enum Keys {
     ForgetAfter(#[serde(with = "duration")] Duration),
 }
 
-/// How long a payment takes. A caller who hangs up meanwhile changes nothing.
+/// Delay of a payment. A caller who disconnects meanwhile changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Delay {
@@ -73,42 +72,41 @@ pub struct Delay {
     pub after_effect: Duration,
 }
 
-/// Whether the provider is there.
+/// Outage of the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outage {
-    /// It is.
+    /// No outage.
     #[default]
     None,
-    /// It says 503 to everything.
+    /// It responds with 503 to everything.
     Unavailable,
-    /// It hangs up on everything.
+    /// It closes every connection without a response.
     HangUp,
 }
 
-/// Where webhooks go, and how badly.
+/// Receiver of webhooks, and the faults of their delivery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhooks {
     /// `http://` and a loopback host.
     pub url: String,
-    /// What they are signed with. It is never shown; a new behaviour that leaves it out keeps the
-    /// one before.
+    /// Secret that signs webhooks. It is never shown; a new behaviour without one keeps the previous secret.
     #[serde(default, skip_serializing)]
     pub secret: Option<Secret>,
-    /// How often each is sent.
+    /// Number of times each webhook is sent.
     #[serde(default = "one")]
     pub duplicates: u32,
     /// Holds so many back and sends them in reverse; 1 keeps the order.
     #[serde(default = "one")]
     pub out_of_order: u32,
-    /// How long an incomplete group is held back for.
+    /// Time for which an incomplete group is held back.
     #[serde(default = "second", with = "duration")]
     pub hold_for: Duration,
-    /// How often one is tried until it is answered with 2xx.
+    /// Largest number of tries until the receiver responds with 2xx.
     #[serde(default = "five")]
     pub tries_max: u32,
-    /// How long it waits before the second try; twice as long before each further one, up to 5 s.
+    /// Pause before the second try; it doubles before each further one, up to 5 s.
     #[serde(default = "half_second", with = "duration")]
     pub retry_after: Duration,
 }

@@ -14,15 +14,15 @@ pub(crate) struct Book {
     /// By number; never fewer.
     effects: Vec<Effect>,
     keys: HashMap<String, Keyed>,
-    /// What is reported, oldest first.
+    /// Reported payments, oldest first.
     reported: BTreeSet<Place>,
-    /// When the last payment was made that was asked for.
+    /// Time of the last payment that a caller asked for.
     latest: Option<Moment>,
-    /// Numbers of the payments whose webhook nobody has taken yet.
+    /// Numbers of the payments whose webhook has not been accepted yet.
     owed: BTreeSet<usize>,
 }
 
-/// Where a payment stands in a report: its date and its number.
+/// Position of a payment in a report: its date and its number.
 pub(crate) type Place = (Moment, usize);
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct Keyed {
     remembered: Option<usize>,
 }
 
-/// What a call under a key gets.
+/// Decision about a call under a key.
 pub(crate) enum Judged {
     Fresh,
     Replay(Payment),
@@ -112,7 +112,7 @@ impl Book {
         Ok(())
     }
 
-    /// What a call gets. A repetition gets the payment as it was made, whatever was planted since.
+    /// Decides about a call. A repetition gets the payment as it was made, whatever was planted since.
     pub(crate) fn judge(&self, key: &str, wanted: &Wanted, keys: Keys, now: Moment) -> Judged {
         let forget_after = match keys {
             Keys::Ignore => return Judged::Fresh,
@@ -133,18 +133,18 @@ impl Book {
         }
     }
 
-    /// How many payments there are, reported or not.
+    /// Returns the number of payments, reported or not.
     pub(crate) fn len(&self) -> usize {
         self.effects.len()
     }
 
-    /// The payments whose webhook nobody has taken yet, oldest first.
+    /// Returns the payments whose webhook has not been accepted yet, oldest first.
     pub(crate) fn owed(&self) -> Vec<Payment> {
         let effects = self.owed.iter().filter_map(|number| self.effects.get(number - 1));
         effects.map(|effect| effect.payment.clone()).collect()
     }
 
-    /// Whether nobody has taken the webhook of this payment yet.
+    /// Returns true if the webhook of this payment has not been accepted yet.
     pub(crate) fn is_owed(&self, id: &str) -> bool {
         Payment::number_of(id).is_some_and(|number| self.owed.contains(&number))
     }
@@ -154,7 +154,7 @@ impl Book {
         Payment::id_of(self.len() + 1)
     }
 
-    /// When the last payment was made that was asked for.
+    /// Returns the time of the last payment that a caller asked for.
     pub(crate) fn latest(&self) -> Option<Moment> {
         self.latest
     }

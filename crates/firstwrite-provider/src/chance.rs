@@ -1,12 +1,11 @@
-//! How often something goes wrong, decided so that a run can be repeated.
+//! Frequencies of faults, drawn from a seed so that a run can be repeated.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, ProviderError};
 
-/// How often something happens. In JSON: `"never"`, `"always"`, `{"first": 2}`, `{"every": 3}`,
-/// `{"probability": 0.25}`.
+/// Frequency of an event. In JSON: `"never"`, `"always"`, `{"first": 2}`, `{"every": 3}`, `{"probability": 0.25}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Chance {
@@ -50,7 +49,7 @@ impl Dice {
         Self { chance, taken: 0, random }
     }
 
-    /// Whether it happens this time.
+    /// Returns true if the event happens this time.
     pub(crate) fn roll(&mut self) -> bool {
         self.taken += 1;
         match self.chance {

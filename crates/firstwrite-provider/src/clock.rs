@@ -1,4 +1,4 @@
-//! What time it is here: the system's, or a test's.
+//! The provider's clock: the system's, or a test's.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
-/// Where the provider takes its time from: dates of payments, forgetting of keys, rates, and the
-/// timestamps of webhooks. Delays are waited for in real time.
+/// Source of the provider's time: dates of payments, expiry of keys, rate limits, and the timestamps of
+/// webhooks. Delays are waited for in real time.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Moment + Send + Sync>);
 
@@ -109,7 +109,7 @@ impl Clock {
         Self(Arc::new(now))
     }
 
-    /// What time it is.
+    /// Returns the current time.
     pub fn now(&self) -> Moment {
         (self.0)()
     }

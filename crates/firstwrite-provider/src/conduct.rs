@@ -24,7 +24,7 @@ pub(crate) struct Conduct {
     seed: u64,
 }
 
-/// What becomes of a call before anybody looks at it.
+/// Decision about a call before a handler sees it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Admitted,

@@ -1,9 +1,9 @@
-//! What can go wrong on this side of the wire.
+//! Errors of the provider towards its owner, as opposed to its HTTP responses.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why the provider cannot do what its owner asked for.
+/// An error in an operation that the provider's owner asked for.
 #[derive(Debug)]
 pub struct ProviderError {
     kind: ErrorKind,
@@ -11,7 +11,7 @@ pub struct ProviderError {
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// What kind of trouble it is.
+/// Kind of a [`ProviderError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -50,7 +50,7 @@ impl ProviderError {
         Self::new(ErrorKind::Stopped, "the provider is stopping")
     }
 
-    /// What kind of trouble it is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

@@ -17,13 +17,13 @@ const LINE_BYTES_MAX: u64 = 16 * 1024;
 #[derive(Debug)]
 pub struct Ledger {
     book: Book,
-    /// How far it goes.
+    /// Length of the complete lines.
     bytes: u64,
-    /// What stands after that: the beginning of a line whose end was never written.
+    /// Bytes after them: the beginning of a line whose end was never written.
     torn_bytes: u64,
 }
 
-/// The file, open for adding to it. Nobody else has it open.
+/// The file, open for appending under an exclusive lock.
 #[derive(Debug)]
 pub(crate) struct LedgerFile(File);
 
@@ -37,7 +37,7 @@ pub(crate) enum Entry {
     Told { id: String },
     /// Planted: a second one under the same key.
     Duplicate(Payment),
-    /// Planted: one nobody asked for.
+    /// Planted: a payment without a call for it.
     Foreign(Payment),
     /// Planted: no longer reported.
     Removed { id: String },
@@ -75,7 +75,7 @@ impl Ledger {
         self.book.list(&Question::default(), usize::MAX).0
     }
 
-    /// How many bytes at the end do not count, because their line was never finished.
+    /// Returns the number of bytes at the end that do not count, because their line was never finished.
     pub fn torn_bytes(&self) -> u64 {
         self.torn_bytes
     }
@@ -122,7 +122,7 @@ impl LedgerFile {
             |doing: &'static str| move |error: io::Error| cannot(doing, path).with_source(error);
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
-        // It holds payments: nobody else's business, whatever the umask says.
+        // The file holds payments: keep it private, whatever the umask says.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path).map_err(failed("open"))?;

@@ -10,9 +10,9 @@ use crate::problem::Problem;
 /// The amount that is always declined, whatever the behaviour: a permanent no on demand.
 pub const DECLINED_AMOUNT: u64 = 666;
 
-/// Ten figures before the decimal point in most currencies; nobody pays more at once.
+/// Largest amount: ten digits before the decimal point in most currencies, more than any single payment.
 pub(crate) const AMOUNT_MAX: u64 = 999_999_999_999;
-/// What payment providers commonly take.
+/// A common limit among payment providers.
 const REFERENCE_CHARACTERS_MAX: usize = 255;
 /// The same, for keys.
 const KEY_BYTES_MAX: usize = 255;
@@ -26,11 +26,11 @@ pub struct Payment {
     pub amount: u64,
     /// Three capital letters.
     pub currency: String,
-    /// What the caller calls it.
+    /// The caller's reference.
     pub reference: Option<String>,
     /// The key it was made under, if there was one.
     pub idempotency_key: Option<String>,
-    /// When it was made.
+    /// Time at which it was made.
     pub created_at: Moment,
 }
 
@@ -55,7 +55,7 @@ impl Payment {
         (number > 0 && Self::id_of(number) == id).then_some(number)
     }
 
-    /// Whether `wanted` asks for this very payment.
+    /// Returns true if `wanted` asks for this very payment.
     pub(crate) fn is_what(&self, wanted: &Wanted) -> bool {
         self.amount == wanted.amount
             && self.currency == wanted.currency

@@ -28,14 +28,14 @@ pub enum Plant {
     ChangeAmount {
         /// Which payment.
         id: String,
-        /// What is reported from now on.
+        /// Amount reported from now on.
         amount: u64,
     },
-    /// A payment nobody asked for.
+    /// A payment without a call for it.
     AddForeign(Foreign),
 }
 
-/// A payment nobody asked for.
+/// A payment without a call for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Foreign {
@@ -43,20 +43,20 @@ pub struct Foreign {
     pub amount: u64,
     /// Three capital letters.
     pub currency: String,
-    /// What it is called, if anything.
+    /// Its reference, if any.
     #[serde(default)]
     pub reference: Option<String>,
     /// The key it claims to have been made under, if any.
     #[serde(default)]
     pub idempotency_key: Option<String>,
-    /// When it claims to have been made; now, if left out.
+    /// Time at which it claims to have been made; now, if left out.
     #[serde(default)]
     pub created_at: Option<Moment>,
 }
 
 impl Plant {
-    /// What is written down for it, and the payment it is about as it is reported from then on; the
-    /// one that is removed as it was last.
+    /// Returns the ledger entry, and the payment as it is reported from then on; for a removed payment, as it
+    /// was reported last.
     pub(crate) fn entry(self, book: &Book, now: Moment) -> Result<(Entry, Payment), ProviderError> {
         let find = |id: &str| book.payment(id).ok_or_else(|| refused("there is no such payment"));
         match self {

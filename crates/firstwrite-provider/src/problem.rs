@@ -5,7 +5,7 @@ use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 use serde::Serialize;
 
-/// Why a call is not answered with what it asked for.
+/// A problem document: the reason why a call is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Problem {
     status: u16,

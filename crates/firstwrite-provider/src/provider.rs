@@ -24,20 +24,20 @@ use crate::shared::{Shared, UNDER_WAY_MAX};
 use crate::webhook::{self, WebhookCounts};
 use crate::writer::Writer;
 
-/// How a provider is started.
+/// Options of a provider.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The file of its ledger; it is begun if there is none.
     pub ledger: PathBuf,
     /// A loopback address; port 0 takes any that is free.
     pub listen: SocketAddr,
-    /// How it behaves until it is told otherwise.
+    /// Initial behaviour.
     pub behaviour: Behaviour,
-    /// What its luck is drawn from.
+    /// Seed of the random faults.
     pub seed: u64,
-    /// Where it takes its time from.
+    /// Source of its time.
     pub clock: Clock,
-    /// How many payments the ledger holds before it is full.
+    /// Largest number of payments in the ledger.
     pub payments_max: usize,
 }
 
@@ -76,7 +76,7 @@ impl Provider {
         let Options { ledger, listen, behaviour, seed, clock, payments_max } = options;
         let conduct = Conduct::new(behaviour, seed)?;
         if !listen.ip().is_loopback() {
-            // Whoever reaches it can make it do anything.
+            // A client that reaches the provider controls it completely.
             let detail = format!("{listen} is not on loopback");
             return Err(ProviderError::new(ErrorKind::Listen, detail));
         }
@@ -123,23 +123,23 @@ impl Provider {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens, as the beginning of a URL: `http://127.0.0.1:1234`.
+    /// Returns the address on which it listens as the beginning of a URL: `http://127.0.0.1:1234`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Makes it behave otherwise from the next call on. Everything begins anew: its luck, and how
-    /// often something has happened. On an error it goes on as before.
+    /// Changes the behaviour from the next call on. All counters and random sequences start anew. On an error
+    /// the old behaviour stays.
     pub fn behave(&self, behaviour: Behaviour) -> Result<(), ProviderError> {
         self.shared.conduct().change(behaviour)
     }
 
-    /// How it behaves.
+    /// Returns the current behaviour.
     pub fn behaviour(&self) -> Behaviour {
         self.shared.conduct().behaviour.clone()
     }
@@ -161,12 +161,12 @@ impl Provider {
         self.shared.writer.plant(plant).await
     }
 
-    /// How often it was called.
+    /// Returns the number of calls by kind.
     pub fn requests(&self) -> Requests {
         self.shared.requests.read()
     }
 
-    /// What became of its webhooks.
+    /// Returns the number of webhooks by result.
     pub fn webhooks(&self) -> WebhookCounts {
         self.shared.mailbox.counts()
     }

@@ -1,4 +1,4 @@
-//! How often the provider was called, by kind.
+//! Counts calls to the provider by kind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What the calls that are under way share.
+//! State shared by all calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     pub(crate) mailbox: Mailbox,
     pub(crate) clock: Clock,
     pub(crate) requests: Counters,
-    /// A place for each payment under way. Whoever has all of them knows that there is none.
+    /// One permit for each payment under way. Acquiring all of them waits until there is none.
     pub(crate) places: Arc<Semaphore>,
     book: Arc<RwLock<Book>>,
     conduct: Mutex<Conduct>,

@@ -1,7 +1,7 @@
-//! Tells of payments, from a task of its own: an answer never waits for a webhook.
+//! Sends webhooks about payments from a task of its own: a response never waits for a webhook.
 //!
-//! The ledger says which webhooks are owed, in the line of their payment, and which of them were taken. What nobody
-//! has taken is sent again when the provider is started again, so a crash of either side loses none.
+//! The ledger says which webhooks are owed, in the line of their payment, and which of them were accepted. The
+//! provider sends the others again at its next start, so a crash of either side loses none.
 
 mod signature;
 
@@ -35,10 +35,10 @@ const RETRIES_MAX: usize = 256;
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A receiver that takes longer has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// What is read of a receiver's answer, so that its connection can be used again.
+/// Largest part of a receiver's response that is read, so that its connection can be used again.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// What became of webhooks.
+/// Number of webhooks by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WebhookCounts {
     /// Answered with 2xx, repetitions included.
@@ -47,7 +47,7 @@ pub struct WebhookCounts {
     pub given_up: u64,
 }
 
-/// Where payments to be told of go.
+/// Queue of payments that need a webhook.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     events: mpsc::Sender<Event>,
@@ -112,7 +112,7 @@ impl Mailbox {
         }
     }
 
-    /// Leaves word of payments whose webhook nobody took in an earlier life; waits for places.
+    /// Queues payments whose webhook was not accepted before the restart; waits while the queue is full.
     pub(crate) async fn settled_before(&self, payments: &[Payment], to: &Arc<Webhooks>) {
         for payment in payments {
             if self.events.send(Event::settled(payment, Arc::clone(to))).await.is_err() {
@@ -139,7 +139,7 @@ impl Event {
 }
 
 impl Postman {
-    /// Sends until nobody can leave word any more.
+    /// Sends until the [`Mailbox`] is dropped.
     pub(crate) async fn run(mut self) {
         loop {
             let next = match self.held.first().map(|event| event.to.hold_for) {

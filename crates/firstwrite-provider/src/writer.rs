@@ -22,11 +22,11 @@ const QUEUE_MAX: usize = 1024;
 /// Calls that share a sync: enough that the sync no longer counts.
 const BATCH_MAX: usize = 256;
 
-/// Where calls for payments go.
+/// Sends calls for payments to the writer.
 #[derive(Clone, Debug)]
 pub(crate) struct WriterHandle(mpsc::Sender<Command>);
 
-/// What came of a call for a payment.
+/// Result of a call for a payment.
 #[derive(Debug)]
 pub(crate) enum Paid {
     Made(Payment),
@@ -40,7 +40,7 @@ pub(crate) struct Writer {
     book: Arc<RwLock<Book>>,
     clock: Clock,
     payments_max: usize,
-    /// After a write that failed nobody knows what is on the disk.
+    /// True after a failed write, when the content of the disk is unknown.
     is_broken: bool,
 }
 
@@ -58,7 +58,7 @@ struct Call {
     key: Option<String>,
     wanted: Wanted,
     keys: Keys,
-    /// Whether somebody is to be told of the payment.
+    /// True if the payment owes a webhook.
     owes_webhook: bool,
     reply: Reply<Paid>,
 }
@@ -84,8 +84,8 @@ impl WriterHandle {
         self.ask(Command::Pay(Call { key, wanted, keys, owes_webhook, reply }), answer).await
     }
 
-    /// The webhook of this payment was taken. Nobody waits for that to be written: where it is not, the webhook is
-    /// sent once more after a restart.
+    /// Records that the webhook of this payment was accepted. Does not wait for the write: if it is lost, the
+    /// webhook is sent once more after a restart.
     pub(crate) fn told(&self, id: &str) {
         if self.0.try_send(Command::Told(id.to_owned())).is_err() {
             tracing::debug!(id, "a webhook that was taken is not noted");
@@ -230,7 +230,7 @@ impl Writer {
             debug_assert!(applied.is_ok(), "numbered from the book's own length: {applied:?}");
             replies.push((payment, reply));
         }
-        // Nobody learns of a payment that cannot be found yet.
+        // Unlock the book first, so that a payment can be found before its caller hears of it.
         drop(book);
         for (payment, reply) in replies {
             answer(reply, Ok(Paid::Made(payment)));

@@ -11,7 +11,7 @@ use crate::command::{AuditFlags, Exit};
 use crate::config::{File, UsageError};
 use crate::output::{self, Format, Table, printable};
 
-/// What is going to be looked at.
+/// Resolved settings of `firstwrite audit`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     document: PathBuf,
@@ -94,7 +94,7 @@ fn view(described: &Described, operations: &Operations) -> View {
             Some(KeyRequirement::Required) | None => view("protected", false, named),
         };
     }
-    // RFC 9110, 9.2.2: whoever implements these can be asked twice. Not every API keeps to it.
+    // RFC 9110, 9.2.2: servers must treat these methods as idempotent. Not every API does.
     if method.is_idempotent() {
         return view(
             "repeatable",

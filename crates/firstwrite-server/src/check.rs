@@ -1,70 +1,99 @@
 //! `firstwrite check`: whether a config file holds together, before anything is started with it.
 
+use std::path::Path;
+
 use firstwrite::worker::Destination;
 use firstwrite::{AfterRetention, Policy, PolicyResolver as _};
 use firstwrite_gateway::Operations;
 
 use crate::command::{self, CheckFlags, DemoFlags, DoctorFlags, Exit, GatewayFlags, WorkerFlags};
-use crate::config::{File, UsageError};
+use crate::config::{File, GatewayPart, UsageError};
 use crate::{demo, doctor, gateway, output, worker};
 
-/// What was found to hold.
+/// Result of a successful check: the text to print.
 #[derive(Debug)]
 pub(crate) struct Settings {
     said: String,
 }
 
-/// Stand-ins for what a file may leave to the command line. PostgreSQL, because every setting can be used
-/// with it.
+/// Stand-ins for what a start is given besides a file that leaves it out. PostgreSQL, because every setting
+/// can be used with it.
 const STORE: &str = "postgres://127.0.0.1/firstwrite";
 const UPSTREAM: &str = "http://127.0.0.1:3000";
+const TENANTS: &str = "single";
 
-/// What is said where no secret keys fingerprints.
+/// Text for a configuration without a fingerprint secret.
 const PLAIN: &str = "PLAIN: whoever reads the store can try guesses at what was asked for, such as card \
                      numbers;\n                set fingerprint_secrets under [gateway], or [sealing]";
 
 impl Settings {
     /// Plans every command that follows the file as its start does, and opens nothing: a file that holds
-    /// here is refused by no start.
+    /// here is refused by no start that is given the same flags.
     pub(crate) fn resolve(
-        _flags: &CheckFlags,
+        given: CheckFlags,
         file: &File,
-        path: Option<&std::path::Path>,
+        path: Option<&Path>,
     ) -> Result<Self, UsageError> {
         let Some(path) = path else {
             return Err(UsageError::new("no file is named; add --config firstwrite.toml"));
         };
-        let store = |given: Option<String>| {
-            given.or_else(|| file.store.is_none().then(|| STORE.to_owned()))
-        };
-        let mut flags: GatewayFlags = command::without_words()?;
-        flags.store = store(flags.store);
-        if flags.upstream.is_empty() && file.gateway.upstreams.is_empty() {
-            flags.upstream.push(UPSTREAM.to_owned());
-        }
-        let gateway = gateway::Settings::resolve(flags, file, Some(path.to_owned()))?;
-        let mut flags: WorkerFlags = command::without_words()?;
-        flags.store.store = store(flags.store.store);
-        let worker = worker::Settings::resolve(&flags, file)?;
-        let mut flags: DoctorFlags = command::without_words()?;
-        flags.store.store = store(flags.store.store);
-        doctor::Settings::resolve(flags, file)?;
-        demo::Settings::resolve(&command::without_words::<DemoFlags>()?, file)?;
-        let sources = file.reconcile.check()?;
+        let has_gateway = file.gateway_part == GatewayPart::Whole
+            || !given.upstream.is_empty()
+            || given.tenants.is_some();
+        let has_store = given.store.is_some() || file.store.is_some();
+        let store = given.store.clone().or_else(|| (!has_store).then(|| STORE.to_owned()));
+        let gateway = if has_gateway {
+            plan_gateway(given, file, path)
+        } else {
+            let (upstream, tenants) = (vec![UPSTREAM.to_owned()], Some(TENANTS.to_owned()));
+            plan_gateway(CheckFlags { upstream, tenants, store: store.clone() }, file, path)
+        }?;
+        let mut demo: DemoFlags = command::without_words()?;
+        demo.store = store.clone().filter(|_| has_store);
+        demo::settings(&demo, file)?;
+        let mut doctor: DoctorFlags = command::without_words()?;
+        doctor.store.store.clone_from(&store);
+        doctor::Settings::resolve(doctor, file)?;
+        let mut worker: WorkerFlags = command::without_words()?;
+        worker.store.store = store;
+        let worker = worker::Settings::resolve(&worker, file)?;
         let destinations = worker.destinations();
         check_lives(destinations, gateway.operations())?;
-        let is_sealed = file.sealing.ring()?.is_some();
+        let upstream_count = if has_gateway { gateway.upstream_count() } else { 0 };
         let said = format!(
-            "{}: holds\n  upstreams     {}\n  destinations  {}\n  accounts      {sources}\n  \
+            "{}: {}\n  upstreams     {upstream_count}\n  tenants       {}\n  destinations  {}\n  accounts      {}\n  \
              sealed        {}\n  fingerprints  {}\n",
             path.display(),
-            file.gateway.upstreams.len(),
+            verdict(has_gateway, has_store),
+            if has_gateway { "named" } else { "not named" },
             destinations.len(),
-            if is_sealed { "yes" } else { "no" },
+            file.reconcile.check()?,
+            if file.sealing.ring()?.is_some() { "yes" } else { "no" },
             if file.fingerprint_secrets()?.is_empty() { PLAIN } else { "keyed" }
         );
         Ok(Self { said })
     }
+}
+
+fn plan_gateway(
+    given: CheckFlags,
+    file: &File,
+    path: &Path,
+) -> Result<gateway::Settings, UsageError> {
+    let CheckFlags { store, upstream, tenants } = given;
+    let flags = GatewayFlags { upstream, tenants, store, ..command::without_words()? };
+    gateway::Settings::resolve(flags, file, Some(path.to_owned()))
+}
+
+/// Says that the file holds, and what starts must be given besides it.
+fn verdict(has_gateway: bool, has_store: bool) -> String {
+    let gateway = (!has_gateway).then_some("--upstream and --tenants (gateway)");
+    let store = (!has_store).then_some("--store (worker, doctor)");
+    let needed: Vec<&str> = gateway.into_iter().chain(store).collect();
+    if needed.is_empty() {
+        return "holds".to_owned();
+    }
+    format!("holds with what only a start can be given: {}", needed.join(", "))
 }
 
 /// Refuses a destination that recognises a key for longer than the key lives here: a later request under the

@@ -11,6 +11,8 @@ use crate::config::{File, UsageError};
 use crate::telemetry::LogFormat;
 use crate::{demo, demo_provider, doctor, migrate, telemetry, worker};
 
+#[cfg(test)]
+mod examples;
 mod gateway;
 mod keys;
 mod looking;
@@ -38,6 +40,7 @@ pub(crate) use self::reconcile::{
     AssignFlags, FindingsFlags, ReconcileCommand, ReconcileFlags, ReconcileRunFlags, ResolveFlags,
 };
 pub(crate) use self::stores::StoresFlags;
+pub(crate) use self::values::record_id;
 pub(crate) use self::verify::{BoundsFlags, EffectsFlags, MeansFlags, VerifyFlags};
 
 const STORE_ENVIRONMENT: &str = "FIRSTWRITE_STORE";
@@ -85,7 +88,7 @@ pub(crate) struct Plan {
 enum Action {
     Audit(crate::audit::Settings),
     Check(crate::check::Settings),
-    Demo(demo::Settings),
+    Demo(firstwrite_demo::Settings),
     DemoProvider(demo_provider::Settings),
     Gateway(Box<crate::gateway::Settings>),
     Keys(crate::keys::Settings),
@@ -181,14 +184,14 @@ impl Arguments {
             | Command::Doctor(_) => "warn",
         };
         let action = match command {
-            Command::Demo(flags) => Action::Demo(demo::Settings::resolve(&flags, &file)?),
+            Command::Demo(flags) => Action::Demo(demo::settings(&flags, &file)?),
             Command::DemoProvider(flags) => {
                 Action::DemoProvider(demo_provider::Settings::resolve(&flags)?)
             }
             Command::Audit(flags) => Action::Audit(crate::audit::Settings::resolve(flags, &file)?),
             Command::Check(flags) => {
                 let path = shared.config.as_deref();
-                Action::Check(crate::check::Settings::resolve(&flags, &file, path)?)
+                Action::Check(crate::check::Settings::resolve(flags, &file, path)?)
             }
             Command::Gateway(flags) => {
                 let path = shared.config.clone();

@@ -13,12 +13,15 @@ use std::time::Duration;
 use firstwrite::worker::{RECONCILE_EVERY, Schedule};
 use firstwrite_core::Secrets;
 use serde::Deserialize;
-use toml::de::DeTable;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use crate::opening::NamedStore;
 use crate::telemetry::LogFormat;
 
 mod destinations;
+#[cfg(test)]
+mod fuzzing;
 mod gateway;
 mod given;
 mod mistake;
@@ -30,7 +33,7 @@ mod store_url;
 mod walk;
 
 pub(crate) use destinations::Destinations;
-pub(crate) use gateway::{GatewaySection, Upstream};
+pub(crate) use gateway::{ForwardKey, GatewaySection, Upstream};
 pub(crate) use given::{Given, open_file};
 use mistake::Mistake;
 pub(crate) use reconcile::{Export, Reconcile};
@@ -47,8 +50,9 @@ pub(crate) struct File {
     /// Address of the store that holds records and messages. Without it, the gateway takes
     /// `sqlite:firstwrite.db`, the demo `sqlite:firstwrite-demo.db`, and other commands need `--store`.
     pub(crate) store: Option<StoreUrl>,
-    /// Level or filter of log lines, such as `"warn,firstwrite=debug"`. Services log at `info` and other
-    /// commands at `warn` unless it is set.
+    /// Level or filter of log lines, such as `"info,h2=debug"`. `info` or `warn` alone is the level of
+    /// firstwrite, and of libraries only errors are logged. Services log at `info` and other commands at
+    /// `warn` unless it is set.
     pub(crate) log: Option<String>,
     /// Form of log lines on standard error. Default: `"text"`.
     pub(crate) log_format: Option<LogFormat>,
@@ -74,6 +78,20 @@ pub(crate) struct File {
     /// Destinations of messages.
     #[serde(skip)]
     pub(crate) destinations: Destinations,
+    // No setting.
+    #[serde(skip)]
+    pub(crate) gateway_part: GatewayPart,
+}
+
+/// The part of `[gateway]` that a file has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum GatewayPart {
+    #[default]
+    Absent,
+    /// No more than `default` and `operations`, which a file for an application of one's own may have too.
+    Operations,
+    /// The set-up of a gateway.
+    Whole,
 }
 
 /// The `[worker]` section. A gateway runs the first three loops too.
@@ -143,6 +161,11 @@ impl File {
     /// The store that was given, with the keys of `[sealing]`.
     pub(crate) fn named_store(&self, given_store: Option<&str>) -> Result<NamedStore, UsageError> {
         Ok(NamedStore { url: self.store_or(given_store)?, ring: self.sealing.ring()? })
+    }
+
+    /// The key that a gateway with this file passes on; `None` if the file says nothing of a gateway.
+    pub(crate) fn forward_key(&self) -> Option<ForwardKey> {
+        (self.gateway_part != GatewayPart::Absent).then_some(self.gateway.forward_key)
     }
 
     /// What keys the fingerprints of a gateway: what is given for it, then what is derived from the keys of
@@ -232,8 +255,20 @@ impl File {
             Some(value) => Destinations::parse(value)?,
             None => Destinations::default(),
         };
+        let gateway_part = GatewayPart::of(tables.get_ref().get("gateway"));
         let file = Self::deserialize(toml::Deserializer::from(tables))?;
-        Ok(Self { destinations, ..file })
+        Ok(Self { destinations, gateway_part, ..file })
+    }
+}
+
+impl GatewayPart {
+    fn of(section: Option<&Spanned<DeValue<'_>>>) -> Self {
+        let Some(section) = section else { return Self::Absent };
+        let is_shared = |name: &str| matches!(name, "default" | "operations");
+        match section.get_ref().as_table() {
+            Some(table) if table.keys().all(|name| is_shared(name.get_ref())) => Self::Operations,
+            Some(_) | None => Self::Whole,
+        }
     }
 }
 

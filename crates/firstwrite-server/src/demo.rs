@@ -1,30 +1,11 @@
-//! `firstwrite demo`: a payments API, ready in one command, on SQLite or on PostgreSQL.
-//!
-//! It is an application like any other that links the library: its handlers write payments,
-//! messages and outcomes in one commit. The messages go to a payment provider, which plays a
-//! stranger's part: it answers, sends webhooks, and misbehaves when told to.
+//! `firstwrite demo`: the settings of the payments API, which is an application of its own, and its run.
 
-mod api;
-mod banner;
-mod charge;
-mod faults;
-mod ledger;
-mod order;
-mod payments;
-mod problem;
-mod provider;
-mod refunds;
-mod shutdown;
-mod tenants;
-mod webhooks;
-
-use std::net::SocketAddr;
+use std::env;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
-use firstwrite::worker::{Deliver, Schedule, Worker};
-use firstwrite_core::{Mode, Policy};
-use tokio::net::TcpListener;
+use firstwrite_core::Policy;
+use firstwrite_demo::{Demo, Faults, ProviderChoice, STORE_DEFAULT, Settings, StoreAddress};
 
 use crate::command::{DemoFlags, Exit};
 use crate::config::{self, DemoSection, File, StoreUrl, UsageError};
@@ -32,17 +13,9 @@ use crate::demo_provider;
 use crate::opening;
 use crate::output;
 use crate::signals::Signals;
-use api::Setup;
-use faults::Faults;
-use ledger::Books;
-use provider::{Counterpart, Wanted};
 
 /// The usual port for a service under development, and not reachable from other machines.
-const LISTEN_DEFAULT: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
-
-/// In the working directory, where a newcomer sees it and may delete it.
-const STORE_DEFAULT: &str = "firstwrite-demo.db";
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 /// Longer than any handler here takes, shorter than what process supervisors wait before they kill.
 const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
@@ -50,38 +23,27 @@ const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
 /// Far longer than a provider in the same process takes, and no longer than a person waits gladly.
 const WAIT_DEFAULT: Duration = Duration::from_secs(2);
 
-/// What is going to be run.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    listen: SocketAddr,
-    store: StoreUrl,
-    faults: Faults,
-    retention: Duration,
-    drain: Duration,
-    wait_for: Duration,
-    provider: Wanted,
-}
-
-impl Settings {
-    pub(crate) fn resolve(flags: &DemoFlags, file: &File) -> Result<Self, UsageError> {
-        let demo = &file.demo;
-        let listen = config::given("--listen", flags.listen.as_deref(), demo.listen)?;
-        let store = config::given("--store", flags.store.as_deref(), file.store.clone())?;
-        let faults = flags.faults.or(demo.faults).unwrap_or(false);
-        let settings = Self {
-            listen: listen.map_or(LISTEN_DEFAULT, |listen| listen.0),
-            store: store.unwrap_or_else(|| StoreUrl::sqlite(STORE_DEFAULT)),
-            faults: if faults { Faults::Honoured } else { Faults::Ignored },
-            retention: demo.retention.map_or(Policy::RETENTION_DEFAULT, |span| span.0),
-            drain: demo.drain.map_or(DRAIN_DEFAULT, |span| span.0),
-            wait_for: flags.wait_for.or(demo.wait_for.map(|span| span.0)).unwrap_or(WAIT_DEFAULT),
-            provider: wanted(flags, demo)?,
-        };
-        api::policy(Mode::Atomic, settings.retention).check().map_err(|error| {
-            UsageError::new(format!("the demo's settings contradict each other: {error}"))
-        })?;
-        Ok(settings)
-    }
+/// Resolves what flags, environment and file say about the demo.
+pub(crate) fn settings(flags: &DemoFlags, file: &File) -> Result<Settings, UsageError> {
+    let demo = &file.demo;
+    let listen = config::given("--listen", flags.listen.as_deref(), demo.listen)?;
+    let store = config::given("--store", flags.store.as_deref(), file.store.clone())?;
+    let store = store.unwrap_or_else(|| StoreUrl::sqlite(STORE_DEFAULT));
+    let faults = flags.faults.or(demo.faults).unwrap_or(false);
+    let settings = Settings {
+        listen: listen.map_or(LISTEN_DEFAULT, |listen| listen.0),
+        store_shown: store.to_string(),
+        store: address(store),
+        faults: if faults { Faults::Honoured } else { Faults::Ignored },
+        retention: demo.retention.map_or(Policy::RETENTION_DEFAULT, |span| span.0),
+        drain: demo.drain.map_or(DRAIN_DEFAULT, |span| span.0),
+        wait_for: flags.wait_for.or(demo.wait_for.map(|span| span.0)).unwrap_or(WAIT_DEFAULT),
+        provider: provider(flags, demo)?,
+    };
+    settings.check().map_err(|error| {
+        UsageError::new(format!("the demo's settings contradict each other: {error}"))
+    })?;
+    Ok(settings)
 }
 
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
@@ -89,10 +51,30 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Which provider is to be used.
-fn wanted(flags: &DemoFlags, demo: &DemoSection) -> Result<Wanted, UsageError> {
+async fn serve(settings: &Settings) -> anyhow::Result<()> {
+    let demo = Demo::start(settings).await?;
+    let mut signals = Signals::listen()?;
+    // Called again as it was called now, the program is found.
+    let program = env::args().next().unwrap_or_else(|| "firstwrite".to_owned());
+    output::data(&demo.banner(&program))?;
+    demo.serve_until(async || signals.received().await).await
+}
+
+/// The store's address as the demo takes it.
+fn address(store: StoreUrl) -> StoreAddress {
+    match store {
+        StoreUrl::Sqlite(path) => StoreAddress::Sqlite(path),
+        StoreUrl::Postgres(url) => StoreAddress::Postgres(url),
+        StoreUrl::Mysql(url) => StoreAddress::Mysql(url),
+        StoreUrl::Redis(url) => StoreAddress::Redis(url),
+        StoreUrl::Dynamodb(url) => StoreAddress::Dynamodb(url),
+    }
+}
+
+/// The provider that flags and file name, or else one in the demo's own process.
+fn provider(flags: &DemoFlags, demo: &DemoSection) -> Result<ProviderChoice, UsageError> {
     let Some(url) = flags.provider.clone().or_else(|| demo.provider.clone()) else {
-        return Ok(Wanted::Own);
+        return Ok(ProviderChoice::Own);
     };
     let is_address = url.starts_with("http://") || url.starts_with("https://");
     if !is_address {
@@ -102,38 +84,5 @@ fn wanted(flags: &DemoFlags, demo: &DemoSection) -> Result<Wanted, UsageError> {
     let secret = flags.webhook_secret.as_deref().unwrap_or(demo_provider::WEBHOOK_SECRET);
     let secret =
         secret.parse().map_err(|error| UsageError::new(format!("--webhook-secret: {error}")))?;
-    Ok(Wanted::Other { url, secret })
+    Ok(ProviderChoice::Other { url, secret })
 }
-
-async fn serve(settings: &Settings) -> anyhow::Result<()> {
-    // Before the store, so that a taken port leaves no new file behind.
-    let listener = bind(settings.listen).await?;
-    let address = listener.local_addr().context("cannot read the address that was bound")?;
-    let books = Books::open(&settings.store).await?;
-    let provider = Counterpart::start(&settings.provider, &settings.store, address).await?;
-    let setup = Setup {
-        faults: settings.faults,
-        retention: settings.retention,
-        wait_for: settings.wait_for,
-        secret: provider.secret.clone(),
-    };
-    let router = api::router(&books, setup)?;
-    let deliver = Deliver::new(books.messages(), vec![provider.destination()?])?;
-    let worker = Worker::start(books.store(), Schedule::default()).delivering(deliver);
-    let signals = Signals::listen()?;
-    output::data(&banner::text(address, &settings.store, settings.faults, &provider))?;
-    let served = shutdown::serve_until_told(listener, router, signals, settings.drain).await;
-    worker.stop().await;
-    provider.stop().await;
-    books.close().await;
-    served
-}
-
-async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
-        anyhow!("cannot listen on {address}: {error}; choose another with --listen 127.0.0.1:0")
-    })
-}
-
-#[cfg(test)]
-mod tests;

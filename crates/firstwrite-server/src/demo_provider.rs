@@ -11,14 +11,13 @@ use crate::opening;
 use crate::output;
 use crate::signals::Signals;
 
-/// What webhooks are signed with if nothing else is said. Everybody knows it: it shows how signatures
-/// work, and protects nothing.
+/// Default secret for signing webhooks. It is public: it shows how signatures work, and protects nothing.
 pub(crate) const WEBHOOK_SECRET: &str = "whsec_Zmlyc3R3cml0ZS1kZW1vLXdlYmhvb2stc2VjcmV0ISE=";
 
-/// Beside the demo's.
+/// Next to the demo's default port.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
 
-/// What is going to be run.
+/// Resolved settings of `firstwrite demo-provider`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     listen: SocketAddr,

@@ -1,9 +1,9 @@
-//! How many files and sockets the process may have open.
+//! Limit on the files and sockets that the process may have open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Asks for as many as the system grants: what a shell starts with is often a thousand, for the sake of
-/// programs that are older than that. Says how many there are then.
+/// Raises the limit to the maximum that the system grants, and returns the new limit. Shells often start
+/// programs with a limit of about a thousand, for compatibility with old programs.
 pub(crate) fn raise() -> u64 {
     let granted = getrlimit(Resource::Nofile);
     let current = granted.current.unwrap_or(u64::MAX);
@@ -17,14 +17,19 @@ pub(crate) fn raise() -> u64 {
     }
 }
 
-/// How many clients can be connected: each may need a connection to an upstream, too.
-pub(crate) fn connections(descriptors: u64, wanted: usize) -> usize {
+/// Returns the number of clients that can be connected, at most half of `descriptors`, because each client may
+/// need a connection to an upstream too. If that is less than the default, it is logged for debugging; if it is
+/// less than the operator asked for, it is logged as a warning.
+pub(crate) fn connections(descriptors: u64, asked_for: Option<usize>, default: usize) -> usize {
     let possible = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
-    if possible < wanted {
+    let wanted = asked_for.unwrap_or(default);
+    if asked_for.is_none() && possible < wanted {
+        tracing::debug!(descriptors, connections_max = possible, "as many as the system grants");
+    } else if possible < wanted {
         tracing::warn!(
             descriptors,
             connections_max = possible,
-            "fewer connections are taken at a time than could be: raise the limit of open files"
+            "fewer connections are taken at a time than connections_max says: raise the limit of open files"
         );
     }
     possible.min(wanted).max(1)
@@ -36,10 +41,12 @@ mod tests {
 
     #[test]
     fn half_of_them_are_for_upstreams() {
-        assert_eq!(connections(1024, 20_000), 512);
-        assert_eq!(connections(65_536, 20_000), 20_000);
-        assert_eq!(connections(u64::MAX, 20_000), 20_000);
-        assert_eq!(connections(1, 20_000), 1);
+        assert_eq!(connections(1024, None, 20_000), 512);
+        assert_eq!(connections(65_536, None, 20_000), 20_000);
+        assert_eq!(connections(u64::MAX, None, 20_000), 20_000);
+        assert_eq!(connections(1, None, 20_000), 1);
+        assert_eq!(connections(1024, Some(600), 20_000), 512);
+        assert_eq!(connections(1024, Some(100), 20_000), 100);
         assert!(raise() >= 1);
     }
 }

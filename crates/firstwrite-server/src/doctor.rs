@@ -18,7 +18,7 @@ use crate::config::{File, StoreUrl, UsageError};
 use crate::opening::{self, unopened};
 use crate::output::{self, Format, printable};
 
-/// What is going to be looked at.
+/// Resolved settings of `firstwrite doctor`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     store: StoreUrl,
@@ -36,7 +36,7 @@ struct Clearing {
     reason: String,
 }
 
-/// What an operator did about a store.
+/// Numbers of history losses and clock jumps that the operator settled in this run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settled {
     doubts: Option<usize>,
@@ -47,12 +47,12 @@ struct Settled {
 #[derive(Debug, Serialize)]
 struct Report {
     store: String,
-    /// Whether nothing unsafe was found.
+    /// True if nothing unsafe was found.
     safe: bool,
-    /// How many doubts were cleared.
+    /// Number of history losses that were cleared.
     #[serde(skip_serializing_if = "Option::is_none")]
     cleared: Option<usize>,
-    /// How many jumps of the clock were confirmed.
+    /// Number of clock jumps that were confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     confirmed: Option<usize>,
     findings: Vec<FindingView>,
@@ -71,10 +71,9 @@ impl Settings {
     pub(crate) fn resolve(flags: DoctorFlags, file: &File) -> Result<Self, UsageError> {
         let store = file.store_or(flags.store.store.as_deref())?;
         let expect_standby = flags.expect_standby.or_else(|| file.doctor.expect_standby.clone());
-        let word = flags.reason.map(|reason| Clearing {
-            actor: flags.actor.unwrap_or_else(|| "unknown".to_owned()),
-            reason,
-        });
+        let word = flags
+            .reason
+            .map(|reason| Clearing { actor: crate::actor::name(flags.actor.as_deref()), reason });
         let clearing = word.clone().filter(|_| flags.clear_doubt);
         let confirming = word.filter(|_| flags.confirm_clock);
         let is_file = matches!(store, StoreUrl::Sqlite(_));
@@ -209,7 +208,7 @@ async fn examine_redis(
     url: &str,
     settings: &Settings,
 ) -> anyhow::Result<(Vec<Finding>, Option<usize>)> {
-    // Whoever looks changes nothing, so a server that loses keys is looked at too.
+    // This connection only reads, so it may also be opened to a server that can lose keys.
     let store = RedisStore::connect_read_only(url).await.map_err(|error| unopened(&error))?;
     let cleared = match &settings.clearing {
         Some(Clearing { actor, reason }) => {

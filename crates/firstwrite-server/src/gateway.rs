@@ -11,7 +11,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::anyhow;
 use firstwrite::worker::Schedule;
 use firstwrite::{Policy, PolicyResolver as _};
-use firstwrite_gateway::{Drained, Gateway, Listening, Operations, Rules, Target};
+use firstwrite_gateway::tenants::Tenants;
+use firstwrite_gateway::{
+    Claim, Drained, Gateway, GatewayError, Listening, Operations, Rules, Target,
+};
 use firstwrite_store::CachedStore;
 
 use crate::command::{Exit, GatewayFlags};
@@ -24,10 +27,12 @@ use crate::telemetry::Collector;
 use store::{Opened, Wanted};
 use watch::Watch;
 
-/// What is going to be run.
+/// Resolved settings of `firstwrite gateway`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     listening: Listening,
+    /// Connections that the operator asked for.
+    connections_max: Option<usize>,
     store: NamedStore,
     missing: Missing,
     other: Option<Other>,
@@ -37,8 +42,8 @@ pub(crate) struct Settings {
     schedule: Schedule,
     watch: Watch,
     flags: GatewayFlags,
-    has_tenants: bool,
-    /// Where the rules are read again from.
+    is_single: bool,
+    /// Config file from which a reload reads the rules.
     file: Option<PathBuf>,
 }
 
@@ -72,8 +77,10 @@ impl Settings {
             }
             store = store.map(|store| store.with_parameter("accept_key_loss", "true"));
         }
+        let listen = listen.map_or(LISTEN_DEFAULT, |listen| listen.0);
         let watch = Watch::resolve(&flags, section)?;
-        // Only an address that somebody wrote can be mistyped.
+        watch.check_apart(listen)?;
+        // Only an address that the operator wrote can be mistyped.
         let may_create = flags.create || store.is_none();
         let store = store.unwrap_or_else(|| StoreUrl::sqlite(STORE_DEFAULT));
         let other = other(&flags, section, &store)?;
@@ -82,8 +89,9 @@ impl Settings {
             check_cached(&store, other.as_ref())?;
         }
         Ok(Self {
-            listening: section.listening(listen.map_or(LISTEN_DEFAULT, |listen| listen.0))?,
-            has_tenants: section.has_tenants(),
+            listening: section.listening(listen)?,
+            connections_max: section.connections_max(),
+            is_single: section.tenants(flags.tenants.as_deref())?.is_single(),
             other,
             store: NamedStore { url: store, ring: file.sealing.ring()? },
             missing: if may_create { Missing::Create } else { Missing::Refuse },
@@ -97,12 +105,17 @@ impl Settings {
         })
     }
 
+    /// Number of servers that requests are passed on to.
+    pub(crate) fn upstream_count(&self) -> usize {
+        self.rules.upstreams.len()
+    }
+
     /// The operations that it protects.
     pub(crate) fn operations(&self) -> &Operations {
         &self.rules.operations
     }
 
-    /// Where traces go.
+    /// Returns the collector that receives the traces.
     pub(crate) fn collector(&self) -> Option<&Collector> {
         self.watch.collector()
     }
@@ -113,16 +126,18 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// What a reload can change.
+/// Resolves the settings that a reload can change.
 fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, UsageError> {
     let section = &file.gateway;
     let operations = section.operations(flags.optional_keys)?;
+    let tenants = Tenants::new(&section.tenants(flags.tenants.as_deref())?, now);
+    let tenants = tenants.map_err(|error| UsageError::new(format!("gateway.tenants: {error}")))?;
     let (observer, counting) = section.observer(watch.holdings(), watch.observer())?;
     let rules = Rules {
         upstreams: upstreams(flags, &section.upstreams)?,
         calling: section.calling()?,
         forwarding: section.forwarding()?,
-        tenants: Arc::new(section.tenants(&operations, now)?),
+        tenants: Arc::new(tenants.operations_from(operations.clone())),
         operations: Arc::new(operations),
         observer: Some(observer),
         counting,
@@ -188,7 +203,9 @@ fn check_cached(store: &StoreUrl, other: Option<&Other>) -> Result<(), UsageErro
             "a cache in Redis is for PostgreSQL: an SQLite file answers faster than Redis"
         }
     };
-    Err(UsageError::new(format!("gateway.cache: {why}; leave --cache out")))
+    Err(UsageError::new(format!(
+        "gateway.cache: {why}; leave the cache out, or name a store of PostgreSQL"
+    )))
 }
 
 fn upstreams(flags: &GatewayFlags, section: &[Upstream]) -> Result<Vec<Target>, UsageError> {
@@ -216,6 +233,7 @@ pub(crate) fn run(settings: Settings) -> anyhow::Result<Exit> {
 async fn serve(settings: Settings) -> anyhow::Result<()> {
     let Settings {
         mut listening,
+        connections_max,
         store,
         missing,
         other,
@@ -226,10 +244,14 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         watch,
         flags,
         file,
-        has_tenants,
+        is_single,
     } = settings;
     listening.connections_max =
-        descriptors::connections(descriptors::raise(), listening.connections_max);
+        descriptors::connections(descriptors::raise(), connections_max, Listening::CONNECTIONS_MAX);
+    // Before the store, which may be created: a start that fails here leaves nothing behind.
+    let claim = Claim::of(listening.listen)
+        .map_err(|error| elsewhere(&GatewayError::Listen(listening.listen, error)))?;
+    let operator_claim = watch.claim()?;
     let mut signals = Signals::listen()?;
     let besides = other.as_ref().map(|(Other::From(url) | Other::To(url))| url.clone());
     let leases = rules.operations.known().into_iter().map(|policy| policy.lease);
@@ -238,13 +260,12 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let opened = store::open(&store, wanted).await?;
     let watched = watch.store(&opened);
     let targets: Vec<String> = rules.upstreams.iter().map(ToString::to_string).collect();
-    let gateway = Gateway::start(Arc::clone(&watched), &listening, rules)
-        .await
-        .map_err(|error| anyhow!("{error}; choose another address with --listen"))?;
+    let started = Gateway::start_at(claim, Arc::clone(&watched), &listening, rules);
+    let gateway = started.await.map_err(|error| elsewhere(&error))?;
     let worker = watch.worker(&watched, schedule);
-    let operator = watch.open(&watched).await?;
+    let operator = watch.open(operator_claim, &watched).await?;
     let scheme = if listening.tls.is_some() { "https" } else { "http" };
-    output::data(&banner(scheme, &gateway, &store.url, &targets, has_tenants))?;
+    output::data(&banner(scheme, &gateway, &store.url, &targets, is_single))?;
     if opened.is_new {
         output::data("this store is new and empty: it knows no key used before\n")?;
     }
@@ -271,11 +292,15 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
                 tracing::warn!("requests were still under way; their keys are left to their leases");
             }
         },
-        // Whoever asks twice does not want to wait.
+        // A second signal means that the operator does not want to wait.
         () = signals.received() => {}
     }
     worker.stop().await;
     Ok(())
+}
+
+fn elsewhere(error: &GatewayError) -> anyhow::Error {
+    anyhow!("{error}; choose another address with --listen")
 }
 
 /// Reads the file again. One with a mistake changes nothing.
@@ -312,17 +337,17 @@ fn banner(
     gateway: &Gateway,
     store: &StoreUrl,
     targets: &[String],
-    has_tenants: bool,
+    is_single: bool,
 ) -> String {
     let mut text = format!(
         "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n",
         gateway.address(),
         targets.join(", ")
     );
-    if !has_tenants {
+    if is_single {
         text.push_str(
-            "tenants: each distinct Authorization value is a tenant of its own, requests without one \
-             share one; say who they are under [gateway.tenants] (docs/tenants.md) to do better\n",
+            "tenants: single: everybody who can reach this address is one customer, and gets the answers \
+             of all others under the same key\n",
         );
     }
     text

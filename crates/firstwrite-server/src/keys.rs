@@ -3,28 +3,37 @@
 //! Keys are shown whole here, to the person who owns the store, and nowhere else. Reading works
 //! beside a running service; settling a key of an SQLite file needs the file for itself.
 
+mod find;
 mod list;
 mod migrate;
 mod settle;
 mod show;
+mod story;
+mod upstream;
 mod view;
 
-pub(crate) use show::{AuditView, hex};
+pub(crate) use story::{AuditView, hex};
 pub(crate) use view::{brief, instant};
 
 use firstwrite_store::Access;
 
 use crate::command::{Exit, KeysCommand, LookFlags};
-use crate::config::{File, UsageError};
+use crate::config::{File, ForwardKey, UsageError};
 use crate::opening::{self, NamedStore};
 use crate::output::Format;
 
-/// What is going to be looked at.
+/// Resolved settings of `firstwrite keys`.
 #[derive(Debug)]
 pub(crate) enum Settings {
-    /// In one store.
-    Looking { store: NamedStore, format: Format, command: KeysCommand },
-    /// From one into another.
+    /// A command on one store.
+    Looking {
+        store: NamedStore,
+        format: Format,
+        command: KeysCommand,
+        /// The key that the gateway passes on, if its file is given.
+        forward_key: Option<ForwardKey>,
+    },
+    /// A copy from one store into another.
     Moving(migrate::Move, Format),
 }
 
@@ -38,16 +47,21 @@ impl Settings {
             return Ok(Self::Moving(migrate::Move::resolve(flags)?, shared.format));
         }
         let store = file.named_store(shared.store.as_deref())?;
-        if let KeysCommand::Settle(flags) = &command {
-            settle::check(flags)?;
+        match &command {
+            KeysCommand::Settle(flags) => settle::check(flags)?,
+            KeysCommand::Show(flags) => show::check(flags)?,
+            KeysCommand::List(_) | KeysCommand::Release(_) | KeysCommand::Migrate(_) => {}
         }
-        Ok(Self::Looking { store, format: shared.format, command })
+        let forward_key = file.forward_key();
+        Ok(Self::Looking { store, format: shared.format, command, forward_key })
     }
 }
 
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
-    let (named, format, command) = match settings {
-        Settings::Looking { store, format, command } => (store, format, command),
+    let (named, format, command, forward_key) = match settings {
+        Settings::Looking { store, format, command, forward_key } => {
+            (store, format, command, *forward_key)
+        }
         Settings::Moving(moving, format) => return moving.run(*format),
     };
     opening::runtime()?.block_on(async {
@@ -58,15 +72,15 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
             }
             KeysCommand::Show(flags) => {
                 let store = named.open(Access::ReadOnly).await?;
-                show::run(&*store, flags, *format).await
+                show::run(&*store, flags, *format, forward_key).await
             }
             KeysCommand::Settle(flags) => {
-                let store = named.open(Access::Write).await?;
-                settle::settle(&*store, flags, *format).await
+                let store = named.open(settle::access(&flags.finding)).await?;
+                settle::settle(&*store, flags, *format, forward_key).await
             }
             KeysCommand::Release(flags) => {
-                let store = named.open(Access::Write).await?;
-                settle::release(&*store, flags, *format).await
+                let store = named.open(settle::access(&flags.finding)).await?;
+                settle::release(&*store, flags, *format, forward_key).await
             }
             KeysCommand::Migrate(_) => unreachable!("it names its stores itself"),
         }

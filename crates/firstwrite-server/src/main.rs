@@ -1,8 +1,8 @@
-//! What an operator runs: one binary, `firstwrite`.
+//! The operator's command line: one binary, `firstwrite`.
 //!
-//! A command is parsed (what was typed), planned (checked and resolved, without side effects) and
-//! run (done, with an exit code).
+//! A command is parsed, planned (checked and resolved, without side effects) and run (which returns an exit code).
 
+mod actor;
 mod audit;
 mod check;
 mod command;

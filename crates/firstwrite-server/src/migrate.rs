@@ -12,11 +12,11 @@ use crate::config::{File, StoreUrl, UsageError};
 use crate::opening::{self, unopened};
 use crate::output;
 
-/// What is going to be migrated.
+/// Resolved settings of `firstwrite migrate`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     store: StoreUrl,
-    /// What the tables' schema is called.
+    /// Name of the tables' schema.
     schema: SchemaName,
     grant_to: Option<String>,
     effect: Effect,

@@ -47,11 +47,11 @@ impl NamedStore {
 /// A store that a service opened.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
-    /// Whether it was created by this opening, and so knows no key used before.
+    /// True if this opening created it, so that it knows no key used before.
     pub(crate) is_new: bool,
 }
 
-/// What a service does where no store was created before.
+/// Behaviour of a service if the store does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// In an empty store every key used before runs again, and a mistyped address leads to one.
@@ -83,8 +83,8 @@ pub(crate) async fn open_for_service(url: &StoreUrl, missing: Missing) -> anyhow
     }
 }
 
-/// Why a store could not be opened. The cause's text names the place, holds its own causes and ends with
-/// the next step.
+/// Wraps the error of a store that could not be opened. The error's text names the place, includes its causes
+/// and ends with the next step.
 pub(crate) fn unopened(error: &dyn std::error::Error) -> anyhow::Error {
     anyhow!("cannot open the store: {error}")
 }

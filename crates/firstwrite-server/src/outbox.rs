@@ -24,8 +24,9 @@ use crate::opening::{self, NamedStore};
 use crate::output::Format;
 
 pub(crate) use rate::Rate;
+pub(crate) use show::DeliveryDocument;
 
-/// What is going to be looked at.
+/// Resolved settings of `firstwrite outbox`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     store: NamedStore,
@@ -65,7 +66,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
     })
 }
 
-/// What is only looked at can be looked at beside a service.
+/// Returns the access that a command needs. Commands that only read can run beside a service.
 fn access(command: &OutboxCommand) -> Access {
     match command {
         OutboxCommand::Status | OutboxCommand::List(_) | OutboxCommand::Show(_) => Access::ReadOnly,

@@ -2,17 +2,18 @@
 //! nothing is told by colour alone, since there is none.
 
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Serialize;
 
+mod fit;
 mod progress;
 
 pub(crate) use progress::Progress;
 
-/// How data is printed.
+/// Format in which data is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people.
@@ -21,15 +22,37 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Rows under headings, each column as wide as its widest cell.
+/// Rows under headings, each column as wide as its widest cell; on a terminal, as narrow as it takes for lines not
+/// to be broken.
 #[derive(Debug)]
 pub(crate) struct Table<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
 }
 
-/// Prints data and hands it on at once: whoever waits for a line must not wait for a full buffer.
+/// Blanks between two columns.
+const BETWEEN: usize = 2;
+
+/// Returns true if a person is at the terminal to answer a question.
+pub(crate) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks the person at the terminal; anything but a yes is a no.
+pub(crate) fn ask(question: &str) -> anyhow::Result<bool> {
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush()).context("cannot ask")?;
+    let mut answer = String::new();
+    // A line has an end; what has none is no answer.
+    io::stdin().lock().take(ANSWER_BYTES_MAX).read_line(&mut answer).context("cannot read")?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Longer than any way to say yes.
+const ANSWER_BYTES_MAX: u64 = 64;
+
+/// Prints data and flushes it at once, so that a reader that waits for a line need not wait for a full buffer.
 ///
-/// A reader that has seen enough (`| head`) is no failure.
+/// A reader that closes the pipe early (`| head`) is no failure.
 pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -81,27 +104,40 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
     }
 }
 
-impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl<const COLUMNS: usize> Table<COLUMNS> {
+    /// The table in lines of at most `line_max` characters, as far as its headings allow.
+    fn lines(&self, line_max: Option<usize>) -> String {
         let mut widths = [0; COLUMNS];
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
             }
         }
+        if let (Some(line_max), Some(headings)) = (line_max, self.rows.first()) {
+            fit::narrow(&mut widths, headings, line_max.saturating_sub(BETWEEN * (COLUMNS - 1)));
+        }
+        let mut lines = String::new();
         for row in &self.rows {
             let mut line = String::new();
             for (width, cell) in widths.iter().zip(row) {
-                write!(line, "{cell:width$}  ")?;
+                let cell = fit::cut(cell, *width);
+                write!(line, "{cell:width$}{:BETWEEN$}", "").expect("writing to a string");
             }
-            writeln!(f, "{}", line.trim_end())?;
+            writeln!(lines, "{}", line.trim_end()).expect("writing to a string");
         }
-        Ok(())
+        lines
+    }
+}
+
+impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
+    /// Whole where a program reads, cut where a person does.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines(fit::line_max()))
     }
 }
 
 fn complain(text: &str) {
-    // Nobody is left to be told that standard error is closed.
+    // If standard error is closed, the failure cannot be reported anywhere.
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
@@ -115,6 +151,20 @@ mod tests {
         table.row(["order-1".to_owned(), "completed".to_owned()]);
         table.row(["ü".to_owned(), String::new()]);
         assert_eq!(table.to_string(), "KEY      STATE\norder-1  completed\nü\n");
+    }
+
+    #[test]
+    fn a_wide_table_is_cut_where_it_is_widest_and_headings_stay() {
+        let mut table = Table::new(["KEY", "STATE", "AGE"]);
+        table.row(["k".repeat(255), "completed".to_owned(), "3d".to_owned()]);
+        table.row(["order-1".to_owned(), "completed".to_owned(), "1h".to_owned()]);
+        let lines = table.lines(Some(40));
+        assert!(lines.lines().all(|line| line.chars().count() <= 40), "{lines}");
+        assert!(lines.contains("order-1"), "{lines}");
+        assert!(lines.contains("k…  completed  3d"), "{lines}");
+        assert!(table.lines(None).contains(&"k".repeat(255)));
+        let narrow = table.lines(Some(1));
+        assert!(narrow.starts_with("KEY  STATE  AGE\n"), "{narrow}");
     }
 
     #[test]

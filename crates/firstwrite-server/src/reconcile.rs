@@ -15,13 +15,13 @@ use crate::config::{File, UsageError};
 use crate::opening::{self, NamedStore};
 use crate::output::Format;
 
-/// What is going to be done.
+/// Resolved settings of `firstwrite reconcile`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     store: NamedStore,
     format: Format,
     command: ReconcileCommand,
-    /// What `run` compares.
+    /// Accounts that `run` compares.
     accounts: Vec<Account>,
 }
 
@@ -74,6 +74,6 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
     })
 }
 
-fn kept(store: &Arc<dyn Store>) -> anyhow::Result<&dyn Findings> {
-    store.findings().ok_or_else(|| anyhow::anyhow!("this store keeps no findings"))
+fn kept(store: &Arc<dyn Store>) -> anyhow::Result<Findings<'_>> {
+    Findings::of(&**store).ok_or_else(|| anyhow::anyhow!("this store keeps no findings"))
 }

@@ -13,7 +13,7 @@ pub(crate) struct Signals {
     terminate: tokio::signal::unix::Signal,
 }
 
-/// What a signal asks for.
+/// Request that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     /// To end.

@@ -16,7 +16,7 @@ use tracing_subscriber::{EnvFilter, Registry};
 use crate::config::UsageError;
 pub(crate) use collector::Collector;
 
-/// What writes log lines.
+/// Layer that writes log lines.
 trait Lines: Layer<Registry> + Send + Sync {}
 
 impl<L: Layer<Registry> + Send + Sync> Lines for L {}
@@ -32,7 +32,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// What is logged and how; checked, and not yet installed.
+/// Settings of logs and traces; checked, and not yet installed.
 #[derive(Debug)]
 pub(crate) struct Settings {
     filter: EnvFilter,
@@ -57,7 +57,7 @@ impl Settings {
             ))
         };
         // The last word: it shows whole messages that a broker gave back.
-        let filter = format!("{filter},lapin::returned_messages=off");
+        let filter = format!("{},lapin::returned_messages=off", ours(filter));
         let filter = EnvFilter::builder().parse(filter).map_err(unreadable)?;
         Ok(Self { filter, format, collector: None })
     }
@@ -115,6 +115,15 @@ impl Installed {
     }
 }
 
+/// A level alone is that of firstwrite. What is below it says less: a library that warns of what a client sends
+/// lets clients write the log. Who wants to hear more names a library, or asks for `debug` or `trace`.
+fn ours(filter: &str) -> String {
+    match filter.trim().to_ascii_lowercase().as_str() {
+        level @ ("warn" | "info") => format!("error,firstwrite={level}"),
+        _ => filter.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,5 +132,16 @@ mod tests {
     fn a_filter_that_cannot_be_read_is_refused() {
         assert!(Settings::new("warn,firstwrite=debug", LogFormat::Text).is_ok());
         assert!(Settings::new("firstwrite=loud", LogFormat::Text).is_err());
+    }
+
+    #[test]
+    fn a_level_alone_is_ours_and_a_filter_is_taken_as_it_is() {
+        assert_eq!(
+            (&*ours("info"), &*ours(" WARN ")),
+            ("error,firstwrite=info", "error,firstwrite=warn")
+        );
+        for filter in ["info,h2=info", "h2=debug", "error", "debug", "trace", "off"] {
+            assert_eq!(ours(filter), filter);
+        }
     }
 }

@@ -15,10 +15,10 @@ use crate::config::UsageError;
 use crate::opening;
 use crate::output::{self, Format, Progress};
 
-/// What is going to be asked.
+/// Resolved settings of `firstwrite verify`.
 #[derive(Debug)]
 pub(crate) enum Settings {
-    /// Nothing: the checks are listed.
+    /// Lists the checks, and sends no requests.
     List(Format),
     Verify(Box<Verification>),
 }

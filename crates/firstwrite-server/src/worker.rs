@@ -19,7 +19,7 @@ use crate::opening::{self, NamedStore};
 use crate::output::Format;
 use crate::signals::Signals;
 
-/// What is going to be run.
+/// Resolved settings of `firstwrite worker`.
 #[derive(Debug)]
 pub(crate) struct Settings {
     store: NamedStore,
@@ -31,7 +31,7 @@ pub(crate) struct Settings {
     format: Format,
 }
 
-/// How long the loops run.
+/// Mode of the loops: a single pass, or until a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turns {
     One,
@@ -77,7 +77,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
     })
 }
 
-/// Who delivers, if there is anywhere to deliver to.
+/// Returns the delivery loop, if there are destinations.
 fn deliver(
     store: &Arc<dyn Store>,
     destinations: &[Destination],
@@ -110,7 +110,7 @@ async fn until_told(
     tracing::info!("stopping: the turns and deliveries in hand end first");
     tokio::select! {
         () = worker.stop() => {}
-        // Whoever asks twice does not want to wait; what is cut off, the next worker does.
+        // A second signal means that the operator does not want to wait; the next worker does what is cut off.
         () = signals.received() => {}
     }
     Ok(())

@@ -95,7 +95,7 @@ impl Source for SimAccount {
     }
 }
 
-/// When the account was made, where a person can say so truthfully.
+/// Returns the time at which the account was made, if a person can state it truthfully.
 fn made_until(account: Account, now: Timestamp) -> Option<Timestamp> {
     match account {
         Account::FirstPageOnly

@@ -1,4 +1,4 @@
-//! Who takes part: the tenant, its keys, and how requests are numbered.
+//! Participants of a history: the tenant and its keys, and the header that numbers requests.
 
 use firstwrite_core::outbox::wire_key_of;
 use firstwrite_core::{Key, RecordId, Tenant};
@@ -6,14 +6,14 @@ use firstwrite_core::{Key, RecordId, Tenant};
 use crate::front::MESSAGE_STEP;
 use crate::terms::Path;
 
-/// What every request asks for, as records have it.
+/// Operation of every request, as records store it.
 pub(crate) const OPERATION: &str = "POST /pay";
 /// The step under whose wire key an upstream is called: the gateway's.
 pub(crate) const STEP: &str = "forward";
 
-/// Which request of the history it is, for the ledger alone.
+/// Header with the request's number in the history, read by the ledger alone.
 pub(crate) const REQUEST_NUMBER: &str = "x-request-number";
-/// What callers prove themselves by.
+/// Credentials of all callers.
 pub(crate) const AUTHORIZATION: &str = "Bearer sim";
 
 /// The tenant of all requests. The gateway derives it from the credentials.
@@ -25,7 +25,7 @@ pub(crate) fn tenant(path: Path) -> Tenant {
     Tenant::new(&name).expect("the name is one that the gateway gives")
 }
 
-/// What the provider knows the payment of a key by.
+/// Returns the wire key by which the provider knows the payment of a key.
 pub(crate) fn wire_key(path: Path, at: usize) -> String {
     let step = if path == Path::Atomic { MESSAGE_STEP } else { STEP };
     let key = key(at);

@@ -1,4 +1,4 @@
-//! What goes wrong beside the requests, who looks after the store meanwhile, and the good times at the end.
+//! Injected failures, the maintenance of the store during them, and the recovery phase at the end.
 
 use std::time::Duration;
 
@@ -166,7 +166,8 @@ fn is_uncertain(record: &Record) -> bool {
     matches!(record.state, State::Uncertain { .. })
 }
 
-/// How long nobody has known how the attempt ended, by the operator's own clock: since it was marked, or its lease ended.
+/// Returns the time for which the outcome of the attempt has been unknown, by the operator's own clock: since it was
+/// marked uncertain, or since its lease ended.
 fn doubted_for(world: &World, at: usize, record: &Record) -> Duration {
     let state = world.state();
     let marked = state.ledger.keys[at].doubt.filter(|(fence, _)| *fence == record.fence.as_u64());
@@ -251,7 +252,7 @@ fn nothing_blocked(stage: &Stage) {
     }
 }
 
-/// Whoever can be asked has been: no doubt is left.
+/// Checks that no key is uncertain if there is a probe: the probe has been asked by then.
 fn probes_settled(stage: &Stage) {
     let world = stage.world();
     for at in (0..world.terms().key_count).filter(|_| world.terms().probe_grace.is_some()) {

@@ -16,14 +16,14 @@ use crate::stage::Stage;
 use crate::terms::Path;
 use crate::world::World;
 
-/// What a caller wants done.
+/// Request that a caller wants to be carried out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) key: usize,
     pub(crate) variant: u8,
 }
 
-/// What came of one try.
+/// Result of one try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     /// An answer that ends the matter.
@@ -32,7 +32,7 @@ pub(crate) enum Told {
     Mismatch,
     /// Come back later.
     Later,
-    /// Nobody knows.
+    /// The answer says that the outcome is unknown.
     Unknown,
     /// No answer came.
     Nothing,
@@ -165,14 +165,14 @@ fn code(text: &str) -> Option<&str> {
     rest.split_once('"').map(|(code, _)| code)
 }
 
-/// Asks for the state of every key of which somebody was told 202: it must be known.
+/// Asks for the status of every key for which a caller was told 202: it must be known.
 pub(crate) async fn poll(world: &World, front: &Front) {
     let (accepted, books) = {
         let state = world.state();
         (state.ledger.accepted.clone(), state.ledger.keys.clone())
     };
     for (at, number, attempts) in accepted {
-        // Who settled that nothing happened has told; what is past its retention is forgotten.
+        // A key that was settled as "nothing happened" is excused, and so is one that is past its retention.
         let is_over = world.state().log.events.count(Event::RetentionJump) > 0;
         if books[at].was_settled_free || is_over {
             continue;
@@ -209,7 +209,8 @@ pub(crate) async fn poll(world: &World, front: &Front) {
     }
 }
 
-/// What an atomic handler's caller was told in the end, compared with what the provider did.
+/// Returns what the final answer of an atomic handler says, paid or not; `None` for other answers. Callers compare it
+/// with what the provider did.
 pub(crate) fn is_final_answer(world: &World, body: &[u8]) -> Option<bool> {
     let is_ours = world.terms().path == Path::Atomic;
     match body {

@@ -63,7 +63,7 @@ fn deliver(store: SimStore) -> Deliver {
     Deliver::new(Arc::new(store), vec![destination]).expect("the store keeps messages")
 }
 
-/// What the destination declares of itself.
+/// Returns the terms that the destination declares.
 pub(crate) fn terms(world: &World) -> Terms {
     let dedupe_for =
         if world.terms().provider_dedupes { Duration::from_hours(1) } else { Duration::ZERO };
@@ -78,7 +78,7 @@ pub(crate) fn terms(world: &World) -> Terms {
     }
 }
 
-/// How a delivery will go.
+/// Course of a delivery, drawn in advance.
 struct Script {
     works_for: Duration,
     acts: bool,
@@ -183,7 +183,8 @@ impl Carrier for ToProvider {
     }
 }
 
-/// What the provider does with a delivery, whoever still listens: what it says, and what it calls its effect.
+/// Carries out a delivery at the provider, whether or not the sender still waits. Returns the provider's answer and
+/// its id for the effect.
 async fn provide(world: &World, wire: &str, script: Script) -> (Says, Option<String>) {
     let began = Instant::now();
     let reaches = !matches!(script.says, Says::NotThere(_));
@@ -207,8 +208,8 @@ async fn provide(world: &World, wire: &str, script: Script) -> (Says, Option<Str
     (script.says, book.id.clone())
 }
 
-/// The provider does what a message asks for, once if it recognises repetitions. Returns what it calls what it did,
-/// unless it had done it before.
+/// Carries out a message at the provider, once if the provider recognises repetitions. Returns the provider's id for
+/// the effect, or `None` for a repetition.
 fn act(world: &World, wire: &str, began: Instant, pending: Option<usize>) -> Option<String> {
     let dedupes = world.terms().provider_dedupes;
     let book = world.state().ledger.deliveries.get(wire).cloned().unwrap_or_default();
@@ -233,7 +234,7 @@ fn act(world: &World, wire: &str, began: Instant, pending: Option<usize>) -> Opt
     Some(id)
 }
 
-/// When all is well, every message has arrived, or somebody is told of the doubt; and no caller was told a lie.
+/// Checks at the end that every message has arrived or is visibly unknown, and that every final answer is true.
 pub(crate) async fn check(stage: &Stage) {
     let world = stage.world();
     sleep(Duration::from_mins(5)).await;
@@ -243,6 +244,7 @@ pub(crate) async fn check(stage: &Stage) {
         tenant: None,
         problem: None,
         derived_key: None,
+        record: None,
         after: None,
         limit: 100,
     };

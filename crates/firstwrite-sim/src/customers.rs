@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    MessageQuery, Outbox as _, Receipt, Resolution, wire_key, wire_key_of,
+    MessageQuery, Outbox as _, Receipt, Resolution, protocol, wire_key, wire_key_of,
 };
 use firstwrite_core::{AuditEntry, Fence, Key, Message, Request, Store as _};
 use firstwrite_testkit::sample;
@@ -85,7 +85,7 @@ fn buy(stage: &Stage, number: u32, is_easy: bool) {
             let receipt = Receipt { provider_id: Some(provider_id.clone()) };
             let delivered = Resolution::Delivered { receipt, answer: None };
             let unclaimed = Fence::from_u64(0);
-            now(memory.resolve(message.number, unclaimed, &delivered, &audit()));
+            now(protocol::resolve(memory, message.number, unclaimed, &delivered, &audit()));
         }
         return;
     }

@@ -1,4 +1,4 @@
-//! What can happen in a simulated history, and how often it did.
+//! Events of a simulated history, and their counts.
 
 /// Declares the events once: name and words.
 macro_rules! events {
@@ -90,7 +90,7 @@ events! {
     OtherLifeFound => "a payment of another life stayed a finding",
 }
 
-/// How often each event happened.
+/// Number of times that each event happened.
 #[derive(Clone, Debug)]
 pub struct Events([u64; Event::ALL.len()]);
 
@@ -106,7 +106,7 @@ impl Events {
         self.0[event as usize] += 1;
     }
 
-    /// How often it happened.
+    /// Returns the number of times that the event happened.
     pub fn count(&self, event: Event) -> u64 {
         self.0[event as usize]
     }

@@ -1,4 +1,4 @@
-//! What a process of a history serves with: production's layer or gateway, set up as an application would.
+//! Server side of a process in a history: the production layer or gateway, set up as an application would.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
@@ -33,7 +33,7 @@ use crate::world::Process;
 pub(crate) const DESTINATION: &str = "provider";
 /// The step that they carry out.
 pub(crate) const MESSAGE_STEP: &str = "pay";
-/// What callers are told in the end if their message arrived, and if it never will.
+/// Bodies of the final answers if the message arrived, and if it never will.
 pub(crate) const PAID: &[u8] = b"paid";
 pub(crate) const NOT_PAID: &[u8] = b"not paid";
 
@@ -192,7 +192,7 @@ fn committing(store: SimStore) -> Handler {
     }))
 }
 
-/// What a message under this key asks for.
+/// Returns the payload of the message under this key.
 pub(crate) fn payload(key: &str) -> Bytes {
     Bytes::from(format!("{{\"amount\":{}}}", Payments::amount(key)))
 }
@@ -256,7 +256,7 @@ fn target() -> Target {
 fn tenants() -> Arc<Tenants> {
     static TENANTS: OnceLock<Arc<Tenants>> = OnceLock::new();
     let made = TENANTS.get_or_init(|| {
-        let tenants = Tenants::new(&Settings::default(), || SystemTime::UNIX_EPOCH);
+        let tenants = Tenants::new(&Settings::authorization(), || SystemTime::UNIX_EPOCH);
         Arc::new(tenants.expect("the default settings hold together"))
     });
     Arc::clone(made)

@@ -1,7 +1,6 @@
-//! What really happened, by the world's own books: effects, calls, records, answers.
+//! Ground truth of a history, recorded by the world itself: effects, calls, records, answers.
 //!
-//! Production never sees them. A promise is checked by comparing them with what stands in the store and with what
-//! callers were told.
+//! Production code never sees it. A promise is checked by comparing it with the store and with the answers to callers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::payments::Payments;
 pub(crate) struct Ledger {
     pub(crate) keys: Vec<KeyBook>,
     pub(crate) effects: Vec<Effect>,
-    /// What became of the attempts that owned a record, by fence.
+    /// Attempts that owned a record, by fence.
     pub(crate) attempts: BTreeMap<u64, AttemptBook>,
     /// Requests whose callers were told that nothing was run.
     pub(crate) nothing_run: Vec<u64>,
@@ -25,20 +24,20 @@ pub(crate) struct Ledger {
     pub(crate) new_key_safe: Vec<NewKeySafe>,
     /// Requests for which an upstream was called, in order, and when.
     pub(crate) called: Vec<(u64, Instant)>,
-    /// When an outcome was kept last.
+    /// Time at which an outcome was last kept.
     pub(crate) kept_at: Option<Instant>,
-    /// When a day passed at once.
+    /// Times at which the clocks jumped by up to a day.
     pub(crate) jumps: Vec<Instant>,
     /// Keys of which a caller was told 202, by request, and how many attempts had owned the key by then.
     pub(crate) accepted: Vec<(usize, u64, usize)>,
     pub(crate) requests: u64,
-    /// When each request reached its process, and which one.
+    /// Time at which each request reached its process, and that process.
     pub(crate) began: BTreeMap<u64, (Instant, usize)>,
     /// Attempts that ran and freed their key: which, and when.
     pub(crate) released: Vec<(AttemptBook, Instant)>,
-    /// What the provider did with each message, by its wire key.
+    /// Deliveries to the provider, by the message's wire key.
     pub(crate) deliveries: BTreeMap<String, DeliveryBook>,
-    /// What the provider has in its own books.
+    /// The provider's own books.
     pub(crate) payments: Payments,
 }
 
@@ -52,21 +51,22 @@ pub(crate) struct NewKeySafe {
     pub(crate) at: Instant,
 }
 
-/// What the provider did with a message.
+/// The provider's record of one message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeliveryBook {
     pub(crate) effects: u32,
     pub(crate) under_way: u32,
-    /// What it calls what it did.
+    /// The provider's id for the effect.
     pub(crate) id: Option<String>,
-    /// Whether it refused the message itself, or told it to come later.
+    /// True if it refused the message itself.
     pub(crate) was_refused: bool,
+    /// True if it asked for a later delivery.
     pub(crate) was_put_off: bool,
-    /// When a reconciliation last said that nothing had happened.
+    /// Time at which a reconciliation last said that nothing had happened.
     pub(crate) absent_since: Option<Instant>,
 }
 
-/// What is known of one key.
+/// Facts about one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyBook {
     pub(crate) id: Option<RecordId>,
@@ -74,15 +74,15 @@ pub(crate) struct KeyBook {
     pub(crate) era: u32,
     /// Answers that were kept, with the era.
     pub(crate) kept: Vec<(u32, Kept)>,
-    /// Since when nobody knows how the attempt under this fence ended.
+    /// Fence of the attempt whose outcome is unknown, and the time since which it is.
     pub(crate) doubt: Option<(u64, Instant)>,
-    /// Whether somebody settled that nothing had happened, or a sweep freed it.
+    /// True if an operator or a reconciliation settled that nothing had happened, or a sweep freed the key.
     pub(crate) was_settled_free: bool,
-    /// Who freed the key last.
+    /// Actor that freed the key last.
     pub(crate) freed_by: Option<&'static str>,
     /// The attempt of which a reconciliation said that nothing had happened.
     pub(crate) absent: Option<u64>,
-    /// What a key-honouring upstream answers from now on, and to which request.
+    /// Variant of the request, and the body that an upstream that honours keys answers with from now on.
     pub(crate) remembered: Option<(u8, String)>,
 }
 
@@ -103,29 +103,29 @@ pub(crate) struct Effect {
     pub(crate) request: u64,
 }
 
-/// What is known of an attempt that owned a record.
+/// Facts about an attempt that owned a record.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, read by name")]
 pub(crate) struct AttemptBook {
     pub(crate) key: usize,
     pub(crate) era: u32,
-    /// Who reserved.
+    /// Process that reserved it.
     pub(crate) process: usize,
-    /// Whether anything may have been sent.
+    /// True if anything may have been sent.
     pub(crate) was_called: bool,
-    /// Whether its process got an answer that ends the key.
+    /// True if its process got an answer that ends the key.
     pub(crate) knows_outcome: bool,
-    /// When it owned the record.
+    /// Time at which it became the owner of the record.
     pub(crate) since: Instant,
-    /// Which request it called an upstream for, and with which variant.
+    /// Request for which it called an upstream, and the variant.
     pub(crate) called_for: Option<(u64, u8)>,
-    /// When its lease ends, by a clock that does not step.
+    /// Time at which its lease ends, by a clock that does not step.
     pub(crate) lapses_at: Instant,
-    /// When the upstream's answer, or the lack of one, was known to its process.
+    /// Time at which its process knew the upstream's answer, or that there is none.
     pub(crate) answered: Option<Instant>,
-    /// Whether its reservation arrived again after it was taken back: the first writing of it was given up for lost.
+    /// True if its reservation arrived again after it was taken back: its process had given up the first write.
     pub(crate) came_back: bool,
-    /// Whether its reservation arrived when its process had given up waiting for it.
+    /// True if its reservation arrived after its process had given up waiting for it.
     pub(crate) came_late: bool,
 }
 
@@ -228,19 +228,20 @@ impl Ledger {
         attempt.map_or(self.keys[key].era, |attempt| attempt.era)
     }
 
-    /// How many attempts have owned the key.
+    /// Returns the number of attempts that have owned the key.
     pub(crate) fn attempt_count(&self, key: usize) -> usize {
         self.attempts.values().filter(|attempt| attempt.key == key).count()
     }
 
-    /// Whether an effect stands under the key, in the era of its present attempt.
+    /// Returns the effect under the key in the key's present era, if there is one, with its index.
     pub(crate) fn effect_under(&self, key: usize) -> Option<(usize, &Effect)> {
         let era = self.keys[key].era;
         let mut effects = self.effects.iter().enumerate();
         effects.find(|(_, effect)| effect.key == key && effect.era == era)
     }
 
-    /// A record moved; nobody knows how an attempt ended from when it is uncertain, or its lease has lapsed.
+    /// Records that a record changed its state. The outcome of an attempt is unknown from the time it is uncertain,
+    /// or its lease has lapsed.
     pub(crate) fn moved(&mut self, key: usize, fence: Fence, state: StateKind, now: Instant) {
         let book = &mut self.keys[key];
         match state {
@@ -257,7 +258,7 @@ impl Ledger {
         self.began.get(&request).is_some_and(|(began, _)| *began <= by)
     }
 
-    /// Whether a request began less than a day before `at`: one that is under way for longer is nobody's any more.
+    /// Returns true if the request had begun by `at`, with no clock jump since: no request is under way for a day.
     fn is_under_way(&self, request: u64, at: Instant) -> bool {
         let Some((began, _)) = self.began.get(&request) else { return false };
         !self.jumps.iter().any(|jump| (*began..=at).contains(jump))

@@ -1,19 +1,19 @@
 //! The whole-path simulator: production's layer, gateway, worker and reconciliation, run by one seeded executor with
 //! simulated time, store, network and processes.
 //!
-//! One seed is one history, always the same. The world has books of its own about what really happened, and a run is
-//! judged by comparing them with what stands in the store and with what every caller was told:
+//! One seed is one history, always the same. The world keeps its own ledger of what really happened, and a run is
+//! judged by comparing the ledger with the store and with the answer to every caller:
 //!
 //! 1. one key has at most one effect within retention;
 //! 2. every answer is the first kept answer, or a refusal;
 //! 3. a refusal that says "nothing was run", or that a new key is safe, is true;
-//! 4. what was accepted with 202 is known to whoever asks;
-//! 5. when all is well again no key is blocked, and nothing is in doubt under which nothing ran, or whose outcome a
-//!    living process knows;
-//! 6. a message arrives at least once, or its doubt is visible; nobody is told that it was refused when it arrived, or
-//!    when the provider did not refuse it;
-//! 7. a reconciliation frees or sends again nothing whose effect exists or lands later, completes nothing without its
-//!    own effect, and misses nothing in an account that is whole.
+//! 4. a request that was accepted with 202 is known when a caller asks for its status;
+//! 5. after recovery no key is blocked, and no key is uncertain under which nothing ran, or whose outcome a living
+//!    process knows;
+//! 6. a message arrives at least once, or is visibly unknown; no caller is told that it was refused when it arrived,
+//!    or when the provider did not refuse it;
+//! 7. a reconciliation frees or resends nothing whose effect exists or lands later, completes nothing without its own
+//!    effect, and misses nothing in a complete account.
 
 mod account;
 mod cast;
@@ -49,21 +49,21 @@ use stage::Stage;
 use terms::{Path, Terms};
 use world::World;
 
-/// What a run is asked to do.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
     /// A mistake to make; none for the real thing.
     pub defect: Option<Defect>,
-    /// Whether every step is written down.
+    /// True if every step is recorded.
     pub is_traced: bool,
 }
 
-/// How one history ended.
+/// Result of one history.
 #[derive(Debug)]
 pub struct Ended {
-    /// What happened, and how often.
+    /// Events, and how often each happened.
     pub events: Events,
-    /// How many steps it took.
+    /// Number of steps.
     pub steps: u64,
     /// A digest of everything that happened, in order.
     pub hash: u64,

@@ -13,7 +13,7 @@ use firstwrite_sim::{Defect, Plan, catch, run, run_many};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What was asked for.
+/// Command-line options.
 struct Options {
     histories: u64,
     first: Option<u64>,
@@ -74,7 +74,7 @@ fn histories(options: &Options) -> bool {
     good
 }
 
-/// How many histories a defect may take to be caught.
+/// Largest number of histories in which a defect must be caught.
 const DEFECT_HISTORIES_MAX: u64 = 50_000;
 
 fn defects() -> bool {

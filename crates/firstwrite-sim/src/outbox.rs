@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
-    MessageStory, Outbox, Received, Resolution, Settlement, Switch, Want, WrittenPage,
-    WrittenQuery,
+    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
+    MessageQuery, MessageStory, Move, Outbox, Want, WrittenPage, WrittenQuery,
 };
-use firstwrite_core::{
-    AuditEntry, BoxFuture, Fence, Message, State, Store as _, StoreError, StoreErrorKind,
-};
+use firstwrite_core::{BoxFuture, Message, State, Store as _, StoreError, StoreErrorKind};
 
 use crate::defects::Defect;
 use crate::events::Event;
@@ -80,45 +77,33 @@ impl Outbox for SimStore {
         })
     }
 
-    fn settle<'a>(
+    fn apply<'a>(
         &'a self,
-        receipts: &'a [Received],
-        settlements: &'a [Settlement],
+        receipts: &'a [HistoryRow],
+        moves: &'a [Move],
     ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
-        Box::pin(async move {
-            let step = async {
-                let held = self.memory.settle(receipts, settlements).await;
-                self.note_all_answers();
-                held
-            };
-            self.outbox_step("settling messages", step).await
-        })
+        let step = async move {
+            let held = self.memory.apply(receipts, moves).await?;
+            let is_proof = |step: &&Move| is_reconciliation(step.audit.as_ref());
+            let taken = moves.iter().zip(&held).filter(|(_, held)| **held == Held::Yes);
+            for step in taken.map(|(step, _)| step).filter(is_proof) {
+                if let Some(story) = now(self.memory.message(step.number)) {
+                    reconcile::judge_message(self.process.world(), &story.message, step);
+                }
+            }
+            self.note_all_answers();
+            Ok(held)
+        };
+        Box::pin(self.outbox_step("moving messages", step))
     }
 
-    fn switch<'a>(
+    fn put_destination<'a>(
         &'a self,
         destination: &'a str,
-        switch: &'a Switch,
+        change: &'a DestinationChange,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(
-            self.outbox_step("switching a destination", self.memory.switch(destination, switch)),
-        )
-    }
-
-    fn pause<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.memory.pause(destination, by)
-    }
-
-    fn resume<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.memory.resume(destination, by)
+        let step = self.memory.put_destination(destination, change);
+        Box::pin(self.outbox_step("changing a destination", step))
     }
 
     fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
@@ -130,10 +115,6 @@ impl Outbox for SimStore {
         query: &'a MessageQuery,
     ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
         Outbox::messages(&self.memory, query)
-    }
-
-    fn count<'a>(&'a self, query: &'a MessageQuery) -> BoxFuture<'a, Result<Counted, StoreError>> {
-        self.memory.count(query)
     }
 
     fn message(
@@ -148,37 +129,6 @@ impl Outbox for SimStore {
         query: &'a WrittenQuery,
     ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
         Box::pin(self.read("reading messages", self.memory.written(query)))
-    }
-
-    fn redrive<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-        limit: usize,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<usize, StoreError>> {
-        self.memory.redrive(query, limit, by)
-    }
-
-    fn resolve<'a>(
-        &'a self,
-        number: MessageNumber,
-        seen: Fence,
-        resolution: &'a Resolution,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<Held, StoreError>> {
-        let step = async move {
-            let held = self.memory.resolve(number, seen, resolution, by).await?;
-            if held == Held::Yes {
-                let story = now(self.memory.message(number));
-                let message = story.map(|story| story.message);
-                if let Some(message) = message.filter(|_| is_reconciliation(Some(by))) {
-                    reconcile::judge_message(self.process.world(), &message, resolution);
-                }
-                self.note_all_answers();
-            }
-            Ok(held)
-        };
-        Box::pin(self.outbox_step("resolving a message", step))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -32,14 +32,14 @@ impl Payments {
         self.0.iter().map(|payment| &payment.entry)
     }
 
-    /// Whether `id` is a payment that was made for this key in this era of it.
+    /// Returns true if `id` is a payment that was made for this key in this era of the key.
     pub(crate) fn is_made(&self, id: &str, key: &str, era: u32) -> bool {
         self.0.iter().any(|Payment { entry, era: of }| {
             entry.id == id && entry.key == key && entry.status == Status::Paid && *of == Some(era)
         })
     }
 
-    /// Whether a payment was made for this key, in any era of this history.
+    /// Returns true if a payment was made for this key, in any era of this history.
     pub(crate) fn has_made(&self, key: &str) -> bool {
         self.0.iter().any(|Payment { entry, era }| {
             entry.key == key && entry.status == Status::Paid && era.is_some()

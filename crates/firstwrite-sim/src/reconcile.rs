@@ -6,7 +6,10 @@ use firstwrite::reconcile::{
     AnswerTemplate, MessageScope, RecordScope, Report, Rules, Settings, next_window, reconcile_once,
 };
 use firstwrite_core::findings::NewFinding;
-use firstwrite_core::outbox::{MessageView, Outbox as _, Resolution, wire_key};
+use firstwrite_core::outbox::{
+    Becomes, HistoryRow, MessageState, MessageView, Move, Outbox as _, Resolution, protocol,
+    wire_key,
+};
 use firstwrite_core::protocol::{Force, Settlement, settle};
 use firstwrite_core::{AuditEntry, Body, Fence, FindingKind, Outcome, Store as _, StoreError};
 use firstwrite_testkit::accounts::Account;
@@ -23,13 +26,13 @@ use crate::store::SimStore;
 use crate::terms::Path;
 use crate::world::World;
 
-/// The source's name; whoever settles for it is called after it.
+/// Name of the source. `ACTOR` is derived from it, and is the actor of the settlements.
 const SOURCE: &str = "provider";
 const ACTOR: &str = "reconcile provider";
 /// More than the store's clock goes astray in a history, where it does.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(20);
 
-/// Whether a reconciliation makes the change that this entry tells of.
+/// Returns true if a reconciliation made the change of this audit entry.
 pub(crate) fn is_reconciliation(audit: Option<&AuditEntry>) -> bool {
     audit.is_some_and(|entry| entry.actor == ACTOR)
 }
@@ -118,7 +121,7 @@ fn is_false_alarm(world: &World, found: &NewFinding) -> bool {
     }
 }
 
-/// Whether the provider's own books have no payment for what is said to be missing. Other customers always pay.
+/// Returns true if the provider's own books have no payment for the finding. Other customers always pay.
 fn is_really_missing(world: &World, found: &NewFinding) -> bool {
     let state = world.state();
     let key = found.record.and_then(|id| state.ledger.key_of(id));
@@ -197,10 +200,11 @@ pub(crate) fn judge_freed(world: &World, key: usize, fence: Fence) {
 }
 
 /// A reconciliation settled a message.
-pub(crate) fn judge_message(world: &World, message: &MessageView, resolution: &Resolution) {
+pub(crate) fn judge_message(world: &World, message: &MessageView, step: &Move) {
     let wire = wire_key(&message.derived_key, message.record);
-    match resolution {
-        Resolution::Delivered { receipt, .. } => {
+    match &step.becomes {
+        Becomes::Settled(MessageState::Delivered) => {
+            let receipt = step.history.as_ref().and_then(HistoryRow::receipt).unwrap_or_default();
             world.note(Event::ProvedDelivered, || wire.clone());
             let id = receipt.provider_id.as_deref().unwrap_or_default();
             if !world.state().ledger.payments.is_made(id, &wire, 0) {
@@ -209,7 +213,7 @@ pub(crate) fn judge_message(world: &World, message: &MessageView, resolution: &R
                 });
             }
         }
-        Resolution::NotDelivered => {
+        Becomes::Pending(_) => {
             world.note(Event::AbsenceResent, || wire.clone());
             let has_effect = {
                 let mut state = world.state();
@@ -223,7 +227,7 @@ pub(crate) fn judge_message(world: &World, message: &MessageView, resolution: &R
                 });
             }
         }
-        Resolution::Refused { .. } | Resolution::Dropped => {
+        Becomes::Settled(_) => {
             world.violation(|| format!("a reconciliation ended {wire}"));
         }
     }
@@ -250,7 +254,8 @@ async fn act_carelessly(store: &SimStore, found: &NewFinding) -> Result<(), Stor
     };
     if let Some(number) = found.message {
         if let Some(story) = store.message(number).await? {
-            store.resolve(number, story.message.fence, &Resolution::NotDelivered, &by).await?;
+            let seen = story.message.fence;
+            protocol::resolve(store, number, seen, &Resolution::NotDelivered, &by).await?;
         }
     } else if let Some(id) = found.record
         && let Some(seen) = store.get(id).await?

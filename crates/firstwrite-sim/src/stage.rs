@@ -10,7 +10,7 @@ use crate::front::Front;
 use crate::store::SimStore;
 use crate::world::World;
 
-/// What all actors share. Clones are the same stage.
+/// State that all actors share. Clones are the same stage.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage(Arc<Inner>);
 

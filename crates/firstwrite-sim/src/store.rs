@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, Body, BoxFuture, Capabilities, Change, Conclusion, Draft, DraftState,
-    Fence, Findings, Found, Guard, Inserted, MemoryStore, MemoryTx, Outcome, Page, Query, Record,
+    AuditEntry, Audited, Body, BoxFuture, Capabilities, Change, Conclusion, Documents, Draft,
+    DraftState, Fence, Found, Guard, Inserted, MemoryStore, MemoryTx, Outcome, Page, Query, Record,
     RecordId, State, StateKind, Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted,
     TransactionalStore, UsagePage, Write,
 };
@@ -27,7 +27,7 @@ pub(crate) struct SimStore {
     pub(crate) process: Process,
 }
 
-/// A writing step, owned: it may arrive when nobody waits for it any more.
+/// A write, owned, because it may arrive after its sender has stopped waiting.
 #[derive(Clone, Debug)]
 enum Step {
     Insert(Draft),
@@ -39,7 +39,7 @@ enum Done {
     Swapped(Swapped),
 }
 
-/// What happens to a step on its way.
+/// Course of a step on its way to the store and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Through,
@@ -87,7 +87,7 @@ impl SimStore {
         let error = if self.world().chance(50) {
             StoreError::definite(StoreErrorKind::Unavailable, doing)
         } else {
-            // Nobody answers: the driver gives up after its own limit.
+            // The store does not answer: the driver gives up after its own limit.
             sleep(STORE_LIMIT).await;
             StoreError::indeterminate(StoreErrorKind::Unavailable, doing)
         };
@@ -217,7 +217,7 @@ impl SimStore {
         }
     }
 
-    /// What a defective store makes of a step.
+    /// Returns the step as a defective store would carry it out.
     fn bent(&self, id: RecordId, guard: Guard, change: Change) -> (Guard, Change) {
         let world = self.world();
         let stands = || now(self.memory.get(id)).map(|found| found.record.seen());
@@ -479,8 +479,8 @@ impl Store for SimStore {
         Some(self)
     }
 
-    fn findings(&self) -> Option<&dyn Findings> {
-        self.memory.findings()
+    fn documents(&self) -> Option<&dyn Documents> {
+        self.memory.documents()
     }
 }
 

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use crate::{Defect, Event, Events, Plan, run};
 
-/// How many histories ended.
+/// Totals of many histories.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Histories that were run.
     pub histories: u64,
     /// Steps of all of them.
     pub steps: u64,
-    /// What happened in all of them.
+    /// Events of all of them, and how often each happened.
     pub events: Events,
     /// Every broken promise, in the order of the seeds.
     pub violations: Vec<BrokenPromise>,
@@ -94,7 +94,7 @@ impl Summary {
         Event::ALL.iter().copied().filter(|event| self.events.count(*event) == 0).collect()
     }
 
-    /// Whether no promise was broken and everything planned was tried.
+    /// Returns true if no promise was broken and everything planned was tried.
     pub fn is_good(&self) -> bool {
         self.violations.is_empty() && self.missing_events().is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a history is like: drawn once from its seed, before anything happens.
+//! Parameters of a history, drawn once from its seed before anything happens.
 
 use std::time::Duration;
 
@@ -28,16 +28,17 @@ pub(crate) struct Terms {
     pub(crate) waits: [Option<Duration>; 2],
     pub(crate) answer_within: Duration,
     pub(crate) on_lost_answer: OnLostAnswer,
-    /// How long after giving up a probe's "no" is believed, where there is one.
+    /// Time after giving up from which a probe's "no" is believed, if there is a probe.
     pub(crate) probe_grace: Option<Duration>,
-    /// Whether every server error counts as a lost answer, or only those of an inner proxy.
+    /// True if every server error counts as a lost answer, false if only those of an inner proxy do.
     pub(crate) errors_are_lost: bool,
     /// The longest time between the beginning of a call and its effect.
     pub(crate) late_max: Duration,
-    /// How long after a doubt began an operator believes that nothing happened.
+    /// Time after an outcome became unknown from which an operator believes that nothing happened.
     pub(crate) operator_grace: Duration,
-    /// How often steps go wrong, out of a hundred.
+    /// Percentage of steps to the store that go wrong.
     pub(crate) store_faults: u8,
+    /// Percentage of calls and deliveries that go wrong.
     pub(crate) upstream_faults: u8,
     pub(crate) pauses: bool,
     pub(crate) kills: bool,
@@ -48,14 +49,15 @@ pub(crate) struct Terms {
     pub(crate) early_answers: bool,
     pub(crate) key_count: usize,
     pub(crate) client_count: usize,
-    /// Whether the destination of messages recognises repetitions, and whether it can be asked.
+    /// True if the destination of messages recognises repetitions.
     pub(crate) provider_dedupes: bool,
+    /// True if it can be asked about a message.
     pub(crate) provider_can_be_asked: bool,
-    /// Whether the provider's accounts are compared with the store.
+    /// True if the provider's accounts are compared with the store.
     pub(crate) reconciles: bool,
 }
 
-/// How long an outcome is kept: longer than a history, but for jumps of the clock.
+/// Time for which an outcome is kept: longer than a history, apart from clock jumps.
 pub(crate) const RETENTION: Duration = Duration::from_hours(24);
 /// The longest a call to the store takes before its driver gives up.
 pub(crate) const STORE_LIMIT: Duration = Duration::from_secs(2);
@@ -135,7 +137,7 @@ impl Terms {
         }
     }
 
-    /// Whether the upstream recognises repetitions, as it must where running again is called safe.
+    /// Returns true if the upstream recognises repetitions, as it must where a resend is declared safe.
     pub(crate) fn upstream_honours_keys(&self) -> bool {
         self.on_lost_answer == OnLostAnswer::Resend
     }

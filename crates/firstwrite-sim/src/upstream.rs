@@ -27,11 +27,11 @@ pub(crate) struct Call {
     pub(crate) variant: u8,
     pub(crate) request: u64,
     pub(crate) fence: Option<u64>,
-    /// Where the provider lists it as pending, if it does.
+    /// Index of the provider's pending entry for it, if there is one.
     pub(crate) pending: Option<usize>,
 }
 
-/// How a call will go.
+/// Course of a call, drawn in advance.
 #[derive(Clone, Copy, Debug)]
 struct Script {
     /// From the beginning of the call to its effect.
@@ -158,7 +158,7 @@ impl Script {
         }
         let rng = &mut state.rng;
         match rng.u8(..10) {
-            // Slow, and perhaps too slow for whoever waits.
+            // Slow, and perhaps too slow for the caller.
             0 | 1 => script.works_for = Duration::from_millis(rng.u64(..late_max)),
             2 => script.answers_after = Duration::from_millis(rng.u64(..8000)),
             3 => script.answer = Answer::Lost,
@@ -188,8 +188,9 @@ impl Script {
     }
 }
 
-/// What an API says that has done its work and does not know it. Where its 500 is believed, it has done nothing; what
-/// an inner proxy says for it is never to be believed, and nothing is where somebody can be asked.
+/// Returns the status of an API that has done its work and fails afterwards. A 500 or 503 of the API itself is
+/// returned only if such errors count as lost answers or a probe can ask; otherwise they mean that the API did
+/// nothing. The statuses of an inner proxy are never believed.
 fn fails_after_effect(terms: &Terms, rng: &mut fastrand::Rng) -> StatusCode {
     let is_doubted = terms.probe_grace.is_some() || terms.errors_are_lost;
     let statuses = [
@@ -202,7 +203,7 @@ fn fails_after_effect(terms: &Terms, rng: &mut fastrand::Rng) -> StatusCode {
     statuses[rng.usize(..if is_doubted { 5 } else { 3 })]
 }
 
-/// What the upstream does, whoever still listens.
+/// Carries out a call at the upstream, whether or not the caller still waits.
 async fn work(
     store: &SimStore,
     call: Call,

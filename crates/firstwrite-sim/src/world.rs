@@ -22,7 +22,7 @@ struct Shared {
     terms: Terms,
     defect: Option<Defect>,
     began: Instant,
-    /// Somebody was killed.
+    /// Notified when a process is killed.
     killed: Notify,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct State {
     pub(crate) account_rng: fastrand::Rng,
     pub(crate) log: Log,
     pub(crate) ledger: Ledger,
-    /// How far the store's clock is from where it should be, in milliseconds.
+    /// Offset of the store's clock from the elapsed time, in milliseconds.
     clock_offset: i64,
-    /// The same of the provider's clock, which does not step.
+    /// The same for the provider's clock, which does not step.
     provider_offset: i64,
     pub(crate) away_until: Instant,
     /// Trouble does not come alone: until then most steps go wrong.
@@ -47,7 +47,7 @@ pub(crate) struct State {
     processes: Vec<Life>,
 }
 
-/// How a process fares.
+/// State of a process.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     paused_until: Instant,
@@ -61,13 +61,13 @@ pub(crate) struct Process {
     pub(crate) number: usize,
 }
 
-/// What happened, as far as anybody needs to know.
+/// Log of a history.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) events: Events,
     pub(crate) steps: u64,
     pub(crate) hash: u64,
-    /// The lines for a person, if one wants to read them.
+    /// The trace for people, if it was asked for.
     pub(crate) lines: Option<Vec<String>>,
     pub(crate) violation: Option<String>,
 }
@@ -144,7 +144,7 @@ impl World {
         i64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// So much time passes for everybody at once.
+    /// Lets this much time pass for all clocks at once.
     pub(crate) fn jump_clocks(&self, millis: i64) {
         let mut state = self.state();
         state.clock_offset += millis;
@@ -208,7 +208,7 @@ impl World {
         !self.state().processes[number].is_dead
     }
 
-    /// The bad times end: nobody is paused, the store is there.
+    /// Ends the failures: resumes all processes, and makes the store available.
     pub(crate) fn heal(&self) {
         let now = Instant::now();
         let mut state = self.state();

@@ -1,19 +1,20 @@
-//! A store that is left alone while it is away.
+//! A circuit breaker around a store: it stops calling a store that is unavailable.
 //!
-//! 1. A call that gets no answer in time is an error: a look-up's is definite, a write's is not, for it
-//!    may have been applied.
-//! 2. So many calls in a row that fail because the store is away open the breaker. Everything is then
-//!    refused at once, as definitely not done, for a short while.
-//! 3. After that while one call tries. If the store answers, the breaker is closed.
+//! 1. A call that gets no answer in time is an error: definite for a look-up, indeterminate for a write,
+//!    which may have been applied.
+//! 2. A number of consecutive calls that fail because the store is unavailable opens the breaker. For a short
+//!    while, every call is then refused at once, as definitely not done.
+//! 3. After that, one call probes the store. If the store answers, the breaker closes.
 //!
-//! Only an error that says that the store is away counts ([`StoreErrorKind::Unavailable`], and no answer
-//! in time). A conflict is no error, and a store that refuses, is full, or has lost history has answered.
+//! Only an error that means that the store is unavailable counts ([`StoreErrorKind::Unavailable`], and no
+//! answer in time). A conflict is no error, and a store that refuses, is full, or has lost history has
+//! answered.
 //!
-//! Callers who are told to go elsewhere while the breaker is open (a balancer that follows readiness)
-//! would never try the store again: [`BreakerStore::keep_trying`] does.
+//! If callers are sent elsewhere while the breaker is open (by a balancer that follows readiness), none of
+//! them would probe the store again: [`BreakerStore::keep_trying`] does.
 //!
-//! Messages and findings are not guarded: those who deliver and reconcile wait and try again by
-//! themselves, and nobody waits for them.
+//! Messages and findings are not guarded: workers that deliver and reconcile wait and retry by themselves,
+//! and no caller waits for them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,27 +30,27 @@ use tokio::time::{sleep_until, timeout};
 use crate::circuit::Circuit;
 use crate::delegate::delegate;
 
-/// A store in front of another, which it leaves alone while it is away.
+/// A store in front of another, which it stops calling while that one is unavailable.
 pub struct BreakerStore {
     inner: Arc<dyn Store>,
     options: BreakerOptions,
     circuit: Circuit,
 }
 
-/// When a store is given up, and for how long.
+/// Settings for opening the breaker, and for how long.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BreakerOptions {
-    /// So many calls in a row find the store away before it is left alone. One lost connection fails
-    /// a handful of calls at once, and is no reason.
+    /// Number of consecutive calls that find the store unavailable before the breaker opens. One lost
+    /// connection fails a handful of calls at once, and is no reason.
     pub failures_max: u32,
-    /// How long it is left alone before one call tries. Short: whoever is refused meanwhile could have
-    /// been served.
+    /// Time for which the breaker stays open before one call probes the store. Short: callers refused
+    /// meanwhile could have been served.
     pub open_for: Duration,
-    /// How long a call on one record waits. Longer than the stores' own limits (PostgreSQL: 10 s for a
-    /// statement), whose errors say more; this one is for a store that says nothing.
+    /// Time limit of a call on one record. Longer than the stores' own limits (PostgreSQL: 10 s for a
+    /// statement), whose errors say more; this one is for a store that does not answer at all.
     pub call_timeout: Duration,
-    /// How long a call waits that looks at many records: listings, sweeps, reaping.
+    /// Time limit of a call that examines many records: listings, sweeps, reaping.
     pub upkeep_timeout: Duration,
 }
 
@@ -71,7 +72,7 @@ impl BreakerStore {
         Self { inner, options, circuit }
     }
 
-    /// Whether the store is away, as far as is known: readiness is the opposite of this.
+    /// Returns true if the store is unavailable, as far as is known: readiness is the opposite of this.
     pub fn is_open(&self) -> bool {
         self.circuit.is_open()
     }
@@ -90,7 +91,7 @@ impl BreakerStore {
                     sleep_until(at).await;
                     self.try_once().await;
                 }
-                // Somebody tries already. Should it be abandoned, ours is the next.
+                // Another call is probing. If it is abandoned, ours is the next.
                 None => sleep_until(tokio::time::Instant::now() + self.options.open_for).await,
             }
         }
@@ -167,7 +168,7 @@ fn no_answer(doing: &'static str, lost: Certainty) -> StoreError {
 }
 
 impl Store for BreakerStore {
-    delegate!(inner: capabilities, outbox, findings);
+    delegate!(inner: capabilities, outbox, documents);
 
     fn answers_within(&self) -> Option<Duration> {
         Some(self.options.call_timeout)

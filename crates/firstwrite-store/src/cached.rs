@@ -1,20 +1,20 @@
 //! A read-through cache of completed records in Redis, in front of any store.
 //!
-//! 1. A look-up or a reservation first asks Redis. A hit is answered with; everything else goes to the
-//!    store, and what it finds completed is put into Redis.
+//! 1. A look-up or a reservation first asks Redis. A hit is the answer; everything else goes to the
+//!    store, and a completed record that it finds is put into Redis.
 //! 2. A hit is used only if it is certain: a completed record does not change within its retention, and
-//!    how much of that is left is told by the store's clock, with a margin. Redis forgets the entry
-//!    before that.
-//! 3. What may still change is never put there: reserved and uncertain records, interim outcomes.
-//! 4. An entry carries a version and a digest over itself, its record's id and the [`CacheScope`]. One
-//!    that is damaged, of another version, of another record or of another database is ignored.
-//! 5. Redis that is away, slow, flushed or wrong costs speed alone. Each question has a time limit; after
-//!    a few failures in a row Redis is left alone for a while.
+//!    the store's clock, with a margin, tells how much of that is left. Redis expires the entry before
+//!    that.
+//! 3. Records that may still change are never cached: reserved and uncertain records, interim outcomes.
+//! 4. An entry carries a version and a digest over itself, its record's id and the [`CacheScope`]. The
+//!    cache ignores an entry that is damaged, or of another version, record or database.
+//! 5. If Redis is unavailable, slow, flushed or wrong, this costs only speed. Each request has a time limit;
+//!    after a few failures in a row the cache stops asking Redis for a while.
 //!
-//! The digest is no signature. Who can write to Redis can make answers up, as who can write to the
-//! database can: give it a password, an address nobody else reaches, and `rediss:` between machines.
-//! What is stored is as readable as it is in the database: a `SealedStore` belongs
-//! in front of this one.
+//! The digest is no signature. A party that can write to Redis can forge answers, as one that can write to
+//! the database can: give Redis a password, an address that only the stores reach, and `rediss:` between
+//! machines. Entries are as readable as they are in the database: a `SealedStore` belongs in front of this
+//! one.
 
 mod entry;
 mod line;
@@ -62,34 +62,34 @@ pub struct CachedStore {
     counters: Counters,
 }
 
-/// What Redis may cost.
+/// Limits on the cost of Redis.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CacheOptions {
-    /// How long a question to Redis may take. The store answers in a few milliseconds: waiting much
-    /// longer than that for a cache is no gain.
+    /// Time limit of a request to Redis. The store answers in a few milliseconds: waiting much longer than
+    /// that for a cache is no gain.
     pub timeout: Duration,
-    /// How long connecting may take; one caller at a time waits for it.
+    /// Time limit for connecting; one caller at a time waits for it.
     pub connect_timeout: Duration,
-    /// So many failures in a row, and Redis is left alone …
+    /// Number of consecutive failures after which the cache stops asking Redis.
     pub failures_max: u32,
-    /// … for this long. Then one caller tries.
+    /// Time for which it stops. Then one caller tries.
     pub open_for: Duration,
-    /// Larger records are not cached: they would push out many small ones.
+    /// Maximum size of a cached record: larger ones would push out many small ones.
     pub entry_bytes_max: usize,
 }
 
-/// How often the cache was of use, since the store was made.
+/// Counts of cache hits, misses and failures since the store was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheCounts {
-    /// Answered out of Redis.
+    /// Answers from Redis.
     pub hits: u64,
-    /// Redis was asked and had nothing that could be used.
+    /// Requests for which Redis had no usable entry.
     pub misses: u64,
-    /// Of these, how often there was something damaged or foreign.
+    /// Misses on an entry that was damaged or foreign.
     pub ignored: u64,
-    /// Redis was not asked, or did not answer in time.
+    /// Requests for which Redis was not asked, or did not answer in time.
     pub failures: u64,
 }
 
@@ -101,27 +101,27 @@ struct Counters {
     failures: AtomicU64,
 }
 
-/// This near to the end of its retention a record is asked for: the estimate of the store's clock may be
-/// off by as much, and then somebody may have taken the key over.
+/// Margin before the end of its retention, within which a record is read from the store: the estimate of the
+/// store's clock may be off by as much, and another caller may then have taken over the key.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// How long nothing is put in the place of a completed record that is being changed: longer than a store
-/// takes to answer, so that what was read before the change is not put there after it.
+/// Time for which no entry is written for a completed record that is being changed: longer than a store
+/// takes to answer, so that a value read before the change is not cached after it.
 const BARRED_FOR: Duration = Duration::from_mins(2);
 
-/// An entry is kept no longer; a record that is asked for after that is put there again.
+/// Maximum lifetime of an entry; a record that is looked up after that is cached again.
 const KEPT_MAX: Duration = Duration::from_hours(30 * 24);
 
-/// What Redis said about a record.
+/// Redis's answer for a record.
 enum Answer {
     Hit(Box<Found>),
-    /// Nothing: what the store finds may be put there.
+    /// No entry: what the store finds may be put there.
     Nothing,
-    /// Something that cannot be used, to be replaced by what the store finds.
+    /// An unusable entry, to be replaced by what the store finds.
     Spoilt,
-    /// Somebody is changing it: nothing may be put there.
+    /// The record is being changed: no entry may be written.
     Barred,
-    /// Redis is not to be asked.
+    /// Redis must not be asked.
     Away,
 }
 
@@ -156,7 +156,7 @@ impl CachedStore {
         Line::new(url, CacheOptions::default()).map(drop)
     }
 
-    /// How often the cache was of use.
+    /// Returns the counts of hits, misses and failures.
     pub fn counts(&self) -> CacheCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counters { hits, misses, ignored, failures } = &self.counters;
@@ -168,12 +168,12 @@ impl CachedStore {
         }
     }
 
-    /// Whether Redis is left alone at the moment.
+    /// Returns true while the cache does not ask Redis because of failures.
     pub fn is_left_alone(&self) -> bool {
         self.line.is_left_alone()
     }
 
-    /// Where the entry of a record is, if the database is known.
+    /// Returns the place of a record's entry, if the database is known.
     fn place(&self, id: RecordId) -> Option<Place> {
         Some(Place { scope: self.scope.digest()?, id })
     }
@@ -193,7 +193,7 @@ impl CachedStore {
     }
 
     async fn ask_uncounted(&self, place: &Place) -> Answer {
-        // Before the store has told its time nothing is certain, and the store is about to be asked.
+        // Before the store has reported its time nothing is certain, and the store is about to be asked.
         if self.clock.estimate().is_none() {
             return Answer::Nothing;
         }
@@ -221,10 +221,10 @@ impl CachedStore {
         }
     }
 
-    /// Puts into Redis what does not change any more, where `answer` says that it may be put.
+    /// Caches a record that can no longer change, if `answer` permits it.
     ///
-    /// `place` is from before the store was asked: what a server told before it was replaced must not be
-    /// put where the records of its successor are.
+    /// `place` is from before the store was asked: a record read from a server that was replaced since must
+    /// not be cached among the records of its successor.
     async fn keep(&self, place: Option<&Place>, answer: &Answer, found: &Found) {
         let is_spoilt = match answer {
             Answer::Nothing => false,
@@ -250,10 +250,10 @@ impl CachedStore {
         self.line.set_new(&place.key(), &bytes, left).await;
     }
 
-    /// Sees to it that no entry of a completed record is used or written while it is changed. Where
-    /// Redis does not say so, an error unless its retention has ended.
+    /// Ensures that no entry of a completed record is used or written while it is changed. If Redis does
+    /// not confirm this, fails unless the record's retention has ended.
     ///
-    /// The protocol changes a completed record after its retention alone, when no entry is used any more.
+    /// The protocol changes a completed record only after its retention, when its entry is no longer used.
     async fn bar(&self, id: RecordId) -> Result<(), StoreError> {
         if let Some(place) = self.place(id)
             && self.line.set(&place.key(), entry::BAR, BARRED_FOR).await
@@ -335,7 +335,7 @@ impl Store for CachedStore {
         check_history,
         answers_within,
         outbox,
-        findings
+        documents
     );
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {

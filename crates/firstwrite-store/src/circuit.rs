@@ -1,9 +1,9 @@
-//! When something that is away is left alone, and when it is tried again.
+//! A circuit breaker: stops calls to something unavailable, and tries it again later.
 //!
-//! 1. *Closed*: everybody passes. So many failures in a row open it; one success starts the count anew.
-//! 2. *Open*: nobody passes for a while.
-//! 3. After that while, one passes to try. If it succeeds, all may pass again; if it fails, the next
-//!    while begins; if it is abandoned, the next caller tries.
+//! 1. *Closed*: every call passes. A number of consecutive failures opens it; one success resets the count.
+//! 2. *Open*: no call passes for a while.
+//! 3. After that, one call passes as a probe. If it succeeds, all calls pass again; if it fails, the breaker
+//!    stays open for another while; if it is abandoned, the next caller probes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Says whether something is to be asked.
+/// A circuit breaker.
 #[derive(Debug)]
 pub(crate) struct Circuit {
     failures_max: u32,
@@ -27,7 +27,7 @@ enum State {
     Trying,
 }
 
-/// The right to ask once. Whoever has it says how that ended.
+/// Permission for one call. Its holder reports the result.
 #[derive(Debug)]
 #[must_use = "say how it ended; if dropped, it counts as never asked"]
 pub(crate) struct Pass<'a> {
@@ -42,7 +42,7 @@ impl Circuit {
         Self { failures_max, open_for, state, is_open: watch::Sender::new(false) }
     }
 
-    /// The right to ask now, unless it is to be left alone.
+    /// Returns permission for a call, unless the breaker is open.
     pub(crate) fn enter(&self) -> Option<Pass<'_>> {
         let mut state = self.state();
         match *state {
@@ -55,7 +55,7 @@ impl Circuit {
         }
     }
 
-    /// Whether it is being left alone, or was and has not yet been found to be back.
+    /// Returns true if it is open, or was and has not yet been found to be available again.
     pub(crate) fn is_open(&self) -> bool {
         *self.is_open.borrow()
     }
@@ -65,7 +65,7 @@ impl Circuit {
         self.is_open.subscribe()
     }
 
-    /// When the next may try; `None` while all may pass, or somebody tries.
+    /// Returns the time of the next probe; `None` while all calls may pass, or one is probing.
     pub(crate) fn next_trial(&self) -> Option<Instant> {
         match *self.state() {
             State::Open { until } => Some(until),
@@ -85,10 +85,10 @@ impl Circuit {
 }
 
 impl Pass<'_> {
-    /// It is there.
+    /// Reports that the call succeeded.
     pub(crate) fn succeeded(mut self) {
         let mut state = self.circuit.state();
-        // Who set out before it was opened says nothing about now.
+        // A call that began before the breaker opened says nothing about the present.
         if self.is_trial || matches!(*state, State::Closed { .. }) {
             *state = State::Closed { failures: 0 };
             self.circuit.is_open.send_replace(false);
@@ -97,7 +97,7 @@ impl Pass<'_> {
         self.is_trial = false;
     }
 
-    /// It is away.
+    /// Reports that the call failed.
     pub(crate) fn failed(mut self) {
         let mut state = self.circuit.state();
         match &mut *state {

@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use firstwrite_core::Timestamp;
 
-/// Where a store takes its time from.
+/// Source of a store's time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Measures time that has passed, from a start of its own.
@@ -22,15 +22,15 @@ pub(crate) fn wall() -> Clock {
     Arc::new(|| Timestamp::from_millis(read_host().0))
 }
 
-/// The host's monotonic clock, which nobody sets.
+/// Returns the host's monotonic clock, which cannot be set.
 #[cfg(feature = "sqlite")]
 pub(crate) fn stopwatch() -> Stopwatch {
     let (_, start) = read_host();
     Arc::new(move || read_host().1.saturating_duration_since(start))
 }
 
-/// The host's clock. When it is set back, time goes on from where it was instead of standing
-/// still: a frozen clock would hold every lease.
+/// Returns the host's clock. If it is set back, time continues from there instead of standing still: a
+/// frozen clock would hold every lease.
 #[cfg(feature = "dynamodb")]
 pub(crate) fn host() -> Clock {
     let last: Mutex<Option<(i64, Instant)>> = Mutex::new(None);

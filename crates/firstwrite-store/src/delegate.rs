@@ -1,4 +1,4 @@
-//! What a store that wraps another hands on unchanged.
+//! Methods that a wrapping store passes on unchanged.
 
 /// Writes the named methods of `Store` so that they call the same method of a field.
 ///
@@ -91,9 +91,9 @@ macro_rules! delegate {
             self.$field.outbox()
         }
     };
-    (@findings $field:ident) => {
-        fn findings(&self) -> Option<&dyn firstwrite_core::Findings> {
-            self.$field.findings()
+    (@documents $field:ident) => {
+        fn documents(&self) -> Option<&dyn firstwrite_core::Documents> {
+            self.$field.documents()
         }
     };
 }

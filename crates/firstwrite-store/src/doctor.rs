@@ -1,6 +1,6 @@
-//! What is unsafe or troubled about a store, and what to do about it.
+//! Findings about unsafe settings and problems of a store, with the next step for each.
 //!
-//! Each look is bounded: a doctor who counts every record makes the patient worse.
+//! Each check is bounded: a doctor that counts every record makes the patient worse.
 
 use std::fmt;
 
@@ -20,17 +20,17 @@ pub use crate::sqlite::doctor::examine as sqlite;
 pub struct Finding {
     /// A stable name, for machines.
     pub code: &'static str,
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What was seen.
+    /// Description of what was seen.
     pub what: String,
-    /// What it means for keys and their answers.
+    /// Consequence for keys and their answers.
     pub meaning: &'static str,
-    /// What to do next.
+    /// Next step for the operator.
     pub next_step: String,
 }
 
-/// How bad a finding is, worst first.
+/// Severity of a finding, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Keys can be lost or used twice.
@@ -43,7 +43,7 @@ pub enum Severity {
 
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 impl Finding {
-    /// Acknowledged history is missing: what is said, whichever store it is.
+    /// Makes the finding that acknowledged history is missing, the same for every store.
     #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn in_doubt(what: String) -> Self {
         Self::unsafe_("in-doubt", what)
@@ -85,7 +85,7 @@ impl Finding {
 }
 
 impl Severity {
-    /// The word for it.
+    /// Returns the name of the severity.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unsafe => "unsafe",

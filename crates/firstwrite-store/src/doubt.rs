@@ -1,27 +1,27 @@
-//! That a store has lost acknowledged history, as operators see it.
+//! Doubts: losses of acknowledged history, as reported to operators.
 
 use firstwrite_core::Timestamp;
 
-/// One time that acknowledged history was found to be missing.
+/// A detected loss of acknowledged history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Doubt {
-    /// When it was noticed, by the server's clock.
+    /// Time at which the loss was noticed, by the server's clock.
     pub noticed_at: Timestamp,
-    /// What was missing.
+    /// Description of what was missing.
     pub detail: String,
-    /// Who cleared it, if somebody did.
+    /// The operator's clearance, if there is one.
     pub cleared: Option<ClearedDoubt>,
 }
 
-/// How a doubt was cleared.
+/// Clearance of a doubt by an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClearedDoubt {
-    /// When.
+    /// Time of the clearance.
     pub at: Timestamp,
-    /// By whom.
+    /// Operator who cleared it.
     pub by: String,
-    /// Why, in their words.
+    /// The operator's reason, in their words.
     pub reason: String,
 }

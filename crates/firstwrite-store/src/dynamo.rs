@@ -1,14 +1,16 @@
 //! Amazon DynamoDB: one table, in one region.
 //!
-//! Each move is one conditional call, and what stands comes back with the refusal: so a reservation is one round
-//! trip, whether it is granted or not. Look-ups are consistent reads. Nothing is retried by the SDK. Time is
-//! the host's, held within what the service says (`clock.rs`): conditions of DynamoDB know no clock.
+//! Each move is one conditional call, and a refusal returns the existing record: so a reservation is one
+//! round trip, whether it is granted or not. Look-ups are consistent reads. The SDK retries nothing. Time
+//! is the host's, corrected by the service's (`clock.rs`): conditions of DynamoDB have no clock.
 
 mod audit;
 mod clock;
 pub(crate) mod doctor;
+mod documents;
 mod fault;
-mod findings;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod inbox;
 mod items;
 mod link;
@@ -27,7 +29,7 @@ mod write;
 use std::fmt;
 use std::sync::Arc;
 
-use firstwrite_core::findings::Findings;
+use firstwrite_core::Documents;
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
@@ -59,8 +61,8 @@ struct Inner {
 impl DynamoStore {
     /// Opens the table that `url` names, which must be there: see [`DynamoStore::migrate`].
     ///
-    /// `url` is `dynamodb:TABLE` with `region=REGION` and `endpoint=URL`. What it does not say, and the
-    /// credentials, come from where the SDK looks for them: environment, profile files, the machine's role.
+    /// `url` is `dynamodb:TABLE` with `region=REGION` and `endpoint=URL`. The SDK finds the credentials and
+    /// whatever `url` leaves out in the environment, in profile files and in the machine's role.
     pub async fn connect(url: &str) -> Result<Self, OpenError> {
         Self::connect_with(url, DynamoOptions::default()).await
     }
@@ -70,7 +72,7 @@ impl DynamoStore {
         Self::open(url, options, Access::Write).await
     }
 
-    /// Opens the table that `url` names to look at it. Moves that would change something answer
+    /// Opens the table that `url` names for reading. Operations that would change something return
     /// [`firstwrite_core::StoreErrorKind::Unsupported`].
     pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
         Self::open(url, DynamoOptions::default(), Access::ReadOnly).await
@@ -85,7 +87,7 @@ impl DynamoStore {
 
     async fn open(url: &str, options: DynamoOptions, access: Access) -> Result<Self, OpenError> {
         let link = Link::new(Address::parse(url)?, options, access).await;
-        // The first call tells whether any will do, and what time it is there.
+        // The first call tells whether the table can be used, and the service's time.
         let meta = table::check(&link, table::meta(&link).await?)?;
         tracing::info!(table = %link.address, ?access, "connected");
         let (reaping, locks) = (tokio::sync::Mutex::default(), Locks::default());
@@ -155,7 +157,7 @@ impl Store for DynamoStore {
         Some(self)
     }
 
-    fn findings(&self) -> Option<&dyn Findings> {
+    fn documents(&self) -> Option<&dyn Documents> {
         Some(self)
     }
 

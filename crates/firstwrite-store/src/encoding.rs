@@ -1,8 +1,8 @@
-//! How keys, fingerprints and outcomes are written in a column. A stored format: what is here may
-//! be added to under a new version and never changed.
+//! Encodes keys, fingerprints and outcomes for a column. A stored format: it may be extended under a new
+//! version and never changed.
 //!
-//! - A **key** that is a UUID in its canonical form (lower case, 8-4-4-4-12) is its 16 bytes; how they
-//!   are told apart from a key's text is the store's own affair.
+//! - A **key** that is a UUID in its canonical form (lower case, 8-4-4-4-12) is its 16 bytes; each store
+//!   decides by itself how to tell them from a key's text.
 //! - A **fingerprint** is one run of bytes: the 32-byte digest, the 5-byte id of the secret that keyed it
 //!   if one did, then the part digests of 2 bytes each. An odd length says that there is an id.
 //! - An **outcome** is one run of bytes: a byte of version and form, the status, the kept headers, the
@@ -21,7 +21,7 @@ use firstwrite_core::{
 use http::header::{HeaderName, HeaderValue};
 use http::{StatusCode, header};
 
-/// Bytes that are not what this build writes.
+/// Bytes that are not in the format of this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable(pub(crate) &'static str);
 

@@ -1,4 +1,4 @@
-//! The inbox: what makes a message of somebody else's take effect once, however often it is delivered.
+//! The inbox: makes a message from another system take effect once, however often it is delivered.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 
 /// The messages of one source that were consumed here.
 ///
-/// Consuming is one insert in the consumer's own transaction: what follows from the message is committed
-/// with it or not at all, so a message that was consumed is done, and one that was not can come again.
+/// Consuming is one insert in the consumer's own transaction: the effects of the message are committed with
+/// it or not at all, so a consumed message is done, and one that was not consumed can be delivered again.
 ///
 /// ```
 /// # fn main() -> Result<(), firstwrite_store::InboxError> {
@@ -23,14 +23,14 @@ pub struct Inbox {
     kept_for: Duration,
 }
 
-/// Whether a message takes effect.
+/// Tells whether a message takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumed {
-    /// It was not seen before: what follows from it is to be done, in the same transaction.
+    /// It was not seen before: its effects are to be written in the same transaction.
     First,
     /// It was consumed before; nothing is to be done.
     Again {
-        /// When it was consumed.
+        /// Time at which it was consumed.
         at: Timestamp,
     },
 }
@@ -39,19 +39,19 @@ pub enum Consumed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxError;
 
-/// Begins what ids are made from, so that none equals another kind of digest.
+/// Prefix of the digested bytes, so that no id equals a digest of another kind.
 const LABEL: &[u8] = b"firstwrite inbox";
 
 impl Inbox {
     /// Sources are names in code and configuration, not data.
     pub const SOURCE_BYTES_MAX: usize = 64;
-    /// Longer than any id in use; what is longer is probably a payload.
+    /// Maximum length of a message id: longer than any in use, so a longer one is probably a payload.
     pub const MESSAGE_ID_BYTES_MAX: usize = 512;
-    /// Longer than senders redeliver: most give up after three days, and a person who presses "send
-    /// again" looks at this month.
+    /// Default time for which a message is remembered: longer than senders redeliver. Most give up after
+    /// three days, and a person who presses "send again" looks at this month.
     pub const KEPT_FOR: Duration = Duration::from_hours(30 * 24);
 
-    /// The inbox for messages of `source`: 1 to 64 visible characters. Two sources never meet.
+    /// Makes the inbox for messages of `source`: 1 to 64 visible characters. Two sources never share ids.
     pub fn new(source: &str) -> Result<Self, InboxError> {
         let is_name = (1..=Self::SOURCE_BYTES_MAX).contains(&source.len())
             && source.bytes().all(|byte| byte.is_ascii_graphic());
@@ -61,7 +61,8 @@ impl Inbox {
         Ok(Self { source: source.to_owned(), kept_for: Self::KEPT_FOR })
     }
 
-    /// How long a message is remembered, at least: longer than its sender may deliver it again.
+    /// Sets the minimum time for which a message is remembered: longer than its sender may deliver it
+    /// again.
     #[must_use]
     pub fn kept_for(mut self, kept_for: Duration) -> Self {
         self.kept_for = kept_for;
@@ -78,14 +79,14 @@ impl Inbox {
         self.kept_for
     }
 
-    /// Until when a message is remembered that is consumed at `now`.
+    /// Returns the time until which a message consumed at `now` is remembered.
     #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
     pub(crate) fn kept_until(&self, now: Timestamp) -> Timestamp {
         now.plus(self.kept_for)
     }
 
-    /// What a message is known by: the first 16 bytes of SHA-256 over a label and the length-prefixed
-    /// source and id. `None` if nothing can have that id.
+    /// Returns the identity of a message: the first 16 bytes of SHA-256 over a label and the
+    /// length-prefixed source and id. `None` if no message can have that id.
     pub(crate) fn digest(&self, message_id: &str) -> Option<[u8; 16]> {
         if !(1..=Self::MESSAGE_ID_BYTES_MAX).contains(&message_id.len()) {
             return None;

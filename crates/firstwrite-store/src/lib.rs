@@ -1,15 +1,16 @@
-//! Where firstwrite records live: one feature per store, `SQLite` by default.
+//! Stores for firstwrite records: one feature per store, `SQLite` by default.
 //!
-//! [`open`] gives a store by its address, and [`create`] makes one: nothing else does; [`SqliteStore`] is the embedded one, whose transactions a
-//! handler can join; `PostgresStore` (feature `postgres`) is the reference; `MysqlStore` (feature `mysql`) is
-//! for MySQL and MariaDB; `DynamoStore` (feature `dynamodb`) is for DynamoDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
+//! [`open`] opens a store by its address, and only [`create`] makes a new one. [`SqliteStore`] is the
+//! embedded one, whose transactions a handler can join; `PostgresStore` (feature `postgres`) is the
+//! reference; `MysqlStore` (feature `mysql`) is for MySQL and MariaDB; `DynamoStore` (feature `dynamodb`)
+//! is for DynamoDB. Nothing here decides anything: the protocol in `firstwrite-core` does, and the
 //! conformance suite in `firstwrite-testkit` says what every store must do.
 //!
 //! Three stores wrap another: `SealedStore` (feature `sealed`) encrypts outcomes, `CachedStore` (feature
-//! `redis-cache`) asks Redis first, [`BreakerStore`] leaves a store alone that is away. Where several
-//! are used they stand in this order, the first outermost: so what is cached is sealed, and is answered
-//! with while the store is away. [`MovingStore`] stands behind them, over two stores of which one takes the
-//! other's place.
+//! `redis-cache`) asks Redis first, [`BreakerStore`] stops calling a store that is unavailable. If several
+//! are used, they are nested in this order, the first outermost: so cached outcomes are sealed, and can be
+//! replayed while the store is unavailable. [`MovingStore`] is innermost, over two stores of which one
+//! replaces the other.
 //!
 //! This is the only crate with SQL or a driver.
 
@@ -27,6 +28,8 @@ mod doubt;
 mod dynamo;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod encoding;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 #[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod inbox;
 mod moving;

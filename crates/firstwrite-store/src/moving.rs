@@ -1,18 +1,18 @@
-//! Two stores while records move from one to the other, used as one.
+//! Two stores used as one while records move from one to the other.
 //!
-//! `store` is where new records are written; `other` is looked into besides. Everybody writes first and
-//! looks second, so of two processes that have the stores the other way round, and meet on a key, at
-//! least one sees the other's record and withdraws its own before anything has run. If both do, both
-//! callers are told to come back. When `other` cannot be asked, nothing runs.
+//! New records are written to `store`; look-ups also read `other`. Every process writes first and looks
+//! second. So if two processes have the stores the other way round and meet on a key, at least one sees the
+//! other's record and withdraws its own before anything has run. If both do, both callers are told to come
+//! back. If `other` cannot be read, nothing runs.
 //!
-//! 1. A new record is written into `store`, and stays only if nothing stands in `other`.
-//! 2. What `judge` lets an attempt take over is replaced in `store`. Where it stands in `other`, the
-//!    attempt is written into `store` and what it replaces is removed from `other`, guarded by how it was
-//!    seen: whoever comes second finds that it has moved.
-//! 3. Every other change is made where the record stands. One that was uncertain may stand in both, since
-//!    it was copied: its settlement is written to both.
+//! 1. A new record is written into `store`, and stays only if there is no record in `other`.
+//! 2. A record that `judge` lets an attempt take over is replaced in `store`. If it is in `other`, the
+//!    attempt is written into `store` and the old record is removed from `other`, guarded by its state
+//!    as seen: the second of two rivals finds that it has moved.
+//! 3. Every other change is made where the record is. An uncertain one may be in both, since it was
+//!    copied: its settlement is written to both.
 //!
-//! A handler's transaction cannot span two stores: this one offers none.
+//! A handler's transaction cannot span two stores, so this one offers none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use crate::delegate::delegate;
 
 mod both;
 
-/// A store that looks into another besides, while records move from one to the other.
+/// A store that also reads another one, while records move from one to the other.
 pub struct MovingStore {
     store: Arc<dyn Store>,
     other: Arc<dyn Store>,
 }
 
-/// What came of looking into the other store after writing into the first.
+/// Result of reading the other store after writing into the first.
 enum Looked {
     /// Nothing there stands in the way.
     Clear,
-    /// What stands there; our own write is withdrawn.
+    /// The record found there; our own write is withdrawn.
     Withdrawn(Option<Box<Found>>),
 }
 
@@ -48,7 +48,7 @@ impl MovingStore {
     }
 
     async fn insert_looking(&self, draft: &Draft) -> Result<Inserted, StoreError> {
-        // A courtesy: whoever repeats a request of the other store costs no write. It proves nothing.
+        // An optimisation: repeating a request of the other store costs no write. It proves nothing.
         if let Some(found) = self.other.get(draft.id).await? {
             return Ok(Inserted::Stands(Box::new(self.nearer(draft, found).await?)));
         }
@@ -65,10 +65,10 @@ impl MovingStore {
         }
     }
 
-    /// What answers for `draft`, where `found` stands in the other store.
+    /// Returns the record that answers for `draft`, where `found` is in the other store.
     async fn nearer(&self, draft: &Draft, found: Found) -> Result<Found, StoreError> {
         match self.store.get(draft.id).await? {
-            // Ours, and its acknowledgement was lost: nobody would ever end it.
+            // Ours, and its acknowledgement was lost: no attempt would ever end it.
             Some(own) if own.record.fence == draft.fence && found.record.fence != draft.fence => {
                 self.withdraw(draft).await.map_err(StoreError::after_lost_acknowledgement)?;
                 Ok(found)
@@ -79,7 +79,8 @@ impl MovingStore {
         }
     }
 
-    /// Looks into the other store, now that `draft` stands in the first. `replaced` is what it takes over.
+    /// Reads the other store, now that `draft` is in the first. `replaced` is the record that it takes
+    /// over.
     async fn look(&self, draft: &Draft, replaced: Option<Seen>) -> Result<Looked, StoreError> {
         let ended = self.look_once(draft, replaced).await;
         match ended {
@@ -99,7 +100,7 @@ impl MovingStore {
         }
     }
 
-    /// What stands in the way in the other store, if anything does, or did a moment ago.
+    /// Returns the record in the other store that stands in the way, if there is one, or was a moment ago.
     async fn look_once(
         &self,
         draft: &Draft,
@@ -125,7 +126,7 @@ impl MovingStore {
         }
     }
 
-    /// Removes what was just written, under which nothing has run.
+    /// Removes the record that was just written, under which nothing has run.
     async fn withdraw(&self, draft: &Draft) -> Result<(), StoreError> {
         let guard = match draft.state.kind() {
             StateKind::Reserved | StateKind::Uncertain => Guard::Owner(draft.fence),
@@ -164,7 +165,7 @@ impl MovingStore {
         })
     }
 
-    /// Writes the draft into the first store, if what it takes over stands in the other.
+    /// Writes the draft into the first store, if the record that it takes over is in the other.
     async fn replace_other(&self, guard: Guard, draft: &Draft) -> Result<Replaced, StoreError> {
         let Some(found) = self.other.get(draft.id).await? else { return Ok(Replaced::Moved(None)) };
         let change = Change::TakeOver(Box::new(draft.clone()));
@@ -231,15 +232,15 @@ impl MovingStore {
     }
 }
 
-/// What came of writing a draft whose predecessor stands in the other store.
+/// Result of writing a draft whose predecessor is in the other store.
 enum Replaced {
-    /// As far as the first store is concerned.
+    /// The result of writing into the first store.
     Written(Swapped),
-    /// What was to be taken over is no longer there.
+    /// The record to be taken over is no longer there.
     Moved(Option<Box<Found>>),
 }
 
-/// Whether it is completed and no longer answers.
+/// Returns true if the record is completed and is no longer replayed.
 fn is_spent(found: &Found) -> bool {
     match &found.record.state {
         State::Completed { retained_until, .. } => *retained_until <= found.now,
@@ -247,14 +248,14 @@ fn is_spent(found: &Found) -> bool {
     }
 }
 
-/// Whether `here` is how the uncertain record `there` was settled.
+/// Returns true if `here` is the settlement of the uncertain record `there`.
 fn is_settled_copy(here: &Found, there: &Found) -> bool {
     here.record.fence == there.record.fence
         && here.record.state.kind() == StateKind::Completed
         && there.record.state.kind() == StateKind::Uncertain
 }
 
-/// What a settlement left behind in one store, to be said in the other, where it was not heard.
+/// Returns the change that repeats a settlement of one store in the other, which has missed it.
 fn repeated(settled: &Found) -> Option<Change> {
     let State::Completed { outcome, retained_until, kept_until } = &settled.record.state else {
         return None;
@@ -274,16 +275,18 @@ fn fence_of(guard: Guard) -> Fence {
     }
 }
 
-/// What stood in the way has gone, and so has what was written: the same step may be tried again.
+/// Returns the error for a contended key: both the record in the way and our own write are gone, so the
+/// same step may be tried again.
 fn contended() -> StoreError {
     let kind = firstwrite_core::StoreErrorKind::Unavailable;
     StoreError::definite(kind, "writing under a key that is contended in two stores")
 }
 
 impl Store for MovingStore {
-    delegate!(store: answers_within, outbox, findings);
+    delegate!(store: answers_within, outbox, documents);
 
-    /// What both can do. No transactions: a handler's could see one of the stores only.
+    /// Returns the capabilities that both stores have. No transactions: a handler's could see only one of
+    /// the stores.
     fn capabilities(&self) -> Capabilities {
         let (store, other) = (self.store.capabilities(), self.other.capabilities());
         Capabilities {
@@ -343,7 +346,8 @@ impl Store for MovingStore {
         Box::pin(both::audits(&*self.store, &*self.other, id))
     }
 
-    /// The time of the first store. The other is asked too: while it is away, nothing can run.
+    /// Returns the time of the first store. The other is asked too: while it is unavailable, nothing can
+    /// run.
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(async move {
             self.other.now().await?;

@@ -1,17 +1,19 @@
 //! MySQL and MariaDB, one server or a Galera cluster with one writer.
 //!
-//! Reservations and completions of everybody who waits share one transaction, sent in one flight by one
-//! dispatcher. Everything else takes a pooled connection; what must not move between being read and being
-//! written is locked. No look-up relies on a snapshot: every transaction of ours is READ COMMITTED, and
-//! the primary key of a record is the arbiter. Time is the server's.
+//! Reservations and completions of all waiting callers share one transaction, sent as one pipeline by one
+//! dispatcher. All other operations take a pooled connection, and lock the rows that must not change
+//! between being read and being written. No look-up relies on a snapshot: every transaction of ours is READ
+//! COMMITTED, and the primary key of a record is the arbiter. Time is the server's.
 
 mod batch;
 mod connect;
 pub(crate) mod doctor;
+mod documents;
 mod doubt;
 mod fault;
-mod findings;
 mod flight;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod history;
 mod hosts;
 mod inbox;
@@ -34,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Findings, Found, Guard, Inserted,
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Documents, Draft, Found, Guard, Inserted,
     Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
 };
 use tokio::sync::oneshot;
@@ -53,8 +55,8 @@ use reap::Reaping;
 pub use tx::MysqlTx;
 use writer::Writes;
 
-/// A store in a MySQL or MariaDB database. Clones share it; when the last one is dropped, what waits is
-/// finished and the connections are closed.
+/// A store in a MySQL or MariaDB database. Clones share it; when the last one is dropped, waiting commands
+/// are finished and the connections are closed.
 #[derive(Clone)]
 pub struct MysqlStore {
     inner: Arc<Inner>,
@@ -74,8 +76,9 @@ impl MysqlStore {
     /// Connects to the server at `url`, whose tables must be there: see [`MysqlStore::migrate`].
     ///
     /// `url` is `mysql://USER:PASSWORD@HOST:PORT/DATABASE` with `sslmode=disable|prefer|require`,
-    /// `sslrootcert=FILE` and `fail_over=doubted|trusted`. Several hosts may be named: the first that can be reached and
-    /// takes writes is used, and the next when it is lost. Several servers that take writes are refused.
+    /// `sslrootcert=FILE` and `fail_over=doubted|trusted`. Several hosts may be named: the store uses the
+    /// first that can be reached and takes writes, and the next when it is lost. It refuses several servers
+    /// that take writes.
     pub async fn connect(url: &str) -> Result<Self, OpenError> {
         Self::connect_with(url, MysqlOptions::default()).await
     }
@@ -85,7 +88,7 @@ impl MysqlStore {
         Self::open(url, options, Access::Write).await
     }
 
-    /// Connects to the server at `url` to look at it. Moves that would change something answer
+    /// Connects to the server at `url` for reading. Operations that would change something return
     /// [`StoreErrorKind::Unsupported`].
     pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
         Self::open(url, MysqlOptions::default(), Access::ReadOnly).await
@@ -96,7 +99,7 @@ impl MysqlStore {
         schema::migrate(url, options).await
     }
 
-    /// The SQL that makes all tables from nothing, for those who may not run [`MysqlStore::migrate`]
+    /// Returns the SQL that creates all tables, for users who may not run [`MysqlStore::migrate`]
     /// themselves.
     pub fn dump() -> String {
         schema::dump()
@@ -140,13 +143,14 @@ impl MysqlStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// A pool of the driver's own to the server that is used at the moment, for the application's queries
-    /// outside of handlers. It opens its first connection when it is asked for one.
+    /// Returns a pool of the driver's own to the server that is in use, for the application's queries
+    /// outside of handlers. It opens its first connection on demand.
     pub fn own_pool(&self) -> mysql_async::Pool {
         mysql_async::Pool::new(self.pool().server.driver_options())
     }
 
-    /// How many transactions the dispatcher has sent: with many callers, far fewer than commands.
+    /// Returns the number of transactions the dispatcher has sent: with many callers, far fewer than
+    /// commands.
     pub fn commit_count(&self) -> u64 {
         self.inner.commit_count.load(Ordering::Relaxed)
     }
@@ -157,8 +161,8 @@ impl MysqlStore {
         answers[0].rows.iter().map(doubt::read).collect()
     }
 
-    /// Lets unknown keys be written again: somebody has looked at what was lost. Returns how many doubts were
-    /// cleared.
+    /// Clears every open doubt (lost history), so that unknown keys can be written again; call it once an
+    /// operator has examined the loss. Returns the number of doubts cleared.
     pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
         const DOING: &str = "clearing doubts";
         self.writes(DOING)?;
@@ -168,8 +172,8 @@ impl MysqlStore {
         Ok(usize::try_from(cleared).unwrap_or(usize::MAX))
     }
 
-    /// Finishes what waits and closes the connections. Clones answer [`StoreErrorKind::Unavailable`] from
-    /// now on.
+    /// Finishes waiting commands and closes the connections. Clones return [`StoreErrorKind::Unavailable`]
+    /// from now on.
     pub async fn close(self) {
         if let Some(writes) = &self.inner.writes {
             writes.close().await;
@@ -288,7 +292,7 @@ impl Store for MysqlStore {
         Some(self)
     }
 
-    fn findings(&self) -> Option<&dyn Findings> {
+    fn documents(&self) -> Option<&dyn Documents> {
         Some(self)
     }
 }

@@ -1,20 +1,20 @@
-//! Opening a store by its address, and what to do when it cannot be opened.
+//! Opens a store by its address; errors name the next step.
 
 use std::fmt;
 use std::sync::Arc;
 
 use firstwrite_core::{BoxError, Store};
 
-/// What the opener is going to do with a store.
+/// The caller's intended access to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Everything. An embedded store has one such opener at a time.
     Write,
-    /// Look-ups and listings only, beside whoever writes.
+    /// Look-ups and listings only, alongside the process that writes.
     ReadOnly,
 }
 
-/// What a migration found and left.
+/// Versions before and after a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Migrated {
@@ -24,7 +24,7 @@ pub struct Migrated {
     pub to: i64,
 }
 
-/// Why a store could not be opened, in one line that ends with the next step.
+/// Reason why a store could not be opened, in one line that ends with the next step.
 #[derive(Debug)]
 pub struct OpenError {
     text: String,
@@ -36,8 +36,8 @@ pub struct OpenError {
 const KNOWN: &str = "sqlite:FILE, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, \
                      redis://HOST:PORT or dynamodb:TABLE";
 
-/// Refuses what is no file where one is to be read: a pipe or a device would be waited for, perhaps for ever.
-/// What is not there is left to whoever reads it.
+/// Refuses a path that is not a regular file: reading a pipe or a device could block for ever. A missing
+/// path is left to the reader to report.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) fn check_is_file(path: &std::path::Path) -> Result<(), OpenError> {
     if path.metadata().is_ok_and(|found| !found.is_file()) {
@@ -54,7 +54,7 @@ pub(crate) fn check_is_file(path: &std::path::Path) -> Result<(), OpenError> {
 /// Relative paths are taken from the working directory. The store must be there: a mistyped address would
 /// otherwise be an empty store, in which every key used before runs again. [`create`] makes one.
 pub async fn open(url: &str, access: Access) -> Result<Arc<dyn Store>, OpenError> {
-    // Only the scheme is ever repeated: what follows may hold a password.
+    // Only the scheme is ever repeated: the rest may hold a password.
     let Some((scheme, address)) = url.split_once(':') else {
         return Err(OpenError::new(format!("the store's address has no scheme; write {KNOWN}")));
     };
@@ -94,12 +94,12 @@ pub async fn create(url: &str) -> Result<Migrated, OpenError> {
         Some(("dynamodb", _)) => {
             crate::DynamoStore::migrate(url, crate::DynamoOptions::default()).await
         }
-        // Opening says what is wrong with any other address.
+        // Opening reports what is wrong with any other address.
         _ => open(url, Access::Write).await.map(|_store| Migrated { from: 1, to: 1 }),
     }
 }
 
-/// Whether this build can open addresses that begin with `scheme`.
+/// Returns true if this build can open addresses that begin with `scheme`.
 pub fn is_compiled_in(scheme: &str) -> bool {
     let known = [
         (cfg!(feature = "sqlite"), &["sqlite"][..]),
@@ -209,7 +209,7 @@ async fn open_dynamodb(_url: &str, _access: Access) -> Result<Arc<dyn Store>, Op
 }
 
 impl Migrated {
-    /// Whether there was no store before, so that this one knows no key.
+    /// Returns true if there was no store before, so that this one knows no key.
     pub fn is_new(self) -> bool {
         self.from == 0
     }
@@ -220,15 +220,15 @@ impl OpenError {
         Self { text: text.into(), is_missing: false, source: None }
     }
 
-    /// There is no store at the address. `text` says what was looked for; the next step is the same for all
-    /// stores.
+    /// Makes the error for an address without a store. `text` names what was looked for; the next step is
+    /// the same for all stores.
     pub(crate) fn missing(text: &str, address: impl fmt::Display) -> Self {
         let next =
             format!("check the address, or create it: firstwrite migrate --store '{address}'");
         Self { is_missing: true, ..Self::new(format!("{text}; {next}")) }
     }
 
-    /// Whether there is no store at the address, so that [`create`] would make a new and empty one.
+    /// Returns true if there is no store at the address, so that [`create`] would make a new and empty one.
     pub fn is_missing(&self) -> bool {
         self.is_missing
     }

@@ -1,26 +1,22 @@
-//! What stores whose rows are read, changed in memory and written back have in common of a message that is
-//! under way: how it stands, what becomes of it, what is counted and what is told of it.
+//! A message that is not settled, as it is shared by the stores that read its row, change it and write it back:
+//! SQLite, MySQL, DynamoDB.
 
-mod tallies;
+use std::time::Duration;
 
-use firstwrite_core::outbox::{
-    Cause, Delivery, Ending, MessageNumber, MessageState, MessageView, Next, Sent,
-};
+use firstwrite_core::outbox::{MessageNumber, MessageState, MessageView, MoveGuard, PendingDraft};
 use firstwrite_core::{Fence, RecordId, Timestamp};
 
-pub(crate) use tallies::{Kind, Tallies};
-
-/// What changes of a message.
+/// The row of a message that is not settled.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) number: MessageNumber,
     pub(crate) id: RecordId,
     pub(crate) destination: String,
     pub(crate) ordering_key: Option<String>,
-    pub(crate) phase: Phase,
-    /// When it can be claimed: when it is due, or when its claim runs out.
+    pub(crate) state: MessageState,
+    /// Time from which it can be claimed: when it is due, or when its claim runs out.
     pub(crate) due_at: Option<Timestamp>,
-    /// Of the last claim; zero before the first.
+    /// Fence of the last claim; zero before the first.
     pub(crate) fence: Fence,
     pub(crate) claimed_at: Option<Timestamp>,
     pub(crate) delivery_count: u32,
@@ -30,63 +26,16 @@ pub(crate) struct Pending {
     pub(crate) problem: Option<String>,
 }
 
-/// How far a message has come that is still pending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Waiting,
-    Sending,
-    Unknown,
-    Dead,
-}
-
-/// What a message wears that nobody has claimed.
+/// The fence of a message that was never claimed.
 pub(crate) const NEVER_CLAIMED: Fence = Fence::from_u64(0);
 
-/// What is kept of a problem: enough to recognise it, and never a whole page of somebody's error.
-const PROBLEM_BYTES_MAX: usize = 500;
-
-/// What is written in `ending` when a message arrived.
-pub(crate) const DELIVERED: &str = "delivered";
-/// What is written in `ending` when a message will never arrive.
-pub(crate) const REFUSED: &str = "refused";
-/// What is written in `ending` when an operator gave a message up.
-pub(crate) const DROPPED: &str = "dropped";
-
-/// One row of the history of handing-overs.
-pub(crate) struct Entry<'a> {
-    pub(crate) number: MessageNumber,
-    pub(crate) fence: Fence,
-    pub(crate) ending: &'static str,
-    pub(crate) status: Option<u16>,
-    pub(crate) detail: &'a str,
-    pub(crate) provider_id: Option<&'a str>,
-}
-
-impl<'a> Entry<'a> {
-    pub(crate) fn of(number: MessageNumber, fence: Fence, delivery: &'a Delivery) -> Self {
-        let provider_id = match &delivery.ending {
-            Ending::Delivered(receipt) => receipt.provider_id.as_deref(),
-            Ending::Refused | Ending::Retry | Ending::NotThere | Ending::Unknown => None,
-        };
-        Self {
-            number,
-            fence,
-            ending: delivery.ending.as_str(),
-            status: delivery.status,
-            detail: &delivery.detail,
-            provider_id,
-        }
-    }
-}
-
 impl Pending {
-    /// What is shown of the message, with what changes of it.
+    /// The view of the message, with the columns of this row.
     pub(crate) fn shown_in(self, view: MessageView) -> MessageView {
         MessageView {
-            state: self.phase.state(),
+            state: self.state,
             fence: self.fence,
-            due_at: self.due_at.filter(|_| self.phase == Phase::Waiting),
-            delivery_count: self.delivery_count,
+            due_at: self.due_at.filter(|_| self.state == MessageState::Waiting),
             maybe_sent_at: self.maybe_sent_at,
             claimed_at: self.claimed_at,
             status: self.status,
@@ -95,90 +44,72 @@ impl Pending {
         }
     }
 
-    /// That the message may have reached its destination, since its last claim if not before.
-    pub(crate) fn doubt(&mut self) {
-        self.maybe_sent_at = self.maybe_sent_at.or(self.claimed_at);
+    /// Returns true if a move under `guard` is allowed at `now`.
+    pub(crate) fn is_under(&self, guard: MoveGuard, now: Timestamp) -> bool {
+        guard.holds(self.state, self.fence, self.due_at > Some(now))
     }
 
-    /// What becomes of a message that did not arrive, as far as anybody knows.
-    pub(crate) fn proceed(&mut self, delivery: Option<&Delivery>, next: &Next, now: Timestamp) {
-        if let Some(delivery) = delivery {
-            self.status = delivery.status;
-            self.problem = Some(delivery.detail.clone());
+    /// The row after a claim. A claim that ran out before may have sent the message.
+    pub(crate) fn claimed(&self, nonce: u64, now: Timestamp, lease_for: Duration) -> Self {
+        let mut claimed = self.clone();
+        if self.state == MessageState::Sending {
+            claimed.maybe_sent_at = self.maybe_sent_at.or(self.claimed_at);
+            claimed.lapse_count = self.lapse_count.saturating_add(1);
         }
-        match next {
-            Next::Delivered(_) | Next::Refused => {
-                unreachable!("a message that ended is not pending")
-            }
-            Next::Waiting { pause, counts, sent } => {
-                match sent {
-                    Sent::No => self.maybe_sent_at = None,
-                    Sent::AsBefore => {}
-                    Sent::Maybe => self.doubt(),
-                }
-                self.phase = Phase::Waiting;
-                self.due_at = Some(now.plus(*pause));
-                self.delivery_count = self.delivery_count.saturating_add(u32::from(*counts));
-                self.lapse_count = 0;
-            }
-            Next::Unknown(why) => {
-                self.doubt();
-                self.phase = Phase::Unknown;
-                self.due_at = None;
-                self.problem = Some(match self.problem.take() {
-                    Some(problem) => format!("{why}: {problem}"),
-                    None => (*why).to_owned(),
-                });
-            }
-            Next::Dead(cause) => {
-                self.phase = Phase::Dead;
-                self.due_at = None;
-                self.problem.get_or_insert_with(|| said(*cause).to_owned());
-            }
+        let had_claim = self.fence != NEVER_CLAIMED;
+        claimed.fence = if had_claim { self.fence.next(nonce) } else { Fence::first(nonce) };
+        claimed.state = MessageState::Sending;
+        claimed.claimed_at = Some(now);
+        claimed.due_at = Some(now.plus(lease_for));
+        claimed
+    }
+
+    /// The row after a move, as if no predecessor stood in its way.
+    pub(crate) fn moved(&self, draft: &PendingDraft, now: Timestamp) -> Self {
+        let mut moved = self.clone();
+        moved.state = draft.state;
+        moved.due_at = (draft.state == MessageState::Waiting).then(|| now.plus(draft.due_in));
+        moved.fence = draft.fence;
+        moved.delivery_count = draft.delivery_count;
+        moved.lapse_count = draft.lapse_count;
+        moved.maybe_sent_at = draft.maybe_sent_at;
+        if let Some(problem) = &draft.problem {
+            moved.status = problem.status;
+            moved.problem = Some(problem.text.clone());
         }
+        moved
     }
 }
 
-impl Phase {
-    pub(crate) fn number(self) -> i64 {
-        match self {
-            Self::Waiting => 0,
-            Self::Sending => 1,
-            Self::Unknown => 2,
-            Self::Dead => 3,
-        }
-    }
-
-    /// None for a number that stands for nothing.
-    pub(crate) fn of_number(number: i64) -> Option<Self> {
-        match number {
-            0 => Some(Self::Waiting),
-            1 => Some(Self::Sending),
-            2 => Some(Self::Unknown),
-            3 => Some(Self::Dead),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn state(self) -> MessageState {
-        match self {
-            Self::Waiting => MessageState::Waiting,
-            Self::Sending => MessageState::Sending,
-            Self::Unknown => MessageState::Unknown,
-            Self::Dead => MessageState::Dead,
-        }
+/// The number of a state in the columns of SQLite and MySQL.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) fn state_number(state: MessageState) -> i64 {
+    match state {
+        MessageState::Waiting => 0,
+        MessageState::Sending => 1,
+        MessageState::Unknown => 2,
+        MessageState::Dead => 3,
+        MessageState::Delivered => 4,
+        MessageState::Refused => 5,
+        MessageState::Dropped => 6,
     }
 }
 
-/// As much of `text` as is kept.
-pub(crate) fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(PROBLEM_BYTES_MAX)]
+/// The state of a pending message that a number stands for.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) fn pending_state(number: i64) -> Option<MessageState> {
+    let state = MessageState::ALL.into_iter().find(|state| state_number(*state) == number);
+    state.filter(|state| !state.is_final())
 }
 
-/// What is told of a message that will never arrive.
-pub(crate) fn said(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Refused => "the destination will never take it",
-        Cause::Exhausted => "its deliveries are exhausted",
+/// The state of a settled message, from the ending with which its history ends.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) fn settled_state(ending: Option<&str>) -> MessageState {
+    use firstwrite_core::outbox::PastEnding;
+
+    match ending {
+        Some(ending) if ending == PastEnding::Delivered.as_str() => MessageState::Delivered,
+        Some(ending) if ending == PastEnding::Refused.as_str() => MessageState::Refused,
+        _ => MessageState::Dropped,
     }
 }

@@ -1,17 +1,19 @@
 //! The reference store: PostgreSQL, directly or behind a pooler.
 //!
-//! Reservations and completions of everybody who waits share one transaction, sent in one flight by one
-//! dispatcher; look-ups share one statement, sent by another. What is rare takes a pooled connection and
-//! a row lock. Completed records are kept in memory, since they do not change. Time is the server's.
+//! Reservations and completions of all waiting callers share one transaction, sent as one pipeline by one
+//! dispatcher; look-ups share one statement, sent by another. Rare operations take a pooled connection and
+//! a row lock. Completed records are cached in memory, since they do not change. Time is the server's.
 
 mod batch;
 mod columns;
 mod connect;
 mod dispatcher;
 pub(crate) mod doctor;
+mod documents;
 mod doubt;
 mod fault;
-mod findings;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod history;
 mod inbox;
 mod link;
@@ -41,9 +43,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use deadpool_postgres::{Hook, HookError, Pool};
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, DraftState, Findings, Found,
-    Guard, Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
-    UsagePage,
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Documents, Draft, Found, Guard, Inserted,
+    Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
 };
 use tokio::sync::oneshot;
 
@@ -75,7 +76,7 @@ use sweep::Sweep;
 pub use tx::PostgresTx;
 pub use tx::ahead::Ahead;
 
-/// A store in a PostgreSQL schema. Clones share it; when the last one is dropped, what waits is
+/// A store in a PostgreSQL schema. Clones share it; when the last one is dropped, waiting commands are
 /// finished and the connections are closed.
 #[derive(Clone)]
 pub struct PostgresStore {
@@ -92,7 +93,7 @@ struct Inner {
     delivering: Delivering,
 }
 
-/// What every connection's user knows.
+/// State shared by everything that uses a connection.
 struct Shared {
     server: Server,
     sql: Sql,
@@ -107,7 +108,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// By what a statement recognises the server that was asked.
+    /// Returns the parameters by which a statement recognises the server that was asked.
     fn asked(&self) -> Asked {
         self.history.asked(self.witness.incarnation())
     }
@@ -127,7 +128,7 @@ impl PostgresStore {
         Self::open(url, options, Access::Write).await
     }
 
-    /// Connects to the server at `url` to look at it. Moves that would change something answer
+    /// Connects to the server at `url` for reading. Operations that would change something return
     /// [`StoreErrorKind::Unsupported`].
     pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
         Self::open(url, PostgresOptions::default(), Access::ReadOnly).await
@@ -150,7 +151,7 @@ impl PostgresStore {
         });
         let server = &shared.server;
         let pool = server.pool(greeting(&shared))?;
-        // The first connection tells whether any will do, and goes on to look records up.
+        // The first connection tells whether the server can be used, and then serves look-ups.
         let client =
             server.connect(Role::Reader).await.map_err(|error| server.unreachable(&error))?;
         let found = schema::content(&client, &server.address.options.schema).await;
@@ -162,7 +163,7 @@ impl PostgresStore {
         if access == Access::Write
             && let Err(trouble) = history::register(&link).await
         {
-            // Records are read all the same; whoever writes is told why not.
+            // Records can still be read; each write returns the reason for its refusal.
             tracing::warn!(server = %server.address, %trouble, "nothing can be written");
         }
         let known = link.alone(&server.begins().read, &shared.sql.all_profiles, &[]).await;
@@ -197,7 +198,7 @@ impl PostgresStore {
         self.inner.shared.server.address.options.schema.as_str()
     }
 
-    /// Which database this is, and which tables in it.
+    /// Returns the identity of the database and of the tables in it.
     #[cfg(feature = "redis-cache")]
     pub(crate) async fn identity(&self) -> Result<String, StoreError> {
         const DOING: &str = "asking which database it is";
@@ -208,18 +209,19 @@ impl PostgresStore {
         told.ok_or_else(|| StoreError::definite(StoreErrorKind::Corrupt, DOING))
     }
 
-    /// The start of the server that was asked last; 0 before any was.
+    /// Returns the incarnation (start) of the server that was asked last; 0 before the first.
     #[cfg(feature = "redis-cache")]
     pub(crate) fn incarnation(&self) -> i64 {
         self.inner.shared.witness.incarnation()
     }
 
-    /// How many transactions the dispatcher has sent: with many callers, far fewer than commands.
+    /// Returns the number of transactions the dispatcher has sent: with many callers, far fewer than
+    /// commands.
     pub fn commit_count(&self) -> u64 {
         self.inner.commit_count.load(Ordering::Relaxed)
     }
 
-    /// How many bytes of completed records are kept in memory.
+    /// Returns the number of bytes of completed records cached in memory.
     pub fn cached_bytes(&self) -> u64 {
         self.inner.shared.replays.bytes()
     }
@@ -233,8 +235,8 @@ impl PostgresStore {
         rows.iter().map(doubt::read).collect()
     }
 
-    /// Lets unknown keys be written again: somebody has looked at what was lost. Returns how many
-    /// doubts were cleared.
+    /// Clears every open doubt (lost history), so that unknown keys can be written again; call it once an
+    /// operator has examined the loss. Returns the number of doubts cleared.
     pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
         const DOING: &str = "clearing doubts";
         self.writes(DOING)?;
@@ -249,8 +251,8 @@ impl PostgresStore {
         Ok(cleared)
     }
 
-    /// Finishes what waits and closes the connections. Clones answer
-    /// [`StoreErrorKind::Unavailable`] from now on.
+    /// Finishes waiting commands and closes the connections. Clones return [`StoreErrorKind::Unavailable`]
+    /// from now on.
     pub async fn close(self) {
         if let Some(writes) = &self.inner.writes {
             writes.close().await;
@@ -265,7 +267,7 @@ impl PostgresStore {
         self.inner.writes.as_ref().ok_or_else(read_only)
     }
 
-    /// The number of what `draft` shares with others, which is written first if there is none.
+    /// Returns the number of the profile of `draft`, which is written first if there is none.
     async fn profile_of(&self, draft: &Draft) -> Result<i16, StoreError> {
         let shared = &self.inner.shared;
         shared.profiles.number_for(shared, draft).await
@@ -279,13 +281,10 @@ impl PostgresStore {
         }
         let mark = shared.replays.mark();
         let profile = self.profile_of(draft).await?;
-        let until = match &draft.state {
-            DraftState::Reserved { .. } => None,
-            DraftState::Completed { .. } => Some(draft.retention),
-        };
         let row = NewRow::new(draft, profile);
+        let stands_for = doubt::stands_for(draft);
         let (reply, answer) = oneshot::channel();
-        writes.push(INSERTING, Command::Insert { row, until, reply, tries: 0 })?;
+        writes.push(INSERTING, Command::Insert { row, stands_for, reply, tries: 0 })?;
         let inserted = answer.await.unwrap_or_else(|gone| Err(lost(INSERTING, gone)))?;
         if let Inserted::Stands(found) = &inserted {
             shared.replays.keep(found, mark);
@@ -314,7 +313,7 @@ impl PostgresStore {
                 Completed::Undecided => {}
             }
         }
-        // Boxed: few come here, and the room for it would be moved with every completion.
+        // Boxed: few calls come here, and its space would be moved with every completion.
         Box::pin(swap::swap(shared, pool, (id, guard), change, audit)).await
     }
 
@@ -334,7 +333,7 @@ fn lost(doing: &'static str, gone: oneshot::error::RecvError) -> StoreError {
     StoreError::indeterminate(StoreErrorKind::Unavailable, doing).caused_by(gone)
 }
 
-/// Every connection of the pool is asked whether acknowledged writes are still there.
+/// Verifies on every connection of the pool that acknowledged writes are still there.
 fn greeting(shared: &Arc<Shared>) -> Hook {
     let shared = Arc::downgrade(shared);
     Hook::async_fn(move |client, _metrics| {
@@ -409,7 +408,7 @@ impl Store for PostgresStore {
         Some(self)
     }
 
-    fn findings(&self) -> Option<&dyn Findings> {
+    fn documents(&self) -> Option<&dyn Documents> {
         Some(self)
     }
 }

@@ -1,9 +1,10 @@
 //! Redis and Valkey, one server or a cluster.
 //!
-//! Each move is one step of a script, which compares the fence, reads the server's time and changes the record and
-//! notes that for the indexes. Many callers share a script and one connection to each server. There are no transactions for handlers
-//! and there is no outbox. What is acknowledged is as durable as the server's log, and a fail-over can lose it;
-//! where that can be noticed, keys that are not known are refused until an operator has looked.
+//! Each move is one step of a script, which compares the fence, reads the server's time, changes the record
+//! and notes the change for the indexes. Many callers share a script and one connection to each server.
+//! There are no transactions for handlers and there is no outbox. An acknowledged write is as durable as
+//! the server's log, and a fail-over can lose it; where the loss can be noticed, unknown keys are refused
+//! until an operator has examined it.
 
 mod about;
 mod admission;
@@ -11,6 +12,8 @@ pub(crate) mod doctor;
 mod doubt;
 mod fault;
 mod flights;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod keys;
 mod link;
 mod listing;
@@ -71,13 +74,14 @@ impl RedisStore {
         Self::open(url, options, Access::Write).await
     }
 
-    /// Connects to the server at `url` to look at it. Moves that would change something answer
+    /// Connects to the server at `url` for reading. Operations that would change something return
     /// [`firstwrite_core::StoreErrorKind::Unsupported`].
     pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
         Self::open(url, RedisOptions::default(), Access::ReadOnly).await
     }
 
-    /// Creates the store that `url` names if it is not there: one key that says so. Several may try at once.
+    /// Creates the store that `url` names if it is not there: one key that marks it. Several processes may
+    /// try at once.
     pub async fn migrate(url: &str, options: RedisOptions) -> Result<Migrated, OpenError> {
         provide_tls();
         let ways = Ways::new(Address::parse(url, options)?);
@@ -99,7 +103,7 @@ impl RedisStore {
         if access == Access::Write
             && let Err(trouble) = doubt::verify(&ways, &memory).await
         {
-            // A full server is opened all the same: what stands there is answered.
+            // A full server is opened all the same: existing records are answered.
             if trouble.code().is_none() {
                 return Err(admission::unreachable(&ways, &trouble));
             }
@@ -116,8 +120,8 @@ impl RedisStore {
         doubt::all(&self.inner.ways).await
     }
 
-    /// Lets unknown keys be written again: somebody has looked at what was lost. Returns how many
-    /// doubts were cleared.
+    /// Clears every open doubt (lost history), so that unknown keys can be written again; call it once an
+    /// operator has examined the loss. Returns the number of doubts cleared.
     pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
         let ways = self.writes("clearing doubts")?;
         let cleared = doubt::clear(ways, actor, reason).await?;
@@ -185,7 +189,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let Inner { ways, memory, access, .. } = &*self.inner;
             if *access == Access::Write {
-                // If it fails, the next sweep asks; who writes to a server that is another asks by itself.
+                // If it fails, the next sweep asks; a write to another server asks by itself.
                 ways.ask_named().await;
                 if let Err(trouble) = doubt::verify(ways, memory).await {
                     tracing::warn!(%trouble, "the server cannot be asked for lost history");
@@ -218,11 +222,11 @@ impl Store for RedisStore {
     }
 }
 
-/// Makes sure that rustls has cryptography to use, which the client leaves to the program. Whoever has
-/// chosen is not overruled.
+/// Installs a rustls crypto provider, which the client leaves to the program. Keeps a provider that is
+/// already installed.
 fn provide_tls() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that somebody else chose in this very moment.
+        // An error means that another thread installed one at the same moment.
         drop(rustls::crypto::ring::default_provider().install_default());
     }
 }

@@ -1,5 +1,5 @@
-//! Transactions that were dropped and are being rolled back, so that a retry in the same process does not
-//! find the lock of an attempt that is over.
+//! Dropped transactions that are being rolled back, so that a retry in the same process does not meet the
+//! lock of an attempt that is over.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

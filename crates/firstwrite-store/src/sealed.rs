@@ -8,7 +8,7 @@
 //!    interim. Copied to another record or attempt, or altered by one bit, it does not open.
 //! 4. What does not open is an error ([`StoreErrorKind::Corrupt`]) and a line in the log with the
 //!    record's id; in a listing it stays sealed. Nothing of it is handed out.
-//! 5. An outcome that is not sealed does not open either: somebody else put it there. Where outcomes from
+//! 5. An outcome that is not sealed does not open either: another program put it there. Where outcomes from
 //!    before sealing stand, or an application completes records itself, the ring is told to read them
 //!    ([`KeyRing::reading_plain`]). The stored form tells them apart, whatever an outcome contains.
 //! 6. Nothing new is begun for a tenant that was dropped: it is refused before it can run. Of what is
@@ -19,6 +19,8 @@
 //! prepared in them, and what handlers in atomic mode commit in their own transactions.
 
 mod envelope;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod key_ring;
 mod outbox;
 
@@ -42,11 +44,11 @@ pub use key_ring::{KeyRing, KeyRingError, SealingKey};
 pub struct SealedStore {
     inner: Arc<dyn Store>,
     ring: RwLock<Arc<KeyRing>>,
-    /// Whose the records are that were reserved here: completing one does not say.
+    /// Tenants of the records that were reserved here: a completion does not carry the tenant.
     tenants: Cache<RecordId, Tenant>,
 }
 
-/// More than are under way at once; the store is asked about the others.
+/// Maximum number of remembered tenants: more than are under way at once. For others, the store is asked.
 const TENANTS_MAX: usize = 65_536;
 
 impl SealedStore {
@@ -56,8 +58,8 @@ impl SealedStore {
         Self { inner, ring: RwLock::new(Arc::new(ring)), tenants }
     }
 
-    /// Goes on with other keys: after a rotation, or when a tenant is dropped. What the former keys
-    /// alone could open does not open any more.
+    /// Switches to other keys: after a rotation, or when a tenant is dropped. Outcomes that only the former
+    /// keys could open no longer open.
     pub fn replace_keys(&self, ring: KeyRing) {
         *self.ring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ring);
     }
@@ -84,8 +86,8 @@ impl SealedStore {
         Ok(Draft { state, ..draft.clone() })
     }
 
-    /// The outcome of what has been carried out, as the store gets it. For a tenant that was dropped
-    /// meanwhile it is the status alone: the key is spent all the same, and a retry must not run.
+    /// Returns the outcome of finished work as the store gets it. For a tenant that was dropped meanwhile
+    /// it is the status alone: the key is spent all the same, and a retry must not run.
     fn sealed_ending(&self, bond: Bond<'_>, outcome: &Outcome) -> Result<Outcome, StoreError> {
         let ring = self.ring();
         if ring.is_dropped(bond.tenant) && outcome.body != Body::Released {
@@ -115,7 +117,7 @@ impl SealedStore {
         let mut next = None;
         let change = match change {
             Change::Complete { outcome, retention } => {
-                // Nothing stands there, so no guard can hold.
+                // There is no record, so no guard can hold.
                 let Some(tenant) = self.tenant_of(id).await? else {
                     return Ok(Swapped::Moved(None));
                 };
@@ -162,7 +164,7 @@ impl SealedStore {
         Ok(self.inner.get(id).await?.map(|found| found.record.tenant))
     }
 
-    /// What was found, with its outcome opened; an error if that cannot be done.
+    /// Returns `found` with its outcome opened; an error if it does not open.
     fn opened(&self, found: Found) -> Result<Found, StoreError> {
         let Found { mut record, now } = found;
         let opened = match outcome_in(&record) {
@@ -192,7 +194,7 @@ impl SealedStore {
                 Ok(plain) => put(record, plain),
                 Err(why) => {
                     tracing::warn!(record_id = %record.id, %why, "an outcome stays sealed");
-                    // What was never sealed is not shown either.
+                    // An outcome that was never sealed is not shown either.
                     if why == Unopened::Plain {
                         let closed = Outcome::sealed(outcome.status, Bytes::new());
                         put(record, closed);
@@ -237,7 +239,7 @@ impl Store for SealedStore {
         now,
         check_history,
         answers_within,
-        findings
+        documents
     );
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {

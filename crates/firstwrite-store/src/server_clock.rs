@@ -1,14 +1,14 @@
-//! What time it is at the server, between two of its answers.
+//! Estimates the server's time between two of its answers.
 //!
-//! Only answers out of memory and out of a cache need it. Every deadline that is written or acted on is compared by the
-//! server itself.
+//! Only answers from memory and from a cache need it. The server itself compares every deadline that is
+//! written or acted on.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use firstwrite_core::Timestamp;
 
-/// The server's clock as last heard.
+/// The server's clock as last reported.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
     heard: Mutex<Option<Heard>>,
@@ -28,20 +28,20 @@ pub(crate) struct Reading {
 }
 
 impl ServerClock {
-    /// The server said what time it is.
+    /// Notes the server's time.
     #[cfg(feature = "postgres")]
     pub(crate) fn heard(&self, server: Timestamp) {
         self.heard_since(server, Reading::now());
     }
 
-    /// The server said what time it is, at some moment since `asked`. However long its answer took, the
+    /// Notes the server's time, read at some moment since `asked`. However long the answer took, the
     /// estimate is not behind.
     pub(crate) fn heard_since(&self, server: Timestamp, asked: Reading) {
         *self.state() = Some(Heard { server, host: asked });
     }
 
-    /// What time it is there by now, if it ever said. Rather late than early: what is past its time
-    /// must not be answered out of memory.
+    /// Returns the estimated time at the server, if it ever reported one. Rather late than early: an
+    /// expired record must not be answered from memory.
     pub(crate) fn estimate(&self) -> Option<Timestamp> {
         let heard = (*self.state())?;
         Some(heard.server.plus(Reading::now().since(heard.host)))

@@ -1,16 +1,16 @@
-//! The embedded store: one file, one writer, commits shared by everybody who waits.
+//! The embedded store: one file, one writer, and one commit shared by all waiting commands.
 //!
-//! WAL with `synchronous=FULL`: what was answered survives a power cut. One thread writes and takes
-//! everything that waits into one commit; others read beside it. One process at a time writes to a
-//! file, guarded by a lock beside it; any number may read.
+//! WAL with `synchronous=FULL`: an acknowledged write survives a power cut. One thread writes and puts all
+//! waiting commands into one commit; other threads read in parallel. Only one process at a time writes to a
+//! file, guarded by a lock file next to it; any number may read.
 
 mod connect;
 mod dictionary;
 pub(crate) mod doctor;
+mod documents;
 mod doubt;
 mod fault;
 mod file_watch;
-mod findings;
 mod inbox;
 mod keys;
 mod listing;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Conclusion, Draft, Findings, Found,
+    AuditEntry, Audited, BoxFuture, Capabilities, Change, Conclusion, Documents, Draft, Found,
     Guard, Inserted, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp,
     Transacted, TransactionalStore, UsagePage,
 };
@@ -57,7 +57,7 @@ pub use tx::SqliteTx;
 use writer::Command;
 use writer_lock::WriterLock;
 
-/// A store in one `SQLite` file. Clones share it; when the last one is dropped, what waits is
+/// A store in one `SQLite` file. Clones share it; when the last one is dropped, waiting commands are
 /// finished and the file is closed.
 ///
 /// The application's own tables belong in the same file: [`write`](Self::write) makes and changes
@@ -107,8 +107,8 @@ impl SqliteStore {
         Ok(Self { threads: Arc::new(threads), clock })
     }
 
-    /// Opens the file at `path` beside whoever writes to it. Moves that would change something
-    /// answer [`StoreErrorKind::Unsupported`].
+    /// Opens the file at `path` for reading, alongside the process that writes to it. Operations that would
+    /// change something return [`StoreErrorKind::Unsupported`].
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let options = SqliteOptions::default();
         let target = Target::for_reading(path.as_ref())?;
@@ -119,15 +119,15 @@ impl SqliteStore {
         Ok(Self { threads: Arc::new(threads), clock })
     }
 
-    /// The tables and what their columns mean, in SQL.
+    /// Returns the SQL of the tables, with the meaning of their columns.
     pub fn schema() -> &'static str {
         schema::SQL
     }
 
     /// Runs the application's own statements on the writer, in a savepoint of the shared commit.
     ///
-    /// If `work` fails or panics, what it wrote is undone, and nothing else. It may not begin,
-    /// commit or roll back. In SQL, `firstwrite_now()` is the store's time in milliseconds.
+    /// If `work` fails or panics, its writes are rolled back, and nothing else. It may not begin, commit or
+    /// roll back. In SQL, `firstwrite_now()` is the store's time in milliseconds.
     pub async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -138,7 +138,7 @@ impl SqliteStore {
         .await
     }
 
-    /// Runs the application's own queries on a reader, in one snapshot, beside the writer.
+    /// Runs the application's own queries on a reader, in one snapshot, in parallel with the writer.
     pub async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -147,7 +147,7 @@ impl SqliteStore {
         ask(&self.threads.application_reads, DOING, readers::application_read(work)).await
     }
 
-    /// How many commits this store has made: with many callers, far fewer than commands.
+    /// Returns the number of commits this store has made: with many callers, far fewer than commands.
     pub fn commit_count(&self) -> u64 {
         self.threads.commit_count()
     }
@@ -161,8 +161,8 @@ impl SqliteStore {
         .await
     }
 
-    /// Lets unknown keys be written again: somebody has looked at what was lost. Returns how many doubts were
-    /// cleared.
+    /// Clears every open doubt (lost history), so that unknown keys can be written again; call it once an
+    /// operator has examined the loss. Returns the number of doubts cleared.
     pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
         let (by, why) = (actor.to_owned(), reason.to_owned());
         let clear = move |session: &Session| session.clear_doubts(&by, &why);
@@ -172,7 +172,8 @@ impl SqliteStore {
         Ok(cleared)
     }
 
-    /// The jumps of the host's clock that nobody has confirmed: outcomes from before are kept for longer.
+    /// Returns the jumps of the host's clock that no operator has confirmed. Outcomes from before such a
+    /// jump are kept longer.
     pub async fn clock_jumps(&self) -> Result<Vec<ClockJump>, StoreError> {
         self.look("reading the clock's jumps", |view| {
             let failed = fault::definite("reading the clock's jumps");
@@ -181,8 +182,8 @@ impl SqliteStore {
         .await
     }
 
-    /// Counts every jump of the host's clock as time that has passed: somebody knows that the machine was
-    /// off for so long, and that its clock is right. Returns how many were confirmed.
+    /// Counts every jump of the host's clock as elapsed time; call it when an operator knows that the
+    /// machine was off for that long and that its clock is right. Returns the number of jumps confirmed.
     pub async fn confirm_clock(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
         const DOING: &str = "confirming the clock";
         let (by, why) = (actor.to_owned(), reason.to_owned());
@@ -195,7 +196,7 @@ impl SqliteStore {
         Ok(confirmed)
     }
 
-    /// Finishes what waits, closes the file and frees its lock. Clones answer
+    /// Finishes waiting commands, closes the file and frees its lock. Clones return
     /// [`StoreErrorKind::Unavailable`] from now on.
     pub async fn close(self) {
         let (open, closed) = oneshot::channel::<()>();
@@ -208,7 +209,7 @@ impl SqliteStore {
         // Waiting for threads blocks, so it is done on one more; where none can be started, the
         // closure's end does the same.
         drop(std::thread::Builder::new().name("firstwrite-close".to_owned()).spawn(stop));
-        // Nothing is ever sent: that the other end is gone says that all is done.
+        // Nothing is ever sent: the sender is dropped when all is done.
         drop(closed.await);
     }
 
@@ -342,7 +343,7 @@ impl Store for SqliteStore {
         Some(self)
     }
 
-    fn findings(&self) -> Option<&dyn Findings> {
+    fn documents(&self) -> Option<&dyn Documents> {
         Some(self)
     }
 }

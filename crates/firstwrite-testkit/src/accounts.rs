@@ -22,7 +22,7 @@ pub struct Entry {
     pub amount: u64,
     /// The provider's time.
     pub at: Timestamp,
-    /// Whether it was made.
+    /// Status of the payment.
     pub status: Status,
 }
 
@@ -81,13 +81,13 @@ pub enum Account {
 /// A question for a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// From when on.
+    /// Start of the window.
     pub from: Timestamp,
-    /// Until when.
+    /// End of the window.
     pub until: Timestamp,
     /// The cursor, if it is not the first page.
     pub cursor: Option<&'a str>,
-    /// When it is asked.
+    /// Time of the question.
     pub now: Timestamp,
 }
 
@@ -119,9 +119,9 @@ impl Account {
         Self::NetAmounts,
         Self::FutureTimes,
     ];
-    /// How late entries are reported at most.
+    /// Longest delay before an entry is reported.
     pub const LAG: Duration = Duration::from_mins(55);
-    /// How much of a key is kept where it is cut.
+    /// Number of characters that cut keys keep.
     pub const KEY_CHARACTERS: usize = 36;
 
     /// A page as JSON: `data`, and where the next page is.

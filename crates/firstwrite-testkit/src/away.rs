@@ -16,7 +16,7 @@ pub struct AwayStore<S: ?Sized = dyn Store> {
     /// Calls that it still answers; [`HERE`] never ends.
     left: AtomicUsize,
     refused: AtomicUsize,
-    /// What happens before the next change.
+    /// Future that runs before the next change.
     meanwhile: Mutex<Option<BoxFuture<'static, ()>>>,
     /// The store itself, which is always there.
     pub inner: Arc<S>,
@@ -31,7 +31,7 @@ impl<S: Store + ?Sized> AwayStore<S> {
         Self { left, refused, meanwhile: Mutex::default(), inner }
     }
 
-    /// Somebody comes in right before the next change of a record.
+    /// Runs `meanwhile` right before the next change of a record, as a concurrent writer would.
     pub fn before_next_change(&self, meanwhile: impl Future<Output = ()> + Send + 'static) {
         *self.meanwhile() = Some(Box::pin(meanwhile));
     }
@@ -40,22 +40,22 @@ impl<S: Store + ?Sized> AwayStore<S> {
         self.meanwhile.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing is answered from now on.
+    /// Refuses every call from now on.
     pub fn goes_away(&self) {
         self.goes_away_after(0);
     }
 
-    /// So many calls are still answered, and nothing after them.
+    /// Answers so many calls and refuses all later ones.
     pub fn goes_away_after(&self, calls: usize) {
         self.left.store(calls, Ordering::SeqCst);
     }
 
-    /// Everything is answered again.
+    /// Answers every call again.
     pub fn comes_back(&self) {
         self.left.store(HERE, Ordering::SeqCst);
     }
 
-    /// How many calls were refused while it was away.
+    /// Returns the number of calls refused while the store was away.
     pub fn refused(&self) -> usize {
         self.refused.load(Ordering::SeqCst)
     }

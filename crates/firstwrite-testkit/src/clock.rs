@@ -19,7 +19,7 @@ impl ManualClock {
         Self(Arc::new(AtomicI64::new(Self::START.as_millis())))
     }
 
-    /// What the clock shows.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.0.load(Ordering::SeqCst))
     }
@@ -34,7 +34,7 @@ impl ManualClock {
         self.0.store(to.as_millis(), Ordering::SeqCst);
     }
 
-    /// What a store takes as its clock: `MemoryStore::new(clock.reader())`.
+    /// Returns a function that reads this clock, for a store: `MemoryStore::new(clock.reader())`.
     pub fn reader(&self) -> impl Fn() -> Timestamp + Send + Sync + 'static {
         let clock = self.clone();
         move || clock.now()

@@ -34,6 +34,7 @@ use firstwrite_core::{
 use crate::{Subject, sample};
 
 mod clock_skew;
+mod documents;
 mod durable;
 mod fence;
 mod findings;
@@ -56,27 +57,27 @@ mod usage;
 pub struct Case {
     /// Subject and promise, such as `swap/stale_fence_is_refused`.
     pub name: &'static str,
-    /// What a store must claim for the case to apply.
+    /// Capabilities that a store must claim for the case to apply.
     pub needs: Capabilities,
     /// Runs the case on a subject of its own.
     pub run: fn(Harness) -> BoxFuture<'static, TestResult>,
 }
 
-/// How a case ended.
+/// Result of a case.
 pub type TestResult = Result<(), Failure>;
 
-/// What a case expected and did not get, in the words of the domain.
+/// The expectation of a case that did not hold, in the words of the domain.
 #[derive(Debug)]
 pub struct Failure(String);
 
-/// What a case works with: a subject and a tenant that nobody else uses.
+/// Fixture of a case: a subject, and a tenant that no other case uses.
 #[derive(Clone, Debug)]
 pub struct Harness {
     subject: Arc<dyn Subject>,
     tenant: Tenant,
 }
 
-/// How a run of the suite ended.
+/// Result of a run of the suite.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Names of the cases that passed.
@@ -85,7 +86,7 @@ pub struct Report {
     pub failed: Vec<(&'static str, Failure)>,
     /// Names of the cases whose capability the store does not claim.
     pub skipped: Vec<&'static str>,
-    /// What the store claims.
+    /// Capabilities that the store claims.
     pub claims: Capabilities,
 }
 
@@ -115,7 +116,7 @@ pub fn cases() -> Vec<Case> {
         indeterminate::CASES,
         durable::CASES,
     ];
-    [&records.concat(), &*outbox::cases(), findings::CASES].concat()
+    [&records.concat(), &*outbox::cases(), documents::CASES, findings::CASES].concat()
 }
 
 /// Runs every case whose name contains `filter` (all of them if it is empty), each on a subject
@@ -181,7 +182,7 @@ impl Harness {
         &self.tenant
     }
 
-    /// A second tenant that nobody else uses.
+    /// Returns a second tenant that no other case uses.
     pub fn other_tenant(&self) -> Tenant {
         sample::tenant(&format!("{}-other", self.tenant))
     }
@@ -219,7 +220,7 @@ impl Harness {
         Ok(request.id)
     }
 
-    /// What stands under `id`; a failure if nothing does.
+    /// Returns the record under `id`; fails if there is none.
     pub async fn record(&self, id: RecordId) -> Result<Record, Failure> {
         match self.store().get(id).await? {
             Some(found) => Ok(found.record),
@@ -252,7 +253,7 @@ impl Harness {
 }
 
 impl Failure {
-    /// What was expected.
+    /// Creates a failure with the expectation that did not hold.
     pub fn new(expected: &str) -> Self {
         Self(expected.to_owned())
     }

@@ -13,7 +13,7 @@ use crate::history::{HistoryOptions, check_store};
 use crate::sim::{self, Plan};
 use crate::{ManualClock, Subject};
 
-mod findings;
+mod documents;
 mod outbox;
 mod store;
 mod subject;
@@ -41,7 +41,7 @@ pub enum Defect {
     CopiedNoteIsNew,
     /// A judged record is changed although its state moved in between.
     SeenGuardIgnoresState,
-    /// A completed record can be completed again by anybody.
+    /// Any caller can complete a completed record again.
     CompletedCanChange,
     /// A heartbeat makes an uncertain record reserved again.
     RenewRevivesUncertain,
@@ -69,11 +69,11 @@ pub enum Defect {
     ReleasedAsTombstone,
     /// Records are kept by key alone.
     ForgetsTenant,
-    /// A tenant's listing shows everybody's records.
+    /// A tenant's listing shows the records of all tenants.
     ListForgetsTenant,
     /// The last record of every page but the last is left out.
     ListSkipsLastOfPage,
-    /// What stands for several tenants is counted as one's.
+    /// The usage of several tenants is counted as one's.
     UsageMixesTenants,
     /// Outcomes are not counted.
     UsageForgetsBytes,
@@ -115,15 +115,15 @@ pub enum Defect {
     ClaimTakesTooMany,
     /// A claim that ran out leaves no trace: the message looks as if never sent.
     LapseForgotten,
-    /// A receipt is not found again by whoever claims the message next.
+    /// The next worker to claim a message does not see its receipt.
     ReceiptForgotten,
-    /// A late worker settles what somebody else has claimed.
+    /// A late worker settles a message that another worker has claimed.
     SettleIgnoresFence,
     /// A message that may have arrived comes back as if it had not.
     DoubtForgotten,
-    /// A message of which nobody knows whether it arrived is sent again.
+    /// A message whose delivery is unknown is sent again.
     UnknownComesBack,
-    /// What a client was told will never happen can be put back, and then happens.
+    /// A message that a client was told will never be sent becomes a dead letter, so that it can be redriven.
     RefusedIsDead,
     /// Messages under one ordering key leave together.
     OrderIgnored,
@@ -133,7 +133,17 @@ pub enum Defect {
     WrittenIgnoresTime,
     /// A message that was sent again looks as if it had been sent at first only.
     HandledAtFirst,
-    /// Two kinds of discrepancy about one subject are one finding.
+    /// A document is replaced or removed whatever its version.
+    DocumentVersionIgnored,
+    /// A document is added in place of one with the same name.
+    DocumentOverwritten,
+    /// A document never expires.
+    DocumentExpiryForgotten,
+    /// Documents are shown as expired before their time.
+    DocumentExpiresEarly,
+    /// The last document of every page but the last is left out.
+    DocumentScanSkipsLast,
+    /// Every finding comes back as one of the same kind.
     FindingKindForgotten,
     /// A finding that was accepted is open again at the next run.
     AcceptedComesBack,
@@ -141,9 +151,15 @@ pub enum Defect {
     FixedStaysClosed,
     /// A finding is opened again by a run that began before it was closed.
     OldSightReopens,
-    /// A redrive takes more than was asked for.
-    RedriveIgnoresLimit,
-    /// What was found out about one delivery settles a later one.
+    /// A page of messages has more than was asked for.
+    MessagesIgnoreLimit,
+    /// A row of a message's history is written although the guard of its move does not hold.
+    RowIgnoresGuard,
+    /// A message that was found to have arrived has no row in its history that says so.
+    FoundIsNotTold,
+    /// A pause is ended without an audit entry.
+    ResumeWithoutAudit,
+    /// A result found about one delivery settles a later one.
     ResolveIgnoresFence,
     /// An interim answer is never replaced.
     InterimForEver,
@@ -169,7 +185,7 @@ const SIMULATIONS_MAX: u64 = 20_000;
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Self; 62] = [
+    pub const ALL: [Self; 70] = [
         Self::CheckThenInsert,
         Self::NoFenceCompare,
         Self::OwnerGuardIgnoresState,
@@ -224,17 +240,25 @@ impl Defect {
         Self::BreakerIgnored,
         Self::WrittenIgnoresTime,
         Self::HandledAtFirst,
+        Self::DocumentVersionIgnored,
+        Self::DocumentOverwritten,
+        Self::DocumentExpiryForgotten,
+        Self::DocumentExpiresEarly,
+        Self::DocumentScanSkipsLast,
         Self::FindingKindForgotten,
         Self::AcceptedComesBack,
         Self::FixedStaysClosed,
         Self::OldSightReopens,
-        Self::RedriveIgnoresLimit,
+        Self::MessagesIgnoreLimit,
+        Self::RowIgnoresGuard,
+        Self::FoundIsNotTold,
+        Self::ResumeWithoutAudit,
         Self::ResolveIgnoresFence,
         Self::InterimForEver,
         Self::MessagesDeletedEarly,
     ];
 
-    /// Whether the mistake is in how a store is used, where only the simulator can see it.
+    /// Returns true if the mistake is in the use of a store, where only the simulator can see it.
     pub fn is_of_the_user(self) -> bool {
         matches!(
             self,

@@ -8,7 +8,7 @@ use firstwrite_core::{
     Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
 };
 
-/// What happens to one writing step.
+/// Fault of one writing step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing: it goes through.
@@ -34,7 +34,7 @@ impl FaultyStore {
         Self { inner, plan: Mutex::new(plan.iter().copied().collect()) }
     }
 
-    /// How many planned faults were not met yet.
+    /// Returns the number of planned faults still to come.
     pub fn remaining(&self) -> usize {
         self.plan().len()
     }
@@ -121,7 +121,7 @@ impl Store for FaultyStore {
         self.inner.outbox()
     }
 
-    fn findings(&self) -> Option<&dyn firstwrite_core::Findings> {
-        self.inner.findings()
+    fn documents(&self) -> Option<&dyn firstwrite_core::Documents> {
+        self.inner.documents()
     }
 }

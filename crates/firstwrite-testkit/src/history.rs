@@ -1,8 +1,8 @@
 //! Concurrent histories on a real store: many tasks on few keys, every call and return stamped.
 //!
-//! One process records and checks with [`check_store`]. Several processes each [`record`] their part with stamps
-//! of one clock, hand it on as [`lines`](to_line), and whoever collects the parts checks them with
-//! [`check_histories`].
+//! One process records and checks with [`check_store`]. Several processes each [`record`] their part with
+//! stamps of one clock and hand it on as [`lines`](to_line); the process that collects the parts checks them
+//! with [`check_histories`].
 
 mod line;
 
@@ -24,7 +24,7 @@ use crate::sample;
 
 pub use line::{BadLine, from_line, to_line};
 
-/// How much happens in a history.
+/// Size of a history.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryOptions {
     /// Tasks at once.
@@ -40,15 +40,15 @@ pub struct HistoryOptions {
 pub struct Part {
     /// The tenant of the keys, which all parts have in common.
     pub name: String,
-    /// What is done follows from it.
+    /// Seed of the steps.
     pub seed: u64,
     /// Which process this is, from 0.
     pub process: u64,
-    /// How many there are.
+    /// Number of processes.
     pub processes: u64,
-    /// What each of them does.
+    /// Size of each process's part.
     pub options: HistoryOptions,
-    /// What the recorder does wrong, to see that it is noticed.
+    /// Mistake of the recorder, made to prove that the check notices it.
     pub mistake: Option<Mistake>,
 }
 
@@ -64,7 +64,7 @@ pub enum Mistake {
 /// The steps of histories, by record.
 pub type Histories = BTreeMap<RecordId, Vec<Operation>>;
 
-/// What was recorded and found in order.
+/// Numbers of steps in a history that was checked and found in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryReport {
     /// Steps that were called.
@@ -82,7 +82,7 @@ pub struct Violation {
     pub seed: u64,
     /// The steps on the key that cannot be explained, in the order of their calls.
     pub history: Vec<Operation>,
-    /// What else went wrong, if a step failed for good.
+    /// The error, if a step failed for good.
     pub error: Option<StoreError>,
 }
 
@@ -144,7 +144,7 @@ struct Recorder {
     histories: Mutex<Histories>,
 }
 
-/// What it means that a step did not take effect.
+/// Reaction to a step that did not take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     /// Nothing was to go wrong.
@@ -153,7 +153,7 @@ enum Trouble {
     Waits,
 }
 
-/// How long a task waits for a store that is away before it asks again.
+/// Pause before a task asks a store that is away again.
 const AWAY_FOR: Duration = Duration::from_millis(10);
 /// A store that is away for a minute does not come back.
 const TRIES_MAX: u64 = 6000;
@@ -399,7 +399,7 @@ fn complete(tag: u64) -> Change {
     }
 }
 
-/// What a history compares of a record: its content is told by the tag of the step that wrote it.
+/// Reduces a record to the parts that a history compares: the tag of its last writer stands for its content.
 fn standing(record: &Record) -> Standing {
     let written_by = match &record.state {
         State::Completed { outcome, .. } => match &outcome.body {

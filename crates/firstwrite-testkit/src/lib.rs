@@ -17,6 +17,7 @@ mod clock;
 pub mod conformance;
 pub mod defects;
 mod faulty;
+pub mod fuzz;
 pub mod history;
 pub mod linearizability;
 #[cfg(feature = "model")]

@@ -1,14 +1,14 @@
-//! Whether a concurrent history of one record can be explained by doing its steps one at a time.
+//! Checks whether a concurrent history of one record is linearizable: explained by some order of its steps.
 //!
-//! The search goes through all orders that respect who returned before whom was called, and
-//! remembers which sets of done steps led to which state. A step whose acknowledgement was lost may
-//! take effect at any time after its call, or never.
+//! The search tries all orders in which a step that returned before another was called comes first, and
+//! remembers which sets of done steps led to which state. A step whose acknowledgement was lost may take effect
+//! at any time after its call, or never.
 
 use std::collections::HashSet;
 
 use firstwrite_core::{Fence, StateKind, Timestamp};
 
-/// What stands under a key, as far as a history can tell.
+/// State of a record, as far as a history can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Standing {
     /// The fence it wears.
@@ -33,17 +33,17 @@ pub enum LeaseEnd {
 /// One step of a history and how it ended.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// What was asked.
+    /// The request to the store.
     pub call: Call,
-    /// What was answered.
+    /// The store's answer.
     pub answer: Answer,
-    /// When it was called, in the order of all calls and returns.
+    /// Stamp of its call, in the order of all calls and returns.
     pub called_at: u64,
-    /// When it returned; after everything if the acknowledgement was lost.
+    /// Stamp of its return; after everything if the acknowledgement was lost.
     pub returned_at: u64,
 }
 
-/// What was asked of a store.
+/// A request to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Look.
@@ -78,7 +78,7 @@ pub enum Edit {
     Remove,
 }
 
-/// What a store answered.
+/// Answer of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was written.
@@ -92,7 +92,7 @@ pub enum Answer {
 /// The most steps one record's history may have: their set is a number of this many bits.
 pub const OPERATIONS_MAX: usize = 128;
 
-/// Whether the history of one record, starting from nothing, has an explanation.
+/// Returns true if the history of one record, starting without a record, is linearizable.
 ///
 /// # Panics
 ///
@@ -133,10 +133,10 @@ pub fn is_linearizable(history: &[Operation]) -> bool {
     false
 }
 
-/// What stands after a step.
+/// State after a step.
 struct After(Option<Standing>);
 
-/// Whether a guard held.
+/// Result of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Yes,

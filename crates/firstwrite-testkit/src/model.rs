@@ -5,9 +5,9 @@
 //! [`Guard::holds`]. The real designs must hold; the known-bad ones must be *refuted*, or the model
 //! proves nothing.
 //!
-//! It assumes one thing of time: a call that began while its lease held has landed, or never will, when the
-//! grace after giving up has passed. That no key is blocked for ever is checked in every state by letting
-//! everybody finish, not with the checker's own *eventually*, which overlooks paths that join.
+//! It assumes one thing of time: when the grace after giving up has passed, a call that began while its lease
+//! held has landed or never will. That no key is blocked for ever is checked in every state by letting all
+//! attempts and keepers finish, not with the checker's own *eventually*, which overlooks paths that join.
 //!
 //! [`judge`]: firstwrite_core::judge
 //! [`judge_lapsed`]: firstwrite_core::judge_lapsed
@@ -29,7 +29,7 @@ pub use checks::Protocol;
 pub use design::Design;
 pub use world::{Ack, Action, Bounds, World};
 
-/// What exploring one design showed.
+/// Results of exploring one design.
 #[derive(Clone, Debug)]
 pub struct Explored {
     /// Which design.
@@ -80,8 +80,8 @@ pub fn explore(design: Design, bounds: Bounds, threads: usize) -> Explored {
 }
 
 impl Explored {
-    /// Whether the design did what it must: a real one holds and reaches everything, a known-bad
-    /// one breaks at least what it is known to break.
+    /// Returns true if the design behaved as it must: a real one holds and reaches everything, a known-bad one
+    /// breaks at least what it is known to break.
     pub fn is_as_expected(&self) -> bool {
         if self.design.is_real() {
             return self.broken.is_empty() && self.unreached.is_empty();

@@ -18,26 +18,26 @@ pub struct Proxy {
     open: Arc<AtomicUsize>,
 }
 
-/// What becomes of bytes.
+/// State of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// They arrive.
+    /// Bytes arrive.
     Up,
-    /// What is said to the server arrives; its answers do not.
+    /// Requests arrive at the server; its answers are lost.
     AnswersLost,
-    /// What is said to the server arrives; at an answer with this text in it the connection ends.
+    /// Requests arrive at the server; an answer that contains this text ends the connection.
     CutAt(&'static str),
-    /// The same once: from then on they arrive.
+    /// The same once: afterwards the network is up.
     CutOnceAt(&'static str),
     /// All connections end at once, as when the server was killed.
     Down,
 }
 
-/// What becomes of something that the server said.
+/// Fate of an answer of the server.
 enum Answer {
     Arrives,
     IsLost,
-    /// And the connection with it.
+    /// The answer is lost and the connection ends.
     Ends,
 }
 
@@ -71,7 +71,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// From now on.
+    /// Sets the state of the network from now on.
     pub fn set(&self, network: Network) {
         self.network.send_replace(network);
     }
@@ -81,18 +81,18 @@ impl Proxy {
         url.replacen(authority(url), &format!("127.0.0.1:{}", self.port), 1)
     }
 
-    /// How many connections ended because of what was said on them.
+    /// Returns the number of connections that a text in an answer ended.
     pub fn cut(&self) -> usize {
         self.cut.load(Ordering::SeqCst)
     }
 
-    /// How many connections there are. Whoever sets [`Network::Down`] and then something else waits for none in
-    /// between: a state that nobody has seen has no effect.
+    /// Returns the number of open connections. After setting [`Network::Down`], wait until it is 0 before
+    /// setting another state: a state that no connection has seen has no effect.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// How often somebody connected.
+    /// Returns the number of connections that clients have opened so far.
     pub fn connected(&self) -> usize {
         self.connected.load(Ordering::SeqCst)
     }

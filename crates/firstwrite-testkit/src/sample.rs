@@ -58,7 +58,7 @@ pub fn completed(request: &Request, policy: &Policy, fence: Fence, outcome: Outc
     draft(request, policy, fence, state)
 }
 
-/// What an operator writes down.
+/// Returns an operator's audit entry.
 pub fn audit(reason: &str) -> AuditEntry {
     AuditEntry {
         actor: "operator".to_owned(),

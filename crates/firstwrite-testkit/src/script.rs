@@ -1,5 +1,5 @@
-//! What a handler does in a transaction, as plain data, so that one suite drives every store whose
-//! transactions a handler can join.
+//! Handlers in a transaction as plain data, so that one suite drives every store whose transactions a handler
+//! can join.
 
 use std::convert::Infallible;
 use std::panic::resume_unwind;
@@ -28,11 +28,11 @@ pub struct Script {
     pub rows: Vec<(String, String)>,
     /// The messages it writes.
     pub messages: Vec<Message>,
-    /// How it ends.
+    /// Its ending.
     pub ending: Ending,
 }
 
-/// How a scripted handler ends, after it wrote its rows and messages.
+/// Ending of a scripted handler, after it wrote its rows and messages.
 #[derive(Clone, Debug)]
 pub enum Ending {
     /// With this status and body.
@@ -45,12 +45,12 @@ pub enum Ending {
     Panic,
 }
 
-/// How a script's attempt ended.
+/// Result of a script's attempt.
 #[derive(Debug)]
 pub struct ScriptReport {
-    /// Whether the handler was called.
+    /// True if the handler was called.
     pub ran: bool,
-    /// How the atomic attempt ended.
+    /// Result of the atomic attempt.
     pub ended: Atomic<ScriptFailed>,
 }
 

@@ -18,16 +18,16 @@ mod store;
 
 pub use events::{Event, Events};
 
-/// What a run is asked to do.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
     /// A mistake to make; none for the real thing.
     pub defect: Option<Defect>,
-    /// Whether every step is written down.
+    /// Selects whether every step is written to the trace.
     pub trace: Trace,
 }
 
-/// Whether every step is written down.
+/// Detail of the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trace {
     /// Only what the checks need.
@@ -37,12 +37,12 @@ pub enum Trace {
     On,
 }
 
-/// How one history ended.
+/// Result of one history.
 #[derive(Debug)]
 pub struct Ended {
-    /// What happened, and how often.
+    /// Counts of events.
     pub events: Events,
-    /// How many steps it took.
+    /// Number of steps.
     pub steps: u64,
     /// The first broken promise, if any.
     pub violation: Option<String>,
@@ -50,14 +50,14 @@ pub struct Ended {
     pub trace: Vec<String>,
 }
 
-/// How many histories ended.
+/// Sums over many histories.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Histories that were run.
     pub histories: u64,
     /// Steps of all of them.
     pub steps: u64,
-    /// What happened in all of them.
+    /// Counts of events in all of them.
     pub events: Events,
     /// The first broken promise.
     pub violation: Option<BrokenPromise>,
@@ -116,7 +116,7 @@ impl Summary {
         Event::ALL.into_iter().filter(|event| self.events.count(*event) == 0).collect()
     }
 
-    /// Whether no promise was broken and everything planned was tried.
+    /// Returns true if no promise was broken and every planned event was tried.
     pub fn is_good(&self) -> bool {
         self.violation.is_none() && self.missing_events().is_empty()
     }

@@ -108,7 +108,7 @@ impl Call {
         bytes
     }
 
-    /// What is sent, in a line; nothing that the user gave as a header.
+    /// Returns a one-line summary of the request, without the headers that the user gave.
     pub(crate) fn summary(&self) -> String {
         let mut parts = vec![format!("{} {}", self.method, self.path)];
         for (name, value) in &self.headers {

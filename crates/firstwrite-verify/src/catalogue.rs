@@ -1,4 +1,4 @@
-//! Every check there is: its id, how bad it is to fail it, what is expected, and how to mend it.
+//! The catalogue of checks: id, severity, expected behaviour and fix of each.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use serde::Serialize;
 pub struct Check {
     /// Its name, for reports, `--only` and `--skip`.
     pub id: &'static str,
-    /// How bad it is to fail it.
+    /// Severity of a failure.
     pub severity: Severity,
-    /// What is expected, in a sentence.
+    /// The expected behaviour, in one sentence.
     pub expected: &'static str,
-    /// What to do about a failure.
+    /// Advice for fixing a failure.
     pub fix: &'static str,
 }
 
-/// How bad a failure is.
+/// Severity of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -95,7 +95,7 @@ pub const CHECKS: &[Check] = &[
     // At once.
     check("race-effects", Critical, "many identical requests at once have one effect",
         "let one atomic step in the store decide who runs: an insert under a unique key, not a look and then an insert"),
-    check("race-answers", Major, "identical requests at once get the one answer, or 409",
+    check("race-answers", Major, "identical requests at once get the one answer, or 409, or 202 while it is not there yet",
         "answer 409 to a rival, or make it wait for the first"),
     check("race-retry-after", Minor, "a 409 says when to come back",
         "send Retry-After with every 409"),
@@ -170,7 +170,7 @@ pub const CHECKS: &[Check] = &[
 ];
 
 impl Check {
-    /// Whether it is called so, or its group is: the word before a dash of its id.
+    /// Returns true if `name` is the check's id or its group: the part of the id before a dash.
     pub fn is_called(&self, name: &str) -> bool {
         self.id.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }

@@ -25,17 +25,17 @@ type Run = for<'a> fn(&'a mut Probe) -> BoxFuture<'a, Result<(), Stop>>;
 pub(crate) struct Scene {
     /// For the progress line and the timeline.
     pub(crate) name: &'static str,
-    /// What it decides.
+    /// Ids of the checks that this scene decides.
     pub(crate) checks: &'static [&'static str],
-    /// Whether its checks mean anything where a plain retry runs again.
+    /// True if its checks mean nothing on a server that runs a plain retry again.
     pub(crate) needs_retries: bool,
     pub(crate) run: Run,
 }
 
-/// Why checks that build on retries are not asked.
+/// Reason given for skipping the checks that build on retries.
 pub(crate) const NO_RETRIES: &str = "a plain retry runs again already: mend replay-effects first";
 
-/// In this order: what others depend on first, what breaks things last.
+/// The scenes in running order: first those that others depend on, last those that break things.
 pub(crate) const SCENES: &[Scene] = &[
     Scene {
         name: "retry",

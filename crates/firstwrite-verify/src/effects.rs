@@ -1,4 +1,4 @@
-//! How often something happened: asked of the API, told by webhooks, or read off the answers.
+//! Counts effects: by asking the API, by receiving webhooks, or by the ids in responses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::target::Target;
 use crate::webhook::Webhook;
 use crate::wire::{Connection, Trust};
 
-/// What tells how often something happened.
+/// Source of the number of effects.
 #[derive(Debug)]
 pub(crate) enum Counter {
     Url {
@@ -30,15 +30,15 @@ pub(crate) enum Counter {
     Nothing,
 }
 
-/// What stood on the counter at some time.
+/// A reading of the counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark(u64);
 
-/// How long an effect may lag behind its answer: a counter that has not moved for this long has come to rest.
+/// Longest lag of an effect behind its response: a counter that has not changed for this long has settled.
 const REST: Duration = Duration::from_millis(60);
-/// Webhooks are sent by workers, which come round more seldom.
+/// The same for webhooks, which are sent by workers that poll less often.
 const WEBHOOK_REST: Duration = Duration::from_millis(700);
-/// A counter that has not come to rest by then is moved by somebody else.
+/// Readings after which a counter that still changes must have another writer.
 const READINGS_MAX: usize = 25;
 
 impl Counter {
@@ -66,7 +66,7 @@ impl Counter {
         }
     }
 
-    /// How effects are counted, in words.
+    /// Describes how effects are counted.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Url { target, pointer, .. } => format!("`{pointer}` of {target}"),
@@ -76,7 +76,7 @@ impl Counter {
         }
     }
 
-    /// What stands on the counter, once it has come to rest.
+    /// Reads the counter once it has settled.
     pub(crate) async fn mark(&self, trust: Option<&Trust>) -> Result<Mark, String> {
         let rest = match self {
             Self::Ids(_) | Self::Nothing => return Ok(Mark(0)),
@@ -96,7 +96,7 @@ impl Counter {
             .to_owned())
     }
 
-    /// How often something happened since, if that can be told; `known` were answered before.
+    /// Returns the number of effects since `mark`, or `None` if it is unknown. `known` are the responses before it.
     pub(crate) async fn since(
         &self,
         mark: Mark,
@@ -149,8 +149,8 @@ fn number(document: &Value, pointer: &str) -> Option<u64> {
     }
 }
 
-/// How many different ids stand in answers of success, besides those known; nothing if such an answer has
-/// none.
+/// Counts the different ids in successful responses, leaving out those in `known`. Returns `None` if such a
+/// response has no id.
 fn new_ids(pointer: &str, known: &[&Reply], replies: &[&Reply]) -> Option<u64> {
     let ids = |replies: &[&Reply]| -> Option<BTreeSet<String>> {
         let answers = replies.iter().filter_map(|reply| reply.answer());

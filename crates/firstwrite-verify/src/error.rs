@@ -1,21 +1,21 @@
-//! Why a run could not be carried out. What an API does wrong is a finding, not an error.
+//! Errors that prevent a run. Misbehaviour of the API is a finding, not an error.
 
 use std::fmt;
 
-/// Why there is no report.
+/// An error that prevents a report.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
 }
 
-/// Whose turn it is.
+/// Kind of an [`Error`]: tells the user's mistakes from failures of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// What was asked for does not hold together.
+    /// The options contradict each other or are invalid.
     Usage,
-    /// It was begun and could not be done.
+    /// The run started and could not be finished.
     Failed,
 }
 
@@ -28,7 +28,7 @@ impl Error {
         Self { kind: ErrorKind::Failed, message: message.into() }
     }
 
-    /// Whose turn it is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

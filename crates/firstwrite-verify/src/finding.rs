@@ -1,22 +1,22 @@
-//! What was found out about one check.
+//! The result of one check.
 
 use crate::catalogue::{Check, Severity};
 
-/// A check, and how it went.
+/// A check and its result.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What was asked.
+    /// The check.
     pub check: &'static Check,
-    /// How it went.
+    /// Its verdict.
     pub verdict: Verdict,
-    /// What was sent; empty if nothing was.
+    /// Requests that were sent; empty if there were none.
     pub sent: String,
-    /// What came back, or why nothing was asked.
+    /// Responses that came back, or the reason why the check was skipped.
     pub found: String,
 }
 
-/// How a check went.
+/// Verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// As expected.

@@ -1,4 +1,4 @@
-//! A grade out of what was found: a few rules, so that anybody can check it.
+//! Computes a grade from the findings, by rules simple enough to check by hand.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ pub enum Grade {
     F,
 }
 
-/// Critical checks that need nothing but a way to count, and another tenant: without them nobody can say A.
+/// Critical checks that need only a counter and another tenant: a run without them cannot get an A.
 const NEEDED: [&str; 6] = [
     "replay-effects",
     "race-effects",

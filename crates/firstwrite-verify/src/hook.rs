@@ -1,4 +1,4 @@
-//! What the user lets the checker do to the server: restart it, take its store away, revoke credentials.
+//! Actions on the server that the user allows: restart it, take its store away, revoke credentials.
 
 use std::fmt;
 use std::process::Stdio;

@@ -10,7 +10,7 @@ pub(crate) struct Json {
     place: String,
 }
 
-/// How a body is written.
+/// A way to serialize a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spelling {
     Plain,

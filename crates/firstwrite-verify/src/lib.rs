@@ -15,6 +15,8 @@ mod checks;
 mod effects;
 mod error;
 mod finding;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod grade;
 mod hook;
 mod json;

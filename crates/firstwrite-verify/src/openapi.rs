@@ -1,4 +1,4 @@
-//! What an OpenAPI document (3.x or Swagger 2, YAML or JSON) says changes something.
+//! Reads the mutating operations from an OpenAPI document (3.x or Swagger 2, YAML or JSON).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,7 +39,7 @@ struct Document {
     paths: BTreeMap<String, PathItem>,
     #[serde(default)]
     components: Components,
-    /// Where Swagger 2 keeps what is referred to.
+    /// Parameters that references in Swagger 2 point to.
     #[serde(default)]
     parameters: BTreeMap<String, Parameter>,
 }
@@ -146,7 +146,7 @@ fn parse(text: &str, base_path: Option<&str>) -> Result<Vec<Described>, String> 
 }
 
 impl Document {
-    /// What stands before every path.
+    /// Returns the prefix of every path.
     fn base(&self) -> Result<String, String> {
         if let Some(base) = &self.base_path {
             return Ok(base.clone());

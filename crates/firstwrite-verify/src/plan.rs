@@ -1,4 +1,4 @@
-//! What the user asked for.
+//! The user's options for a run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::target::Reach;
 /// A header: its name and its value.
 pub type Header = (String, String);
 
-/// What is going to be asked, of whom, and how far the checks may go.
+/// The operation to check, the expectations, and the limits of the checks.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Plan {
@@ -21,31 +21,31 @@ pub struct Plan {
     pub url: String,
     /// Its method.
     pub method: Method,
-    /// What every request carries: credentials, as a rule.
+    /// Headers of every request, usually credentials.
     pub headers: Vec<Header>,
     /// A body that the operation takes.
     pub body: Vec<u8>,
     /// The header that names an action.
     pub key_header: String,
-    /// What is expected where APIs differ in good faith.
+    /// Expectations where conforming APIs differ.
     pub profile: Profile,
-    /// Whether requests without a key are taken on purpose, whatever the profile says.
+    /// True if requests without a key are accepted on purpose, whatever the profile says.
     pub keys_are_optional: bool,
     /// A JSON pointer to the value that makes the body another request.
     pub vary: Option<String>,
     /// Headers of a retry that must be those of the first answer, besides Content-Type and Location.
     pub same_headers: Vec<String>,
-    /// How effects are counted.
+    /// Method of counting effects.
     pub effects: EffectsBy,
     /// Credentials of another tenant, in the place of headers of the same name.
     pub other_tenant: Tenants,
-    /// What makes a request slow, so that others can meet it.
+    /// Hint that makes a request slow, so that others can overlap with it.
     pub slow: Option<Hint>,
-    /// What makes a request fail with a 5xx.
+    /// Hint that makes a request fail with a 5xx.
     pub fault: Option<Hint>,
-    /// What may be done to the server.
+    /// Actions on the server that the user allows.
     pub hooks: Hooks,
-    /// How long the server keeps keys, if that is short enough to wait for.
+    /// Time for which the server keeps keys, if it is short enough to wait for.
     pub retention: Option<Duration>,
     /// An OpenAPI document whose operations are looked at.
     pub operations: Option<Operations>,
@@ -53,7 +53,7 @@ pub struct Plan {
     pub limits: Limits,
     /// Decides every choice of the run, except the names of keys.
     pub seed: u64,
-    /// Whether hosts other than this machine may be asked.
+    /// Hosts that may be sent requests: this machine only, or any.
     pub reach: Reach,
     /// Certificates that are believed besides the platform's.
     pub ca_file: Option<PathBuf>,
@@ -63,7 +63,7 @@ pub struct Plan {
     pub skip: Vec<String>,
 }
 
-/// How effects are counted.
+/// Method of counting effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EffectsBy {
@@ -71,22 +71,22 @@ pub enum EffectsBy {
     Ids(String),
     /// By asking: the number, or the length of the list, at a JSON pointer of this URL's answer.
     Url {
-        /// What is asked.
+        /// URL of the counter.
         url: String,
-        /// Where the number stands.
+        /// JSON pointer to the number or the list.
         pointer: String,
-        /// What the request carries; if empty, and the host is the same, the plan's own headers.
+        /// Headers of the request. If empty, and the host is the same, the plan's own headers are sent.
         headers: Vec<Header>,
     },
     /// By what arrives at this address, `{webhook}` in the body or in headers standing for its URL.
     Webhook(String),
 }
 
-/// Whether there is another tenant.
+/// Credentials of another tenant, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tenants {
-    /// Nobody said.
+    /// The user did not say.
     Unknown,
     /// The API has but one: there is nothing to check.
     One,
@@ -94,7 +94,7 @@ pub enum Tenants {
     Other(Vec<Header>),
 }
 
-/// What makes the server slow, or fail, on demand.
+/// A way to make the server slow, or fail, on demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hint {
     /// A header, which must be no part of what the server compares.
@@ -103,7 +103,7 @@ pub enum Hint {
     Query(String),
 }
 
-/// What may be done to the server.
+/// Actions on the server that the user allows.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Hooks {
@@ -123,9 +123,9 @@ pub struct Hooks {
 pub struct Operations {
     /// OpenAPI 3 or Swagger 2, YAML or JSON.
     pub document: PathBuf,
-    /// What stands before every path, if the document does not say it.
+    /// Prefix of every path, if the document has none.
     pub base_path: Option<String>,
-    /// Whether a request without a key, and with an empty object, is sent to each of them.
+    /// True if each operation is sent a request without a key and with an empty object as its body.
     pub are_asked: bool,
 }
 
@@ -133,15 +133,15 @@ pub struct Operations {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// How many requests are sent at most.
+    /// Largest number of requests.
     pub requests: u32,
-    /// How many race at once.
+    /// Number of requests that race at once.
     pub racers: usize,
-    /// How long an answer is waited for.
+    /// Timeout for a response.
     pub answer: Duration,
-    /// How long a key may be busy before it counts as blocked.
+    /// Time after which a busy key counts as blocked.
     pub settle: Duration,
-    /// How many requests are timed on each side.
+    /// Number of timed requests on each side.
     pub timings: usize,
 }
 
@@ -193,7 +193,7 @@ impl Plan {
         self.profile.requires_keys() && !self.keys_are_optional
     }
 
-    /// Whether this check is asked for.
+    /// Returns true if the options select this check.
     pub(crate) fn wants(&self, check: &Check) -> bool {
         let names = |list: &[String]| list.iter().any(|name| check.is_called(name));
         (self.only.is_empty() || names(&self.only)) && !names(&self.skip)

@@ -1,4 +1,4 @@
-//! What the checks hold in their hands: fresh keys, requests, counters, and a book for what they find.
+//! Tools of the checks: fresh keys, requests, counters, and a list of findings.
 
 mod sending;
 
@@ -45,7 +45,7 @@ pub(crate) struct Probe {
     pub(crate) scene: &'static str,
 }
 
-/// Why a scene ended before its end.
+/// The reason why a scene ended early.
 #[derive(Debug)]
 pub(crate) struct Stop(pub(crate) String);
 
@@ -55,7 +55,7 @@ impl From<Silence> for Stop {
     }
 }
 
-/// How a busy key is asked again: at once, then slower and slower.
+/// Pauses before a busy key is asked again: short at first, then longer and longer.
 const PAUSE_FIRST: Duration = Duration::from_millis(30);
 const PAUSE_MAX: Duration = Duration::from_millis(800);
 /// A failure that goes on for so long is no passing one.
@@ -99,7 +99,7 @@ impl Probe {
         self.requests
     }
 
-    /// A key that nobody has used, in the shape of a UUID: some servers take nothing else.
+    /// Returns an unused key in the form of a UUID: some servers accept nothing else.
     pub(crate) fn key(&mut self) -> String {
         self.keys += 1;
         let mut random = fastrand::Rng::with_seed(self.run ^ self.keys.rotate_left(32));
@@ -184,7 +184,7 @@ impl Probe {
         self.counter.mark(self.trust.as_ref()).await.map_err(Stop)
     }
 
-    /// How often something happened since the mark; nothing if that cannot be told.
+    /// Returns the number of effects since the mark, or `None` if it is unknown.
     pub(crate) async fn effects(
         &mut self,
         mark: Mark,
@@ -247,14 +247,14 @@ impl Probe {
         }
     }
 
-    /// Whether a check has failed by more than a word or a status.
+    /// Returns true if a check has failed with more than minor severity: by more than a wording or a status.
     pub(crate) fn has_failed(&self, id: &str) -> bool {
         let failed =
             |verdict| matches!(verdict, Verdict::Failed(severity) if severity > Severity::Minor);
         self.findings.iter().any(|finding| finding.check.id == id && failed(finding.verdict))
     }
 
-    /// Whether a check has been noted.
+    /// Returns true if a check has a finding.
     pub(crate) fn is_noted(&self, id: &str) -> bool {
         self.findings.iter().any(|finding| finding.check.id == id)
     }
@@ -271,10 +271,10 @@ impl Probe {
     }
 }
 
-/// Why the number of effects is not known.
+/// Reason given when the number of effects is unknown.
 pub(crate) const UNCOUNTED: &str = "effects are not counted: answers hold no id; give --effects-url, --effects-webhook or --id-pointer";
 
-/// The request with what makes the server slow, or fail.
+/// Adds the hint that makes the server slow, or fail, to the request.
 pub(crate) fn hinted(call: Call, hint: &Hint) -> Call {
     match hint {
         Hint::Header(header) => call.given(header),

@@ -1,11 +1,11 @@
-//! What is expected where APIs differ in good faith.
+//! Profiles of expectations where conforming APIs differ.
 
 use std::str::FromStr;
 
 /// A set of expectations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// What the seventh draft of the `Idempotency-Key` header says.
+    /// The seventh draft of the `Idempotency-Key` header.
     #[default]
     Draft07,
     /// As Stripe documents its API: keys are optional and bare, a mismatch is 400, errors are kept.
@@ -24,7 +24,7 @@ impl Profile {
         }
     }
 
-    /// How a key is written.
+    /// Writes a key as the profile spells it in the header.
     pub(crate) fn spelled(self, key: &str) -> String {
         match self {
             Self::Draft07 | Self::Strict => format!("\"{key}\""),
@@ -36,17 +36,17 @@ impl Profile {
         self != Self::Stripe
     }
 
-    /// What another request under a used key is answered with.
+    /// Returns the status for a different request under a used key.
     pub(crate) fn mismatch(self) -> u16 {
         if self == Self::Stripe { 400 } else { 422 }
     }
 
-    /// Whether keys end at 255 characters.
+    /// Returns true if the profile limits keys to 255 characters.
     pub(crate) fn limits_keys(self) -> bool {
         self != Self::Draft07
     }
 
-    /// Whether quotes are no part of a key.
+    /// Returns true if quotes are not part of a key.
     pub(crate) fn reads_quotes(self) -> bool {
         self != Self::Stripe
     }
@@ -63,7 +63,7 @@ impl Profile {
         self == Self::Strict
     }
 
-    /// Whether a 5xx may be the answer for good.
+    /// Returns true if the server may store a 5xx as the final response.
     pub(crate) fn may_keep_failures(self) -> bool {
         self != Self::Strict
     }

@@ -1,11 +1,11 @@
-//! What became of one request.
+//! The result of one request.
 
 use std::time::Duration;
 
 use crate::call::shown;
 use crate::wire::{Answer, Silence};
 
-/// An answer, or silence, and when.
+/// A response, or the reason why there is none, and its duration.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) result: Result<Answer, Silence>,
@@ -30,12 +30,12 @@ impl Reply {
         self.answer().is_some_and(Answer::is_refusal)
     }
 
-    /// Whether it says to come back: somebody is at it.
+    /// Returns true if the status tells the client to retry because the key is in use.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.status(), Some(409 | 423 | 425))
     }
 
-    /// Whether both are answers, and the same one.
+    /// Returns true if both are responses and equal.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         match (self.answer(), other.answer()) {
             (Some(one), Some(other)) => one.equals(other),
@@ -43,15 +43,15 @@ impl Reply {
         }
     }
 
-    /// Whether this is what a retry of `first` gets: by the effects of both where they are counted, and
-    /// by the answer where they are not. How well the answers agree is for other checks to say.
+    /// Returns true if this is a valid response to a retry of `first`: by the number of effects if they are
+    /// counted, else by comparing the responses. Other checks judge how well the responses agree.
     pub(crate) fn retries(&self, first: &Self, effects: Option<u64>) -> bool {
         let is_marked = self.answer().is_some_and(Answer::is_marked);
         let is_answered = self.is_success() || self.repeats(first);
         is_answered && effects.map_or(is_marked || self.equals(first), |count| count == 1)
     }
 
-    /// Whether it says again what the first answer said, be it under another status.
+    /// Returns true if it repeats the content of the first response, even under another status.
     pub(crate) fn repeats(&self, first: &Self) -> bool {
         match (self.answer(), first.answer()) {
             (Some(one), Some(first)) => {
@@ -61,7 +61,7 @@ impl Reply {
         }
     }
 
-    /// What a problem document says it is about, so that two refusals can be told apart.
+    /// Returns the error type of a problem document, so that two refusals can be told apart.
     pub(crate) fn kind(&self) -> Option<String> {
         let document: serde_json::Value = serde_json::from_slice(&self.answer()?.body).ok()?;
         ["/type", "/code", "/error/type", "/error/code", "/error", "/title", "/message", "/detail"]
@@ -69,7 +69,7 @@ impl Reply {
             .find_map(|place| document.pointer(place)?.as_str().map(str::to_owned))
     }
 
-    /// What came back, in a line.
+    /// Returns a one-line summary of the response.
     pub(crate) fn summary(&self) -> String {
         match &self.result {
             Err(silence) => silence.to_string(),
@@ -90,7 +90,7 @@ impl Reply {
     }
 }
 
-/// What came back from many: each kind of answer and how often.
+/// Counts the replies by kind of response.
 pub(crate) fn tally(replies: &[Reply]) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for reply in replies {

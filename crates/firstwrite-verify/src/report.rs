@@ -1,4 +1,4 @@
-//! What a run found, and the forms in which it can be read.
+//! The report of a run and its output formats.
 
 mod html;
 mod json;
@@ -12,33 +12,33 @@ use crate::grade::Grade;
 use crate::profile::Profile;
 use crate::timeline::Exchange;
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// What was asked.
+    /// URL of the operation.
     pub target: String,
     /// Its method.
     pub method: String,
-    /// What was expected.
+    /// Profile of expectations.
     pub profile: Profile,
-    /// What decided the run.
+    /// Seed of the run's choices.
     pub seed: u64,
-    /// How effects were counted.
+    /// Description of how effects were counted.
     pub effects: String,
-    /// How many requests were sent.
+    /// Number of requests sent.
     pub requests: u32,
-    /// How long it took.
+    /// Duration of the run.
     pub took: Duration,
-    /// Out of what was found.
+    /// Grade computed from the findings.
     pub grade: Grade,
-    /// One of each check, in the order of the catalogue.
+    /// One finding for each check, in the order of the catalogue.
     pub findings: Vec<Finding>,
-    /// When requests were on their way.
+    /// Times of requests, for the timeline.
     pub exchanges: Vec<Exchange>,
 }
 
-/// How many checks went how.
+/// Number of checks by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -53,7 +53,7 @@ pub struct Counts {
 }
 
 impl Report {
-    /// How many checks went how.
+    /// Counts the checks by verdict.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for finding in &self.findings {
@@ -67,7 +67,7 @@ impl Report {
         counts
     }
 
-    /// What failed, the worst first.
+    /// Returns the failed checks, the worst first.
     pub fn failures(&self) -> Vec<&Finding> {
         let mut failures: Vec<&Finding> =
             self.findings.iter().filter(|one| severity(one).is_some()).collect();

@@ -15,17 +15,17 @@ use crate::probe::{Probe, Stop};
 use crate::reply::Reply;
 use crate::report::Report;
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Progress<'a> {
-    /// What comes next.
+    /// Name of the next scene.
     pub scene: &'a str,
-    /// How many checks are decided.
+    /// Number of checks decided so far.
     pub decided: usize,
-    /// Of how many.
+    /// Number of all checks.
     pub checks: usize,
-    /// How many requests were sent.
+    /// Number of requests sent so far.
     pub requests: u32,
 }
 

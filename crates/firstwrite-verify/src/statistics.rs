@@ -1,11 +1,11 @@
-//! Whether two samples of times come from one source.
+//! A statistical test whether two samples of times have the same distribution.
 
-/// What the comparison says.
+/// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Comparison {
-    /// How likely a difference at least this large is, if there is none.
+    /// Probability of a difference at least this large if there is none.
     pub(crate) p: f64,
-    /// How much longer the first sample's median is.
+    /// Median of the first sample minus median of the second.
     pub(crate) median_difference: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Where requests go: one address, looked up once, and never anywhere else.
+//! The target of requests: one address, resolved once. No request goes anywhere else.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub struct Target {
     addresses: Vec<SocketAddr>,
 }
 
-/// Whether hosts other than this machine may be asked.
+/// Hosts that may be sent requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Only loopback addresses.

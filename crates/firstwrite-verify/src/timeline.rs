@@ -1,4 +1,4 @@
-//! When requests were on their way, for the picture in the report.
+//! Times of requests, for the picture in the report.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exchange {
-    /// What was going on.
+    /// Name of the scene.
     pub scene: &'static str,
     /// Connecting began.
     pub began: Duration,

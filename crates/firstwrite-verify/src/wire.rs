@@ -2,6 +2,8 @@
 
 mod answer;
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod tls;
 
 pub(crate) use answer::Answer;

@@ -226,7 +226,9 @@ impl Bench {
             action: "resume".to_owned(),
             reason: "it is back".to_owned(),
         };
-        outbox.resume("sink", &by).await.expect("it can be tried at once");
+        firstwrite_core::outbox::protocol::resume(outbox, "sink", &by)
+            .await
+            .expect("it can be tried at once");
     }
 
     /// How many row versions die, and how many bytes are logged, for each message.

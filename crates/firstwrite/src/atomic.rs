@@ -32,7 +32,7 @@ pub use closure::Atomic;
 pub use held::Transaction;
 pub(crate) use held::{Begin, Holding};
 
-/// How handlers come to the transactions of the layer's store.
+/// Way in which handlers use the transactions of the layer's store.
 #[derive(Clone)]
 pub(crate) enum Transactions {
     /// They hand a closure to the store, which is here under its own type.
@@ -41,24 +41,24 @@ pub(crate) enum Transactions {
     Held(Arc<dyn Begin>),
 }
 
-/// What came of asking for the right to run.
+/// Result of asking for the right to run.
 pub(crate) enum Opened {
     Run(Slot),
     Refused(Verdict, Option<Box<Found>>),
 }
 
-/// Where a handler finds what it needs to join the transaction, and leaves how that ended.
+/// Passes a handler what it needs to join the transaction, and takes back how that ended.
 pub(crate) struct Slot {
     attempt: Attempt,
     exchange: Arc<Exchange>,
     /// For the extractor that knows its type: the store, or the place of an open transaction.
     content: Arc<dyn Any + Send + Sync>,
-    /// The same place, if there is one, for whoever has to tidy up.
+    /// The same place, if there is one, for the cleanup after the handler.
     place: Option<Arc<dyn Close>>,
     used: Mutex<Used>,
 }
 
-/// What a handler did with its slot.
+/// Use that a handler made of its slot.
 #[derive(Clone, Debug)]
 enum Used {
     /// Nothing: it changed nothing.
@@ -187,7 +187,7 @@ impl Slot {
         response.map(|response| response.map(axum::body::Body::new))
     }
 
-    /// What the transaction has kept of an answer.
+    /// Returns the outcome that the transaction has kept of an answer.
     fn outcome(&self, response: &Response<Bytes>) -> Outcome {
         let policy = &self.exchange.policy;
         let (status, headers, body) = (response.status(), response.headers(), response.body());
@@ -209,7 +209,7 @@ impl Slot {
     }
 }
 
-/// What goes to the caller and to whoever follows, once the handler has ended.
+/// Returns the answer to the caller, and the result for the followers, once the handler has ended.
 async fn conclude(
     store: &dyn Store,
     exchange: &Exchange,
@@ -242,8 +242,8 @@ async fn conclude(
             keep(store, exchange, outcome, answer).await
         }
         (Used::No | Used::Begun, Ran::NotKept(answer)) => (answer, Ended::Open),
-        (Used::No, Ran::Lost) => (respond::failed(), Ended::Open),
-        (Used::Begun, Ran::Lost) => {
+        (Used::No, Ran::Lost(_)) => (respond::failed(), Ended::Open),
+        (Used::Begun, Ran::Lost(_)) => {
             (respond::rejection(&Rejection::outcome_unknown_now()), Ended::Open)
         }
     }
@@ -254,12 +254,12 @@ fn as_given(ran: Ran) -> Response<ResponseBody> {
     match ran {
         Ran::Kept(parts, body) => Response::from_parts(parts, ResponseBody::whole(body)),
         Ran::TooLarge(answer) | Ran::NotKept(answer) => answer,
-        Ran::Lost => respond::failed(),
+        Ran::Lost(_) => respond::failed(),
     }
 }
 
-/// The answer of a handler that worked in its transaction and let it go. A refusal is its way of
-/// giving up; but nobody may be told that something was done when it was undone.
+/// Returns the answer of a handler that worked in its transaction and dropped it. A refusal is its way of
+/// giving up; but the caller must not be told that something was done when it was undone.
 fn not_committed(ran: Ran, exchange: &Exchange) -> Response<ResponseBody> {
     let answer = as_given(ran);
     if answer.status().is_client_error() || answer.status().is_server_error() {
@@ -288,7 +288,7 @@ fn as_it_stands(verdict: &Verdict, ran: Ran, exchange: &Exchange) -> Response<Re
                 let record_id = exchange.request.id;
                 tracing::error!(%record_id, "the handler's answer is not the one it committed");
             }
-            (Ran::Lost, _) => {}
+            (Ran::Lost(_), _) => {}
         }
     }
     respond::verdict(verdict, &exchange.policy)

@@ -20,11 +20,12 @@ use http::{HeaderMap, Response, StatusCode, response};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 #[cfg(feature = "axum")]
 use crate::atomic;
-use crate::body::{Gathered, ResponseBody, gather};
+use crate::body::{Gathered, ResponseBody, Room, gather};
 use crate::coalesce::{Ended, Lead};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
@@ -40,7 +41,7 @@ pub struct Attempt {
     reserved: Option<(Fence, LeaseWatch)>,
 }
 
-/// What came of leading an attempt.
+/// Result of leading an attempt.
 #[derive(Debug)]
 pub(crate) enum Led {
     /// The caller's answer.
@@ -49,29 +50,29 @@ pub(crate) enum Led {
     Refused(Box<(Ended, Call)>),
 }
 
-/// Where the caller waits, if it still does.
+/// Channel to the caller, while it waits.
 #[derive(Debug)]
 pub(crate) struct Reply(Option<oneshot::Sender<Led>>);
 
 /// An attempt that its caller waits for. Dropped before its end, it goes on by itself.
 struct Attached {
-    /// What is left of it; none once it has ended.
+    /// Rest of the attempt; none once it has ended.
     attempt: Option<BoxFuture<'static, ()>>,
     answer: oneshot::Receiver<Led>,
     runtime: Handle,
 }
 
-/// How the handler ended.
+/// Result of the handler.
 #[derive(Debug)]
 pub(crate) enum Ran {
     /// With an answer that ends the key.
     Kept(response::Parts, Bytes),
-    /// With an answer that ends the key and is too large, or too long in coming, to be kept.
+    /// With an answer that ends the key and is too large, or too long in coming, to be kept, or has no room.
     TooLarge(Response<ResponseBody>),
     /// With an answer that says "not now".
     NotKept(Response<ResponseBody>),
-    /// Without an answer: what it did is not known here.
-    Lost,
+    /// Without an answer, and why: what it did is not known here.
+    Lost(String),
 }
 
 /// Starts an attempt and waits for its answer.
@@ -101,9 +102,9 @@ pub(crate) async fn start(
     Attached { attempt: Some(attempt), answer, runtime: Handle::current() }.await
 }
 
-/// Why the request may not run, if nothing stands under its key and no new one may be made.
+/// Returns the reason why the request may not run, if its key has no record and may not be made.
 ///
-/// What is found to stand is asked for again by whoever goes on: it may have moved meanwhile.
+/// An existing record is looked up again by the attempt that follows, since it may change meanwhile.
 async fn refused_as_new(shared: &Shared, exchange: &Exchange) -> Option<Ended> {
     let request = &exchange.request;
     let refusal = shared.observer.may_make_key(&request.tenant).err()?;
@@ -164,7 +165,7 @@ pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
             Ok(response) => keepable(response, policy).await,
             Err(error) => {
                 tracing::error!(%error, "the handler failed without an answer");
-                Ran::Lost
+                Ran::Lost(format!("no answer: {error}"))
             }
         }
     };
@@ -175,7 +176,7 @@ pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
             Ok(poll) => poll,
             Err(_panic) => {
                 tracing::error!("the handler panicked");
-                Poll::Ready(Ran::Lost)
+                Poll::Ready(Ran::Lost("the handler panicked".to_owned()))
             }
         }
     })
@@ -190,7 +191,9 @@ async fn keepable(response: Response<ResponseBody>, policy: &Policy) -> Ran {
     if is_endless(&parts.headers) || body.is_declared_over(policy.response_bytes_max) {
         return Ran::TooLarge(Response::from_parts(parts, body));
     }
-    match gather(body, policy.response_bytes_max).await {
+    let until = Instant::now() + policy.response_within;
+    let room = parts.extensions.get::<Room>();
+    match gather(body, policy.response_bytes_max, Some(until), room).await {
         Ok(Gathered::Whole(bytes)) => {
             // The bytes know their length; a second opinion could differ.
             parts.headers.remove(CONTENT_LENGTH);
@@ -201,12 +204,12 @@ async fn keepable(response: Response<ResponseBody>, policy: &Policy) -> Ran {
         }
         Err(error) => {
             tracing::error!(%error, "the handler's answer broke off");
-            Ran::Lost
+            Ran::Lost(format!("the answer broke off: {error}"))
         }
     }
 }
 
-/// Whether an answer is of a kind that goes on until somebody hangs up.
+/// Returns true if an answer is of a kind that goes on until one side hangs up.
 fn is_endless(headers: &HeaderMap) -> bool {
     const ENDLESS: [&str; 2] = ["text/event-stream", "multipart/x-mixed-replace"];
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -214,7 +217,7 @@ fn is_endless(headers: &HeaderMap) -> bool {
     ENDLESS.iter().any(|endless| essence.eq_ignore_ascii_case(endless))
 }
 
-/// What is remembered of an answer with a whole body.
+/// Returns the outcome to keep of an answer with a whole body.
 pub(crate) fn outcome(
     status: StatusCode,
     headers: &HeaderMap,
@@ -224,7 +227,7 @@ pub(crate) fn outcome(
     Outcome::new(status, policy.kept_headers.keep(headers), body)
 }
 
-/// What is remembered of an answer that is passed on.
+/// Returns the outcome to keep of an answer that is passed on.
 pub(crate) fn tombstone(status: StatusCode, headers: &HeaderMap, policy: &Policy) -> Outcome {
     Outcome::tombstone(status, policy.kept_headers.keep(headers))
 }
@@ -256,7 +259,7 @@ impl Reply {
     }
 
     fn send(&mut self, led: Led) {
-        // Answered already, or nobody there: the record stands for whoever asks next.
+        // Answered already, or the caller is gone: the record answers the next request.
         let Some(sender) = self.0.take() else { return };
         if sender.send(led).is_err() {
             tracing::debug!("the caller hung up before the answer");
@@ -276,23 +279,23 @@ impl Attempt {
         Self { request: Arc::clone(request), reserved: Some((fence, lease)) }
     }
 
-    /// Whose request it is.
+    /// Returns the tenant of the request.
     pub fn tenant(&self) -> &Tenant {
         &self.request.tenant
     }
 
-    /// What the client calls it.
+    /// Returns the client's key.
     pub fn key(&self) -> &Key {
         &self.request.key
     }
 
-    /// Which record it is, as it stands in logs.
+    /// Returns the id of the record, as it stands in logs.
     pub fn record_id(&self) -> RecordId {
         self.request.id
     }
 
-    /// The key for one step of the work, to be sent to whoever is asked to do it: constant over
-    /// all attempts, so that a repetition is recognised there.
+    /// Returns the key for one step of the work, to send to the service that does it: constant over all
+    /// attempts, so that the service recognises a repetition.
     pub fn derived_key(&self, step: &str) -> String {
         format!("{}:{step}", self.request.key.as_str())
     }
@@ -304,17 +307,17 @@ impl Attempt {
         wire_key_of(self.record_id(), self.key(), step)
     }
 
-    /// What every write of this attempt to the store carries, in [`Mode::Reserved`]. In [`Mode::Atomic`]
-    /// there is none: the transaction keeps rivals out.
+    /// Returns the fence that every write of this attempt to the store carries, in [`Mode::Reserved`]. In
+    /// [`Mode::Atomic`] there is none: the transaction keeps rivals out.
     ///
-    /// It names one attempt. Fences of different lives of a key are not ordered, so other systems must not
+    /// A fence names one attempt. Fences of different lives of a key are not ordered, so other systems must not
     /// refuse smaller ones: give them [`derived_key`](Self::derived_key) instead.
     pub fn fence(&self) -> Option<Fence> {
         self.reserved.as_ref().map(|(fence, _)| *fence)
     }
 
-    /// How much longer this attempt certainly owns its key, in [`Mode::Reserved`]; it is renewed while the
-    /// handler runs and the store answers. Work that cannot be taken back should not begin when nothing is
+    /// Returns the time for which this attempt certainly still owns its key, in [`Mode::Reserved`]. The lease
+    /// is renewed while the handler runs and the store answers. Do not begin irreversible work when nothing is
     /// left: another attempt may have begun.
     pub fn lease_left(&self) -> Option<Duration> {
         self.reserved.as_ref().map(|(_, lease)| lease.left())

@@ -1,13 +1,22 @@
 //! Duplicates that meet in this process: one leads and asks the store, the others follow.
 //!
-//! A thousand copies of one request cost one look into the store. The table holds the attempts in flight,
-//! of which there is a limit: an attempt outlives a caller who hangs up, and callers can do that quickly. An
-//! entry goes when its leader's guard is dropped, panics included.
+//! A thousand copies of one request cost one look-up in the store. The table holds the attempts in flight,
+//! whose number is limited: an attempt outlives a caller who hangs up, and callers can do that quickly. An
+//! entry is removed when its leader's guard is dropped, panics included.
+//!
+//! Admission of leaders, when there are many ([`seats`]):
+//!
+//! 1. While there are free seats and no request waits for one, any request may lead: one tenant alone may have
+//!    all of them.
+//! 2. When there is none, a tenant that has less than its share waits for one, in turn and for a while; the
+//!    others are refused.
+//! 3. While a request waits, a tenant that has its share gets no more.
+
+mod seats;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use firstwrite_core::{
@@ -17,23 +26,28 @@ use firstwrite_core::{
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderValue, Response};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use crate::body::{Gathered, ResponseBody, gather};
-use crate::exchange::AnswerWhen;
+use crate::body::{Gathered, ResponseBody, Room, gather};
+use crate::exchange::{AnswerWhen, Exchange};
 use crate::observe::{How, Place};
 use crate::respond;
+pub(crate) use seats::{Seat, Waiting};
+use seats::{Seats, Wanted};
 
 /// The attempts of this process.
 pub(crate) struct Running {
     attempts: Mutex<HashMap<RecordId, Arc<InFlight>>>,
-    attempts_max: usize,
+    seats: Arc<Seats>,
 }
 
-/// Whether a request leads or follows.
+/// Role of a request: it leads, follows, waits or is refused.
 #[derive(Debug)]
 pub(crate) enum Joined {
     Lead(Lead),
     Follow(Follow),
+    /// There are too many attempts for another one to begin now, and this one's turn may come.
+    Wait(Waiting),
     /// There are too many attempts for another one to begin.
     Full,
 }
@@ -45,6 +59,7 @@ pub(crate) struct Lead {
     running: Arc<Running>,
     in_flight: Arc<InFlight>,
     ended: Option<Ended>,
+    _seat: Seat,
     /// An attempt goes on when its caller hangs up, and takes up its place for as long.
     _place: Arc<Place>,
 }
@@ -55,11 +70,11 @@ pub(crate) struct Follow {
     in_flight: Arc<InFlight>,
 }
 
-/// How far an attempt has come.
+/// Progress of an attempt.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// The leader asks the store what stands under the key. Until it knows, nobody can say which
-    /// of two differing requests is the wrong one.
+    /// The leader asks the store for the record under the key. Until it knows, it is unknown which of two
+    /// differing requests is the wrong one.
     Asking,
     /// The leader owns the key, and its handler runs.
     Owned,
@@ -67,10 +82,10 @@ pub(crate) enum Phase {
     Ended(Ended),
 }
 
-/// How an attempt ended, as far as others under the same key may know.
+/// Result of an attempt, as far as others under the same key may know.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
-    /// This stands under the key; the same request is answered from it.
+    /// There is a record under the key; the same request is answered from it.
     Stands {
         verdict: Verdict,
         /// The request that the record was made for, where the answer depends on it.
@@ -78,11 +93,11 @@ pub(crate) enum Ended {
     },
     /// The store could not be asked, or would not tell, and nothing was run.
     StoreFailed(StoreErrorKind),
-    /// Nothing stands under the key, and nothing new may.
+    /// There is no record under the key, and no new one may be made.
     Refused(Box<Rejection>),
     /// The attempt ran and was released with this answer; followers get it too and do not run.
     Released(Arc<ReleasedAnswer>),
-    /// The key is free, or nobody here knows: ask the store.
+    /// The key is free, or this process does not know: ask the store.
     Open,
 }
 
@@ -105,52 +120,61 @@ struct InFlight {
     request: Arc<Request>,
     answer_when: AnswerWhen,
     phase: Mutex<Phase>,
-    /// Tells whoever waits that the phase is another one.
+    /// Wakes waiting followers when the phase changes.
     moved: Notify,
 }
 
 impl Running {
-    pub(crate) fn new(attempts_max: usize) -> Self {
-        Self { attempts: Mutex::default(), attempts_max }
+    pub(crate) fn new(attempts_max: usize, tenant_attempts_max: usize) -> Self {
+        let seats = Arc::new(Seats::new(attempts_max, tenant_attempts_max));
+        Self { attempts: Mutex::default(), seats }
     }
 
-    /// Leads if nobody of this process is at the same key, else follows.
+    /// Leads if no other request of this process is at the same key, else follows.
     ///
-    /// `answer_when`: what the request prefers, for followers to know if it leads.
+    /// `seat`: the seat that the request waited for, if it did.
     pub(crate) fn join(
         self: &Arc<Self>,
-        request: &Arc<Request>,
-        answer_when: AnswerWhen,
+        exchange: &Exchange,
         place: &Arc<Place>,
+        seat: Option<Seat>,
     ) -> Joined {
-        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = attempts.len() >= self.attempts_max;
-        match attempts.entry(request.id) {
-            Entry::Occupied(entry) => Joined::Follow(Follow::behind(entry.get())),
-            Entry::Vacant(_) if is_full => Joined::Full,
-            Entry::Vacant(entry) => {
-                let in_flight = Arc::new(InFlight {
-                    request: Arc::clone(request),
-                    answer_when,
-                    phase: Mutex::new(Phase::Asking),
-                    moved: Notify::new(),
-                });
-                entry.insert(Arc::clone(&in_flight));
-                let (running, place) = (Arc::clone(self), Arc::clone(place));
-                Joined::Lead(Lead { running, in_flight, ended: None, _place: place })
-            }
+        let Exchange { request, answer_when, .. } = exchange;
+        let mut attempts = self.attempts();
+        if let Some(first) = attempts.get(&request.id) {
+            return Joined::Follow(Follow::behind(first));
         }
+        let wanted = seat.map_or_else(|| self.seats.take(&request.tenant.owner()), Wanted::Seat);
+        let seat = match wanted {
+            Wanted::Seat(seat) => seat,
+            Wanted::Wait(waiting) => return Joined::Wait(waiting),
+            Wanted::Full => return Joined::Full,
+        };
+        let in_flight = Arc::new(InFlight {
+            request: Arc::clone(request),
+            // For followers to know.
+            answer_when: *answer_when,
+            phase: Mutex::new(Phase::Asking),
+            moved: Notify::new(),
+        });
+        attempts.insert(request.id, Arc::clone(&in_flight));
+        let (running, place) = (Arc::clone(self), Arc::clone(place));
+        Joined::Lead(Lead { running, in_flight, ended: None, _seat: seat, _place: place })
     }
 
-    /// The attempt under `id`, if one runs in this process.
+    fn attempts(&self) -> MutexGuard<'_, HashMap<RecordId, Arc<InFlight>>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the attempt under `id`, if one runs in this process.
     pub(crate) fn watch(&self, id: RecordId) -> Option<Follow> {
-        let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let attempts = self.attempts();
         attempts.get(&id).map(Follow::behind)
     }
 
-    /// Some attempt of this process, if there is one.
+    /// Returns some attempt of this process, if there is one.
     pub(crate) fn any(&self) -> Option<Follow> {
-        let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let attempts = self.attempts();
         attempts.values().next().map(Follow::behind)
     }
 }
@@ -171,9 +195,7 @@ impl Drop for Lead {
     /// Leaves the table before the followers wake up, so that one that asks anew does not meet
     /// what has just ended.
     fn drop(&mut self) {
-        let mut attempts = self.running.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts.remove(&self.in_flight.request.id);
-        drop(attempts);
+        self.running.attempts().remove(&self.in_flight.request.id);
         self.in_flight.move_to(Phase::Ended(self.ended.take().unwrap_or(Ended::Open)));
     }
 }
@@ -183,12 +205,12 @@ impl Follow {
         Self { in_flight: Arc::clone(in_flight) }
     }
 
-    /// What the leader asked for.
+    /// Returns the fingerprint of the leader's request.
     pub(crate) fn fingerprint(&self) -> &Fingerprint {
         &self.in_flight.request.fingerprint
     }
 
-    /// Whether the leader was accepted early, so that its end will be told to whoever asks.
+    /// Returns true if the leader was accepted early, so that callers can poll for its result.
     pub(crate) fn is_accepted(&self) -> bool {
         self.in_flight.answer_when == AnswerWhen::Accepted
     }
@@ -241,7 +263,10 @@ impl ReleasedAnswer {
         let retry_after = parts.headers.get(RETRY_AFTER).cloned();
         let retry_after = retry_after.unwrap_or_else(|| respond::seconds(policy.retry_after));
         let headers = policy.kept_headers.keep(&parts.headers);
-        let (kept, body) = match gather(body, policy.response_bytes_max).await {
+        let until = Instant::now() + policy.response_within;
+        let room = parts.extensions.get::<Room>();
+        let gathered = gather(body, policy.response_bytes_max, Some(until), room).await;
+        let (kept, body) = match gathered {
             Ok(Gathered::Whole(bytes)) => {
                 parts.headers.remove(CONTENT_LENGTH);
                 (bytes.clone(), ResponseBody::whole(bytes))
@@ -270,7 +295,7 @@ impl ReleasedAnswer {
 }
 
 impl Ended {
-    /// What was found under the key, as judged.
+    /// Makes the result for a record found under the key, as judged.
     pub(crate) fn stands(verdict: Verdict, found: Option<&Found>) -> Self {
         // The stored fingerprint explains a mismatch, and says how to take the request's own again.
         let is_wanted = matches!(verdict, Verdict::Mismatch | Verdict::Unreadable);
@@ -284,8 +309,8 @@ impl Ended {
 
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        f.debug_struct("Running").field("attempt_count", &attempts.len()).finish_non_exhaustive()
+        let count = self.attempts().len();
+        f.debug_struct("Running").field("attempt_count", &count).finish_non_exhaustive()
     }
 }
 

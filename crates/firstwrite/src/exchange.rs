@@ -22,10 +22,10 @@ pub(crate) struct Exchange {
     pub(crate) answer_when: AnswerWhen,
 }
 
-/// When the caller wants an answer.
+/// Time at which the caller wants an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerWhen {
-    /// When there is an outcome.
+    /// Once there is an outcome.
     Ended,
     /// As soon as the request is accepted: `Prefer: respond-async`.
     Accepted,
@@ -36,7 +36,7 @@ pub(crate) struct Call {
     pub(crate) run: Run,
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
-    /// What stands for the host, if something does.
+    /// Name that replaces the host, if one is set.
     pub(crate) service_name: Option<Arc<str>>,
 }
 
@@ -72,7 +72,7 @@ impl Exchange {
         Self { request, policy, answer_when }
     }
 
-    /// What the protocol asks for, shared.
+    /// Returns the request and its policy, shared, as the protocol takes them.
     #[cfg(feature = "axum")]
     pub(crate) fn parts(&self) -> (Arc<Request>, Arc<Policy>) {
         (Arc::clone(&self.request), Arc::clone(&self.policy))
@@ -90,8 +90,9 @@ impl Exchange {
         Fingerprint::differing_parts(&asked, rules, known, &self.request.id, stored)
     }
 
-    /// The same, with its fingerprint taken the way `stored` was: by an earlier version, or with a secret
-    /// that does not come first any more. `None` if it is taken that way already, or nobody here can.
+    /// Returns the same exchange with its fingerprint taken the way `stored` was: by an earlier version, or
+    /// with a secret that no longer comes first. `None` if it is taken that way already, or if this process
+    /// cannot.
     ///
     /// A record that it then takes over keeps that way, which its digest already had.
     pub(crate) fn like(
@@ -113,7 +114,7 @@ impl Exchange {
 }
 
 impl Call {
-    /// What the request asks for.
+    /// Returns the parts of the request that enter its fingerprint.
     fn asked(&self) -> firstwrite_core::Parts<'_> {
         let uri = &self.parts.uri;
         let host = || self.parts.headers.get(HOST).and_then(|host| host.to_str().ok());
@@ -140,7 +141,7 @@ impl std::fmt::Debug for Call {
     }
 }
 
-/// Whether one of the preferences is `respond-async` (RFC 7240).
+/// Returns true if one of the preferences is `respond-async` (RFC 7240).
 fn prefers_async(headers: &HeaderMap) -> bool {
     headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok()).any(|line| {
         line.split(',').any(|preference| {

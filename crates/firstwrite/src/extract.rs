@@ -1,4 +1,4 @@
-//! What an axum handler names to take part: the attempt it runs in, and the atomic transaction.
+//! Extractors for axum handlers: the attempt that a handler runs in, and the atomic transaction.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl<State: Sync, S: AsyncTransactionalStore> FromRequestParts<State> for Transa
     }
 }
 
-/// What the layer left for a handler in atomic mode.
+/// Returns the slot that the layer left for a handler in atomic mode.
 fn slot(parts: &Parts) -> Result<&Arc<Slot>, Misconfigured> {
     parts.extensions.get::<Arc<Slot>>().ok_or_else(|| {
         if parts.extensions.get::<Attempt>().is_some() {

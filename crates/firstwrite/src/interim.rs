@@ -16,10 +16,11 @@ const POLL_MAX: Duration = Duration::from_millis(250);
 /// Below the idle limit of nearly every proxy on the way.
 const WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// The answer to give: the final one if it comes within the time that the handler allows, or else the
+/// Returns the answer to give: the final one if it comes within the time that the handler allows, or else the
 /// handler's own.
 ///
-/// Nothing depends on the caller's patience: whoever asks again later gets what stands then.
+/// Nothing depends on the caller's patience: a caller that asks again later gets the answer that is stored
+/// then.
 pub(crate) async fn or_final(
     store: &dyn Store,
     id: RecordId,

@@ -20,6 +20,7 @@ use crate::coalesce::Running;
 use crate::observe::{Nobody, Observer};
 use crate::policies::{Policies, PolicyResolver};
 use crate::respond;
+use crate::seldom::Seldom;
 use crate::service::Idempotency;
 use crate::tenant::{FromExtensions, Single, TenantResolver};
 use crate::withdrawal::Withdrawal;
@@ -34,7 +35,7 @@ pub struct IdempotencyLayer {
     shared: Arc<Shared>,
 }
 
-/// What all services of one layer share.
+/// State shared by all services of one layer.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
@@ -47,18 +48,37 @@ pub(crate) struct Shared {
     pub(crate) service_name: Option<Arc<str>>,
     pub(crate) observer: Arc<dyn Observer>,
     problem_base: Option<ProblemBase>,
+    attempts_max: usize,
+    tenant_attempts_max: Option<usize>,
     pub(crate) running: Arc<Running>,
+    /// Lines of the log that clients could repeat.
+    pub(crate) lines: Arc<Lines>,
     /// Bounds the reservations that are taken back in the background.
     withdrawals: Arc<Semaphore>,
 }
 
+/// Log lines that are limited in rate, since overload repeats them.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    pub(crate) too_many: Seldom,
+    pub(crate) no_room: Seldom,
+}
+
 /// More than a process can do at once, and far less than fills its memory.
 const ATTEMPTS_MAX: usize = 10_000;
+/// A tenant's share of them is one of so many: enough for a large one, and three others fit beside it.
+const SHARES: usize = 4;
 
 /// Each is a kilobyte that waits for the store; beyond that, keys are left to their leases.
 const WITHDRAWALS_MAX: usize = 10_000;
 
 impl Shared {
+    fn limit(&mut self) {
+        let attempts_max = self.attempts_max;
+        let tenant_attempts_max = self.tenant_attempts_max.unwrap_or(attempts_max.div_ceil(SHARES));
+        self.running = Arc::new(Running::new(attempts_max, tenant_attempts_max));
+    }
+
     /// An answer as it goes to the caller.
     pub(crate) fn typed(&self, response: Response<ResponseBody>) -> Response<ResponseBody> {
         respond::typed(response, self.problem_base.as_ref())
@@ -92,7 +112,10 @@ impl IdempotencyLayer {
                 service_name: None,
                 observer: Arc::new(Nobody),
                 problem_base: None,
-                running: Arc::new(Running::new(ATTEMPTS_MAX)),
+                attempts_max: ATTEMPTS_MAX,
+                tenant_attempts_max: None,
+                running: Arc::new(Running::new(ATTEMPTS_MAX, ATTEMPTS_MAX / SHARES)),
+                lines: Arc::default(),
                 withdrawals: Arc::new(Semaphore::new(WITHDRAWALS_MAX)),
             }),
         }
@@ -165,40 +188,57 @@ impl IdempotencyLayer {
         self
     }
 
-    /// What stands for the host in every fingerprint. Default: the host that the request names, so that a
-    /// retry at another name is another request.
+    /// Replaces the host in every fingerprint. Default: the host that the request names, so that a retry at
+    /// another name is another request.
     ///
-    /// For a service that is one and the same under several names. Where two hosts are two services, a key
-    /// used at one would be answered at the other. A change makes requests differ from what they were: keys
-    /// used before it are refused (422) until their retention ends, but for those whose host was this name.
+    /// For a service that is one and the same under several names. Where two hosts are two services, a key used
+    /// at one would be answered at the other. A change alters fingerprints: keys used before it are refused
+    /// (422) until their retention ends, except those whose host was this name.
     #[must_use]
     pub fn service_name(mut self, name: &str) -> Self {
         Arc::make_mut(&mut self.shared).service_name = Some(Arc::from(name));
         self
     }
 
-    /// Who is told of every request to a protected operation, and may refuse it. Default: nobody.
+    /// Sets the observer that is told of every request to a protected operation, and may refuse it. Default:
+    /// none.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         Arc::make_mut(&mut self.shared).observer = observer;
         self
     }
 
-    /// Where the pages of problems are, for the `type` of every problem document. Default: this layer serves
-    /// them, at `/.firstwrite/problems/{code}`.
+    /// Sets the address of the problem pages, for the `type` of every problem document. Default: this layer
+    /// serves them, at `/.firstwrite/problems/{code}`.
     #[must_use]
     pub fn problem_base(mut self, base: ProblemBase) -> Self {
         Arc::make_mut(&mut self.shared).problem_base = Some(base);
         self
     }
 
-    /// How many attempts may be under way at the same time; a request that would begin another one is refused
+    /// Sets the maximum number of attempts at the same time; a request that would begin another one is refused
     /// with 503 and nothing is run. Default: 10,000.
     ///
-    /// An attempt goes on when its caller hangs up, so the number of connections is no limit to it.
+    /// An attempt goes on when its caller hangs up, so the number of connections does not limit it.
     #[must_use]
     pub fn attempts_max(mut self, attempts_max: usize) -> Self {
-        Arc::make_mut(&mut self.shared).running = Arc::new(Running::new(attempts_max));
+        let shared = Arc::make_mut(&mut self.shared);
+        shared.attempts_max = attempts_max;
+        shared.limit();
+        self
+    }
+
+    /// Sets the number of attempts that one tenant may have while others want to begin one. Default: a quarter
+    /// of the maximum.
+    ///
+    /// While there is room, a tenant may have any number. When there is none, a request of a tenant below its
+    /// share waits up to ten seconds for the next attempt to end; requests of tenants that have their share are
+    /// refused, also while one waits.
+    #[must_use]
+    pub fn tenant_attempts_max(mut self, tenant_attempts_max: usize) -> Self {
+        let shared = Arc::make_mut(&mut self.shared);
+        shared.tenant_attempts_max = Some(tenant_attempts_max);
+        shared.limit();
         self
     }
 
@@ -272,7 +312,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Why a layer cannot carry a policy out.
+/// Reason why a layer cannot carry out a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unusable {

@@ -1,4 +1,4 @@
-//! How long the lease of a running attempt still holds, shared with whoever acts for the attempt.
+//! Remaining time of a running attempt's lease, shared with the code that acts for the attempt.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl LeaseWatch {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
 
-    /// The lease is somebody else's, or over.
+    /// Marks the lease as lost to another attempt, or over.
     pub(crate) fn end(&self) {
         self.renew(Instant::now());
     }

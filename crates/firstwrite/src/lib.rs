@@ -10,9 +10,9 @@
 //!    `Idempotent-Replayed: true`, until the time in `Idempotency-Expires`;
 //! 3. a different request is a *mismatch*: it is refused, whether or not the first has ended;
 //! 4. while the first is *in progress*, the same request is told when to come back, or waits;
-//! 5. if nobody knows how the first ended, the key is *uncertain*, and nothing runs until somebody
-//!    has found out;
-//! 6. a 5xx, 408, 425 or 429 says "not now": it is passed on, and the key is free again.
+//! 5. if it is unknown how the first ended, the key is *uncertain*, and nothing runs until that is resolved;
+//! 6. a 5xx, 408, 425 or 429 means "not now", and a 401, 407, 421 or 431 that nothing ran: it is passed on,
+//!    and the key is free again.
 //!
 //! A refusal is an `application/problem+json` document with a stable `code`, and says whether a
 //! retry can succeed and whether a new key is safe. Without the store, the answer is a 503 and
@@ -58,11 +58,10 @@
 //! # }
 //! ```
 //!
-//! Where to go on: [`Atomic`] and [`Transaction`], for handlers whose rows, messages and outcome
-//! share one commit;
-//! [`Policies`] and [`Policy`], for the settings of each operation; [`Routes`], which fails at the
-//! start if a route was forgotten; [`worker`], whose loops look after the store. What happens to a
-//! request, in order, is written down in `service.rs`.
+//! See also: [`Atomic`] and [`Transaction`], for handlers whose rows, messages and outcome share one commit;
+//! [`Policies`] and [`Policy`], for the settings of each operation; [`Routes`], which fails at startup if a
+//! route was forgotten; [`worker`], whose loops maintain the store. `service.rs` documents the steps of a
+//! request, in order.
 
 pub use firstwrite_core as core;
 pub use firstwrite_core::{
@@ -84,6 +83,8 @@ mod coalesce;
 mod exchange;
 #[cfg(feature = "axum")]
 mod extract;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod interim;
 mod layer;
 mod lease;
@@ -97,6 +98,7 @@ mod reserved;
 mod respond;
 #[cfg(feature = "axum")]
 mod routes;
+mod seldom;
 mod service;
 mod status;
 #[doc(hidden)]
@@ -108,7 +110,7 @@ pub mod worker;
 #[cfg(feature = "axum")]
 pub use atomic::{Atomic, Transaction};
 pub use attempt::Attempt;
-pub use body::ResponseBody;
+pub use body::{RequestBody, ResponseBody, Room};
 #[cfg(feature = "axum")]
 pub use extract::Misconfigured;
 pub use layer::{IdempotencyLayer, Unusable};
@@ -119,6 +121,7 @@ pub use probe::ProbeForm;
 pub use respond::{ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};
 #[cfg(feature = "axum")]
 pub use routes::{Routes, Uncovered};
+pub use seldom::Seldom;
 pub use service::Idempotency;
 pub use tenant::TenantResolver;
 pub use worker::Worker;

@@ -1,4 +1,4 @@
-//! Who is told of every request to a protected operation, and may refuse it before anything is looked up.
+//! Hooks that see every request to a protected operation, and may refuse it before anything is looked up.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,27 @@ use tokio::time::Instant;
 use crate::body::ResponseBody;
 use crate::policies::Operation;
 
-/// Is told of every request to a protected operation: for limits and for metrics.
+/// Observes every request to a protected operation: for limits and for metrics.
 ///
-/// Called on the request's own task: nothing in it may wait.
+/// Its methods run on the request's own task and must not block.
 pub trait Observer: Send + Sync + 'static {
-    /// Asked when tenant and key are known, before the body is read and the store is touched. A refusal is
-    /// the answer.
+    /// Called when tenant and key are known, before the body is read and the store is touched. A refusal is
+    /// sent as the answer.
     fn admit(&self, asked: &Asked<'_>) -> Result<(), Rejection> {
         let _ = asked;
         Ok(())
     }
 
-    /// Asked before a key of this tenant is looked for. A refusal is the answer if nothing stands under the
-    /// key, which costs a look-up more; a record that stands answers as ever. Whoever used a key must be
-    /// able to learn what became of it, however many its tenant has.
+    /// Called when a tenant asks for the result of a key at the status resource. A refusal is sent as the
+    /// answer. A caller that is admitted may wait there, and [leaves](Self::left) like any other.
+    fn admit_look_up(&self, tenant: &Tenant) -> Result<(), Rejection> {
+        let _ = tenant;
+        Ok(())
+    }
+
+    /// Called before a key of this tenant is looked up. If this refuses, existing keys are still answered and
+    /// only new keys are rejected, so that a client can always learn what became of a key it used. Costs one
+    /// extra look-up.
     fn may_make_key(&self, tenant: &Tenant) -> Result<(), Rejection> {
         let _ = tenant;
         Ok(())
@@ -50,7 +57,7 @@ pub trait Observer: Send + Sync + 'static {
         let _ = tenant;
     }
 
-    /// How a request ended: once for each that was admitted or refused, also if its caller hung up.
+    /// Reports how a request ended: once for each that was admitted or refused, also if its caller hung up.
     fn answered(&self, answered: &Answered<'_>) {
         let _ = answered;
     }
@@ -59,56 +66,56 @@ pub trait Observer: Send + Sync + 'static {
 /// A request that wants to be admitted.
 #[derive(Debug)]
 pub struct Asked<'a> {
-    /// What it wants to do.
+    /// Operation that the request is for.
     pub operation: &'a Operation,
-    /// Whose it is.
+    /// Tenant of the request.
     pub tenant: &'a Tenant,
-    /// Under which key.
+    /// Key of the request.
     pub key: &'a Key,
-    /// Its head.
+    /// Head of the request.
     pub request: &'a Parts,
 }
 
-/// What an attempt changed in the store.
+/// Change that an attempt made in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored<'a> {
-    /// Whose record it is.
+    /// Tenant of the record.
     pub tenant: &'a Tenant,
-    /// Which one.
+    /// Id of the record.
     pub id: RecordId,
-    /// What became of it.
+    /// Change of the record.
     pub step: StoredStep,
 }
 
-/// What became of a record.
+/// Change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredStep {
-    /// It stands where nothing stood.
+    /// It was created.
     Made,
     /// It was completed with an outcome of so many bytes, headers and body.
     Kept(u64),
-    /// It stands no more.
+    /// It was removed.
     Freed,
 }
 
 /// A request that was answered.
 #[derive(Debug)]
 pub struct Answered<'a> {
-    /// What it wanted to do.
+    /// Operation that the request was for.
     pub operation: &'a Operation,
-    /// Whose it is, if that was known.
+    /// Tenant of the request, if known.
     pub tenant: Option<&'a Tenant>,
-    /// Whether [`Observer::admit`] let it in.
+    /// True if [`Observer::admit`] let it in.
     pub was_admitted: bool,
-    /// How it ended.
+    /// Result of the request.
     pub how: How,
-    /// What the caller was told; none if it had hung up.
+    /// Status sent to the caller; none if it had hung up.
     pub status: Option<StatusCode>,
-    /// From the head to the answer's head.
+    /// Time from the request's head to the answer's head.
     pub took: Duration,
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum How {
     /// The handler ran.
@@ -125,13 +132,13 @@ pub enum How {
     Abandoned,
 }
 
-/// Nobody is told.
+/// Observes nothing.
 #[derive(Debug)]
 pub(crate) struct Nobody;
 
 impl Observer for Nobody {}
 
-/// What an admitted request takes up, shared with the attempt that it begins.
+/// Place of an admitted request, shared with the attempt that it begins; calls `Observer::left` when dropped.
 pub(crate) struct Place {
     observer: Arc<dyn Observer>,
     tenant: Tenant,
@@ -155,7 +162,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// A request that somebody is told of, at the latest when it is dropped.
+/// A request that is reported to the observer, at the latest when it is dropped.
 pub(crate) struct Seen {
     observer: Arc<dyn Observer>,
     operation: Operation,

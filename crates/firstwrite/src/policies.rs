@@ -1,4 +1,4 @@
-//! Which operations are protected, and how: a table of method, path pattern and policy.
+//! The table of protected operations: method, path pattern and policy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct Operation {
     pub policy: Arc<Policy>,
 }
 
-/// Says which operation a request belongs to.
+/// Resolves the operation that a request belongs to.
 pub trait PolicyResolver: Send + Sync + 'static {
     /// The operation, or `None` for a request that passes through unprotected.
     fn operation(&self, request: &Parts) -> Option<Operation>;
@@ -75,7 +75,7 @@ enum Protection {
     Unprotected { reason: String },
 }
 
-/// What the segments of a path must look like.
+/// Pattern for the segments of a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pattern(Vec<Segment>);
 
@@ -102,7 +102,7 @@ impl Policies {
         self.row(method, pattern, Protection::Policy(Arc::new(policy)))
     }
 
-    /// Lets an operation pass through, for a reason that whoever reads the code can weigh.
+    /// Lets an operation pass through, for a reason that readers of the code can weigh.
     #[must_use]
     pub fn unprotected(self, method: Method, pattern: &str, reason: &str) -> Self {
         self.row(method, pattern, Protection::Unprotected { reason: reason.to_owned() })
@@ -137,12 +137,12 @@ impl Policies {
         self
     }
 
-    /// Whether a route is protected, or marked as unprotected with a reason.
+    /// Returns true if a route is protected, or marked as unprotected with a reason.
     pub fn covers(&self, method: &Method, route: &str) -> bool {
         self.find(method, route).is_some() || (*method == Method::POST && self.default.is_some())
     }
 
-    /// Why a route is unprotected, if the table says so.
+    /// Returns the reason why a route is unprotected, if the table gives one.
     pub fn unprotected_reason(&self, method: &Method, route: &str) -> Option<&str> {
         match &self.find(method, route)?.protection {
             Protection::Policy(_) => None,
@@ -236,8 +236,8 @@ impl Pattern {
         Self(segments.iter().enumerate().map(parse).collect())
     }
 
-    /// Whether a path, or a route's own pattern, is one of these. A route's `{*rest}` stands for
-    /// many paths, so only our `{*rest}` covers it.
+    /// Returns true if a path, or a route's own pattern, matches. A route's `{*rest}` stands for many paths, so
+    /// only our `{*rest}` covers it.
     fn matches(&self, path: &str) -> bool {
         let mut found = segments(path);
         for segment in &self.0 {
@@ -247,7 +247,7 @@ impl Pattern {
                 Segment::Rest => return !text.is_empty(),
                 Segment::Any if text.is_empty() || is_rest => return false,
                 Segment::Any => {}
-                // Whatever is behind us decodes paths; so must whoever decides on protection.
+                // The service behind the layer decodes paths, so the check for protection must too.
                 Segment::Text(expected) if percent::decode(text) == expected.as_bytes() => {}
                 Segment::Text(_) => return false,
             }

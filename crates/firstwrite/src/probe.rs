@@ -8,6 +8,8 @@ use std::borrow::Cow;
 
 use firstwrite_core::reconcile::Rules;
 use firstwrite_core::{Pointer, Timestamp};
+use http::HeaderMap;
+use http::header::LINK;
 use serde_json::Value;
 
 use crate::reconcile::{Made, TimeForm};
@@ -19,17 +21,17 @@ pub struct ProbeForm {
     pub list: Option<Pointer>,
     /// The key, seen from an entry. A list needs it.
     pub key: Option<Pointer>,
-    /// Which entries were made, by a status seen from an entry. Those that were not are passed over.
+    /// Selects the entries that were made, by a status seen from an entry. Others are passed over.
     pub made: Made<Pointer>,
-    /// When an entry was made, seen from it. One that is older than the request is of an earlier life of its
-    /// key, and is passed over.
+    /// The time at which an entry was made, seen from it. One that is older than the request is of an earlier
+    /// life of its key, and is passed over.
     pub at: Option<Pointer>,
     /// The form of times.
     pub times: TimeForm,
 }
 
 impl ProbeForm {
-    /// Says what is missing, if anything is.
+    /// Checks the form; the error names what is missing.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.list.is_some() && self.key.is_none() {
             return Err("a list needs key, the place of the key in its entries, such as \
@@ -42,26 +44,29 @@ impl ProbeForm {
     }
 
     /// Returns the entry of the request that was made at `asked_at` under `wire_key`, or `None` if the list
-    /// is empty and nothing in the answer says that there are more.
+    /// is empty and nothing in the answer, its headers included, says that it is not the whole list.
     ///
     /// Every other answer proves nothing: two entries under the key, a list of other entries, which may be
     /// one page of many, an empty page of many, or an entry that is not decided. The error says which.
     pub fn find<'a>(
         &self,
+        headers: &HeaderMap,
         document: &'a Value,
         wire_key: &str,
         asked_at: Timestamp,
     ) -> Result<Option<&'a Value>, &'static str> {
         let entries = match &self.list {
             None => std::slice::from_ref(document),
-            Some(list) => match document.pointer(list.as_str()).and_then(Value::as_array) {
-                Some(entries) if entries.is_empty() && says_more(document) => {
-                    return Err("its list is empty, and it says that there are more");
+            Some(list) => {
+                match document.pointer(list.as_str()).and_then(Value::as_array).map(Vec::as_slice) {
+                    Some([]) if links_on(headers) || says_more(document) => {
+                        return Err("its list is empty, and it says that there are more");
+                    }
+                    Some([]) => return Ok(None),
+                    Some(entries) => entries,
+                    None => return Err("it has no array where the list should be"),
                 }
-                Some(entries) if entries.is_empty() => return Ok(None),
-                Some(entries) => entries,
-                None => return Err("it has no array where the list should be"),
-            },
+            }
         };
         let is_ours = |entry: &&Value| match &self.key {
             Some(key) => entry.pointer(key.as_str()).and_then(Value::as_str) == Some(wire_key),
@@ -109,17 +114,50 @@ impl ProbeForm {
     }
 }
 
-/// Returns true if an answer says anywhere that there is another page: a member whose name has the word
-/// "more" or "next" in it, as in `has_more` and `nextPageToken`, and which is not null, false, 0 or empty.
+/// Returns true if a `Link` header leads to a next page (RFC 8288).
+fn links_on(headers: &HeaderMap) -> bool {
+    let links = headers.get_all(LINK).iter().filter_map(|links| links.to_str().ok());
+    links.flat_map(|links| links.split([',', ';'])).any(|parameter| {
+        let relations = match parameter.split_once('=') {
+            Some((name, value)) if name.trim().eq_ignore_ascii_case("rel") => value,
+            _ => return false,
+        };
+        let mut relations = relations.trim().trim_matches('"').split_ascii_whitespace();
+        relations.any(|relation| relation.eq_ignore_ascii_case("next"))
+    })
+}
+
+/// The words by which APIs say that a list goes on, has entries elsewhere, or is not whole.
+const WORDS_OF_MORE: [&str; 15] = [
+    "more",
+    "next",
+    "cursor",
+    "continuation",
+    "token",
+    "total",
+    "count",
+    "pages",
+    "partial",
+    "truncated",
+    "incomplete",
+    "timeout",
+    "timed",
+    "error",
+    "errors",
+];
+
+/// Returns true if an answer says anywhere that its empty list is not the whole list: a member whose name has one of
+/// [`WORDS_OF_MORE`] in it, as in `has_more` and `nextPageToken`, and which is not null, false, 0 or empty; or a link
+/// whose relation is "next".
 ///
 /// How a probe's answers are paged is not declared. A name that means something else costs a proof, not a
 /// payment.
 fn says_more(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(says_more),
-        Value::Object(members) => members
-            .iter()
-            .any(|(name, value)| (is_of_paging(name) && is_set(value)) || says_more(value)),
+        Value::Object(members) => members.iter().any(|(name, value)| {
+            (is_of_paging(name) && is_set(value)) || is_link_on(name, value) || says_more(value)
+        }),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
@@ -135,7 +173,12 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
-/// Returns true if one of the words of a name is "more" or "next".
+fn is_link_on(name: &str, value: &Value) -> bool {
+    name.eq_ignore_ascii_case("rel")
+        && value.as_str().is_some_and(|relation| relation.eq_ignore_ascii_case("next"))
+}
+
+/// Returns true if one of the words of a name is one of [`WORDS_OF_MORE`].
 fn is_of_paging(name: &str) -> bool {
     let mut words = String::new();
     let mut was_small = false;
@@ -146,7 +189,7 @@ fn is_of_paging(name: &str) -> bool {
         was_small = character.is_lowercase();
         words.push(character.to_ascii_lowercase());
     }
-    words.split(|each: char| !each.is_alphanumeric()).any(|word| matches!(word, "more" | "next"))
+    words.split(|each: char| !each.is_alphanumeric()).any(|word| WORDS_OF_MORE.contains(&word))
 }
 
 /// The weight of an entry under the key.
@@ -158,6 +201,9 @@ enum Standing {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
+    use http::HeaderValue;
     use serde_json::json;
 
     use super::*;
@@ -168,6 +214,7 @@ mod tests {
     }
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
+    static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
     #[test]
     fn an_entry_counts_only_with_its_key() {
@@ -185,7 +232,7 @@ mod tests {
             (json!({"0": ours}), Err("no array")),
         ] {
             let document = json!({"data": entries});
-            match (listed.find(&document, "k", NOW), found) {
+            match (listed.find(&NO_HEADERS, &document, "k", NOW), found) {
                 (Err(said), Err(expected)) => assert!(said.contains(expected), "{said}"),
                 (said, expected) => assert_eq!(said, expected, "{document}"),
             }
@@ -209,6 +256,18 @@ mod tests {
             (json!({"meta": {"paging": {"next-url": "/b"}}}), false),
             (json!({"links": [{"_links": {"next": {"href": "/b"}}}]}), false),
             (json!({"IS_MORE": true}), false),
+            (json!({"cursor": "c2"}), false),
+            (json!({"continuationToken": "c2"}), false),
+            (json!({"total": 5}), false),
+            (json!({"total_count": 1, "account": "acct_1"}), false),
+            (json!({"page": {"totalElements": 3}}), false),
+            (json!({"partial": true}), false),
+            (json!({"timed_out": true}), false),
+            (json!({"errors": [{"shard": 3}]}), false),
+            (json!({"truncated": true, "total": 0}), false),
+            (json!({"links": [{"rel": "next", "href": "/b"}]}), false),
+            (json!({"links": [{"rel": "self", "href": "/a"}], "total": 0, "errors": []}), true),
+            (json!({"object": "list", "url": "/v1/payments", "account": "acct_1"}), true),
         ] {
             let mut document = json!({"result": {"data": []}});
             let more = said.as_object().unwrap().clone();
@@ -216,19 +275,44 @@ mod tests {
             let mut beside = json!({"result": {"data": []}});
             beside.as_object_mut().unwrap().extend(more);
             for document in [document, beside] {
-                let found = listed.find(&document, "k", NOW);
+                let found = listed.find(&NO_HEADERS, &document, "k", NOW);
                 assert_eq!(found == Ok(None), is_no, "{document}: {found:?}");
             }
         }
     }
 
     #[test]
+    fn an_empty_list_with_a_link_to_the_next_page_proves_nothing() {
+        let listed = form(Some(""), Some("/key"));
+        for (links, is_no) in [
+            (&["</q?page=2>; rel=\"next\""][..], false),
+            (&["</q>; rel=self, </q?page=2>;rel=next"], false),
+            (&["</q>; rel=self", "</q?page=2>; REL=\"last Next\""], false),
+            (&["</q>; rel=\"self\"; title=\"next\""], true),
+            (&["</next>; rel=\"first\""], true),
+            (&[], true),
+        ] {
+            let headers = links.iter().map(|link| (LINK, HeaderValue::from_static(link)));
+            let headers: HeaderMap = headers.collect();
+            let document = json!([]);
+            let found = listed.find(&headers, &document, "k", NOW);
+            assert_eq!(found == Ok(None), is_no, "{links:?}: {found:?}");
+        }
+    }
+
+    #[test]
     fn the_entry_of_a_single_answer_is_compared_where_its_key_is_named() {
         let document = json!({"id": 1, "key": "k"});
-        assert_eq!(form(None, None).find(&document, "other", NOW), Ok(Some(&document)));
-        assert_eq!(form(None, Some("/key")).find(&document, "k", NOW), Ok(Some(&document)));
-        assert!(form(None, Some("/key")).find(&document, "other", NOW).is_err());
-        assert!(form(None, Some("/no")).find(&document, "k", NOW).is_err());
+        assert_eq!(
+            form(None, None).find(&NO_HEADERS, &document, "other", NOW),
+            Ok(Some(&document))
+        );
+        assert_eq!(
+            form(None, Some("/key")).find(&NO_HEADERS, &document, "k", NOW),
+            Ok(Some(&document))
+        );
+        assert!(form(None, Some("/key")).find(&NO_HEADERS, &document, "other", NOW).is_err());
+        assert!(form(None, Some("/no")).find(&NO_HEADERS, &document, "k", NOW).is_err());
     }
 
     #[test]
@@ -254,13 +338,13 @@ mod tests {
             (json!([{"key": "k", "status": "paid", "at": "noon"}]), Err("cannot be read")),
             (json!([paid, paid]), Err("more than one")),
         ] {
-            match (form.find(&entries, "k", NOW), found) {
+            match (form.find(&NO_HEADERS, &entries, "k", NOW), found) {
                 (Err(said), Err(expected)) => assert!(said.contains(expected), "{said}"),
                 (said, expected) => assert_eq!(said, expected, "{entries}"),
             }
         }
         let barely = json!([entry("paid", 999_700)]);
-        assert_eq!(form.find(&barely, "k", NOW), Ok(Some(&barely[0])));
+        assert_eq!(form.find(&NO_HEADERS, &barely, "k", NOW), Ok(Some(&barely[0])));
     }
 
     #[test]
@@ -268,6 +352,8 @@ mod tests {
         assert!(form(Some("/data"), None).check().unwrap_err().contains("/idempotency_key"));
         assert!(form(Some(""), Some("/key")).check().is_ok());
         assert!(form(None, None).check().is_ok() && form(None, Some("")).check().is_err());
-        assert!(form(Some("/data"), None).find(&json!({"data": [1]}), "k", NOW).is_err());
+        assert!(
+            form(Some("/data"), None).find(&NO_HEADERS, &json!({"data": [1]}), "k", NOW).is_err()
+        );
     }
 }

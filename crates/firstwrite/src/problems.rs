@@ -1,6 +1,6 @@
 //! The pages of problems, `GET /.firstwrite/problems/{code}`: what the `type` of a problem document leads to.
 //!
-//! Anybody may read them: they say nothing of any key or tenant.
+//! They need no credentials: they contain nothing about any key or tenant.
 
 mod html;
 
@@ -55,12 +55,12 @@ const PAGES: &[(&str, &str)] = pages![
     "upstream-unreachable",
 ];
 
-/// Whether a request is for a page of a problem.
+/// Returns true if a request is for a problem page.
 pub(crate) fn is_page(request: &Parts) -> bool {
     request.uri.path().starts_with(ProblemBase::SERVED)
 }
 
-/// Answers a request for a page: in HTML for browsers, in Markdown for everybody else.
+/// Answers a request for a page: in HTML for browsers, in Markdown for all other clients.
 pub(crate) fn answer(request: &Parts) -> Response<ResponseBody> {
     if request.method != Method::GET && request.method != Method::HEAD {
         return respond::read_only();

@@ -1,13 +1,13 @@
-//! Reconciliation: our books compared with a provider's account, so that nothing stays in doubt that the
-//! provider knows, and nothing stays unseen that the two disagree on.
+//! Reconciliation: compares our books with a provider's account, to settle what is in doubt here and the
+//! provider knows, and to report where the two disagree.
 //!
-//! A [`Source`] gives account of a [`Window`] of time. [`reconcile_once`] reads it, reads what was asked
-//! for here, and compares the two as [`firstwrite_core::reconcile`] says. Then
+//! A [`Source`] gives account of a [`Window`] of time. [`reconcile_once`] reads it, reads what was asked for
+//! here, and compares the two as [`firstwrite_core::reconcile`] defines. Then
 //!
-//! 1. a message of which nobody knows whether it arrived is *delivered* if the provider has it, and sent
-//!    again under its key if it is proven not to;
-//! 2. an uncertain request is *completed* with the answer of [`RecordScope`] if the provider has it, so
-//!    that the client's retry is a replay, and its key is *free* if it is proven not to;
+//! 1. a message that may or may not have arrived is *delivered* if the provider has it, and sent again under
+//!    its key if it is proven not to have it;
+//! 2. an uncertain request is *completed* with the answer of [`RecordScope`] if the provider has it, so that
+//!    the client's retry is a replay, and its key is *free* if it is proven not to have it;
 //! 3. whatever contradicts our books is a *finding* for a person, and settles nothing.
 //!
 //! What is proven absent is done again. So an account must be whole, nothing in it may contradict our
@@ -18,6 +18,8 @@ mod books;
 #[cfg(feature = "csv")]
 mod csv_export;
 mod entry;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 #[cfg(feature = "http-destination")]
 mod http_list;
 mod pulling;
@@ -114,7 +116,7 @@ pub async fn reconcile_once(
         acting::note(findings, &settings.source, now, &mut report).await?;
         if report.is_complete && source.as_export().is_none() {
             let run = run(&books, &theirs, &verdicts, sight, settings);
-            remember(findings, settings, window, &run).await?;
+            findings.ran(&settings.source, window.from, &run).await?;
         }
     }
     Ok(report)
@@ -158,15 +160,12 @@ pub async fn next_window(store: &dyn Store, settings: &Settings) -> Result<Windo
     Ok(Window { from: from.max(earliest), until: now })
 }
 
-fn check<'a>(
-    store: &'a dyn Store,
-    settings: &Settings,
-) -> Result<&'a dyn Findings, ReconcileError> {
+fn check<'a>(store: &'a dyn Store, settings: &Settings) -> Result<Findings<'a>, ReconcileError> {
     settings.check().map_err(ReconcileError::Settings)?;
     if settings.messages.is_some() && store.outbox().is_none() {
         return Err(ReconcileError::Unsupported("the store keeps no messages"));
     }
-    store.findings().ok_or(ReconcileError::Unsupported("the store keeps no findings"))
+    Findings::of(store).ok_or(ReconcileError::Unsupported("the store keeps no findings"))
 }
 
 /// Books of up to this many entries are compared in about a millisecond.
@@ -199,7 +198,7 @@ async fn judge(
     })
 }
 
-/// From when on the next run must look again.
+/// Returns the run to remember, with the time from which the next run must look again.
 fn run(
     books: &Books,
     theirs: &[Theirs],
@@ -219,20 +218,6 @@ fn run(
     let young = before(end, grace.saturating_add(books.sent_before_max));
     let again_from = late.chain([young]).min().unwrap_or(end);
     Run { at: sight.now, until: end, again_from: before(again_from, grace) }
-}
-
-/// Writes down how far we have come, unless the run left a gap or looked at an older time.
-async fn remember(
-    findings: &dyn Findings,
-    settings: &Settings,
-    window: Window,
-    run: &Run,
-) -> Result<(), StoreError> {
-    let last = findings.last_run(&settings.source).await?;
-    let goes_on = last.is_none_or(|last| {
-        window.from <= last.again_from.max(Timestamp::EPOCH) && last.until <= run.until
-    });
-    if goes_on { findings.ran(&settings.source, run).await } else { Ok(()) }
 }
 
 impl From<StoreError> for ReconcileError {

@@ -30,7 +30,7 @@ struct RunningReservation<'a> {
     lease: LeaseWatch,
 }
 
-/// How an attempt ended: the caller's answer, what followers are told, and what is left to take back.
+/// Result of an attempt: the caller's answer, the result for followers, and the reservation left to withdraw.
 struct Concluded {
     answer: Response<ResponseBody>,
     ended: Ended,
@@ -163,12 +163,18 @@ impl RunningReservation<'_> {
                 let said = answer.extensions().get::<Effect>().copied();
                 let is_lost = policy.meaning(answer.status(), said) == AnswerMeaning::Lost;
                 match policy.on_lost_answer {
-                    OnLostAnswer::Uncertain if is_lost => self.mark_uncertain(Some(answer)).await,
+                    OnLostAnswer::Uncertain if is_lost => {
+                        let why = format!(
+                            "answered with {}, which does not say how it ended",
+                            answer.status()
+                        );
+                        self.mark_uncertain(Some(answer), &why).await
+                    }
                     OnLostAnswer::Uncertain | OnLostAnswer::Resend => self.release(answer).await,
                 }
             }
-            Ran::Lost => match policy.on_lost_answer {
-                OnLostAnswer::Uncertain => self.mark_uncertain(None).await,
+            Ran::Lost(why) => match policy.on_lost_answer {
+                OnLostAnswer::Uncertain => self.mark_uncertain(None, &why).await,
                 OnLostAnswer::Resend => {
                     let lost = Rejection::lost_and_sent_again().retry_after(policy.retry_after);
                     self.release(respond::rejection(&lost)).await
@@ -177,11 +183,11 @@ impl RunningReservation<'_> {
         }
     }
 
-    /// Writes the outcome down; only then is it answered with.
+    /// Writes the outcome to the store; only then is it answered with.
     ///
-    /// Where the store does not take it before the lease ends, the caller is told that the outcome is
-    /// unknown, and writing goes on in the background: the guard admits its owner until somebody else owns
-    /// the key. Until it ends, duplicates in this process find the attempt in progress.
+    /// If the store does not take it before the lease ends, the caller is told that the outcome is unknown, and
+    /// writing goes on in the background: the guard admits this attempt until another one owns the key. Until
+    /// the writing ends, duplicates in this process find the attempt in progress.
     async fn complete(
         self,
         outcome: Outcome,
@@ -225,11 +231,11 @@ impl RunningReservation<'_> {
         let (id, fence, exchange) =
             (self.reservation.id(), self.reservation.fence(), self.exchange);
         let policy = &exchange.policy;
-        // Whoever was told to ask for the result must learn that there is none.
+        // A caller that was told to ask for the result later must learn that there is none.
         let is_owed = matches!(exchange.answer_when, AnswerWhen::Accepted);
         let note = Note::new(answer.status(), is_owed, policy);
         let withdrawal = match note.free(self.store, id, fence).await {
-            // Somebody else has said how this ended, or has the key: that is the answer, not this one.
+            // Another writer has settled the record or owns the key: its result is the answer, not this one.
             Ok(Swapped::Moved(Some(found))) if !is_note_of(&found, fence) => {
                 return late(self.observer, exchange, fence, Some(&found));
             }
@@ -247,9 +253,9 @@ impl RunningReservation<'_> {
     }
 
     /// Leaves the record to proof. `answer` is what the handler said, if it said anything.
-    async fn mark_uncertain(self, answer: Option<Response<ResponseBody>>) -> Concluded {
+    async fn mark_uncertain(self, answer: Option<Response<ResponseBody>>, why: &str) -> Concluded {
         let (record_id, fence) = (self.reservation.id(), self.reservation.fence());
-        match protocol::mark_uncertain(self.store, self.reservation).await {
+        match protocol::mark_uncertain(self.store, self.reservation, why).await {
             Ok(Marked::Late(found)) => {
                 return late(self.observer, self.exchange, fence, found.as_deref());
             }
@@ -272,7 +278,7 @@ impl Concluded {
     }
 }
 
-/// Whether what stands is this attempt's own note, whose acknowledgement was lost.
+/// Returns true if the record found is this attempt's own note, whose acknowledgement was lost.
 fn is_note_of(found: &Found, fence: Fence) -> bool {
     found.record.fence == fence
         && matches!(&found.record.state, State::Completed { outcome, .. } if outcome.body == Body::Released)
@@ -292,7 +298,7 @@ fn late(
     found: Option<&Found>,
 ) -> Concluded {
     let record_id = exchange.request.id;
-    // Whoever did the work wrote the outcome down itself, with its effect: that is the first answer.
+    // The handler or upstream recorded the outcome itself, with its effect: that is the first answer.
     if let Some(Found { record, .. }) = found
         && record.fence == fence
         && let State::Completed { outcome, retained_until, .. } = &record.state
@@ -306,6 +312,6 @@ fn late(
     }
     tracing::warn!(%record_id, "an attempt ended after it had lost its key");
     let verdict = judge(found, &exchange.request);
-    // Whoever follows asks the store what stands there.
+    // Followers ask the store for the record.
     Concluded::new(respond::verdict(&verdict, &exchange.policy), Ended::Open)
 }

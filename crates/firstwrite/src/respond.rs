@@ -15,12 +15,12 @@ use crate::status;
 
 /// `true` on an answer that was given before.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-/// Until when the outcome is kept, as an HTTP date.
+/// Time until which the outcome is kept, as an HTTP date.
 pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
-/// Where the trace of an attempt stands among the headers of its outcome, if whoever ran it wrote it there. For
-/// whoever answers to take away: it is not for callers.
+/// Header of an outcome that holds the trace of its attempt, if the code that ran the attempt wrote it there.
+/// It is not for callers: the code that sends the answer removes it.
 pub const ATTEMPT_TRACEPARENT: HeaderName = HeaderName::from_static("firstwrite-traceparent");
-/// Which preferences were honoured (RFC 7240).
+/// The preferences that were honoured (RFC 7240).
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// The last second that an HTTP date can name: the year has four digits.
@@ -58,7 +58,7 @@ pub(crate) fn first(outcome: &Outcome, retained_until: Timestamp) -> Response<Re
     let body = match &outcome.body {
         Body::Bytes(bytes) => bytes.clone(),
         Body::Tombstone => return answer_not_kept(outcome, retained_until),
-        // No verdict leads here; whoever comes another way gets nothing of it either.
+        // No verdict leads here; a caller that gets here another way gets nothing of it either.
         Body::Sealed(_) | Body::Released => {
             return rejection(&Rejection::new(RejectionKind::StoreUnavailable));
         }
@@ -155,7 +155,8 @@ pub(crate) fn document(document: &serde_json::Value) -> Response<ResponseBody> {
     response
 }
 
-/// Says until when the outcome is kept; nothing, of one that stands until another replaces it.
+/// Sets the time until which the outcome is kept; omitted for an interim outcome, which stands until another
+/// replaces it.
 pub(crate) fn stamp(headers: &mut HeaderMap, retained_until: Timestamp) {
     if retained_until == Timestamp::NEVER {
         return;

@@ -10,11 +10,11 @@ use http::Method;
 use crate::layer::IdempotencyLayer;
 use crate::policies::Policies;
 
-/// An axum [`Router`] in the making that knows which routes change something.
+/// An axum [`Router`] under construction that knows which routes change something.
 ///
-/// [`Routes::finish`] fails, naming every route that changes something (POST, PUT, PATCH, DELETE)
-/// and is neither protected by a policy nor marked as unprotected with a reason. A route that
-/// somebody forgot is then found when the program starts, not when a customer pays twice.
+/// [`Routes::finish`] fails, naming every route that changes something (POST, PUT, PATCH, DELETE) and is
+/// neither protected by a policy nor marked as unprotected with a reason. A forgotten route is then found when
+/// the program starts, not when a customer pays twice.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -144,7 +144,7 @@ impl fmt::Display for Uncovered {
 }
 
 impl fmt::Debug for Uncovered {
-    /// As its `Display`: it is what `main` prints when it returns this error.
+    /// Writes the same as `Display`: `main` prints this when it returns the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

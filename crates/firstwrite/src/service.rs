@@ -43,7 +43,7 @@ pub struct Idempotency<S> {
     shared: Arc<Shared>,
 }
 
-/// What becomes of a request before its body is read.
+/// Decision on a request before its body is read.
 enum Admission {
     Problems,
     Status,
@@ -60,15 +60,15 @@ struct Protected {
     place: Arc<Place>,
 }
 
-/// Why a request that does not run has no answer yet.
+/// Reason why a request that does not run has no answer yet.
 enum NotRunning {
-    /// Nothing stands under the key any more.
+    /// There is no record under the key any more.
     Free,
     /// Another attempt holds the key; the request goes on waiting.
     Held(Box<Call>),
 }
 
-/// What came of following.
+/// Result of following.
 enum Followed {
     Ended(Ended),
     InProgress,
@@ -79,7 +79,7 @@ enum Followed {
     Differs,
 }
 
-/// How often the store is asked while another process holds the key and the policy is to wait.
+/// Interval between look-ups in the store while another process holds the key and the policy is to wait.
 const POLL_EVERY: Duration = Duration::from_millis(250);
 
 impl<S> Idempotency<S> {
@@ -137,7 +137,7 @@ where
                 let body = match body::read(body, bytes_max).await {
                     Ok(body) => body,
                     Err(unread) => {
-                        let response = seen.answered(close(unreadable(unread), &parts));
+                        let response = seen.answered(close(unreadable(&shared, unread), &parts));
                         return Ok(shared.typed(response));
                     }
                 };
@@ -191,7 +191,13 @@ fn admit(shared: &Shared, parts: &Parts) -> Admission {
 /// Answers a protected request that was read whole.
 async fn protect(shared: Arc<Shared>, protected: Protected, call: Call) -> Response<ResponseBody> {
     let Protected { operation, tenant, key, place } = protected;
-    let exchange = Exchange::new(tenant, key, operation, &shared.secrets, &call);
+    let mut exchange = Exchange::new(tenant, key, operation, &shared.secrets, &call);
+    // A 202 points to the status resource: a caller that may not read it waits for the answer.
+    if exchange.answer_when == AnswerWhen::Accepted
+        && shared.tenants.resolve_all(&call.parts).is_err()
+    {
+        exchange.answer_when = AnswerWhen::Ended;
+    }
     let record_id = exchange.request.id;
     let operation = &*exchange.request.operation;
     let span = tracing::info_span!("idempotency", %record_id, operation);
@@ -208,9 +214,9 @@ async fn answer(
         OnConflict::Reject => None,
         OnConflict::Wait(up_to) => Some(Instant::now() + up_to),
     };
+    let mut seat = None;
     loop {
-        let joined = shared.running.join(&exchange.request, exchange.answer_when, place);
-        let ended = match joined {
+        let ended = match shared.running.join(&exchange, place, seat.take()) {
             Joined::Lead(lead) => match attempt::start(shared, lead, &exchange, call).await {
                 Led::Answered(response) => {
                     return interim::or_final(&*shared.store, exchange.request.id, response).await;
@@ -221,10 +227,14 @@ async fn answer(
                     ended
                 }
             },
-            Joined::Full => {
-                tracing::warn!("there are too many attempts under way; a request was refused");
-                return no_room();
+            Joined::Wait(waiting) => {
+                seat = waiting.seat().await;
+                if seat.is_none() {
+                    return too_many(shared);
+                }
+                continue;
             }
+            Joined::Full => return too_many(shared),
             Joined::Follow(first) => {
                 let is_same = asks_the_same(shared, &exchange, &call, first.fingerprint());
                 match behind(&exchange, first, is_same, patience).await {
@@ -410,8 +420,8 @@ fn from_ended(
     }
 }
 
-/// The 409 of a duplicate while another attempt runs. Not a 202, whatever it prefers: nobody may be left
-/// to tell it how an attempt ended that was not accepted early.
+/// Makes the 409 of a duplicate while another attempt runs. Not a 202, whatever it prefers: an attempt that was
+/// not accepted early may leave no result to poll for.
 fn in_progress(exchange: &Exchange) -> Response<ResponseBody> {
     let retry_after = exchange.policy.retry_after;
     respond::rejection(&Rejection::new(RejectionKind::InProgress).retry_after(retry_after))
@@ -434,7 +444,7 @@ where
     close(response, parts)
 }
 
-/// Says that the connection ends here. HTTP/2 and later end the stream instead.
+/// Sets `Connection: close`. HTTP/2 and later end the stream instead.
 fn close(mut response: Response<ResponseBody>, parts: &Parts) -> Response<ResponseBody> {
     if parts.version <= Version::HTTP_11 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -442,7 +452,7 @@ fn close(mut response: Response<ResponseBody>, parts: &Parts) -> Response<Respon
     response
 }
 
-fn unreadable(unread: Unread) -> Response<ResponseBody> {
+fn unreadable(shared: &Shared, unread: Unread) -> Response<ResponseBody> {
     match unread {
         Unread::TooLarge => respond::rejection(&Rejection::new(RejectionKind::BodyTooLarge)),
         Unread::TooSlow => respond::rejection(
@@ -450,7 +460,9 @@ fn unreadable(unread: Unread) -> Response<ResponseBody> {
                 .detail("The request's body did not arrive in time; nothing was run. Retry with the same key."),
         ),
         Unread::NoRoom => {
-            tracing::warn!("requests' bodies take up all the room there is; one was refused");
+            if let Some(left_out) = shared.lines.no_room.now() {
+                tracing::warn!(left_out, "requests' bodies take up all their room; one was refused");
+            }
             no_room()
         }
         Unread::Broken(error) => {
@@ -463,7 +475,14 @@ fn unreadable(unread: Unread) -> Response<ResponseBody> {
     }
 }
 
-/// Says that this process has too much to do.
+fn too_many(shared: &Shared) -> Response<ResponseBody> {
+    if let Some(left_out) = shared.lines.too_many.now() {
+        tracing::warn!(left_out, "there are too many attempts under way; a request was refused");
+    }
+    no_room()
+}
+
+/// Makes the refusal of a process that has too much to do.
 fn no_room() -> Response<ResponseBody> {
     respond::rejection(&Rejection::new(RejectionKind::Overloaded))
 }

@@ -19,22 +19,23 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::body::ResponseBody;
 use crate::coalesce::Follow;
 use crate::layer::Shared;
+use crate::observe::Place;
 use crate::{percent, respond};
 
 const PREFIX: &str = "/.firstwrite/operations/";
 /// Below the idle limit of nearly every proxy on the way.
 const WAIT_MAX: Duration = Duration::from_mins(1);
-/// How often the store is asked while another process runs the attempt.
+/// Interval between look-ups in the store while another process runs the attempt.
 const POLL_EVERY: Duration = Duration::from_secs(1);
-/// What a client is told to wait before it asks again.
+/// Time that a client is told to wait before it asks again.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
-/// Where a key's status is found.
+/// Returns the path of a key's status.
 pub(crate) fn location(key: &Key) -> String {
     format!("{PREFIX}{}", percent::encode(key.as_str()))
 }
 
-/// Whether a request is for a status.
+/// Returns true if a request is for a status.
 pub(crate) fn is_status(request: &Parts) -> bool {
     request.uri.path().starts_with(PREFIX)
 }
@@ -49,6 +50,12 @@ pub(crate) async fn answer(shared: &Shared, request: &Parts) -> Response<Respons
     if request.method != Method::GET && request.method != Method::HEAD {
         return respond::read_only();
     }
+    // One caller, by one or two names.
+    let Some(tenant) = tenants.last() else { return unknown() };
+    if let Err(refusal) = shared.observer.admit_look_up(tenant) {
+        return respond::rejection(&refusal);
+    }
+    let _place = Place::new(&shared.observer, tenant);
     let ids = tenants.iter().filter_map(|tenant| record_id(tenant, request.uri.path())).collect();
     let response = look_up(shared, ids, wait(request.uri.query())).await;
     if request.method == Method::HEAD {
@@ -57,7 +64,7 @@ pub(crate) async fn answer(shared: &Shared, request: &Parts) -> Response<Respons
     response
 }
 
-/// The first of `ids` under which something stands or runs.
+/// Answers with the status of the first of `ids` that has a record or a running attempt.
 async fn look_up(shared: &Shared, ids: Vec<RecordId>, wait: Duration) -> Response<ResponseBody> {
     let until = Instant::now() + wait;
     loop {
@@ -202,7 +209,7 @@ fn record_id(tenant: &Tenant, path: &str) -> Option<RecordId> {
     Some(RecordId::of(tenant, &key))
 }
 
-/// How long the client wants to wait: `wait=20s`, or plain seconds. What cannot be read is zero.
+/// Returns the time that the client wants to wait: `wait=20s`, or plain seconds. Zero if it cannot be parsed.
 fn wait(query: Option<&str>) -> Duration {
     let mut pairs = query.unwrap_or("").split('&');
     let Some(text) = pairs.find_map(|pair| pair.strip_prefix("wait=")) else {

@@ -1,4 +1,4 @@
-//! JSON in which no name stands twice: of two equal names, two readers may each believe another.
+//! JSON without duplicate names: of two equal names, two parsers may each use another.
 
 use std::fmt;
 

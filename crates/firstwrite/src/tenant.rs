@@ -1,19 +1,19 @@
-//! Whose request it is: taken from verified credentials, before anything is looked up.
+//! Resolves the tenant of a request from verified credentials, before anything is looked up.
 
 use firstwrite_core::{Rejection, RejectionKind, Tenant};
 use http::request::Parts;
 
-/// Says whose request it is, from credentials that somebody verified.
+/// Resolves the tenant of a request, from verified credentials.
 ///
-/// Asked for every request to a protected operation, replays included: a caller whose credentials
-/// were revoked gets no old answer. Never derive the tenant from anything the caller can choose.
+/// Called for every request to a protected operation, replays included: a caller whose credentials were revoked
+/// gets no old answer. Never derive the tenant from anything the caller can choose.
 pub trait TenantResolver: Send + Sync + 'static {
     /// The tenant, or the refusal to send instead.
     fn resolve(&self, request: &Parts) -> Result<Tenant, Rejection>;
 
-    /// Under which tenants the caller's own keys can stand, for its questions about one: looked for in this
-    /// order. More than one where what [`resolve`](Self::resolve) says depends on the operation, which such
-    /// a question does not name.
+    /// Returns the tenants under which the caller's own keys can be, for its questions about one: looked up in
+    /// this order. There is more than one where the result of [`resolve`](Self::resolve) depends on the
+    /// operation, which such a question does not name.
     fn resolve_all(&self, request: &Parts) -> Result<Vec<Tenant>, Rejection> {
         self.resolve(request).map(|tenant| vec![tenant])
     }

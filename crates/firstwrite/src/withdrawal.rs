@@ -13,11 +13,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// … and after that so rarely that many waiting keys do not crowd a store that is coming back.
 const PAUSE_LATE: Duration = Duration::from_secs(30);
-/// When pauses begin to grow beyond [`PAUSE_MAX`].
+/// Time after which pauses grow beyond [`PAUSE_MAX`].
 const LATE_AFTER: Duration = Duration::from_mins(1);
 
-/// How long the background goes on with what a store did not take. A fail-over takes minutes; after an
-/// hour a person has been called.
+/// Time for which the background task retries writes that a store did not take. A fail-over takes minutes;
+/// after an hour an operator has been called.
 pub(crate) const GIVE_UP_AFTER: Duration = Duration::from_hours(1);
 
 /// Pauses between attempts to reach a store that is away: growing, and drawn apart so that waiting
@@ -37,10 +37,10 @@ pub(crate) struct Withdrawal {
     pub(crate) note: Note,
 }
 
-/// The word that a freed key keeps for whoever was told to ask for its result.
+/// Note that a freed key keeps for clients that were told to poll for its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Note {
-    /// How the attempt ended.
+    /// Status with which the attempt ended.
     status: StatusCode,
     kept_for: Duration,
     /// This attempt was answered with 202 before it ended.
@@ -88,7 +88,7 @@ impl Pauses {
 }
 
 impl Withdrawal {
-    /// Of an attempt that did not begin.
+    /// Makes the withdrawal of an attempt that did not begin.
     pub(crate) fn unbegun(id: RecordId, fences: Vec<Fence>, policy: &Policy) -> Self {
         Self { id, fences, note: Note::new(StatusCode::SERVICE_UNAVAILABLE, false, policy) }
     }

@@ -34,29 +34,29 @@ pub struct Worker {
     loops: Vec<JoinHandle<()>>,
 }
 
-/// How often each loop takes a turn when there is little to do.
+/// Intervals between the turns of each loop when there is little to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// How often lapsed leases are looked for.
+    /// Interval between searches for lapsed leases.
     pub sweep_every: Duration,
-    /// How often records past their retention are deleted.
+    /// Interval between deletions of records past their retention.
     pub reap_every: Duration,
-    /// How often the outbox's counts are folded and its old messages deleted.
+    /// Interval between turns that fold the outbox's counts and delete its old messages.
     pub upkeep_every: Duration,
 }
 
-/// What one turn of every loop did.
+/// Result of one turn of every loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// What the sweep did.
+    /// Result of the sweep.
     pub swept: Swept,
-    /// How many records were reaped.
+    /// Number of records reaped.
     pub reaped: usize,
-    /// How many messages were deleted that had been delivered long ago.
+    /// Number of messages deleted that had been delivered long ago.
     pub deleted: usize,
 }
 
-/// Is told what each turn of a loop did that succeeded: for metrics.
+/// Receives the result of each successful turn of a loop, for metrics.
 pub trait TurnObserver: Send + Sync + 'static {
     /// A turn of the sweep.
     fn swept(&self, swept: &Swept) {
@@ -69,12 +69,12 @@ pub trait TurnObserver: Send + Sync + 'static {
     }
 }
 
-/// Nobody is told.
+/// Observer that ignores everything.
 struct Nobody;
 
 impl TurnObserver for Nobody {}
 
-/// Whether there may be more to do at once.
+/// Amount of work that a turn found; decides how soon the next one follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     Full,
@@ -83,8 +83,8 @@ enum Load {
     Failed(u32),
 }
 
-/// A store that is away is asked no less often than this, or than its loop's own turns: whoever
-/// repaired it need not wait long to see the loops at work.
+/// Longest pause of a loop whose store is away, unless the loop's own interval is longer: once the store is
+/// repaired, the loops resume soon.
 const PAUSE_MAX: Duration = Duration::from_mins(5);
 
 impl Worker {
@@ -93,7 +93,7 @@ impl Worker {
         Self::observed(store, schedule, Arc::new(Nobody))
     }
 
-    /// The same, and tells somebody what each turn did.
+    /// Starts the loops like [`Self::start`], and reports each turn to `observer`.
     pub fn observed(
         store: Arc<dyn Store>,
         schedule: Schedule,
@@ -163,7 +163,7 @@ impl Worker {
     }
 }
 
-/// Takes turns until everybody who could say stop is gone.
+/// Takes turns until all stop senders are dropped.
 async fn repeat(
     mut stopped: watch::Receiver<()>,
     every: Duration,
@@ -196,7 +196,7 @@ impl Load {
         }
     }
 
-    /// How long to wait for the next turn.
+    /// Returns how long to wait for the next turn.
     fn pause(self, every: Duration) -> Duration {
         let pause = match self {
             Self::Full => return Duration::ZERO,

@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use firstwrite_chaos::clock::wait_until;
+use firstwrite_chaos::guard::{Guard, Running};
+use firstwrite_chaos::place::free_port;
 
 use super::Ground;
-use crate::clock::wait_until;
-use crate::demo::free_port;
-use crate::guard::{Guard, Running};
 
-/// How long one may take until it listens: Python reads a thousand files first.
+/// Maximum time until a process listens: Python reads a thousand files first.
 const START_MAX: Duration = Duration::from_secs(30);
 
 /// Something that listens on loopback. Dropped, it is killed.
@@ -52,7 +52,7 @@ impl Ground<'_> {
     pub(super) fn gateway(&self, upstream: SocketAddr, store: &str) -> anyhow::Result<Actor<'_>> {
         let port = free_port()?;
         let mut command = Command::new(&self.binary);
-        command.arg("gateway").current_dir(&self.folder);
+        command.args(["gateway", "--tenants", "authorization"]).current_dir(&self.folder);
         command.args(["--upstream", &format!("http://{upstream}"), "--create", "--store", store]);
         command.args(["--listen", &format!("127.0.0.1:{port}")]);
         self.start("gateway", &mut command, port)

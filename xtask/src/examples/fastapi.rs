@@ -6,14 +6,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use firstwrite_chaos::clock::wait_until;
+use firstwrite_chaos::http::{Client, Request, Response};
+use firstwrite_chaos::place::free_port;
+use firstwrite_chaos::postgres::Node;
 use serde_json::Value;
 
 use super::Ground;
 use super::actor::Actor;
-use crate::clock::wait_until;
-use crate::demo::free_port;
-use crate::http::{Client, Request, Response};
-use crate::postgres::Node;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

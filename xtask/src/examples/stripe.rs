@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
+use firstwrite_chaos::place::free_port;
+use firstwrite_chaos::process;
+
 use super::Ground;
-use crate::demo::free_port;
-use crate::process;
 
 pub(super) fn check(ground: &Ground<'_>) -> anyhow::Result<()> {
     let port = free_port()?;

@@ -7,15 +7,14 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-
-use crate::packages::Need;
-use crate::process;
+use firstwrite_chaos::packages::Need;
+use firstwrite_chaos::process;
 
 pub(super) const NEED: Need = Need { program: "mmdebstrap", packages: &["mmdebstrap"], find: None };
 
 /// Ten times what it takes here; a mirror that hangs must not hang the run.
 const SECONDS_MAX: &str = "400";
-/// Where this machine says which mirror it uses, in the new form and the old.
+/// Files in which this machine configures its mirror, in the new form and the old.
 const SOURCES: [&str; 2] = ["/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"];
 const MIRROR: &str = "http://deb.debian.org/debian";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";

@@ -7,11 +7,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
+use firstwrite_chaos::place::Place;
+use firstwrite_chaos::process;
 
 use super::Recipe;
 use crate::examples::VENV;
-use crate::place::Place;
-use crate::process;
 
 /// The versions that the suites were run on.
 const MINISTACK: &str = "ministack==1.5.33";

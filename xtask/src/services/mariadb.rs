@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
+use firstwrite_chaos::mariadb;
+use firstwrite_chaos::place::Place;
+
 use super::Recipe;
-use crate::mariadb;
-use crate::place::Place;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "mariadb",

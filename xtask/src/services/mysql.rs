@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
+use firstwrite_chaos::mariadb;
+use firstwrite_chaos::place::Place;
+use firstwrite_chaos::process;
 
 use super::{Recipe, debian_root};
-use crate::mariadb;
-use crate::place::Place;
-use crate::process;
 
 /// Costs a minute and 330 MB, and needs root to enter its root.
 pub(super) const RECIPE: Recipe = Recipe {

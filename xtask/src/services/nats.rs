@@ -6,11 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
+use firstwrite_chaos::packages::Need;
+use firstwrite_chaos::place::Place;
+use firstwrite_chaos::process;
 
 use super::Recipe;
-use crate::packages::Need;
-use crate::place::Place;
-use crate::process;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "nats",

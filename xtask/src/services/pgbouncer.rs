@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
+use firstwrite_chaos::packages::Need;
+use firstwrite_chaos::place::Place;
+use firstwrite_chaos::process;
 
 use super::{Recipe, debian_root, postgres};
-use crate::packages::Need;
-use crate::place::Place;
-use crate::process;
 
 /// Fewer sessions than a suite has clients, so that they are really shared.
 const POOL_SIZE: u32 = 8;
@@ -21,15 +21,15 @@ pub(super) const RECIPE: Recipe = Recipe {
     variable: "FIRSTWRITE_TEST_PGBOUNCER",
     needs: &[
         Need { program: "pgbouncer", packages: &["pgbouncer"], find: None },
-        crate::postgres::PSQL,
+        firstwrite_chaos::postgres::PSQL,
     ],
     in_front_of: Some(&postgres::RECIPE),
     is_costly: false,
     // It refuses to be root, and needs no rights of its own.
-    user: Some(crate::postgres::USER),
+    user: Some(firstwrite_chaos::postgres::USER),
     // At once: clients are cut off.
     signal: "TERM",
-    address: |port| format!("{}?pooler=transaction", crate::postgres::address(port)),
+    address: |port| format!("{}?pooler=transaction", firstwrite_chaos::postgres::address(port)),
     prepare: |place| write_settings(place, &place.folder, ""),
     serve: |place| {
         let program = process::find("pgbouncer").context("pgbouncer is missing")?;
@@ -44,14 +44,14 @@ pub(super) const RECIPE: Recipe = Recipe {
 pub(super) const NEW: Recipe = Recipe {
     name: "pgbouncer-new",
     variable: "FIRSTWRITE_TEST_PGBOUNCER_NEW",
-    needs: &[debian_root::NEED, crate::postgres::PSQL],
+    needs: &[debian_root::NEED, firstwrite_chaos::postgres::PSQL],
     in_front_of: Some(&postgres::RECIPE),
     is_costly: true,
     // It gives up being root itself, after entering its own root.
     user: None,
     // At once; since 1.23, TERM waits until the last client has gone.
     signal: "QUIT",
-    address: crate::postgres::address,
+    address: firstwrite_chaos::postgres::address,
     prepare: |place| {
         let root = place.data();
         debian_root::make(&root, "pgbouncer")?;
@@ -59,7 +59,8 @@ pub(super) const NEW: Recipe = Recipe {
     },
     serve: |place| {
         let program = Path::new("/usr/sbin/pgbouncer");
-        let mut command = debian_root::command(&place.data(), crate::postgres::USER, program)?;
+        let mut command =
+            debian_root::command(&place.data(), firstwrite_chaos::postgres::USER, program)?;
         command.arg(Path::new("/").join(SETTINGS));
         Ok(command)
     },
@@ -97,7 +98,7 @@ fn settings(port: u16, server: u16) -> String {
 
 /// Asked through it, so that the server behind it has answered too.
 fn is_ready(place: &Place) -> bool {
-    crate::postgres::psql(place.port)
+    firstwrite_chaos::postgres::psql(place.port)
         .is_ok_and(|mut psql| process::succeeds(Command::args(&mut psql, ["-c", "select 1"])))
 }
 

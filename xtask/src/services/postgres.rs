@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
+use firstwrite_chaos::packages::OPENSSL;
+use firstwrite_chaos::place::Place;
+use firstwrite_chaos::{postgres, process};
 
 use super::{Recipe, debian_root};
-use crate::packages::OPENSSL;
-use crate::place::Place;
-use crate::{postgres, process};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "postgres",
@@ -40,8 +40,8 @@ pub(super) const NEWEST: Recipe = Recipe {
     ..RECIPE
 };
 
-/// What its certificate says. A client that verifies takes it for the authority too, so it must not be
-/// one: the end of a chain may not.
+/// Contents of its certificate. A client that verifies also takes it as the certificate authority, so it must not be
+/// marked as one: the end of a chain may not be.
 const CERTIFICATE: &str = "\
 [req]
 prompt = no

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
+use firstwrite_chaos::packages::Need;
+use firstwrite_chaos::place::{Place, steady_port};
+use firstwrite_chaos::process;
 
 use super::Recipe;
-use crate::packages::Need;
-use crate::place::{Place, steady_port};
-use crate::process;
 
 const USER: &str = "rabbitmq";
-/// What is on the path is Debian's wrapper, which insists on folders of the system.
+/// Path of the server itself: the program in `PATH` is Debian's wrapper, which insists on system folders.
 const PROGRAM: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 
 pub(super) const RECIPE: Recipe = Recipe {
@@ -85,7 +85,7 @@ fn serve(place: &Place) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Where Erlang keeps the secret that nodes know each other by.
+/// Returns the folder in which Erlang keeps the secret by which nodes recognise each other.
 fn home(place: &Place) -> PathBuf {
     place.folder.join("home")
 }

@@ -1,31 +1,27 @@
-//! Redis: with every write on disk before it is acknowledged, and nothing evicted. Its newest version and Valkey come
-//! from a private root.
+//! Redis for the suites. Its newest version and Valkey come from a private root.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
+use firstwrite_chaos::packages::Need;
+use firstwrite_chaos::place::Place;
+use firstwrite_chaos::{process, redis};
 
 use super::{Recipe, debian_root};
-use crate::packages::{self, Need};
-use crate::place::Place;
-use crate::process;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "redis",
     variable: "FIRSTWRITE_TEST_REDIS",
-    needs: &[
-        Need { program: "redis-server", packages: &["redis-server"], find: None },
-        Need { program: "redis-cli", packages: &["redis-tools"], find: None },
-    ],
+    needs: &[redis::SERVER, redis::CLIENT],
     in_front_of: None,
     is_costly: false,
     user: None,
     signal: "TERM",
-    address,
+    address: redis::address,
     prepare: |place| std::fs::create_dir_all(place.data()).context("cannot make a data folder"),
-    serve,
-    is_ready,
+    serve: redis::serve,
+    is_ready: redis::is_ready,
 };
 
 pub(super) const NEWEST: Recipe = Recipe {
@@ -49,8 +45,7 @@ pub(super) const VALKEY: Recipe = Recipe {
 };
 
 /// The client asks whether it answers.
-const IN_ROOT: &[Need] =
-    &[debian_root::NEED, Need { program: "redis-cli", packages: &["redis-tools"], find: None }];
+const IN_ROOT: &[Need] = &[debian_root::NEED, redis::CLIENT];
 
 /// Seen from inside the root.
 const FOLDER: &str = "/srv/redis";
@@ -67,37 +62,6 @@ fn serve_in_root(place: &Place, program: &Path) -> anyhow::Result<Command> {
     let mut command = debian_root::command(&place.data(), USER, program)?;
     // There are no others in the root.
     command.env("LC_ALL", "C").args(["--dir", FOLDER]);
-    safely(&mut command, place);
+    redis::safely(&mut command, place);
     Ok(command)
-}
-
-/// Installs what is missing.
-pub(crate) fn install() -> anyhow::Result<()> {
-    packages::ensure(RECIPE.needs)
-}
-
-/// The address the suites and the commands take.
-pub(crate) fn address(port: u16) -> String {
-    format!("redis://127.0.0.1:{port}")
-}
-
-/// Whether it answers.
-pub(crate) fn is_ready(place: &Place) -> bool {
-    let port = place.port.to_string();
-    super::answers("redis-cli", &["-e", "-h", "127.0.0.1", "-p", &port, "ping"])
-}
-
-/// The command that serves, in the foreground.
-pub(crate) fn serve(place: &Place) -> anyhow::Result<Command> {
-    let program = process::find("redis-server").context("redis-server is missing")?;
-    let mut command = place.command(&program);
-    command.arg("--dir").arg(place.data());
-    safely(&mut command, place);
-    Ok(command)
-}
-
-fn safely(command: &mut Command, place: &Place) {
-    command.args(["--bind", "127.0.0.1", "--port", &place.port.to_string(), "--daemonize", "no"]);
-    command.args(["--appendonly", "yes", "--appendfsync", "always"]);
-    command.args(["--maxmemory-policy", "noeviction"]);
 }

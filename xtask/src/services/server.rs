@@ -7,11 +7,11 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use firstwrite_chaos::clock::{Stopwatch, wait_until};
+use firstwrite_chaos::guard::Running;
+use firstwrite_chaos::place::{Place, delete};
 
 use super::Recipe;
-use crate::clock::{Stopwatch, wait_until};
-use crate::guard::Running;
-use crate::place::{Place, delete};
 
 /// The slowest server, RabbitMQ, takes five seconds on an idle machine.
 const START_MAX: Duration = Duration::from_mins(1);
@@ -24,7 +24,7 @@ pub(crate) struct Server {
     running: Running,
 }
 
-/// What is written down of a server that outlives the task which started it.
+/// Record, in a file, of a server that outlives the task which started it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) running: Running,

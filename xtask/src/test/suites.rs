@@ -1,4 +1,4 @@
-//! What `cargo test` prints, read into one row per suite.
+//! Parses the output of `cargo test` into one row per suite.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::steps::{Counts, Row};
 /// Reads the lines of a test run one by one.
 #[derive(Debug)]
 pub(crate) struct SuiteReader<'a> {
-    /// What the test programs are called, by file name.
+    /// Display names of the test programs, by file name.
     names: &'a BTreeMap<String, String>,
     rows: Vec<Row>,
-    /// Whether the suite at the end of `rows` has told its result.
+    /// True if the result of the suite at the end of `rows` was read.
     is_told: bool,
     noteworthy: Vec<String>,
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 use super::Finding;
 use super::files::Tree;
 
-/// A test that does not run is a promise nobody keeps.
+/// Finds ignored tests: a test that does not run proves nothing.
 pub(super) fn ignored_tests(tree: &Tree) -> Vec<Finding> {
     const REASON: &str = "a test that never runs rots, and looks like one that passes";
     let mut findings = Vec::new();
@@ -46,13 +46,13 @@ pub(super) fn sleeping_tests(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether `name(` stands in the line as a call of its own, not as the end of a longer name.
+/// Returns true if the line has `name(` as a call of its own, not as the end of a longer name.
 fn calls(line: &str, name: &str) -> bool {
     line.match_indices(&format!("{name}("))
         .any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
-/// A TODO tells what is to be done, to somebody who was not there.
+/// Finds TODOs that do not say in a sentence what is to be done, for a reader without the context.
 pub(super) fn todo_sentences(tree: &Tree) -> Vec<Finding> {
     const WORDS_MIN: usize = 4;
     let mut findings = Vec::new();
@@ -139,7 +139,7 @@ fn checkout_folder(root: &Path) -> Option<String> {
     (!EVERYWHERE.contains(&first)).then(|| format!("/{first}/"))
 }
 
-/// Whether a path that begins with `folder` stands in the line; the middle of another path does not count.
+/// Returns true if the line has a path that begins with `folder`; the middle of another path does not count.
 fn mentions(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-~/}>*".contains(c))

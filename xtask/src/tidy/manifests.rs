@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::files::Tree;
-use crate::workspace::Package;
+use crate::crates::Package;
 
 const ROOT: &str = "Cargo.toml";
 

@@ -76,7 +76,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where the links of a document lead that do not leave the repository.
+/// Returns the targets of a document's links that stay in the repository, each with its line.
 fn targets(text: &str) -> Vec<(usize, String)> {
     let mut targets = Vec::new();
     for (at, line) in prose(text) {

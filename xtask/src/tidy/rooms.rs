@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Finding;
 use super::files::Tree;
-use crate::workspace::Package;
+use crate::crates::Package;
 
 const FILE: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- rooms:begin -->";
@@ -17,10 +17,11 @@ const DRIVERS: &[&str] =
 /// Drivers of databases that are brokers too, and whose carriers speak to them as such: by crate.
 const BROKERS: &[(&str, &str)] = &[("firstwrite", "redis")];
 
-/// Crates that use nothing of ours: they look at the rest from outside.
-const OUTSIDERS: &[&str] = &["firstwrite-verify", "xtask"];
+/// Crates that look at the rest from outside, each with all that it uses of ours.
+const OUTSIDERS: &[(&str, &[&str])] =
+    &[("firstwrite-chaos", &[]), ("firstwrite-verify", &[]), ("xtask", &["firstwrite-chaos"])];
 
-/// What a crate uses of ours.
+/// Crates of the workspace that a crate uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Uses {
     normal: BTreeSet<String>,
@@ -73,8 +74,10 @@ pub(super) fn walls(packages: &[Package]) -> Vec<Finding> {
                 "nobody ships the test suite",
             ));
         }
-        if OUTSIDERS.contains(&package.name.as_str())
-            && let Some(ours) = uses.normal.iter().chain(&uses.dev).next()
+        let outsider = OUTSIDERS.iter().find(|(name, _)| *name == package.name);
+        if let Some((_, allowed)) = outsider
+            && let Some(ours) =
+                uses.normal.iter().chain(&uses.dev).find(|ours| !allowed.contains(&ours.as_str()))
         {
             findings.push(Finding::new(
                 &package.manifest,
@@ -152,7 +155,7 @@ fn read_names(cell: &str) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::Dependency;
+    use crate::crates::Dependency;
 
     fn package(name: &str, normal: &[&str], dev: &[&str]) -> Package {
         let on = |is_dev| move |name: &&str| Dependency { name: (*name).to_owned(), is_dev };
@@ -219,5 +222,10 @@ mod tests {
         assert_eq!(with(package("firstwrite-verify", &[], &["firstwrite-core"])).len(), 1);
         assert_eq!(with(package("xtask", &["firstwrite-core"], &[])).len(), 1);
         assert_eq!(with(package("xtask", &["anyhow"], &[])).len(), 0);
+        let chaos = package("firstwrite-chaos", &["firstwrite-core"], &[]);
+        assert_eq!(with(chaos).len(), 1, "it kills the others, and shares nothing with them");
+        let both =
+            [package("firstwrite-chaos", &[], &[]), package("xtask", &["firstwrite-chaos"], &[])];
+        assert_eq!(walls(&[packages(), both.to_vec()].concat()).len(), 0);
     }
 }

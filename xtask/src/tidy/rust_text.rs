@@ -63,7 +63,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the present character goes on with a name; `br` and `cr` are prefixes, not names.
+    /// Returns true if the current character continues a name; `br` and `cr` are prefixes, not names.
     fn is_in_word(&self) -> bool {
         let mut before = self.code.chars().rev();
         let is_word = |c: char| c.is_alphanumeric() || c == '_';

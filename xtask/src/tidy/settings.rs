@@ -8,11 +8,11 @@ mod structs;
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
+use firstwrite_chaos::args::Args;
+use firstwrite_chaos::workspace::Workspace;
 
 use super::Finding;
 use super::files::Tree;
-use crate::args::Args;
-use crate::workspace::Workspace;
 use structs::{Field, Source, Struct};
 
 pub(crate) const HELP: &str = "\

@@ -45,7 +45,7 @@ pub(super) fn file_names(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// No file is so long that nobody reads it to its end. Tests at the end do not count.
+/// Finds files that are too long to be read to their end. Tests at the end do not count.
 pub(super) fn file_lengths(tree: &Tree) -> Vec<Finding> {
     const REASON: &str = "one file, one subject; a long one has several";
     let mut findings = Vec::new();

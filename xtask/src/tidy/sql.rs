@@ -3,22 +3,25 @@
 use super::Finding;
 use super::files::{File, Tree};
 
-/// Where SQL may be, by the beginning of the path, each with its reason.
+/// Path prefixes under which SQL is allowed, each with its reason.
 const ROOMS: &[(&str, &str)] = &[
     ("crates/firstwrite-store/", "the room of SQL, with its tests and benches"),
-    ("crates/firstwrite-server/src/demo", "the demo is an application with its own business rows"),
+    ("crates/firstwrite-demo/", "the demo is an application with its own business rows"),
     ("crates/firstwrite/tests/", "the tests play an application with its own business rows"),
     ("crates/firstwrite/benches/", "the benches play an application with its own business rows"),
     ("crates/firstwrite-gateway/benches/", "the bench plays the store that one writes by hand"),
     ("crates/firstwrite/examples/", "an example is an application with its own business rows"),
     ("examples/", "an example is an application with its own business rows"),
-    ("xtask/src/postgres/", "a task asks a server about its replication, and about no table"),
+    (
+        "crates/firstwrite-chaos/src/postgres/",
+        "a task asks a server about its replication, and about no table",
+    ),
     ("xtask/src/tidy/sql.rs", "this rule has to name what it looks for"),
 ];
 
 const REASON: &str = "a statement outside the store is a second place that knows the tables";
 
-/// How a statement begins, and what must follow somewhere, so that a sentence is not taken for one.
+/// Start of a statement, and the text that must follow somewhere, so that a sentence is not mistaken for one.
 const STATEMENTS: &[(&str, &str)] = &[
     ("SELECT ", ""),
     ("INSERT INTO ", ""),
@@ -101,7 +104,7 @@ mod tests {
         let tree = Tree::of(&[
             ("crates/firstwrite/src/service.rs", code),
             ("crates/firstwrite-store/src/sqlite.rs", code),
-            ("crates/firstwrite-server/src/demo/payments.rs", code),
+            ("crates/firstwrite-demo/src/payments.rs", code),
             ("deploy/schema.sql", "SELECT 1"),
         ]);
         let found: Vec<_> =

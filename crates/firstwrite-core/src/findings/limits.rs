@@ -1,14 +1,14 @@
-//! How long what is written about findings may be.
+//! Length limits for the texts of findings.
 
 use std::fmt;
 
 use super::NewFinding;
 
-/// Whose finding it is: 1 to 100 bytes without control characters.
+/// Owner of a finding: 1 to 100 bytes without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner(String);
 
-/// How a finding is closed, and why in somebody's words: 1 to 2000 bytes.
+/// Way in which a finding is closed, with the operator's explanation: 1 to 2000 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Closing {
@@ -26,7 +26,7 @@ impl Owner {
     /// A name, an address or a team.
     pub const BYTES_MAX: usize = 100;
 
-    /// Somebody.
+    /// Checks the length and the characters of `name`.
     pub fn new(name: &str) -> Result<Self, FindingError> {
         let is_name = (1..=Self::BYTES_MAX).contains(&name.len())
             && !name.chars().any(char::is_control)
@@ -47,17 +47,17 @@ impl Closing {
     /// A page of explanation is a document, and can be linked to.
     pub const TEXT_BYTES_MAX: usize = 2000;
 
-    /// Put right; how.
+    /// Closes a finding as fixed; `text` says how.
     pub fn fixed(text: &str) -> Result<Self, FindingError> {
         Self::check(text).map(Self::Fixed)
     }
 
-    /// Accepted as it is; why.
+    /// Closes a finding as accepted; `text` says why.
     pub fn accepted(text: &str) -> Result<Self, FindingError> {
         Self::check(text).map(Self::Accepted)
     }
 
-    /// From what a store kept.
+    /// From what a document says.
     pub fn from_stored(word: &str, text: String) -> Option<Self> {
         match word {
             "fixed" => Some(Self::Fixed(text)),
@@ -66,7 +66,7 @@ impl Closing {
         }
     }
 
-    /// The word used in SQL and listings.
+    /// The word used in documents and listings.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Fixed(_) => "fixed",
@@ -74,7 +74,7 @@ impl Closing {
         }
     }
 
-    /// Why, in somebody's words.
+    /// Returns the operator's explanation.
     pub fn text(&self) -> &str {
         match self {
             Self::Fixed(text) | Self::Accepted(text) => text,
@@ -92,14 +92,14 @@ impl Closing {
 }
 
 impl NewFinding {
-    /// An index holds it.
+    /// A line on a screen.
     pub const SUBJECT_BYTES_MAX: usize = 300;
     /// A few lines on a screen.
     pub const DETAIL_BYTES_MAX: usize = 1000;
-    /// What providers call things is short.
+    /// Providers' ids are short.
     pub const PROVIDER_ID_BYTES_MAX: usize = 255;
 
-    /// The same with texts cut to what is kept, and without characters that are not for people.
+    /// Cuts the texts to the lengths above, and replaces control characters.
     #[must_use]
     pub fn within_limits(mut self) -> Self {
         tidy(&mut self.subject, Self::SUBJECT_BYTES_MAX);

@@ -14,7 +14,7 @@ pub struct FindingQuery {
     pub is_open: Option<bool>,
     /// Only later ones than this.
     pub after: Option<FindingNumber>,
-    /// At most this many; stores cap it at [`Self::LIMIT_MAX`].
+    /// At most this many, and at most [`Self::LIMIT_MAX`].
     pub limit: usize,
 }
 
@@ -23,7 +23,7 @@ pub struct FindingQuery {
 pub struct FindingPage {
     /// The findings, the oldest first.
     pub findings: Vec<Finding>,
-    /// Where the next page starts, if there is one.
+    /// The number after which the next page starts, if there may be one. A page that has one may be short.
     pub next: Option<FindingNumber>,
     /// The store's clock when the page was read.
     pub now: Timestamp,
@@ -34,8 +34,10 @@ pub struct FindingPage {
 pub struct FindingStory {
     /// The finding.
     pub finding: Finding,
-    /// What people did to it, the oldest first.
+    /// The latest changes that people made to it, the oldest first.
     pub audits: Vec<Audited>,
+    /// Number of older changes that are no longer kept.
+    pub audits_dropped: u32,
     /// The store's clock when it was read.
     pub now: Timestamp,
 }
@@ -44,7 +46,8 @@ impl FindingQuery {
     /// A page that a person can read and a connection can carry.
     pub const LIMIT_MAX: usize = 1000;
 
-    /// Whether `finding` is meant, wherever it stands.
+    /// Returns true if `finding` matches the source, kind and state of the query. Ignores `after` and
+    /// `limit`.
     pub fn matches(&self, finding: &Finding) -> bool {
         self.source.as_ref().is_none_or(|source| finding.source == *source)
             && self.kind.is_none_or(|kind| finding.found.kind == kind)

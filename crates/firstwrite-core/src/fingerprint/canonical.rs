@@ -49,12 +49,12 @@ pub(super) fn append(text: &[u8], out: &mut Vec<u8>) -> bool {
     is_whole
 }
 
-/// Where the payload that starts at `from` ends.
+/// Returns the end of the payload that starts at `from`.
 pub(super) fn payload_end(form: &[u8], from: usize) -> usize {
     form[from..].iter().position(|&byte| byte >= NAME).map_or(form.len(), |length| from + length)
 }
 
-/// Where the value that starts at `from` ends.
+/// Returns the end of the value that starts at `from`.
 pub(super) fn value_end(form: &[u8], from: usize) -> usize {
     let mut open = 0_usize;
     let mut at = from;

@@ -13,16 +13,16 @@ use super::fields::Place;
 use super::form::Form;
 use super::{FingerprintRules, PartDigests};
 
-/// More names help nobody, and a problem document stays small.
+/// Maximum number of differing parts to name; keeps the problem document small.
 pub(super) const NAMES_MAX: usize = 16;
 
-/// Cuts a name somebody made long on purpose.
+/// Maximum length of a name, in case a client made one long on purpose.
 const NAME_BYTES_MAX: usize = 128;
 
-/// What the service's name is called.
+/// Name of the part that holds the service's host and port.
 pub(crate) const AUTHORITY: &str = "authority";
 
-/// Says that the first request had parts this one lacks.
+/// Name that stands for all parts that the first request had and this one lacks.
 pub(crate) const REMOVED: &str = "(removed)";
 
 pub(super) fn differing(

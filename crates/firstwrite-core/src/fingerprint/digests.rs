@@ -1,13 +1,14 @@
 //! Short digests of a request's parts, so that a mismatch can say what differs.
 //!
 //! A part is the method, the authority, the path, the query, the content type, the content encoding,
-//! one selected header, or one leaf of a JSON body: a scalar or an empty container. Two bytes are kept
-//! of each, keyed per record: enough to find the one that changed, nearly always. Every record
-//! carries them, so they are as few as serve.
+//! one selected header, or one leaf of a JSON body: a scalar or an empty container. Each digest is two
+//! bytes, keyed per record: nearly always enough to find the part that changed. Every record carries
+//! them, so they are kept as short as possible.
 //!
-//! Each splits a guess at the whole request into guesses at its parts: without a secret, whoever reads
-//! a row finds a card's number, code and expiry one after the other. So they are kept only where a
-//! secret keys them, or where the rules say that everybody may know what was asked for.
+//! Part digests split a guess at the whole request into guesses at its parts: without a secret, an
+//! attacker who can read a row finds a card's number, code and expiry one after the other. So they are
+//! stored only where a secret keys them, or where the rules declare that request contents may be
+//! public.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -28,7 +29,7 @@ use crate::RecordId;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PartDigests(Vec<u8>);
 
-/// What a part is called, before anybody needs it as text.
+/// Name of a part, not yet rendered as text.
 pub(super) enum PartName<'a> {
     /// By its place among the sections before the body.
     Head(usize),
@@ -50,7 +51,7 @@ impl PartDigests {
     /// Covers any form a person fills in, and keeps a record within 128 bytes of its size without.
     pub const COUNT_MAX: usize = 64;
 
-    /// From the bytes a store kept; `None` if they cannot be part digests.
+    /// Restores part digests from stored bytes; `None` if they cannot be part digests.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let is_whole = bytes.len().is_multiple_of(DIGEST_BYTES);
         (is_whole && bytes.len() <= Self::COUNT_MAX * DIGEST_BYTES).then(|| Self(bytes.to_vec()))
@@ -61,7 +62,7 @@ impl PartDigests {
         &self.0
     }
 
-    /// How many parts there are.
+    /// Returns the number of parts.
     pub fn count(&self) -> usize {
         self.0.len() / DIGEST_BYTES
     }

@@ -3,7 +3,7 @@
 use super::canonical::{ARRAY, END, IGNORED, MISSING, NAME, OBJECT, payload_end, value_end};
 use super::pointer::{Pointer, Step};
 
-/// The canonical form without what stands at the pointers.
+/// Returns the canonical form without the values at the pointers.
 ///
 /// An ignored member is gone, name and all. An ignored element leaves a mark, for the length of an
 /// array is never ignored.

@@ -1,7 +1,7 @@
-//! What a request asks for, written out as the bytes that are digested.
+//! Serializes a request into the bytes that are digested.
 //!
-//! The bytes are stored format: a change here is a new [`Version`], and the digests pinned in the
-//! tests say so.
+//! The bytes are a stored format: a change here needs a new [`Version`], and the digests pinned in the
+//! tests fail without one.
 
 use sha2::{Digest, Sha256};
 
@@ -23,7 +23,7 @@ pub(super) enum Version {
 /// requests share their bytes only if they ask for the same.
 pub(super) struct Form {
     bytes: Vec<u8>,
-    /// Where each section before the body begins, and at last where the body does.
+    /// Offsets at which each section before the body begins, then the offset of the body.
     borders: Vec<usize>,
     body: BodyForm,
 }

@@ -1,7 +1,7 @@
-//! What a request says its body is, by meaning: content type and content encoding.
+//! Content type and content encoding of a request, by meaning.
 //!
-//! Two spellings of one meaning are written alike: case, white space, quotes, the order of
-//! parameters, and a charset that is the type's own. Everything else counts, and what cannot be read
+//! Two spellings of one meaning are written alike: case, white space, quotes, the order of parameters,
+//! and a charset that is the type's default. Everything else counts, and a value that cannot be parsed
 //! is taken as it stands. Stored format, like [`form`](super::form).
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -9,12 +9,13 @@ use http::{HeaderMap, HeaderValue};
 
 use super::form::{append_length, append_sized};
 
-/// A content type that was read: what follows is its meaning.
+/// Marks a content type that was parsed: its meaning follows.
 const READ: u8 = 1;
-/// What is no content type, or more than one: what follows is each line as it stands.
+/// Marks a missing or repeated content type, or one that cannot be parsed: each line follows as it
+/// stands.
 const UNREAD: u8 = 0;
 
-/// What nearly every request says; it is looked for first.
+/// The content type of nearly every request; checked first.
 const JSON: &str = "application/json";
 
 /// A content type, taken apart.
@@ -25,7 +26,7 @@ struct MediaType {
     parameters: Vec<(String, String)>,
 }
 
-/// Whether the body says it is JSON: `application/json` or any type that ends in `+json`.
+/// Returns true if the content type is JSON: `application/json` or any type that ends in `+json`.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = only_line(headers).and_then(|line| line.to_str().ok()) else { return false };
     is_json_type(value.split(';').next().unwrap_or_default().trim())

@@ -6,8 +6,8 @@
 
 /// Appends the number at the start of `text` and returns its length there.
 ///
-/// `None` if it is not a number by JSON's grammar, or if its power of ten does not fit 64 bits:
-/// such a number has a value, but nobody means it.
+/// Returns `None` if it is not a number by JSON's grammar, or if its power of ten does not fit 64 bits:
+/// such a number has a value, but no client means it.
 pub(super) fn append(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     let is_negative = text.first() == Some(&b'-');
     let mut rest = if is_negative { &text[1..] } else { text };
@@ -88,7 +88,7 @@ fn take_exponent(text: &mut &[u8]) -> Option<i64> {
     Some(if is_negative { -size } else { size })
 }
 
-/// What `write!` would append, at a fraction of its cost: most amounts of money pass here.
+/// Appends what `write!` would, at a fraction of its cost: most amounts of money pass here.
 fn append_integer(value: i64, out: &mut Vec<u8>) {
     if value < 0 {
         out.push(b'-');

@@ -14,7 +14,7 @@ pub struct Pointer {
     steps: Box<[Step]>,
 }
 
-/// Why a text is not a JSON pointer.
+/// Reason why a text is not a JSON pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PointerError {

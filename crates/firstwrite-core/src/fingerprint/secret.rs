@@ -7,10 +7,11 @@ use sha2::Sha256;
 
 use crate::Tenant;
 
-/// What makes fingerprints useless to somebody who only reads the store.
+/// Keys fingerprints with a secret (HMAC), so that read access to the store does not reveal request
+/// contents.
 ///
-/// Without a secret a fingerprint is a plain digest: whoever reads the store can guess at a short
-/// body and see whether it fits. All processes that share a store share its secrets.
+/// Without a secret a fingerprint is a plain digest: anyone who can read the store can test guesses at
+/// a short body. All processes that share a store share its secrets.
 #[derive(Clone)]
 pub struct Secret {
     id: SecretId,
@@ -18,7 +19,7 @@ pub struct Secret {
     tenant: Option<Tenant>,
 }
 
-/// Which secret keyed a fingerprint; stored with it, and tells nothing of the secret.
+/// Id of the secret that keyed a fingerprint; stored with it, and reveals nothing of the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretId([u8; Self::BYTES]);
 
@@ -28,18 +29,18 @@ pub struct SecretId([u8; Self::BYTES]);
 #[derive(Clone, Debug, Default)]
 pub struct Secrets(Vec<Secret>);
 
-/// What cannot be a secret, or a list of them.
+/// Error for bytes that cannot be a secret, or secrets that cannot form a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretError(&'static str);
 
-/// What an id is the digest of, so that it equals no fingerprint.
+/// Input of the digest that makes an id, so that an id equals no fingerprint.
 const ID_LABEL: &[u8] = b"firstwrite fingerprint secret id";
 
 impl Secret {
-    /// 128 bits: fewer could be found by trying.
+    /// Minimum length: 128 bits; fewer could be found by brute force.
     pub const BYTES_MIN: usize = 16;
 
-    /// From at least 16 bytes nobody can guess; 32 random ones are a good choice.
+    /// Makes a secret from at least 16 bytes that cannot be guessed; 32 random ones are a good choice.
     pub fn new(bytes: &[u8]) -> Result<Self, SecretError> {
         if bytes.len() < Self::BYTES_MIN {
             return Err(SecretError("a secret has at least 16 bytes"));
@@ -55,15 +56,15 @@ impl Secret {
         Ok(Self { id: SecretId(id), mac, tenant: None })
     }
 
-    /// For this tenant's requests alone, which it keys before any general secret: destroyed, it leaves
-    /// nothing by which they could be guessed at.
+    /// Restricts the secret to this tenant's requests, which it keys before any general secret. Once it is
+    /// destroyed, nothing is left by which they could be guessed at.
     #[must_use]
     pub fn only_for(mut self, tenant: Tenant) -> Self {
         self.tenant = Some(tenant);
         self
     }
 
-    /// What stands with the fingerprints that it keyed.
+    /// Returns the id stored with the fingerprints that this secret keyed.
     pub const fn id(&self) -> SecretId {
         self.id
     }
@@ -78,19 +79,19 @@ impl SecretId {
     /// Enough that two secrets of one store do not share an id by chance; every record carries one.
     pub const BYTES: usize = 5;
 
-    /// From the bytes a store kept.
+    /// Restores an id from its stored bytes.
     pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// As a store keeps it.
+    /// Returns the bytes to store.
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
     }
 }
 
 impl Secrets {
-    /// In the order in which they are asked; none at all is a list too.
+    /// Makes a list of secrets, tried in this order; it may be empty.
     pub fn new(secrets: Vec<Secret>) -> Result<Self, SecretError> {
         for (index, secret) in secrets.iter().enumerate() {
             if secrets[..index].iter().any(|other| other.id == secret.id) {
@@ -100,7 +101,7 @@ impl Secrets {
         Ok(Self(secrets))
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no secrets.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -105,7 +105,7 @@ impl Example {
         self.fingerprint().compare(&other.fingerprint()) == Comparison::Same
     }
 
-    /// What differs in this request from `first`.
+    /// Returns the names of the parts in which this request differs from `first`.
     fn differing(&self, first: &Self) -> Vec<String> {
         let stored = first.fingerprint();
         let secrets = Secrets::new(self.secret.iter().cloned().collect()).unwrap();
@@ -113,7 +113,7 @@ impl Example {
         Fingerprint::differing_parts(&self.parts(), &self.rules, known, &ID, &stored)
     }
 
-    /// How this request compares with `stored`, by whoever has `secrets`.
+    /// Compares this request with `stored`, knowing `secrets`.
     fn compared(&self, stored: &Fingerprint, secrets: &Secrets) -> Option<Comparison> {
         let (parts, known) = (self.parts(), (secrets, &acme()));
         let taken = Fingerprint::taken_like(stored, &parts, &self.rules, known, &ID)?;

@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use super::{Content, MemoryStore};
 use crate::outbox::{
-    Claimed, Counted, Delivery, DestinationView, Ending, Gate, Held, MessageNumber, MessagePage,
-    MessageQuery, MessageStory, Next, Outbox, Parcel, PastDelivery, Receipt, Received, Resolution,
-    Settlement, Standing, Switch, Want, WrittenPage, WrittenQuery,
+    Becomes, Claimed, DestinationChange, DestinationView, Gate, Held, HistoryRow, MessageNumber,
+    MessagePage, MessageQuery, MessageStory, Move, Outbox, Parcel, PastDelivery, PastEnding,
+    Problem, Receipt, Standing, Want, WrittenPage, WrittenQuery,
 };
-use crate::{
-    AuditEntry, Audited, BoxFuture, Fence, Message, Outcome, RecordId, State, StoreError, Timestamp,
-};
+use crate::{Audited, BoxFuture, Fence, Message, Outcome, RecordId, State, StoreError, Timestamp};
 
-/// What is known of all messages and destinations.
+/// All messages and destinations.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     entries: BTreeMap<MessageNumber, Entry>,
@@ -28,9 +26,8 @@ struct Entry {
     message: Message,
     created_at: Timestamp,
     standing: Standing,
-    status: Option<u16>,
-    problem: Option<String>,
-    receipt: Option<Receipt>,
+    problem: Option<Problem>,
+    /// In the order of their fences.
     past: Vec<PastDelivery>,
 }
 
@@ -49,9 +46,7 @@ impl Outgoing {
         let entry = Entry {
             created_at: now,
             standing: Standing::new(now.plus(message.delay())),
-            status: None,
             problem: None,
-            receipt: None,
             past: Vec::new(),
             message,
         };
@@ -111,6 +106,14 @@ impl Outgoing {
 }
 
 impl Entry {
+    /// Returns the number of deliveries. A row written when an operator dropped the message is not a
+    /// delivery.
+    fn handed_over(&self) -> u32 {
+        let count =
+            self.past.iter().filter(|past| past.ending != PastEnding::Dropped.as_str()).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
     fn is_settled(&self) -> bool {
         self.standing.state.is_final()
     }
@@ -138,68 +141,72 @@ impl Entry {
             lapse_count: self.standing.lapse_count,
             is_trial,
             maybe_sent_at: self.standing.maybe_sent_at,
-            receipt: self.receipt.clone(),
+            receipt: self.receipt(),
             answers: self.message.answers().cloned().map(Box::new),
+            claimed_at: now,
+            status: self.status(),
+            problem: self.problem.as_ref().map(|problem| problem.text.clone()),
         }
     }
 
-    fn note(&mut self, delivery: &Delivery, fence: Fence, at: Timestamp) {
-        if self.past.iter().any(|past| past.fence == fence) {
-            return;
-        }
-        let provider_id = match &delivery.ending {
-            Ending::Delivered(receipt) => {
-                self.receipt = Some(receipt.clone());
-                receipt.provider_id.clone()
-            }
-            Ending::Refused | Ending::Retry | Ending::NotThere | Ending::Unknown => {
-                self.status = delivery.status;
-                self.problem = Some(delivery.detail.clone());
-                None
-            }
-        };
-        self.past.push(PastDelivery {
+    /// The first receipt in the history.
+    fn receipt(&self) -> Option<Receipt> {
+        let is_receipt = |past: &&PastDelivery| past.ending == PastEnding::Delivered.as_str();
+        let first = self.past.iter().find(is_receipt);
+        first.map(|past| Receipt { provider_id: past.provider_id.clone() })
+    }
+
+    /// Its fence, or that of the last history row if it is settled.
+    fn fence(&self) -> Fence {
+        let last = self.past.last().filter(|_| self.is_settled());
+        last.map_or(self.standing.worn(), |past| past.fence)
+    }
+
+    fn status(&self) -> Option<u16> {
+        self.problem.as_ref().and_then(|problem| problem.status)
+    }
+
+    /// Adds a row to the history; see [`HistoryRow`] for two rows of one fence.
+    fn put(&mut self, row: &HistoryRow, at: Timestamp) {
+        let past = PastDelivery {
             at,
-            fence,
-            ending: delivery.ending.as_str().to_owned(),
-            status: delivery.status,
-            detail: delivery.detail.clone(),
-            provider_id,
-        });
-    }
-
-    fn follow(&mut self, next: &Next, now: Timestamp) {
-        self.standing.follow(next, now);
-        match next {
-            Next::Delivered(receipt) => self.receipt = Some(receipt.clone()),
-            Next::Unknown(why) => {
-                self.problem = Some(match self.problem.take() {
-                    Some(problem) => format!("{why}: {problem}"),
-                    None => (*why).to_owned(),
-                });
-            }
-            Next::Waiting { .. } | Next::Refused | Next::Dead(_) => {}
+            fence: row.fence,
+            ending: row.ending.as_str().to_owned(),
+            status: row.status,
+            detail: row.detail.clone(),
+            provider_id: row.provider_id.clone(),
+        };
+        match self.past.binary_search_by_key(&row.fence, |past| past.fence) {
+            Ok(place) if row.replaces(&self.past[place].ending) => self.past[place] = past,
+            Ok(_) => {}
+            Err(place) => self.past.insert(place, past),
         }
     }
 }
 
 impl Content {
-    fn settle_message(&mut self, settlement: &Settlement, now: Timestamp) -> Held {
-        let Some(entry) = self.outgoing.entries.get_mut(&settlement.number) else {
-            return Held::No;
-        };
-        let holds = entry.standing.is_claimed_under(settlement.fence);
-        if let Some(delivery) = &settlement.delivery
-            && (holds || matches!(delivery.ending, Ending::Delivered(_)))
-        {
-            entry.note(delivery, settlement.fence, now);
+    fn apply_move(&mut self, step: &Move, now: Timestamp) -> Held {
+        let Some(entry) = self.outgoing.entries.get_mut(&step.number) else { return Held::No };
+        let holds = entry.standing.holds(step.guard, now);
+        let last = entry.past.last().map(|past| past.ending.clone());
+        if let Some(row) = step.history.as_ref().filter(|row| row.is_due(holds, last.as_deref())) {
+            entry.put(row, now);
         }
         if !holds {
             return Held::No;
         }
-        entry.follow(&settlement.next, now);
+        entry.standing.take(&step.becomes, now);
+        if let Becomes::Pending(draft) = &step.becomes
+            && draft.problem.is_some()
+        {
+            entry.problem.clone_from(&draft.problem);
+        }
         let record = entry.message.record();
-        self.answer(record, settlement.answer.as_ref(), now);
+        self.answer(record, step.answer.as_ref(), now);
+        if let Some(entry) = &step.audit {
+            let audited = Audited { at: now, entry: entry.clone() };
+            self.audits.entry(record).or_default().push(audited);
+        }
         Held::Yes
     }
 
@@ -237,63 +244,37 @@ impl Outbox for MemoryStore {
         })
     }
 
-    fn settle<'a>(
+    fn apply<'a>(
         &'a self,
-        receipts: &'a [Received],
-        settlements: &'a [Settlement],
+        receipts: &'a [HistoryRow],
+        moves: &'a [Move],
     ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
         Box::pin(async move {
             let now = (self.clock)();
             let mut content = self.content();
-            for Received { number, fence, delivery } in receipts {
-                if let Some(entry) = content.outgoing.entries.get_mut(number) {
-                    entry.note(delivery, *fence, now);
+            for row in receipts {
+                if let Some(entry) = content.outgoing.entries.get_mut(&row.number) {
+                    entry.put(row, now);
                 }
             }
-            Ok(settlements
-                .iter()
-                .map(|settlement| content.settle_message(settlement, now))
-                .collect())
+            Ok(moves.iter().map(|step| content.apply_move(step, now)).collect())
         })
     }
 
-    fn switch<'a>(
+    fn put_destination<'a>(
         &'a self,
         destination: &'a str,
-        switch: &'a Switch,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            let now = (self.clock)();
-            self.content().outgoing.switch(destination, switch, now);
-            Ok(())
-        })
-    }
-
-    fn pause<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            let paused = Audited { at: (self.clock)(), entry: by.clone() };
-            let mut content = self.content();
-            let lane = content.outgoing.destinations.entry(destination.to_owned()).or_default();
-            lane.paused = Some(paused);
-            Ok(())
-        })
-    }
-
-    fn resume<'a>(
-        &'a self,
-        destination: &'a str,
-        _by: &'a AuditEntry,
+        change: &'a DestinationChange,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let now = (self.clock)();
             let mut content = self.content();
-            let lane = content.outgoing.destinations.entry(destination.to_owned()).or_default();
-            lane.paused = None;
-            lane.open_until = lane.open_until.map(|until| until.min(now));
+            content.outgoing.put_destination(destination, change, now);
+            if let Some(entry) = &change.audit {
+                let audited = Audited { at: now, entry: entry.clone() };
+                let id = RecordId::of_destination(destination);
+                content.audits.entry(id).or_default().push(audited);
+            }
             Ok(())
         })
     }
@@ -312,14 +293,6 @@ impl Outbox for MemoryStore {
         Box::pin(async move { Ok(self.content().outgoing.page(query, (self.clock)())) })
     }
 
-    fn count<'a>(&'a self, query: &'a MessageQuery) -> BoxFuture<'a, Result<Counted, StoreError>> {
-        Box::pin(async move {
-            let count = self.content().outgoing.matching(query).count();
-            let is_more = count > MessageQuery::COUNT_MAX;
-            Ok(Counted { count: count.min(MessageQuery::COUNT_MAX), is_more })
-        })
-    }
-
     fn message(
         &self,
         number: MessageNumber,
@@ -334,28 +307,6 @@ impl Outbox for MemoryStore {
         Box::pin(async move { Ok(self.content().outgoing.written(query, (self.clock)())) })
     }
 
-    fn redrive<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-        limit: usize,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<usize, StoreError>> {
-        Box::pin(async move { Ok(self.content().redrive(query, limit, by, (self.clock)())) })
-    }
-
-    fn resolve<'a>(
-        &'a self,
-        number: MessageNumber,
-        seen: Fence,
-        resolution: &'a Resolution,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<Held, StoreError>> {
-        Box::pin(async move {
-            let now = (self.clock)();
-            Ok(self.content().resolve((number, seen), resolution, by, now))
-        })
-    }
-
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
         Box::pin(async move {
             let now = (self.clock)();
@@ -363,7 +314,8 @@ impl Outbox for MemoryStore {
         })
     }
 
-    /// Nobody tells: this crate has no runtime. Looking again is the floor.
+    /// Never returns: this crate has no runtime to send notifications with, so workers find messages by
+    /// polling.
     fn nudged(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }

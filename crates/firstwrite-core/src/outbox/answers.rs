@@ -1,17 +1,17 @@
-//! What a client is told in the end, when its interim answer waited for a message.
+//! Final answers for clients whose interim answer waits for a message.
 
 use bytes::Bytes;
 
 use super::{Next, Receipt};
 use crate::{Body, Outcome};
 
-/// What a record's interim answer is replaced with, once its message is settled; written with the
-/// message, so that any worker can give it.
+/// Outcomes that can replace a record's interim answer once its message is settled. They are stored with
+/// the message, so that any worker can give the final answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answers {
-    /// When the message has arrived. In its body, [`Answers::PROVIDER_ID`] stands for the provider's id.
+    /// Outcome if the message arrives. In its body, [`Answers::PROVIDER_ID`] stands for the provider's id.
     pub delivered: Outcome,
-    /// When the destination will never take it.
+    /// Outcome if the destination will never take the message.
     pub refused: Outcome,
 }
 

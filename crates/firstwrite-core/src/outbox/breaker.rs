@@ -1,15 +1,15 @@
-//! When a destination is left alone for a while, and when it is tried again.
+//! Circuit breaker of a destination: when it opens, and when the destination is tried again.
 //!
-//! Whether a destination is out of order is stored and shared by all workers; what each worker has
-//! seen of it is its own. An open breaker spends time and never a delivery of a message: nothing is
-//! claimed for the destination until it is due for a trial, and then one message at a time.
+//! All workers share the breaker's state, which is stored; each worker keeps its own record of recent
+//! results. An open breaker costs time but never uses up a delivery of a message: workers claim nothing for
+//! the destination until a trial is due, and then one message at a time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::Timestamp;
 
-/// What may be claimed for a destination.
+/// Limit on claims for a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// As much as is wanted.
@@ -21,7 +21,7 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// The gate of a destination that nobody has paused and that is left alone until `open_until`.
+    /// Returns the gate of a destination that is not paused and whose breaker is open until `open_until`.
     pub fn of(open_until: Option<Timestamp>, now: Timestamp) -> Self {
         match open_until {
             None => Self::Open,
@@ -31,7 +31,7 @@ impl Gate {
     }
 }
 
-/// What one worker has seen of a destination lately.
+/// Recent delivery results of a destination, as one worker saw them.
 #[derive(Clone, Debug, Default)]
 pub struct Sightings {
     recent: VecDeque<bool>,
@@ -69,8 +69,8 @@ impl Sightings {
         self.failures_in_a_row = 0;
     }
 
-    /// How long to leave the destination alone, for the `opening_count`th time in a row, from 1.
-    /// `random` is drawn anew, from 0 to 1.
+    /// Returns how long the breaker stays open when it opens for the `opening_count`th time in a row,
+    /// counted from 1. `random` is a new random number from 0 to 1.
     pub fn open_for(opening_count: u32, random: f64) -> Duration {
         let doubled = Self::OPEN_FIRST
             .saturating_mul(2u32.saturating_pow(opening_count.saturating_sub(1)))

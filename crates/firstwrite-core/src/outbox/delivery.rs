@@ -19,35 +19,63 @@ pub struct Parcel {
     pub number: MessageNumber,
     /// The claim's own; every later write about this delivery carries it.
     pub fence: Fence,
-    /// Under which record it was written.
+    /// The record under which it was written.
     pub record: RecordId,
-    /// Whose message it is.
+    /// The tenant that the message belongs to.
     pub tenant: Tenant,
     /// `<client key>:<step>`, for people and for the record's owner.
     pub derived_key: String,
-    /// Where it goes.
+    /// Name of the destination.
     pub destination: String,
-    /// What the payload is.
+    /// Media type of the payload.
     pub content_type: String,
-    /// What is delivered.
+    /// Bytes to deliver.
     pub payload: Bytes,
     /// The order it belongs to, if any.
     pub ordering_key: Option<String>,
-    /// When it was written.
+    /// Time at which it was written.
     pub created_at: Timestamp,
-    /// How many deliveries have counted so far.
+    /// Number of deliveries that have counted so far.
     pub delivery_count: u32,
-    /// How many claims in a row ran out without a word.
+    /// Number of claims in a row that ran out without a settlement.
     pub lapse_count: u32,
-    /// Whether it goes to see if a destination that was out of order is back.
+    /// True if this delivery tests whether a destination that was out of order is back.
     pub is_trial: bool,
-    /// When it may first have reached the destination, if it may have. This claim's own sending is
-    /// not in it.
+    /// Earliest time at which the message may have reached the destination, if it may have. Does not
+    /// include this claim's own delivery.
     pub maybe_sent_at: Option<Timestamp>,
-    /// What an earlier delivery of it is known to have brought about: then only settling is left.
+    /// Receipt of an earlier delivery that is known to have arrived. With one, the worker only has to
+    /// settle.
     pub receipt: Option<Receipt>,
-    /// What the record's interim answer is replaced with, if this message decides that.
+    /// Outcomes that can replace the record's interim answer, if this message decides it.
     pub answers: Option<Box<Answers>>,
+    /// The store's time of this claim.
+    pub claimed_at: Timestamp,
+    /// The HTTP status of the last delivery that went wrong.
+    pub status: Option<u16>,
+    /// The last problem, in a few words.
+    pub problem: Option<String>,
+}
+
+/// The parts of a claimed message that its next move is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Which message.
+    pub number: MessageNumber,
+    /// The claim's fence.
+    pub fence: Fence,
+    /// The store's time of the claim.
+    pub claimed_at: Timestamp,
+    /// Number of deliveries that have counted so far.
+    pub delivery_count: u32,
+    /// Number of claims in a row that ran out without a settlement.
+    pub lapse_count: u32,
+    /// Earliest time at which the message may have reached the destination before this claim.
+    pub maybe_sent_at: Option<Timestamp>,
+    /// The HTTP status of the last delivery that went wrong.
+    pub status: Option<u16>,
+    /// The last problem, in a few words.
+    pub problem: Option<String>,
 }
 
 /// That a message arrived, and what the provider called what it made of it.
@@ -57,22 +85,22 @@ pub struct Receipt {
     pub provider_id: Option<String>,
 }
 
-/// How one handing-over ended.
+/// Result of one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// What it means for the message.
+    /// Consequence for the message.
     pub ending: Ending,
     /// The HTTP status, where there was one.
     pub status: Option<u16>,
-    /// What happened, in a few words for people; never a payload, a key or a secret.
+    /// Description in a few words for people; never a payload, a key or a secret.
     pub detail: String,
-    /// How long the destination asked to be left alone.
+    /// Time for which the destination asked not to be called again.
     pub retry_after: Option<Duration>,
-    /// Whether the destination said that it is asked too much.
+    /// True if the destination said that it is overloaded.
     pub is_overloaded: bool,
 }
 
-/// What the end of a handing-over means for the message.
+/// Consequence of a delivery for the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It arrived.
@@ -84,11 +112,11 @@ pub enum Ending {
     /// Something answered in the destination's place: a login, a router, a maintenance page. It had no
     /// effect, and the destination has said nothing about the message.
     NotThere,
-    /// It was sent, and whether it had its effect nobody knows.
+    /// It was sent, and it is unknown whether it had its effect.
     Unknown,
 }
 
-/// What a destination says when it is asked whether a message had its effect.
+/// A destination's answer when it is asked whether a message had its effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probed {
     /// It did.
@@ -114,9 +142,24 @@ pub trait Carrier: fmt::Debug + Send + Sync + 'static {
 }
 
 impl Parcel {
-    /// What the destination knows it by, the same in every delivery: see [`wire_key`].
+    /// Returns the key by which the destination recognises the message, the same in every delivery: see
+    /// [`wire_key`].
     pub fn wire_key(&self) -> String {
         wire_key(&self.derived_key, self.record)
+    }
+
+    /// The claim under which it is carried.
+    pub fn claim(&self) -> Claim {
+        Claim {
+            number: self.number,
+            fence: self.fence,
+            claimed_at: self.claimed_at,
+            delivery_count: self.delivery_count,
+            lapse_count: self.lapse_count,
+            maybe_sent_at: self.maybe_sent_at,
+            status: self.status,
+            problem: self.problem.clone(),
+        }
     }
 }
 

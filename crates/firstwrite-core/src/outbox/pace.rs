@@ -1,11 +1,12 @@
-//! How many deliveries a destination gets at once: as many as it takes without slowing down.
+//! Concurrency limit of a destination: as many deliveries at once as it takes without slowing down.
 
 use std::time::Duration;
 
-/// How much one worker asks of one destination at a time.
+/// Number of deliveries that one worker makes to one destination at once.
 ///
-/// Grows by one for each round of good deliveries, and shrinks when the destination says that it is
-/// asked too much, does not answer in time, or has become much slower than it was.
+/// Doubles with each round of good deliveries while it is small, then grows by one for each. Shrinks when
+/// the destination says that it is overloaded, does not answer in time, or has become much slower than
+/// usual.
 #[derive(Clone, Debug)]
 pub struct Pace {
     limit: f64,
@@ -15,12 +16,12 @@ pub struct Pace {
     recent: Option<Duration>,
 }
 
-/// How a delivery looked from outside.
+/// Load signal from one delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strain {
-    /// It took this long and was answered.
+    /// The destination answered, after this long.
     Answered(Duration),
-    /// The destination said that it is asked too much, or did not answer at all.
+    /// The destination said that it is overloaded, or did not answer at all.
     Overloaded,
 }
 
@@ -35,7 +36,7 @@ impl Pace {
         Self { limit: 1.0, limit_max: f64::from(limit_max.max(1)), usual: None, recent: None }
     }
 
-    /// How many deliveries may be under way.
+    /// Returns the number of deliveries that may be under way.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -1,8 +1,8 @@
-//! What is to be done with a message: before a delivery, and after it.
+//! Rules that decide what to do with a message before a delivery and after it.
 //!
-//! The only place where deliveries are decided. A message that may have had its effect is sent again
-//! only while the destination is known to recognise its key, or after the destination has said that
-//! nothing happened; else it is held until somebody knows. Neither a refusal nor a failure to connect
+//! This is the only place where deliveries are decided. A message that may have had its effect is sent
+//! again only while the destination is known to recognise its key, or after the destination has said that
+//! nothing happened; otherwise it is held until there is proof. Neither a refusal nor a failure to connect
 //! says anything about the deliveries before it.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Delivery, Ending, MessageState, Parcel, Probed, Receipt, Sightings, Terms};
 use crate::Timestamp;
 
-/// What is to be done with a message that was claimed.
+/// Next step of a worker with a claimed message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It arrived before; only that is left to be written down.
@@ -19,11 +19,11 @@ pub enum Step {
     Send,
     /// It may have arrived: ask first.
     Ask,
-    /// It may have arrived and nobody can be asked. Why it is not sent again.
+    /// It may have arrived and the destination cannot be asked. Holds the reason why it is not sent again.
     Hold(&'static str),
 }
 
-/// What becomes of a message after a delivery, or after a question about one.
+/// Next state of a message after a delivery, or after the destination was asked about one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Next {
     /// It arrived.
@@ -32,31 +32,32 @@ pub enum Next {
     Waiting {
         /// After this long.
         pause: Duration,
-        /// Whether the delivery counts towards the limit.
+        /// True if the delivery counts towards the limit.
         counts: bool,
-        /// What is known of its having arrived.
+        /// Knowledge of whether it arrived.
         sent: Sent,
     },
-    /// Whether it arrived nobody knows; it waits for proof.
+    /// It is unknown whether it arrived; it waits for proof.
     Unknown(&'static str),
-    /// The destination will never take it, and whoever waits for its word is told so: that is its end.
+    /// The destination will never take it, and the client that waits for the answer is told so. This is
+    /// final.
     Refused,
-    /// It is no longer delivered by itself, until somebody puts it back. Why.
+    /// It is no longer delivered by itself, until an operator redrives it. Holds the cause.
     Dead(Cause),
 }
 
-/// What is known of a message's having arrived, after this claim.
+/// Knowledge of whether a message arrived, after this claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sent {
-    /// It certainly has not: this claim sent nothing, or the destination said so.
+    /// It certainly has not arrived: this claim sent nothing, or the destination said so.
     No,
     /// As before this claim.
     AsBefore,
-    /// It may have, since this claim if not before.
+    /// It may have arrived, since this claim if not before.
     Maybe,
 }
 
-/// Why a message is a dead letter.
+/// Cause for which a message became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The destination will never take it.
@@ -65,7 +66,7 @@ pub enum Cause {
     Exhausted,
 }
 
-/// When something is decided, and the chance that spreads what follows.
+/// Time of a decision, and the random number that spreads the pauses that follow from it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
     /// The store's time.
@@ -130,7 +131,8 @@ pub fn after_delivery(
                 Next::Unknown("refused, but an earlier delivery may have arrived")
             }
         }
-        // What a client was told is true for good: nobody puts such a message back.
+        // The answer that the client gets is final, so such a message must not become a dead letter that
+        // can be redriven.
         Ending::Refused if parcel.answers.is_some() => Next::Refused,
         Ending::Refused => Next::Dead(Cause::Refused),
         Ending::Retry if is_last && before.is_some() => {
@@ -142,8 +144,8 @@ pub fn after_delivery(
             counts,
             sent: if absence_proven { Sent::No } else { Sent::AsBefore },
         },
-        // It spends time and no deliveries, however long it lasts. Some act and then send the caller elsewhere:
-        // whoever can be asked is asked.
+        // An outage takes time but uses up no deliveries, however long it lasts. Some destinations act and
+        // then redirect the caller, so a destination that can be asked is asked.
         Ending::NotThere => Next::Waiting {
             pause: away(terms, random).max(asked),
             counts: false,
@@ -192,8 +194,8 @@ pub fn after_probe(
     }
 }
 
-/// From when on somebody who finds nothing at the destination may say so, if not at any time: what was
-/// sent shortly before may still be under way.
+/// Returns the time from which an effect missing at the destination counts as absent; `None` if it always
+/// does. Before that time, a delivery may still be under way.
 pub fn absence_shows_from(
     state: MessageState,
     maybe_sent_at: Option<Timestamp>,
@@ -203,13 +205,13 @@ pub fn absence_shows_from(
     claimed_at.filter(|_| may_have_been_sent).map(|at| at.plus(ABSENCE_SHOWS_AFTER))
 }
 
-/// Whether a delivery begun at `now` arrives while the destination still recognises the key, however
-/// late it is.
+/// Returns true if a delivery that begins at `now` arrives, however late, while the destination still
+/// recognises the key.
 fn is_recognised(first: Timestamp, terms: &Terms, now: Timestamp) -> bool {
     now.plus(terms.arrives_within()) < first.plus(terms.dedupe_for)
 }
 
-/// Whether a refusal that came at `now` is the destination's one answer under the key, so that no
+/// Returns true if a refusal that came at `now` is the destination's one answer under the key, so that no
 /// delivery has had its effect and none will.
 fn is_answer_by_key(first: Timestamp, terms: &Terms, now: Timestamp) -> bool {
     terms.answers_refusals_by_key && now < first.plus(terms.dedupe_for)

@@ -1,31 +1,31 @@
-//! How a message stands between claims, and the steps that move it.
+//! State of a message between claims, and the steps that change it.
 //!
-//! The store in memory and the model of the outbox take these very steps; the conformance suite holds
-//! every other store to them.
+//! The in-memory store and the model of the outbox use these functions; the conformance suite holds every
+//! other store to them.
 
-use super::{MessageState, Next, Resolution, Sent};
+use super::{Becomes, MessageState, MoveGuard};
 use crate::{Fence, Timestamp};
 
-/// What claims, settlements and operators change of a message.
+/// The part of a message that claims, settlements and operators change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Standing {
-    /// How far it has come.
+    /// State of the message.
     pub state: MessageState,
-    /// When it is due, while it waits.
+    /// Time at which it is due, while it waits.
     pub due_at: Timestamp,
-    /// When its claim runs out, while it is being sent.
+    /// Time at which its claim runs out, while it is being sent.
     pub lease_until: Timestamp,
-    /// When it was last claimed.
+    /// Time of its last claim.
     pub claimed_at: Option<Timestamp>,
     /// The fence of its last claim, or of the last resolution.
     pub fence: Option<Fence>,
-    /// When it may first have reached the destination, if it may have.
+    /// Earliest time at which it may have reached the destination, if it may have.
     pub maybe_sent_at: Option<Timestamp>,
-    /// How many deliveries have counted.
+    /// Number of deliveries that have counted.
     pub delivery_count: u32,
-    /// How many claims in a row ran out without a word.
+    /// Number of claims in a row that ran out without a settlement.
     pub lapse_count: u32,
-    /// When it was settled, if nothing can become of it any more.
+    /// Time at which it was settled, if its state is final.
     pub settled_at: Option<Timestamp>,
 }
 
@@ -74,72 +74,29 @@ impl Standing {
         fence
     }
 
-    /// Whether the claim with this fence still holds.
-    pub fn is_claimed_under(&self, fence: Fence) -> bool {
-        self.state == MessageState::Sending && self.fence == Some(fence)
+    /// Returns true if a move under `guard` may be made at `now`.
+    pub fn holds(&self, guard: MoveGuard, now: Timestamp) -> bool {
+        guard.holds(self.state, self.worn(), now < self.lease_until)
     }
 
-    /// Follows from how its claim ended. Whatever is not delivered or proven absent keeps its doubt.
-    pub fn follow(&mut self, next: &Next, now: Timestamp) {
-        match next {
-            Next::Delivered(_) => self.end(MessageState::Delivered, now),
-            Next::Waiting { pause, counts, sent } => {
-                self.state = MessageState::Waiting;
-                self.due_at = now.plus(*pause);
-                self.delivery_count += u32::from(*counts);
-                self.lapse_count = 0;
-                match sent {
-                    Sent::No => self.maybe_sent_at = None,
-                    Sent::AsBefore => {}
-                    Sent::Maybe => self.doubt(),
+    /// Takes a move whose guard holds.
+    pub fn take(&mut self, becomes: &Becomes, now: Timestamp) {
+        match becomes {
+            Becomes::Pending(draft) => {
+                self.state = draft.state;
+                if draft.state == MessageState::Waiting {
+                    self.due_at = now.plus(draft.due_in);
                 }
+                self.fence = Some(draft.fence);
+                self.delivery_count = draft.delivery_count;
+                self.lapse_count = draft.lapse_count;
+                self.maybe_sent_at = draft.maybe_sent_at;
             }
-            Next::Unknown(_) => {
-                self.state = MessageState::Unknown;
-                self.doubt();
+            Becomes::Settled(state) => {
+                self.state = *state;
+                self.settled_at = Some(now);
             }
-            Next::Refused => self.end(MessageState::Refused, now),
-            Next::Dead(_) => self.state = MessageState::Dead,
         }
-    }
-
-    /// Puts a dead letter back, with its doubt. `false` if it is none.
-    pub fn redrive(&mut self, now: Timestamp) -> bool {
-        if self.state != MessageState::Dead {
-            return false;
-        }
-        self.put_back(now);
-        true
-    }
-
-    /// Ends its wait on somebody's word, if it is as it was `seen` and no claim holds. Returns the fence
-    /// it wears then.
-    pub fn resolve(
-        &mut self,
-        seen: Fence,
-        resolution: &Resolution,
-        now: Timestamp,
-    ) -> Option<Fence> {
-        let is_open = match self.state {
-            MessageState::Waiting | MessageState::Unknown | MessageState::Dead => true,
-            MessageState::Sending => self.lease_until <= now,
-            MessageState::Delivered | MessageState::Refused | MessageState::Dropped => false,
-        };
-        if !is_open || self.worn() != seen {
-            return None;
-        }
-        let fence = seen.next(seen.as_u64());
-        self.fence = Some(fence);
-        match resolution {
-            Resolution::Delivered { .. } => self.end(MessageState::Delivered, now),
-            Resolution::NotDelivered => {
-                self.put_back(now);
-                self.maybe_sent_at = None;
-            }
-            Resolution::Refused { .. } => self.end(MessageState::Refused, now),
-            Resolution::Dropped => self.end(MessageState::Dropped, now),
-        }
-        Some(fence)
     }
 
     /// The fence that an operator sees: zero before the first claim.
@@ -149,16 +106,5 @@ impl Standing {
 
     fn doubt(&mut self) {
         self.maybe_sent_at = self.maybe_sent_at.or(self.claimed_at);
-    }
-
-    fn put_back(&mut self, now: Timestamp) {
-        self.state = MessageState::Waiting;
-        self.due_at = now;
-        (self.delivery_count, self.lapse_count) = (0, 0);
-    }
-
-    fn end(&mut self, state: MessageState, now: Timestamp) {
-        self.state = state;
-        self.settled_at = Some(now);
     }
 }

@@ -1,29 +1,29 @@
-//! What a destination declares of itself, with the values that are right where nothing is declared.
+//! Properties that a destination declares, with safe defaults for those it does not.
 
 use std::time::Duration;
 
-/// What a destination declares.
+/// Properties that a destination declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How long one delivery may take, connecting and the answer included.
+    /// Time limit of one delivery, from connecting to the end of the answer.
     pub timeout: Duration,
-    /// How long the destination recognises a wire key and repeats its first answer. Zero: not at
-    /// all, so nothing that may have arrived is ever sent again by itself.
+    /// Time for which the destination recognises a wire key and repeats its first answer. Zero means not at
+    /// all: a message that may have arrived is then never sent again by itself.
     pub dedupe_for: Duration,
-    /// Whether it can be asked if a message had its effect.
+    /// True if the destination can be asked whether a message had its effect.
     pub can_be_asked: bool,
-    /// Whether every refusal of the destination is an answer by key: a key whose first delivery took
-    /// effect is never refused while it is recognised, and a key that was refused stays refused. Nothing
-    /// in front of the destination (a login, a router, a maintenance page) may refuse either. Needs
-    /// `dedupe_for`. Without it, a refusal of a message that may have arrived proves nothing.
+    /// True if every refusal of the destination is an answer by key: a key whose first delivery took effect
+    /// is never refused while it is recognised, and a key that was refused stays refused. Nothing in front
+    /// of the destination (a login, a router, a maintenance page) may refuse either. Needs `dedupe_for`.
+    /// Without this, a refusal of a message that may have arrived proves nothing.
     pub answers_refusals_by_key: bool,
-    /// How many deliveries are made before a message becomes a dead letter.
+    /// Number of deliveries after which a message becomes a dead letter.
     pub delivery_count_max: u32,
-    /// What the first pause is drawn from; it doubles with each delivery.
+    /// Bound from which the first pause is drawn; it doubles with each delivery.
     pub pause_first: Duration,
-    /// What no pause is drawn beyond.
+    /// Upper bound of every pause that is drawn.
     pub pause_max: Duration,
-    /// How many deliveries may be under way in one worker.
+    /// Number of deliveries that may be under way in one worker.
     pub concurrency_max: u32,
 }
 
@@ -35,15 +35,15 @@ impl Terms {
     pub const DELIVERY_COUNT_MAX: u32 = 25;
     /// A hiccup is over in a second.
     pub const PAUSE_FIRST: Duration = Duration::from_secs(1);
-    /// Nobody who repaired something should wait longer than this to see it work.
+    /// After a repair, an operator should not have to wait longer than this to see it work.
     pub const PAUSE_MAX: Duration = Duration::from_hours(1);
     /// More than that at once helps few destinations and hurts many.
     pub const CONCURRENCY_MAX: u32 = 32;
-    /// What a destination asks for with `Retry-After` is granted up to here: a mistake of its clock
-    /// must not put a message off for a year.
+    /// Longest `Retry-After` that is honoured: a wrong clock at the destination must not delay a message
+    /// for a year.
     pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
-    /// What is added to the time limit of a delivery to make the lease of its claim: the answer must
-    /// be written down under it, on a bad day too.
+    /// Time added to the time limit of a delivery to make the lease of its claim: the worker must be able
+    /// to settle under the lease even when the store is slow.
     pub const LEASE_MARGIN: Duration = Duration::from_secs(15);
 
     /// Says what contradicts itself in these terms, if anything does.
@@ -57,26 +57,28 @@ impl Terms {
         Ok(())
     }
 
-    /// How long after its beginning a delivery may still arrive. What is given up is under way for up to
-    /// a time limit more: buffers and queues on the way are not emptied by it.
+    /// Returns how long after its beginning a delivery may still arrive. A delivery that the worker gave up
+    /// may be under way for up to another time limit: giving up does not empty buffers and queues on the
+    /// way.
     pub fn arrives_within(&self) -> Duration {
         self.timeout.saturating_mul(2)
     }
 
-    /// How long a claim stands: enough to ask, to send, and to write down how it ended. Where the
-    /// destination is asked after a claim that ran out, nothing that was sent under it may still be
-    /// under way then: an answer before would prove nothing.
+    /// Returns the length of a claim's lease: enough to ask, to send and to settle. If the destination is
+    /// asked after a claim ran out, no delivery of that claim may still be under way, because an earlier
+    /// answer would prove nothing.
     pub fn lease_for(&self) -> Duration {
         let asking = if self.can_be_asked { self.timeout } else { Duration::ZERO };
         self.sending().saturating_add(asking).saturating_add(Self::LEASE_MARGIN)
     }
 
-    /// Whether a delivery may begin this long after its claim: it must be over well before the lease is.
+    /// Returns true if a delivery may begin this long after its claim: it must be over well before the
+    /// lease is.
     pub fn may_send_after(&self, elapsed: Duration) -> bool {
         elapsed.saturating_add(self.sending()) < self.lease_for()
     }
 
-    /// What a delivery needs of the lease.
+    /// Returns the part of the lease that a delivery needs.
     fn sending(&self) -> Duration {
         if self.can_be_asked { self.arrives_within() } else { self.timeout }
     }

@@ -10,7 +10,7 @@
 pub struct Turns {
     slot_count: usize,
     lanes: Vec<Lane>,
-    /// Who comes first in the next round.
+    /// Number of the destination that comes first in the next round.
     first: usize,
 }
 
@@ -20,7 +20,7 @@ struct Lane {
     held: usize,
 }
 
-/// What a destination could use now.
+/// Number of slots that a destination can use now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// Which destination, by its number.
@@ -30,7 +30,7 @@ pub struct Wish {
 }
 
 impl Turns {
-    /// What a destination earns in a round: a batch worth the claim.
+    /// Slots that a destination earns in a round: a batch worth the cost of a claim.
     const QUANTUM: usize = 8;
     /// Of the slots, this part is kept for destinations below their equal share, or one for each.
     const RESERVED_PART: usize = 4;
@@ -41,12 +41,12 @@ impl Turns {
         Self { slot_count: slot_count.max(lane_count).max(1), lanes, first: 0 }
     }
 
-    /// How many slots nobody holds.
+    /// Returns the number of free slots.
     pub fn free(&self) -> usize {
         self.slot_count.saturating_sub(self.lanes.iter().map(|lane| lane.held).sum())
     }
 
-    /// How many slots this destination holds.
+    /// Returns the number of slots that this destination holds.
     pub fn held(&self, lane: usize) -> usize {
         self.lanes.get(lane).map_or(0, |lane| lane.held)
     }
@@ -96,7 +96,7 @@ impl Turns {
         }
     }
 
-    /// How many more slots this destination may hold.
+    /// Returns the number of further slots that this destination may hold.
     fn room(&self, lane: usize) -> usize {
         let free = self.free();
         let share = (self.slot_count / self.lanes.len()).max(1);

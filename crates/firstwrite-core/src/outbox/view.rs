@@ -6,14 +6,14 @@ use crate::{Audited, Fence, RecordId, Tenant, Timestamp};
 
 use super::{Answers, MessageNumber, Receipt};
 
-/// How far a message has come.
+/// State of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MessageState {
     /// It is due, or will be.
     Waiting,
     /// A worker has claimed it.
     Sending,
-    /// Whether it arrived nobody knows; it waits for proof.
+    /// It is unknown whether it arrived; it waits for proof.
     Unknown,
     /// It is no longer delivered by itself.
     Dead,
@@ -38,6 +38,8 @@ pub struct MessageQuery {
     pub problem: Option<String>,
     /// Only the one with this derived key.
     pub derived_key: Option<String>,
+    /// Only those that were written for this record.
+    pub record: Option<RecordId>,
     /// Only later ones than this.
     pub after: Option<MessageNumber>,
     /// At most this many; outboxes cap it at [`Self::LIMIT_MAX`].
@@ -47,9 +49,9 @@ pub struct MessageQuery {
 /// A number that was counted up to a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// How many, or the bound.
+    /// Number counted, at most the bound.
     pub count: usize,
-    /// Whether there are more.
+    /// True if there are more.
     pub is_more: bool,
 }
 
@@ -58,7 +60,7 @@ pub struct Counted {
 pub struct MessagePage {
     /// The messages, the oldest first.
     pub messages: Vec<MessageView>,
-    /// Where the next page starts, if there is one.
+    /// Number after which the next page starts, if there is one.
     pub next: Option<MessageNumber>,
     /// The store's clock when the page was read.
     pub now: Timestamp,
@@ -69,39 +71,40 @@ pub struct MessagePage {
 pub struct MessageView {
     /// Which message it is.
     pub number: MessageNumber,
-    /// Under which record it was written.
+    /// The record under which it was written.
     pub record: RecordId,
-    /// Whose message it is.
+    /// The tenant that the message belongs to.
     pub tenant: Tenant,
     /// `<client key>:<step>`.
     pub derived_key: String,
-    /// Where it goes.
+    /// Name of the destination.
     pub destination: String,
     /// The order it belongs to, if any.
     pub ordering_key: Option<String>,
-    /// When it was written.
+    /// Time at which it was written.
     pub created_at: Timestamp,
-    /// How far it has come.
+    /// State of the message.
     pub state: MessageState,
     /// The fence of its last claim; guards what an operator does.
     pub fence: Fence,
-    /// When it is due, if it waits by itself. `None` while it waits for its predecessor.
+    /// Time at which it is due, if it waits by itself. `None` while it waits for its predecessor.
     pub due_at: Option<Timestamp>,
-    /// How many deliveries have counted.
+    /// Number of deliveries, whether or not they count towards the destination's limit. A redrive does not
+    /// reset it.
     pub delivery_count: u32,
-    /// When it may first have arrived.
+    /// Earliest time at which it may have arrived.
     pub maybe_sent_at: Option<Timestamp>,
-    /// When it was last claimed, unless it is settled: see [`absence_shows_from`].
+    /// Time of its last claim, unless it is settled: see [`absence_shows_from`].
     ///
     /// [`absence_shows_from`]: super::absence_shows_from
     pub claimed_at: Option<Timestamp>,
     /// The HTTP status of the last delivery that went wrong.
     pub status: Option<u16>,
-    /// What went wrong, in a few words.
+    /// Problem with the last delivery, in a few words.
     pub problem: Option<String>,
-    /// That it arrived, if that is known.
+    /// Receipt, if it is known to have arrived.
     pub receipt: Option<Receipt>,
-    /// How many bytes the payload has.
+    /// Size of the payload in bytes.
     pub payload_bytes: usize,
 }
 
@@ -110,15 +113,15 @@ pub struct MessageView {
 pub struct MessageStory {
     /// The message.
     pub message: MessageView,
-    /// What the payload is.
+    /// Media type of the payload.
     pub content_type: String,
-    /// What is delivered.
+    /// Bytes to deliver.
     pub payload: Bytes,
-    /// What the record's interim answer is replaced with, if this message decides that.
+    /// Outcomes that can replace the record's interim answer, if this message decides it.
     pub answers: Option<Box<Answers>>,
     /// Its deliveries, the oldest first; the last hundred at most.
     pub deliveries: Vec<PastDelivery>,
-    /// What operators did to its record and its messages.
+    /// Operators' actions on its record and its messages.
     pub audits: Vec<Audited>,
     /// The store's clock when it was read.
     pub now: Timestamp,
@@ -127,17 +130,17 @@ pub struct MessageStory {
 /// A delivery that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastDelivery {
-    /// When it was written down.
+    /// Time at which it was written to the history.
     pub at: Timestamp,
     /// The claim under which it was made.
     pub fence: Fence,
-    /// How it ended: delivered, refused, retry or unknown.
+    /// Ending of the delivery: delivered, refused, retry, `not_there`, unknown or dropped.
     pub ending: String,
     /// The HTTP status, where there was one.
     pub status: Option<u16>,
-    /// What happened, in a few words.
+    /// Description in a few words.
     pub detail: String,
-    /// What the provider called what it made of it.
+    /// The provider's id of what it made of the message, if it gave one.
     pub provider_id: Option<String>,
 }
 
@@ -146,23 +149,23 @@ pub struct PastDelivery {
 pub struct DestinationView {
     /// Its name.
     pub name: String,
-    /// Why and by whom it is paused, if it is.
+    /// Reason and author of the pause, if it is paused.
     pub paused: Option<Audited>,
-    /// Until when it is left alone, if it is; a past time means that it is due for a trial.
+    /// Time until which its breaker is open, if it is; a past time means that a trial is due.
     pub open_until: Option<Timestamp>,
-    /// Why it is left alone.
+    /// Cause of the opening.
     pub open_cause: Option<String>,
-    /// How often in a row it was left alone.
+    /// Number of openings in a row.
     pub opening_count: u32,
     /// Messages that wait or are being sent.
     pub open_count: i64,
-    /// Messages of which nobody knows whether they arrived.
+    /// Messages of which it is unknown whether they arrived.
     pub unknown_count: i64,
     /// Dead letters.
     pub dead_count: i64,
     /// Messages that arrived, ever.
     pub delivered_count: i64,
-    /// When the oldest message that is due became due.
+    /// Time at which the oldest message that is due became due.
     pub oldest_due_at: Option<Timestamp>,
 }
 
@@ -178,7 +181,7 @@ impl MessageState {
         Self::Dropped,
     ];
 
-    /// Whether nothing can become of it any more.
+    /// Returns true if the state never changes again.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Delivered | Self::Refused | Self::Dropped)
     }
@@ -202,6 +205,8 @@ impl MessageQuery {
     pub const LIMIT_MAX: usize = 1000;
     /// A preview says "more than" beyond this.
     pub const COUNT_MAX: usize = 100_000;
+    /// Handlers write a few messages each; more than a screenful is not useful to a reader.
+    pub const OF_RECORD_MAX: usize = 100;
 }
 
 impl std::fmt::Debug for MessageView {

@@ -2,7 +2,7 @@
 
 use crate::{Key, Message, MessageError, RecordId};
 
-/// What most destinations take as a key; our own limit for clients, too.
+/// Longest key that most destinations accept; also our own limit for clients.
 const WIRE_KEY_BYTES_MAX: usize = 255;
 
 /// The key that goes over the wire: the derived key and a mark of whose it is.
@@ -21,10 +21,10 @@ pub fn wire_key(derived_key: &str, record: RecordId) -> String {
     format!("{id}:{step}")
 }
 
-/// The [wire key](wire_key) of one step of a request, for handlers that call a destination themselves
-/// instead of writing a message: with it, the destination recognises a repetition, and a reconciliation
-/// finds what the handler did although nobody knows how the handler ended. `record` is the one that
-/// stands under `key`.
+/// Returns the [wire key](wire_key) of one step of a request, for handlers that call a destination
+/// themselves instead of writing a message. With it, the destination recognises a repetition, and a
+/// reconciliation finds what the handler did even if it is unknown how the handler ended. `record` is the
+/// record under `key`.
 pub fn wire_key_of(record: RecordId, key: &Key, step: &str) -> Result<String, MessageError> {
     if !Message::is_name(step) {
         return Err(MessageError::step());
@@ -32,7 +32,7 @@ pub fn wire_key_of(record: RecordId, key: &Key, step: &str) -> Result<String, Me
     Ok(wire_key(&format!("{}:{step}", key.as_str()), record))
 }
 
-/// Whether `text` has the form of a wire key. What has not, nobody here asked for.
+/// Returns true if `text` has the form of a wire key. Anything else was not sent by this system.
 pub fn is_wire_key(text: &str) -> bool {
     let Some((front, back)) = text.rsplit_once(':') else { return false };
     let is_derived_key = |text: &str| {

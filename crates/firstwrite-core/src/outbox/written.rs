@@ -27,14 +27,14 @@ pub struct WrittenQuery {
 pub struct Written {
     /// The message and how far it has come.
     pub view: MessageView,
-    /// What the payload is.
+    /// Media type of the payload.
     pub content_type: String,
-    /// What is delivered.
+    /// Bytes to deliver.
     pub payload: Bytes,
-    /// What the record's interim answer is replaced with, if this message decides that.
+    /// Outcomes that can replace the record's interim answer, if this message decides it.
     pub answers: Option<Box<Answers>>,
-    /// When it was last claimed, or, if it is settled, when that was written down: later than this, by
-    /// the length of a claim's lease, it has not been sent. `None` if it was never claimed.
+    /// Time of its last claim or, if it is settled, of the settlement: the message has not been sent later
+    /// than one claim lease after this. `None` if it was never claimed.
     pub handled_at: Option<Timestamp>,
 }
 
@@ -44,7 +44,7 @@ pub struct Written {
 pub struct WrittenPage {
     /// The messages, the oldest first.
     pub messages: Vec<Written>,
-    /// Where the next page starts, if there is one.
+    /// Number after which the next page starts, if there is one.
     pub next: Option<MessageNumber>,
     /// The store's clock when the page was read.
     pub now: Timestamp,
@@ -53,7 +53,7 @@ pub struct WrittenPage {
 impl WrittenQuery {
     /// Payloads are a few kilobytes as a rule, so a page is a few megabytes.
     pub const LIMIT_MAX: usize = 1000;
-    /// Where they are not, a page ends early.
+    /// Size limit of a page: with larger payloads, a page ends early.
     pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 }
 

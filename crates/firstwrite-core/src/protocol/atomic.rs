@@ -18,14 +18,14 @@ use crate::{
     State, StoreError, StoreErrorKind, Timestamp, TransactionalStore, Verdict, judge,
 };
 
-/// How an atomic attempt ended.
+/// Result of an atomic attempt.
 #[derive(Debug)]
 pub enum Atomic<E> {
     /// The handler ran and its answer is kept: every retry gets it.
     Kept {
-        /// What the handler answered.
+        /// Response of the handler.
         response: Response<Bytes>,
-        /// Until when it is replayed.
+        /// Time until which it is replayed.
         retained_until: Timestamp,
     },
     /// The handler ran and its answer is not one that is kept (a 5xx, say): everything it wrote was
@@ -79,7 +79,7 @@ where
     })
 }
 
-/// How a transaction that a handler will hold began.
+/// Result of beginning a transaction that a handler will hold.
 #[derive(Debug)]
 pub enum Began<Tx> {
     /// The handler may work in it; end it with [`conclude`] or [`abandon`].
@@ -99,7 +99,7 @@ pub struct Held<Tx> {
     policy: Arc<Policy>,
 }
 
-/// Begins a transaction on the record of `request` and judges what stands there.
+/// Begins a transaction on the record of `request` and judges that record.
 pub async fn begin<S: AsyncTransactionalStore>(
     store: &S,
     request: Arc<Request>,
@@ -227,7 +227,7 @@ fn right_to_run(found: Option<&Found>, request: &Request, nonce: u64) -> Result<
     }
 }
 
-/// What an attempt is told because a rival came first.
+/// Returns the verdict for an attempt that lost to a rival.
 fn refused_by(rival: &Found, request: &Request) -> Result<Verdict, StoreError> {
     match right_to_run(Some(rival), request, 0) {
         Err(verdict) => Ok(verdict),
@@ -239,7 +239,7 @@ fn refused_by(rival: &Found, request: &Request) -> Result<Verdict, StoreError> {
     }
 }
 
-/// What the work inside the transaction hands out of it.
+/// Result that the work inside the transaction passes out of it.
 enum Attempt<E> {
     Kept(Response<Bytes>),
     RolledBack(Response<Bytes>),
@@ -275,12 +275,13 @@ fn decide<E>(
     Conclusion { write, answer: Attempt::Kept(response) }
 }
 
-/// Whether an answer only stands in for the one that a message will bring. A refusal keeps no message.
+/// Returns true if an answer only stands in for the one that a message will bring. A refusal keeps no
+/// message.
 pub fn is_interim(response: &Response<Bytes>) -> bool {
     response.extensions().get::<Interim>().is_some() && response.status().is_success()
 }
 
-/// Until when an answer is kept that was written at `now`.
+/// Returns the time until which an answer written at `now` is kept.
 fn retained_until(response: &Response<Bytes>, policy: &Policy, now: Timestamp) -> Timestamp {
     if is_interim(response) { Timestamp::NEVER } else { now.plus(policy.retention) }
 }

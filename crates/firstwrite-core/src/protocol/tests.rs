@@ -21,7 +21,7 @@ struct Bench {
     store: MemoryStore,
     clock: Arc<AtomicI64>,
     lose: Arc<AtomicUsize>,
-    /// Whether a loss takes so long that the lease ends and a sweep comes.
+    /// True if a loss takes so long that the lease ends and a sweep comes.
     sweeps_at_loss: Arc<AtomicBool>,
 }
 
@@ -230,7 +230,7 @@ fn a_take_over_whose_acknowledgement_was_lost_is_recognised_as_ours() {
     bench.lose_acknowledgements(2);
     let result = now(reserve(&bench, &request("first"), &policy, 3));
     assert!(result.is_err(), "two losses in one call are reported, not guessed");
-    // The take-over may have been applied: whoever comes next is told the truth by the store.
+    // The take-over may have been applied: the store tells the next request the truth.
     bench.lose_acknowledgements(0);
     assert!(matches!(
         bench.reserve("first", &policy, 4),
@@ -366,7 +366,7 @@ fn settling_needs_an_uncertain_record_or_force_and_leaves_an_audit_entry() {
 
     let reservation = bench.granted(&policy, 1);
     assert_eq!(free(Force::No), Settled::StillHeld(policy.lease));
-    now(mark_uncertain(&bench, reservation)).unwrap();
+    now(mark_uncertain(&bench, reservation, "no answer")).unwrap();
     assert_eq!(bench.refused(&policy, 2), Verdict::Uncertain);
 
     let happened = Settlement::Happened { outcome: outcome("true") };
@@ -375,14 +375,15 @@ fn settling_needs_an_uncertain_record_or_force_and_leaves_an_audit_entry() {
     assert_eq!(free(Force::Yes), Settled::AlreadyCompleted);
 
     let audits = now(bench.audits(id)).unwrap();
-    assert_eq!(audits.len(), 1, "only what was done is in the audit");
-    assert_eq!(audits[0].entry, audit());
+    assert_eq!(audits.len(), 2, "only what was done is in the audit");
+    assert_eq!(audits[0].entry, AuditEntry::uncertain("no answer"));
+    assert_eq!(audits[1].entry, audit());
 }
 
 #[test]
 fn what_was_found_out_about_one_attempt_settles_no_other() {
     let (bench, policy) = (Bench::new(), Policy::default());
-    now(mark_uncertain(&bench, bench.granted(&policy, 1))).unwrap();
+    now(mark_uncertain(&bench, bench.granted(&policy, 1), "no answer")).unwrap();
     let seen = bench.record().unwrap();
     let free =
         || now(settle(&bench, &seen, Settlement::NotHappened, Force::Yes, &audit())).unwrap();

@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use crate::fingerprint::canonical_number;
 
-/// An amount as somebody wrote it. Two are equal if their values are: `12`, `12.00` and `1.2e1`.
+/// An amount as it was written. Two are equal if their values are: `12`, `12.00` and `1.2e1`.
 ///
 /// It is never a float, so that no two amounts that differ are taken for equal.
 #[derive(Clone)]
 pub struct Amount {
-    /// As it was written, for people.
+    /// The original text, for people.
     text: Box<str>,
     /// The digits that count, with a sign.
     digits: Box<str>,

@@ -1,4 +1,4 @@
-//! What a client is told when a reconciliation proves that its request was carried out.
+//! The answer to a client whose request a reconciliation proves to have been carried out.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -7,12 +7,12 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use crate::outbox::fill;
 use crate::{KeptHeaders, Outcome};
 
-/// How the answer to a request is made of what the provider says about it.
+/// Builds the answer to a request from the provider's entry for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerTemplate {
     /// The answer's status.
     pub status: StatusCode,
-    /// What its body is.
+    /// Content type of its body.
     pub content_type: HeaderValue,
     /// Its body.
     pub body: AnswerBody,

@@ -91,7 +91,7 @@ fn alone(class: Class, action: Action) -> Verdict {
     Verdict { class, ours: None, theirs, matched_by, differences, contradiction, action }
 }
 
-/// What is said of two entries that mean the same.
+/// Returns the verdict on two matched entries.
 fn paired(our: &Ours, their: &Theirs, by: MatchedBy, is_shared: bool, rules: &Rules) -> Verdict {
     if !their.is_made {
         return Verdict { matched_by: Some(by), ..alone(Class::Late, Action::Nothing) };
@@ -116,7 +116,7 @@ fn paired(our: &Ours, their: &Theirs, by: MatchedBy, is_shared: bool, rules: &Ru
     Verdict { matched_by: Some(by), differences, ..alone(class, action) }
 }
 
-/// In what two entries differ. What one of them does not say is not compared.
+/// Returns the properties in which two entries differ. A value that one of them lacks is not compared.
 fn differences(our: &Ours, their: &Theirs, rules: &Rules) -> Vec<Difference> {
     let mut differences = Vec::new();
     if let (Some(here), Some(there)) = (&our.amount, &their.amount)
@@ -149,7 +149,7 @@ fn is_older(their: &Theirs, our: &Ours, rules: &Rules) -> bool {
     their.at.plus(rules.tolerance) < our.at
 }
 
-/// What is said of an entry of ours that they do not have.
+/// Returns the verdict on an entry of ours without a counterpart.
 fn unpaired(
     our: &Ours,
     sight: &Sight,
@@ -175,7 +175,7 @@ fn unpaired(
     }
 }
 
-/// What is said of an entry of theirs that nobody here asked for.
+/// Returns the verdict on an entry of theirs that was not asked for here, if any.
 fn unasked(their: &Theirs, sight: &Sight, rules: &Rules) -> Option<(Class, Action)> {
     // Our books are read for as long after the window.
     let is_after = sight.window.until.plus(rules.grace) <= their.at;
@@ -188,7 +188,7 @@ fn unasked(their: &Theirs, sight: &Sight, rules: &Rules) -> Option<(Class, Actio
     Some((Class::MissingHere, Action::Find(FindingKind::MissingHere)))
 }
 
-/// How much was seen of the time in which something could have happened.
+/// Part that was seen of the time in which something could have happened.
 enum Seen {
     /// All of it: what was not seen is not there.
     Wholly,

@@ -1,4 +1,4 @@
-//! What is compared: entries of our books and of the provider's, and how far each was looked at.
+//! Input of a comparison: entries of our books and of the provider's, and how far each was read.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use super::Amount;
 use crate::outbox::{MessageNumber, MessageState};
 use crate::{RecordId, Timestamp};
 
-/// Something the provider says it did.
+/// An effect that the provider reports.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Theirs {
-    /// What the provider calls it. No two entries of a provider share one.
+    /// Id that the provider gave it. No two entries of a provider share one.
     pub provider_id: String,
     /// The wire key it was made under, if the provider reports that.
     pub key: Option<String>,
-    /// How much, if the provider says.
+    /// Amount, if the provider reports it.
     pub amount: Option<Amount>,
-    /// Of what.
+    /// Currency of the amount.
     pub currency: Option<String>,
-    /// When, by the provider's clock.
+    /// Time of the effect, by the provider's clock.
     pub at: Timestamp,
     /// The provider says that it was made. An entry with any other status, such as a pending one, proves
     /// nothing: neither that it was made nor that it was not. Failed ones are no entries.
@@ -29,30 +29,30 @@ pub struct Theirs {
     pub raw: Bytes,
 }
 
-/// Something that was asked for here.
+/// An effect that was asked for here.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ours {
-    /// What it is here.
+    /// The message or record that asked for it.
     pub subject: Subject,
     /// The record it was asked for under.
     pub record: RecordId,
     /// The key that the provider was given.
     pub wire_key: String,
-    /// What the provider called it, if it said so.
+    /// Id that the provider gave it, if it reported one.
     pub provider_id: Option<String>,
-    /// How much, if the request says.
+    /// Amount, if the request has one.
     pub amount: Option<Amount>,
-    /// Of what.
+    /// Currency of the amount.
     pub currency: Option<String>,
-    /// When it was asked for: not earlier than this was it sent.
+    /// Time at which it was asked for: it was not sent earlier.
     pub at: Timestamp,
-    /// When it may last have been sent.
+    /// Last time at which it may have been sent.
     pub until: Timestamp,
-    /// What is believed of it here.
+    /// Its state as known here.
     pub standing: Standing,
 }
 
-/// What an entry of ours is.
+/// Kind and id of an entry of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// A message of the outbox.
@@ -61,7 +61,7 @@ pub enum Subject {
     Record(RecordId),
 }
 
-/// What is believed here of something that was asked for.
+/// State, as known here, of something that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It arrived.
@@ -70,11 +70,11 @@ pub enum Standing {
     Waiting,
     /// It is being sent.
     Sending,
-    /// Nobody knows whether it arrived.
+    /// It is unknown whether it arrived.
     InDoubt,
     /// It was sent as often as may be and never arrived, as far as is known.
     GivenUp,
-    /// It was refused, or an operator took it back: nobody expects it there.
+    /// It was refused, or an operator took it back: it is not expected there.
     Closed,
 }
 
@@ -87,37 +87,37 @@ pub struct Window {
     pub until: Timestamp,
 }
 
-/// How much of both books was seen.
+/// Coverage of both books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
     /// The time of which the provider was asked to give account.
     pub window: Window,
     /// The end of the account, if a person states it. The newest match is its end otherwise.
     pub stated_until: Option<Timestamp>,
-    /// Whether everything that the provider has of that time was read and understood.
+    /// True if everything that the provider has of that time was read and understood.
     pub is_theirs_complete: bool,
-    /// Whether everything was read that could be the counterpart of an entry of theirs.
+    /// True if everything was read that could be the counterpart of an entry of theirs.
     pub is_ours_complete: bool,
-    /// When the provider was asked.
+    /// Time at which the provider was asked.
     pub now: Timestamp,
 }
 
-/// How books are compared.
+/// Rules by which books are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// How long after something was last sent the provider has certainly done it, or never will, and
-    /// reports it; the difference of the clocks included. Until then, nothing is missing.
+    /// Time after the last sending by which the provider has certainly done it, or never will, and
+    /// reports it; includes the difference of the clocks. Until then, nothing is missing.
     pub grace: Duration,
-    /// How far apart the times of two entries may be that match by their amounts, and how much earlier
-    /// than its request an entry may be dated: the difference of the clocks.
+    /// Maximum difference between the times of two entries that match by their amounts, and the maximum
+    /// time by which an entry may be dated before its request: the difference of the clocks.
     pub tolerance: Duration,
-    /// Whether a match by amount and time proves something. Only where the provider knows neither our
-    /// keys nor tells its ids, and the amounts tell entries apart.
+    /// True if a match by amount and time counts as proof. Set it only where the provider knows neither
+    /// our keys nor reports its ids, and the amounts tell entries apart.
     pub is_amount_proof: bool,
 }
 
 impl Rules {
-    /// Reports of most providers are complete within minutes; an hour more harms nobody.
+    /// Reports of most providers are complete within minutes; waiting an hour more does no harm.
     pub const GRACE: Duration = Duration::from_hours(1);
     /// Longer than a delivery takes, shorter than most people take to buy the same again.
     pub const TOLERANCE: Duration = Duration::from_mins(5);
@@ -145,14 +145,14 @@ pub fn distrust_future(theirs: &mut [Theirs], read_at: Timestamp, rules: &Rules)
 }
 
 impl Window {
-    /// Whether `at` is in it.
+    /// Returns true if `at` is in the window.
     pub fn contains(&self, at: Timestamp) -> bool {
         self.from <= at && at < self.until
     }
 }
 
 impl Standing {
-    /// What is believed of a message in `state`. `was_refused`: its last delivery ended with the
+    /// Returns the standing of a message in `state`. `was_refused`: its last delivery ended with the
     /// destination's refusal.
     pub fn of_message(state: MessageState, was_refused: bool) -> Self {
         match state {
@@ -166,7 +166,7 @@ impl Standing {
         }
     }
 
-    /// In a few words, for people.
+    /// Returns a short description, for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Arrived => "arrived",
@@ -202,7 +202,7 @@ impl fmt::Debug for Theirs {
 }
 
 impl fmt::Debug for Ours {
-    /// Not the key: it is other people's data.
+    /// Omits the key: it is other people's data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ours")
             .field("subject", &self.subject)

@@ -1,26 +1,26 @@
-//! What a comparison says of an entry, and what follows from it.
+//! Verdicts of a comparison, and the actions that follow from them.
 
 use std::fmt::Write as _;
 
 use super::{Contradiction, Ours, Subject, Theirs};
 use crate::findings::{FindingKind, NewFinding};
 
-/// What a comparison says of an entry, or of a pair of them.
+/// Verdict on an entry, or on a pair of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What it is.
+    /// Class of the entry or pair.
     pub class: Class,
     /// The entry of ours, by its place among those compared.
     pub ours: Option<usize>,
     /// The entries of theirs, by their places; the counterpart first.
     pub theirs: Vec<usize>,
-    /// What the two were matched by.
+    /// Property by which the two were matched.
     pub matched_by: Option<MatchedBy>,
-    /// In what they differ.
+    /// Properties in which they differ.
     pub differences: Vec<Difference>,
     /// The reason why its absence proves nothing.
     pub contradiction: Option<Contradiction>,
-    /// What follows.
+    /// Action to take.
     pub action: Action,
 }
 
@@ -33,13 +33,13 @@ pub enum Class {
     Differs,
     /// The provider did more than once what was asked for once.
     Duplicate,
-    /// Nobody here asked for it.
+    /// It was not asked for here.
     MissingHere,
     /// It arrived, and is not there.
     MissingThere,
-    /// Nobody knows whether it arrived, and something like it is there.
+    /// It is unknown whether it arrived, and something like it is there.
     Likely,
-    /// It is not there, and nobody says that it should be.
+    /// It is not there, and is not expected to be.
     Absent,
     /// It is not there, and the account proves no absence.
     Unproven,
@@ -47,29 +47,29 @@ pub enum Class {
     Late,
 }
 
-/// What two entries were matched by. Only the first two are proof by themselves.
+/// Property by which two entries were matched. Only the first two are proof by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MatchedBy {
     /// The wire key.
     Key,
-    /// What the provider calls it.
+    /// The provider's id.
     ProviderId,
     /// Amount, currency and time, where only these two could be meant.
     Amount,
 }
 
-/// In what two entries differ that mean the same.
+/// Property in which two matched entries differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Difference {
-    /// How much.
+    /// The amount.
     Amount,
-    /// Of what.
+    /// The currency.
     Currency,
     /// We were told another id.
     ProviderId,
     /// It was made under another key.
     Key,
-    /// Nobody here expects it to be there.
+    /// It is there, and is not expected to be.
     Standing,
     /// It is older than the request: a payment of an earlier life of the key.
     Older,
@@ -77,7 +77,7 @@ pub enum Difference {
     Shared,
 }
 
-/// What follows from a verdict.
+/// Action that follows from a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.
@@ -162,7 +162,7 @@ fn differences(verdict: &Verdict, our: &Ours, their: &Theirs) -> String {
                 let here = our.provider_id.clone().unwrap_or_else(none);
                 ("id", here, their.provider_id.clone())
             }
-            // Keys are not told to whoever may read findings.
+            // Readers of findings must not see keys.
             Difference::Key => ("key", "another".to_owned(), "one".to_owned()),
             Difference::Standing => {
                 ("standing", our.standing.as_str().to_owned(), "arrived".to_owned())

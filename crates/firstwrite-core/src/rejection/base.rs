@@ -1,4 +1,4 @@
-//! Where the pages of problems are: what the `type` of every problem document begins with.
+//! Address of the problem pages, with which the `type` of every problem document begins.
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-/// Why a request was refused. Each has a page in `docs/problems`.
+/// Reason why a request was refused. Each has a page in `docs/problems`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RejectionKind {
@@ -14,7 +14,7 @@ pub enum RejectionKind {
     KeyReused,
     /// Another attempt holds the lease.
     InProgress,
-    /// An attempt ended and nobody knows how.
+    /// An attempt ended with an unknown result.
     OutcomeUnknown,
     /// A spent key came back after its retention.
     KeyExpired,
@@ -42,7 +42,7 @@ pub enum RejectionKind {
     MethodNotAllowed,
     /// There is no page of this name.
     NotFound,
-    /// Nothing stands under the key that a status was asked of.
+    /// There is no record under the key whose status was asked for.
     KeyUnknown,
     /// A protected operation cannot leave HTTP.
     UpgradeRefused,
@@ -123,7 +123,7 @@ impl RejectionKind {
         }
     }
 
-    /// Whether the same request under the same key may succeed later.
+    /// Returns true if the same request under the same key may succeed later.
     pub fn is_retryable(self) -> bool {
         match self {
             Self::InProgress
@@ -155,11 +155,11 @@ impl RejectionKind {
         }
     }
 
-    /// Whether sending the action under a new key cannot carry it out twice.
+    /// Returns true if sending the action under a new key cannot carry it out twice.
     ///
-    /// Only where this very request cannot have run before: without a usable key.
-    /// A 401, 413, 414, 429 or 503 says nothing about earlier attempts, and a reused key only with what differs:
-    /// see [`Rejection::is_new_key_safe`](super::Rejection::is_new_key_safe).
+    /// True only where this very request cannot have run before: without a usable key. A 401, 413, 414, 429 or
+    /// 503 tells nothing about earlier attempts, and a reused key only together with the parts that differ: see
+    /// [`Rejection::is_new_key_safe`](super::Rejection::is_new_key_safe).
     pub fn is_new_key_safe(self) -> bool {
         match self {
             Self::KeyMissing | Self::KeyInvalid | Self::MethodNotAllowed => true,

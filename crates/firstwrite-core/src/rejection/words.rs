@@ -1,4 +1,4 @@
-//! What a refusal says to people, in its title and its usual explanation.
+//! Titles and usual explanations of refusals, for people.
 
 use super::RejectionKind;
 

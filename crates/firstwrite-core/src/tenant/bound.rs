@@ -1,4 +1,4 @@
-//! Keys that are bound to one principal of a tenant: under which name they stand, and whose they are.
+//! Keys that are bound to one principal of a tenant: the tenant name they are stored under, and their owner.
 //!
 //! `/tenant/principal`, with `/`, `%` and control characters inside a part escaped, so that two pairs
 //! never meet. A part that is too long is a digest behind `%sha256-`, which no escaped text looks like.
@@ -17,7 +17,7 @@ const DIGEST_BYTES: usize = DIGEST_MARK.len() + 64;
 const OWNER_BYTES_MAX: usize = Tenant::BYTES_MAX - 2 - DIGEST_BYTES;
 
 impl Tenant {
-    /// The tenant under which a key stands that is bound to `principal`.
+    /// Returns the tenant under which a key that is bound to `principal` is stored.
     ///
     /// The slash in front keeps it from meeting a plain tenant, as long as no credential can name one
     /// that begins with it.
@@ -31,12 +31,12 @@ impl Tenant {
         })
     }
 
-    /// Whose a name is: the tenant itself, or the one whose principal a key is
-    /// [bound to](Self::bound_to). What is said of a tenant is said of all its principals, so whoever
-    /// looks something up by tenant compares owners.
+    /// Returns the owner of a name: the tenant itself, or the one whose principal a key is
+    /// [bound to](Self::bound_to). Statements about a tenant cover all its principals, so code that looks
+    /// something up by tenant compares owners.
     ///
-    /// A tenant whose name is too long to stand in a bound one is known by its digest, whether or not a
-    /// key is bound.
+    /// A tenant whose name is too long to fit in a bound one is known by its digest, whether or not a key is
+    /// bound.
     #[must_use]
     pub fn owner(&self) -> Self {
         let pair = self.0.strip_prefix('/').and_then(|pair| pair.split_once('/'));
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(bind("acme", "alice"), "/acme/alice");
         assert_eq!(bind("a/b", "c%2F\n"), "/a%2Fb/c%252F%0A");
         let long = "x".repeat(250);
-        // Whoever may choose a principal's name cannot choose the digest of another one.
+        // A caller that may choose a principal's name cannot choose the digest of another one.
         let digested = bind("a", &long.repeat(2)).split_off(3);
         let parts = ["a", "b", "a/b", "a%2Fb", "%", "%25", "/", "é", "\u{85}", &long, &digested];
         let mut seen = std::collections::BTreeSet::new();
@@ -152,7 +152,7 @@ mod tests {
         for own in short.iter().map(String::as_str).chain(["/x", "/a%zz/b", "/a%F/b", "/%ff/b"]) {
             assert_eq!(tenant(own).owner(), tenant(own));
         }
-        // The owner of an owner is the owner: whoever was asked once may be asked again.
+        // The owner of an owner is the owner: asking twice gives the same.
         assert_eq!(tenant(&"x".repeat(255)).owner().owner(), tenant(&"x".repeat(255)).owner());
     }
 

@@ -212,7 +212,7 @@ async fn serve_gateway(
         calling: Calling::default(),
         forwarding: Forwarding { tells_record: true, ..Forwarding::default() },
         operations: Arc::new(Operations::new(Policy::default(), Care::default())),
-        tenants: Arc::new(Tenants::new(&Settings::default(), || std::time::UNIX_EPOCH)?),
+        tenants: Arc::new(Tenants::new(&Settings::single(), || std::time::UNIX_EPOCH)?),
         observer: None,
         counting: None,
         metrics: None,

@@ -1,5 +1,6 @@
 //! Names of headers that the gateway sets or believes, and names that others could read as one of them.
 
+use firstwrite::PolicyResolver as _;
 use http::HeaderName;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, FORWARDED, HOST};
 
@@ -10,36 +11,38 @@ use super::{
 use crate::operations::Operations;
 use crate::tenants::Tenants;
 
-/// What only the gateway says; from a client it is a lie.
+/// Headers that only the gateway may set; a client's are forged.
 static RECORD: [HeaderName; 4] =
     [FIRSTWRITE_RECORD, FIRSTWRITE_TENANT, FIRSTWRITE_KEY, FIRSTWRITE_FENCE];
 
-/// What proxies say of the connection before them; a client's word counts for nothing.
+/// Headers by which proxies describe the connection before them; a client's are ignored.
 static FOR_WHOM: [HeaderName; 6] =
     [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_FORWARDED_PORT, X_REAL_IP];
 
-/// Headers that nobody can have dropped by naming them in `Connection`.
+/// Headers that cannot be dropped by naming them in `Connection`.
 static END_TO_END: [HeaderName; 6] =
     [AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, IDEMPOTENCY_KEY];
 
-/// The headers that the gateway itself believed when it decided about a request.
+/// The headers that the gateway itself believed or compared when it decided about a request.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     believed: Vec<HeaderName>,
 }
 
 impl Names {
-    /// Those that name callers, and those that say how old a request is.
+    /// Those that name callers, say how old a request is, or count for what it asks for.
     pub(crate) fn new(tenants: &Tenants, operations: &Operations) -> Self {
         let mut believed: Vec<HeaderName> = tenants.believed_headers().cloned().collect();
         believed.extend(operations.believed_headers().cloned());
+        let policies = operations.policies().known();
+        believed.extend(policies.iter().flat_map(|policy| policy.fingerprint.headers.clone()));
         believed.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
         believed.dedup();
         Self { believed }
     }
 
-    /// Whether `Connection` may have this header dropped. What was believed here must arrive: the upstream
-    /// would decide otherwise than the gateway did.
+    /// Returns true if `Connection` may have this header dropped. Headers that the gateway believed must
+    /// arrive: without them the upstream would decide differently.
     pub(super) fn is_droppable(&self, name: &HeaderName) -> bool {
         !END_TO_END.contains(name) && !self.believed.contains(name)
     }
@@ -49,31 +52,28 @@ impl Names {
         !END_TO_END.contains(name)
     }
 
-    /// Whether a header is one that only the gateway says of an attempt.
+    /// Returns true if only the gateway may set this header, to describe an attempt.
     pub(super) fn is_of_record(name: &HeaderName) -> bool {
         RECORD.contains(name)
     }
 
-    /// Whether a header is one of those by which proxies name the client.
+    /// Returns true if proxies name the client by this header.
     pub(super) fn is_for_whom(name: &HeaderName) -> bool {
         FOR_WHOM.contains(name)
     }
 
-    /// Whether another server could take this header for one that the gateway sets or believes. Servers that
-    /// hand headers on as variables (CGI, WSGI, PHP) spell every mark in a name alike: `X_Tenant` and `x.tenant`
-    /// become `HTTP_X_TENANT`, as `X-Tenant` does.
-    pub(super) fn is_imitation(&self, name: &HeaderName) -> bool {
-        let is_odd = |byte: u8| !byte.is_ascii_alphanumeric() && byte != b'-';
-        // Most names have no such mark, and are compared with nothing.
-        let has_odd = name.as_str().bytes().any(is_odd);
-        let mut known = RECORD.iter().chain(&FOR_WHOM);
-        let is_known = |known: &HeaderName| reads_alike(known, name);
-        (has_odd && (is_known(&IDEMPOTENCY_KEY) || known.any(is_known)))
+    /// Tells whether another server could take this header for another one. Many read every mark in a name
+    /// alike: `Transfer_Encoding` and `transfer.encoding` are framing there, and `X_Tenant` becomes
+    /// `HTTP_X_TENANT` (CGI, WSGI, PHP), as `X-Tenant` does. So a name consists of letters, digits and hyphens,
+    /// unless a setting spells it otherwise; then it is the only spelling.
+    pub(super) fn is_misread(&self, name: &HeaderName) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (!name.as_str().bytes().all(is_plain) && !self.believed.contains(name))
             || self.believed.iter().any(|known| known != name && reads_alike(known, name))
     }
 }
 
-/// Whether two names become one variable.
+/// Returns true if the names differ in their marks alone, and so become the same variable.
 fn reads_alike(one: &HeaderName, other: &HeaderName) -> bool {
     let (one, other) = (one.as_str().as_bytes(), other.as_str().as_bytes());
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric();
@@ -102,12 +102,19 @@ mod tests {
     }
 
     #[test]
-    fn a_believed_name_with_an_underscore_has_imitations_too() {
+    fn a_name_has_one_spelling_with_hyphens_or_as_a_setting_has_it() {
         let names = Names { believed: vec!["x_tenant".parse().unwrap()] };
-        for (name, expected) in
-            [("x_tenant", false), ("x-tenant", true), ("x-other", false), ("firstwrite_key", true)]
-        {
-            assert_eq!(names.is_imitation(&name.parse().unwrap()), expected, "{name}");
+        for (name, expected) in [
+            ("x_tenant", false),
+            ("x-tenant", true),
+            ("x.tenant", true),
+            ("x-other", false),
+            ("x_other", true),
+            ("transfer_encoding", true),
+            ("content.length", true),
+            ("content-length", false),
+        ] {
+            assert_eq!(names.is_misread(&name.parse().unwrap()), expected, "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What an upstream is told of the connection that a request came on: `Forwarded`, `X-Forwarded-*` and `Via`.
+//! Tells the upstream about the client's connection: `Forwarded`, `X-Forwarded-*` and `Via`.
 
 use bytes::Bytes;
 use http::header::{FORWARDED, VIA};

@@ -31,7 +31,7 @@ fn forwarded_by(forwarding: Forwarding, headers: &[(&'static str, &str)]) -> Hea
         peers: vec!["10.0.0.0/8".to_owned()],
         namespace: String::new(),
     });
-    let settings = Settings { sources: vec![source], ..Settings::default() };
+    let settings = Settings::of(source);
     let tenants = Tenants::new(&settings, || std::time::UNIX_EPOCH).unwrap();
     let operations = Operations::only_named();
     let names = Arc::new(Names::new(&tenants, &operations));

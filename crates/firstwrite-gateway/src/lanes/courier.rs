@@ -1,7 +1,7 @@
 //! Wakes from other threads, handed to a lane together.
 //!
-//! A store answers everybody in a batch at the same moment. Each answer would write to the lane's
-//! event descriptor; through a courier only the first of them does, and the lane wakes the rest itself.
+//! A store answers all requests of a batch at the same moment. Each answer would write to the lane's event
+//! descriptor; through a courier only the first of them does, and the lane wakes the rest itself.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::current;
 
-/// What is to be woken on one lane.
+/// Tasks to wake on one lane.
 pub(super) struct Courier {
     lane: usize,
     waiting: Mutex<Vec<Waker>>,
@@ -30,7 +30,7 @@ impl Courier {
         Self { lane, waiting: Mutex::default(), called: Notify::new() }
     }
 
-    /// Wakes whoever is to be woken, on the lane itself, for ever.
+    /// Wakes the waiting tasks on the lane itself, for ever.
     pub(super) async fn run(&self) {
         let mut taken = Vec::new();
         loop {

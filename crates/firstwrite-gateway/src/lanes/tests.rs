@@ -17,7 +17,7 @@ async fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
     (client.unwrap(), accepted.unwrap().0)
 }
 
-/// What a lane does at once is done long before this.
+/// Waits far longer than a lane takes for immediate work.
 async fn soon<T>(done: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), done).await.expect("a lane sleeps on")
 }

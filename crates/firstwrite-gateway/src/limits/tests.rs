@@ -1,4 +1,4 @@
-//! What is used up, given back and forgotten.
+//! Tests how limits are used up, given back and forgotten.
 
 use super::*;
 
@@ -71,20 +71,50 @@ async fn what_is_under_way_is_counted_until_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tenants_are_forgotten_when_there_are_too_many() {
-    let limits = limits(TenantLimits::default());
-    for number in 0..TENANTS_MAX {
+async fn newcomers_are_let_in_and_who_is_away_the_longest_is_forgotten() {
+    let limits = limits(TenantLimits { in_flight_max: Some(1), ..TenantLimits::default() });
+    let busy = tenant("busy");
+    assert!(limits.take(&busy, Instant::now()).is_ok());
+    for number in 0..table::TENANTS_MAX * 3 / 2 {
         let one = tenant(&format!("t{number}"));
-        assert!(limits.take(&one, Instant::now()).is_ok());
+        assert!(limits.take(&one, Instant::now()).is_ok(), "{number}");
         limits.give_back(&one);
+        tokio::time::advance(Duration::from_millis(1)).await;
     }
-    let newcomer = tenant("newcomer");
-    assert!(limits.take(&newcomer, Instant::now()).is_err());
-    assert!(limits.take(&tenant("t7"), Instant::now()).is_ok(), "who is known is served");
-    tokio::time::advance(FORGOTTEN_AFTER).await;
-    assert!(limits.take(&newcomer, Instant::now()).is_ok());
-    let count = limits.used.lock().unwrap().len();
-    assert_eq!(count, 2, "t7 is under way, and the newcomer");
+    assert!(limits.used.tenant_count() <= table::TENANTS_MAX);
+    assert!(limits.take(&busy, Instant::now()).is_err(), "who has something under way is known");
+    let last = tenant(&format!("t{}", table::TENANTS_MAX * 3 / 2 - 1));
+    assert!(limits.used.with(&last, |_| ()).is_some());
+    assert!(limits.used.with(&tenant("t0"), |_| ()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_without_limits_is_not_remembered() {
+    let limits = limits(TenantLimits::default());
+    assert!(limits.take(&tenant("acme"), Instant::now()).is_ok());
+    assert_eq!(limits.used.tenant_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_verified_here_shares_one_limit_of_new_keys_with_all_like_it() {
+    let limits =
+        limits(TenantLimits::default()).unverified_new_keys(Rate { per_second: 0.5, burst: 2.0 });
+    let made = |name: &str| {
+        let tenant = &tenant(name);
+        let id = firstwrite_core::RecordId::of(tenant, &firstwrite::Key::new("k").unwrap());
+        limits.stored(&Stored { tenant, id, step: StoredStep::Made });
+    };
+    made("auth-abababababababababababab");
+    made("/auth-cdcdcdcdcdcdcdcdcdcdcdcd/auth-cdcdcdcdcdcdcdcdcdcdcdcd");
+    made("acme");
+    for stranger in ["anonymous", "auth-efefefefefefefefefefefef"] {
+        let refused = limits.may_make_key(&tenant(stranger)).unwrap_err();
+        assert_eq!(refused.kind(), RejectionKind::RateLimited);
+        assert_eq!(refused.to_response().headers()["retry-after"], "2");
+    }
+    assert!(limits.may_make_key(&tenant("acme")).is_ok(), "it was verified");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert!(limits.may_make_key(&tenant("anonymous")).is_ok());
 }
 
 #[tokio::test(start_paused = true)]

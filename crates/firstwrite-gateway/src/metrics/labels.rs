@@ -6,12 +6,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 
-/// Of everybody and everything without a label of its own.
+/// Label of all tenants and operations without one of their own.
 pub(super) const OTHER: &str = "other";
-/// Of a request that was refused before it was known whose it is.
+/// Label of a request that was refused before its tenant was known.
 pub(super) const UNKNOWN: &str = "unknown";
 
-/// How a request ended, and whose it was.
+/// Result and tenant of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RequestLabels {
     pub(super) how: &'static str,

@@ -1,4 +1,4 @@
-//! What only the store knows: read beside the requests, told when somebody scrapes.
+//! Figures that only the store has: read in the background, reported at a scrape.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,12 +18,12 @@ use super::labels::{OTHER, Word};
 
 /// As often as Prometheus usually asks.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// Uncertain records wait for proof or a person: beyond 10,000 nobody needs the exact number.
+/// Uncertain records wait for proof or for a person; above 10,000 the exact number does not matter.
 const PAGES_MAX: usize = 10;
 /// Destinations with a label of their own; they are named in settings and in code, never by clients.
 const DESTINATIONS_MAX: usize = 100;
 
-/// What was seen, and when.
+/// Latest figures, and when they were read.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) swept_at: Instant,
@@ -33,7 +33,7 @@ pub(super) struct Seen {
     pub(super) breaker: Option<watch::Receiver<bool>>,
     /// Only where a cache stands in front of the store.
     pub(super) cache: Option<CacheSeen>,
-    /// Only where somebody counts.
+    /// Set only if store usage is counted.
     pub(super) holdings: Option<HoldingsSeen>,
 }
 
@@ -43,14 +43,14 @@ pub(super) struct CacheSeen(pub(super) Box<dyn Fn() -> CacheCounts + Send + Sync
 /// Results of asking a cache, and how often each was met.
 pub type CacheCounts = [(&'static str, u64); 3];
 
-/// What tenants had in the store when it was last counted.
+/// Store usage of tenants at the last count.
 #[derive(Debug)]
 pub(super) struct HoldingsSeen {
     pub(super) counts: Vec<(Word, Usage)>,
     pub(super) at: Instant,
 }
 
-/// What one look found.
+/// Result of one look at the store.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
     uncertain_count: u64,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use firstwrite_core::findings::Findings;
+use firstwrite_core::Documents;
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
@@ -97,8 +97,8 @@ impl Store for CountingStore {
         self.inner.outbox()
     }
 
-    fn findings(&self) -> Option<&dyn Findings> {
-        self.inner.findings()
+    fn documents(&self) -> Option<&dyn Documents> {
+        self.inner.documents()
     }
 }
 

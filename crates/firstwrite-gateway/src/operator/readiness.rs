@@ -1,4 +1,4 @@
-//! Whether the gateway can serve: its store answers, and it is not about to stop.
+//! Readiness of the gateway: its store answers, and it is not about to stop.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use firstwrite_core::Store;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// Whether the gateway can serve.
+/// Readiness check.
 pub(super) struct Readiness {
     store: Arc<dyn Store>,
     is_draining: AtomicBool,
-    /// The last answer and when it was found. Whoever asks while somebody is finding out waits for that.
+    /// Last result and its time. Concurrent callers wait for a check that is under way.
     last: Mutex<Option<(Instant, Ready)>>,
 }
 
 /// Ready, or why not.
 pub(super) type Ready = Result<(), &'static str>;
 
-/// Nobody who asks more often learns more, and the store is left in peace.
+/// Time for which a result is reused: asking more often tells nothing new and would only load the store.
 const KEPT_FOR: Duration = Duration::from_secs(1);
-/// Shorter than what probes wait; a store that takes longer serves nobody.
+/// Timeout of the store, shorter than that of probes; a store slower than this cannot serve.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 impl Readiness {

@@ -17,7 +17,7 @@ use super::settings::{ApiKeySettings, Carrier, KeyDigest, SettingsError};
 
 /// Longer than any key in use; a longer text is something else.
 const KEY_BYTES_MAX: usize = 512;
-/// What fits into memory without thought: about 20 MB.
+/// Number of keys that fit into memory easily: about 20 MB.
 const KEYS_MAX: usize = 100_000;
 
 /// The keys that are known, and where they may stand.
@@ -67,7 +67,7 @@ impl ApiKeys {
         Ok(Self { keys, schemes, header, starts_with: settings.starts_with.clone() })
     }
 
-    /// Where in `Authorization` a key may stand.
+    /// Returns the schemes of `Authorization` that may carry a key.
     pub(crate) fn schemes(&self) -> Vec<Scheme> {
         self.schemes.clone()
     }
@@ -95,7 +95,7 @@ impl ApiKeys {
         };
         let colon = pair.iter().position(|byte| *byte == b':').ok_or(Reason::Malformed)?;
         let found = self.look_up_own(&pair[..colon])?;
-        // A password would be a part of the credential that nobody looked at.
+        // A password would be a part of the credential that is not verified.
         if found.is_some() && colon + 1 != pair.len() {
             return Err(Reason::Malformed);
         }
@@ -124,7 +124,7 @@ impl ApiKeys {
     }
 }
 
-/// How many, and not which: the table is of no use in a log.
+/// Shows the number of keys and not the keys: the table is of no use in a log.
 impl fmt::Debug for ApiKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ApiKeys")
@@ -142,7 +142,7 @@ fn add(
     tenant: &str,
     principal: Option<&str>,
 ) -> Result<(), String> {
-    // Taken for a key by mistake, it would let everybody in who sends an empty one.
+    // Taken for a key by mistake, it would let in every caller that sends an empty one.
     if digest == KeyDigest::of(b"") {
         return Err("this is the digest of an empty text".to_owned());
     }
@@ -225,11 +225,11 @@ mod tests {
             // Whatever stands in the header of our own is ours.
             ("x-api-key", "other".to_owned(), Err(Reason::KeyUnknown)),
             ("x-api-key", String::new(), Err(Reason::KeyUnknown)),
-            // A part of the credential that nobody looked at, or that nobody can read.
+            // A part of the credential that is not verified, or that cannot be read.
             ("authorization", basic("sk_1:password"), Err(Reason::Malformed)),
             ("authorization", basic("sk_1"), Err(Reason::Malformed)),
             ("authorization", "Basic !".to_owned(), Err(Reason::Malformed)),
-            // Somebody else's.
+            // Left to another source.
             ("authorization", "Bearer pk_1".to_owned(), Ok("-")),
             ("authorization", basic("alice:password"), Ok("-")),
             ("authorization", "Digest sk_1".to_owned(), Ok("-")),

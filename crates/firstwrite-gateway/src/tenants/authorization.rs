@@ -11,17 +11,19 @@ use super::identity::Identity;
 use super::reason::Reason;
 use super::settings::{AuthorizationSettings, SettingsError};
 
+mod changing;
+
 /// The one `Authorization` header of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Authorization<'a> {
     pub(crate) scheme: Scheme,
-    /// What stands after the scheme.
+    /// Credential after the scheme.
     pub(crate) credential: &'a [u8],
-    /// All of it.
+    /// Whole value of the header.
     value: &'a [u8],
 }
 
-/// How a credential is presented.
+/// Authentication scheme of a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scheme {
     /// RFC 6750.
@@ -33,9 +35,9 @@ pub(crate) enum Scheme {
 }
 
 /// Tenants named by the digest of a credential that the upstream verifies.
-#[derive(Default)]
 pub(crate) struct Digests {
     key: Option<hmac::Key>,
+    accepts_changing: bool,
 }
 
 impl<'a> Authorization<'a> {
@@ -47,7 +49,7 @@ impl<'a> Authorization<'a> {
             return Err(Reason::SeveralValues);
         }
         let value = value.as_bytes();
-        // A tab is no separator, but whoever reads the header next may take it for one.
+        // A tab is no separator, but the next reader of the header may take it for one.
         let end = value.iter().position(|byte| matches!(byte, b' ' | b'\t'));
         let (scheme, rest) = value.split_at(end.unwrap_or(value.len()));
         let scheme = if scheme.eq_ignore_ascii_case(b"bearer") {
@@ -67,13 +69,17 @@ impl Digests {
     const SECRET_BYTES_MIN: usize = 32;
 
     pub(crate) fn new(settings: &AuthorizationSettings) -> Result<Self, SettingsError> {
-        let Some(secret) = &settings.secret else { return Ok(Self { key: None }) };
+        let accepts_changing = settings.accept_changing;
+        let Some(secret) = &settings.secret else {
+            return Ok(Self { key: None, accepts_changing });
+        };
         let secret = secret.text("secret")?.trim_end();
         if secret.len() < Self::SECRET_BYTES_MIN {
             let problem = format!("a secret of at least {} bytes", Self::SECRET_BYTES_MIN);
             return Err(SettingsError::new("secret", problem));
         }
-        Ok(Self { key: Some(hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes())) })
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+        Ok(Self { key: Some(key), accepts_changing })
     }
 
     pub(crate) fn identify(
@@ -81,9 +87,13 @@ impl Digests {
         authorization: Option<Authorization<'_>>,
     ) -> Result<Option<Identity>, Reason> {
         let Some(authorization) = authorization else { return Ok(None) };
-        // An empty header proves nothing; those who send it would share a tenant unasked.
-        if authorization.value.is_empty() {
+        // An empty credential proves nothing; those who send it would share a tenant unasked.
+        let is_known = authorization.scheme != Scheme::Other;
+        if authorization.value.is_empty() || is_known && authorization.credential.is_empty() {
             return Err(Reason::Malformed);
+        }
+        if !self.accepts_changing && changing::is_changing(authorization.value) {
+            return Err(Reason::Changing);
         }
         let identity = match &self.key {
             Some(key) => Identity::of_digest(hmac::sign(key, authorization.value).as_ref()),
@@ -95,7 +105,10 @@ impl Digests {
 
 impl fmt::Debug for Digests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Digests").field("is_keyed", &self.key.is_some()).finish()
+        f.debug_struct("Digests")
+            .field("is_keyed", &self.key.is_some())
+            .field("accepts_changing", &self.accepts_changing)
+            .finish()
     }
 }
 
@@ -139,7 +152,8 @@ mod tests {
 
     fn digest(secret: Option<&str>, value: &'static str) -> Result<String, Reason> {
         let secret = secret.map(|text| Document::Text(text.to_owned()));
-        let digests = Digests::new(&AuthorizationSettings { secret }).unwrap();
+        let digests =
+            Digests::new(&AuthorizationSettings { secret, accept_changing: false }).unwrap();
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, HeaderValue::from_static(value));
         let authorization = Authorization::of(&headers).unwrap();
@@ -152,7 +166,21 @@ mod tests {
         assert_eq!(digest(None, "Bearer a").unwrap(), "auth-122c4e371d393490e5789c41");
         assert_ne!(digest(None, "Bearer a"), digest(None, "Bearer b"));
         assert_ne!(digest(None, "Bearer a"), digest(None, "Basic a"));
-        assert_eq!(digest(None, ""), Err(Reason::Malformed));
+        for empty in ["", "Bearer", "basic  "] {
+            assert_eq!(digest(None, empty), Err(Reason::Malformed), "{empty:?}");
+        }
+    }
+
+    #[test]
+    fn a_credential_that_changes_is_taken_only_where_that_was_said() {
+        let value = HeaderValue::from_static("DPoP abc");
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
+        let found = |accept_changing| {
+            let settings = AuthorizationSettings { secret: None, accept_changing };
+            let authorization = Authorization::of(&headers).unwrap();
+            Digests::new(&settings).unwrap().identify(authorization).map(|found| found.is_some())
+        };
+        assert_eq!((found(false), found(true)), (Err(Reason::Changing), Ok(true)));
     }
 
     #[test]
@@ -162,7 +190,8 @@ mod tests {
         assert_eq!(keyed, digest(Some(&format!("{one}\n")), "Bearer a"));
         assert_ne!(keyed, digest(None, "Bearer a"));
         assert_ne!(keyed, digest(Some(&other), "Bearer a"));
-        let short = AuthorizationSettings { secret: Some(Document::Text("short".to_owned())) };
+        let secret = Some(Document::Text("short".to_owned()));
+        let short = AuthorizationSettings { secret, accept_changing: false };
         assert!(Digests::new(&short).unwrap_err().to_string().contains("32 bytes"));
     }
 }

@@ -1,4 +1,4 @@
-//! Who a caller is, and the names that nobody else can have.
+//! Identity of a caller, and the tenant names that no credential can claim.
 
 use std::fmt::Write as _;
 
@@ -6,25 +6,27 @@ use firstwrite_core::{Rejection, RejectionKind, Tenant};
 
 use super::reason::Reason;
 
-/// Who a caller is.
+/// Identity of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Whose keys they are.
+    /// Tenant that the caller's keys belong to.
     pub tenant: Tenant,
-    /// Who of the tenant it is, where the credential says so.
+    /// Principal of the tenant, if the credential names one.
     pub principal: Option<String>,
 }
 
 /// The tenant of callers without a credential.
 const ANONYMOUS: &str = "anonymous";
-/// What the names of credentials that somebody else verifies begin with.
+/// Tenant of all callers, where they are one. There is no other source then that could claim its name.
+const SINGLE: &str = "single";
+/// Prefix of the tenant names of credentials that the upstream verifies.
 const DIGEST_PREFIX: &str = "auth-";
-/// 96 bits: nobody finds a second value for a digest, and a name stays readable.
+/// 96 bits: a second value with the same digest cannot be found, and a name stays readable.
 const DIGEST_DIGITS: usize = 24;
 
 impl Identity {
-    /// The tenant under which a key stands that is bound to the principal, as
-    /// [`Tenant::bound_to`] composes it. Refused where the credential names no principal: unbound, it would be everybody's.
+    /// Returns the tenant for keys bound to the principal, as [`Tenant::bound_to`] composes it. Refuses if the
+    /// credential names no principal: unbound, the key would belong to all of the tenant's callers.
     pub fn bound(&self) -> Result<Tenant, Rejection> {
         match &self.principal {
             Some(principal) => Ok(self.tenant.bound_to(principal)),
@@ -37,8 +39,18 @@ impl Identity {
         Self { tenant, principal: None }
     }
 
-    /// By the digest of a credential that somebody else verifies. The credential is all that is
-    /// known of its bearer, so it is the principal too.
+    /// Returns true if nothing is known of the caller: others share its tenant.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.tenant.as_str() == ANONYMOUS
+    }
+
+    pub(crate) fn single() -> Self {
+        let tenant = Tenant::new(SINGLE).expect("the name is a tenant's");
+        Self { tenant, principal: None }
+    }
+
+    /// Identifies a caller by the digest of a credential that the upstream verifies. The credential is all that
+    /// is known of its bearer, so it is the principal too.
     pub(crate) fn of_digest(digest: &[u8]) -> Self {
         let name = format!("{DIGEST_PREFIX}{}", hex(&digest[..DIGEST_DIGITS / 2]));
         let tenant = Tenant::new(&name).expect("hexadecimal digits are a tenant's name");
@@ -65,6 +77,12 @@ pub(crate) fn owner(tenant: &Tenant) -> Tenant {
     tenant.owner()
 }
 
+/// Returns true if the gateway did not verify the tenant: its name was made from what a caller showed, or from
+/// nothing. A verified credential cannot claim such a name.
+pub(crate) fn is_unverified(tenant: &Tenant) -> bool {
+    tenant.as_str() == ANONYMOUS || is_digest(tenant.as_str())
+}
+
 /// The tenant of this name, unless it is one of those that are made here.
 pub(crate) fn tenant(namespace: &str, name: &str) -> Result<Tenant, Reason> {
     if name.is_empty() {
@@ -76,13 +94,16 @@ pub(crate) fn tenant(namespace: &str, name: &str) -> Result<Tenant, Reason> {
     if is_reserved(tenant.as_str()) { Err(Reason::NameReserved) } else { Ok(tenant) }
 }
 
-/// Whether a name is one of those that are made here: a credential that could claim one would read
-/// the answers of others.
+/// Returns true if a name is one of those that are made here: a credential that could claim one would read the
+/// answers of others.
 fn is_reserved(name: &str) -> bool {
-    let is_digest = name.strip_prefix(DIGEST_PREFIX).is_some_and(|digits| {
+    name == ANONYMOUS || is_digest(name) || name.starts_with('/')
+}
+
+fn is_digest(name: &str) -> bool {
+    name.strip_prefix(DIGEST_PREFIX).is_some_and(|digits| {
         digits.len() == DIGEST_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
-    });
-    name == ANONYMOUS || is_digest || name.starts_with('/')
+    })
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -23,6 +23,8 @@ use super::reason::Reason;
 use super::settings::{Carrier, Settings, SettingsError, Source};
 
 mod algorithm;
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzzing;
 mod issuer;
 mod jws;
 mod key;
@@ -32,11 +34,11 @@ pub use algorithm::Algorithm;
 use issuer::Issuer;
 use jws::Jws;
 
-/// Everybody whose tokens are accepted.
+/// Issuers whose tokens are accepted.
 #[derive(Debug)]
 pub(crate) struct Jwt {
     issuers: Vec<Issuer>,
-    /// What bearer credentials begin with that are API keys.
+    /// Prefix of bearer credentials that are API keys.
     api_key_start: Option<String>,
 }
 
@@ -59,6 +61,7 @@ impl Jwt {
                     api_key_start = Some(keys.starts_with.clone());
                 }
                 Source::ApiKeys(_)
+                | Source::Single(_)
                 | Source::Authorization(_)
                 | Source::Header(_)
                 | Source::Certificate(_) => {}

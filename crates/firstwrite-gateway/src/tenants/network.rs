@@ -9,7 +9,7 @@ pub struct Network {
     prefix_bits: u32,
 }
 
-/// How many bits of an IPv6 address stand before the IPv4 address inside.
+/// Number of bits before the IPv4 address in an IPv6 address that maps one.
 const MAPPED_BITS: u32 = 96;
 
 impl Network {
@@ -46,7 +46,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Whether an address is one of its own.
+    /// Returns true if the network contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_ipv4() == self.first.is_ipv4()

@@ -1,6 +1,6 @@
-//! Why a caller was not identified, in fixed words for the log.
+//! Reasons why a caller was not identified, in fixed words for the log.
 
-/// Why a caller was not identified. Nothing that was read from a request is in it.
+/// Reason why a caller was not identified. Contains nothing that was read from a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// Nothing that a source could verify.
@@ -9,6 +9,8 @@ pub(crate) enum Reason {
     SeveralValues,
     /// The header is not what its scheme asks for.
     Malformed,
+    /// It will be another one at the retry.
+    Changing,
     /// Over the limit for its kind.
     TooLong,
     /// No such key in the table.
@@ -31,9 +33,9 @@ pub(crate) enum Reason {
     NoSuchKey,
     /// The signature does not hold.
     Signature,
-    /// `iss` is missing or of nobody who is known.
+    /// `iss` is missing or names an unknown issuer.
     Issuer,
-    /// `aud` is missing or names somebody else.
+    /// `aud` is missing or names another audience.
     Audience,
     /// `exp` is missing, or a time is not a number.
     TimeInvalid,
@@ -41,7 +43,7 @@ pub(crate) enum Reason {
     Expired,
     /// `nbf` is to come.
     NotYet,
-    /// The claim that names the tenant is missing, or a claim that names somebody is no text.
+    /// The claim that names the tenant is missing, or a claim that names a tenant or principal is not text.
     ClaimInvalid,
     /// The clock that was handed in cannot be right.
     Clock,
@@ -58,6 +60,7 @@ impl Reason {
             Self::NoCredential => "no credential",
             Self::SeveralValues => "a header stands there more than once",
             Self::Malformed => "malformed credential",
+            Self::Changing => "the credential changes from request to request",
             Self::TooLong => "credential over the limit",
             Self::KeyUnknown => "unknown API key",
             Self::NameInvalid => "the name cannot be a tenant",

@@ -1,7 +1,7 @@
-//! What can be set, as it stands under `[gateway.tenants]` in a settings file.
+//! Settings under `[gateway.tenants]` in a settings file.
 //!
-//! A plain value: what a file would hold is named by a [`Document`], and whoever reads files puts
-//! its text in the name's place with [`Settings::read_files`].
+//! Plain values: a [`Document`] names a file, and the program that reads files puts its text in the name's
+//! place with [`Settings::read_files`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,13 +13,14 @@ pub use super::jwt::Algorithm;
 
 mod api_key;
 mod check;
+mod choice;
 mod document;
 mod form;
 
 pub use api_key::{ApiKey, KeyDigest};
 pub use document::Document;
 
-/// How callers are identified.
+/// Identification of callers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -27,12 +28,12 @@ pub struct Settings {
     /// `["POST /sign-up"]`. Default: `false`.
     #[serde(default = "form::nowhere")]
     pub anonymous: Anonymous,
-    /// Ways to identify a caller, asked in this order. Default: `[{ kind = "authorization" }]`.
-    #[serde(default = "form::digest_alone")]
+    /// Ways to identify a caller, asked in this order. At least one: there is no safe guess.
+    #[serde(default)]
     pub sources: Vec<Source>,
 }
 
-/// Where a caller without any credential is let in.
+/// Operations that let a caller in without any credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Anonymous {
     /// Nowhere.
@@ -43,10 +44,12 @@ pub enum Anonymous {
     Operations(BTreeSet<String>),
 }
 
-/// What a caller can be identified by.
+/// Way to identify a caller.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Source {
+    /// Every request belongs to the same tenant.
+    Single(SingleSettings),
     /// Each distinct `Authorization` value is a tenant; the upstream verifies it.
     Authorization(AuthorizationSettings),
     /// A signed token of one issuer.
@@ -59,6 +62,11 @@ pub enum Source {
     Certificate(CertificateSettings),
 }
 
+/// Settings of the source `single`: there are none.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SingleSettings {}
+
 /// Settings of the source `authorization`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,6 +74,11 @@ pub struct AuthorizationSettings {
     /// Keys the digest, so that a tenant's name does not let anybody try passwords against it. At least 32
     /// bytes, the same for all gateways on one store; with another, all tenants are new.
     pub secret: Option<Document>,
+    /// Takes credentials that change from request to request too: tokens that are renewed (JWT), and schemes
+    /// that sign each request (`DPoP`, `Digest`, `SigV4`). A retry with another value is another tenant's, and
+    /// runs again. Default: `false`.
+    #[serde(default)]
+    pub accept_changing: bool,
 }
 
 /// Settings of a source `jwt`.
@@ -118,7 +131,7 @@ pub struct ApiKeySettings {
     pub starts_with: String,
 }
 
-/// Where in `Authorization` an API key may stand.
+/// Schemes of `Authorization` that may carry an API key.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
@@ -176,6 +189,26 @@ pub struct SettingsError {
 }
 
 impl Settings {
+    /// Creates settings with one source and without anonymous callers.
+    pub fn of(source: Source) -> Self {
+        Self { anonymous: Anonymous::Never, sources: vec![source] }
+    }
+
+    /// Every request is of one tenant.
+    pub fn single() -> Self {
+        Self::of(Source::Single(SingleSettings {}))
+    }
+
+    /// Each distinct `Authorization` value is a tenant.
+    pub fn authorization() -> Self {
+        Self::of(Source::Authorization(AuthorizationSettings::default()))
+    }
+
+    /// Returns true if all callers of the gateway are the same tenant.
+    pub fn is_single(&self) -> bool {
+        matches!(self.sources[..], [Source::Single(_)])
+    }
+
     /// Puts the text of each file that is named in its name's place.
     ///
     /// ```
@@ -193,7 +226,7 @@ impl Settings {
                 Source::Authorization(settings) => settings.secret.as_mut(),
                 Source::Jwt(settings) => Some(&mut settings.jwks),
                 Source::ApiKeys(settings) => settings.table.as_mut(),
-                Source::Header(_) | Source::Certificate(_) => None,
+                Source::Single(_) | Source::Header(_) | Source::Certificate(_) => None,
             };
             if let Some(document) = document
                 && let Document::File(name) = document
@@ -204,20 +237,13 @@ impl Settings {
         Ok(())
     }
 
-    /// What concerns more than one source.
+    /// Checks the rules that concern more than one source.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
         check::order(&self.sources)?;
+        check::single(self)?;
         check::bearers(&self.sources)?;
         check::namespaces(&self.sources)?;
         check::anonymous(&self.anonymous)
-    }
-}
-
-/// What a gateway does without settings: each `Authorization` value is a tenant of its own, and
-/// callers without one are the anonymous tenant.
-impl Default for Settings {
-    fn default() -> Self {
-        Self { anonymous: Anonymous::Everywhere, sources: form::digest_alone() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sources together: who is asked first, who is refused, and what nobody gets to see.
+//! Tests several sources together: their order, refusals, and what is never shown.
 
 use std::io;
 use std::sync::Mutex;
@@ -141,7 +141,7 @@ fn a_credential_that_does_not_hold_is_a_refusal_and_no_other_is_asked() {
     let expired = format!("Bearer {}", signer.token(Algorithm::EdDsa, &claims));
     let wrong_basic = format!("Basic {}", STANDARD.encode("sk_2:"));
     let sources = vec![certificate(), jwt(&signer), api_keys(), header(), digest()];
-    // Even where nobody needs a credential, and with a proxy that vouches for the caller.
+    // Even where no credential is needed, and with a proxy that vouches for the caller.
     let tenants = tenants(sources, Anonymous::Everywhere);
     let bearer = Some("Bearer error=\"invalid_token\"");
     let cases = [
@@ -208,16 +208,40 @@ fn nobody_is_anonymous_unless_the_settings_say_so() {
 }
 
 #[test]
-fn without_settings_it_is_the_digest_or_anonymous() {
-    let tenants = Tenants::new(&Settings::default(), clock).unwrap();
+fn by_authorization_a_caller_without_one_is_refused() {
+    let tenants = Tenants::new(&Settings::authorization(), clock).unwrap();
     let twice = [("authorization", "Bearer a"), ("authorization", "Bearer b")];
     let resolve = |sent: &[(&'static str, &str)]| tenants.resolve(&request(None, sent)).ok();
-    assert_eq!(resolve(&[]).unwrap().as_str(), "anonymous");
+    assert_eq!(resolve(&[]), None);
     assert!(resolve(&twice[..1]).unwrap().as_str().starts_with("auth-"));
     assert_ne!(resolve(&twice[..1]), resolve(&twice[1..]));
     for sent in [&twice[..], &[("authorization", "")]] {
         assert_eq!(resolve(sent), None, "{sent:?}");
     }
+}
+
+#[test]
+fn a_single_tenant_is_whoever_calls() {
+    let tenants = Tenants::new(&Settings::single(), clock).unwrap();
+    for sent in [&[][..], &[("authorization", "Bearer a")], &[("authorization", "")]] {
+        assert_eq!(tenants.resolve(&request(None, sent)).unwrap().as_str(), "single", "{sent:?}");
+    }
+    let beside = Settings {
+        sources: vec![digest(), Settings::single().sources.remove(0)],
+        ..Settings::single()
+    };
+    assert!(Tenants::new(&beside, clock).unwrap_err().to_string().contains("stands alone"));
+    let open = Settings { anonymous: Anonymous::Everywhere, ..Settings::single() };
+    assert!(Tenants::new(&open, clock).unwrap_err().to_string().contains("nobody is anonymous"));
+}
+
+#[test]
+fn a_credential_that_changes_is_refused_by_the_name_of_the_setting() {
+    let tenants = Tenants::new(&Settings::authorization(), clock).unwrap();
+    let token = request(None, &[("authorization", "Bearer eyJh.e30.c2ln")]);
+    let refusal = tenants.resolve(&token).unwrap_err();
+    assert_eq!(refusal.kind(), RejectionKind::TenantUnknown);
+    assert!(refusal.to_detail().contains("accept_changing"), "{}", refusal.to_detail());
 }
 
 #[test]
@@ -293,8 +317,8 @@ fn no_credential_is_logged_shown_or_sent_back() {
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .finish();
-    // While there is one subscriber alone, a thread that has none decides for everybody, when it is the
-    // first to come by, that nobody wants to hear of it.
+    // With only one subscriber, a thread without one may reach the callsite first and disable it for all
+    // threads.
     let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     tracing::subscriber::with_default(subscriber, || {
         for header in sent {

@@ -1,4 +1,4 @@
-//! A header by which a proxy in front names the tenant. From anybody else it says nothing.
+//! A header by which a proxy in front names the tenant. It is ignored from any other peer.
 
 use http::{HeaderMap, HeaderName};
 
@@ -61,7 +61,7 @@ impl TrustedHeader {
         std::iter::once(&self.tenant).chain(&self.principal)
     }
 
-    /// Whether this peer may set them. One that is not known may not.
+    /// Returns true if this peer may set them. An unknown peer may not.
     pub(crate) fn trusts(&self, peer: Option<&Peer>) -> bool {
         peer.is_some_and(|peer| self.peers.iter().any(|network| network.contains(peer.address)))
     }

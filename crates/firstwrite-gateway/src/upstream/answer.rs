@@ -28,7 +28,7 @@ pub(crate) struct AnswerBody {
     is_last: bool,
 }
 
-/// Where the bytes come from.
+/// Source of the bytes.
 enum Source {
     Connection(Patient),
     /// They came over a [`Line`](super::Line).
@@ -60,7 +60,7 @@ impl AnswerBody {
         })
     }
 
-    /// Lets the connection move by itself, for whoever speaks another protocol on it.
+    /// Lets the connection run on a task of its own, for another protocol.
     pub(crate) fn release(mut self) {
         if let Some((sender, _)) = self.connection.take() {
             sender.release();

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use super::pool::{Line, Sender};
 use super::{Calling, Target, UpstreamError};
 
-/// How much of an answer's head there may be, as of a request's.
+/// Maximum size of an answer's head, the same as of a request's.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 pub(super) struct Connector {
@@ -61,7 +61,7 @@ impl Connector {
     }
 }
 
-/// Whoever makes a call hears how it ended; the connection itself has little to say.
+/// Runs a connection and logs its error at debug level only: the caller learns how its call ended.
 async fn ended(connection: impl Future<Output = Result<(), hyper::Error>>) {
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection to an upstream ended");

@@ -1,4 +1,4 @@
-//! Whether a server is well: by how its calls go, and by asking.
+//! Health of a server: by the results of its calls, and by health checks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,18 +11,18 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::{Calling, HealthCheck, Server, Upstreams};
 use crate::body::RequestBody;
 
-/// What is known of a server's health.
+/// Health of one server.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     /// Failures in a row.
     failure_count: AtomicU32,
-    /// When the last of them was.
+    /// Time of the last failure.
     failed_at: Mutex<Option<Instant>>,
 }
 
 /// One failure is a hiccup.
 const FAILURES_MAX: u32 = 2;
-/// After this long somebody goes to see: a server that is not asked could not say that it is back.
+/// Time after which an unhealthy server is tried again: without a call it could not show that it is back.
 const ILL_FOR: Duration = Duration::from_secs(5);
 
 impl Health {

@@ -24,7 +24,7 @@ pub trait Line: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<Response<Bytes>, LineFailure>>;
 }
 
-/// Why a line brings no answer.
+/// Reason why a line brings no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFailure {
     /// Not a byte was sent.

@@ -25,23 +25,23 @@ pub(super) enum Sender {
     Http2(http2::SendRequest<RequestBody>),
 }
 
-/// A connection for one call at a time. Whoever calls moves it along on its own task: a task for the
-/// connection would have to be woken for every step, most of the time on another thread.
+/// A connection for one call at a time. The caller polls it on its own task: a task for the connection would
+/// have to be woken for every step, mostly on another thread.
 pub(super) struct Line {
     sender: http1::SendRequest<RequestBody>,
     moving: Option<Moving>,
 }
 
-/// The connections that nobody uses at the moment.
+/// Pool of idle connections.
 pub(super) struct Pool {
-    /// By lane: a connection is registered with the runtime of the lane that made it, which would have to
-    /// wake any other for every step.
+    /// One shelf per lane: a connection is registered with the runtime of the lane that made it, which would
+    /// have to wake any other for every step.
     shelves: Box<[Mutex<Shelf>]>,
     keep_alive: Duration,
     kept_max: usize,
 }
 
-/// What is kept, the last used at the end.
+/// Idle connections, the last used at the end.
 type Shelf = VecDeque<Kept>;
 
 struct Kept {
@@ -55,13 +55,13 @@ pub(super) struct Sending<'a> {
     moving: Option<&'a mut Option<Moving>>,
 }
 
-/// What hyper says of a request that was not answered.
+/// hyper's error for a request that was not answered.
 type Refused = TrySendError<Request<RequestBody>>;
 
-/// A connection at work, until it has ended.
+/// Future that drives a connection until it ends.
 type Moving = BoxFuture<'static, Result<(), hyper::Error>>;
 
-/// What a send that failed gives back: the request, if nothing of it was sent.
+/// Result of a failed send: the error, and the request if nothing of it was sent.
 pub(super) type Unsent = (hyper::Error, Option<Box<Request<RequestBody>>>);
 
 impl Sender {
@@ -85,22 +85,22 @@ impl Sender {
         }
     }
 
-    /// Whether a kept one can take a call at once. One whose last request is still being sent, because its
-    /// answer came first, may never be able to.
+    /// Returns true if an idle connection can take a call at once. One whose last request is still being sent,
+    /// because its answer came first, may never be able to.
     pub(super) async fn is_ready_now(&mut self) -> bool {
         let mut ready = pin!(self.ready());
         poll_fn(|context| Poll::Ready(matches!(ready.as_mut().poll(context), Poll::Ready(Ok(())))))
             .await
     }
 
-    /// Moves the connection along, while its answer is read.
+    /// Drives the connection while its answer is read.
     pub(super) fn advance(&mut self, context: &mut Context<'_>) {
         if let Self::Http1(line) = self {
             line.advance(context);
         }
     }
 
-    /// Lets the connection move by itself from now on: somebody else speaks on it.
+    /// Moves the connection to a task of its own, because another protocol uses it from now on.
     pub(super) fn release(self) {
         if let Self::Http1(line) = self
             && let Some(moving) = line.moving
@@ -126,8 +126,8 @@ impl Line {
         Self { sender, moving: Some(moving) }
     }
 
-    /// Waits until it can take a call. Nobody has looked at a kept one meanwhile: if it was closed, that is
-    /// found out here, before a byte is sent.
+    /// Waits until the connection can take a call. An idle connection is not polled, so this is where a closed
+    /// one is found out, before a byte is sent.
     async fn ready(&mut self) -> Result<(), hyper::Error> {
         poll_fn(|context| {
             self.advance(context);
@@ -155,7 +155,7 @@ impl Future for Sending<'_> {
     }
 }
 
-/// How a connection ended is told to whoever waits for an answer on it.
+/// Drives a connection. hyper reports its end to the caller that waits for an answer on it.
 fn advance(moving: &mut Option<Moving>, context: &mut Context<'_>) {
     if let Some(connection) = moving
         && let Poll::Ready(ended) = connection.as_mut().poll(context)

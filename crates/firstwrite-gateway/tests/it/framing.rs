@@ -311,3 +311,19 @@ async fn a_refusal_arrives_though_its_body_is_still_being_sent() {
     let end = tokio::io::AsyncReadExt::read(&mut client.0, &mut [0]).await;
     assert!(matches!(end, Ok(0)), "{end:?}");
 }
+
+#[tokio::test]
+async fn a_length_beyond_every_number_is_too_large_like_any_other() {
+    let (upstream, gateway) = started().await;
+    let lengths = ["9223372036854775807", "18446744073709551613", "18446744073709551614"];
+    for length in lengths.into_iter().chain(["18446744073709551615"]) {
+        let request =
+            post("k", "").replace("content-length: 0", &format!("Content-Length: {length}"));
+        let mut client = Client::connect(gateway.address()).await;
+        let refused = client.ask(&request).await;
+        let found = (refused.status(), refused.code());
+        assert_eq!(found, (413, "body-too-large".to_owned()), "{length}");
+        assert!(client.is_closed().await);
+    }
+    assert_eq!(upstream.connections(), 0);
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use firstwrite::core::MemoryStore;
 use firstwrite::{Policy, ProblemBase, memory_store};
+use firstwrite_gateway::tenants::settings::Anonymous;
 use firstwrite_gateway::tenants::{Settings, Tenants};
 use firstwrite_gateway::{
     Calling, Care, Forwarding, Gateway, Listening, Operations, Rules, Target,
@@ -26,7 +27,7 @@ pub(crate) fn rules(upstreams: &[&Upstream]) -> Rules {
         },
         forwarding: Forwarding { tells_record: true, ..Forwarding::default() },
         operations: policy(Policy::default()),
-        tenants: by(&Settings::default()),
+        tenants: by(&anybody()),
         observer: None,
         counting: None,
         metrics: None,
@@ -37,6 +38,11 @@ pub(crate) fn rules(upstreams: &[&Upstream]) -> Rules {
         problem_base: ProblemBase::default(),
         clock: || std::time::UNIX_EPOCH,
     }
+}
+
+/// Each `Authorization` value is a tenant, and callers without one share another.
+pub(crate) fn anybody() -> Settings {
+    Settings { anonymous: Anonymous::Everywhere, ..Settings::authorization() }
 }
 
 /// Tenants by these settings.

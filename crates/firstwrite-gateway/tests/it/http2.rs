@@ -92,10 +92,29 @@ async fn a_head_has_the_same_limits() {
     assert_eq!(strict.asked(), [""; 0]);
 }
 
+#[tokio::test]
+async fn a_hundred_headers_are_the_most() {
+    let strict = Strict::start().await;
+    let gateway = before(&strict).await;
+    let mut connection = Frames::connect(gateway.address()).await;
+    let of = |name, count| block(&put(&vec![(name, "b"); count]));
+    let (most, more, crumbs) = (of("x-a", 100), of("x-a", 101), of("cookie", 200));
+    for (stream, block) in [(1, most), (3, crumbs)] {
+        connection.send(&[&frame(HEADERS, END_STREAM | END_HEADERS, stream, &block)]).await;
+        assert_eq!(answered(&mut connection, stream).await[0], FINE, "{stream}");
+    }
+    assert_eq!(strict.asked().len(), 2, "the crumbs of a cookie are one header");
+    connection.send(&[&frame(HEADERS, END_STREAM | END_HEADERS, 5, &more)]).await;
+    assert_eq!(answered(&mut connection, 5).await, WIDE);
+    assert_eq!(strict.asked(), [""; 0]);
+}
+
 /// How the statuses 431, 414 and 400 are spelt, by number and by Huffman's code.
 const WIDE: [u8; 5] = [0x48, 0x83, 0x69, 0x90, 0xff];
 const LONG: [u8; 5] = [0x48, 0x83, 0x68, 0x2d, 0x7f];
 const BAD: [u8; 1] = [0x8c];
+/// The same of 200.
+const FINE: u8 = 0x88;
 
 /// The first field of the answer on a stream, which is its status.
 async fn answered(connection: &mut Frames, stream: u32) -> Vec<u8> {

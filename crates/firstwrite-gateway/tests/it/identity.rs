@@ -9,7 +9,7 @@ use firstwrite_gateway::{Care, Operations, Rules};
 use http::Method;
 
 use crate::client::{ask, keyed};
-use crate::gateway::{by, rules, start};
+use crate::gateway::{anybody, by, rules, start};
 use crate::upstream::Upstream;
 
 /// A proxy on this machine says who it is.
@@ -82,8 +82,7 @@ async fn a_bound_key_needs_a_principal() {
     let gateway = start(set_up(&upstream, "127.0.0.1")).await;
     let nobody = keyed("/mine", "k", "x-tenant: acme\r\n", "{}");
     assert_eq!(ask(gateway.address(), &nobody).await.status(), 401);
-    let gateway =
-        start(Rules { tenants: by(&Settings::default()), ..set_up(&upstream, "::1") }).await;
+    let gateway = start(Rules { tenants: by(&anybody()), ..set_up(&upstream, "::1") }).await;
     assert_eq!(ask(gateway.address(), &nobody).await.status(), 401, "anonymous is nobody");
     assert_eq!(upstream.seen().len(), 0);
 }
@@ -116,5 +115,24 @@ async fn the_status_of_a_bound_key_is_its_principals() {
         let document: serde_json::Value = serde_json::from_slice(&status.body).unwrap();
         assert_eq!(document["operation"].as_str(), operation, "{tenant} {user} {key}");
         assert_eq!(status.status(), if operation.is_some() { 200 } else { 404 });
+    }
+}
+
+/// Anybody who guessed a key of an anonymous caller could read how it ended.
+#[tokio::test]
+async fn nobody_unknown_reads_the_status_resource() {
+    let upstream = Upstream::start().await;
+    let mut gateways = Vec::new();
+    for (settings, status) in [(anybody(), 401), (Settings::single(), 200)] {
+        let gateway = start(Rules { tenants: by(&settings), ..rules(&[&upstream]) }).await;
+        let prefer = "prefer: respond-async\r\n";
+        // A 202 would send the caller to a resource that it may not read.
+        let expected = if status == 200 { 202 } else { 201 };
+        let accepted = ask(gateway.address(), &keyed("/pay", "k", prefer, "{}")).await;
+        assert_eq!(accepted.status(), expected);
+        let request =
+            "GET /.firstwrite/operations/k?wait=10s HTTP/1.1\r\nhost: shop.example\r\n\r\n";
+        assert_eq!(ask(gateway.address(), request).await.status(), status);
+        gateways.push(gateway);
     }
 }

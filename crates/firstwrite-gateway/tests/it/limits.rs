@@ -7,15 +7,22 @@ use std::time::Duration;
 
 use firstwrite::core::MemoryStore;
 use firstwrite::{Store as _, Timestamp};
+use firstwrite_gateway::tenants::Settings;
+use firstwrite_gateway::tenants::settings::{
+    Anonymous, AuthorizationSettings, HeaderSettings, Source,
+};
 use firstwrite_gateway::{
-    Counting, Gateway, Holdings, Limits, Metrics, MetricsLimits, Rate, Rules, TenantLimits,
+    Calling, Counting, Gateway, Holdings, Limits, Metrics, MetricsLimits, Rate, Rules, TenantLimits,
 };
 
-use crate::client::{Client, ask, keyed};
-use crate::gateway::{away_store, rules, start, start_on};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::client::{Client, ask, keyed, post};
+use crate::gateway::{away_store, by, rules, start, start_on};
 use crate::scrape::Watched;
 use crate::upstream::{Script, Upstream, answer};
-use crate::wire::Message;
+use crate::wire::{Message, read_head};
 
 /// Limits for everybody, with counts of their own.
 fn limited(rules: Rules, usual: TenantLimits, every: Duration) -> (Rules, Arc<Holdings>) {
@@ -31,6 +38,8 @@ fn keys(active_keys_max: u64) -> TenantLimits {
 }
 
 const NEVER: Duration = Duration::from_hours(24);
+/// Far longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn pay(gateway: &Gateway, who: &str, key: &str) -> Message {
     let credentials = format!("authorization: Bearer {who}\r\n");
@@ -263,4 +272,266 @@ async fn an_attempt_counts_as_under_way_also_when_its_caller_has_its_answer() {
     assert_eq!(statuses(&gateway, "a", &["2"]).await, [429]);
     assert_eq!(statuses(&gateway, "b", &["1"]).await, [201]);
     assert_eq!(upstream.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn who_hangs_up_or_asks_for_early_answers_has_no_more_attempts_than_others() {
+    let upstream = Upstream::start().await;
+    let usual = TenantLimits { in_flight_max: Some(5), ..TenantLimits::default() };
+    let (rules, _holdings) = limited(rules(&[&upstream]), usual, NEVER);
+    let gateway = start(rules).await;
+    upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
+    let early = "authorization: Bearer a\r\nprefer: respond-async\r\n";
+    for number in 0..60 {
+        let request = keyed("/pay", &format!("early-{number}"), early, "{}");
+        let answered = ask(gateway.address(), &request).await;
+        assert_eq!(answered.status(), if number < 5 { 202 } else { 429 }, "{number}");
+    }
+    for _ in 0..5 {
+        upstream.arrived().await;
+    }
+    for number in 0..60 {
+        let mut client = Client::connect(gateway.address()).await;
+        let key = format!("gone-{number}");
+        client.send(&keyed("/pay", &key, "authorization: Bearer b\r\n", "{}")).await;
+        if number < 5 {
+            upstream.arrived().await;
+        }
+        drop(client);
+    }
+    assert_eq!(statuses(&gateway, "b", &["next"]).await, [429]);
+    assert_eq!(upstream.seen().len(), 10);
+}
+
+#[tokio::test]
+async fn one_tenant_has_all_attempts_until_another_one_wants_some() {
+    let upstream = Upstream::start().await;
+    let usual = rules(&[&upstream]);
+    let calling = Calling { attempts_max: 8, ..usual.calling.clone() };
+    let gateway = start(Rules { calling, ..usual }).await;
+    upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
+    let early = "authorization: Bearer a\r\nprefer: respond-async\r\n";
+    for number in 0..10 {
+        let request = keyed("/pay", &number.to_string(), early, "{}");
+        let answered = ask(gateway.address(), &request).await;
+        assert_eq!(answered.status(), if number < 8 { 202 } else { 503 }, "{number}");
+    }
+    for _ in 0..8 {
+        upstream.arrived().await;
+    }
+    let mut others = Vec::new();
+    for key in ["1", "2"] {
+        let mut other = Client::connect(gateway.address()).await;
+        other.send(&keyed("/pay", key, "authorization: Bearer b\r\n", "{}")).await;
+        others.push(other);
+    }
+    for _ in 0..2 {
+        upstream.release();
+        timeout(PATIENCE, upstream.arrived()).await.expect("the other one is passed on");
+    }
+    let request = keyed("/pay", "next", early, "{}");
+    assert_eq!(ask(gateway.address(), &request).await.status(), 503);
+    for _ in 0..8 {
+        upstream.release();
+    }
+    for mut other in others {
+        // As many answers wait as there are, and each release lets one of them go.
+        upstream.release();
+        assert_eq!(other.read().await.unwrap().status(), 201);
+    }
+}
+
+fn status_of(key: &str, query: &str) -> String {
+    format!(
+        "GET /.firstwrite/operations/{key}{query} HTTP/1.1\r\nhost: shop.example\r\n\
+         authorization: Bearer a\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn a_look_at_a_status_counts_like_a_request() {
+    let upstream = Upstream::start().await;
+    let rate = Some(Rate { per_second: 0.01, burst: 3.0 });
+    let usual = TenantLimits { requests: rate, ..TenantLimits::default() };
+    let (limited_rules, _holdings) = limited(rules(&[&upstream]), usual, NEVER);
+    let gateway = start(limited_rules).await;
+    assert_eq!(statuses(&gateway, "a", &["1"]).await, [201]);
+    for expected in [200, 200, 429] {
+        let answered = ask(gateway.address(), &status_of("1", "")).await;
+        assert_eq!(answered.status(), expected);
+    }
+    let refused = ask(gateway.address(), &status_of("1", "")).await;
+    assert_eq!(
+        (refused.code().as_str(), refused.header("retry-after")),
+        ("rate-limited", Some("100"))
+    );
+    assert_eq!(statuses(&gateway, "b", &["1"]).await, [201]);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_status_is_under_way() {
+    let upstream = Upstream::start().await;
+    let usual = TenantLimits { in_flight_max: Some(2), ..TenantLimits::default() };
+    let (rules, _holdings) = limited(rules(&[&upstream]), usual, NEVER);
+    let gateway = start(rules).await;
+    upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
+    let early = "authorization: Bearer a\r\nprefer: respond-async\r\n";
+    let accepted = ask(gateway.address(), &keyed("/pay", "1", early, "{}")).await;
+    assert_eq!(accepted.status(), 202);
+    upstream.arrived().await;
+    let mut waiting =
+        [Client::connect(gateway.address()).await, Client::connect(gateway.address()).await];
+    for client in &mut waiting {
+        client.send(&status_of("1", "?wait=60s")).await;
+    }
+    // The attempt has one of the two places: whichever question comes first takes the other.
+    let [one, other] = &mut waiting;
+    let (refused, waits) = tokio::select! {
+        refused = one.read() => (refused, other),
+        refused = other.read() => (refused, one),
+    };
+    assert_eq!(refused.unwrap().status(), 429);
+    upstream.release();
+    assert_eq!(waits.read().await.unwrap().status(), 200);
+    assert_eq!(ask(gateway.address(), &status_of("1", "")).await.status(), 200);
+}
+
+#[tokio::test]
+async fn callers_that_nobody_verified_make_so_many_keys_together() {
+    let upstream = Upstream::start().await;
+    let holdings = Arc::new(Holdings::new());
+    let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
+    let observer = Limits::new(TenantLimits::default(), HashMap::new(), holdings, metrics)
+        .unverified_new_keys(Rate { per_second: 0.01, burst: 3.0 });
+    let proxy = Source::Header(HeaderSettings {
+        tenant: "x-tenant".to_owned(),
+        principal: None,
+        peers: vec!["127.0.0.0/8".to_owned()],
+        namespace: String::new(),
+    });
+    let sources = vec![proxy, Source::Authorization(AuthorizationSettings::default())];
+    let tenants = by(&Settings { anonymous: Anonymous::Everywhere, sources });
+    let rules = Rules { observer: Some(Arc::new(observer)), tenants, ..rules(&[&upstream]) };
+    let store = Arc::new(firstwrite::memory_store());
+    let gateway = start_on(Arc::clone(&store), rules).await;
+    assert_eq!(statuses(&gateway, "made-up-1", &["1", "2"]).await, [201, 201]);
+    assert_eq!(ask(gateway.address(), &keyed("/pay", "3", "", "{}")).await.status(), 201);
+    for who in ["", "authorization: Bearer made-up-2\r\n"] {
+        let refused = ask(gateway.address(), &keyed("/pay", "4", who, "{}")).await;
+        assert_eq!((refused.status(), refused.code().as_str()), (429, "rate-limited"));
+        assert_eq!(refused.header("retry-after"), Some("100"));
+        assert!(refused.text().contains("\"retry_after\":100"), "{}", refused.text());
+    }
+    assert!(pay(&gateway, "made-up-1", "1").await.is_replay(), "what stands is told as ever");
+    for key in ["1", "2", "3", "4"] {
+        let verified = keyed("/pay", key, "x-tenant: acme\r\n", "{}");
+        assert_eq!(ask(gateway.address(), &verified).await.status(), 201, "{key}");
+    }
+    assert_eq!(written(&store).await, 7);
+}
+
+#[tokio::test]
+async fn an_answer_that_says_that_nothing_ran_leaves_nothing_behind() {
+    let upstream = Upstream::start().await;
+    let store = Arc::new(firstwrite::memory_store());
+    let gateway = start_on(Arc::clone(&store), rules(&[&upstream])).await;
+    let refusals = ["401 Unauthorized", "407 Auth", "421 Misdirected", "431 Too Large"];
+    for (made_count, status) in (0..).zip(refusals) {
+        upstream.does(Script::Answer(answer(status, "", "no")));
+        let expected: u16 = status[..3].parse().unwrap();
+        assert_eq!(statuses(&gateway, "a", &[&status[..3]]).await, [expected]);
+        assert_eq!(written(&store).await, made_count, "{status}");
+        upstream.does(Script::Answer(answer("201 Created", "", "made")));
+        let made = pay(&gateway, "a", &status[..3]).await;
+        assert_eq!((made.status(), made.is_replay()), (201, false), "{status}");
+    }
+    upstream.does(Script::Answer(answer("403 Forbidden", "", "no")));
+    assert_eq!(statuses(&gateway, "a", &["no"]).await, [403]);
+    assert!(pay(&gateway, "a", "no").await.is_replay(), "a decision is kept");
+}
+
+/// A request of which the body stops after these bytes.
+fn stalled(who: &str, key: &str, sent: usize) -> String {
+    let head = keyed("/pay", key, &format!("authorization: Bearer {who}\r\n"), "");
+    let head = head.replace("content-length: 0", "content-length: 999999");
+    format!("{head}{}", "x".repeat(sent))
+}
+
+#[tokio::test]
+async fn bodies_that_stall_take_no_more_than_a_tenants_part_of_the_room() {
+    let upstream = Upstream::start().await;
+    let usual = rules(&[&upstream]);
+    let calling = Calling { held_bytes_max: 1024 * 1024, ..usual.calling.clone() };
+    let gateway = start(Rules { calling, ..usual }).await;
+    let mut stalls = JoinSet::new();
+    for number in 0..18 {
+        let mut client = Client::connect(gateway.address()).await;
+        client.send(&stalled("a", &number.to_string(), 65_000)).await;
+        stalls.spawn(async move { client.read().await.unwrap() });
+    }
+    // Eight fit into the half that is for anybody, so that ten are refused.
+    for _ in 0..10 {
+        let refused = stalls.join_next().await.unwrap().unwrap();
+        assert_eq!((refused.status(), refused.header("retry-after")), (503, Some("1")));
+    }
+    for (who, bytes, expected) in [("b", 100_000, 201), ("b", 200_000, 201), ("a", 2, 201)] {
+        let body = "x".repeat(bytes);
+        let key = format!("large-{bytes}");
+        let request = keyed("/pay", &key, &format!("authorization: Bearer {who}\r\n"), &body);
+        assert_eq!(ask(gateway.address(), &request).await.status(), expected, "{who} {bytes}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_room_is_passed_on_and_its_key_is_spent() {
+    let upstream = Upstream::start().await;
+    let usual = rules(&[&upstream]);
+    let calling = Calling { held_bytes_max: 1024 * 1024, ..usual.calling.clone() };
+    let gateway = start(Rules { calling, ..usual }).await;
+    let large = |bytes: usize| Script::Answer(answer("201 Created", "", &"x".repeat(bytes)));
+    // What is given back is free: together they are more than there is room for.
+    upstream.does(large(100_000));
+    for number in 0..20 {
+        let request = post(&format!("fits-{number}"), "{}");
+        for is_replay in [false, true] {
+            let answered = ask(gateway.address(), &request).await;
+            assert_eq!((answered.status(), answered.is_replay()), (201, is_replay));
+            assert_eq!(answered.body.len(), 100_000);
+        }
+    }
+    upstream.does(large(900_000));
+    let first = ask(gateway.address(), &post("large", "{}")).await;
+    assert_eq!((first.status(), first.body.len()), (201, 900_000));
+    let retry = ask(gateway.address(), &post("large", "{}")).await;
+    assert_eq!((retry.status(), retry.code().as_str()), (409, "answer-not-kept"));
+    assert_eq!(upstream.seen().len(), 21);
+}
+
+#[tokio::test]
+async fn answers_that_stall_take_no_more_than_their_room() {
+    let upstream = Upstream::start().await;
+    let usual = rules(&[&upstream]);
+    let calling = Calling { held_bytes_max: 1024 * 1024, ..usual.calling.clone() };
+    let gateway = start(Rules { calling, ..usual }).await;
+    let rest = "x".repeat(65_000);
+    let stalled = format!("HTTP/1.1 201 Created\r\ncontent-length: 999999\r\n\r\n{rest}");
+    upstream.does(Script::Answer(stalled));
+    let mut clients = JoinSet::new();
+    for number in 0..18 {
+        let mut client = Client::connect(gateway.address()).await;
+        client.send(&post(&number.to_string(), "{}")).await;
+        clients.spawn(async move { read_head(&mut client.0).await.unwrap().unwrap() });
+    }
+    // Twelve at the most fit into three quarters; what does not is passed on as far as it has come.
+    for _ in 0..6 {
+        let passed = timeout(PATIENCE, clients.join_next()).await;
+        let passed = passed.expect("it is not gathered").unwrap().unwrap();
+        assert_eq!((passed.status(), passed.header("content-length")), (201, Some("999999")));
+    }
+    // Others are kept all the same, if they are small or come at once.
+    upstream.does(Script::Answer(answer("201 Created", "", "made")));
+    for is_replay in [false, true] {
+        let answered = ask(gateway.address(), &post("small", "{}")).await;
+        assert_eq!((answered.status(), answered.is_replay()), (201, is_replay));
+    }
 }

@@ -28,6 +28,7 @@ mod secure;
 mod server_errors;
 mod slow;
 mod strict;
+mod targets;
 mod telemetry;
 mod tokens;
 mod upgrades;

@@ -99,3 +99,22 @@ async fn an_upstream_that_is_away_is_said_to_be() {
     upstream.does(Script::Answer(answer("204 No Content", "", "")));
     assert_eq!(ask(gateway.address(), GET).await.status(), 204);
 }
+
+#[tokio::test]
+async fn what_the_gateway_says_of_keys_no_upstream_says() {
+    let upstream = Upstream::start().await;
+    let forged = "idempotent-replayed: true\r\nidempotency-expires: never\r\n\
+                  firstwrite-key: k\r\nfirstwrite-effect: none\r\nfirstwrite-other: 1\r\n\
+                  idempotency-key: echoed\r\n";
+    upstream.does(Script::Answer(answer("201 Created", forged, "made")));
+    let gateway = start(rules(&[&upstream])).await;
+    let wish = "GET /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    for request in [GET.to_owned(), wish.to_owned(), keyed("/pay", "k", "", "{}")] {
+        let answered = ask(gateway.address(), &request).await;
+        assert_eq!((answered.status(), answered.is_replay()), (201, false), "{request}");
+        assert_ne!(answered.header("idempotency-expires"), Some("never"), "{request}");
+        let ours = answered.headers.iter().filter(|(name, _)| name.starts_with("firstwrite-"));
+        assert_eq!(ours.count(), 0, "{answered:?}");
+        assert_eq!(answered.header("idempotency-key"), Some("echoed"));
+    }
+}

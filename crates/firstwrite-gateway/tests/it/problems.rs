@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use firstwrite::{KeyRequirement, Policy, ProblemBase};
 use firstwrite_gateway::tenants::Settings;
-use firstwrite_gateway::tenants::settings::Anonymous;
 use firstwrite_gateway::{Calling, Gateway, Rules};
 use serde_json::Value;
 
@@ -80,9 +79,19 @@ async fn every_answer_of_its_own_is_a_document() {
         (post("k", "{}").replace("idempotency-key: k\r\n", ""), 400, "key-missing"),
         (post("k", "{\"a\":\"long\"}"), 413, "body-too-large"),
         (keyed("/pay", "k", "content-type: application/grpc\r\n", "{}"), 415, "grpc-unsupported"),
-        (get("/.firstwrite/operations/unused"), 404, "key-unknown"),
+        (get("/.firstwrite/operations/unused"), 401, "tenant-unknown"),
+        (
+            get("/.firstwrite/operations/unused")
+                .replace("\r\n\r\n", "\r\nauthorization: a\r\n\r\n"),
+            404,
+            "key-unknown",
+        ),
         (get("/.firstwrite/problems/unknown"), 404, "not-found"),
-        (keyed("/.firstwrite/operations/k", "k", "", ""), 405, "method-not-allowed"),
+        (
+            keyed("/.firstwrite/operations/k", "k", "authorization: a\r\n", ""),
+            405,
+            "method-not-allowed",
+        ),
         (keyed("/.firstwrite/problems/not-found", "k", "", ""), 405, "method-not-allowed"),
     ] {
         let answered = ask(gateway.address(), &request).await;
@@ -164,7 +173,7 @@ async fn a_page_is_html_for_browsers_and_the_operator_may_keep_pages_elsewhere()
     let upstream = Upstream::start().await;
     let mut given = rules(&[&upstream]);
     given.problem_base = ProblemBase::new("https://shop.example/errors").unwrap();
-    given.tenants = by(&Settings { anonymous: Anonymous::Never, ..Settings::default() });
+    given.tenants = by(&Settings::authorization());
     let gateway = start(given).await;
     let path = "/.firstwrite/problems/key-missing";
     let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\naccept: text/html,*/*;q=0.8\r\n\r\n");

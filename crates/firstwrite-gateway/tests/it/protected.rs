@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use firstwrite::{OnLostAnswer, Policy, memory_store};
+use firstwrite_gateway::tenants::Settings;
 use firstwrite_gateway::{Gateway, Rules};
 
 use crate::client::{Client, ask, keyed, post};
-use crate::gateway::{anywhere, away_store, policy, rules, start, start_on};
+use crate::gateway::{anywhere, away_store, by, policy, rules, start, start_on};
 use crate::upstream::{Script, Upstream, answer};
 
 #[tokio::test]
@@ -151,7 +152,8 @@ async fn duplicates_at_the_same_moment_reach_the_upstream_once() {
 async fn a_caller_who_hangs_up_changes_nothing() {
     let upstream = Upstream::start().await;
     upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
-    let gateway = start(rules(&[&upstream])).await;
+    let tenants = by(&Settings::single());
+    let gateway = start(Rules { tenants, ..rules(&[&upstream]) }).await;
     let mut client = Client::connect(gateway.address()).await;
     client.send(&post("k", "{}")).await;
     upstream.arrived().await;

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite::memory_store;
+use firstwrite::{Policy, memory_store};
 use firstwrite_gateway::{Calling, Gateway, Listening, Rules, Target};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::client::{Client, post};
-use crate::gateway::{anywhere, rules, start};
+use crate::client::{Client, ask, post};
+use crate::gateway::{anywhere, policy, rules, start};
 use crate::upstream::Upstream;
+use crate::wire;
 
 /// Long enough to answer within, short enough to wait for.
 const SHORT: Duration = Duration::from_millis(300);
@@ -71,7 +72,7 @@ async fn a_body_that_does_not_come_in_time_is_a_408_and_nothing_is_reserved() {
     assert_eq!((late.status(), late.header("connection")), (408, Some("close")));
     assert!(client.is_closed().await);
     assert_eq!(upstream.seen().len(), 0);
-    let made = crate::client::ask(gateway.address(), &whole).await;
+    let made = ask(gateway.address(), &whole).await;
     assert_eq!((made.status(), made.is_replay()), (201, false));
     // One that passes through, with a length and in chunks.
     for framing in ["content-length: 9\r\n\r\nha", "transfer-encoding: chunked\r\n\r\n9\r\nha"] {
@@ -108,7 +109,7 @@ async fn who_takes_nothing_of_an_answer_is_let_go_and_the_upstream_with_it() {
 async fn without_room_a_large_body_is_a_503_and_a_small_one_is_taken() {
     let upstream = Upstream::start().await;
     let usual = rules(&[&upstream]);
-    let calling = Calling { held_bytes_max: 0, ..usual.calling.clone() };
+    let calling = Calling { held_bytes_max: 32 * 1024, ..usual.calling.clone() };
     let gateway = start(Rules { calling, ..usual }).await;
     let large = format!("\"{}\"", "x".repeat(20_000));
     let mut client = Client::connect(gateway.address()).await;
@@ -117,9 +118,39 @@ async fn without_room_a_large_body_is_a_503_and_a_small_one_is_taken() {
     assert_eq!(refused.header("connection"), Some("close"));
     assert!(client.is_closed().await);
     assert_eq!(upstream.seen().len(), 0);
-    let made = crate::client::ask(gateway.address(), &post("k", "{}")).await;
+    let made = ask(gateway.address(), &post("k", "{}")).await;
     assert_eq!((made.status(), made.is_replay()), (201, false), "nothing was reserved");
     // What is not held has no need of room.
     let passed = post("k", &large).replace("POST", "PUT");
-    assert_eq!(crate::client::ask(gateway.address(), &passed).await.status(), 201);
+    assert_eq!(ask(gateway.address(), &passed).await.status(), 201);
+}
+
+#[tokio::test]
+async fn an_answer_that_trickles_is_passed_on_in_time_and_not_kept() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (goes_on, may_go_on) = oneshot::channel();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = tokio::io::BufReader::new(stream);
+        wire::read(&mut stream).await.unwrap().unwrap();
+        stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 4\r\n\r\nma").await.unwrap();
+        may_go_on.await.unwrap();
+        stream.write_all(b"de").await.unwrap();
+        // The connection stays, as it would.
+        assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
+    });
+    let upstreams = vec![Target::new(&format!("http://{address}")).unwrap()];
+    let operations = policy(Policy { response_within: SHORT, ..Policy::default() });
+    let gateway = start(Rules { upstreams, operations, ..rules(&[]) }).await;
+    let mut client = Client::connect(gateway.address()).await;
+    client.send(&post("k", "{}")).await;
+    let head = wire::read_head(&mut client.0).await.unwrap().unwrap();
+    assert_eq!(head.status(), 201);
+    goes_on.send(()).unwrap();
+    let mut body = [0; 4];
+    client.0.read_exact(&mut body).await.unwrap();
+    assert_eq!(&body, b"made");
+    let again = ask(gateway.address(), &post("k", "{}")).await;
+    assert_eq!(again.code(), "answer-not-kept");
 }

@@ -1,9 +1,15 @@
 //! Which requests may leave HTTP, and into which protocol.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use firstwrite::memory_store;
+use firstwrite_gateway::{Calling, Drained, Gateway, Listening, Rules};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
 
 use crate::client::{Client, ask};
-use crate::gateway::{rules, start};
+use crate::gateway::{anywhere, rules, start};
 use crate::upstream::{Script, Upstream, answer};
 use crate::wire::Message;
 
@@ -110,4 +116,60 @@ async fn an_upstream_may_refuse_and_answer_instead() {
     let offer = "connection: upgrade\r\nupgrade: websocket\r\n";
     let answered = ask(gateway.address(), &asking(offer)).await;
     assert_eq!((answered.status(), answered.text().as_str()), (403, "no"));
+}
+
+/// Long enough to be served within, short enough to wait for.
+const SHORT: Duration = Duration::from_millis(300);
+/// Far longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+const OFFER: &str = "connection: upgrade\r\nupgrade: websocket\r\n";
+
+/// A connection that has left HTTP, over which bytes pass.
+async fn tunnel(gateway: &Gateway) -> Client {
+    let mut client = Client::connect(gateway.address()).await;
+    assert_eq!(client.ask(&asking(OFFER)).await.status(), 101);
+    client.0.write_all(b"x").await.unwrap();
+    assert_eq!(client.0.read_u8().await.unwrap(), b'X');
+    client
+}
+
+#[tokio::test]
+async fn a_tunnel_is_still_one_of_the_connections() {
+    let upstream = Upstream::start().await;
+    upstream.does(Script::Shout("websocket"));
+    let listening = Listening { connections_max: 2, ..anywhere() };
+    let store = Arc::new(memory_store());
+    let gateway = Gateway::start(store, &listening, rules(&[&upstream])).await.unwrap();
+    let (first, _second) = (tunnel(&gateway).await, tunnel(&gateway).await);
+    let mut third = Client::connect(gateway.address()).await;
+    third.send(&asking(OFFER)).await;
+    assert!(timeout(SHORT, third.read()).await.is_err(), "there is no room for it");
+    drop(first);
+    assert_eq!(third.read().await.unwrap().status(), 101);
+}
+
+#[tokio::test]
+async fn a_tunnel_in_which_nothing_passes_is_ended() {
+    let upstream = Upstream::start().await;
+    upstream.does(Script::Shout("websocket"));
+    let usual = rules(&[&upstream]);
+    let calling = Calling { tunnel_idle_for_max: SHORT, ..usual.calling.clone() };
+    let gateway = start(Rules { calling, ..usual }).await;
+    let mut silent = tunnel(&gateway).await;
+    assert!(timeout(PATIENCE, silent.is_closed()).await.expect("it is ended"));
+}
+
+#[tokio::test]
+async fn a_tunnel_ends_when_the_gateway_stops() {
+    for threads in [0, 2] {
+        let upstream = Upstream::start().await;
+        upstream.does(Script::Shout("websocket"));
+        let listening = Listening { threads, ..anywhere() };
+        let store = Arc::new(memory_store());
+        let gateway = Gateway::start(store, &listening, rules(&[&upstream])).await.unwrap();
+        let mut client = tunnel(&gateway).await;
+        assert_eq!(gateway.stop(PATIENCE).await, Drained::All);
+        let is_closed = timeout(PATIENCE, client.is_closed()).await;
+        assert_eq!(is_closed, Ok(true), "{threads}");
+    }
 }

@@ -1,4 +1,4 @@
-//! The control routes: for whoever runs the simulator, from outside its process.
+//! The control routes: the operator of the simulator uses them from another process.
 
 use std::sync::Arc;
 

@@ -15,12 +15,12 @@ use crate::clock::Moment;
 use crate::problem::Problem;
 use crate::shared::Shared;
 
-/// What a person can look through.
+/// Default page size: a length that a person can look through.
 const PAGE_DEFAULT: usize = 100;
-/// What one answer can carry.
+/// Largest page size: fits into one response.
 const PAGE_MAX: usize = 1000;
 
-/// What can stand after the question mark.
+/// Query parameters of a list of payments.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Asked {
@@ -69,7 +69,7 @@ impl Asked {
     }
 }
 
-/// Whether this question is answered at all.
+/// Returns an error if this look-up is to fail.
 pub(super) fn may_answer(shared: &Shared) -> Result<(), Problem> {
     if shared.conduct().fail_lookups.roll() {
         return Err(Problem::unavailable("Questions are not answered at the moment."));

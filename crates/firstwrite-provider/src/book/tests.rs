@@ -1,4 +1,4 @@
-//! What the book says of a few payments.
+//! Tests of the book with a few payments.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use sha2::Sha256;
 
 use crate::error::{ErrorKind, ProviderError};
 
-/// What webhooks are signed with: `whsec_` and base64. It is never shown.
+/// Secret that signs webhooks: `whsec_` and base64. It is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 

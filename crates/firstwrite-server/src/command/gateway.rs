@@ -10,15 +10,17 @@ use super::operate::FormatFlags;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  firstwrite gateway --upstream http://127.0.0.1:3000
-  firstwrite gateway --upstream http://127.0.0.1:3000 --store postgres://app@db/shop --create
-  firstwrite gateway --upstream http://127.0.0.1:3000 --operator 127.0.0.1:9464
-  firstwrite gateway --config firstwrite.toml
+  firstwrite gateway --upstream http://127.0.0.1:3000 --tenants authorization
+  firstwrite gateway --upstream http://127.0.0.1:3000 --tenants single --operator 127.0.0.1:9464
+  firstwrite gateway --upstream http://127.0.0.1:3000 --tenants header=x-tenant,from=10.0.0.0/8
+  firstwrite gateway --config firstwrite.toml --store postgres://app@db/shop --create
 
-Without a config file every POST needs an Idempotency-Key, and each distinct
-`Authorization` value is a tenant of its own; the upstream still verifies it. Anything
-but a POST passes through. Stops on SIGTERM when what is under way has ended, and reads
-its config file again on SIGHUP.
+Nobody can guess whose requests they are: without --tenants, and without [gateway.tenants]
+in the config file, the gateway explains the four choices and does not start.
+
+Without a config file every POST needs an Idempotency-Key, and anything but a POST passes
+through. Stops on SIGTERM when what is under way has ended, and reads its config file
+again on SIGHUP.
 
 Exit codes: 0 stopped, 1 failed, 2 wrong usage.";
 
@@ -28,6 +30,10 @@ pub(crate) struct GatewayFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = "FIRSTWRITE_UPSTREAM", hide_env_values = true, value_delimiter = ',')]
     pub(crate) upstream: Vec<String>,
+    /// Whose requests they are: authorization, single, jwt=… or header=…
+    #[arg(long, value_name = "WHOSE")]
+    #[arg(env = "FIRSTWRITE_TENANTS", hide_env_values = true)]
+    pub(crate) tenants: Option<String>,
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[arg(env = "FIRSTWRITE_LISTEN", hide_env_values = true)]
@@ -81,12 +87,16 @@ idempotent by their methods, if the API keeps to that.
 Exit codes: 0 no gaps, 1 there are gaps, or the document cannot be read, 2 wrong usage.";
 
 pub(super) const CHECK_EXAMPLES: &str = "\
-Example:
+Examples:
   firstwrite check --config firstwrite.toml
+  firstwrite check --config firstwrite.toml --upstream http://127.0.0.1:3000 --tenants single
 
 Reads the file and everything it names (keys, certificates, environment), plans the
 gateway, the worker, the demo and the doctor as their starts do, and opens no store and
-no port.
+no port. Give it the flags that you give to the start: a file that sets up a gateway and
+lacks what the gateway needs is refused, in the words of the start. A file without a
+gateway (no [gateway], or only its `default` and `operations`) or without `store` holds,
+and the first line names the flags that starts must be given besides.
 
 Exit codes: 0 it holds, 2 it does not.";
 
@@ -103,4 +113,17 @@ pub(crate) struct AuditFlags {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CheckFlags {}
+pub(crate) struct CheckFlags {
+    /// The store that starts are given, where the file names none
+    #[arg(long, value_name = "URL")]
+    #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
+    pub(crate) store: Option<String>,
+    /// The API that the gateway is given, where the file has no `upstreams`
+    #[arg(long, value_name = "URL")]
+    #[arg(env = "FIRSTWRITE_UPSTREAM", hide_env_values = true, value_delimiter = ',')]
+    pub(crate) upstream: Vec<String>,
+    /// Whose requests they are, where the file has no [gateway.tenants]
+    #[arg(long, value_name = "WHOSE")]
+    #[arg(env = "FIRSTWRITE_TENANTS", hide_env_values = true)]
+    pub(crate) tenants: Option<String>,
+}

@@ -23,19 +23,27 @@ Example:
   firstwrite keys list --store sqlite:firstwrite-demo.db --tenant acme --format json";
 
 const SHOW_EXAMPLES: &str = "\
-Example:
+Examples:
   firstwrite keys show acme order-1 --store sqlite:firstwrite-demo.db --body
+  firstwrite keys show order-1 --store sqlite:firstwrite-demo.db
+  firstwrite keys show 8fb62d20e1c18e12c4ab64d7a10f2e35 --store sqlite:firstwrite-demo.db
+
+With a key alone, every tenant that the store knows is looked up, which takes long where
+there are many records.
 
 Exit codes: 0 shown, 1 failed, 2 wrong usage, 3 nothing stands under the key.";
 
 const RELEASE_EXAMPLES: &str = "\
 Example:
   firstwrite keys release acme order-1 --store sqlite:firstwrite-demo.db \\
-      --reason 'provider confirms: no charge'
+      --reason 'provider confirms: no charge' --yes
 
 The short form of `firstwrite keys settle --not-happened`.
 
-Exit codes: 0 released, 1 failed, 2 wrong usage, 3 nothing stands under the key,
+What would be changed is shown first. On a terminal you are asked; elsewhere nothing is
+changed without --yes.
+
+Exit codes: 0 released, 1 failed, 2 wrong usage or not confirmed, 3 nothing stands under the key,
 4 the record is completed, 5 an attempt still holds the lease.";
 
 const SETTLE_EXAMPLES: &str = "\
@@ -43,13 +51,16 @@ Examples:
   firstwrite keys settle acme order-1 --store postgres://app@db/shop \\
       --reason 'provider has charge ch_7' --status 201 \\
       --header 'content-type: application/json' --header 'location: /payments/7' \\
-      --body '{\"id\":7}'
+      --body '{\"id\":7}' --yes
   firstwrite keys settle acme order-2 --store postgres://app@db/shop \\
-      --reason 'provider has no such charge' --not-happened
+      --reason 'provider has no such charge' --not-happened --yes
 
 With --status, every retry gets that answer; with --not-happened, the next one runs.
 
-Exit codes: 0 settled, 1 failed, 2 wrong usage, 3 nothing stands under the key,
+What would be changed is shown first. On a terminal you are asked; elsewhere nothing is
+changed without --yes.
+
+Exit codes: 0 settled, 1 failed, 2 wrong usage or not confirmed, 3 nothing stands under the key,
 4 the record is completed, 5 an attempt still holds the lease.";
 
 const MOVE_EXAMPLES: &str = "\
@@ -122,13 +133,12 @@ pub(crate) struct MoveFlags {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "firstwrite keys show [OPTIONS] TENANT KEY\n       \
+    firstwrite keys show [OPTIONS] KEY\n       firstwrite keys show [OPTIONS] RECORD_ID")]
 pub(crate) struct ShowFlags {
-    /// Whose key it is
-    #[arg(value_parser = tenant)]
-    pub(crate) tenant: Tenant,
-    /// The key, without quotes
-    #[arg(value_parser = key)]
-    pub(crate) key: Key,
+    /// Whose key, and the key, without quotes; or a key of any tenant; or a record id, as logs have it
+    #[arg(value_name = "TENANT KEY | KEY | RECORD_ID", num_args = 1..=2, required = true)]
+    pub(crate) words: Vec<String>,
     /// Show the body of the outcome too
     #[arg(long)]
     pub(crate) body: bool,
@@ -146,9 +156,12 @@ pub(crate) struct FindingFlags {
     /// How you know what became of the request; kept in the audit entry
     #[arg(long, value_parser = reason)]
     pub(crate) reason: String,
-    /// Who you are; kept in the audit entry
-    #[arg(long, env = "USER", hide_env_values = true, value_parser = reason)]
+    /// Who you are; kept in the audit entry [default: the system's user]
+    #[arg(long, value_parser = reason)]
     pub(crate) actor: Option<String>,
+    /// Do it without asking; where nobody can be asked, nothing is changed without this
+    #[arg(long)]
+    pub(crate) yes: bool,
     /// Act although an attempt still holds its lease, or gave up less than an hour ago: what it does
     /// meanwhile is not undone
     #[arg(long)]

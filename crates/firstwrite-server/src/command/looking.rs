@@ -5,6 +5,7 @@ use firstwrite_core::AuditEntry;
 
 use super::STORE_ENVIRONMENT;
 use super::values::reason;
+use crate::actor;
 use crate::output::Format;
 
 /// Which store, and how to print.
@@ -26,8 +27,8 @@ pub(crate) struct WordFlags {
     /// Why; kept in the audit entry
     #[arg(long, value_parser = reason)]
     pub(crate) reason: String,
-    /// Who you are; kept in the audit entry
-    #[arg(long, env = "USER", hide_env_values = true, value_parser = reason)]
+    /// Who you are; kept in the audit entry [default: the system's user]
+    #[arg(long, value_parser = reason)]
     pub(crate) actor: Option<String>,
 }
 
@@ -35,7 +36,7 @@ impl WordFlags {
     /// The audit entry for what the operator does.
     pub(crate) fn entry(&self, action: &str) -> AuditEntry {
         AuditEntry {
-            actor: self.actor.clone().unwrap_or_else(|| "unknown".to_owned()),
+            actor: actor::name(self.actor.as_deref()),
             action: action.to_owned(),
             reason: self.reason.clone(),
         }

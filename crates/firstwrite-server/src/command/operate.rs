@@ -155,8 +155,8 @@ pub(crate) struct DoctorFlags {
     /// How you know that the doubt is settled, or the clock right; kept with it
     #[arg(long, value_parser = reason, requires = "settles")]
     pub(crate) reason: Option<String>,
-    /// Who you are; kept with it
-    #[arg(long, env = "USER", hide_env_values = true, value_parser = reason)]
+    /// Who you are; kept with it [default: the system's user]
+    #[arg(long, value_parser = reason)]
     pub(crate) actor: Option<String>,
     #[command(flatten)]
     pub(crate) format: FormatFlags,

@@ -166,8 +166,8 @@ pub(crate) struct RedriveFlags {
     /// Why they can be delivered now; kept in the audit entries
     #[arg(long, value_parser = reason)]
     pub(crate) reason: Option<String>,
-    /// Who you are; kept in the audit entries
-    #[arg(long, env = "USER", hide_env_values = true, value_parser = reason)]
+    /// Who you are; kept in the audit entries [default: the system's user]
+    #[arg(long, value_parser = reason)]
     pub(crate) actor: Option<String>,
 }
 

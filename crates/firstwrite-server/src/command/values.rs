@@ -27,7 +27,7 @@ pub(super) fn state(text: &str) -> Result<StateKind, &'static str> {
         .ok_or("a state is reserved, completed or uncertain")
 }
 
-pub(super) fn record_id(text: &str) -> Result<RecordId, &'static str> {
+pub(crate) fn record_id(text: &str) -> Result<RecordId, &'static str> {
     const EXPECTED: &str = "a record id is 32 hexadecimal digits";
     if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(EXPECTED);
@@ -78,6 +78,9 @@ pub(super) fn reason(text: &str) -> Result<String, &'static str> {
 pub(super) fn kept_status(text: &str) -> Result<StatusCode, &'static str> {
     const EXPECTED: &str = "a status is a number from 200 to 499, such as 201";
     let Ok(status) = text.parse::<StatusCode>() else { return Err(EXPECTED) };
+    if !(200..600).contains(&status.as_u16()) {
+        return Err(EXPECTED);
+    }
     let ends_the_key = firstwrite_core::KeptStatuses::default().keeps(status);
     if ends_the_key {
         Ok(status)
@@ -170,7 +173,10 @@ mod tests {
         for right in ["200", "201", "303", "402"] {
             assert!(kept_status(right).is_ok(), "{right}");
         }
-        for wrong in ["", "100", "408", "425", "429", "500", "503", "1000", "two"] {
+        for wrong in [
+            "", "100", "401", "407", "408", "421", "425", "429", "431", "500", "503", "600", "999",
+            "1000", "two",
+        ] {
             assert!(kept_status(wrong).is_err(), "{wrong}");
         }
     }

@@ -16,7 +16,7 @@ Examples:
   firstwrite verify http://127.0.0.1:8080/payments \\
       --header 'Authorization: Bearer demo-acme' \\
       --other-tenant-header 'Authorization: Bearer demo-globex' \\
-      --body '{\"amount\":1250,\"currency\":\"EUR\",\"to\":\"shop-7\"}' --profile strict \\
+      --body '{\"amount\":1250,\"currency\":\"EUR\",\"customer\":\"cus_1\"}' --profile strict \\
       --report verify.html --report verify.xml
   firstwrite verify --list        every check, and how bad it is to fail it
 

@@ -4,22 +4,23 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use firstwrite::{KeyRequirement, Observer, Policy, ProblemBase};
 use firstwrite_core::{Secret, Tenant};
-use firstwrite_gateway::tenants::{self, Tenants};
+use firstwrite_gateway::tenants;
 use firstwrite_gateway::{
     Calling, Care, Cors, Counting, ForwardedKey, Forwarding, HealthCheck, Holdings, Limits,
     Listening, Network, Operations, Rate, Target, TenantLimits, Upgrades, tls,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::given::{Given, read_file};
 use super::{Listen, SPAN_MIN, Span, StoreUrl, UsageError, span_or};
 use crate::telemetry::Collector;
 
 mod operation;
+mod origins;
 
 use operation::{OperationName, OperationSection};
 
@@ -29,7 +30,8 @@ use operation::{OperationName, OperationSection};
 pub(crate) struct GatewaySection {
     /// Address that clients connect to. Default: `"127.0.0.1:8080"`.
     pub(crate) listen: Option<Listen>,
-    /// Address of metrics, health and readiness, such as `"127.0.0.1:9464"`. Without it there are none.
+    /// Address of metrics, health and readiness, such as `"127.0.0.1:9464"`, another than `listen`. Without it
+    /// there are none.
     pub(crate) operator: Option<Listen>,
     /// Number of tenants that have a label of their own in metrics. Default: `100`.
     pub(crate) metrics_tenants_max: Option<usize>,
@@ -84,17 +86,23 @@ pub(crate) struct GatewaySection {
     idle_for_max: Option<Span>,
     /// Time for which an unused connection to an upstream is kept. Default: `"1500ms"`.
     keep_alive: Option<Span>,
-    /// Bytes of protected bodies in memory at the same time. Default: `268435456`.
+    /// Bytes of protected bodies in memory at the same time, and as many again of answers that are gathered to
+    /// be kept. Default: `268435456`.
     held_bytes_max: Option<NonZeroUsize>,
     /// Attempts under way at the same time, of all clients together. Default: `10000`.
     attempts_max: Option<NonZeroUsize>,
+    /// Part of `attempts_max` and `held_bytes_max` that is one tenant's share: who has more comes behind those
+    /// who have less. More than 0, at most 1. Default: `0.25`.
+    tenant_share: Option<f64>,
+    /// Longest silence of a connection that has changed its protocol, in both directions. Default: `"10m"`.
+    tunnel_idle_for_max: Option<Span>,
     /// Speaks HTTP/2 to upstreams. Default: `false`.
     http2: Option<bool>,
     /// File of PEM certificates that `https` upstreams are trusted by, instead of the platform's.
     root_certificates: Option<String>,
     /// Requests that look after the health of upstreams. Without them, failures of calls tell.
     health: Option<HealthSection>,
-    /// Identities of callers. Without it, each `Authorization` value is a tenant of its own.
+    /// Identities of callers. Needed, here or with `--tenants`.
     tenants: Option<tenants::Settings>,
     /// TLS for clients.
     tls: Option<TlsSection>,
@@ -113,13 +121,17 @@ pub(crate) struct GatewaySection {
 pub(crate) struct Upstream(pub(crate) Target);
 
 /// Which key the upstream sees.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ForwardKey {
     #[default]
     Derived,
     Original,
     Nothing,
+}
+
+impl ForwardKey {
+    pub(crate) const ALL: [Self; 3] = [Self::Derived, Self::Original, Self::Nothing];
 }
 
 #[derive(Debug, Deserialize)]
@@ -134,7 +146,7 @@ struct HealthSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CorsSection {
-    /// Origins such as `"https://shop.example"`, or `"*"` alone.
+    /// Exact origins such as `"https://shop.example"`, or `"*"` alone.
     origins: Vec<String>,
     /// Lets pages send cookies and the like. Default: `false`.
     credentials: Option<bool>,
@@ -158,12 +170,17 @@ struct TlsSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitsSection {
-    /// New keys in a second, counted by each gateway.
+    /// New keys in a second, counted by each gateway; after a pause, twice as many at once.
     new_keys_per_second: Option<f64>,
-    /// Requests under a key in a second, retries included, counted by each gateway.
+    /// Requests under a key in a second, retries included, counted by each gateway; after a pause, twice as
+    /// many at once.
     requests_per_second: Option<f64>,
     /// Requests under a key at the same time, counted by each gateway.
     in_flight_max: Option<NonZeroU32>,
+    /// New keys in a second of all tenants together that the gateway did not verify itself: callers without
+    /// credentials, and those of the source `authorization`; after a pause, twice as many at once. Strangers can
+    /// use it up. Not for one tenant alone. Default: `1000`.
+    unverified_new_keys_per_second: Option<f64>,
     /// Keys in the store, whichever gateway made them.
     active_keys_max: Option<u64>,
     /// Bytes of kept answers in the store.
@@ -209,6 +226,10 @@ impl GatewaySection {
             }
             None => None,
         };
+        let tenant_share = self.tenant_share.unwrap_or(usual.tenant_share);
+        if !(tenant_share > 0.0 && tenant_share <= 1.0) {
+            return Err(wrong("gateway.tenant_share", "a share is more than 0 and at most 1"));
+        }
         Ok(Calling {
             connect_within: limit("connect_within", self.connect_within, usual.connect_within)?,
             answer_within: limit("answer_within", self.answer_within, usual.answer_within)?,
@@ -216,11 +237,23 @@ impl GatewaySection {
             keep_alive: self.keep_alive.map_or(usual.keep_alive, |span| span.0),
             held_bytes_max: self.held_bytes_max.map_or(usual.held_bytes_max, NonZeroUsize::get),
             attempts_max: self.attempts_max.map_or(usual.attempts_max, NonZeroUsize::get),
+            tenant_share,
+            tunnel_idle_for_max: limit(
+                "tunnel_idle_for_max",
+                self.tunnel_idle_for_max,
+                usual.tunnel_idle_for_max,
+            )?,
             http2: self.http2.unwrap_or(usual.http2),
             root_certificates,
             health,
             ..usual
         })
+    }
+
+    /// How many connections the operator asked for, where that is not what there is anyway.
+    pub(crate) fn connections_max(&self) -> Option<usize> {
+        let asked_for = self.connections_max.map(NonZeroUsize::get);
+        asked_for.filter(|count| *count != Listening::CONNECTIONS_MAX)
     }
 
     /// Where to listen, and in which voice.
@@ -240,17 +273,15 @@ impl GatewaySection {
         Ok(Listening { tls: Some(config), ..plain })
     }
 
-    /// Whose requests they are.
-    pub(crate) fn tenants(
-        &self,
-        operations: &Operations,
-        clock: fn() -> SystemTime,
-    ) -> Result<Tenants, UsageError> {
-        let mut settings = self.tenants.clone().unwrap_or_default();
+    /// Whose requests they are, by the flag or by the file. Nothing is guessed.
+    pub(crate) fn tenants(&self, flag: Option<&str>) -> Result<tenants::Settings, UsageError> {
+        let mut settings = match (flag, &self.tenants) {
+            (Some(choice), _) => choice.parse().map_err(|error| wrong("--tenants", error))?,
+            (None, Some(settings)) => settings.clone(),
+            (None, None) => return Err(UsageError::new(whose_requests())),
+        };
         settings.read_files(text_of)?;
-        let tenants = Tenants::new(&settings, clock);
-        let tenants = tenants.map_err(|error| wrong("gateway.tenants", error))?;
-        Ok(tenants.operations_from(operations.clone()))
+        Ok(settings)
     }
 
     /// What stands for the host in fingerprints.
@@ -300,7 +331,9 @@ impl GatewaySection {
             return Ok(None);
         };
         let exposed = expose.as_deref().unwrap_or_default();
-        let cors = Cors::new(origins, credentials.unwrap_or(false), exposed);
+        let has_credentials = credentials.unwrap_or(false);
+        let checked = origins::check(origins, has_credentials, exposed);
+        let cors = checked.and_then(|()| Cors::new(origins, has_credentials, exposed));
         cors.map(Some).map_err(|what| wrong("gateway.cors", what))
     }
 
@@ -310,24 +343,32 @@ impl GatewaySection {
         ProblemBase::new(base).map_err(|what| wrong("gateway.problem_base", what))
     }
 
-    /// Whether whose requests they are was left open.
-    pub(crate) fn has_tenants(&self) -> bool {
-        self.tenants.is_some()
-    }
-
-    /// Who watches over what each tenant may ask for, if there is a limit, and tells `next`; and how what
+    /// Who watches over what tenants may ask for, and tells `next`; and how what
     /// they have in the store is counted in `holdings`, if there is a limit on that.
     pub(crate) fn observer(
         &self,
         holdings: Arc<Holdings>,
         next: Arc<dyn Observer>,
     ) -> Result<Watched, UsageError> {
-        let Some((usual, special)) = self.limits()? else { return Ok((next, None)) };
+        let (usual, special) = self.limits()?.unwrap_or_default();
         let needs_counting = special.values().chain([&usual]).any(TenantLimits::needs_counting);
         let every = self.limits.as_ref().and_then(|section| section.count_every);
+        if every.is_some() && !needs_counting {
+            let why = "nothing is counted without active_keys_max or stored_bytes_max";
+            return Err(wrong("gateway.limits.count_every", why));
+        }
         let every = span_or("gateway.limits.count_every", every, COUNT_EVERY_MIN, Counting::EVERY)?;
         let counting = needs_counting.then(|| Counting { holdings: Arc::clone(&holdings), every });
-        Ok((Arc::new(Limits::new(usual, special, holdings, next)), counting))
+        let limits = Limits::new(usual, special, holdings, next);
+        Ok((Arc::new(limits.unverified_new_keys(self.unverified_new_keys()?)), counting))
+    }
+
+    /// The limit of all together that the gateway did not verify.
+    pub(crate) fn unverified_new_keys(&self) -> Result<Rate, UsageError> {
+        let given = self.limits.as_ref().and_then(|it| it.unverified_new_keys_per_second);
+        let rate = rate("unverified_new_keys_per_second", given);
+        let rate = rate.map_err(|what| wrong("gateway.limits", what))?;
+        Ok(rate.unwrap_or(Rate::UNVERIFIED_NEW_KEYS))
     }
 
     /// The limits of most tenants, and of those that have their own.
@@ -345,6 +386,11 @@ impl GatewaySection {
                     "count_every is for all tenants, not for {tenant} alone"
                 )));
             }
+            if section.unverified_new_keys_per_second.is_some() {
+                return Err(wrong(format!(
+                    "unverified_new_keys_per_second is for all tenants together, not for {tenant} alone"
+                )));
+            }
             // Limits are looked up by owner.
             let name = Tenant::new(tenant).map_err(|error| wrong(error.to_string()))?;
             let name = name.owner().as_str().to_owned();
@@ -357,6 +403,10 @@ impl GatewaySection {
     pub(crate) fn operations(&self, optional_keys: Option<bool>) -> Result<Operations, UsageError> {
         let mut base = Policy::default();
         if optional_keys.or(self.optional_keys).unwrap_or(false) {
+            if self.default.as_ref().is_some_and(OperationSection::requires_key) {
+                let why = "gateway.default says key = \"required\"; leave one of them out";
+                return Err(wrong("gateway.optional_keys", why));
+            }
             base.key = KeyRequirement::Optional;
         }
         let calling = self.calling()?;
@@ -385,6 +435,10 @@ impl GatewaySection {
                 return Err(wrong(&name, "it stands twice, or another matches the same paths"));
             }
             operations = if let Some(reason) = &section.unprotected {
+                if let Some(setting) = section.beside_unprotected() {
+                    let why = format!("{setting} has no effect beside unprotected; leave one out");
+                    return Err(wrong(&name, why));
+                }
                 operations.unprotected(method, &pattern, reason)
             } else {
                 let wrong = |what| wrong(&name, what);
@@ -411,11 +465,6 @@ fn without_names(operation: &str) -> String {
 
 impl LimitsSection {
     fn of_tenant(&self) -> Result<TenantLimits, String> {
-        let rate = |name: &str, given: Option<f64>| match given {
-            Some(rate) if rate.is_finite() && rate > 0.0 => Ok(Some(Rate::per_second(rate))),
-            Some(_) => Err(format!("{name} must be more than 0")),
-            None => Ok(None),
-        };
         Ok(TenantLimits {
             new_keys: rate("new_keys_per_second", self.new_keys_per_second)?,
             requests: rate("requests_per_second", self.requests_per_second)?,
@@ -423,6 +472,25 @@ impl LimitsSection {
             active_keys_max: self.active_keys_max,
             stored_bytes_max: self.stored_bytes_max,
         })
+    }
+}
+
+/// The question that only the operator can answer, with the answers there are.
+fn whose_requests() -> String {
+    let line = |(choice, meaning)| format!("  --tenants {choice}\n      {meaning}\n");
+    let choices: String = tenants::Settings::CHOICES.map(line).concat();
+    format!(
+        "whose requests are these? Customers must not get each other's answers, and a retry must be known \
+         as the same customer's; add one of\n{choices}or a section [gateway.tenants] in the config file \
+         (docs/tenants.md)"
+    )
+}
+
+fn rate(name: &str, given: Option<f64>) -> Result<Option<Rate>, String> {
+    match given {
+        Some(rate) if rate.is_finite() && rate > 0.0 => Ok(Some(Rate::per_second(rate))),
+        Some(_) => Err(format!("{name} must be more than 0")),
+        None => Ok(None),
     }
 }
 

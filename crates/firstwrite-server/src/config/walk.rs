@@ -4,6 +4,7 @@
 //! that the file is read into; the names are compared with those that the parser knows. A setting or a
 //! section without a row here is a failure.
 
+mod alone;
 mod destinations;
 mod gateway;
 mod page;
@@ -86,12 +87,20 @@ fn planned(command: &[&str], text: &str) -> Result<String, String> {
     let path = folder.path().join("firstwrite.toml");
     std::fs::write(&path, text).unwrap();
     let config = ["--config", path.to_str().unwrap()];
-    let typed = [&["firstwrite"], command, &config[..]].concat();
+    let mut typed = [&["firstwrite"], command, &config[..]].concat();
+    // What only the file's own words about callers are about says so itself.
+    if (command == GATEWAY || (command == CHECK && text.contains("[gateway")))
+        && !text.contains("[gateway.tenants")
+        && !text.contains("\ntenants = { sources")
+    {
+        typed.extend(["--tenants", "single"]);
+    }
     let folder = folder.path().to_str().unwrap();
     let plan = Arguments::try_parse_from(typed).unwrap().plan();
     let plan = plan.map_err(|error| error.to_string().replace(folder, ""))?;
     // The limits are behind a trait; they are shown as they were read. Refusing them is up to the plan.
-    let limits = File::parse(text).unwrap().gateway.limits().ok();
+    let gateway = File::parse(text).unwrap().gateway;
+    let limits = (gateway.limits().ok(), gateway.unverified_new_keys().ok());
     Ok(format!("{plan:?} {limits:?}").replace(folder, ""))
 }
 

@@ -1,4 +1,4 @@
-//! Whether whoever is on the way to a store can read along, or answer in its place.
+//! Checks that third parties on the network can neither read the traffic to a store nor impersonate the store.
 
 use std::net::IpAddr;
 
@@ -40,7 +40,7 @@ pub(super) fn look(store: &StoreUrl) -> Option<Finding> {
     })
 }
 
-/// Whether a host is this machine: loopback, a socket's folder, or nothing at all.
+/// Returns true if the host is this machine: loopback, a socket directory, or empty.
 fn is_local(host: &str) -> bool {
     let host = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

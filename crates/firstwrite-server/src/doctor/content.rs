@@ -1,5 +1,5 @@
-//! What whoever reads the store learns from it: outcomes that are not sealed, and fingerprints that no secret
-//! keys.
+//! Finds content that a reader of the store can learn: outcomes that are not sealed, and fingerprints that are
+//! not keyed with a secret.
 
 use firstwrite_core::{Body, Query, Record, State, StateKind, Store, StoreError};
 use firstwrite_store::doctor::{Finding, Severity};

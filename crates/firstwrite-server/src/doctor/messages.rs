@@ -1,4 +1,4 @@
-//! What the outbox tells: whether anybody delivers, and what waits for people.
+//! Findings about the outbox: messages that no worker delivers, and messages that wait for an operator.
 
 use std::time::Duration;
 
@@ -8,9 +8,10 @@ use firstwrite_store::doctor::{Finding, Severity};
 
 use crate::keys::brief;
 
-/// A worker looks every second: what has been due for longer, nobody delivers, or not fast enough.
+/// Longest time that a message may be due before it is reported. Workers look every second, so one that is due
+/// for longer is not delivered, or not fast enough.
 const DUE_FOR_MAX: Duration = Duration::from_mins(1);
-/// Nobody reads a longer list; `firstwrite outbox status` shows all.
+/// Largest number of findings, to keep the list readable; `firstwrite outbox status` shows all.
 const FINDINGS_MAX: usize = 50;
 
 /// Looks at how destinations stand, by the counts that are kept anyway.
@@ -54,7 +55,7 @@ fn of_destination(view: &DestinationView, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// Why messages wait that are due, if some have for long.
+/// Returns a finding if the destination is paused, or if a message to it has been due for too long.
 fn undelivered(view: &DestinationView, now: Timestamp) -> Option<Finding> {
     let name = &view.name;
     let due_for = view.oldest_due_at.map(|due_at| now.since(due_at));

@@ -1,4 +1,4 @@
-//! What the records themselves tell: who waits for proof, and whether anybody sweeps.
+//! Findings about the records themselves: requests that wait for proof, and leases that no worker sweeps.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use firstwrite_store::doctor::{Finding, Severity};
 
 use crate::keys::brief;
 
-/// A dozen turns of the sweep: whatever lapsed before, nobody looks after.
+/// Time after which a lapsed lease is reported: a dozen sweep intervals, so no worker sweeps the store.
 const LAPSED_FOR_MAX: Duration = Duration::from_mins(1);
 /// One small look: the oldest of so few need not be the oldest of all.
 const LAPSED_LIMIT: usize = 100;

@@ -15,24 +15,24 @@ use tokio::task::JoinHandle;
 use crate::config::StoreUrl;
 use crate::opening::{self, Missing, NamedStore};
 
-/// How a store is opened, and what is put in front of it.
+/// Options for opening a store, and the layers to put in front of it.
 pub(super) struct Wanted {
-    /// What to do if there is none.
+    /// Behaviour if the store does not exist.
     pub(super) missing: Missing,
-    /// What is looked into besides.
+    /// Second store to look records up in.
     pub(super) other: Option<StoreUrl>,
-    /// Where completed records are cached.
+    /// Redis server that caches completed records.
     pub(super) cache: Option<String>,
     /// The shortest lease of any operation: no call waits longer than that.
     pub(super) lease_min: Duration,
 }
 
-/// A store, and whoever looks after it.
+/// An open store, and the task that retries it while it is unavailable.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Store>,
-    /// Whether it was created just now.
+    /// True if this opening created it.
     pub(super) is_new: bool,
-    /// Whether the breaker leaves it alone.
+    /// True while the breaker sends it no calls.
     pub(super) is_away: watch::Receiver<bool>,
     /// The cache in front of it, if there is one.
     pub(super) cached: Option<Arc<CachedStore>>,

@@ -1,14 +1,14 @@
-//! Who watches a gateway: metrics on the operator's listener, traces to a collector.
+//! Observability of a gateway: metrics on the operator's listener, traces to a collector.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::anyhow;
 use firstwrite::Observer;
 use firstwrite::worker::{Schedule, Worker};
 use firstwrite_core::Store;
-use firstwrite_gateway::{Holdings, Metrics, MetricsLimits, Operator, Tracer};
+use firstwrite_gateway::{Claim, Holdings, Metrics, MetricsLimits, Operator, Tracer};
 use firstwrite_store::CacheCounts;
 
 use super::store::Opened;
@@ -16,8 +16,8 @@ use crate::command::GatewayFlags;
 use crate::config::{self, GatewaySection, UsageError};
 use crate::telemetry::Collector;
 
-/// Who watches, for as long as the process lives. Without an operator's listener nothing is counted, and
-/// without a collector nothing is traced.
+/// Metrics and traces of a gateway, for as long as the process lives. Without an operator's listener nothing is
+/// counted, and without a collector nothing is traced.
 pub(super) struct Watch {
     operator: Option<(SocketAddr, Arc<Metrics>)>,
     collector: Option<Collector>,
@@ -25,7 +25,7 @@ pub(super) struct Watch {
     holdings: Arc<Holdings>,
 }
 
-/// Who hears of requests when nobody counts them.
+/// Observer that ignores requests, used when metrics are off.
 struct Nobody;
 
 impl Observer for Nobody {}
@@ -46,7 +46,17 @@ impl Watch {
         Ok(Self { operator, collector, tracer, holdings: Arc::default() })
     }
 
-    /// Where traces go.
+    /// Refuses an operator's address that clients connect to: only one of two listeners could have it.
+    pub(super) fn check_apart(&self, listen: SocketAddr) -> Result<(), UsageError> {
+        match &self.operator {
+            Some((operator, _)) if is_shared(*operator, listen) => Err(UsageError::new(format!(
+                "gateway.operator: {operator} is taken by the clients' listener, {listen}; choose another port"
+            ))),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Returns the collector that receives the traces.
     pub(super) fn collector(&self) -> Option<&Collector> {
         self.collector.as_ref()
     }
@@ -55,7 +65,7 @@ impl Watch {
         self.operator.as_ref().map(|(_, metrics)| Arc::clone(metrics))
     }
 
-    /// What tenants have in the store, over all reloads.
+    /// Returns the tenants' usage of the store, which is kept across reloads.
     pub(super) fn holdings(&self) -> Arc<Holdings> {
         Arc::clone(&self.holdings)
     }
@@ -64,7 +74,7 @@ impl Watch {
         self.tracer.clone()
     }
 
-    /// Who is told of requests, behind the limits.
+    /// Returns the observer of requests that have passed the limits.
     pub(super) fn observer(&self) -> Arc<dyn Observer> {
         match self.metrics() {
             Some(metrics) => metrics,
@@ -95,15 +105,37 @@ impl Watch {
         }
     }
 
-    /// Opens the operator's listener. Last of all: whoever asks there whether we are ready means everything.
-    pub(super) async fn open(&self, store: &Arc<dyn Store>) -> anyhow::Result<Option<Operator>> {
-        let Some((address, metrics)) = &self.operator else { return Ok(None) };
-        let started = Operator::start(*address, Arc::clone(store), Arc::clone(metrics)).await;
-        let operator = started.map_err(|error| {
-            anyhow!("cannot listen at {address}: {error}; choose another address with --operator")
-        })?;
-        Ok(Some(operator))
+    /// Takes the operator's address.
+    pub(super) fn claim(&self) -> anyhow::Result<Option<Claim>> {
+        let Some((address, _)) = &self.operator else { return Ok(None) };
+        Claim::of(*address).map(Some).map_err(|error| elsewhere(*address, &error))
     }
+
+    /// Opens the operator's listener. This comes last, because its readiness probe stands for the whole gateway.
+    pub(super) async fn open(
+        &self,
+        claim: Option<Claim>,
+        store: &Arc<dyn Store>,
+    ) -> anyhow::Result<Option<Operator>> {
+        let (Some(claim), Some((address, metrics))) = (claim, &self.operator) else {
+            return Ok(None);
+        };
+        let started = Operator::start_at(claim, Arc::clone(store), Arc::clone(metrics)).await;
+        started.map(Some).map_err(|error| elsewhere(*address, &error))
+    }
+}
+
+fn is_shared(one: SocketAddr, other: SocketAddr) -> bool {
+    // The unspecified address of IPv6 takes those of IPv4 too.
+    let includes = |all: IpAddr, ip: IpAddr| {
+        all == ip || (all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4()))
+    };
+    let is_same_port = one.port() == other.port() && one.port() != 0;
+    is_same_port && (includes(one.ip(), other.ip()) || includes(other.ip(), one.ip()))
+}
+
+fn elsewhere(address: SocketAddr, error: &std::io::Error) -> anyhow::Error {
+    anyhow!("cannot listen at {address}: {error}; choose another address with --operator")
 }
 
 impl fmt::Debug for Watch {

@@ -11,7 +11,7 @@ use crate::output::{self, Format, Table};
 #[derive(Debug, Serialize)]
 struct PageView {
     records: Vec<RecordView>,
-    /// What `--after` takes to see the next page.
+    /// Value of `--after` for the next page.
     next: Option<String>,
     /// The store's clock when the page was read.
     now: String,

@@ -1,10 +1,10 @@
 //! `firstwrite keys migrate`: copies the records of one store into another, beside running services.
 //!
-//! 1. Records are copied page by page in the order of their ids; what stands there already is left alone,
-//!    so a copy that was broken off can be begun again.
-//! 2. Those whose attempt is still under way cannot be copied: they are waited for and looked at again.
-//! 3. The old store is looked through once more for what was written into it meanwhile: that should be nothing.
-//! 4. The old store is only read. Its records answer until nobody looks into it any more.
+//! 1. It copies records page by page in the order of their ids, and leaves alone those that exist in the new store
+//!    already, so an interrupted copy can be restarted.
+//! 2. It cannot copy records whose attempt is still under way: it waits for them and reads them again.
+//! 3. It scans the old store once more for records that were written meanwhile: there should be none.
+//! 4. It only reads the old store. Its records answer as long as services look into it.
 
 mod copy;
 
@@ -25,7 +25,7 @@ use crate::output::{self, Format, Progress};
 use crate::signals::Signals;
 use copy::Copied;
 
-/// Where from and where to.
+/// Source and target of a migration, and its options.
 #[derive(Debug)]
 pub(crate) struct Move {
     from: StoreUrl,
@@ -34,7 +34,7 @@ pub(crate) struct Move {
     wait: Duration,
 }
 
-/// What was done, and the document of `--format json`.
+/// Result of a migration, and the document of `--format json`.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     /// Written into the new store.
@@ -51,7 +51,7 @@ struct Summary {
     new_in_old: usize,
     /// Broken off by a signal.
     stopped: bool,
-    /// Where to go on, if it was broken off; from the start if there is none.
+    /// Value from which to continue after an interruption; `None` means from the start.
     next: Option<String>,
 }
 
@@ -59,7 +59,7 @@ struct Summary {
 const AT_ONCE: usize = 256;
 /// So many that are under way are remembered. More are found by running the command again.
 const LEFT_MAX: usize = 10_000;
-/// How often those under way are looked at.
+/// Interval at which records under way are checked again.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl Move {
@@ -277,8 +277,8 @@ fn before(id: RecordId) -> Option<RecordId> {
     Some(RecordId::from_bytes(number.to_be_bytes()))
 }
 
-/// How many there are between where the walk began and the end, judged by how many there were until here: ids
-/// are digests, and spread evenly.
+/// Estimates the number of records from the start of the walk to the end, from the number walked so far: ids
+/// are digests, and evenly distributed.
 fn expected(walked: usize, began: Option<RecordId>, here: Option<RecordId>) -> usize {
     const ALL: u64 = 1 << 32;
     let place = |id: Option<RecordId>| {

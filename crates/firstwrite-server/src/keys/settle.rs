@@ -1,6 +1,7 @@
 //! `firstwrite keys settle` and `release`: says on an operator's word how a request ended, with an
 //! audit entry.
 
+use std::fmt::Write as _;
 use std::io::Read as _;
 use std::time::Duration;
 
@@ -9,12 +10,17 @@ use axum::http::HeaderMap;
 use bytes::Bytes;
 use firstwrite_core::outbox::ABSENCE_SHOWS_AFTER;
 use firstwrite_core::protocol::{self, Force, Settled, Settlement};
-use firstwrite_core::{AuditEntry, Found, HeaderPolicy, Outcome, Policy, RecordId, State, Store};
+use firstwrite_core::{
+    AuditEntry, Body, Found, HeaderPolicy, Outcome, Policy, RecordId, State, Store,
+};
+use firstwrite_store::Access;
 use serde::Serialize;
 
+use super::story::Story;
 use super::view;
+use crate::actor;
 use crate::command::{Exit, FindingFlags, ReleaseFlags, SettleFlags};
-use crate::config::{UsageError, open_file};
+use crate::config::{ForwardKey, UsageError, open_file};
 use crate::output::{self, Format};
 
 /// The document of `--format json`.
@@ -23,23 +29,32 @@ struct Answer {
     record_id: String,
     tenant: String,
     key: String,
-    /// `settled`, `released`, `absent`, `completed`, `held`, `too-soon` or `moved`.
+    /// `settled`, `released`, `absent`, `completed`, `held`, `too-soon`, `moved` or `not-confirmed`.
     result: &'static str,
-    /// What happened or what to do next, in words.
+    /// Text that says what happened, or what to do next.
     detail: String,
 }
 
-/// What is going to be said about a request.
+/// Settlement that the operator asked for.
 struct Finding {
     settlement: Settlement,
     action: &'static str,
-    /// The result and its words, if it can be written down.
+    /// Result and text to report if the settlement is written.
     done: (&'static str, &'static str),
 }
 
 const RELEASED: (&str, &str) =
     ("released", "released: the key is free, and the next request with it runs");
 const SETTLED: (&str, &str) = ("settled", "settled: every retry is answered with what you gave");
+
+/// Text for a settlement that was not confirmed.
+const NOT_CONFIRMED: &str =
+    "nothing was changed; if that is what is to be done, add --yes to write it down";
+
+/// A look beside a running service is enough where nothing will be written.
+pub(super) fn access(flags: &FindingFlags) -> Access {
+    if flags.yes || output::can_ask() { Access::Write } else { Access::ReadOnly }
+}
 
 /// Refuses an answer where there is none to give, and headers that no retry may get.
 pub(super) fn check(flags: &SettleFlags) -> Result<(), UsageError> {
@@ -64,6 +79,7 @@ pub(super) async fn settle(
     store: &dyn Store,
     flags: &SettleFlags,
     format: Format,
+    forward_key: Option<ForwardKey>,
 ) -> anyhow::Result<Exit> {
     let finding = match outcome(flags)? {
         Some(outcome) => Finding {
@@ -77,7 +93,7 @@ pub(super) async fn settle(
             done: RELEASED,
         },
     };
-    write_down(store, &flags.finding, finding, format).await
+    write_down(store, &flags.finding, finding, format, forward_key).await
 }
 
 /// `firstwrite keys release`.
@@ -85,10 +101,11 @@ pub(super) async fn release(
     store: &dyn Store,
     flags: &ReleaseFlags,
     format: Format,
+    forward_key: Option<ForwardKey>,
 ) -> anyhow::Result<Exit> {
     let finding =
         Finding { settlement: Settlement::NotHappened, action: "release", done: RELEASED };
-    write_down(store, &flags.finding, finding, format).await
+    write_down(store, &flags.finding, finding, format, forward_key).await
 }
 
 /// The answer that retries are to get; `None` if there is none because nothing happened.
@@ -127,23 +144,30 @@ async fn write_down(
     flags: &FindingFlags,
     finding: Finding,
     format: Format,
+    forward_key: Option<ForwardKey>,
 ) -> anyhow::Result<Exit> {
     let Finding { settlement, action, done } = finding;
     let id = RecordId::of(&flags.tenant, &flags.key);
     let force = if flags.force { Force::Yes } else { Force::No };
     let audit = AuditEntry {
-        actor: flags.actor.clone().unwrap_or_else(|| "unknown".to_owned()),
+        actor: actor::name(flags.actor.as_deref()),
         action: action.to_owned(),
         reason: flags.reason.clone(),
     };
     let found = store.get(id).await?;
-    let wait = found.as_ref().and_then(|found| too_soon(found, &settlement));
-    let (exit, result, detail) = match (found, wait) {
-        (Some(_), Some(wait)) if !flags.force => explain_too_soon(wait),
-        (Some(Found { record, .. }), _) => {
-            explain(&protocol::settle(store, &record, settlement, force, &audit).await?, done)
-        }
-        (None, _) => explain(&Settled::Absent, done),
+    let (exit, result, detail) = match found {
+        None => explain(&Settled::Absent, done),
+        Some(found) => match obstacle(&found, &settlement, force) {
+            Some(obstacle) => obstacle,
+            None if !confirmed(store, &found, &settlement, flags, forward_key).await? => {
+                (Exit::Usage, "not-confirmed", NOT_CONFIRMED.to_owned())
+            }
+            None => {
+                let settled =
+                    protocol::settle(store, &found.record, settlement, force, &audit).await?;
+                explain(&settled, done)
+            }
+        },
     };
     match format {
         Format::Json => output::document(&Answer {
@@ -159,8 +183,71 @@ async fn write_down(
     Ok(exit)
 }
 
-/// How long to wait before a look that finds nothing proves that nothing happened: what an attempt sent may
-/// still be under way when nobody waits for its answer any more. The same holds for a message.
+/// Returns the reason why the settlement is not possible, as far as that is known before asking for confirmation.
+fn obstacle(
+    found: &Found,
+    settlement: &Settlement,
+    force: Force,
+) -> Option<(Exit, &'static str, String)> {
+    if let State::Completed { .. } = found.record.state {
+        return Some(explain(&Settled::AlreadyCompleted, SETTLED));
+    }
+    if force == Force::Yes {
+        return None;
+    }
+    if let State::Reserved(lease) = &found.record.state
+        && found.now < lease.until
+    {
+        return Some(explain(&Settled::StillHeld(lease.until.since(found.now)), SETTLED));
+    }
+    too_soon(found, settlement).map(explain_too_soon)
+}
+
+/// Shows what would be changed, and asks for confirmation if a person is at the terminal.
+async fn confirmed(
+    store: &dyn Store,
+    found: &Found,
+    settlement: &Settlement,
+    flags: &FindingFlags,
+    forward_key: Option<ForwardKey>,
+) -> anyhow::Result<bool> {
+    if flags.yes {
+        return Ok(true);
+    }
+    output::note(&preview(store, found, settlement, forward_key).await?);
+    if output::can_ask() { output::ask("Write that down? It cannot be undone.") } else { Ok(false) }
+}
+
+async fn preview(
+    store: &dyn Store,
+    found: &Found,
+    settlement: &Settlement,
+    forward_key: Option<ForwardKey>,
+) -> anyhow::Result<String> {
+    let story = Story::of(store, found.record.id, Some(found), false, forward_key).await?;
+    let stands = story.for_people();
+    let becomes = match settlement {
+        Settlement::NotHappened => "the key is free, and the next request with it runs".to_owned(),
+        Settlement::Happened { outcome } => {
+            let bytes = match &outcome.body {
+                Body::Bytes(bytes) => bytes.len(),
+                Body::Tombstone | Body::Sealed(_) | Body::Released => 0,
+            };
+            let mut text =
+                format!("every retry is answered with {} and {bytes} bytes", outcome.status);
+            for (name, value) in outcome.headers.iter() {
+                let value = String::from_utf8_lossy(value.as_bytes());
+                let value = output::printable(&value);
+                write!(text, "\n            {name}: {value}").expect("writing to a string");
+            }
+            text
+        }
+    };
+    Ok(format!("{stands}would be    {becomes}"))
+}
+
+/// Returns the time until a missing effect proves that nothing happened: a request that an attempt sent may
+/// still be under way after the attempt has stopped waiting for its answer. The same holds for a message.
 fn too_soon(found: &Found, settlement: &Settlement) -> Option<Duration> {
     let given_up_at = match &found.record.state {
         State::Uncertain { since } => *since,
@@ -207,7 +294,7 @@ fn explain(settled: &Settled, done: (&'static str, &str)) -> (Exit, &'static str
             format!(
                 "an attempt still holds the lease for {}; wait, or add --force if you know that \
                  the attempt is dead",
-                // Rounded up: whoever waits that long finds the lease gone.
+                // Rounded up, so that the lease has ended after that wait.
                 view::brief(*remaining + Duration::from_millis(999))
             ),
         ),

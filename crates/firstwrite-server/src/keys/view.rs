@@ -1,4 +1,4 @@
-//! How records look to an operator: stable field names for machines, short words for people.
+//! Views of records for operators: stable field names for machines, short words for people.
 
 use std::time::Duration;
 
@@ -18,17 +18,22 @@ pub(super) struct RecordView {
     pub(super) created_at: String,
     /// The status every retry is answered with, once completed.
     pub(super) status: Option<u16>,
-    /// Until when the outcome is replayed, once completed.
+    /// True if completed with an answer that stands until a final one replaces it.
+    pub(super) is_interim: bool,
+    /// Until when the outcome is replayed, once completed with a final answer.
     pub(super) retained_until: Option<String>,
     /// Until when the lease holds, while reserved.
     pub(super) lease_until: Option<String>,
-    /// Since when nobody knows how the attempt ended, while uncertain.
+    /// Time since which the outcome of the attempt is unknown, while uncertain.
     pub(super) uncertain_since: Option<String>,
 }
 
 impl RecordView {
     pub(super) fn of(record: &Record) -> Self {
         let (status, retained_until) = match &record.state {
+            State::Completed { outcome, .. } if outcome.is_interim => {
+                (Some(outcome.status.as_u16()), None)
+            }
             State::Completed { outcome, retained_until, .. } => {
                 (Some(outcome.status.as_u16()), Some(instant(*retained_until)))
             }
@@ -51,6 +56,7 @@ impl RecordView {
             attempt: record.fence.count(),
             created_at: instant(record.created_at),
             status,
+            is_interim: is_interim(&record.state),
             retained_until,
             lease_until: record.state.lease_until().map(instant),
             uncertain_since,
@@ -58,15 +64,21 @@ impl RecordView {
     }
 }
 
-/// Whether all that stands is a note that the attempt was released.
+/// Returns true if the record is only a note that the attempt was released.
 fn is_released(state: &State) -> bool {
     matches!(state, State::Completed { outcome, .. } if outcome.body == Body::Released)
 }
 
-/// When the record's answer or lease ends, in words.
+/// Returns true if the record holds an answer that a message will replace; until then it does not expire.
+fn is_interim(state: &State) -> bool {
+    matches!(state, State::Completed { outcome, .. } if outcome.is_interim)
+}
+
+/// Describes when the record's answer or lease ends.
 pub(super) fn expiry(state: &State, now: Timestamp) -> String {
     match state {
         state if is_released(state) => "free".to_owned(),
+        state if is_interim(state) => "when final".to_owned(),
         State::Completed { retained_until, .. } if *retained_until <= now => "expired".to_owned(),
         State::Completed { retained_until, .. } => {
             format!("in {}", brief(retained_until.since(now)))
@@ -120,6 +132,22 @@ mod tests {
         ] {
             assert_eq!(brief(Duration::from_secs(seconds)), expected);
         }
+    }
+
+    #[test]
+    fn an_interim_answer_ends_when_a_final_one_comes() {
+        let outcome = firstwrite_core::Outcome::new(
+            axum::http::StatusCode::ACCEPTED,
+            firstwrite_core::HeaderPolicy::default().keep(&axum::http::HeaderMap::new()),
+            bytes::Bytes::new(),
+        );
+        let until = Timestamp::from_millis(i64::MAX);
+        let state = State::Completed {
+            outcome: outcome.interim(),
+            retained_until: until,
+            kept_until: until,
+        };
+        assert_eq!(expiry(&state, Timestamp::from_millis(0)), "when final");
     }
 
     #[test]

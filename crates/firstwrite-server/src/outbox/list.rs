@@ -12,7 +12,7 @@ use crate::output::{self, Format, Table};
 #[derive(Debug, Serialize)]
 struct PageDocument {
     messages: Vec<MessageDocument>,
-    /// What `--after` takes to see the next page.
+    /// Value of `--after` for the next page.
     next: Option<i64>,
     /// The store's clock when the page was read.
     now: String,
@@ -29,6 +29,7 @@ pub(super) async fn run(
         tenant: flags.tenant.clone(),
         problem: flags.problem.clone(),
         derived_key: flags.key.clone(),
+        record: None,
         after: flags.after,
         limit: usize::from(flags.limit),
     };

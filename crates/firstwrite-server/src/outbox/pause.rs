@@ -1,6 +1,6 @@
 //! `firstwrite outbox pause` and `resume`: whether anything is sent to a destination.
 
-use firstwrite_core::outbox::Outbox;
+use firstwrite_core::outbox::{Outbox, protocol};
 use serde::Serialize;
 
 use crate::command::{Exit, PauseFlags};
@@ -12,7 +12,7 @@ struct Answer<'a> {
     destination: &'a str,
     /// `paused` or `resumed`.
     result: &'static str,
-    /// Whether a message or an operator had named the destination before.
+    /// True if a message or an operator had named the destination before.
     was_known: bool,
 }
 
@@ -23,7 +23,7 @@ pub(super) async fn pause(
     format: Format,
 ) -> anyhow::Result<Exit> {
     let was_known = is_known(outbox, &flags.destination).await?;
-    outbox.pause(&flags.destination, &flags.word.entry("pause")).await?;
+    protocol::pause(outbox, &flags.destination, &flags.word.entry("pause")).await?;
     say(flags, "paused", was_known, format)
 }
 
@@ -34,7 +34,7 @@ pub(super) async fn resume(
     format: Format,
 ) -> anyhow::Result<Exit> {
     let was_known = is_known(outbox, &flags.destination).await?;
-    outbox.resume(&flags.destination, &flags.word.entry("resume")).await?;
+    protocol::resume(outbox, &flags.destination, &flags.word.entry("resume")).await?;
     say(flags, "resumed", was_known, format)
 }
 

@@ -1,4 +1,4 @@
-//! How many of something in how much time.
+//! Rates: a count per unit of time.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,14 +14,14 @@ pub(crate) struct Rate {
 const COUNT_MAX: u32 = 100_000;
 
 impl Rate {
-    /// How long `count` of them take.
+    /// Returns the time in which `count` of them are due.
     pub(super) fn time_for(self, count: usize) -> Duration {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.unit.saturating_mul(count) / self.count
     }
 
-    /// How many to do at a time: about a quarter of a second's worth, so that a small rate is not
-    /// kept by doing many at once and then nothing.
+    /// Returns the number to do at a time: about a quarter of a second's worth, so that a small rate does not
+    /// turn into a burst followed by a long pause.
     pub(super) fn batch(self, count_max: usize) -> usize {
         let per_second = f64::from(self.count) / self.unit.as_secs_f64();
         let mut batch = 1;

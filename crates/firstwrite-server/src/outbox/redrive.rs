@@ -1,26 +1,27 @@
 //! `firstwrite outbox redrive`: puts dead letters back, to be delivered again.
 
 use firstwrite_core::AuditEntry;
-use firstwrite_core::outbox::{Counted, MessageQuery, MessageState, Outbox};
+use firstwrite_core::outbox::{Counted, MessageQuery, MessageState, Outbox, protocol};
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
+use crate::actor;
 use crate::command::{Exit, RedriveFlags};
 use crate::output::{self, Format, Progress};
 
-/// Each is two small writes, and nobody should wait for a batch.
+/// Largest batch. Each message takes two small writes, and a batch should end quickly.
 const BATCH_MAX: usize = 100;
 
 /// The document of `--format json`.
 #[derive(Debug, Serialize)]
 struct Answer {
-    /// How many dead letters matched before.
+    /// Number of dead letters that matched before the redrive.
     matching: usize,
-    /// Whether there are more than that: counting ended there.
+    /// True if there are more than `matching`, where counting stopped.
     is_more: bool,
-    /// How many were put back; none without `--yes`.
+    /// Number of dead letters that were put back; 0 without `--yes`.
     redriven: usize,
-    /// Whether that was all of them.
+    /// True if all matching dead letters were put back.
     is_done: bool,
 }
 
@@ -36,11 +37,11 @@ pub(super) async fn run(
         problem: flags.problem.clone(),
         ..MessageQuery::default()
     };
-    let counted = outbox.count(&query).await?;
+    let counted = protocol::count(outbox, &query).await?;
     let redriven = match (flags.yes, &flags.reason) {
         (true, Some(reason)) => {
             let by = AuditEntry {
-                actor: flags.actor.clone().unwrap_or_else(|| "unknown".to_owned()),
+                actor: actor::name(flags.actor.as_deref()),
                 action: "redrive".to_owned(),
                 reason: reason.clone(),
             };
@@ -69,7 +70,7 @@ async fn put_back(
     loop {
         let page = outbox.messages(&query).await?;
         if !page.messages.is_empty() {
-            redriven += outbox.redrive(&query, page.messages.len(), by).await?;
+            redriven += protocol::redrive(outbox, &query, page.messages.len(), by).await?;
             progress.show(redriven);
         }
         let Some(next) = page.next else { break };

@@ -5,7 +5,7 @@ use anyhow::ensure;
 use firstwrite_core::Body;
 use firstwrite_core::outbox::{
     Answers, Held, MessageNumber, MessageState, MessageStory, MessageView, Outbox, Receipt,
-    Resolution, absence_shows_from,
+    Resolution, absence_shows_from, protocol,
 };
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ struct Answer {
     number: i64,
     /// `delivered`, `waiting`, `refused`, `dropped`, `absent`, `settled`, `held`, `early` or `moved`.
     result: &'static str,
-    /// What happened or what to do next, in words.
+    /// Text that says what happened, or what to do next.
     detail: &'static str,
 }
 
@@ -51,7 +51,7 @@ const EARLY: Verdict = (
      or add --force",
 );
 
-/// Whether somebody says that a message did not arrive before that can be known.
+/// Returns true if the operator says that a message did not arrive before that can be known.
 fn is_too_early(story: &MessageStory, resolution: &Resolution) -> bool {
     let MessageView { state, maybe_sent_at, claimed_at, .. } = story.message;
     match resolution {
@@ -106,7 +106,8 @@ async fn settle(
         }
     };
     let (number, seen) = (story.message.number, story.message.fence);
-    match outbox.resolve(number, seen, &resolution, &flags.word.entry(action)).await? {
+    let by = flags.word.entry(action);
+    match protocol::resolve(outbox, number, seen, &resolution, &by).await? {
         Held::Yes => Ok(verdict),
         Held::No => why_not(outbox, number).await,
     }
@@ -136,7 +137,7 @@ fn resolution(story: &MessageStory, flags: &OutboxSettleFlags) -> anyhow::Result
     Ok(Resolution::Delivered { receipt, answer })
 }
 
-/// Whether the final answer has a place for the provider's id.
+/// Returns true if the final answer has a placeholder for the provider's id.
 fn tells_id(answers: &Answers) -> bool {
     match &answers.delivered.body {
         Body::Bytes(bytes) => {
@@ -147,7 +148,7 @@ fn tells_id(answers: &Answers) -> bool {
     }
 }
 
-/// Why the message could not be settled, as it stands now.
+/// Returns the reason why the message could not be settled, by its present state.
 async fn why_not(outbox: &dyn Outbox, number: MessageNumber) -> anyhow::Result<Verdict> {
     let Some(story) = outbox.message(number).await? else { return Ok(ABSENT) };
     if let Some(verdict) = settled(story.message.state) {

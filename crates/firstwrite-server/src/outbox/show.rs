@@ -16,7 +16,7 @@ struct StoryDocument {
     /// `null` if there is no such message.
     message: Option<MessageDocument>,
     content_type: Option<String>,
-    /// Whether the client's interim answer waits for this message.
+    /// True if the client's interim answer waits for this message.
     is_awaited: bool,
     deliveries: Vec<DeliveryDocument>,
     audit: Vec<AuditView>,
@@ -28,10 +28,11 @@ struct StoryDocument {
     payload_hex: Option<String>,
 }
 
+/// Result of one delivery.
 #[derive(Debug, Serialize)]
-struct DeliveryDocument {
+pub(crate) struct DeliveryDocument {
     at: String,
-    /// Which claim, from 1.
+    /// Number of the claim, from 1.
     claim: u64,
     ending: String,
     status: Option<u16>,
@@ -80,7 +81,7 @@ impl StoryDocument {
 }
 
 impl DeliveryDocument {
-    fn of(past: &PastDelivery) -> Self {
+    pub(crate) fn of(past: &PastDelivery) -> Self {
         Self {
             at: instant(past.at),
             claim: past.fence.count(),
@@ -91,7 +92,7 @@ impl DeliveryDocument {
         }
     }
 
-    fn for_people(&self) -> String {
+    pub(crate) fn for_people(&self) -> String {
         let Self { at, ending, detail, provider_id, .. } = self;
         let id = provider_id.as_ref().map(|id| format!(" (provider's id {id})"));
         format!("{at} {ending}: {detail}{}", id.unwrap_or_default())

@@ -32,7 +32,7 @@ struct DestinationDocument {
     paused: Option<AuditView>,
     left_alone_until: Option<String>,
     left_alone_because: Option<String>,
-    /// How often in a row it was left alone.
+    /// Number of consecutive times that it was left alone.
     left_alone_count: u32,
 }
 

@@ -1,4 +1,4 @@
-//! How messages look to an operator: stable field names for machines, short words for people.
+//! Views of messages for operators: stable field names for machines, short words for people.
 
 use firstwrite_core::Timestamp;
 use firstwrite_core::outbox::MessageView;
@@ -17,11 +17,11 @@ pub(super) struct MessageDocument {
     pub(super) ordering_key: Option<String>,
     pub(super) created_at: String,
     pub(super) state: &'static str,
-    /// When it is due, while it waits by itself.
+    /// Time at which it is due, while it waits by itself.
     pub(super) due_at: Option<String>,
-    /// How many deliveries have counted.
+    /// Number of deliveries that counted.
     pub(super) delivery_count: u32,
-    /// When it may first have arrived, if it may have.
+    /// Earliest time at which it may have arrived, if it may have.
     pub(super) maybe_sent_at: Option<String>,
     /// The HTTP status of the last delivery that went wrong.
     pub(super) status: Option<u16>,
@@ -53,7 +53,7 @@ impl MessageDocument {
     }
 }
 
-/// When something is due, seen from `now`.
+/// Describes when something is due, relative to `now`.
 pub(super) fn due(at: Timestamp, now: Timestamp) -> String {
     if at <= now {
         format!("since {}", brief(now.since(at)))

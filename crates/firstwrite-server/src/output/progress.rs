@@ -1,4 +1,4 @@
-//! How far a long command has come, on standard error.
+//! Progress of a long command, on standard error.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -11,10 +11,10 @@ pub(crate) struct Progress {
     what: &'static str,
     total: usize,
     began_at: Instant,
-    /// When something was last shown.
+    /// Time at which progress was last shown.
     shown_at: Option<Instant>,
     is_terminal: bool,
-    /// How long the line on the terminal is.
+    /// Length of the line on the terminal.
     width: usize,
 }
 
@@ -24,13 +24,13 @@ const TERMINAL_EVERY: Duration = Duration::from_millis(100);
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
 impl Progress {
-    /// Counts `what` up to `total`; zero if nobody knows.
+    /// Counts `what` up to `total`; 0 means that the total is unknown.
     pub(crate) fn new(what: &'static str, total: usize) -> Self {
         let (began_at, is_terminal) = (Instant::now(), io::stderr().is_terminal());
         Self { what, total, began_at, shown_at: None, is_terminal, width: 0 }
     }
 
-    /// Counts up to about `total` from now on: not everybody knows at the beginning.
+    /// Counts up to about `total` from now on, for commands that do not know the total at the start.
     pub(crate) fn expect(&mut self, total: usize) {
         self.total = total;
     }
@@ -45,7 +45,7 @@ impl Progress {
         }
         self.shown_at = Some(Instant::now());
         let line = line(self.what, count, self.total, self.began_at.elapsed());
-        // Nobody is left to be told that standard error is closed.
+        // If standard error is closed, the failure cannot be reported anywhere.
         if self.is_terminal {
             let line = format!("{}{line}", bar(count, self.total));
             let width = self.width.max(line.chars().count());

@@ -12,7 +12,7 @@ use crate::output::{self, Format, Table};
 #[derive(Debug, Serialize)]
 struct PageDocument {
     findings: Vec<FindingDocument>,
-    /// What `--after` takes to see the next page.
+    /// Value of `--after` for the next page.
     next: Option<i64>,
     /// The store's clock when the page was read.
     now: String,
@@ -34,6 +34,9 @@ struct FindingDocument {
     closed: Option<ClosedDocument>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     audits: Vec<AuditDocument>,
+    /// Older audit entries that are not kept any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audits_dropped: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -60,12 +63,12 @@ struct DoneDocument {
 }
 
 pub(super) async fn list(
-    findings: &dyn Findings,
+    findings: Findings<'_>,
     flags: &FindingsFlags,
     format: Format,
 ) -> anyhow::Result<Exit> {
     if let Some(number) = flags.number {
-        let Some(story) = findings.finding(number).await? else {
+        let Some(story) = findings.get(number).await? else {
             output::error(&format!("there is no finding {}", number.0));
             return Ok(Exit::Absent);
         };
@@ -80,6 +83,7 @@ pub(super) async fn list(
                 reason: audited.entry.reason.clone(),
             })
             .collect();
+        document.audits_dropped = Some(story.audits_dropped).filter(|count| *count > 0);
         match format {
             Format::Json => output::document(&document)?,
             Format::Table => output::data(&one(&document))?,
@@ -93,7 +97,7 @@ pub(super) async fn list(
         after: flags.after,
         limit: usize::from(flags.limit),
     };
-    let page = findings.found(&query).await?;
+    let page = findings.list(&query).await?;
     match format {
         Format::Json => output::document(&PageDocument {
             findings: page.findings.iter().map(FindingDocument::of).collect(),
@@ -114,7 +118,7 @@ pub(super) async fn list(
 }
 
 pub(super) async fn assign(
-    findings: &dyn Findings,
+    findings: Findings<'_>,
     flags: &AssignFlags,
     format: Format,
 ) -> anyhow::Result<Exit> {
@@ -124,7 +128,7 @@ pub(super) async fn assign(
 }
 
 pub(super) async fn resolve(
-    findings: &dyn Findings,
+    findings: Findings<'_>,
     flags: &ResolveFlags,
     format: Format,
 ) -> anyhow::Result<Exit> {
@@ -182,6 +186,9 @@ fn one(finding: &FindingDocument) -> String {
     ] {
         table.row([name.to_owned(), value]);
     }
+    if let Some(count) = finding.audits_dropped {
+        table.row(["older changes".to_owned(), format!("{count}, not kept any more")]);
+    }
     for audit in &finding.audits {
         table
             .row([audit.at.clone(), format!("{} {}: {}", audit.actor, audit.action, audit.reason)]);
@@ -211,6 +218,7 @@ impl FindingDocument {
                 reason: closed.closing.text().to_owned(),
             }),
             audits: Vec::new(),
+            audits_dropped: None,
         }
     }
 }

@@ -5,8 +5,8 @@ use firstwrite::reconcile::{
     Preview, Progress, Report, Settings, Window, next_window, reconcile_once,
 };
 use firstwrite::worker::Account;
-use firstwrite_core::Store;
 use firstwrite_core::reconcile::Subject;
+use firstwrite_core::{Findings, Store};
 use serde::Serialize;
 
 use crate::command::{Exit, ReconcileRunFlags};
@@ -28,7 +28,7 @@ struct SourceDocument {
     is_dry: bool,
     is_complete: bool,
     flaws: Vec<String>,
-    /// Why no absence counts.
+    /// Reasons why an absence does not count as proof.
     contradictions: Vec<&'static str>,
     read: ReadDocument,
     classes: ClassesDocument,
@@ -36,7 +36,7 @@ struct SourceDocument {
     resent: usize,
     completed: usize,
     freed: usize,
-    /// What a dry run would settle.
+    /// Settlements that a dry run would make.
     preview: PreviewDocument,
     findings: Vec<FoundDocument>,
 }
@@ -100,14 +100,14 @@ pub(super) fn accounts(flags: &ReconcileRunFlags, file: &File) -> Result<Vec<Acc
     Ok(accounts)
 }
 
-/// Makes dry runs of those that nobody has applied yet: the first run of a source, and every run over an
+/// Turns runs that have not been applied before into dry runs: the first run of a source, and every run over an
 /// export, unless `--apply` is given.
 pub(super) async fn decide_dry_runs(
     store: &dyn Store,
     accounts: &[Account],
     flags: &ReconcileRunFlags,
 ) -> anyhow::Result<Vec<Account>> {
-    let findings = store.findings().context("this store keeps no findings")?;
+    let findings = Findings::of(store).context("this store keeps no findings")?;
     let mut accounts = accounts.to_vec();
     for Account { settings, source } in &mut accounts {
         let is_known = source.as_export().is_none()

@@ -1,4 +1,4 @@
-//! What is known of each store: what the conformance suite showed, and what is stated in words beside it.
+//! Facts about each store: the results of the conformance suite, and hand-written statements.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) struct Promise {
     pub(super) heading: &'static str,
     claim: Option<&'static str>,
     subjects: &'static [&'static str],
-    /// What holds where the claim is missing.
+    /// Text for a store that does not make the claim.
     pub(super) otherwise: &'static str,
 }
 
@@ -46,7 +46,7 @@ pub(super) const PROMISES: [Promise; 7] = [
         name: "outbox: messages in the same commit, and findings",
         heading: "OUTBOX",
         claim: Some("outbox"),
-        subjects: &["findings", "outbox"],
+        subjects: &["documents", "findings", "outbox"],
         otherwise: "no",
     },
     Promise {
@@ -148,12 +148,12 @@ pub(super) fn entries() -> anyhow::Result<Vec<Entry>> {
 }
 
 impl Entry {
-    /// Whether the binary can open it.
+    /// Returns true if the binary can open it.
     pub(super) fn is_compiled_in(&self) -> bool {
         self.stated.scheme.as_deref().is_some_and(firstwrite_store::is_compiled_in)
     }
 
-    /// How many cases show the promise; `None` where the store does not claim it.
+    /// Returns the number of cases that show the promise; `None` if the store does not claim it.
     pub(super) fn shows(&self, promise: &Promise) -> Option<u64> {
         let is_claimed = promise
             .claim
@@ -163,7 +163,7 @@ impl Entry {
         (is_claimed && cases > 0).then_some(cases)
     }
 
-    /// What the suite cannot measure, by name.
+    /// Returns the statements about what the suite cannot measure, by name.
     pub(super) fn statements(&self) -> [(&'static str, &Statement); 4] {
         [
             ("the server is killed", &self.stated.killed),

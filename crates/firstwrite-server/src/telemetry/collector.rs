@@ -1,4 +1,4 @@
-//! Where traces go.
+//! Address of the collector that receives traces.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub(crate) enum Collector {}
 
 #[cfg(feature = "otlp")]
 impl Collector {
-    /// Where spans are posted.
+    /// Returns the URL to which spans are posted.
     pub(super) fn endpoint(&self) -> String {
         format!("{}/v1/traces", self.0.trim_end_matches('/'))
     }
 
-    /// Who ties the gateway's spans to those of others.
+    /// Returns the tracer that connects the gateway's spans to those of other services.
     #[expect(clippy::unused_self, reason = "the twin of the one of which there is none")]
     pub(crate) fn tracer(&self) -> Arc<dyn Tracer> {
         Arc::new(super::traces::Otlp::default())

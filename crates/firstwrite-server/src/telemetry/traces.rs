@@ -51,7 +51,7 @@ struct Courier {
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Longer than any collector takes that is well.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
-/// What the end of the process waits for.
+/// Longest time that the end of the process waits for the last spans.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Begins to send the spans of whatever is above info.
@@ -149,7 +149,7 @@ impl Courier {
     }
 }
 
-/// What `async_trait` makes of the trait's one method.
+/// Return type that `async_trait` gives to the trait's one method.
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'a>>;
 
 impl HttpClient for Courier {

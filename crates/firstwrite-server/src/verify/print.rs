@@ -1,4 +1,4 @@
-//! What `firstwrite verify` shows on a terminal: words as marks, so that no colour is needed.
+//! Terminal output of `firstwrite verify`: words as marks, so that no colour is needed.
 
 use std::fmt::Write as _;
 

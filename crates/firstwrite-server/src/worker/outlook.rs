@@ -1,4 +1,4 @@
-//! What can be said of the destinations before the first delivery: names, and what will surprise.
+//! Log output about the destinations before the first delivery: their names, and warnings.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(super) async fn tell(store: &dyn Store, destinations: &[Destination]) -> any
     Ok(())
 }
 
-/// What is wrong with how long deliveries go on, if anything is.
+/// Returns a warning if deliveries may go on for longer than the destination recognises a key.
 fn warning(terms: &Terms) -> Option<String> {
     if terms.can_be_asked || terms.dedupe_for.is_zero() {
         return None;
@@ -54,7 +54,7 @@ fn warning(terms: &Terms) -> Option<String> {
     })
 }
 
-/// How long it takes until a message that never succeeds is given up, at most.
+/// Returns the longest time until a message that never succeeds is given up.
 fn longest_schedule(terms: &Terms) -> Duration {
     let mut sum = terms.timeout.saturating_mul(terms.delivery_count_max);
     let mut pause = terms.pause_first;

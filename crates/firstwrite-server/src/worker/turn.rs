@@ -1,4 +1,4 @@
-//! What one turn did, for people and machines.
+//! Prints the results of `firstwrite worker --once`, for people and machines.
 
 use firstwrite::worker::{DeliveredCounts, Turn};
 use serde::Serialize;
@@ -22,7 +22,7 @@ struct SweptView {
     moved: usize,
 }
 
-/// How the deliveries of the turn ended.
+/// Numbers of deliveries, by result.
 #[derive(Debug, Serialize)]
 struct DeliveredView {
     delivered: usize,

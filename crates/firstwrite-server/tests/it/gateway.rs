@@ -37,7 +37,7 @@ fn a_cache_answers_and_a_dead_one_costs_nothing_but_speed() {
     let provider = provider(&folder);
     for (cache, helps) in [(&*redis, true), ("redis://127.0.0.1:9", false)] {
         write(&folder, &provider, &format!("operator = '127.0.0.1:0'\ncache = '{cache}'\n"));
-        let arguments = ["--config", "gateway.toml"];
+        let arguments = ["--config", "gateway.toml", "--tenants", "authorization"];
         let (one, told) = gateway_telemetry::gateway(&folder, &arguments);
         let (two, _) = gateway_telemetry::gateway(&folder, &arguments);
         for gateway in [&two, &one, &one, &one] {
@@ -52,7 +52,8 @@ fn a_cache_answers_and_a_dead_one_costs_nothing_but_speed() {
         assert_eq!((count("hit") > 0, count("failure") > 0), (helps, !helps), "{metrics}");
     }
     assert_eq!(paid(&folder), 1);
-    let refused = folder.run(&["gateway", "--upstream", "http://127.0.0.1:9", "--cache", &redis]);
+    let arguments = ["gateway", "--tenants", "single", "--upstream", "http://127.0.0.1:9"];
+    let refused = folder.run(&[&arguments[..], &["--cache", &redis]].concat());
     assert!(stderr(&refused).contains("for PostgreSQL"), "{}", stderr(&refused));
 }
 
@@ -92,14 +93,16 @@ fn what_makes_no_sense_is_refused_before_anything_is_opened() {
     ] {
         let settings = settings.replacen("[gateway]", "[gateway]\nlisten = '127.0.0.1:0'", 1);
         fs::write(folder.path().join("f.toml"), &settings).unwrap();
-        let arguments = ["gateway", "--config", "f.toml", "--upstream", "http://127.0.0.1:9"];
+        let arguments = ["gateway", "--tenants", "single", "--config", "f.toml"];
+        let upstream = ["--upstream", "http://127.0.0.1:9"];
         let is_upstream = settings.contains("upstreams");
-        let refused = folder.refuse(if is_upstream { &arguments[..3] } else { &arguments });
+        let upstream = if is_upstream { &[][..] } else { &upstream };
+        let refused = folder.refuse(&[&arguments[..], upstream].concat());
         assert_eq!(refused.status.code(), Some(2), "{settings}: {}", stderr(&refused));
         assert!(stderr(&refused).contains(word), "{settings}: {}", stderr(&refused));
         assert_eq!(stderr(&refused).lines().count(), 1);
     }
-    let alone = folder.refuse(&["gateway"]);
+    let alone = folder.refuse(&["gateway", "--tenants", "single"]);
     assert!(stderr(&alone).contains("--upstream"), "{}", stderr(&alone));
     assert!(!folder.path().join("firstwrite.db").exists());
 }
@@ -127,6 +130,9 @@ fn gateway_at(folder: &Folder, provider: &Demo, settings: &str, listen: &str) ->
     write(folder, provider, settings);
     let mut command = firstwrite(folder);
     command.args(["gateway", "--create", "--config", "gateway.toml", "--listen", listen]);
+    if !settings.contains("gateway.tenants") {
+        command.args(["--tenants", "authorization"]);
+    }
     Demo::start(command.args(["--store", folder.store()]))
 }
 
@@ -178,7 +184,7 @@ fn after_a_crash_nothing_is_paid_twice(folder: &Folder) {
     let tenants = folder.run(&["keys", "list", "--store", folder.store(), "--format", "json"]);
     let page: serde_json::Value = serde_json::from_slice(&tenants.stdout).unwrap();
     let tenant = page["records"][0]["tenant"].as_str().unwrap().to_owned();
-    let more = [&*tenant, "order-1", "--not-happened", "--reason", "r", "--force"];
+    let more = [&*tenant, "order-1", "--not-happened", "--reason", "r", "--force", "--yes"];
     assert!(folder.run(&[&settle[..], &more].concat()).status.success());
     let third = gateway(folder, &provider, settings);
     assert_eq!(third.answer(&pay("order-1")).status, 201);
@@ -339,7 +345,8 @@ fn an_audit_finds_the_one_call_that_is_not_protected() {
 #[test]
 fn a_config_file_is_checked_without_opening_anything() {
     let folder = Folder::new();
-    let settings = "store = 'sqlite:nowhere.db'\n[gateway]\nupstreams = ['http://127.0.0.1:9']\n";
+    let settings = "store = 'sqlite:nowhere.db'\n[gateway]\nupstreams = ['http://127.0.0.1:9']\n\
+                    tenants = { sources = [{ kind = 'single' }] }\n";
     fs::write(folder.path().join("f.toml"), settings).unwrap();
     let fine = folder.run(&["check", "--config", "f.toml"]);
     assert!(fine.status.success(), "{}", stderr(&fine));
@@ -351,6 +358,13 @@ fn a_config_file_is_checked_without_opening_anything() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("none.pem"), "{}", stderr(&refused));
     assert_eq!(folder.run(&["check"]).status.code(), Some(2));
+    let (without, _) = settings.split_once("tenants").unwrap();
+    fs::write(folder.path().join("f.toml"), without).unwrap();
+    let refused = folder.run(&["check", "--config", "f.toml"]);
+    assert_eq!(refused.status.code(), Some(2), "a gateway does not start with it");
+    assert!(stderr(&refused).contains("--tenants single"), "{}", stderr(&refused));
+    let with_flag = folder.run(&["check", "--config", "f.toml", "--tenants", "single"]);
+    assert!(with_flag.status.success(), "{}", stderr(&with_flag));
 }
 
 #[test]
@@ -384,4 +398,49 @@ fn a_destination_that_remembers_a_key_longer_than_it_lives_is_refused() {
         assert_eq!(checked.status.success(), holds, "{settings}{}", stderr(&checked));
         assert_eq!(stderr(&checked).contains("destination bank: dedupe_for"), !holds);
     }
+}
+
+#[test]
+fn a_gateway_does_not_start_without_being_told_whose_requests_they_are() {
+    let folder = Folder::new();
+    let refused = folder.refuse(&["gateway", "--upstream", "http://127.0.0.1:9"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = stderr(&refused);
+    for choice in ["authorization", "single", "jwt=", "header="] {
+        assert!(said.contains(&format!("--tenants {choice}")), "{said}");
+    }
+    assert!(said.contains("[gateway.tenants]"), "{said}");
+    assert!(!folder.path().join("firstwrite.db").exists());
+    let unknown = ["gateway", "--tenants", "anybody", "--upstream", "http://127.0.0.1:9"];
+    let unknown = folder.refuse(&unknown);
+    assert_eq!((unknown.status.code(), stderr(&unknown).lines().count()), (Some(2), 1));
+}
+
+/// Strangers shared a tenant: the second customer with the same key was told the first one's answer.
+#[test]
+fn by_authorization_nobody_is_served_who_does_not_say_who_they_are() {
+    let folder = Folder::new();
+    let provider = provider(&folder);
+    let gateway = gateway(&folder, &provider, "");
+    let nobody = post("/v1/payments", PAYMENT).key("order-1").header("Host", "api.example");
+    assert_eq!(gateway.answer(&nobody).problem(), "tenant-unknown");
+    let renewed = nobody.header("Authorization", "Bearer eyJhbGciOiJub25lIn0.e30.");
+    let refused = gateway.answer(&renewed);
+    assert_eq!(refused.problem(), "tenant-unknown");
+    assert!(String::from_utf8_lossy(&refused.body).contains("accept_changing"), "{refused:?}");
+    assert_eq!(paid(&folder), 0);
+}
+
+#[test]
+fn a_single_tenant_is_said_in_the_banner_and_shares_its_answers() {
+    let folder = Folder::new();
+    let provider = provider(&folder);
+    let settings = "[gateway.tenants]\nsources = [{ kind = 'single' }]\n";
+    let mut gateway = gateway(&folder, &provider, settings);
+    let lines = gateway.lines_until(|line| line.starts_with("tenants:"));
+    assert!(lines.last().unwrap().starts_with("tenants: single: everybody"), "{lines:?}");
+    let nobody = post("/v1/payments", PAYMENT).key("order-1").header("Host", "api.example");
+    assert_eq!(gateway.answer(&nobody).status, 201);
+    assert!(gateway.answer(&pay("order-1")).is_replay());
+    assert_eq!(paid(&folder), 1);
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::database::{on_dynamodb, on_every_store, on_redis};
-use crate::gateway_telemetry::{Api, gateway};
+use crate::gateway_telemetry::{ANYBODY, Api, gateway};
 use crate::http::{Request, Response, get, post};
 use crate::process::{Demo, Folder, stderr};
 
@@ -31,7 +31,7 @@ fn pay(who: &str, key: &str) -> Request {
 /// A gateway with these limits, and where its operator listens.
 fn limited(folder: &Folder, api: &Api, limits: &str) -> (Demo, SocketAddr) {
     let file = format!(
-        "[gateway]\noperator = '127.0.0.1:0'\nupstreams = ['http://{}']\n[gateway.limits]\n{limits}",
+        "[gateway]\n{ANYBODY}\noperator = '127.0.0.1:0'\nupstreams = ['http://{}']\n[gateway.limits]\n{limits}",
         api.address
     );
     std::fs::write(folder.path().join("limits.toml"), file).unwrap();
@@ -114,7 +114,7 @@ fn limits_that_make_no_sense_are_refused() {
         let file =
             format!("[gateway]\nupstreams = ['http://127.0.0.1:9']\n[gateway.limits]\n{limits}");
         std::fs::write(folder.path().join("limits.toml"), file).unwrap();
-        let refused = folder.refuse(&["gateway", "--config", "limits.toml"]);
+        let refused = folder.refuse(&["gateway", "--tenants", "single", "--config", "limits.toml"]);
         assert!(stderr(&refused).contains(word), "{limits}: {}", stderr(&refused));
     }
 }

@@ -10,7 +10,7 @@ use firstwrite_store::Access;
 use serde_json::{Value, json};
 
 use crate::gateway_sinks::SEALING;
-use crate::gateway_telemetry::{Api, gateway};
+use crate::gateway_telemetry::{ANYBODY, Api, gateway};
 use crate::http::post;
 use crate::process::{Demo, Folder};
 
@@ -22,7 +22,7 @@ fn started(folder: &Folder, api: &Api, top: &str, gateway_lines: &str) -> (Demo,
 
 fn write(folder: &Folder, api: &Api, top: &str, gateway_lines: &str) {
     let file = format!(
-        "{top}[gateway]\noperator = '127.0.0.1:0'\nupstreams = ['http://{}']\n{gateway_lines}",
+        "{top}[gateway]\n{ANYBODY}\noperator = '127.0.0.1:0'\nupstreams = ['http://{}']\n{gateway_lines}",
         api.address
     );
     fs::write(folder.path().join("secrets.toml"), file).unwrap();

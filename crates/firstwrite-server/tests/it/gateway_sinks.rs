@@ -15,7 +15,7 @@ use firstwrite_store::Access;
 use serde_json::Value;
 
 use crate::database::on_every_store;
-use crate::gateway_telemetry::{Api, CANARIES, every_answer, gateway, pay};
+use crate::gateway_telemetry::{ANYBODY, Api, CANARIES, every_answer, gateway, pay};
 use crate::http::post;
 use crate::process::{Demo, Folder};
 
@@ -33,7 +33,7 @@ pub(crate) const SEALING: &str = "[sealing]\nkeys = [{ id = 'one', key = '012345
 /// A gateway with these settings, and its log in `gateway.log`.
 fn started(folder: &Folder, api: &Api, more: &str, arguments: &[&str]) -> (Demo, SocketAddr) {
     let file = format!(
-        "{more}[gateway]\noperator = '127.0.0.1:0'\nupstreams = ['http://{}']\n",
+        "{more}[gateway]\n{ANYBODY}\noperator = '127.0.0.1:0'\nupstreams = ['http://{}']\n",
         api.address
     );
     fs::write(folder.path().join("sinks.toml"), file).unwrap();
@@ -151,7 +151,7 @@ fn what_is_sealed_is_not_readable_in_the_store(folder: &Folder) {
         let kept = records.iter().filter(|record| matches!(record.state, State::Completed { .. }));
         kept.map(outcome).collect::<Vec<Outcome>>()
     });
-    assert!(sealed.len() >= 3, "{sealed:?}");
+    assert!(sealed.len() >= 2, "{sealed:?}");
     for outcome in sealed {
         assert_eq!(outcome.headers.iter().len(), 0);
         let Body::Sealed(bytes) = &outcome.body else { panic!("not sealed: {outcome:?}") };
@@ -173,7 +173,7 @@ fn what_is_not_to_be_kept_is_in_no_byte_of_the_file() {
     let folder = Folder::new();
     let api = Api::start();
     let file = format!(
-        "[gateway]\noperator = '127.0.0.1:0'\nupstreams = ['http://{}']\n\
+        "[gateway]\n{ANYBODY}\noperator = '127.0.0.1:0'\nupstreams = ['http://{}']\n\
          [[gateway.operations]]\noperation = 'POST /pay'\nresponse_bytes_max = 0\n",
         api.address
     );
@@ -229,7 +229,8 @@ fn escapes_and_line_feeds_stay_inside_their_log_line(folder: &Folder) {
             ];
             head.concat()
         };
-        let escaped = "/pay/%1b%5b31mred%0a2026-01-01T00:00:00Z%20ERROR%20forged%0d";
+        // Escaped control characters are refused; these are what is left to try.
+        let escaped = "/pay/%c2%9b%5b31mred%e2%80%a82026-01-01T00:00:00Z%20ERROR%20forged";
         let bright = "/pay/\u{9b}31m\u{202e}\u{2028}é".as_bytes();
         let plain = escaped.as_bytes();
         let mut statuses = Vec::new();
@@ -255,7 +256,7 @@ fn escapes_and_line_feeds_stay_inside_their_log_line(folder: &Folder) {
         assert_eq!(statuses[8..], [201, 504], "{statuses:?}");
         let log = ended(folder, gateway);
         let said = if format == "text" { "PATCH" } else { "\"PATCH\"" };
-        assert!(log.contains(said) && log.contains("/pay/%1b"), "nothing was logged: {log}");
+        assert!(log.contains(said) && log.contains("/pay/%c2%9b"), "nothing was logged: {log}");
         for line in log.lines() {
             let is_whole = if format == "json" {
                 serde_json::from_str::<Value>(line).is_ok_and(|line| line["level"].is_string())

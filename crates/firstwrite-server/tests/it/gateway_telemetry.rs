@@ -110,11 +110,19 @@ fn respond(stream: &mut TcpStream, status: &str, sent: &str) {
     drop(stream.write_all((head + &body).as_bytes()));
 }
 
+/// What a gateway's file says of its callers: each `Authorization` value is a tenant, and those without one
+/// are another.
+pub(crate) const ANYBODY: &str =
+    "tenants = { anonymous = true, sources = [{ kind = 'authorization' }] }";
+
 /// A gateway whose log lines are in `gateway.log`, and where its operator listens.
 pub(crate) fn gateway(folder: &Folder, arguments: &[&str]) -> (Demo, SocketAddr) {
     let log = File::create(folder.path().join("gateway.log")).unwrap();
     let mut command = firstwrite(folder);
     command.args(["gateway", "--listen", "127.0.0.1:0", "--create", "--store", folder.store()]);
+    if !arguments.contains(&"--config") {
+        command.args(["--tenants", "authorization"]);
+    }
     let mut gateway = Demo::logging_to(command.args(arguments), log);
     let lines = gateway.lines_until(|line| line.starts_with("operator:"));
     let line = lines.last().unwrap().strip_prefix("operator: http://").unwrap();
@@ -200,7 +208,7 @@ fn no_key_credential_or_body_is_in_metrics_or_in_any_log_line(folder: &Folder) {
 fn the_operators_listener_is_named_in_the_file_and_outlives_a_reload(folder: &Folder) {
     let api = Api::start();
     let file = format!(
-        "[gateway]\noperator = '127.0.0.1:0'\nmetrics_tenants_max = 0\n\
+        "[gateway]\n{ANYBODY}\noperator = '127.0.0.1:0'\nmetrics_tenants_max = 0\n\
          upstreams = ['http://{}']\n[[gateway.operations]]\noperation = 'POST /pay'\n",
         api.address
     );
@@ -234,7 +242,15 @@ fn the_operators_listener_is_named_in_the_file_and_outlives_a_reload(folder: &Fo
 #[test]
 fn an_operators_address_that_makes_no_sense_is_refused() {
     let folder = Folder::new();
-    let upstream = ["gateway", "--upstream", "http://127.0.0.1:1", "--operator", "9464"];
+    let upstream = [
+        "gateway",
+        "--tenants",
+        "single",
+        "--upstream",
+        "http://127.0.0.1:1",
+        "--operator",
+        "9464",
+    ];
     let refused = folder.refuse(&upstream);
     assert_eq!(refused.status.code(), Some(2));
     let complaint = stderr(&refused);

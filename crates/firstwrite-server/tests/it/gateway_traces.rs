@@ -7,7 +7,7 @@ fn a_build_that_cannot_send_traces_says_so() {
     use crate::process::{Folder, stderr};
 
     let folder = Folder::new();
-    let upstream = ["gateway", "--upstream", "http://127.0.0.1:1"];
+    let upstream = ["gateway", "--tenants", "single", "--upstream", "http://127.0.0.1:1"];
     let refused = folder.refuse(&[&upstream[..], &["--otlp", "http://127.0.0.1:4318"]].concat());
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("--features otlp"), "{}", stderr(&refused));
@@ -209,7 +209,15 @@ mod sent {
     fn a_collector_that_makes_no_sense_is_refused() {
         let folder = Folder::new();
         for wrong in ["127.0.0.1:4318", "ftp://a", "http://u:p@a", "http://a?b"] {
-            let upstream = ["gateway", "--upstream", "http://127.0.0.1:1", "--otlp", wrong];
+            let upstream = [
+                "gateway",
+                "--tenants",
+                "single",
+                "--upstream",
+                "http://127.0.0.1:1",
+                "--otlp",
+                wrong,
+            ];
             let refused = folder.refuse(&upstream);
             assert_eq!(refused.status.code(), Some(2), "{wrong}");
             assert!(stderr(&refused).contains("--otlp: the URL of a collector"), "{wrong}");

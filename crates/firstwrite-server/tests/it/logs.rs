@@ -1,13 +1,16 @@
 //! What the demo writes about itself, and what it never writes about its callers.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use serde_json::Value;
 
 use crate::database::on_every_store;
 use crate::http::{get, post};
 use crate::payments::ORDER;
-use crate::process::Folder;
+use crate::process::{Demo, Folder};
+use crate::scene::{Scene, pay};
 
 on_every_store! {
     no_key_body_or_credential_is_logged_at_any_level,
@@ -45,4 +48,31 @@ fn every_line_is_a_document_when_asked_for(folder: &Folder) {
         let entry: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
         assert!(entry["level"].is_string() && entry["fields"]["message"].is_string(), "{line}");
     }
+}
+
+#[test]
+fn a_client_cannot_write_the_log() {
+    const FRAMES: usize = 20_000;
+    let folder = Folder::new();
+    let scene = Scene::new(&folder, "tenants = { sources = [{ kind = 'authorization' }] }\n");
+    let path = folder.path().join("gateway.log");
+    let log = fs::File::create(&path).unwrap();
+    let gateway = Demo::logging_to(&mut scene.command("127.0.0.1:0"), log);
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    stream.write_all(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat()).unwrap();
+    // Acknowledgements of PING frames that nobody sent, and then one that wants an answer.
+    let unasked = [0, 0, 8, 6, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8].repeat(FRAMES);
+    let question = [0, 0, 8, 6, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+    stream.write_all(&[&unasked[..], &question].concat()).unwrap();
+    let mut heard: Vec<u8> = Vec::new();
+    while !heard.windows(8).any(|bytes| *bytes == question[9..]) {
+        let mut buffer = [0; 4096];
+        let count = stream.read(&mut buffer).unwrap();
+        assert_ne!(count, 0, "the connection ended");
+        heard.extend(&buffer[..count]);
+    }
+    assert_eq!(gateway.answer(&pay("order-1")).status, 201);
+    let lines = fs::read_to_string(&path).unwrap();
+    assert!(lines.lines().count() < 100, "{} lines", lines.lines().count());
 }

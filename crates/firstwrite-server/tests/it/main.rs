@@ -2,6 +2,7 @@
 //! it is killed.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod browser;
 mod command_line;
 mod crashes;
 mod database;
@@ -20,6 +21,7 @@ mod gateway_secrets;
 mod gateway_sinks;
 mod gateway_telemetry;
 mod gateway_traces;
+mod help_examples;
 mod http;
 mod keys;
 mod logs;
@@ -46,6 +48,9 @@ mod sealed_commands;
 mod settle;
 mod sqlite_file;
 mod stores;
+mod stripe_refusals;
+mod taken_port;
+mod tools;
 mod upstream;
 mod verify;
 mod worker;

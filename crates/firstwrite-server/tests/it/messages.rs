@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::outbox::{
-    Answers, Cause, Delivery, Ending, Next, Outbox, Parcel, Settlement, Want,
+    Answers, Cause, Delivery, Ending, Next, Outbox, Parcel, Settlement, Want, protocol,
 };
 use firstwrite_core::{KeptHeaders, Key, Message, Outcome, Tenant};
 use serde_json::Value;
@@ -95,7 +95,7 @@ async fn settle(outbox: &dyn Outbox, parcel: &Parcel, fate: Fate) {
             (delivery.with_status(status), Next::Dead(Cause::Refused))
         }
     };
-    let (number, fence) = (parcel.number, parcel.fence);
-    let settlement = Settlement { number, fence, delivery: Some(delivery), next, answer: None };
-    outbox.settle(&[], &[settlement]).await.unwrap();
+    let claim = parcel.claim();
+    let settlement = Settlement { claim, delivery: Some(delivery), next, answer: None };
+    protocol::settle(outbox, &[], &[settlement]).await.unwrap();
 }

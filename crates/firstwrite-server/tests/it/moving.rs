@@ -25,6 +25,7 @@ const LANES: usize = 3;
 fn start(scene: &Scene<'_>, store: &str, more: &[&str]) -> Demo {
     let mut command = crate::process::firstwrite(scene.folder);
     command.args(["gateway", "--create", "--config", "gateway.toml", "--listen", "127.0.0.1:0"]);
+    command.args(["--tenants", "authorization"]);
     Demo::start(command.args(["--store", store, "--log", "off"]).args(more))
 }
 
@@ -169,7 +170,15 @@ fn what_cannot_be_moved_is_refused() {
         folder.refuse(&["keys", "migrate", "--from", "sqlite:a.db", "--to", "sqlite:b.db"]);
     assert_eq!(absent.status.code(), Some(1), "{}", stderr(&absent));
     assert!(!folder.path().join("a.db").exists() && !folder.path().join("b.db").exists());
-    let upstream = ["gateway", "--upstream", "http://127.0.0.1:9", "--store", "sqlite:a.db"];
+    let upstream = [
+        "gateway",
+        "--tenants",
+        "single",
+        "--upstream",
+        "http://127.0.0.1:9",
+        "--store",
+        "sqlite:a.db",
+    ];
     let itself = folder.refuse(&[&upstream[..], &["--moving-from", "sqlite:a.db"]].concat());
     assert!(stderr(&itself).contains("into itself"), "{}", stderr(&itself));
 }
@@ -204,7 +213,8 @@ fn the_config_file_names_the_other_store_too() {
     assert_eq!(scene.upstream.effects().len(), 3);
     let both = format!("moving_to = '{old}'\nmoving_from = '{old}'\n");
     let scene = Scene::before(&folder, scene.upstream, &both);
-    let refused = scene.folder.refuse(&["gateway", "--config", "gateway.toml", "--store", new]);
+    let arguments = ["gateway", "--tenants", "single", "--config", "gateway.toml", "--store", new];
+    let refused = scene.folder.refuse(&arguments);
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("exclude each other"), "{}", stderr(&refused));
 }

@@ -1,6 +1,7 @@
 //! Records that a service without transactions may leave behind, and the commands that look at them.
 
-use std::process::Output;
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,24 @@ use crate::process::{Folder, firstwrite, stderr, stdout};
 pub(crate) fn keys(folder: &Folder, arguments: &[&str]) -> Output {
     let command = &mut firstwrite(folder);
     command.args(["keys", "--store", folder.store()]).args(arguments).output().unwrap()
+}
+
+/// Runs `firstwrite keys …` on a terminal of this width, on which `typed` is typed; returns what it shows.
+pub(crate) fn on_terminal(
+    folder: &Folder,
+    columns: usize,
+    arguments: &[&str],
+    typed: &str,
+) -> String {
+    let words = arguments.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    let binary = env!("CARGO_BIN_EXE_firstwrite");
+    let line = format!("stty cols {columns}; '{binary}' keys --store '{}' {words}", folder.store());
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    command.current_dir(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    stdout(&child.wait_with_output().unwrap())
 }
 
 pub(crate) fn json(folder: &Folder, arguments: &[&str]) -> Value {
@@ -38,7 +57,7 @@ pub(crate) fn leave_open_records(folder: &Folder) {
             let reserved = protocol::reserve(&*store, &request(key), &policy, 7).await.unwrap();
             let Reserved::Granted(reservation) = reserved else { panic!("{key} is taken") };
             if key == "lost" {
-                protocol::mark_uncertain(&*store, reservation).await.unwrap();
+                protocol::mark_uncertain(&*store, reservation, "no answer").await.unwrap();
             }
         }
     });
@@ -72,14 +91,8 @@ pub(crate) fn with_store(folder: &Folder, work: impl AsyncFnOnce(Arc<dyn Store>)
         None => folder.store().to_owned(),
     };
     runtime.block_on(async {
-        // SQLite is opened once: a process that another test starts at this moment would still hold the lock
-        // of an earlier opening.
-        let store: Arc<dyn Store> = if let Some(file) = url.strip_prefix("sqlite:") {
-            Arc::new(firstwrite_store::SqliteStore::open_or_create(file).unwrap())
-        } else {
-            firstwrite_store::create(&url).await.unwrap();
-            firstwrite_store::open(&url, Access::Write).await.unwrap()
-        };
+        firstwrite_store::create(&url).await.unwrap();
+        let store = firstwrite_store::open(&url, Access::Write).await.unwrap();
         work(store).await;
     });
 }

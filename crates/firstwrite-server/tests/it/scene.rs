@@ -78,6 +78,7 @@ impl<'a> Scene<'a> {
     pub(crate) fn command(&self, listen: &str) -> Command {
         let mut command = firstwrite(self.folder);
         command.args(["gateway", "--create", "--config", "gateway.toml", "--listen", listen]);
+        command.args(["--tenants", "authorization"]);
         command.args(["--store", &self.store]);
         command
     }
@@ -119,7 +120,7 @@ impl<'a> Scene<'a> {
         // All of these requests are one tenant's.
         let record = self.list(&["--limit", "1"]).remove(0);
         let tenant = record["tenant"].as_str().unwrap();
-        let words = ["keys", "settle", tenant, key, "--not-happened", "--force"];
+        let words = ["keys", "settle", tenant, key, "--not-happened", "--force", "--yes"];
         let why =
             ["--reason", "nothing was made", "--actor", "ada", "--store", self.folder.store()];
         let settled = self.folder.run(&[&words[..], &why].concat());

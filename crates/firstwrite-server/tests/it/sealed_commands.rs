@@ -46,7 +46,8 @@ fn assert_sealed(folder: &Folder, key: &str) {
 fn what_an_operator_settles_is_sealed(folder: &Folder) {
     leave_open_records(folder);
     write(folder, "");
-    let settle = ["keys", "settle", "acme", "lost", "--reason", "r", "--actor", "ada", "--force"];
+    let settle =
+        ["keys", "settle", "acme", "lost", "--reason", "r", "--actor", "ada", "--force", "--yes"];
     run(folder, &[&settle[..], &["--status", "201", "--body", SECRET]].concat());
     assert_sealed(folder, "lost");
 }

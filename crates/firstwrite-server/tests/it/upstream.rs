@@ -165,9 +165,11 @@ impl Shared {
 
     fn wait(&self, complaint: &str, is_so: impl Fn(&State) -> bool) {
         let state = self.state();
-        let waited =
+        let (state, waited) =
             self.changed.wait_timeout_while(state, PATIENCE, |state| !is_so(state)).unwrap();
-        assert!(!waited.1.timed_out(), "{complaint}");
+        // A panic under the lock would poison it, and end every test of this program with it.
+        drop(state);
+        assert!(!waited.timed_out(), "{complaint}");
     }
 
     fn pass(&self, moment: Moment) {

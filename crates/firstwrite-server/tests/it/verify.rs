@@ -101,7 +101,16 @@ fn start(folder: &Folder, arguments: &[&str]) -> Demo {
 fn the_gateway_keeps_every_promise_that_can_be_seen(folder: &Folder) {
     let provider = folder.provider(&["--keys", "ignore"]);
     let upstream = format!("http://{}", provider.address);
-    let again = ["gateway", "--upstream", &upstream, "--create", "--store", folder.store()];
+    let again = [
+        "gateway",
+        "--tenants",
+        "authorization",
+        "--upstream",
+        &upstream,
+        "--create",
+        "--store",
+        folder.store(),
+    ];
     let gateway = start(folder, &again);
     let url = format!("http://{}/v1/payments", gateway.address);
     let server = Restarted::new(folder, gateway, &again);

@@ -113,7 +113,8 @@ fn a_refusal_makes_a_dead_letter_which_can_be_put_back(folder: &Folder) {
 fn a_worker_with_a_wrong_path_ends_nothing(folder: &Folder) {
     let provider = folder.provider(&[]);
     leave_messages(folder, &[("order-1", Fate::Waiting), ("order-2", Fate::Waiting)]);
-    settings(folder, &provider, "pause_first = '0s'\npause_max = '0s'");
+    // One delivery that counts would be the last one.
+    settings(folder, &provider, "pause_first = '0s'\npause_max = '0s'\ndelivery_count_max = 1");
     let text = fs::read_to_string(folder.path().join("firstwrite.toml")).unwrap();
     let wrong = text.replace("/v1/payments", "/v2/payments");
     fs::write(folder.path().join("firstwrite.toml"), wrong).unwrap();
@@ -126,7 +127,7 @@ fn a_worker_with_a_wrong_path_ends_nothing(folder: &Folder) {
         "{status}"
     );
     let page = outbox_json(folder, &["list", "--state", "waiting"]);
-    assert_eq!(page["messages"][0]["delivery_count"], 0, "{page}");
+    assert!(page["messages"][0]["delivery_count"].as_u64() > Some(0), "{page}");
     fs::write(folder.path().join("firstwrite.toml"), text).unwrap();
     outbox_json(folder, &["resume", "provider", "--reason", "the path was wrong"]);
     assert_eq!(counts(&once(folder))[0], 2);

@@ -11,7 +11,15 @@ const NEW: &str = "this store is new and empty: it knows no key used before";
 
 fn gateway(folder: &Folder, more: &[&str]) -> Demo {
     let mut command = firstwrite(folder);
-    command.args(["gateway", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9"]);
+    command.args([
+        "gateway",
+        "--tenants",
+        "single",
+        "--listen",
+        "127.0.0.1:0",
+        "--upstream",
+        "http://127.0.0.1:9",
+    ]);
     Demo::start(command.args(more))
 }
 
@@ -38,7 +46,8 @@ fn refusal(folder: &Folder, arguments: &[&str]) -> String {
 
 fn a_store_is_created_only_when_asked(folder: &Folder) {
     let store = folder.store();
-    let gateway_words = ["gateway", "--upstream", "http://127.0.0.1:9", "--store", store];
+    let gateway_words =
+        ["gateway", "--tenants", "single", "--upstream", "http://127.0.0.1:9", "--store", store];
     let operator = ["--store", store, "--operator", "127.0.0.1:0"];
     let all: [&[&str]; 7] = [
         &gateway_words,
@@ -58,22 +67,15 @@ fn a_store_is_created_only_when_asked(folder: &Folder) {
     assert!(!is_new(gateway(folder, &[&operator[..], &["--create"]].concat())), "it was there");
     assert!(!is_new(gateway(folder, &operator)));
     let other = Folder::new();
-    for words in [
-        [
-            "gateway",
-            "--upstream",
-            "http://127.0.0.1:9",
-            "--store",
-            store,
-            "--moving-to",
-            "sqlite:b.db",
-        ],
-        ["keys", "migrate", "--from", store, "--to", "sqlite:b.db", "--format=json"],
-    ] {
+    let gateway = ["gateway", "--tenants=single", "--upstream=http://127.0.0.1:9"];
+    let gateway = [&gateway[..], &["--store", store, "--moving-to", "sqlite:b.db"]].concat();
+    let migrate = vec!["keys", "migrate", "--from", store, "--to", "sqlite:b.db"];
+    for mut words in [gateway, migrate] {
         let file = store.strip_prefix("sqlite:").map(|file| folder.path().join(file));
         let named = file.map(|file| format!("sqlite:{}", file.display()));
-        let words =
-            words.map(|word| if word == store { named.as_deref().unwrap_or(word) } else { word });
+        for word in words.iter_mut().filter(|word| **word == store) {
+            *word = named.as_deref().unwrap_or(word);
+        }
         refusal(&other, &words);
     }
     assert!(std::fs::read_dir(other.path()).unwrap().next().is_none(), "something was made");
@@ -84,8 +86,18 @@ fn a_mistyped_schema_is_refused() {
     let Some(folder) = Folder::on_postgres() else { return };
     assert!(folder.run(&["migrate", "--store", folder.store()]).status.success());
     let mistyped = format!("{}?schema=firstwrit", folder.store());
-    let text =
-        refusal(&folder, &["gateway", "--upstream", "http://127.0.0.1:9", "--store", &mistyped]);
+    let text = refusal(
+        &folder,
+        &[
+            "gateway",
+            "--tenants",
+            "single",
+            "--upstream",
+            "http://127.0.0.1:9",
+            "--store",
+            &mistyped,
+        ],
+    );
     assert!(text.contains("schema=firstwrit"), "{text}");
 }
 
@@ -97,7 +109,15 @@ fn the_usual_file_is_created_where_no_store_is_named() {
     assert!(is_new(gateway(&folder, &operator)));
     assert!(!is_new(gateway(&folder, &operator)));
     assert!(folder.path().join("firstwrite.db").exists());
-    let named = ["gateway", "--upstream", "http://127.0.0.1:9", "--store", "sqlite:fristwrite.db"];
+    let named = [
+        "gateway",
+        "--tenants",
+        "single",
+        "--upstream",
+        "http://127.0.0.1:9",
+        "--store",
+        "sqlite:fristwrite.db",
+    ];
     refusal(&folder, &named);
     assert!(!folder.path().join("fristwrite.db").exists());
 }

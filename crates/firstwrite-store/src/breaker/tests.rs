@@ -1,4 +1,4 @@
-//! The breaker around a store of changing moods, on a clock that stands still.
+//! Tests the breaker around a flaky store, on a paused clock.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,7 +37,7 @@ impl Moody {
 }
 
 impl Store for Moody {
-    delegate!(inner: capabilities, list, usage, lapsed, reap, audits, outbox, findings);
+    delegate!(inner: capabilities, list, usage, lapsed, reap, audits, outbox, documents);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.ask(self.inner.insert(draft)))

@@ -1,5 +1,5 @@
-//! One completed record in Redis: a format of its own, under a version of its own. What another version
-//! wrote is ignored, so it may change.
+//! One completed record in Redis: its own format, with its own version. Entries of another version are
+//! ignored, so the format may change.
 //!
 //! ```text
 //! 1 byte    version
@@ -22,14 +22,14 @@ use crate::encoding::{
 /// Also in the key, so that builds of different versions use entries of their own.
 const VERSION: u8 = 1;
 
-/// Stands in the place of an entry that may not be written for a while. No entry: its version is none.
+/// Placeholder for an entry that may not be written for a while. It is no entry: it has no version.
 pub(super) const BAR: &[u8] = b"-";
 
 const LABEL: &[u8] = b"firstwrite cached record";
 
 const DIGEST_BYTES: usize = 32;
 
-/// Where an entry belongs.
+/// Identity of an entry: its database and its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) scope: [u8; 16],
@@ -89,7 +89,7 @@ pub(super) fn encode(place: &Place, record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// The record, if that is what the bytes are, whole and in their place.
+/// Decodes the record, if the bytes are intact and in their place.
 pub(super) fn decode(place: &Place, bytes: &[u8]) -> Option<Record> {
     let (&[VERSION], bytes) = bytes.split_first_chunk()? else { return None };
     let (digest, rest) = bytes.split_first_chunk::<DIGEST_BYTES>()?;
@@ -117,7 +117,7 @@ pub(super) fn decode(place: &Place, bytes: &[u8]) -> Option<Record> {
     let retention = retention_of([number()?, number()?, number()?]);
     let [retained_until, kept_until] = [number()?, number()?].map(Timestamp::from_millis);
     let outcome = decode_outcome(rest.0).ok()?;
-    // The id covers tenant and key: whatever else went wrong, nobody gets another tenant's answer.
+    // The id covers tenant and key: even with other faults, a tenant does not get another's answer.
     let id = RecordId::of(&tenant, &key);
     (id == place.id).then(|| Record {
         id,

@@ -1,4 +1,4 @@
-//! The way to Redis: one connection, a time limit on every question, and a while of peace after a few
+//! The connection to Redis: one connection, a time limit on every request, and a pause after a few
 //! failures.
 
 use std::fmt;
@@ -17,22 +17,22 @@ pub(super) struct Line {
     options: CacheOptions,
     circuit: Circuit,
     held: Mutex<Held>,
-    /// Held by the one who connects.
+    /// Held while connecting.
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// The connection, and which one it is: whoever finds one broken must not let go of the next.
+/// The connection with its number: a caller that finds one broken must not drop its successor.
 #[derive(Default)]
 struct Held {
     number: u64,
     connection: Option<MultiplexedConnection>,
 }
 
-/// Why a Redis address cannot be used.
+/// Error for a Redis address that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheError;
 
-/// What a question does while another one opens the connection.
+/// Behaviour of a request while another one opens the connection.
 #[derive(Clone, Copy)]
 enum Meanwhile {
     /// It goes to the store instead, which answers in less time than a connection takes.
@@ -41,9 +41,9 @@ enum Meanwhile {
     Wait,
 }
 
-/// Why a question was not answered.
+/// Reason why a request was not answered.
 enum Trouble {
-    /// Somebody else is connecting.
+    /// Another caller is connecting.
     Connecting,
     /// Redis, or the way there.
     Failed(String),
@@ -63,8 +63,8 @@ impl Line {
         self.circuit.is_open()
     }
 
-    /// The first bytes under `key`, one more than `bytes_max` at most; none if there is nothing, and
-    /// `None` if Redis could not be asked.
+    /// Reads the first bytes under `key`, at most one more than `bytes_max`; empty if there is no entry,
+    /// and `None` if Redis could not be asked.
     pub(super) async fn get(&self, key: &str, bytes_max: usize) -> Option<Vec<u8>> {
         let mut command = redis::cmd("GETRANGE");
         command.arg(key).arg(0).arg(bytes_max);
@@ -75,7 +75,7 @@ impl Line {
         Some(bytes)
     }
 
-    /// Replaces what is there. True if Redis confirmed it.
+    /// Replaces the entry. Returns true if Redis confirmed it.
     pub(super) async fn set(&self, key: &str, bytes: &[u8], kept_for: Duration) -> bool {
         self.ask(&setting(key, bytes, kept_for), Meanwhile::Wait).await.is_some()
     }
@@ -140,16 +140,16 @@ impl Line {
         }
         let _turn = match meanwhile {
             Meanwhile::GiveUp => self.connecting.try_lock().ok(),
-            // Whoever connects does so within a limit, and so does the next in line.
+            // The caller that connects has a time limit, and so has the next in line.
             Meanwhile::Wait => Some(self.connecting.lock().await),
         }
         .ok_or(Trouble::Connecting)?;
-        // Whoever had the turn before may have left one.
+        // The previous holder of the lock may have connected.
         if let Some(there) = self.held().there() {
             return Ok(there);
         }
         let limit = self.options.connect_timeout;
-        // Each question has its own time limit.
+        // Each request has its own time limit.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(limit))
             .set_response_timeout(None);
@@ -191,17 +191,17 @@ impl Held {
 }
 
 impl Trouble {
-    /// What kind of error it is: its text may repeat what was sent.
+    /// Returns the category of an error: its text may repeat what was sent.
     fn failed(error: &RedisError) -> Self {
         Self::Failed(error.code().map_or_else(|| error.category().to_owned(), str::to_owned))
     }
 }
 
-/// Makes sure that rustls has cryptography to use, which the client leaves to the program. Whoever has
-/// chosen is not overruled.
+/// Installs a rustls crypto provider, which the client leaves to the program. Keeps a provider that is
+/// already installed.
 fn provide_tls() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that somebody else chose in this very moment.
+        // An error means that another thread installed one at the same moment.
         drop(rustls::crypto::ring::default_provider().install_default());
     }
 }

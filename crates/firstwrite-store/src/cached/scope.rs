@@ -1,4 +1,4 @@
-//! Which database the entries belong to, so that two that share one Redis never mix.
+//! The database to which the entries belong, so that two databases that share one Redis never mix.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use sha2::{Digest, Sha256};
 #[derive(Clone)]
 pub struct CacheScope {
     identity: String,
-    /// Which start of the server it is, as far as is known. `None` where a store has one life only.
+    /// The server's incarnation (start), as far as is known. `None` for a store that has only one.
     incarnation: Option<Arc<Incarnation>>,
 }
 
 type Incarnation = dyn Fn() -> Option<i64> + Send + Sync;
 
-/// Begins what digests are made from, so that none equals another kind of digest.
+/// Prefix of the digested bytes, so that no digest equals one of another kind.
 const LABEL: &[u8] = b"firstwrite cache scope 1";
 
 impl CacheScope {
-    /// The scope of a store that has no identity of its own: a name that no other database has, and that
-    /// is changed when its history is (a backup put back, a new file).
+    /// Makes the scope of a store that has no identity of its own, from a name that no other database has,
+    /// and that is changed when its history is (a backup restored, a new file).
     pub fn named(identity: &str) -> Self {
         Self { identity: format!("name {identity}"), incarnation: None }
     }
 
-    /// The scope of a PostgreSQL schema: the database, when its tables were made, and the start of the
-    /// server. After a restart, a fail-over or a restored backup the cache begins anew, because what was
-    /// cached may be of a history that was lost.
+    /// Makes the scope of a PostgreSQL schema: the database, the creation time of its tables, and the start
+    /// of the server. After a restart, a fail-over or a restored backup the cache starts empty, because
+    /// cached records may belong to a history that was lost.
     #[cfg(feature = "postgres")]
     pub async fn of_postgres(
         store: &crate::PostgresStore,
@@ -38,7 +38,7 @@ impl CacheScope {
         Ok(Self { identity, incarnation: Some(incarnation) })
     }
 
-    /// What stands in every key and entry; `None` while it is not known which server it is.
+    /// Returns the digest that is part of every key and entry; `None` while the server is not identified.
     pub(super) fn digest(&self) -> Option<[u8; 16]> {
         let incarnation = match &self.incarnation {
             Some(incarnation) => incarnation()?,

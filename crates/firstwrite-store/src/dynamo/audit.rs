@@ -1,10 +1,10 @@
-//! What operators did, written in one transaction with the change itself.
+//! Audit entries: operators' actions, written in one transaction with the change itself.
 //!
-//! The entries of a record, a destination or a finding are numbered and outlive it. Whoever writes one looks for the last number and takes
-//! the next; if somebody else takes it first, nothing is written, and the next is tried.
+//! The entries of a record, a destination or a finding are numbered and outlive it. A writer looks up the
+//! last number and takes the next; if another writer takes it first, nothing is written, and it tries the
+//! next number.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use firstwrite_core::findings::FindingNumber;
 use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, Timestamp};
 
 use super::fault::{corrupt, unavailable};
@@ -21,7 +21,7 @@ const REASON: &str = "reason";
 /// Operators do not crowd around one record.
 const TRIES_MAX: usize = 8;
 
-/// Does `steps` and notes `entry`, or nothing. `about` is what [`of_record`] and its like make.
+/// Writes `steps` and `entry`, or nothing. `about` comes from [`of_record`] and its like.
 pub(super) async fn send(
     link: &Link,
     about: &str,
@@ -89,19 +89,9 @@ async fn query(
     Ok(asked.ask(link, doing, |_| None).await?.items)
 }
 
-/// Under what a record's entries stand.
+/// Returns the partition key of a record's entries.
 pub(super) fn of_record(id: RecordId) -> String {
     format!("a#{id}")
-}
-
-/// Under what a destination's entries stand.
-pub(super) fn of_destination(name: &str) -> String {
-    format!("a#destination#{name}")
-}
-
-/// Under what a finding's entries stand.
-pub(super) fn of_finding(number: FindingNumber) -> String {
-    format!("a#finding#{number}")
 }
 
 fn place_of(item: &Item) -> Result<u64, StoreError> {

@@ -1,8 +1,9 @@
-//! The time: the host's clock, held within what the service says in the `Date` of its answers.
+//! The time: the host's clock, corrected by the `Date` header of the service's answers.
 //!
-//! Conditions of DynamoDB know no time, so whoever writes brings it. A host whose clock agrees with the
-//! service's to the second keeps its own; one that does not is moved by as little as makes it agree. So two
-//! hosts differ by about a second and the time an answer takes, however wrong their own clocks are.
+//! Conditions of DynamoDB have no clock, so each writer supplies the time. A host whose clock agrees with
+//! the service's to the second keeps its own; otherwise the clock is corrected by as little as makes it
+//! agree. So two hosts differ by about a second and the time an answer takes, however wrong their own
+//! clocks are.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -20,15 +21,15 @@ use firstwrite_core::Timestamp;
 use crate::Clock;
 use crate::clock::host;
 
-/// What time it is.
+/// The store's clock: the host's, with a correction.
 pub(super) struct StoreClock {
     source: Clock,
-    /// None if the source is a test's, which is right by definition.
+    /// `None` if the source is a test's, which is right by definition.
     bounds: Option<Mutex<Option<Bounds>>>,
     offset: AtomicI64,
 }
 
-/// How far the service is ahead of this host: between these, in milliseconds, as of `at`.
+/// Bounds of the service's lead over this host, in milliseconds, as of `at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     low: i64,
@@ -39,7 +40,7 @@ struct Bounds {
 /// A clock that is not watched runs wrong by less than this part of the time.
 const DRIFT_PART: i64 = 1000;
 
-/// From how much on it is worth a line in the log.
+/// Offset, in milliseconds, from which a correction is logged.
 const NOTED_FROM: i64 = 1000;
 
 impl StoreClock {
@@ -54,7 +55,7 @@ impl StoreClock {
         Timestamp::from_millis((self.source)().as_millis().saturating_add(self.offset()))
     }
 
-    /// By how many milliseconds this host's own clock is moved.
+    /// Returns the milliseconds by which this host's own clock is corrected.
     pub(super) fn offset(&self) -> i64 {
         self.offset.load(Ordering::Relaxed)
     }
@@ -83,7 +84,8 @@ impl Bounds {
         Self { low, high: high.max(low), at: answered }
     }
 
-    /// What holds if both do. If they contradict each other, one of the clocks was set, and the newer counts.
+    /// Intersects both bounds. If they contradict each other, one of the clocks was set, and the newer one
+    /// counts.
     fn and(self, newer: Self) -> Self {
         let drift = newer.at.saturating_sub(self.at).max(0) / DRIFT_PART;
         let low = newer.low.max(self.low.saturating_sub(drift));

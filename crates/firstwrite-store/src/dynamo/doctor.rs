@@ -1,4 +1,4 @@
-//! What is unsafe or troubled about a DynamoDB table, as far as keys are concerned.
+//! Checks a DynamoDB table for unsafe settings and problems that concern keys.
 
 use aws_sdk_dynamodb::types::{
     BillingMode, MultiRegionConsistency, PointInTimeRecoveryStatus, TableDescription,
@@ -17,7 +17,7 @@ const DOING: &str = "looking at the table";
 /// Beyond this the host's clock is worth repairing, though it is corrected.
 const OFFSET_MAX: i64 = 1000;
 
-/// Looks at the table behind `store`.
+/// Examines the table behind `store`.
 pub async fn examine(store: &DynamoStore) -> Result<Vec<Finding>, StoreError> {
     let link = store.link();
     let mut findings = vec![place(link)];

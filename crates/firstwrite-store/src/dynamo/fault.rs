@@ -1,4 +1,4 @@
-//! What the service's and the SDK's errors mean to a caller.
+//! Maps the service's and the SDK's errors to store errors.
 
 use std::error::Error;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use firstwrite_core::{BoxError, Certainty, StoreError, StoreErrorKind};
 
-/// What went wrong between the store and the service.
+/// An error between the store and the service.
 #[derive(Debug)]
 pub(super) struct Trouble {
     kind: StoreErrorKind,
@@ -19,7 +19,7 @@ pub(super) struct Trouble {
 /// There is no such table.
 pub(super) const NOT_FOUND: &str = "ResourceNotFoundException";
 
-/// Another transaction has the item in hand at the moment; nothing was written.
+/// Another transaction is at work on the item; nothing was written.
 pub(super) const CONFLICT: &str = "TransactionConflictException";
 
 impl Trouble {
@@ -42,7 +42,7 @@ impl Trouble {
         let is_unsent = match error {
             SdkError::ConstructionFailure(_) => true,
             SdkError::DispatchFailure(failed) => failed.is_user() || is_before_sending(error),
-            // Sent, or nobody knows whether; and whatever the SDK may say in future.
+            // Sent, or possibly sent; the same is assumed of any error that the SDK may add in future.
             SdkError::TimeoutError(_) | SdkError::ResponseError(_) | _ => false,
         };
         if is_unsent {
@@ -56,7 +56,7 @@ impl Trouble {
         Self { kind: StoreErrorKind::Unavailable, certainty, code: None, text }
     }
 
-    /// The same; where the table is missing, with the next step.
+    /// Adds the next step if the table is missing.
     pub(super) fn at(mut self, address: &impl fmt::Display) -> Self {
         if self.code.as_deref() == Some(NOT_FOUND) {
             self.text = format!(
@@ -91,7 +91,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// What the service means by a name, and whether nothing was written for certain.
+/// Maps an error code of the service to a kind, and tells whether certainly nothing was written.
 fn meaning(code: &str) -> (StoreErrorKind, Certainty) {
     use Certainty::{Definite, Indeterminate};
     match code {
@@ -119,12 +119,12 @@ fn meaning(code: &str) -> (StoreErrorKind, Certainty) {
         | "IdempotentParameterMismatchException"
         | "UnknownOperationException"
         | "ItemCollectionSizeLimitExceededException" => (StoreErrorKind::Unsupported, Definite),
-        // 500 and 503: the service does not say how far it came. So does whatever has no name here.
+        // 500 and 503: the service does not say how far it came. Unknown codes are treated alike.
         _ => (StoreErrorKind::Unavailable, Indeterminate),
     }
 }
 
-/// Whether the connection failed before a byte of the request was sent.
+/// Returns true if the connection failed before a byte of the request was sent.
 fn is_before_sending(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(this) = cause {
@@ -136,12 +136,12 @@ fn is_before_sending(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// An item that does not say what an item can say.
+/// Returns the error for an invalid item.
 pub(super) fn corrupt(what: &'static str) -> StoreError {
     StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
 }
 
-/// Something that was asked for and cannot be done.
+/// Returns the error for an unsupported operation.
 pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
     StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
 }

@@ -1,5 +1,5 @@
-//! The inbox in the same table: an item for each message that was consumed, which the service deletes when its time
-//! has come.
+//! The inbox in the same table: an item for each consumed message, which the service deletes when it
+//! expires.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::StoreError;
@@ -19,11 +19,12 @@ const KEPT_UNTIL: &str = "kept_until";
 const STEPS_MAX: usize = 99;
 
 impl DynamoStore {
-    /// Does `work`, what follows from a message of somebody else's, if the message was not consumed before: all
-    /// of it and the note that it was, in one transaction, or nothing. At most 99 writes; a message's id is 1 to 512
-    /// bytes.
+    /// Runs `work`, the effects of a message from another system, if the message was not consumed before:
+    /// all of its writes and the note of consumption in one transaction, or nothing. At most 99 writes; a
+    /// message's id is 1 to 512 bytes.
     ///
-    /// Where a condition of the work does not hold, nothing is done, and the message can come again.
+    /// If a condition of the work does not hold, nothing is written, and the message can be delivered
+    /// again.
     pub async fn consume(
         &self,
         inbox: &Inbox,

@@ -20,7 +20,7 @@ use crate::encoding::{
 
 pub(super) type Item = HashMap<String, AttributeValue>;
 
-/// The partition key: which shard, or what else an item is about.
+/// The partition key: the shard, or the subject of an item that is not a record.
 pub(super) const SHARD: &str = "shard";
 /// The sort key: the record's id, or a number below what the partition is about.
 pub(super) const ID: &str = "id";
@@ -34,40 +34,40 @@ pub(super) const PRINT: &str = "fingerprint";
 pub(super) const FENCE: &str = "fence";
 pub(super) const CREATED_AT: &str = "created_at";
 pub(super) const STATE: &str = "state";
-/// When a lease ends, or from when on a completed record may be reaped.
+/// End of the lease, or the time after which a completed record may be reaped.
 pub(super) const DUE_AT: &str = "due_at";
 pub(super) const RETAINED_UNTIL: &str = "retained_until";
 /// The encoded outcome, if it fits.
 pub(super) const OUTCOME: &str = "outcome";
-/// How long it is, wherever it stands.
+/// Length of the outcome, wherever it is stored.
 pub(super) const OUTCOME_BYTES: &str = "outcome_bytes";
-/// Where it stands if it does not fit: see `parts.rs`.
+/// Name of the parts that hold the outcome if it does not fit: see `parts.rs`.
 pub(super) const PARTS: &str = "outcome_parts";
-/// How long the outcome is replayed and how much longer the record stays then, in milliseconds, and 1 if
-/// the key is refused meanwhile.
+/// Time for which the outcome is replayed and further time for which the record stays, in milliseconds, and
+/// 1 if the key is refused during the latter.
 pub(super) const RETENTION: &str = "retention";
 /// On a completed record whose answer a message will replace.
 pub(super) const INTERIM: &str = "interim";
-/// Since when a record is uncertain.
+/// Time since which a record is uncertain.
 pub(super) const UNCERTAIN_SINCE: &str = "uncertain_since";
-/// The shard once more, on records that are reserved or uncertain: what the index of open records is made of.
+/// The shard again, on reserved or uncertain records: the partition key of the index of open records.
 pub(super) const OPEN: &str = "open";
-/// When the service may delete the item, in seconds. Never on a record that is reserved or uncertain.
+/// Time after which the service may delete the item, in seconds. Never on a reserved or uncertain record.
 pub(super) const EXPIRES: &str = "expires";
 
-/// Later than `due_at` by so much that no clock's error makes the service delete what a gateway still wants:
-/// it deletes hours late anyway.
+/// Delay after `due_at`, so that no clock's error makes the service delete an item that a gateway still
+/// wants: the service deletes hours late anyway.
 const EXPIRES_AFTER: Duration = Duration::from_hours(1);
 
-/// For people, and long enough for any route.
+/// Maximum length of an operation: for people, and long enough for any route.
 const OPERATION_BYTES_MAX: usize = 1000;
 
-/// How many partition keys the records of a table are spread over, in the order of their ids.
+/// Number of partition keys over which the records of a table are spread, in the order of their ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shards(pub(super) u16);
 
 impl Shards {
-    /// Which shard an id is in.
+    /// Returns the shard of an id.
     pub(super) fn place(self, id: RecordId) -> u16 {
         (u16::from(id.as_bytes()[0]) * self.0) >> 8
     }
@@ -114,7 +114,7 @@ pub(super) fn state(kind: StateKind) -> AttributeValue {
     text(kind.as_str())
 }
 
-/// When the service may delete what is kept until `kept_until`; `None` if never.
+/// Returns the time after which the service may delete an item kept until `kept_until`; `None` if never.
 pub(super) fn expires(kept_until: Timestamp) -> Option<i64> {
     if kept_until == Timestamp::NEVER {
         return None;
@@ -154,7 +154,7 @@ pub(super) fn item(shards: Shards, draft: &Draft, stored: Option<&Stored>, now: 
     item
 }
 
-/// What a completion at `now` writes.
+/// Returns the attributes that a completion at `now` writes.
 pub(super) fn completed(
     outcome: &Outcome,
     stored: Option<&Stored>,
@@ -183,7 +183,8 @@ pub(super) fn retention(item: &Item) -> Result<Retention, StoreError> {
     numbers.map(retention_of).ok_or_else(|| corrupt("a record does not say how long it is kept"))
 }
 
-/// When a completion at `now` stops to answer, and when its record may go.
+/// Returns the times at which a completion at `now` stops being replayed and at which its record may be
+/// deleted.
 pub(super) fn deadlines(
     outcome: &Outcome,
     retention: Retention,
@@ -271,7 +272,7 @@ pub(super) fn instant(item: &Item, name: &str) -> Result<Timestamp, StoreError> 
     integer(item, name).map(Timestamp::from_millis)
 }
 
-/// What an item says under a name that it need not have.
+/// Reads an optional attribute of an item.
 pub(super) fn optional<'a, T>(
     item: &'a Item,
     name: &'a str,
@@ -280,7 +281,7 @@ pub(super) fn optional<'a, T>(
     item.contains_key(name).then(|| read(item, name)).transpose()
 }
 
-/// The primary key of whatever is not a record.
+/// Returns the primary key of an item that is not a record.
 pub(super) fn key(shard: impl Into<String>, id: &[u8]) -> Item {
     Item::from([(SHARD.to_owned(), text(shard)), (ID.to_owned(), bytes(id))])
 }

@@ -1,4 +1,4 @@
-//! The way to one table: the SDK's client, without retries of its own.
+//! Access to one table: the SDK's client, without retries of its own.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -23,7 +23,7 @@ use super::options::{Address, DynamoOptions};
 use super::table::Meta;
 use crate::Access;
 
-/// How many items the service reads for one call.
+/// Maximum number of items that the service reads in one call.
 const BATCH_MAX: usize = 100;
 
 /// A client and the table it works with.
@@ -37,7 +37,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// A client for `address`. Nothing is sent yet, except to whoever gives out credentials.
+    /// Makes a client for `address`. Sends nothing yet, except to the provider of credentials.
     pub(super) async fn new(address: Address, options: DynamoOptions, access: Access) -> Self {
         let clock = StoreClock::new(options.clock.clone());
         let timeouts = TimeoutConfig::builder()
@@ -74,7 +74,7 @@ impl Link {
         Self { client: Client::from_conf(config), address, shards, clock, access }
     }
 
-    /// The same, once it is known how the table's records are spread.
+    /// Returns the same link with the table's number of shards, once it is known.
     pub(super) fn with(self, meta: Meta) -> Self {
         Self { shards: meta.shards, ..self }
     }
@@ -87,7 +87,7 @@ impl Link {
         &self.address.table
     }
 
-    /// Refuses what would change something if the store was opened to be looked at.
+    /// Refuses changes if the store was opened for reading.
     pub(super) fn writable(&self, doing: &'static str) -> Result<(), StoreError> {
         match self.access {
             Access::Write => Ok(()),
@@ -95,7 +95,7 @@ impl Link {
         }
     }
 
-    /// What stands under `id` at this moment.
+    /// Reads the item under `id`, as it is at this moment.
     pub(super) async fn item(
         &self,
         id: RecordId,
@@ -104,7 +104,7 @@ impl Link {
         self.item_at(self.shards.key(id), doing).await
     }
 
-    /// What stands under a primary key at this moment.
+    /// Reads the item under a primary key, as it is at this moment.
     pub(super) async fn item_at(
         &self,
         key: Item,
@@ -116,8 +116,8 @@ impl Link {
         Ok(answer.item)
     }
 
-    /// What stands under each of these primary keys at this moment, in any order, without those under which
-    /// nothing does.
+    /// Reads the items under these primary keys, as they are at this moment, in any order; leaves out keys
+    /// without an item.
     pub(super) async fn items_at(
         &self,
         keys: &[Item],
@@ -150,7 +150,7 @@ impl Link {
         Ok(read)
     }
 
-    /// What an error of a call means, with the next step where there is one.
+    /// Converts the error of a call, with the next step where there is one.
     pub(super) fn trouble<E, R>(&self, error: &SdkError<E, R>) -> Trouble
     where
         E: ProvideErrorMetadata + Error + 'static,

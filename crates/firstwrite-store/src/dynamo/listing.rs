@@ -1,8 +1,8 @@
-//! Looking: one record, pages for operators, what they add up to, lapsed leases for the sweep.
+//! Reads records: one record, pages for operators, usage sums, lapsed leases for the sweep.
 //!
-//! Shards follow each other in the order of ids, so a walk goes through one after the other. Records that are
-//! reserved or uncertain are found through an index, which may be behind by a moment: what it names is read
-//! again, and what it does not name yet is found by the next look.
+//! Shards are in the order of ids, so a walk goes through one after the other. Reserved and uncertain
+//! records are found through an index, which may lag by a moment: records that it names are read again, and
+//! those that it does not name yet are found by the next look-up.
 
 use firstwrite_core::{
     Found, Page, Query, Record, RecordId, StateKind, StoreError, Usage, UsagePage, UsageSums,
@@ -17,14 +17,14 @@ use super::parts;
 use super::table::OPEN_INDEX;
 use super::write::Terms;
 
-/// How often a record is read whose outcome's parts were replaced meanwhile.
+/// Maximum number of times that a record is read if the parts of its outcome were replaced meanwhile.
 const TRIES_MAX: usize = 3;
 
-/// How many answers one page is made of at most; each holds up to a megabyte. A page that finds few among many
+/// Maximum number of answers in one page; each holds up to a megabyte. A page that finds few among many
 /// ends early and says where the next one starts.
 const ANSWERS_MAX: usize = 40;
 
-/// Where a walk goes.
+/// Route of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Path {
     /// Through all records, as they are at this moment.
@@ -43,12 +43,12 @@ pub(super) struct Walk {
     after: Option<RecordId>,
 }
 
-/// What a walk is asked for next.
+/// The next request of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask<'a> {
-    /// How many records are looked at.
+    /// Maximum number of records to examine.
     pub(super) limit: usize,
-    /// Which attributes come back; all of them if none is named.
+    /// Attributes to return; all of them if none is named.
     pub(super) shown: &'a [&'a str],
     pub(super) doing: &'static str,
 }
@@ -58,12 +58,12 @@ impl Walk {
         Self { path, shard: after.map_or(0, |id| link.shards.place(id)), after }
     }
 
-    /// Whether there is nothing more to ask for.
+    /// Returns true if nothing more is left to request.
     pub(super) fn is_over(&self, link: &Link) -> bool {
         self.shard >= link.shards.0
     }
 
-    /// The next answer: of the records looked at, those that `filter` lets through.
+    /// Requests the next answer: of the records examined, those that pass `filter`.
     pub(super) async fn step(
         &mut self,
         link: &Link,
@@ -111,8 +111,8 @@ pub(super) async fn get(link: &Link, id: RecordId) -> Result<Option<Found>, Stor
     }
 }
 
-/// The record in an item, with its outcome from wherever it is. Where its parts are gone the record was
-/// replaced since, and is read again.
+/// Decodes the record in an item, with its outcome from wherever it is stored. If its parts are gone, the
+/// record was replaced since, and is read again.
 pub(super) async fn found(link: &Link, mut item: Item) -> Result<Option<Found>, StoreError> {
     let id = id_of(&item)?;
     for _ in 1..TRIES_MAX {
@@ -184,13 +184,13 @@ pub(super) async fn list(link: &Link, query: &Query) -> Result<Page, StoreError>
     Ok(Page { records, next, now: link.now() })
 }
 
-/// An id behind which everything is that a walk has not looked at.
+/// Returns an id after which all records lie that the walk has not examined.
 fn between(link: &Link, walk: &Walk, last: Option<RecordId>) -> RecordId {
     let end = walk.after.unwrap_or_else(|| link.shards.end(walk.shard.saturating_sub(1)));
     last.map_or(end, |last| last.max(end))
 }
 
-/// What the service leaves out by itself, to send less. It reads it all the same.
+/// Builds the filter by which the service sends fewer items. It still reads all of them.
 fn filter(terms: &mut Terms, path: Path, query: &Query) -> Option<String> {
     let mut holds = Vec::new();
     if let Some(state) = query.state {

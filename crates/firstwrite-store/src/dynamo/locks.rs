@@ -1,8 +1,9 @@
-//! Which records this process has handlers at work on, and of which it does not know how a commit ended.
+//! Locks on records within this process: those with a handler at work, and those with a commit of unknown
+//! result.
 //!
 //! DynamoDB has no lock that a handler could hold. Between processes only the commit decides; within one, a
-//! rival is told at once. And while it is not known whether a commit took effect, nobody may conclude from a
-//! look that it did not.
+//! rival is told at once. And while the result of a commit is unknown, a look-up that does not find it must
+//! not be taken as proof that it failed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,11 +32,11 @@ pub(super) struct HeldLock {
     id: RecordId,
 }
 
-/// Longer than the service works on any call.
+/// Time after which no commit can still take effect: longer than the service works on any call.
 const UNRESOLVED_FOR: Duration = Duration::from_secs(30);
 
 impl Locks {
-    /// The lock of `id`, if nobody in this process has it.
+    /// Takes the lock of `id`, unless this process holds it already or has a commit of unknown result under it.
     pub(super) fn hold(&self, id: RecordId) -> Option<HeldLock> {
         let mut locks = self.locks();
         match locks.get(&id) {
@@ -54,7 +55,7 @@ impl Locks {
 }
 
 impl HeldLock {
-    /// Nobody gets the lock until it is certain how the commit under it ended.
+    /// Keeps the lock until the commit under it can no longer take effect.
     pub(super) fn leave_unresolved(self) {
         let mut locks = self.locks.locks();
         let now = Instant::now();

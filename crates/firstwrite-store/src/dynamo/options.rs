@@ -1,4 +1,4 @@
-//! Settings of a DynamoDB store, and what its address says.
+//! Settings of a DynamoDB store, and the parser of its address.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use crate::{Clock, OpenError};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct DynamoOptions {
-    /// How long connecting may take. Default: 3 s.
+    /// Time limit for connecting. Default: 3 s.
     pub connect_for: Duration,
-    /// How long the store waits for the answer to one call. Default: 5 s.
+    /// Time the store waits for the answer to one call. Default: 5 s.
     pub call_timeout: Duration,
-    /// Where the time comes from: for tests. Default: the host's clock, corrected where it contradicts what
-    /// the service says about the time.
+    /// Clock of the store, for tests. Default: the host's clock, corrected where it contradicts the
+    /// service's.
     pub clock: Option<Clock>,
 }
 
-/// Where a table is, as the address said.
+/// Location of a table, as parsed from the address string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) table: String,
@@ -84,7 +84,7 @@ impl Address {
         Ok(address)
     }
 
-    /// Whether it leads to an emulator on this machine, to which real credentials are not shown.
+    /// Returns true if the endpoint is an emulator on this machine, which must not see real credentials.
     pub(super) fn is_local(&self) -> bool {
         let Some(host) = self.endpoint.as_deref().and_then(|url| url.strip_prefix("http://"))
         else {

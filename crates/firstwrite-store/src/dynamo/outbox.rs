@@ -2,6 +2,7 @@
 //! read; where messages are, and what points to them, is told in `message.rs`, `queue.rs` and `order.rs`.
 
 mod answer;
+mod apply;
 mod body;
 mod claim;
 mod counts;
@@ -12,10 +13,8 @@ mod listing;
 mod message;
 mod moves;
 mod numbers;
-mod operate;
 mod order;
 mod queue;
-mod settle;
 mod upkeep;
 mod written;
 
@@ -23,21 +22,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
-    MessageStory, Outbox, Received, Resolution, Settlement, Switch, Want, WrittenPage,
-    WrittenQuery,
+    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
+    MessageQuery, MessageStory, Move, Outbox, Tally, Want, WrittenPage, WrittenQuery,
 };
-use firstwrite_core::{AuditEntry, BoxFuture, Fence, Message, StoreError};
+use firstwrite_core::{BoxFuture, Message, StoreError};
 use tokio::sync::Notify;
 
 use super::DynamoStore;
 use super::link::Link;
-use crate::pending::Kind;
 use counts::Counts;
 pub(super) use numbers::Numbers;
 use upkeep::Recount;
 
-/// What a process knows of its messages beside the table.
+/// Outbox state that this process keeps in memory, beside the table.
 #[derive(Debug, Default)]
 pub(super) struct Delivering {
     pub(super) numbers: Numbers,
@@ -46,11 +43,11 @@ pub(super) struct Delivering {
     nudge: Notify,
 }
 
-/// How long handlers' messages are added up before it is written how many there are.
+/// Time for which counts of handlers' messages are added up in memory before they are written.
 const COUNTED_WITHIN: Duration = Duration::from_secs(1);
 
 impl DynamoStore {
-    /// A handler's messages were written. It is not kept waiting until they are counted.
+    /// Notes that a handler's messages were written. The handler does not wait until they are counted.
     pub(super) fn enqueued(&self, messages: &[Message]) {
         if messages.is_empty() {
             return;
@@ -68,11 +65,11 @@ impl DynamoStore {
 }
 
 impl Delivering {
-    /// Messages were written.
+    /// Counts messages that were written, and wakes the workers of this process.
     fn note(&self, messages: &[Message]) {
         self.counts.note(|tallies| {
             for message in messages {
-                tallies.add(message.destination(), Kind::Open, 1);
+                tallies.add(message.destination(), Tally::Open, 1);
             }
         });
         self.nudge();
@@ -116,51 +113,28 @@ impl Outbox for DynamoStore {
         })
     }
 
-    fn settle<'a>(
+    fn apply<'a>(
         &'a self,
-        receipts: &'a [Received],
-        settlements: &'a [Settlement],
+        receipts: &'a [HistoryRow],
+        moves: &'a [Move],
     ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
         Box::pin(async move {
-            let delivering = &self.inner.delivering;
-            let counts = &delivering.counts;
-            let settled = settle::settle(self.link(), receipts, settlements, counts).await;
-            delivering.write_counts(self.link()).await;
-            let settled = settled?;
-            if settled.has_released {
-                delivering.nudge();
-            }
-            Ok(settled.held)
+            let (link, delivering) = (self.link(), &self.inner.delivering);
+            let held = apply::apply(link, receipts, moves, &delivering.counts).await;
+            delivering.write_counts(link).await;
+            // A message may be due, or a successor.
+            delivering.nudge();
+            held
         })
     }
 
-    fn switch<'a>(
+    fn put_destination<'a>(
         &'a self,
         destination: &'a str,
-        switch: &'a Switch,
+        change: &'a DestinationChange,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            destinations::switch(self.link(), destination, switch).await?;
-            self.inner.delivering.nudge();
-            Ok(())
-        })
-    }
-
-    fn pause<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(destinations::pause(self.link(), destination, by))
-    }
-
-    fn resume<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            destinations::resume(self.link(), destination, by).await?;
+            destinations::put(self.link(), destination, change).await?;
             self.inner.delivering.nudge();
             Ok(())
         })
@@ -177,10 +151,6 @@ impl Outbox for DynamoStore {
         Box::pin(listing::messages(self.link(), query))
     }
 
-    fn count<'a>(&'a self, query: &'a MessageQuery) -> BoxFuture<'a, Result<Counted, StoreError>> {
-        Box::pin(listing::count(self.link(), query))
-    }
-
     fn message(
         &self,
         number: MessageNumber,
@@ -195,39 +165,6 @@ impl Outbox for DynamoStore {
         Box::pin(written::written(self.link(), query))
     }
 
-    fn redrive<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-        limit: usize,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<usize, StoreError>> {
-        Box::pin(async move {
-            let delivering = &self.inner.delivering;
-            let redriven =
-                operate::redrive(self.link(), query, limit, by, &delivering.counts).await;
-            delivering.write_counts(self.link()).await;
-            delivering.nudge();
-            redriven
-        })
-    }
-
-    fn resolve<'a>(
-        &'a self,
-        number: MessageNumber,
-        seen: Fence,
-        resolution: &'a Resolution,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<Held, StoreError>> {
-        Box::pin(async move {
-            let delivering = &self.inner.delivering;
-            let (link, which) = (self.link(), (number, seen));
-            let held = operate::resolve(link, which, resolution, by, &delivering.counts).await;
-            delivering.write_counts(link).await;
-            delivering.nudge();
-            held
-        })
-    }
-
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
         Box::pin(async move {
             let (link, delivering) = (self.link(), &self.inner.delivering);
@@ -239,7 +176,8 @@ impl Outbox for DynamoStore {
         })
     }
 
-    /// Word comes from this process alone: DynamoDB tells nobody. Looking again is the floor.
+    /// Only writes of this process notify, since DynamoDB sends no notifications. Messages of other processes are
+    /// found by polling.
     fn nudged(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.inner.delivering.nudge.notified())
     }

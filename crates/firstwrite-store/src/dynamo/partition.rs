@@ -1,4 +1,4 @@
-//! Looking through what stands under one partition key, in the order of sort keys, as it is at this moment.
+//! Reads the items under one partition key in the order of sort keys, as they are at this moment.
 
 use firstwrite_core::StoreError;
 
@@ -6,25 +6,25 @@ use super::items::{ID, Item, SHARD, blob, bytes, text};
 use super::link::Link;
 use super::write::Terms;
 
-/// What is asked for.
+/// Query for the items of a partition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Partition {
     pub(super) shard: String,
-    /// Only behind this sort key.
+    /// Exclusive lower bound of the sort key.
     pub(super) after: Option<Vec<u8>>,
     /// Up to this sort key, itself included.
     pub(super) until: Option<Vec<u8>>,
-    /// How many items are looked at; a megabyte of them if it is not said.
+    /// Maximum number of items to examine; a megabyte of them if not set.
     pub(super) limit: Option<usize>,
-    /// Whether the last come first.
+    /// Reverses the order: the last come first.
     pub(super) is_backwards: bool,
 }
 
-/// What came back.
+/// Answer to a partition query.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) items: Vec<Item>,
-    /// The sort key up to which it looked, if there may be more.
+    /// The last sort key examined, if there may be more.
     pub(super) ended_at: Option<Vec<u8>>,
 }
 
@@ -33,7 +33,7 @@ impl Partition {
         Self { shard: shard.into(), ..Self::default() }
     }
 
-    /// One answer: of the items looked at, those that `filter` lets through.
+    /// Requests one answer: of the items examined, those that pass `filter`.
     pub(super) async fn ask(
         &self,
         link: &Link,

@@ -1,8 +1,9 @@
-//! Outcomes that do not fit into one item. An item holds 400 KB, a policy keeps 1 MiB unless told otherwise.
+//! Outcomes that do not fit into one item. An item holds 400 KB, a policy keeps 1 MiB unless told
+//! otherwise.
 //!
-//! Their parts are written first, under a number drawn for them, and mean nothing until the record names that
-//! number. So a record and its outcome are still one step. Parts that no record names, because it had moved or
-//! was replaced, are deleted by the service when their time has come.
+//! Their parts are written first, under a random number, and mean nothing until the record names that
+//! number. So a record and its outcome are still written in one step. The service deletes parts that no
+//! record names (because it had moved or was replaced) when they expire.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use firstwrite_core::{Body, KeptHeaders, Outcome, RecordId, StoreError, Timestamp};
@@ -14,14 +15,14 @@ use super::items::{
 use super::link::Link;
 use crate::encoding::encode_outcome;
 
-/// Where an encoded outcome is.
+/// Location of an encoded outcome.
 #[derive(Debug)]
 pub(super) enum Stored {
     InRecord(Vec<u8>),
     InParts { parts: Parts, byte_count: usize },
 }
 
-/// Which parts an outcome is in.
+/// The parts that hold an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     number: u64,
@@ -34,7 +35,7 @@ const IN_RECORD_MAX: usize = 350_000;
 /// Leaves room for the keys.
 const PART_BYTES_MAX: usize = 400_000;
 
-/// More than this is not kept: the key is spent, and a retry is told so.
+/// Maximum number of parts. A larger outcome is not kept: the key is spent, and a retry is told so.
 const PARTS_MAX: usize = 16;
 
 impl Stored {
@@ -54,7 +55,7 @@ impl Stored {
 }
 
 impl Parts {
-    /// What a record says about its parts, if its outcome is in any.
+    /// Reads from a record which parts hold its outcome, if any do.
     pub(super) fn of(item: &Item) -> Result<Option<Self>, StoreError> {
         let Some(name) = item.get(PARTS) else { return Ok(None) };
         let unreadable = || corrupt("an outcome is in parts that have no name");
@@ -123,7 +124,7 @@ pub(super) async fn load(link: &Link, item: &Item) -> Result<Option<Vec<u8>>, St
     Ok(Some(outcome))
 }
 
-/// Deletes the parts of a record that is gone. What fails is left to the service.
+/// Deletes the parts of a record that is gone. On failure, the service deletes them later.
 pub(super) async fn delete(link: &Link, id: RecordId, parts: Parts) {
     for key in parts.keys(id) {
         let deleted = link.client.delete_item().table_name(link.table()).set_key(Some(key)).send();
@@ -133,7 +134,7 @@ pub(super) async fn delete(link: &Link, id: RecordId, parts: Parts) {
     }
 }
 
-/// What is left of an outcome that is too large.
+/// Returns what is kept of an outcome that is too large.
 fn tombstone(outcome: &Outcome) -> Vec<u8> {
     let empty = |headers: KeptHeaders| Outcome {
         headers,

@@ -1,7 +1,7 @@
-//! Deleting completed records past their time, in small steps.
+//! Deletes completed records past their time, in small steps.
 //!
-//! The service does the same by itself, free of charge and days late. A cursor walks over all records, so that
-//! each call reads a bounded part of them.
+//! The service does the same by itself, free of charge and days late. A cursor walks over all records, so
+//! that each call reads a bounded part of them.
 
 use firstwrite_core::{RecordId, StateKind, StoreError};
 use futures_util::{StreamExt as _, stream};
@@ -13,7 +13,7 @@ use super::listing::{Ask, Path, Walk};
 use super::parts::{self, Parts};
 use super::write::{self, Sent, Step, Terms};
 
-/// Where the next step begins.
+/// Position at which the next step begins.
 #[derive(Debug, Default)]
 pub(super) struct Reaping {
     walk: Option<Walk>,
@@ -25,7 +25,7 @@ const REAPED_MAX: usize = 500;
 /// Answers read in one call, each of up to a megabyte, beyond one for each shard.
 const ANSWERS_MAX: usize = 8;
 
-/// Records looked at for one answer.
+/// Maximum number of records examined for one answer.
 const LOOKED_AT_MAX: usize = 2000;
 
 /// Deleted at a time.
@@ -77,7 +77,7 @@ pub(super) async fn reap(
     Ok(count)
 }
 
-/// Deletes one record, if it still is what was looked at.
+/// Deletes one record, if it is unchanged since it was examined.
 async fn delete(link: &Link, item: &Item) -> Result<bool, StoreError> {
     let id: RecordId = id_of(item)?;
     let mut terms = Terms::default();

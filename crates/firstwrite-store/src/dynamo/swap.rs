@@ -1,4 +1,4 @@
-//! Putting records where nothing stands, and changing what stands.
+//! Inserts records where there are none, and changes existing ones.
 
 use firstwrite_core::{
     AuditEntry, Change, Draft, DraftState, Found, Guard, Inserted, RecordId, StateKind, StoreError,
@@ -50,14 +50,14 @@ pub(super) async fn stored(
     }
 }
 
-/// The step that writes `draft` where nothing stands.
+/// Returns the step that writes `draft` if there is no record.
 pub(super) fn fresh(link: &Link, draft: &Draft, stored: Option<&Stored>, now: Timestamp) -> Step {
     let mut terms = Terms::default();
     let condition = format!("attribute_not_exists({})", terms.name(SHARD));
     Step::put(link, items::item(link.shards, draft, stored, now), condition, &terms)
 }
 
-/// The step that puts `draft` in the place of what stands, while `guard` holds.
+/// Returns the step that replaces the existing record by `draft` if `guard` holds.
 pub(super) fn take_over(
     link: &Link,
     draft: &Draft,
@@ -153,7 +153,7 @@ async fn step(
     })
 }
 
-/// What changes with a record's state.
+/// Attributes that change with a record's state.
 const OF_STATE: [&str; 10] = [
     STATE,
     DUE_AT,
@@ -167,7 +167,7 @@ const OF_STATE: [&str; 10] = [
     UNCERTAIN_SINCE,
 ];
 
-/// Writes these attributes, and removes what belonged to the former state.
+/// Writes these attributes, and removes those of the former state.
 pub(super) fn changes(
     terms: &mut Terms,
     written: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
@@ -180,7 +180,7 @@ pub(super) fn changes(
     format!("SET {} REMOVE {}", set.join(", "), gone.join(", "))
 }
 
-/// What must still be so: see [`Guard::holds`].
+/// Builds the condition under which a change is written: see [`Guard::holds`].
 fn condition(terms: &mut Terms, guard: Guard, must_be_reserved: bool) -> String {
     let mut holds = match guard {
         Guard::Owner(fence) => vec![
@@ -204,7 +204,7 @@ fn condition(terms: &mut Terms, guard: Guard, must_be_reserved: bool) -> String 
     holds.join(" AND ")
 }
 
-/// What a refused write found in its place; looked for once more if the service did not say.
+/// Returns the record that a refused write found in its place; reads it if the service did not return it.
 pub(super) async fn standing(
     link: &Link,
     id: RecordId,

@@ -1,4 +1,4 @@
-//! The table: how it is made, and how it is told apart from another version's.
+//! Creates the table, and tells it apart from another version's.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::link::Link;
 use super::write::{self, Sent, Step, Terms};
 use crate::{Migrated, OpenError};
 
-/// What a table says about itself.
+/// Metadata that a table holds about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     version: i64,
@@ -34,7 +34,7 @@ pub(super) const OPEN_INDEX: &str = "open";
 const VERSION_NAME: &str = "version";
 const SHARDS_NAME: &str = "shards";
 
-/// How long a new table may take to be ready.
+/// Time limit for a new table to become ready.
 const READY_WITHIN: Duration = Duration::from_mins(3);
 const READY_ASKED_EVERY: Duration = Duration::from_millis(300);
 
@@ -42,7 +42,7 @@ fn meta_key() -> Item {
     Item::from([(SHARD.to_owned(), text("meta")), (ID.to_owned(), bytes(b"firstwrite"))])
 }
 
-/// What the table says about itself; `None` if there is no table, or nothing of ours in it.
+/// Reads the table's metadata; `None` if there is no table, or nothing of ours in it.
 pub(super) async fn meta(link: &Link) -> Result<Option<Meta>, OpenError> {
     let asked = link.client.get_item().table_name(link.table()).set_key(Some(meta_key()));
     let item = match asked.consistent_read(true).send().await {
@@ -95,7 +95,7 @@ pub(super) async fn migrate(link: &Link) -> Result<Migrated, OpenError> {
     Ok(Migrated { from, to: VERSION })
 }
 
-/// What the service says about the table; `None` if it is not there.
+/// Returns the service's description of the table; `None` if there is none.
 pub(super) async fn describe(link: &Link) -> Result<Option<TableDescription>, OpenError> {
     match link.client.describe_table().table_name(link.table()).send().await {
         Ok(answer) => Ok(answer.table),
@@ -142,7 +142,7 @@ async fn create(link: &Link) -> Result<(), OpenError> {
     match made {
         Ok(_) => Ok(()),
         Err(error) => match link.trouble(&error) {
-            // Somebody else makes it at the same time.
+            // Another process creates it at the same time.
             trouble if trouble.code.as_deref() == Some("ResourceInUseException") => Ok(()),
             trouble => Err(unreachable(link, &trouble)),
         },
@@ -177,7 +177,7 @@ async fn wait_until_ready(link: &Link) -> Result<(), OpenError> {
     tokio::time::timeout(READY_WITHIN, ready).await.map_err(|_elapsed| late())?
 }
 
-/// Has the service delete what is past its time.
+/// Makes the service delete expired items.
 async fn expire(link: &Link) -> Result<(), OpenError> {
     if is_expiring(link).await? {
         return Ok(());
@@ -187,13 +187,13 @@ async fn expire(link: &Link) -> Result<(), OpenError> {
     let set = link.client.update_time_to_live().table_name(link.table());
     match set.time_to_live_specification(setting).send().await {
         Ok(_) => Ok(()),
-        // Somebody else does it at the same time, and it is allowed once an hour.
+        // Another process does it at the same time, and it is allowed once an hour.
         Err(_) if is_expiring(link).await? => Ok(()),
         Err(error) => Err(unreachable(link, &link.trouble(&error))),
     }
 }
 
-/// Whether the service deletes what is past its time.
+/// Returns true if the service deletes expired items (TTL).
 pub(super) async fn is_expiring(link: &Link) -> Result<bool, OpenError> {
     let asked = link.client.describe_time_to_live().table_name(link.table()).send().await;
     let answer = asked.map_err(|error| unreachable(link, &link.trouble(&error)))?;
@@ -214,7 +214,7 @@ async fn put_meta(link: &Link) -> Result<(), OpenError> {
     let put = Step::put(link, item, free, &terms);
     let sent = write::send(link, put, "marking the table").await;
     match sent.map_err(|error| OpenError::new(error.to_string()))? {
-        // Whoever came first decided.
+        // The first process to write has decided.
         Sent::Done | Sent::Refused(_) => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! A handler's work: writes that are collected, and sent with the outcome in one transaction.
+//! A handler's work: its writes are collected, and sent with the outcome in one transaction.
 
 use std::fmt;
 
@@ -18,29 +18,29 @@ use super::outbox::{Numbers, enqueue};
 use super::write::{self, Sent, Step, Transaction};
 use super::{listing, swap};
 
-/// The writes of one handler on a [`DynamoStore`]. They are collected here, and done together with the record
-/// in one `TransactWriteItems` when the handler has answered: all of them or none.
+/// The writes of one handler on a [`DynamoStore`]. They are collected here, and written together with the
+/// record in one `TransactWriteItems` when the handler has answered: all of them or none.
 ///
-/// Nothing is locked meanwhile and nothing is seen before the end. What the handler reads, it reads with
-/// [`client`](Self::client) and protects by a condition on its writes, or by [`check`](Self::check). Where such
-/// a condition does not hold at the end, nothing is written and the request is refused as one that may be sent
-/// again: it then runs afresh.
+/// Nothing is locked meanwhile, and no write is visible before the end. The handler reads with
+/// [`client`](Self::client) and protects its reads by a condition on its writes, or by
+/// [`check`](Self::check). If such a condition does not hold at the end, nothing is written and the request
+/// is refused as one that may be retried: it then runs afresh.
 ///
-/// Dropped instead of concluded, nothing of it is done.
+/// If it is dropped instead of concluded, nothing is written.
 pub struct DynamoTx {
     link: Link,
     lock: HeldLock,
     id: RecordId,
     now: Timestamp,
-    /// What the handler's work will take over, as it looked.
+    /// The record that the handler's work will take over, as last read.
     stands: Option<Seen>,
     steps: Vec<TransactWriteItem>,
     messages: Vec<Message>,
-    /// How many items of the transaction the messages take.
+    /// Number of the transaction's items that the messages take.
     message_items: usize,
 }
 
-/// What is committed with a record.
+/// Writes and messages to be committed with a record.
 struct Work {
     steps: Vec<TransactWriteItem>,
     messages: Vec<Message>,
@@ -110,7 +110,7 @@ async fn commit(
     };
     let standing = match send(link, numbers, draft, record, work).await? {
         None => return Ok(Transacted::Done((), now)),
-        // Our own, acknowledged by nobody the first time.
+        // Our own write, whose acknowledgement was lost the first time.
         Some(Some(item)) if fence_of(&item)? == draft.fence => {
             return Ok(Transacted::Done((), now));
         }
@@ -122,7 +122,7 @@ async fn commit(
     }
 }
 
-/// Does everything or nothing. `Some` if the record was refused, with what stands.
+/// Sends everything or nothing. Returns `Some` with the existing item if the record was refused.
 async fn send(
     link: &Link,
     numbers: &Numbers,
@@ -160,8 +160,9 @@ async fn send(
     Err(unavailable(CONCLUDING, "the numbers that were drawn for its messages are taken"))
 }
 
-/// What makes a repetition of the same commit known to the service: each attempt has a fence of its own. Tokens
-/// are an account's, not a table's. One that was refused is sent with other content under another.
+/// Returns the token by which the service recognises a repetition of the same commit: each attempt has its
+/// own fence. Tokens belong to an account, not to a table. A refused commit is sent with other content
+/// under another token.
 fn token(table: &str, id: RecordId, fence: Fence, tried: u32) -> String {
     let digest: [u8; 32] = Sha256::new()
         .chain_update(b"firstwrite commit")
@@ -175,7 +176,7 @@ fn token(table: &str, id: RecordId, fence: Fence, tried: u32) -> String {
     format!("{:032x}", u128::from_be_bytes(*half))
 }
 
-/// Whether no attempt can run on what was found.
+/// Returns true if no attempt can run on the record that was found.
 fn is_final(found: &Found) -> bool {
     matches!(&found.record.state, State::Completed { retained_until, .. } if found.now < *retained_until)
 }
@@ -214,7 +215,7 @@ impl DynamoTx {
         self.push(TransactWriteItem::builder().condition_check(check).build())
     }
 
-    /// The SDK's client, to read with. What is written with it is not part of the transaction.
+    /// Returns the SDK's client, for reading. Writes made with it are not part of the transaction.
     pub fn client(&self) -> &aws_sdk_dynamodb::Client {
         &self.link.client
     }

@@ -1,4 +1,5 @@
-//! Writing: each move is one conditional call, which answers with what stands if the condition does not hold.
+//! Writes: each move is one conditional call, which returns the existing item if the condition does not
+//! hold.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,19 +27,19 @@ pub(super) enum Step {
     Delete(Delete),
 }
 
-/// How a step ended.
+/// Result of a step.
 #[derive(Debug)]
 pub(super) enum Sent {
     Done,
-    /// Its condition did not hold. What stands there, if anything.
+    /// Its condition did not hold. Holds the item found there, if any.
     Refused(Option<Item>),
 }
 
-/// How several steps in one transaction ended.
+/// Result of several steps in one transaction.
 #[derive(Debug)]
 pub(super) enum Transaction {
     Done,
-    /// The condition of the step at this place did not hold, and nothing was written. What stands there.
+    /// The condition of the step at this index did not hold, and nothing was written. Holds the item found there.
     Refused(usize, Option<Item>),
 }
 
@@ -49,7 +50,7 @@ pub(super) struct Terms {
     values: HashMap<String, AttributeValue>,
 }
 
-/// How often a write is tried that another transaction's hold on the item refused.
+/// Maximum number of attempts of a write that another transaction on the item refused.
 const TRIES_MAX: u32 = 5;
 
 impl Terms {
@@ -128,7 +129,7 @@ impl Step {
         Self::Delete(step.expect("a table and a key are given"))
     }
 
-    /// Puts `item`, whatever stands in its place.
+    /// Puts `item`, whether or not there is one.
     pub(super) fn place(link: &Link, item: Item) -> Self {
         let step = Put::builder().table_name(link.table()).set_item(Some(item)).build();
         Self::Put(step.expect("a table and an item are given"))
@@ -152,7 +153,7 @@ impl Step {
         Self::Delete(step.expect("a table and a key are given"))
     }
 
-    /// As part of a transaction.
+    /// Converts to an item of a transaction.
     pub(super) fn in_transaction(self) -> TransactWriteItem {
         let item = TransactWriteItem::builder();
         match self {
@@ -171,7 +172,7 @@ pub(super) async fn send(link: &Link, step: Step, doing: &'static str) -> Result
             Ok(sent) => return Ok(sent),
             Err(trouble) => trouble,
         };
-        // A transaction has the item in hand: nothing was written, and it will be over in a moment.
+        // A transaction is at work on the item: nothing was written, and it will be over in a moment.
         if trouble.code.as_deref() != Some(CONFLICT) || tried >= TRIES_MAX {
             return Err(trouble.of_write(doing));
         }
@@ -250,10 +251,11 @@ async fn delete(link: &Link, step: Delete) -> Result<Sent, Trouble> {
     Err(link.trouble(&error))
 }
 
-/// Does all steps or none. The same `token` within ten minutes means the same transaction, which is done once
-/// however often it is sent.
+/// Does all steps or none. The same `token` within ten minutes means the same transaction, which is done
+/// once however often it is sent.
 ///
-/// Where the answer is lost it is asked again under the token: either it was done, or it is done now.
+/// If the answer is lost, sends the transaction again under the token: either it was done, or it is done
+/// now.
 pub(super) async fn transact(
     link: &Link,
     steps: &[TransactWriteItem],
@@ -268,7 +270,7 @@ pub(super) async fn transact(
         };
         let trouble = match canceled(&error) {
             Some(Canceled::Refused(place, item)) => return Ok(Transaction::Refused(place, item)),
-            // Nothing was written; what was in the way will be over in a moment.
+            // Nothing was written; the conflicting transaction will be over in a moment.
             Some(Canceled::Conflict) if tried < TRIES_MAX => {
                 pause(tried).await;
                 continue;
@@ -296,7 +298,7 @@ pub(super) fn new_token() -> String {
     format!("{:032x}", fastrand::u128(..))
 }
 
-/// Why a transaction was cancelled, as far as it matters.
+/// Reason why a transaction was cancelled, as far as it matters.
 enum Canceled {
     Refused(usize, Option<Item>),
     Conflict,
@@ -332,7 +334,7 @@ fn canceled<R>(error: &SdkError<TransactWriteItemsError, R>) -> Option<Canceled>
     })
 }
 
-/// Waits longer each time, and never as long as anybody else.
+/// Waits longer each time, for a random time so that rivals do not retry at the same moment.
 async fn pause(tried: u32) {
     let most = 10_u64 << tried.min(5);
     tokio::time::sleep(Duration::from_millis(fastrand::u64(1..=most))).await;

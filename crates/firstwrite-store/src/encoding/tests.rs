@@ -1,4 +1,5 @@
-//! Everything survives being written, what is common is short, and nothing unreadable panics.
+//! Tests that every value survives encoding, that common values are short, and that unreadable bytes do not
+//! panic.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! What looks at many records, over two stores.
+//! Operations on many records, over two stores.
 
 use firstwrite_core::{
     Audited, Found, Page, Query, Record, RecordId, Store, StoreError, UsagePage, UsageSums,
 };
 
-/// A page of both, in the order of ids. What stands in both is shown as it is in the first.
+/// Returns a page of both, in the order of ids. A record that is in both is shown as it is in the first.
 pub(super) async fn list(
     store: &dyn Store,
     other: &dyn Store,
@@ -28,8 +28,8 @@ pub(super) async fn list(
     Ok(Page { records, next, now: first.now })
 }
 
-/// What both add up to. A record that stands in both counts once, and only its id tells: so the records
-/// are listed, which costs more than a store's own count.
+/// Sums the usage of both stores. A record that is in both counts once, and only its id tells: so the
+/// records are listed, which costs more than a store's own count.
 pub(super) async fn usage(
     store: &dyn Store,
     other: &dyn Store,
@@ -70,7 +70,7 @@ pub(super) async fn reap(
     Ok(reaped + other.reap(limit - reaped).await?)
 }
 
-/// What was said in both stores at once is told once.
+/// Merges the audit entries of both stores; an entry that was written to both is returned once.
 pub(super) async fn audits(
     store: &dyn Store,
     other: &dyn Store,

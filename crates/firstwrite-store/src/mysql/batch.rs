@@ -1,7 +1,7 @@
-//! Reservations and completions of many callers in one transaction.
+//! Batches reservations and completions of many callers into one transaction.
 //!
-//! They share a commit, and statements where that can be (`spelling.rs`); none depends on another. The count
-//! of rows that a statement wrote says how it ended.
+//! They share a commit, and statements where possible (`spelling.rs`); none depends on another. The number
+//! of rows that a statement wrote tells its result.
 
 mod spelling;
 
@@ -23,7 +23,7 @@ use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 pub(super) use spelling::Spelling;
 use spelling::{Statement, spell};
 
-/// What a caller waits for.
+/// One caller's write, with the channel for its result.
 pub(super) enum Command {
     Insert { row: NewRow, reply: Reply<Inserted> },
     Complete { completion: Completion, reply: Reply<Completed> },
@@ -31,7 +31,7 @@ pub(super) enum Command {
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// A record to be written where nothing stands.
+/// A record to be inserted.
 pub(super) struct NewRow {
     id: RecordId,
     draft: Arc<Draft>,
@@ -48,7 +48,7 @@ pub(super) struct Completion {
     retention: Retention,
 }
 
-/// How a completion ended.
+/// Result of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Completed {
     Done(Timestamp),
@@ -63,7 +63,7 @@ const COLUMNS: &str = "(id, tenant, `key`, operation, on_lost_answer, fingerprin
      fingerprint_form, fingerprint, fence, created_at, state, due_at, retained_until, \
      replay_for, linger_for, refuses_spent, outcome)";
 
-/// For people, and long enough for any route.
+/// Maximum length of an operation: for people, and long enough for any route.
 const OPERATION_BYTES_MAX: usize = 1000;
 
 impl Command {
@@ -91,7 +91,7 @@ impl Command {
         }
     }
 
-    /// What it weighs, roughly.
+    /// Returns the approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Insert { row, .. } => row.outcome.as_ref().map_or(0, Vec::len),
@@ -99,7 +99,7 @@ impl Command {
         }
     }
 
-    /// Answers that it was not done, or that nobody knows.
+    /// Answers with an error: the command was not executed, or it is unknown whether it was.
     pub(super) fn refuse(self, error: impl FnOnce(&'static str) -> StoreError) {
         // A caller who has gone away needs no answer.
         match self {
@@ -119,7 +119,7 @@ impl NewRow {
         Self { id: draft.id, draft: Arc::new(draft.clone()), fingerprint, outcome }
     }
 
-    /// Adds the statement that writes `rows` where nothing stands, and fails where something does.
+    /// Adds the statement that inserts `rows`, and fails where a record exists.
     pub(super) fn insert(flight: &mut Flight, rows: &[&Self]) -> usize {
         let at = flight.add("INSERT INTO firstwrite_records ", &[]);
         flight.write(COLUMNS, &[]);
@@ -130,7 +130,7 @@ impl NewRow {
         at
     }
 
-    /// The same, but writes nothing where something stands.
+    /// Adds the statement that writes `rows`, except where a record exists.
     pub(super) fn insert_or_nothing(flight: &mut Flight, rows: &[&Self]) -> usize {
         let at = Self::insert(flight, rows);
         flight.write(" ON DUPLICATE KEY UPDATE fence = firstwrite_records.fence", &[]);
@@ -179,8 +179,8 @@ fn created(state: &DraftState) -> Value<'static> {
     }
 }
 
-/// The deadlines of an outcome: until when it is kept, and until when it is replayed. An interim one
-/// stands until it is replaced.
+/// Returns the deadlines of an outcome: until when it is kept, and until when it is replayed. An interim
+/// one is kept until it is replaced.
 pub(super) fn kept(is_interim: bool, retention: Retention) -> [Value<'static>; 2] {
     let Retention { replay_for, linger_for, .. } = retention;
     if is_interim {
@@ -194,10 +194,10 @@ fn span(millis: i64) -> Value<'static> {
     Value::Int(millis.min(i64::MAX / 4))
 }
 
-/// What a flight has written, and when.
+/// Commands that a pipeline wrote, and the time of writing.
 pub(super) struct Landed {
     now: Timestamp,
-    /// Whether each command has written something.
+    /// For each command, true if it wrote something.
     written: Vec<bool>,
 }
 
@@ -233,8 +233,8 @@ pub(super) async fn fly(
     Ok(Landed { now, written })
 }
 
-/// Answers everybody whose statement wrote something, and the completions that did not; returns the
-/// inserts that met something.
+/// Answers every command whose statement wrote something, and the completions that wrote nothing; returns
+/// the inserts that met an existing record.
 pub(super) fn answer(batch: Vec<Command>, landed: Landed) -> Vec<Command> {
     let Landed { now, written } = landed;
     let mut left = Vec::new();
@@ -251,7 +251,8 @@ pub(super) fn answer(batch: Vec<Command>, landed: Landed) -> Vec<Command> {
     left
 }
 
-/// Looks up what the inserts in `left` met, and answers them; returns those that meet nothing by now.
+/// Looks up the records that the inserts in `left` met, and answers them; returns those that no longer meet
+/// one.
 pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) -> Vec<Command> {
     let mut flight = Flight::reading();
     for command in &left {
@@ -281,8 +282,8 @@ pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) 
     again
 }
 
-/// Answers the inserts of a batch while history is missing: what stands is told, what does not is refused. Returns
-/// the completions.
+/// Answers the inserts of a batch while history is missing: existing records are returned, other inserts
+/// are refused. Returns the completions.
 pub(super) async fn answer_in_doubt(
     connection: &mut Connection,
     batch: Vec<Command>,
@@ -295,12 +296,12 @@ pub(super) async fn answer_in_doubt(
     completions
 }
 
-/// The record in an answer to a look-up by id.
+/// Decodes the record in an answer to a look-up by id.
 pub(super) fn standing(answer: &Answer) -> Result<Option<Found>, StoreError> {
     answer.rows.first().map(rows::found).transpose()
 }
 
-/// The time in an answer that says nothing else.
+/// Decodes the time in an answer that holds nothing else.
 pub(super) fn time_in(answer: &Answer) -> Result<Timestamp, StoreError> {
     let row = answer.rows.first().ok_or_else(|| super::fault::corrupt("the clock says nothing"))?;
     rows::instant(row, 0)

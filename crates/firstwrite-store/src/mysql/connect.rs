@@ -1,4 +1,4 @@
-//! Connections to the server, or to one of several: how they are made and what each is told.
+//! Opens connections to the server, or to one of several, and sets up each session.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -15,13 +15,13 @@ pub(super) struct Server {
     pub(super) address: Address,
     pub(super) access: Access,
     tls: Option<SslOpts>,
-    /// Which host was reached last; the others are tried in turn when it is away.
+    /// Index of the host that was reached last; the others are tried in turn when it is unavailable.
     host: AtomicUsize,
-    /// Whether a server was met that cannot encrypt, where it need not.
+    /// True once a server without encryption was met where none is required.
     is_plain: AtomicBool,
 }
 
-/// How a connection to one host is made.
+/// Settings for connecting to one host.
 pub(super) struct Dial {
     options: OptsBuilder,
     tls: Option<SslOpts>,
@@ -37,14 +37,14 @@ pub(super) struct Connection {
     limit: std::time::Duration,
 }
 
-/// Which of the two families a server is of.
+/// The family of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     MariaDb,
     MySql,
 }
 
-/// What a flight's packet has beside its text, and a bit more.
+/// Overhead of a pipeline's packet besides its text, with a margin.
 const PACKET_BYTES_SPARE: usize = 1024;
 
 impl Server {
@@ -111,7 +111,7 @@ impl Server {
         self.greet(conn).await
     }
 
-    /// Asks the server what it is, and tells it what this session is for.
+    /// Identifies the server, and sets up the session.
     async fn greet(&self, mut conn: Conn) -> Result<Connection, Trouble> {
         let options = &self.address.options;
         let mut asking = Flight::new();
@@ -142,13 +142,13 @@ impl Server {
         flight.add("SET SESSION completion_type = 0", &[]);
         let seconds = options.lock_timeout.as_secs().max(1);
         flight.add(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), &[]);
-        // An owner that vanished without a word must not hold its locks for eight hours.
+        // An owner that vanished must not hold its locks for eight hours.
         let seconds = options.idle_in_transaction_timeout.as_secs().max(1);
         match kind {
             Kind::MariaDb => {
                 flight.add(&format!("SET SESSION idle_transaction_timeout = {seconds}"), &[])
             }
-            // It knows no such limit; an idle connection is made anew.
+            // MySQL has no such limit; an idle connection is opened anew.
             Kind::MySql => flight.add(&format!("SET SESSION wait_timeout = {seconds}"), &[]),
         };
         if is_node {
@@ -180,7 +180,7 @@ impl Dial {
 }
 
 impl Connection {
-    /// Sends a flight, unless the server would not take it.
+    /// Sends a pipeline, unless it is too large for the server.
     pub(super) async fn fly(&mut self, flight: &Flight) -> Result<Vec<Answer>, Crash> {
         let (bytes, bytes_max) = (flight.bytes(), self.packet_bytes_max);
         if bytes > bytes_max {
@@ -189,7 +189,7 @@ impl Connection {
         flight.fly(&mut self.conn, self.limit).await
     }
 
-    /// Undoes what is open. `false` if the connection is of no use any more.
+    /// Rolls back. Returns false if the connection can no longer be used.
     pub(super) async fn roll_back(&mut self) -> bool {
         let mut flight = Flight::new();
         flight.add("ROLLBACK", &[]);

@@ -1,4 +1,4 @@
-//! What is unsafe or troubled about a MySQL or MariaDB server, as far as keys are concerned.
+//! Checks a MySQL or MariaDB server for unsafe settings and problems that concern keys.
 
 mod cluster;
 
@@ -21,10 +21,10 @@ const ACKNOWLEDGED_IS_LOST: &str =
 /// The server's settings, or its counters, by name.
 type Named = HashMap<String, String>;
 
-/// What an outcome of the usual limit takes to send, spelt out, and a few others beside it.
+/// Packet size for an escaped outcome of the usual maximum size, with a few others besides.
 const PACKET_BYTES_MIN: i64 = 4 * 1024 * 1024;
 
-/// Looks at the server behind `store`. A transaction that is open for longer than `open_for_max` is named.
+/// Examines the server behind `store`. Reports transactions that are open for longer than `open_for_max`.
 pub async fn examine(
     store: &MysqlStore,
     open_for_max: Duration,

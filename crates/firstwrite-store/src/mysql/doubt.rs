@@ -1,9 +1,9 @@
-//! Doubts: rows that say that acknowledged history is missing. While one is open, keys that the server does not know
-//! are refused, in the flight that would write them, until an operator has looked and cleared it.
+//! Doubts: rows that record a loss of acknowledged history. While one is open, the pipeline that would
+//! write an unknown key refuses it, until an operator has examined and cleared the doubt.
 //!
-//! `history.rs` notices what is missing as long as some process remembers. For processes that were started since, the
-//! tables hold a mark: which server, or which cluster, was written to last. If it is another one now, that is a doubt
-//! too.
+//! `history.rs` notices a loss as long as some process remembers. For processes that were started since,
+//! the tables hold a mark: the server or cluster that was written to last. If it is another one now, that
+//! is a doubt too.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::doubt::{ClearedDoubt, Doubt};
 pub(super) const STOP_IN_DOUBT: &str =
     "SELECT ~0 + EXISTS (SELECT 1 FROM firstwrite_doubts WHERE cleared_at IS NULL)";
 
-/// Whether history is missing.
+/// Query for an open doubt: true if history is missing.
 pub(super) const STANDS: &str =
     "SELECT EXISTS (SELECT 1 FROM firstwrite_doubts WHERE cleared_at IS NULL)";
 
@@ -31,7 +31,7 @@ pub(super) fn refuse(doing: &'static str) -> StoreError {
         .caused_by("the server has lost acknowledged writes; an operator must clear the doubt")
 }
 
-/// Whether an answer to [`STANDS`] says so.
+/// Returns true if the answer to [`STANDS`] reports an open doubt.
 pub(super) fn stands(answer: &Answer) -> Result<bool, StoreError> {
     let row = answer.rows.first().ok_or_else(|| corrupt("a question is not answered"))?;
     Ok(integer(row, 0)? != 0)
@@ -81,7 +81,7 @@ pub(super) fn cluster(answer: &Answer) -> Result<Option<String>, StoreError> {
     Ok(cluster.map(|name| format!("cluster {name}")))
 }
 
-/// Which server this is, or which cluster.
+/// Returns the identity of this server, or of its cluster.
 fn epoch(who: &Answer, clustered: &Answer) -> Result<String, StoreError> {
     if let Some(cluster) = cluster(clustered)? {
         return Ok(cluster);
@@ -90,7 +90,7 @@ fn epoch(who: &Answer, clustered: &Answer) -> Result<String, StoreError> {
     Ok(format!("server {}", integer(row, 0)?))
 }
 
-/// Sees to it that the mark says who is written to now.
+/// Updates the mark to the server that is written to now.
 pub(super) async fn compare_marks(
     server: &Server,
     connection: &mut Connection,
@@ -142,7 +142,7 @@ pub(super) async fn raise(
     connection.fly(&flight).await.map(drop).map_err(|crash| crash.trouble)
 }
 
-/// The flight that finds every doubt.
+/// Returns the pipeline that reads every doubt.
 pub(super) fn all() -> Flight {
     let mut flight = Flight::new();
     flight.add(
@@ -153,7 +153,7 @@ pub(super) fn all() -> Flight {
     flight
 }
 
-/// The flight that clears every open doubt, and the place of its answer.
+/// Returns the pipeline that clears every open doubt, and the index of its answer.
 pub(super) fn clear(actor: &str, reason: &str) -> (Flight, usize) {
     let mut flight = Flight::transaction();
     let place = flight.add(

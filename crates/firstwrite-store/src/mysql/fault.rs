@@ -1,4 +1,4 @@
-//! What the server's and the driver's errors mean to a caller.
+//! Maps the server's and the driver's errors to store errors.
 
 use std::error::Error as _;
 use std::fmt;
@@ -6,16 +6,16 @@ use std::fmt;
 use firstwrite_core::{BoxError, StoreError, StoreErrorKind};
 use mysql_async::Error;
 
-/// What went wrong between the store and the server.
+/// An error between the store and the server.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The server or the driver said so.
+    /// An error reported by the server or the driver.
     Said(Error),
     /// Nothing came back in time.
     Silence,
     /// No connection was to be had; nothing was sent.
     NoConnection(String),
-    /// What came back was read and is wrong.
+    /// An answer was read and is invalid.
     Read(StoreError),
     /// It would not fit into one packet, so it was not sent.
     TooLarge { bytes: usize, bytes_max: usize },
@@ -26,15 +26,15 @@ pub(super) mod code {
     pub(in crate::mysql) const DUP_ENTRY: u16 = 1062;
     pub(in crate::mysql) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(in crate::mysql) const LOCK_DEADLOCK: u16 = 1213;
-    /// `NOWAIT` met a lock. MySQL only: MariaDB says `LOCK_WAIT_TIMEOUT`.
+    /// `NOWAIT` met a lock. MySQL only: MariaDB reports `LOCK_WAIT_TIMEOUT`.
     pub(in crate::mysql) const LOCK_NOWAIT: u16 = 3572;
     pub(in crate::mysql) const NO_SUCH_TABLE: u16 = 1146;
     pub(in crate::mysql) const SP_DOES_NOT_EXIST: u16 = 1305;
     /// A node of a cluster that is not part of it at the moment.
     pub(in crate::mysql) const NODE_NOT_READY: u16 = 1047;
-    /// A sum that is no number: how a flight of ours stops before its commit.
+    /// An overflow: by it, a pipeline of ours stops before its commit.
     pub(in crate::mysql) const OUT_OF_RANGE: u16 = 1690;
-    /// A subquery with two rows: how a flight of ours stops where history is missing.
+    /// A subquery with two rows: by it, a pipeline of ours stops if history is missing.
     pub(in crate::mysql) const SUBQUERY_NO_1_ROW: u16 = 1242;
     pub(in crate::mysql) const OPTION_PREVENTS_STATEMENT: u16 = 1290;
     pub(in crate::mysql) const READ_ONLY_MODE: u16 = 1836;
@@ -42,7 +42,7 @@ pub(super) mod code {
     pub(in crate::mysql) const UNDONE_BEFORE_COMMIT: u16 = 3101;
 }
 
-/// The kind of trouble a server's code stands for.
+/// Returns the kind of error for a server's code.
 fn kind_of_code(number: u16) -> StoreErrorKind {
     match number {
         // No disk, no memory, a full table, no room for locks.
@@ -127,34 +127,35 @@ impl Trouble {
         StoreError::definite(self.kind(), doing).caused_by(self.to_string())
     }
 
-    /// The error of a step of which nobody knows whether it was done.
+    /// Returns the error of a step that may or may not have taken effect.
     pub(super) fn indeterminate(&self, doing: &'static str) -> StoreError {
         StoreError::indeterminate(self.kind(), doing).caused_by(self.to_string())
     }
 
-    /// Whether the server is there and has undone a transaction because of another one, so that the same
-    /// may be tried again at once. A losing rival in a Galera cluster hears it too, at its commit.
+    /// Returns true if the server is alive and rolled back because of another transaction, so that the same
+    /// may be tried again at once. In a Galera cluster the losing transaction gets this error too, at its
+    /// commit.
     pub(super) fn is_deadlock(&self) -> bool {
         self.code() == Some(code::LOCK_DEADLOCK)
     }
 
-    /// Whether a flight stopped because a count of commits went down.
+    /// Returns true if a pipeline stopped because a count of commits went down.
     pub(super) fn is_history_missing(&self) -> bool {
         self.code() == Some(code::SUBQUERY_NO_1_ROW)
     }
 
-    /// Whether another transaction's lock was in the way.
+    /// Returns true if another transaction's lock was in the way.
     pub(super) fn is_blocked(&self) -> bool {
         matches!(self.code(), Some(code::LOCK_WAIT_TIMEOUT | code::LOCK_NOWAIT))
     }
 
-    /// Whether somebody else's write may be the reason.
+    /// Returns true if a concurrent write may be the cause.
     pub(super) fn may_be_rival(&self) -> bool {
         self.is_deadlock() || self.is_blocked() || self.code() == Some(code::DUP_ENTRY)
     }
 
-    /// Whether an error that came as the answer to `COMMIT` says that nothing was committed. Of any other
-    /// nobody knows.
+    /// Returns true if an error in answer to `COMMIT` means that nothing was committed. After any other
+    /// error the result is unknown.
     pub(super) fn undoes_commit(&self) -> bool {
         matches!(
             self.code(),
@@ -167,7 +168,7 @@ impl Trouble {
         )
     }
 
-    /// Whether another server of the list may do better.
+    /// Returns true if another server of the list may succeed.
     pub(super) fn is_about_server(&self) -> bool {
         match self.code() {
             Some(code) => matches!(
@@ -210,12 +211,12 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// A row that does not say what a row can say.
+/// Returns the error for an invalid row.
 pub(super) fn corrupt(what: &'static str) -> StoreError {
     StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
 }
 
-/// Something that was asked for and cannot be done.
+/// Returns the error for an unsupported operation.
 pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
     StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
 }

@@ -1,9 +1,9 @@
-//! Several statements in one round trip, and how each of them ended.
+//! Pipelines: several statements in one round trip, with the result of each.
 //!
-//! Statements go as text, joined: the server runs them in turn and stops at the first that fails. So a
-//! `COMMIT` at the end is only reached when everything before it went well, no statement has to be
-//! prepared, and nothing is asked of a pooler. Values are written as numbers or as hexadecimal digits, and
-//! nothing else: no value can end its own literal.
+//! Statements are sent as text, joined: the server runs them in turn and stops at the first that fails. So
+//! it reaches a `COMMIT` at the end only if everything before it succeeded, no statement has to be
+//! prepared, and no support by a pooler is needed. Values are written only as numbers or as hexadecimal
+//! digits, so that no value can end its own literal.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::fault::Trouble;
 pub(super) struct Flight {
     text: String,
     count: usize,
-    /// Which of them is `COMMIT`.
+    /// Index of the `COMMIT`.
     commit: Option<usize>,
 }
 
@@ -29,34 +29,34 @@ pub(super) enum Value<'a> {
     Int(i64),
     Bytes(&'a [u8]),
     Text(&'a str),
-    /// The server's time of this flight, so many milliseconds later.
+    /// The server's time of this pipeline, plus this duration.
     After(Duration),
-    /// The server's time of this flight, so many milliseconds earlier.
+    /// The server's time of this pipeline, minus this duration.
     Before(Duration),
     /// A piece of SQL of our own.
     Sql(&'static str),
 }
 
-/// How one statement ended.
+/// Result of one statement.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) rows: Vec<Row>,
-    /// Rows that it wrote. One that was told what it held already does not count.
+    /// Number of rows written, without those that held the same values already.
     pub(super) affected: u64,
 }
 
-/// A flight that did not come to its end.
+/// A pipeline that did not finish.
 #[derive(Debug)]
 pub(super) struct Crash {
     pub(super) trouble: Trouble,
-    /// Whether nobody knows if the flight's `COMMIT` took effect.
+    /// True if it is unknown whether the pipeline's `COMMIT` took effect.
     pub(super) is_unknown: bool,
 }
 
-/// The server's time of a flight, in milliseconds since 1970.
+/// The server's time of a pipeline, in milliseconds since 1970.
 pub(super) const NOW: &str = "@firstwrite_now";
 
-/// No instant comes close to this, so that a sum with what is below it stays a number.
+/// Larger than any instant, and small enough that a sum with smaller values does not overflow.
 const INSTANT_MAX: i64 = 100_000_000_000_000;
 
 impl Flight {
@@ -64,7 +64,7 @@ impl Flight {
         Self::default()
     }
 
-    /// A transaction that sees what is committed by each of its statements, and its time.
+    /// Makes a pipeline with a READ COMMITTED transaction and its time.
     pub(super) fn transaction() -> Self {
         let mut flight = Self::new();
         flight.add("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", &[]);
@@ -80,7 +80,7 @@ impl Flight {
         flight
     }
 
-    /// Asks what time it is. Every mention of [`NOW`] from here on is that.
+    /// Reads the server's time, to which every later mention of [`NOW`] refers.
     pub(super) fn time(&mut self) {
         self.add("SET @firstwrite_now = (SELECT now FROM firstwrite_clock)", &[]);
     }
@@ -95,7 +95,7 @@ impl Flight {
         self.count - 1
     }
 
-    /// Goes on with the statement that was added last.
+    /// Appends to the statement that was added last.
     pub(super) fn write(&mut self, sql: &str, values: &[Value<'_>]) {
         let mut pieces = sql.split('?');
         self.text.push_str(pieces.next().unwrap_or_default());
@@ -162,7 +162,7 @@ impl Flight {
     fn crash(&self, at: usize, trouble: Trouble) -> Crash {
         let is_unknown = match self.commit {
             None => false,
-            // The server stops at what fails.
+            // The server stops at the first failure.
             Some(commit) if trouble.code().is_some() => at >= commit && !trouble.undoes_commit(),
             Some(_) => true,
         };
@@ -171,18 +171,18 @@ impl Flight {
 }
 
 impl Crash {
-    /// A flight that never left.
+    /// Makes the error of a pipeline that was not sent.
     pub(super) fn unsent(trouble: Trouble) -> Self {
         Self { trouble, is_unknown: false }
     }
 
-    /// Whether the server undid the transaction because of another one, so that the same may be flown again
-    /// at once.
+    /// Returns true if the server rolled back because of another transaction, so that the same pipeline may
+    /// be sent again at once.
     pub(super) fn may_repeat(&self) -> bool {
         self.trouble.is_deadlock() && !self.is_unknown
     }
 
-    /// As a caller hears it.
+    /// Converts to the error for a caller.
     pub(super) fn error(&self, doing: &'static str) -> firstwrite_core::StoreError {
         if self.is_unknown {
             self.trouble.indeterminate(doing)

@@ -1,14 +1,15 @@
-//! Notices that acknowledged history was lost: a fail-over to a replica that was behind, or a backup put back under
-//! running processes.
+//! Detects the loss of acknowledged history: a fail-over to a replica that was behind, or a backup restored
+//! under running processes.
 //!
-//! Every commit of ours raises a count in `firstwrite_history`. Each store that was opened (a *writer*) has a row for
-//! each connection that it uses at once (a *slot*), so no two commits wait for the same row. Nobody but its writer
-//! changes a count, and no count goes down. So a count below one that was acknowledged means that commits are missing,
-//! and nothing that other processes do to records can look like it.
+//! Every commit of ours raises a count in `firstwrite_history`. Each open store (a *writer*) has a row for
+//! each connection that it uses at the same time (a *slot*), so no two commits wait for the same row. Only
+//! its own writer changes a count, and no count goes down. So a count below one that was acknowledged means
+//! that commits are missing, and no change that other processes make to records looks like a loss.
 //!
-//! A writer compares its count in every flight that writes an unknown key, and all of its counts on each new
-//! connection and in each sweep. A sweep raises a count, too: what others committed before it stands before it in the
-//! server's log, so whoever swept since notices the loss of what others wrote.
+//! A writer compares its count in every pipeline that writes an unknown key, and all of its counts on each
+//! new connection and in each sweep. A sweep raises a count too: commits of other writers before it precede
+//! it in the server's log, so a writer that has swept since also notices the loss of other writers'
+//! commits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +30,7 @@ pub(super) struct History {
     writer: i64,
     /// By slot.
     known: Mutex<BTreeMap<i64, Count>>,
-    /// Slots that nobody uses.
+    /// Slots that are not in use.
     free: Mutex<VecDeque<i64>>,
 }
 
@@ -40,12 +41,12 @@ struct Count {
     at: Timestamp,
 }
 
-/// One of a writer's counts, for whoever has it in hand. It goes back when it is dropped.
+/// One of a writer's counts, owned while in use. Dropping it returns it.
 #[derive(Debug)]
 pub(super) struct Slot {
     history: Arc<History>,
     number: i64,
-    /// Nothing of this slot can still be under way at the server.
+    /// True if nothing of this slot can still be under way at the server.
     pub(super) is_settled: bool,
 }
 
@@ -73,8 +74,8 @@ impl History {
 }
 
 impl Slot {
-    /// Adds the statements that raise this count with the flight's commit. Returns the place of the answer for
-    /// [`Slot::acknowledged`], which tells the time first.
+    /// Adds the statements that raise this count with the pipeline's commit. Returns the index of the
+    /// answer for [`Slot::acknowledged`], whose first value is the time.
     pub(super) fn count(&self, flight: &mut Flight) -> usize {
         let (writer, slot) = (Value::Int(self.history.writer), Value::Int(self.number));
         flight.add(
@@ -88,8 +89,8 @@ impl Slot {
         )
     }
 
-    /// Adds a statement that fails, with [`super::fault::code::SUBQUERY_NO_1_ROW`], if a count is below what is known
-    /// of it.
+    /// Adds a statement that fails, with [`super::fault::code::SUBQUERY_NO_1_ROW`], if a count is below its
+    /// known value.
     pub(super) fn stop_unless_whole(&self, flight: &mut Flight) {
         let own = lock(&self.history.known);
         // A slot that was not used yet knows nothing; any other of this writer does as well.
@@ -108,7 +109,7 @@ impl Slot {
         let count = read(first(answer)?, 1, 0)?;
         let mut known = lock(&self.history.known);
         let known = known.entry(self.number).or_insert(count);
-        // One that went down is left for the next flight that compares it.
+        // A count that went down is left to the next pipeline that compares it.
         if count.commits > known.commits {
             *known = count;
         }
@@ -119,7 +120,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut free = lock(&self.history.free);
-        // A flight that got no answer may still hold the row's lock: its slot is used last.
+        // A pipeline that got no answer may still hold the row's lock: its slot is used last.
         if self.is_settled {
             free.push_front(self.number);
         } else {
@@ -128,7 +129,7 @@ impl Drop for Slot {
     }
 }
 
-/// Asks a server whether what was acknowledged is still there, and raises the count of `slot`.
+/// Checks that a server still has all acknowledged writes, and raises the count of `slot`.
 pub(super) async fn verify(
     server: &Server,
     slot: &Slot,
@@ -158,13 +159,13 @@ pub(super) async fn verify(
         let detail = "commits that were acknowledged are missing";
         doubt::raise(connection, detail, known_at).await?;
     }
-    // Said once: the doubt stands for itself from now on, and an operator may clear it.
+    // Reported once: from now on the doubt is recorded in its row, and an operator may clear it.
     lock(&history.known)
         .retain(|slot, count| known.get(slot) != Some(count) || !went_down(count, found.get(slot)));
     Ok(slot.acknowledged(&answers[counted])?)
 }
 
-/// When everything was still there, if a count went down since.
+/// If a count went down, returns the last time at which everything was still there.
 fn lost(
     known: &BTreeMap<i64, Count>,
     found: &BTreeMap<i64, Count>,

@@ -1,5 +1,5 @@
-//! Asks every host that an address names whether it takes writes: no more than one server may. An old primary that
-//! came back beside the new one would be given keys that the other has.
+//! Asks every host that an address names whether it takes writes: no more than one server may. An old
+//! primary that came back next to the new one would be given keys that the other has.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) async fn rivals(server: &Server) -> Option<String> {
     (names.len() > 1).then(|| names.join(", "))
 }
 
-/// What tells a server from others, if it takes writes.
+/// Returns the identity of a server that takes writes; `None` if it takes none.
 async fn ask(conn: &mut Conn, limit: Duration) -> Result<Option<String>, Trouble> {
     let mut flight = Flight::new();
     let is_read_only = flight.add("SELECT @@read_only", &[]);

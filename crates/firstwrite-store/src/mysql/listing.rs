@@ -1,4 +1,4 @@
-//! Looking: one record, pages for operators, what they add up to, lapsed leases for the sweep, audit entries,
+//! Reads records: one record, pages for operators, usage sums, lapsed leases for the sweep, audit entries,
 //! the time.
 
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::pool::Pool;
 use super::rows::{self, RESERVED, instant, integer_or_null, owned_text, record_columns};
 use super::swap::number_of;
 
-/// How many ids one page looks at. A page that finds few among many ends early and says where the next
-/// one starts.
+/// Maximum number of ids that one page examines. A page that finds few among many ends early and says where
+/// the next one starts.
 const LOOKED_AT_MAX: usize = 20_000;
 
 const SWEEPING: &str = "looking for lapsed leases";
@@ -133,7 +133,7 @@ pub(super) async fn audits(pool: &Arc<Pool>, id: RecordId) -> Result<Vec<Audited
     audited(&pool.fly("reading audit entries", &flight).await?[place])
 }
 
-/// Adds a look at the audit entries about what `subject` names.
+/// Adds a query for the audit entries about `subject`.
 pub(super) fn ask_audits(flight: &mut Flight, subject: &[u8]) -> usize {
     let sql = "SELECT at, actor, action, reason FROM firstwrite_audit WHERE id = ? ORDER BY entry";
     flight.add(sql, &[Value::Bytes(subject)])
@@ -149,7 +149,8 @@ pub(super) fn audited(answer: &Answer) -> Result<Vec<Audited>, StoreError> {
     answer.rows.iter().map(read).collect()
 }
 
-/// Where a page starts: every id, sixteen zeros too, is above a string of no bytes.
+/// Returns the exclusive lower bound of a page. An empty string is below every id, also below sixteen
+/// zeros.
 fn behind(after: Option<RecordId>) -> Vec<u8> {
     after.map_or(Vec::new(), |id| id.as_bytes().to_vec())
 }

@@ -1,4 +1,4 @@
-//! Settings of a MySQL store, and what its address says.
+//! Settings of a MySQL store, and the parser of its address.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,30 +12,30 @@ use crate::OpenError;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MysqlOptions {
-    /// How many connections the store opens at most, those that handlers hold included. Default: 32.
+    /// Maximum number of connections, including those that handlers hold. Default: 32.
     pub pool_size_max: usize,
-    /// How long a caller waits for a connection. Default: 5 s.
+    /// Time a caller waits for a connection. Default: 5 s.
     pub pool_wait_for: Duration,
-    /// How long connecting may take, for each host. Default: 5 s.
+    /// Time limit for connecting, for each host. Default: 5 s.
     pub connect_for: Duration,
-    /// How long the store waits for the server's answer to one flight of statements. Default: 10 s.
+    /// Time the store waits for the server's answer to one pipeline of statements. Default: 10 s.
     pub statement_timeout: Duration,
-    /// How long a statement waits for another transaction's lock; the server counts whole seconds, at
-    /// least one. A handler's rival does not wait at all. Default: 2 s.
+    /// Time a statement waits for another transaction's lock; the server counts whole seconds, at least
+    /// one. A handler's rival does not wait at all. Default: 2 s.
     pub lock_timeout: Duration,
-    /// How long a transaction may sit idle before the server ends its connection. Default: 60 s.
+    /// Time a transaction may sit idle before the server ends its connection. Default: 60 s.
     pub idle_in_transaction_timeout: Duration,
-    /// How many reservations and completions may wait; one more is refused at once as too busy.
+    /// Maximum number of waiting reservations and completions; one more is refused at once as too busy.
     /// Default: 4096.
     pub queue_max: usize,
-    /// How many of them share one transaction at most. Default: 256.
+    /// Maximum number of reservations and completions in one transaction. Default: 256.
     pub batch_max: usize,
-    /// Whether another server that takes over is sure to have what was acknowledged. Where it is not, keys that it
-    /// does not know are refused until an operator has looked. Default: no.
+    /// Trusts a server that takes over to have all acknowledged writes. Otherwise, keys that it does not
+    /// know are refused until an operator has examined the loss. Default: no.
     pub trusts_fail_over: bool,
 }
 
-/// Where a server is, as the address said.
+/// Server address, as parsed from the address string.
 #[derive(Clone)]
 pub(super) struct Address {
     hosts: Vec<(String, u16)>,
@@ -46,15 +46,15 @@ pub(super) struct Address {
     pub(super) options: MysqlOptions,
 }
 
-/// How a connection is encrypted.
+/// Encryption of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tls {
     /// Not at all.
     Off,
-    /// Where the server offers it; nothing is verified.
+    /// Encrypts if the server offers it; verifies nothing.
     Prefer,
-    /// Always, and the server's certificate and name are verified, against this file if it is given and
-    /// otherwise against what the platform trusts.
+    /// Always encrypts, and verifies the server's certificate and name, against this file if it is given
+    /// and otherwise against the platform's trusted certificates.
     Require(Option<PathBuf>),
 }
 
@@ -172,7 +172,7 @@ fn host(text: &str) -> Option<(String, u16)> {
     (!name.is_empty()).then(|| (name.to_owned(), port))
 }
 
-/// How to encrypt, and whether a fail-over is trusted, where the address says so.
+/// Parses the encryption mode, and whether a fail-over is trusted if the address says so.
 fn parameters(query: &str) -> Result<(Tls, Option<bool>), OpenError> {
     let (mut mode, mut file, mut trusts) = ("prefer", None, None);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {

@@ -1,14 +1,13 @@
 //! The outbox in the same database. A claim locks its destination's row, so that workers take turns; what is
 //! pending of a message is locked while it changes.
 
+mod apply;
 mod claim;
 mod deliveries;
 mod destinations;
 pub(super) mod enqueue;
 mod listing;
-mod operate;
 mod pending;
-mod settle;
 mod tallies;
 mod upkeep;
 mod written;
@@ -16,20 +15,19 @@ mod written;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
-    MessageStory, Outbox, Received, Resolution, Settlement, Switch, Want, WrittenPage,
-    WrittenQuery,
+    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
+    MessageQuery, MessageStory, Move, Outbox, Want, WrittenPage, WrittenQuery,
 };
-use firstwrite_core::{AuditEntry, BoxFuture, Fence, Message, StoreError};
+use firstwrite_core::{BoxFuture, Message, StoreError};
 use tokio::sync::{Mutex, Notify};
 
 use super::MysqlStore;
 use super::flight::Flight;
 
-/// What the outbox remembers between two steps.
+/// Outbox state that this process keeps between two steps.
 #[derive(Debug, Default)]
 pub(super) struct Delivering {
-    /// Where the next step of deleting begins.
+    /// Number of the message after which the next deletion step begins.
     upkeep_after: Mutex<i64>,
     nudge: Notify,
 }
@@ -73,52 +71,28 @@ impl Outbox for MysqlStore {
         })
     }
 
-    fn settle<'a>(
+    fn apply<'a>(
         &'a self,
-        receipts: &'a [Received],
-        settlements: &'a [Settlement],
+        receipts: &'a [HistoryRow],
+        moves: &'a [Move],
     ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
         Box::pin(async move {
-            self.writes("settling messages")?;
-            let held = settle::settle(self.pool(), receipts, settlements).await?;
-            // A successor may have been let go.
+            self.writes(apply::DOING)?;
+            let held = apply::apply(self.pool(), receipts, moves).await?;
+            // A message may be due, or a successor.
             self.inner.delivering.nudge();
             Ok(held)
         })
     }
 
-    fn switch<'a>(
+    fn put_destination<'a>(
         &'a self,
         destination: &'a str,
-        switch: &'a Switch,
+        change: &'a DestinationChange,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            self.writes("switching a destination")?;
-            destinations::switch(self.pool(), destination, switch).await?;
-            self.inner.delivering.nudge();
-            Ok(())
-        })
-    }
-
-    fn pause<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            self.writes("pausing a destination")?;
-            destinations::pause(self.pool(), destination, by).await
-        })
-    }
-
-    fn resume<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            self.writes("resuming a destination")?;
-            destinations::resume(self.pool(), destination, by).await?;
+            self.writes(destinations::DOING)?;
+            destinations::put(self.pool(), destination, change).await?;
             self.inner.delivering.nudge();
             Ok(())
         })
@@ -135,10 +109,6 @@ impl Outbox for MysqlStore {
         Box::pin(listing::messages(self.pool(), query))
     }
 
-    fn count<'a>(&'a self, query: &'a MessageQuery) -> BoxFuture<'a, Result<Counted, StoreError>> {
-        Box::pin(listing::count(self.pool(), query))
-    }
-
     fn message(
         &self,
         number: MessageNumber,
@@ -151,35 +121,6 @@ impl Outbox for MysqlStore {
         query: &'a WrittenQuery,
     ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
         Box::pin(written::written(self.pool(), query))
-    }
-
-    fn redrive<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-        limit: usize,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<usize, StoreError>> {
-        Box::pin(async move {
-            self.writes("redriving messages")?;
-            let count = operate::redrive(self.pool(), query, limit, by).await?;
-            self.inner.delivering.nudge();
-            Ok(count)
-        })
-    }
-
-    fn resolve<'a>(
-        &'a self,
-        number: MessageNumber,
-        seen: Fence,
-        resolution: &'a Resolution,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<Held, StoreError>> {
-        Box::pin(async move {
-            self.writes("resolving a message")?;
-            let held = operate::resolve(self.pool(), number, seen, resolution, by).await?;
-            self.inner.delivering.nudge();
-            Ok(held)
-        })
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

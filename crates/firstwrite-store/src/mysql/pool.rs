@@ -1,7 +1,7 @@
-//! The connections of a store: a bounded number, lent for one flight or for a handler's transaction.
+//! Connection pool of a store: a bounded number, lent for one pipeline or for a handler's transaction.
 //!
-//! A connection comes back only from somebody who says that nothing is open in it. In every other case it
-//! is closed, and the server rolls back: nobody is ever given somebody else's transaction.
+//! A connection returns to the pool only if its user declares that no transaction is open on it. Otherwise
+//! it is closed and the server rolls back, so that no caller gets another's transaction.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,19 +37,19 @@ struct Idle {
 
 /// A connection in use.
 pub(super) struct Held {
-    /// There until it is settled.
+    /// `None` once it is settled.
     connection: Option<Connection>,
-    /// Where commits on it are counted; given back before the permit is.
+    /// Counts the commits on this connection; returned before the permit is.
     slot: Slot,
     pool: Arc<Pool>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// The driver does not notice that a connection was closed before it is used. One that was just used is
-/// taken for alive; another is asked first.
+/// Age up to which an idle connection is assumed to be alive; an older one is checked first. The driver
+/// does not notice that a connection was closed before it is used.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// So often a flight is flown anew because another transaction made the server undo it.
+/// Maximum number of attempts of a pipeline that the server rolled back because of another transaction.
 pub(super) const TRIES_MAX: usize = 4;
 
 impl Pool {
@@ -82,8 +82,8 @@ impl Pool {
         Ok(Held { connection: Some(connection), slot, pool: Arc::clone(self), _permit: permit })
     }
 
-    /// Runs a flight on a connection of its own. A flight that the server undid because of another
-    /// transaction is flown again.
+    /// Runs a pipeline on its own connection. Sends it again if the server rolled it back because of
+    /// another transaction.
     pub(super) async fn fly(
         self: &Arc<Self>,
         doing: &'static str,
@@ -108,7 +108,7 @@ impl Pool {
         Err(unavailable(doing, "too many tries"))
     }
 
-    /// Looks, once in each sweep, whether what was acknowledged is there and only one host takes writes.
+    /// Checks, once in each sweep, that acknowledged writes are there and that only one host takes writes.
     pub(super) async fn sweep(self: &Arc<Self>, doing: &'static str) -> Result<(), StoreError> {
         let mut held = self.get(doing).await?;
         held.verify().await.map_err(|trouble| trouble.definite(doing))?;
@@ -121,7 +121,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Why no unknown key may be written at the moment, if several hosts take writes.
+    /// If several hosts take writes, returns the error that refuses unknown keys for now.
     pub(super) fn refusal(&self, doing: &'static str) -> Option<StoreError> {
         let rivals = self.rivals.lock().unwrap_or_else(PoisonError::into_inner);
         let why = |hosts| format!("several of the named hosts take writes: {hosts}");
@@ -133,7 +133,7 @@ impl Pool {
         self.idle().push(Idle { connection, since: Instant::now() });
     }
 
-    /// Lets nobody in any more and closes what is idle.
+    /// Refuses new users and closes idle connections.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.permits.close();
@@ -159,7 +159,7 @@ impl Pool {
         }
     }
 
-    /// Asks the server behind a connection whether what was acknowledged is there.
+    /// Checks that the server behind a connection has all acknowledged writes.
     pub(super) async fn verify(
         &self,
         slot: &Slot,
@@ -177,7 +177,7 @@ impl Pool {
     }
 }
 
-/// Why a connection is there whenever somebody has it in hand.
+/// Message of the `expect` on the connection.
 const HELD: &str = "a connection is there until it is settled";
 
 impl Held {
@@ -201,13 +201,13 @@ impl Held {
         self.pool.refusal(doing)
     }
 
-    /// Asks whether what was acknowledged is there.
+    /// Checks that the server has all acknowledged writes.
     pub(super) async fn verify(&mut self) -> Result<(), Trouble> {
         let connection = self.connection.as_mut().expect(HELD);
         self.pool.verify(&self.slot, connection).await
     }
 
-    /// Undoes what is open; `false` if the connection is of no use any more.
+    /// Rolls back; returns false if the connection can no longer be used.
     pub(super) async fn roll_back(&mut self) -> bool {
         self.connection().roll_back().await
     }
@@ -221,7 +221,7 @@ impl Held {
         }
     }
 
-    /// Ends after a flight that crashed: undoes what is open, if the server is still there.
+    /// Ends after a pipeline that failed: rolls back, if the server is still there.
     pub(super) async fn fail(mut self, crash: &Crash) {
         if crash.trouble.is_about_server() {
             self.pool.idle().clear();

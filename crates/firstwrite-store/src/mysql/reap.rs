@@ -1,7 +1,7 @@
-//! Deleting completed records past their time, in small steps.
+//! Deletes completed records past their time, in small steps.
 //!
 //! A cursor walks the index of deadlines: records that stay because a message of theirs is still pending
-//! are looked at once in a round, not in every step. What somebody is at work with is passed over.
+//! are examined once per round, not in every step. Rows that another transaction has locked are skipped.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::listing::sql_count;
 use super::pool::{Held, Pool};
 use super::rows::{COMPLETED, bytes, integer};
 
-/// Where the next step begins.
+/// Position at which the next step begins.
 #[derive(Debug, Default)]
 pub(super) struct Reaping {
     due_at: i64,
@@ -24,7 +24,7 @@ pub(super) struct Reaping {
 /// Deleted in one step.
 const REAPED_MAX: usize = 500;
 
-/// Looked at in one step.
+/// Maximum number of records examined in one step.
 const LOOKED_AT_MAX: usize = 2000;
 
 pub(super) const DOING: &str = "reaping records";

@@ -1,4 +1,4 @@
-//! Records as they stand in rows.
+//! Encodes and decodes records as rows.
 
 use firstwrite_core::{
     BodyForm, Fence, Found, Key, Lease, OnLostAnswer, Record, RecordId, State, StoreError, Tenant,
@@ -9,7 +9,7 @@ use mysql_async::{Row, Value};
 use super::fault::corrupt;
 use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, retention_of};
 
-/// What a record is read from, and the time of reading. `r` is the table.
+/// Columns from which a record is read, and the time of reading. `r` is the table.
 macro_rules! record_columns {
     () => {
         "r.id, r.tenant, r.`key`, r.operation, r.on_lost_answer, r.fingerprint_version, \
@@ -19,7 +19,7 @@ macro_rules! record_columns {
 }
 pub(super) use record_columns;
 
-/// How a state is written.
+/// Stored values of the states.
 pub(super) const RESERVED: i64 = 0;
 pub(super) const UNCERTAIN: i64 = 1;
 pub(super) const COMPLETED: i64 = 2;

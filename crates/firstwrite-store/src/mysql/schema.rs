@@ -1,9 +1,9 @@
-//! The tables, their version, and how a database comes to have them.
+//! The tables, their version, and their migration.
 //!
-//! Nothing is migrated by opening a store: that takes rights which an application should not have, and
-//! a moment that somebody chose. The server ends a transaction at every statement that makes a table, so
-//! each step is made of statements that may be run again, and its version is written last: several may
-//! migrate at once, and a run that was cut off is taken up by the next.
+//! Opening a store migrates nothing: a migration takes rights which an application should not have, and an
+//! operator chooses its moment. The server ends a transaction at every statement that creates a table, so
+//! each step consists of statements that may be run again, and its version is written last: several
+//! processes may migrate at once, and the next run continues one that was cut off.
 
 use std::fmt::Write as _;
 
@@ -14,8 +14,8 @@ use super::options::{Address, MysqlOptions};
 use super::rows::integer;
 use crate::{Access, Migrated, OpenError};
 
-/// The schema this build reads and writes. A migration appends to [`STEPS`]; what was released never
-/// changes.
+/// Version of the schema that this build reads and writes. A migration appends to [`STEPS`]; released steps
+/// never change.
 pub(super) const VERSION: i64 = 1;
 
 /// `STEPS[n]` leads from version n to version n + 1. Statements end with a semicolon at the end of a line.
@@ -53,7 +53,7 @@ pub(super) async fn migrate(url: &str, options: MysqlOptions) -> Result<Migrated
     Ok(Migrated { from, to: VERSION })
 }
 
-/// The SQL that makes all tables from nothing, for those who may not migrate themselves.
+/// Returns the SQL that creates all tables, for users who may not migrate themselves.
 pub(super) fn dump() -> String {
     let mut sql = statements(0).join(";\n\n");
     sql.push_str(";\n");
@@ -75,8 +75,7 @@ pub(super) fn grants(database: &str, user: &str) -> String {
         "destinations",
         "tallies",
         "inbox",
-        "findings",
-        "runs",
+        "documents",
         "doubts",
         "history",
         "mark",
@@ -92,7 +91,7 @@ pub(super) fn grants(database: &str, user: &str) -> String {
     sql
 }
 
-/// Says whether the tables are those this build knows.
+/// Checks that the tables are of a version that this build knows.
 pub(super) fn check(server: &Server, found: Option<i64>) -> Result<(), OpenError> {
     let address = &server.address;
     match found {
@@ -163,7 +162,7 @@ mod tests {
                 assert!(statement.contains("ENGINE = InnoDB"), "{statement}");
             }
         }
-        assert_eq!(dump().matches("CREATE TABLE").count(), 15);
+        assert_eq!(dump().matches("CREATE TABLE").count(), 14);
     }
 
     #[test]

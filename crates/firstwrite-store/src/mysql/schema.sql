@@ -162,33 +162,15 @@ CREATE TABLE IF NOT EXISTS firstwrite_inbox (
     KEY firstwrite_inbox_kept (kept_until)
 ) ENGINE = InnoDB, CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What reconciliations found and could not settle. `source`, `kind` and `subject` are what a finding is
--- known by; `closing` is fixed or accepted, null while it is open.
-CREATE TABLE IF NOT EXISTS firstwrite_findings (
-    finding        BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
-    source         VARCHAR(100)   NOT NULL,
-    kind           VARCHAR(32)    NOT NULL,
-    subject        VARBINARY(400) NOT NULL,
-    detail         TEXT           NOT NULL,
-    id             BINARY(16),
-    message        BIGINT,
-    provider_id    TEXT,
-    first_seen     BIGINT         NOT NULL,
-    last_seen      BIGINT         NOT NULL,
-    reopened_count INT            NOT NULL,
-    owner          TEXT,
-    closed_at      BIGINT,
-    closed_by      TEXT,
-    closing        VARCHAR(16),
-    resolution     TEXT,
-    UNIQUE KEY firstwrite_finding (source, kind, subject),
-    KEY firstwrite_findings_closed (closed_at, finding)
-) ENGINE = InnoDB, CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-
--- When each source was last compared completely, and from when on it must be looked at again.
-CREATE TABLE IF NOT EXISTS firstwrite_runs (
-    source     VARCHAR(100) NOT NULL PRIMARY KEY,
-    at         BIGINT       NOT NULL,
-    until      BIGINT       NOT NULL,
-    again_from BIGINT       NOT NULL
+-- Documents, such as findings of reconciliations: lines of text that firstwrite-core writes and reads. A
+-- document is replaced where its version is the one that was read; one that expires may be removed then.
+CREATE TABLE IF NOT EXISTS firstwrite_documents (
+    number     BIGINT      NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    kind       VARCHAR(32) NOT NULL,
+    name       BINARY(32)  NOT NULL,
+    version    BIGINT      NOT NULL,
+    expires_at BIGINT,
+    content    MEDIUMBLOB  NOT NULL,
+    UNIQUE KEY firstwrite_document (kind, name),
+    KEY firstwrite_documents_expiring (kind, expires_at, number)
 ) ENGINE = InnoDB, CHARACTER SET utf8mb4 COLLATE utf8mb4_bin

@@ -1,5 +1,5 @@
-//! A step that takes several flights in one transaction, and is taken again if another transaction made the
-//! server undo it.
+//! A step that takes several pipelines in one transaction, and is retried if the server rolled it back
+//! because of another transaction.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ pub(super) struct Session {
     tried: usize,
 }
 
-/// Why a step did not come to its end.
+/// Reason why a step did not finish.
 #[derive(Debug)]
 pub(super) enum Failure {
     Crashed(Crash),
-    /// What was read is wrong, or cannot be done; nothing was written.
+    /// The data read is invalid, or the step cannot be done; nothing was written.
     Own(StoreError),
 }
 
-/// Why a connection is there as long as a step is being taken.
+/// Message of the `expect` on the connection.
 const HELD: &str = "a session has its connection until it ends";
 
 impl Session {
@@ -33,7 +33,7 @@ impl Session {
         Ok(Self { held: Some(pool.get(doing).await?), doing, tried: 0 })
     }
 
-    /// Sends a flight.
+    /// Sends a pipeline.
     pub(super) async fn fly(&mut self, flight: &Flight) -> Result<Vec<Answer>, Failure> {
         Ok(self.held.as_mut().expect(HELD).fly(flight).await?)
     }
@@ -43,8 +43,8 @@ impl Session {
         self.held.as_ref().expect(HELD).slot()
     }
 
-    /// Begins a transaction with what is in `rest`, which says the time in its first answer of interest. Stops where
-    /// history is missing.
+    /// Begins a transaction with the statements of `rest`, whose first answer of interest holds the time.
+    /// Stops if history is missing.
     pub(super) async fn begin(
         &mut self,
         rest: impl FnOnce(&mut Flight),
@@ -65,7 +65,7 @@ impl Session {
         }
     }
 
-    /// Undoes a step that failed. If it may not be taken again, says why.
+    /// Rolls back a step that failed. Returns the reason if it may not be retried.
     pub(super) async fn again(&mut self, failure: Failure) -> Result<(), StoreError> {
         self.tried += 1;
         let held = self.held.as_mut().expect(HELD);
@@ -97,7 +97,7 @@ impl Session {
     }
 }
 
-/// Takes a step until it is done or cannot be: `$step` is an expression that flies in `$session`.
+/// Retries a step until it is done or cannot be: `$step` is an expression that sends pipelines in `$session`.
 macro_rules! take {
     ($pool:expr, $doing:expr, |$session:ident| $step:expr) => {{
         let mut $session = $crate::mysql::session::Session::new($pool, $doing).await?;

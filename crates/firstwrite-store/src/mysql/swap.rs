@@ -1,4 +1,4 @@
-//! Changing what stands, under a lock: read, compare, write, in one transaction.
+//! Changes existing records under a lock: read, compare, write, in one transaction.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ async fn swap_once(
     Ok(held.slot().acknowledged(&answers[counted]).map(|()| Swapped::Done(now)))
 }
 
-/// Adds the statement that applies `change` to what was found and is locked.
+/// Adds the statement that applies `change` to the locked record `found`.
 fn write(flight: &mut Flight, found: &Found, change: &Change) {
     let id = Value::Bytes(found.record.id.as_bytes());
     match change {
@@ -113,8 +113,8 @@ fn write(flight: &mut Flight, found: &Found, change: &Change) {
     };
 }
 
-/// Adds the statement that puts `row` in the place of what stands; where it is not locked, only if it
-/// still is as it was `seen`.
+/// Adds the statement that replaces the existing record by `row`; if it is not locked, only if it is still
+/// as it was `seen`.
 pub(super) fn replace(
     flight: &mut Flight,
     row: &NewRow,
@@ -139,7 +139,7 @@ pub(super) fn replace(
     at
 }
 
-/// Adds an audit entry about what `subject` names.
+/// Adds an audit entry about `subject`.
 pub(super) fn put_audit(flight: &mut Flight, subject: &[u8], entry: &AuditEntry) {
     put_audit_at(flight, subject, entry, Value::Sql(NOW));
 }

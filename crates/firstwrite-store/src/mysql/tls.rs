@@ -1,8 +1,8 @@
 //! TLS to the server, by rustls.
 //!
 //! `sslmode=require` verifies the server's certificate and name, against `sslrootcert` if it is given and
-//! otherwise against what the platform trusts. `prefer`, the default, encrypts where the server offers it
-//! and verifies nothing: it keeps listeners out and no impostor.
+//! otherwise against the platform's trusted certificates. `prefer`, the default, encrypts if the server
+//! offers it and verifies nothing: it protects against eavesdroppers, not against impostors.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use super::options::Tls;
 use crate::OpenError;
 use crate::open::check_is_file;
 
-/// What the driver is told; `None` where nothing is encrypted.
+/// Returns the driver's TLS settings; `None` without encryption.
 pub(super) fn settings(tls: &Tls) -> Result<Option<SslOpts>, OpenError> {
     if *tls != Tls::Off && CryptoProvider::get_default().is_none() {
         // The driver takes the process's own, and there may be none or the choice of two. Where another

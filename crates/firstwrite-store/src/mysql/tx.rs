@@ -1,13 +1,15 @@
 //! Transactions that handlers hold: business rows, messages and the outcome in one commit.
 //!
 //! A transaction begins by inserting a row into `firstwrite_locks`, without waiting: a rival meets the
-//! row's lock and is told at once. Only then is the record looked up, so whatever a former holder of the
-//! lock committed is seen. The lock is a courtesy: the record's primary key decides. The outcome is written
-//! by a plain insert in the same flight as `COMMIT`, which the server does not reach if the insert fails.
+//! row's lock and is told at once. Only then is the record looked up, so that the commits of every former
+//! holder of the lock are seen. The lock is a courtesy: the record's primary key decides. The outcome is
+//! written by a plain insert in the same pipeline as `COMMIT`, which the server does not reach if the
+//! insert fails.
 //!
-//! While a handler works, `autocommit` is off. Where a deadlock made the server undo the transaction and
-//! the handler went on all the same, its later statements would otherwise be committed one by one; so they
-//! are part of a new transaction, which is found out by the savepoint it does not have, and undone.
+//! While a handler works, `autocommit` is off. If a deadlock made the server roll back the transaction and
+//! the handler went on all the same, its later statements would otherwise be committed one by one. With
+//! `autocommit` off they form a new transaction, which is recognised by its missing savepoint and rolled
+//! back.
 
 mod concluding;
 mod outgoing;
@@ -43,28 +45,28 @@ use outgoing::Outgoing;
 ///
 /// Dropped instead of concluded, it is rolled back and its connection is closed.
 pub struct MysqlTx {
-    /// There until it is concluded or dropped.
+    /// `None` once it is concluded or dropped.
     open: Option<Open>,
 }
 
-/// What an open transaction consists of.
+/// State of an open transaction.
 struct Open {
     held: Held,
     releases: Releases,
     id: RecordId,
     now: Timestamp,
-    /// What the handler's work will take over, as it looked.
+    /// The record that the handler's work will take over, as last read.
     stands: Option<Seen>,
     outgoing: Outgoing,
 }
 
-/// Why an open transaction is there whenever somebody has it in hand.
+/// Message of the `expect` on the open transaction.
 const OPEN: &str = "a transaction is open until it is concluded";
 
 const BEGINNING: &str = "beginning a handler's transaction";
 const CONCLUDING: &str = "committing a handler's work";
 
-/// What shows that a transaction is still the one that was begun.
+/// Savepoint that exists only as long as the transaction is still the one that was begun.
 const MARK: &str = "firstwrite_begun";
 
 impl AsyncTransactionalStore for MysqlStore {
@@ -127,7 +129,7 @@ impl AsyncTransactionalStore for MysqlStore {
     }
 }
 
-/// Begins, locks without waiting, and looks.
+/// Begins, locks without waiting, and looks up the record.
 async fn look(
     held: &mut Held,
     id: RecordId,
@@ -171,7 +173,7 @@ async fn look(
     }))
 }
 
-/// Whether no attempt can run on what was found.
+/// Returns true if no attempt can run on the record that was found.
 fn is_final(found: &Found) -> bool {
     matches!(&found.record.state, State::Completed { retained_until, .. } if found.now < *retained_until)
 }
@@ -216,8 +218,8 @@ impl Drop for MysqlTx {
     fn drop(&mut self) {
         let Some(Open { mut held, releases, id, .. }) = self.open.take() else { return };
         releases.start(id, async move {
-            // The lock is given back at once; then the connection is closed, whatever state the handler
-            // left it in.
+            // The lock is released at once; then the connection is closed, whatever state the handler left
+            // it in.
             if !held.roll_back().await {
                 tracing::debug!(record = %id, "a dropped transaction was not rolled back by hand");
             }

@@ -1,4 +1,4 @@
-//! The dispatcher that writes: whatever waits while one batch is in flight is the next batch.
+//! The dispatcher that writes: commands that arrive while one batch is under way form the next batch.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,18 +28,19 @@ struct Writer {
     batch_max: usize,
     /// For a record that the last batch held already, or too much for it.
     carried: Vec<Command>,
-    /// Commands that wait alone for a stranger's transaction.
+    /// Commands that wait alone for another application's transaction.
     alone: JoinSet<()>,
     commit_count: Arc<AtomicU64>,
-    /// How the next batch is put into statements: where one met something, the next will, too.
+    /// Form of the next batch's statements: if one batch met existing records, the next is likely to as
+    /// well.
     spelling: Spelling,
 }
 
 /// Outcomes of one batch together, before they are spelt out: a batch is one packet.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
-/// So often a batch is written anew because another transaction made the server undo it, and an insert
-/// because what it met was gone when it was looked at.
+/// Maximum number of attempts of a batch that the server rolled back because of another transaction, and of
+/// an insert that met a record which was gone when it was looked up.
 const TRIES_MAX: usize = 4;
 
 /// Starts the dispatcher. `commit_count` counts its transactions.
@@ -73,7 +74,7 @@ impl Writes {
         })
     }
 
-    /// Has what waits finished, and nothing more let in.
+    /// Refuses new commands and finishes waiting ones.
     pub(super) async fn close(&self) {
         self.closing.notify_one();
         if let Some(task) = self.task.lock().await.take() {
@@ -89,7 +90,8 @@ impl Writer {
             let commits = &self.commit_count;
             match serve(&self.pool, batch, commits, &mut self.spelling).await {
                 Served::Done => {}
-                // One slow stranger must not hold up its neighbours: each waits for itself.
+                // One slow foreign transaction must not hold up its neighbours: each command waits by
+                // itself.
                 Served::Blocked(batch) => {
                     for command in batch {
                         let (pool, commits) = (Arc::clone(&self.pool), Arc::clone(commits));
@@ -140,11 +142,11 @@ impl Writer {
 
 enum Served {
     Done,
-    /// A stranger's transaction holds a lock for longer than a batch waits.
+    /// Another application's transaction holds a lock for longer than a batch waits.
     Blocked(Vec<Command>),
 }
 
-/// Writes a batch and answers everybody in it.
+/// Writes a batch and answers every command in it.
 async fn serve(
     pool: &Arc<Pool>,
     batch: Vec<Command>,
@@ -182,7 +184,7 @@ async fn serve(
                     return Served::Done;
                 }
             }
-            // A count went down: asked closely, this says what is missing, and the batch meets the doubt.
+            // A count went down: the verification records what is missing, and the batch meets the doubt.
             Err(crash) if crash.trouble.is_history_missing() && tried < TRIES_MAX => {
                 if !held.roll_back().await || held.verify().await.is_err() {
                     for command in batch {
@@ -191,7 +193,8 @@ async fn serve(
                     return Served::Done;
                 }
             }
-            // One of those who share a statement met something, or has lost its record; or history is missing.
+            // One of the commands that share a statement met a record, or has lost its own; or history is
+            // missing.
             Err(crash) if crash.trouble.code() == Some(code::OUT_OF_RANGE) => {
                 if !held.roll_back().await {
                     for command in batch {
@@ -223,7 +226,7 @@ async fn serve(
     Served::Done
 }
 
-/// What follows a batch that crashed.
+/// Next step after a failed batch.
 enum After {
     /// It was undone because of another transaction, and may be tried again.
     Again(Held),
@@ -244,7 +247,7 @@ async fn after(mut held: Held, crash: Crash, tried: usize, count: usize) -> Afte
         return After::Again(held);
     }
     held.settle();
-    // One slow stranger or one value that the server refuses must not fail its neighbours.
+    // One slow foreign transaction or one value that the server refuses must not fail its neighbours.
     if count > 1 { After::Apart } else { After::Over(crash) }
 }
 

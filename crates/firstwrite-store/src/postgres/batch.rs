@@ -1,9 +1,10 @@
-//! One batch: reservations and completions of many callers in one transaction and one flight.
+//! One batch: reservations and completions of many callers in one transaction and one pipeline.
 //!
-//! `BEGIN`, one statement for each kind, and `COMMIT` are sent together. The statements' own answers
-//! say what was written: `COMMIT` in a transaction that failed is no error of its own.
+//! `BEGIN`, one statement for each kind, and `COMMIT` are sent together. The statements' own results tell
+//! what was written: `COMMIT` in a failed transaction is no error of its own.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use firstwrite_core::{
     Fence, Found, Inserted, RecordId, Retention, StoreError, Swapped, Timestamp,
@@ -22,15 +23,15 @@ use super::link::Link;
 use super::profiles::whole_millis;
 use super::rows::{Looked, NewRow, column};
 
-/// One caller's write, and where the answer goes.
+/// One caller's write, with the channel for its result.
 pub(super) enum Command {
-    Insert { row: NewRow, until: Option<Retention>, reply: Reply<Inserted>, tries: u8 },
+    Insert { row: NewRow, stands_for: Duration, reply: Reply<Inserted>, tries: u8 },
     Complete { completion: Completion, reply: Reply<Completed> },
 }
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// An owner's word on how its attempt ended.
+/// An owner's outcome of its attempt.
 #[derive(Debug)]
 pub(super) struct Completion {
     pub(super) id: RecordId,
@@ -39,36 +40,33 @@ pub(super) struct Completion {
     pub(super) outcome: Vec<u8>,
 }
 
-/// How a completion ended.
+/// Result of a completion.
 #[derive(Debug)]
 pub(super) enum Completed {
     Swapped(Swapped),
-    /// The record stands as its owner thinks, and yet its ending was not written: an ending of a
-    /// former life is in the way. Only a look under the record's lock can tell.
+    /// The record is as its owner expects, and yet its ending was not written: an ending of a former life
+    /// is in the way. Only a look-up under the record's lock can tell.
     Undecided,
 }
 
-/// What a flight wrote, and when.
+/// Records that a pipeline wrote, with the times of writing.
 #[derive(Debug, Default)]
 pub(super) struct Landed {
     inserted: HashMap<RecordId, Timestamp>,
     completed: HashMap<RecordId, Timestamp>,
 }
 
-/// How a flight failed.
+/// Failure of a pipeline.
 #[derive(Debug)]
 pub(super) enum Crashed {
     /// Nothing of it was written.
     Undone { trouble: Trouble },
-    /// Nobody knows.
+    /// It may or may not have been committed.
     Unknown { trouble: Trouble },
 }
 
 pub(super) const INSERTING: &str = "inserting a record";
 pub(super) const COMPLETING: &str = "completing a record";
-
-/// A reservation stays for this long at least, and after it what was put in its place.
-const RESERVATION_WITNESSES_FOR: std::time::Duration = std::time::Duration::from_mins(30);
 
 impl Command {
     pub(super) fn id(&self) -> RecordId {
@@ -124,7 +122,7 @@ pub(super) async fn fly(
 
 type Answer = Option<Result<Vec<Row>, Trouble>>;
 
-/// Says what became of a flight, by the first answer that is not a good one.
+/// Determines the result of a pipeline by its first failed answer.
 fn judge(
     begun: Result<(), Trouble>,
     [inserted, completed]: [Answer; 2],
@@ -152,8 +150,8 @@ fn judge(
     match (first, committed) {
         (None, Ok(())) => Ok(landed),
         (None, Err(trouble)) if trouble.is_undone() => Err(Crashed::Undone { trouble }),
-        // The server refused a statement: what came before it is undone, and so is what follows. Unless
-        // nothing was begun: then each statement was a transaction of its own.
+        // The server refused a statement: what came before it is rolled back, and so is what follows.
+        // Unless no transaction was begun: then each statement was its own transaction.
         (Some(trouble), _) if trouble.is_from_server() && (began || !some_ran) => {
             Err(Crashed::Undone { trouble })
         }
@@ -170,7 +168,7 @@ fn stamps(rows: &[Row]) -> Result<HashMap<RecordId, Timestamp>, StoreError> {
     rows.iter().map(stamp).collect()
 }
 
-/// Answers everybody whose write stands, and returns who is left.
+/// Answers every command whose write was committed, and returns the other commands.
 pub(super) fn answer_written(
     shared: &Shared,
     commands: Vec<Command>,
@@ -179,18 +177,17 @@ pub(super) fn answer_written(
     let mut left = Vec::new();
     for command in commands {
         match command {
-            Command::Insert { row, until, reply, tries } => match landed.inserted.get(&row.id) {
-                Some(now) => {
-                    let fence = Fence::from_u64(row.fence.cast_unsigned());
-                    let until = now.plus(match until {
-                        Some(retention) => retention.replay_for,
-                        None => RESERVATION_WITNESSES_FOR,
-                    });
-                    acknowledge(shared, Acknowledged { id: row.id, fence, until }, *now);
-                    drop(reply.send(Ok(Inserted::Done(*now))));
+            Command::Insert { row, stands_for, reply, tries } => {
+                match landed.inserted.get(&row.id) {
+                    Some(now) => {
+                        let fence = Fence::from_u64(row.fence.cast_unsigned());
+                        let until = now.plus(stands_for);
+                        acknowledge(shared, Acknowledged { id: row.id, fence, until }, *now);
+                        drop(reply.send(Ok(Inserted::Done(*now))));
+                    }
+                    None => left.push(Command::Insert { row, stands_for, reply, tries }),
                 }
-                None => left.push(Command::Insert { row, until, reply, tries }),
-            },
+            }
             Command::Complete { completion, reply } => match landed.completed.get(&completion.id) {
                 Some(now) => {
                     let Completion { id, fence, retention, .. } = completion;
@@ -210,10 +207,10 @@ fn acknowledge(shared: &Shared, write: Acknowledged, now: Timestamp) {
     shared.witness.acknowledged(write);
 }
 
-/// An insert meets a rival that is gone when looked for at most this often.
+/// Maximum number of attempts of an insert that meets a rival which is gone when looked up.
 const TRIES_MAX: u8 = 5;
 
-/// Answers those whose write does not stand with what does; returns inserts that may try again.
+/// Answers the commands whose write failed with the existing record; returns inserts that may try again.
 pub(super) fn answer_unwritten(
     shared: &Shared,
     commands: Vec<Command>,
@@ -227,11 +224,11 @@ pub(super) fn answer_unwritten(
         let in_doubt = found.as_ref().is_some_and(|looked| looked.in_doubt);
         let found = found.and_then(Looked::found).map(Box::new);
         match command {
-            Command::Insert { row, until, reply, tries } => match found {
+            Command::Insert { row, stands_for, reply, tries } => match found {
                 Some(found) => drop(reply.send(Ok(Inserted::Stands(found)))),
                 None if in_doubt => drop(reply.send(Err(doubt::refuse(shared, INSERTING)))),
                 None if tries < TRIES_MAX => {
-                    again.push(Command::Insert { row, until, reply, tries: tries + 1 });
+                    again.push(Command::Insert { row, stands_for, reply, tries: tries + 1 });
                 }
                 None => {
                     let why = "rivals came and went";
@@ -254,7 +251,7 @@ fn moved(completion: &Completion, found: Option<Box<Found>>) -> Completed {
     if still_holds { Completed::Undecided } else { Completed::Swapped(Swapped::Moved(found)) }
 }
 
-/// Answers everybody in a flight of which nobody knows what became.
+/// Answers every command of a pipeline that may or may not have been committed.
 pub(super) fn answer_unknown(commands: Vec<Command>, trouble: &Trouble) {
     let text = trouble.to_string();
     for command in commands {

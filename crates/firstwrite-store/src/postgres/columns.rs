@@ -1,4 +1,4 @@
-//! How ids, instants and places in a table are written in PostgreSQL's binary form.
+//! Encodes ids, instants and block positions in PostgreSQL's binary format.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id(pub(super) RecordId);
 
-/// What stands in a `timestamptz` column.
+/// Value of a `timestamptz` column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
     /// `-infinity`.

@@ -1,8 +1,8 @@
-//! Connections to the server: the pool, the store's own two, and what each session is told.
+//! Connections to the server: the pool, the store's own two, and the settings of each session.
 //!
-//! Without a pooler, settings are given once, when a connection is made, and statements are prepared
-//! by name. Behind a transaction pooler nothing outlives a transaction: settings come with each
-//! `BEGIN`, and statements have no names.
+//! Without a pooler, settings are sent once, when a connection is made, and statements are prepared by
+//! name. Behind a transaction pooler nothing outlives a transaction: settings are sent with each `BEGIN`,
+//! and statements have no names.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -31,20 +31,21 @@ pub(super) struct Server {
 pub(super) type Listening =
     Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// One of the pool's: ours for rare moves, and the application's.
     Pooled,
     /// The one that writes batches.
     Writer,
-    /// The one that looks ids up.
+    /// The one that looks up ids.
     Reader,
     /// Those that claim and settle messages.
     Outbox,
 }
 
-/// How our own transactions begin. All say their isolation: the server's default may be another.
+/// Statements that begin our own transactions. Each sets its isolation level, since the server's default
+/// may differ.
 pub(super) struct Begins {
     /// A batch of the writer's.
     pub(super) batch: String,
@@ -52,33 +53,33 @@ pub(super) struct Begins {
     pub(super) look: String,
     /// A handler's, as the database or its user has set it up.
     pub(super) handler: String,
-    /// A claim of messages, or what became of one.
+    /// A claim of messages, or its settlement.
     pub(super) outbox: String,
     /// A rare move on a pooled connection.
     pub(super) rare: String,
-    /// Reading on a pooled connection, each statement seeing what is committed by then.
+    /// Reads on a pooled connection, where each statement sees everything committed before it.
     pub(super) read: String,
     /// Reading on a pooled connection, all statements seeing the same.
     pub(super) snapshot: String,
-    /// Walking the tables to reap. Nobody is told of what was deleted, so nobody waits for the disk: what
-    /// comes back after a crash is past its time and deleted again.
+    /// Walking the tables to reap. No caller relies on a deletion, so the commit does not wait for the
+    /// disk: a record that comes back after a crash is past its time and is deleted again.
     pub(super) walk: String,
 }
 
-/// A batch does not wait for a stranger's transaction longer than this: its neighbours would wait
-/// with it. What is blocked then waits alone, for the whole of `lock_timeout`.
+/// Lock timeout of a batch on another application's transaction: its neighbours wait as long. A blocked
+/// command then waits alone, for the whole of `lock_timeout`.
 const BATCH_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A reaper has time: what somebody is at work with is passed over.
+/// Lock timeout of the reaper: short, since it can come back later to what another transaction has locked.
 const WALK_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How long after the server should have given up the store does. Only a server that vanished without
-/// a word is found out this way.
+/// Time for which the store waits beyond the server's own timeout. Only this detects a server that vanished
+/// without closing the connection.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Our statements find rows by their primary keys. Planned on a table that was small then, a cached
-/// plan would go on scanning it whole: so scans are priced out, and then what the planner takes for an
-/// expensive statement must not be compiled.
+/// Settings for statements that find rows by their primary keys. A cached plan that was made while the
+/// table was small would go on scanning it whole, so scans are priced out; and then JIT must be off for
+/// statements that the planner takes for expensive.
 const BY_INDEX: [(&str, &str); 4] = [
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
@@ -106,12 +107,12 @@ impl Server {
         &self.begins
     }
 
-    /// Whether statements may be prepared by name, and settings outlive a transaction.
+    /// Returns true if statements may be prepared by name and settings outlive a transaction.
     pub(super) fn has_sessions(&self) -> bool {
         self.address.options.pooler == Pooler::None
     }
 
-    /// How long a flight of a few statements may take, to the point where the server must be gone.
+    /// Returns the maximum duration of a pipeline of a few statements, after which the server must be gone.
     pub(super) fn flight_max(&self) -> Duration {
         self.address.options.statement_timeout.saturating_mul(3).saturating_add(GRACE)
     }
@@ -128,7 +129,7 @@ impl Server {
         Ok(ClientWrapper::new(client, task))
     }
 
-    /// A connection whose notifications are read by who makes it.
+    /// Opens a connection whose notifications the caller reads.
     pub(super) async fn connect_to_listen(&self) -> Result<(Client, Listening), Error> {
         self.config(Role::Outbox).connect(self.tls.clone()).await
     }
@@ -171,7 +172,7 @@ impl Server {
         config
     }
 
-    /// What a session is told when it begins.
+    /// Returns the settings with which a session begins.
     fn settings(&self, role: Role) -> Vec<(&'static str, String)> {
         let options = &self.address.options;
         let lock_timeout = match role {
@@ -185,7 +186,7 @@ impl Server {
             settings.push(("default_transaction_read_only", "on".to_owned()));
         }
         match role {
-            // The application's own statements share these: its defaults stay what they are.
+            // The application's own statements share these connections, so its defaults are left alone.
             Role::Pooled => {}
             Role::Writer | Role::Reader | Role::Outbox => {
                 settings.push(("default_transaction_isolation", "read committed".to_owned()));
@@ -242,7 +243,7 @@ fn timeouts(statement: Duration, lock: Duration) -> Vec<(&'static str, String)> 
     vec![("statement_timeout", millis(statement)), ("lock_timeout", millis(lock))]
 }
 
-/// Nothing is no limit to the server; a limit of nothing is the smallest one here.
+/// Formats a timeout. The server takes 0 as no limit, so 0 becomes the smallest limit.
 fn millis(duration: Duration) -> String {
     duration.as_millis().clamp(1, u128::from(u32::MAX >> 1)).to_string()
 }

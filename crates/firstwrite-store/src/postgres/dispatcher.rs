@@ -1,5 +1,5 @@
-//! What the two dispatchers have in common: a bounded queue, a connection that comes back after it is
-//! lost, and an end.
+//! Parts shared by the two dispatchers: a bounded queue, a connection that is reopened after a loss, and an
+//! orderly end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(super) struct Dispatcher<T> {
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The dispatcher's own end: what waits for it.
+/// The dispatcher's end of the queue.
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     queue: mpsc::Receiver<T>,
@@ -47,7 +47,7 @@ struct Away {
     wait: Duration,
 }
 
-/// Between two attempts to reach a server that is away: soon at first, and never long, since callers
+/// Delay between two attempts to reach an unavailable server: short at first, and never long, since callers
 /// are refused meanwhile.
 const WAIT_MIN: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -81,7 +81,7 @@ impl<T: Send + 'static> Dispatcher<T> {
         })
     }
 
-    /// Has what waits finished, and nothing more let in.
+    /// Refuses new commands and finishes waiting ones.
     pub(super) async fn close(&self) {
         self.closing.notify_one();
         if let Some(task) = self.task.lock().await.take() {
@@ -96,8 +96,8 @@ impl<T> Waiting<T> {
         Arc::clone(&self.closing)
     }
 
-    /// Waits until something is there and takes up to a batch of it. `false` means that nothing will
-    /// come any more. May be dropped and called again.
+    /// Waits for items and takes up to a batch of them. Returns false if none will come any more. May be
+    /// dropped and called again.
     pub(super) async fn take(&mut self, into: &mut Vec<T>) -> bool {
         loop {
             tokio::select! {
@@ -108,7 +108,7 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Takes what is there, up to a batch with what `into` holds already.
+    /// Takes waiting items, up to a batch including those that `into` holds already.
     pub(super) fn take_more(&mut self, into: &mut Vec<T>) {
         while into.len() < self.batch_max {
             let Ok(one) = self.queue.try_recv() else { return };

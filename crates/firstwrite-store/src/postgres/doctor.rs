@@ -1,7 +1,7 @@
-//! What is unsafe or troubled about a PostgreSQL server, as far as keys are concerned.
+//! Checks a PostgreSQL server for unsafe settings and problems that concern keys.
 //!
-//! Without the rights of `pg_monitor` the server hides what other roles do; then this says so
-//! instead of saying that all is well.
+//! Without the rights of `pg_monitor` the server hides what other roles do; the report then says so instead
+//! of finding nothing wrong.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,22 +16,22 @@ mod activity;
 mod durability;
 mod room;
 
-/// What the operator says there is to be.
+/// The operator's expectations of the server.
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// The name of a synchronous standby.
     pub standby: Option<String>,
-    /// The port that the store was connected to, if there is one: to notice what stands between.
+    /// The port that the store was connected to, if there is one, to detect a pooler in between.
     pub port: Option<u16>,
-    /// How long a transaction may be open before it is named. Default: 5 minutes, longer than any
-    /// request of ours is open, short enough to notice in time.
+    /// Time after which an open transaction is reported. Default: 5 minutes, longer than any request
+    /// of ours is open, short enough to notice in time.
     pub open_for_max: Duration,
 }
 
 /// The server's settings by name.
 type Settings = HashMap<String, String>;
 
-/// Looks at the server behind `store`.
+/// Examines the server behind `store`.
 pub async fn examine(
     store: &PostgresStore,
     expected: &Expected,
@@ -89,7 +89,7 @@ fn version(settings: &Settings) -> Option<Finding> {
     )
 }
 
-/// Whether a process that was restarted can tell that history was lost.
+/// Reports a server on which a restarted process cannot detect that history was lost.
 async fn history(
     store: &PostgresStore,
     client: &Client,
@@ -135,7 +135,7 @@ fn seconds(count: i64) -> String {
     }
 }
 
-/// What a text column holds, or what the server hides.
+/// Reads a text column; `hidden` where the server hides it.
 fn shown(row: &Row, column: usize) -> Result<String, tokio_postgres::Error> {
     Ok(row.try_get::<_, Option<String>>(column)?.unwrap_or_else(|| "hidden".to_owned()))
 }

@@ -1,13 +1,13 @@
-//! Noticing that acknowledged history was lost: a fail-over to a standby that was behind, or a backup
-//! put back under a running application.
+//! Detects the loss of acknowledged history: a fail-over to a standby that was behind, or a backup restored
+//! under a running application.
 //!
-//! The store remembers the newest writes that were acknowledged to it. It asks every new connection
-//! whether they are still there, and every incarnation of the server, which a pooler may put behind an
-//! old connection. If one is not, keys that the server does not know may have been used in what is
-//! missing: they are refused, in the statement that would write them, until an operator has looked and
-//! cleared the doubt.
+//! The store remembers the newest writes that were acknowledged to it. It checks that they are still there
+//! on every new connection, and on every incarnation of the server, which a pooler may put behind an old
+//! connection. If one is missing, keys that the server does not know may have been used in the lost
+//! history: the statement that would write them refuses them, until an operator has examined and cleared
+//! the doubt.
 //!
-//! What other processes wrote, it notices by its own sweeps: see [`super::history`].
+//! Losses of other processes' writes are noticed by its own sweeps: see [`super::history`].
 //!
 //! A process that was started since remembers nothing. For its sake the tables hold a mark: the line of
 //! history that was written last, and whether a standby was sure to have all of it. If the server writes
@@ -16,9 +16,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Pool};
-use firstwrite_core::{Fence, RecordId, StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::{Draft, DraftState, Fence, RecordId, StoreError, StoreErrorKind, Timestamp};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -28,34 +29,35 @@ use super::fault::{Trouble, corrupt, definite, no_connection};
 use super::history;
 use super::link::{Held, Link};
 use super::rows::column;
+use super::swap::SUPERSEDED_FOR;
 use crate::Access;
 use crate::doubt::{ClearedDoubt, Doubt};
 
 /// The newest writes that the server acknowledged to this store, oldest first.
 ///
-/// One would do if acknowledgements came in the order of commits. Those of different connections may
-/// not, and what is lost is whatever was committed last.
+/// One would suffice if acknowledgements came in the order of commits. Those of different connections may
+/// not, and a loss affects the last commits.
 #[derive(Debug)]
 pub(super) struct Witness {
     newest: Mutex<VecDeque<Acknowledged>>,
-    /// Of the server that was asked last.
+    /// Incarnation of the server that was asked last.
     incarnation: AtomicI64,
-    /// Whether commits may have to wait for a standby there.
+    /// True if commits to that server may have to wait for a standby.
     waits_for_standby: AtomicBool,
 }
 
-/// Whether new keys may be written to a server.
+/// Trust in a server's history, which decides whether new keys may be written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// It has what was acknowledged.
+    /// The server has all acknowledged writes.
     Whole,
-    /// It was not asked yet.
+    /// The server was not asked yet.
     NotAsked,
     /// History is missing, and no operator has cleared that.
     InDoubt,
 }
 
-/// More than commit at once.
+/// Number of writes to remember: more than commit at once.
 const REMEMBERED_MAX: usize = 128;
 
 /// A write that must be there until `until`, by the server's clock: after that, it may have been taken
@@ -67,8 +69,18 @@ pub(super) struct Acknowledged {
     pub(super) until: Timestamp,
 }
 
-/// Which server this is, what history it writes and wrote, how often this process has swept, and one write
-/// that should be there and is not.
+/// Returns the time for which a written draft stands at least, whatever is put in its place: an outcome that
+/// another process writes can be reaped once the draft's retention is over.
+pub(super) fn stands_for(draft: &Draft) -> Duration {
+    let replay_for = draft.retention.replay_for;
+    match &draft.state {
+        DraftState::Reserved { .. } => replay_for.min(SUPERSEDED_FOR / 2),
+        DraftState::Completed { .. } => replay_for,
+    }
+}
+
+/// Reads the server's identity, its current and recorded history, this process's count of sweeps, and one
+/// write that should be there and is not.
 pub(super) const GREETING: &str = "
     SELECT firstwrite.incarnation(), firstwrite.epoch(), firstwrite.is_synchronous(),
            m.epoch, m.is_synchronous, current_setting('synchronous_standby_names') <> '',
@@ -86,7 +98,7 @@ pub(super) const GREETING: &str = "
 /// The mark of tables that were made where the server does not tell its history.
 const UNKNOWN: &str = "unknown";
 
-/// Whoever changes the mark first says that there is a doubt.
+/// Only the process that changes the mark first inserts the doubt.
 pub(super) const MARK: &str = "
     WITH marked AS (
         UPDATE firstwrite.mark SET epoch = $1, is_synchronous = $2 WHERE epoch = $3 RETURNING epoch)
@@ -128,22 +140,24 @@ impl Default for Witness {
 }
 
 impl Witness {
-    /// The server acknowledged a write.
+    /// Remembers a write that the server acknowledged, in place of earlier ones of the same record: the end
+    /// of a reservation decides how long the record is kept.
     pub(super) fn acknowledged(&self, write: Acknowledged) {
         let mut newest = self.newest();
+        newest.retain(|earlier| earlier.id != write.id);
         if newest.len() >= REMEMBERED_MAX {
             newest.pop_front();
         }
         newest.push_back(write);
     }
 
-    /// The server that new keys may be written to: it has what was acknowledged, or a doubt that says
-    /// otherwise.
+    /// Returns the server to which new keys may be written: it has all acknowledged writes, or a doubt that
+    /// says otherwise.
     pub(super) fn incarnation(&self) -> i64 {
         self.incarnation.load(Ordering::Acquire)
     }
 
-    /// Whether a commit may have to wait for a standby; a sweep looks again.
+    /// Returns true if a commit may have to wait for a standby; every sweep updates this.
     pub(super) fn waits_for_standby(&self) -> bool {
         self.waits_for_standby.load(Ordering::Relaxed)
     }
@@ -161,14 +175,14 @@ impl Witness {
 
 /// Refuses a key that is not known while history is missing.
 pub(super) fn refuse(shared: &Shared, doing: &'static str) -> StoreError {
-    // What is kept in memory may be of what is missing: it must not be answered from here either.
+    // The cache may hold records of the lost history, which must not be answered from here either.
     shared.replays.forget_all();
     StoreError::definite(StoreErrorKind::InDoubt, doing)
         .caused_by("the server has lost acknowledged writes; an operator must clear the doubt")
 }
 
-/// Asks a server whether what was acknowledged is still there. Writes only what it notices, so that records can
-/// be read where nothing can be written.
+/// Checks that a server still has all acknowledged writes. Writes only the loss that it notices, so that
+/// records can be read where nothing can be written.
 pub(super) async fn greet(shared: &Shared, client: &ClientWrapper) -> Result<(), Trouble> {
     let newest = shared.witness.newest().clone();
     if shared.server.access != Access::Write {
@@ -193,7 +207,7 @@ pub(super) async fn greet(shared: &Shared, client: &ClientWrapper) -> Result<(),
             let detail = format!("the acknowledged write of record {missing} is missing");
             raise(&link, &detail, None).await?;
         }
-        // Said once: the row stands for itself from now on, and an operator may clear it.
+        // Reported once: from now on the loss is recorded in its row, and an operator may clear it.
         shared.witness.newest().retain(|write| !newest.contains(write));
     }
     shared.witness.waits_for_standby.store(column(row, 5)?, Ordering::Relaxed);
@@ -224,12 +238,13 @@ pub(super) async fn greet_to_write(shared: &Shared, client: &ClientWrapper) -> R
     history::register(&Link { client, shared }).await
 }
 
-/// Sees to it that the mark says what is written now.
+/// Updates the mark to the history that is written now.
 async fn compare_marks(link: &Link<'_>, row: &Row) -> Result<(), Trouble> {
     let shared = link.shared;
     let (epoch, is_synchronous): (Option<String>, bool) = (column(row, 1)?, column(row, 2)?);
     let (marked, was_synchronous): (String, bool) = (column(row, 3)?, column(row, 4)?);
-    // A standby writes nothing, so nothing is written to it either; and who does not tell is not asked.
+    // A standby writes nothing, so nothing is written to it either; and a server that hides its history is
+    // not compared.
     let Some(epoch) = epoch else { return Ok(()) };
     if (&epoch, is_synchronous) == (&marked, was_synchronous) {
         return Ok(());

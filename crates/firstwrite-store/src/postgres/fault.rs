@@ -1,4 +1,4 @@
-//! What the server's and the driver's errors mean to a caller.
+//! Maps the server's and the driver's errors to store errors.
 
 use std::error::Error as _;
 use std::fmt;
@@ -8,16 +8,16 @@ use firstwrite_core::{BoxError, StoreError, StoreErrorKind};
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-/// What went wrong between the store and the server.
+/// An error between the store and the server.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The server or the driver said so.
+    /// An error reported by the server or the driver.
     Said(Error),
     /// Nothing came back in time, not even the server's own timeout.
     Silence,
-    /// It was not to be reached a moment ago, and is not tried again yet.
+    /// The server could not be reached a moment ago and is not tried again yet.
     Away,
-    /// What came back was read and is wrong.
+    /// An answer was read and is invalid.
     Read(StoreError),
 }
 
@@ -31,7 +31,7 @@ fn kind_of(trouble: &Trouble) -> StoreErrorKind {
     code.map_or(StoreErrorKind::Unavailable, |code| kind_of_code(code.code()))
 }
 
-/// The kind of trouble a server's code stands for.
+/// Returns the kind of error for a server's code.
 pub(super) fn kind_of_code(code: &str) -> StoreErrorKind {
     if code == SqlState::DISK_FULL.code() || code == SqlState::OUT_OF_MEMORY.code() {
         return StoreErrorKind::Full;
@@ -72,7 +72,7 @@ pub(super) fn definite<E: Into<Trouble>>(doing: &'static str) -> impl Fn(E) -> S
     move |error| error.into().definite(doing)
 }
 
-/// A failed step of which nobody knows whether it was committed.
+/// Makes the error of a failed step that may or may not have been committed.
 pub(super) fn indeterminate<E: Into<Trouble>>(doing: &'static str) -> impl Fn(E) -> StoreError {
     move |error| {
         let trouble = error.into();
@@ -80,8 +80,9 @@ pub(super) fn indeterminate<E: Into<Trouble>>(doing: &'static str) -> impl Fn(E)
     }
 }
 
-/// A failed COMMIT. An error that leaves the session standing undid the transaction. One that ends it
-/// may have come while the commit waited for a standby: then it stands.
+/// Makes the error of a failed COMMIT. An error after which the session lives on rolled back the
+/// transaction. One that ends the session may have come while the commit waited for a standby: then the
+/// transaction is committed.
 pub(super) fn failed_commit<E: Into<Trouble>>(doing: &'static str) -> impl Fn(E) -> StoreError {
     move |error| {
         let trouble = error.into();
@@ -95,7 +96,7 @@ impl Trouble {
         StoreError::definite(kind_of(self), doing).caused_by(self.to_string())
     }
 
-    /// Whether the server said that it undid what it was told, and is still there.
+    /// Returns true if the server reported that it rolled back, and the session is still alive.
     pub(super) fn is_undone(&self) -> bool {
         match self {
             Self::Said(error) => error.as_db_error().is_some_and(|db| !ends_session(db)),
@@ -103,18 +104,18 @@ impl Trouble {
         }
     }
 
-    /// Whether the server itself said it, whatever became of the session.
+    /// Returns true if the server itself reported the error, whether or not the session survived.
     pub(super) fn is_from_server(&self) -> bool {
         matches!(self, Self::Said(error) if error.as_db_error().is_some())
     }
 
-    /// Whether another transaction's lock was waited for too long.
+    /// Returns true if waiting for another transaction's lock took too long.
     pub(super) fn is_blocked(&self) -> bool {
         matches!(self, Self::Said(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
     }
 
-    /// Whether somebody else's write may be the reason: a unique key, a serialization failure, a
-    /// deadlock, a lock that was waited for too long, or what stood there has moved.
+    /// Returns true if a concurrent write may be the cause: a unique key, a serialization failure, a
+    /// deadlock, a lock timeout, or a record that has moved.
     pub(super) fn may_be_rival(&self) -> bool {
         match self {
             Self::Said(error) => error.code().is_some_and(|code| is_rivals_code(code.code())),
@@ -123,13 +124,13 @@ impl Trouble {
         }
     }
 
-    /// Whether a statement made itself fail.
+    /// Returns true if a statement failed on purpose (it divides by zero to do so).
     pub(super) fn is_division_by_zero(&self) -> bool {
         let code = Some(&SqlState::DIVISION_BY_ZERO);
         matches!(self, Self::Said(error) if error.code() == code)
     }
 
-    /// Whether it only says that something before it failed.
+    /// Returns true if the error only says that an earlier statement of the transaction failed.
     pub(super) fn is_echo(&self) -> bool {
         let echo = Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
         matches!(self, Self::Said(error) if error.code() == echo)
@@ -172,12 +173,12 @@ pub(super) fn no_connection(doing: &'static str) -> impl Fn(&PoolError) -> Store
     }
 }
 
-/// A row that does not say what a row can say.
+/// Returns the error for an invalid row.
 pub(super) fn corrupt(what: &'static str) -> StoreError {
     StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
 }
 
-/// Something that was asked for and cannot be done.
+/// Returns the error for an unsupported operation.
 pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
     StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
 }

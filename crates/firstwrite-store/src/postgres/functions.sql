@@ -571,7 +571,7 @@ BEGIN
         RAISE EXCEPTION 'a fence is missing'
             USING ERRCODE = 'FW003', HINT = 'Pass the fence that firstwrite.reserve gave to this attempt.';
     END IF;
-    IF status NOT BETWEEN 200 AND 499 OR status IN (408, 425, 429) THEN
+    IF status NOT BETWEEN 200 AND 499 OR status IN (401, 407, 408, 421, 425, 429, 431) THEN
         RAISE EXCEPTION 'an answer with status % does not end a key', status
             USING ERRCODE = 'FW003',
                   HINT = 'Roll back your rows and call firstwrite.release if nothing happened, or '

@@ -1,10 +1,11 @@
 //! Counts the sweeps of every process, so that each notices when the tables are older than its own memory.
 //!
-//! A process has a row of its own in `firstwrite.history`, raises it in every sweep, and remembers the highest count
-//! that was acknowledged. What others committed before a sweep stands before it in the server's log and in every
-//! backup. So a count below the remembered one means that commits are missing, also if this process wrote none of
-//! them. Every statement that writes an unknown key compares the count: a dump that is put back breaks no connection.
-//! Nobody but its process changes a count, and it never goes down; nothing that happens to records looks like a loss.
+//! A process has its own row in `firstwrite.history`, raises its count in every sweep, and remembers the
+//! highest count that was acknowledged. Commits of other processes before a sweep precede it in the
+//! server's log and in every backup. So a count below the remembered one means that commits are missing,
+//! even if this process wrote none of them. Every statement that writes an unknown key compares the count,
+//! because restoring a dump breaks no connection. Only its own process changes a count, and it never goes
+//! down, so no change to records looks like a loss.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,7 +28,8 @@ pub(super) struct History {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
-    /// The process's row; another one after a loss, so that it meets no row that a backup brings back.
+    /// The process's row; a new one after a loss, so that it is not confused with a row that a backup
+    /// brings back.
     writer: i64,
     /// Zero before there is a row.
     sweeps: i64,
@@ -35,7 +37,8 @@ struct Known {
     at: Timestamp,
 }
 
-/// The parameters by which a statement recognises that the server was asked and its tables are not older since.
+/// Parameters by which a statement checks that the server was verified and that its tables are not older
+/// since.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) incarnation: i64,
@@ -44,7 +47,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The parameters of a look at one record.
+    /// Returns the parameters of a look-up of one record.
     pub(super) fn about<'a>(&'a self, id: &'a Id) -> [&'a (dyn ToSql + Sync); 4] {
         [id, &self.incarnation, &self.writer, &self.sweeps]
     }
@@ -79,7 +82,7 @@ impl Known {
         Self { writer: fastrand::i64(..), sweeps: 0, at: Timestamp::EPOCH }
     }
 
-    /// Whether a server whose row for this process says `found` has lost what was acknowledged.
+    /// Returns true if a server whose row for this process says `found` has lost acknowledged writes.
     fn is_lost(&self, found: Option<i64>, now: Timestamp) -> bool {
         let may_be_deleted = found.is_none() && now.since(self.at) >= MISSED_FOR;
         found.unwrap_or(0) < self.sweeps && !may_be_deleted
@@ -87,7 +90,7 @@ impl Known {
 }
 
 impl History {
-    /// For the statements that write to the server that was asked last.
+    /// Returns the parameters for statements that write to the server that was verified last.
     pub(super) fn asked(&self, incarnation: i64) -> Asked {
         let Known { writer, sweeps, .. } = *self.known();
         Asked { incarnation, writer, sweeps }
@@ -107,8 +110,8 @@ impl History {
     }
 }
 
-/// Compares the count that a greeting found with what was known when it was asked for. Returns whether the tables are
-/// older.
+/// Compares the count that a verification found with the one known when it was sent. Returns true if the
+/// tables are older.
 pub(super) async fn compare(
     link: &Link<'_>,
     asked: Asked,
@@ -128,7 +131,7 @@ pub(super) async fn compare(
         let detail = "commits that were acknowledged are missing";
         doubt::raise(link, detail, Some(known.at)).await?;
     }
-    // Said once: the doubt stands for itself from now on, and an operator may clear it.
+    // Reported once: from now on the doubt is recorded in its row, and an operator may clear it.
     link.shared.history.begin_anew(asked.writer);
     Ok(is_lost)
 }

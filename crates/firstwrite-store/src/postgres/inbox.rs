@@ -31,7 +31,7 @@ impl PostgresStore {
         message_id: &str,
         tx: &impl GenericClient,
     ) -> Result<Consumed, StoreError> {
-        // Asked for here too, so that a mistake does not break the caller's transaction.
+        // Checked here too, so that a mistake does not break the caller's transaction.
         if inbox.digest(message_id).is_none() {
             return Err(unsupported(DOING, "a message's id is 1 to 512 bytes"));
         }

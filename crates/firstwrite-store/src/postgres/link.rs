@@ -1,4 +1,4 @@
-//! A connection in use: one statement or several, in one flight where nothing is decided in between.
+//! A connection in use: runs one statement, or several in one pipeline if nothing is decided in between.
 
 use deadpool_postgres::{ClientWrapper, Object};
 use firstwrite_core::{Found, RecordId, StoreError};
@@ -13,15 +13,15 @@ use super::rows::{Looked, standing, unknown_profiles};
 use super::sql::{Naming, Parameters, Statement};
 use super::statements::Sql;
 
-/// A connection, and what the store knows.
+/// A connection with the store's shared state.
 #[derive(Clone, Copy)]
 pub(super) struct Link<'a> {
     pub(super) client: &'a ClientWrapper,
     pub(super) shared: &'a Shared,
 }
 
-/// A pooled connection in the middle of a transaction. Unless it is settled, it is closed when it is
-/// dropped, and the server rolls back: nobody is ever given somebody else's open transaction.
+/// A pooled connection in the middle of a transaction. Unless it is settled, dropping it closes it and the
+/// server rolls back, so that no caller gets a connection with another's open transaction.
 pub(super) struct Held {
     client: Option<Object>,
 }
@@ -35,7 +35,7 @@ impl<'a> Link<'a> {
         if self.shared.server.has_sessions() { Naming::Named } else { Naming::Unnamed }
     }
 
-    /// Waits for what the server owes us, and no longer than it can take.
+    /// Waits for the server's answer, up to the longest time that it can take.
     pub(super) async fn in_time<T>(
         &self,
         flight: impl Future<Output = Result<T, Trouble>>,
@@ -69,7 +69,7 @@ impl<'a> Link<'a> {
         self.tell(if may_wait { PATIENT_COMMIT } else { COMMIT }).await
     }
 
-    /// Begins a transaction and runs its first statement, in one flight.
+    /// Begins a transaction and runs its first statement, in one pipeline.
     pub(super) async fn begin(
         &self,
         begin: &str,
@@ -82,7 +82,7 @@ impl<'a> Link<'a> {
         rows
     }
 
-    /// One statement in a transaction that begins with `begin`, in one flight.
+    /// Runs one statement in a transaction that begins with `begin`, in one pipeline.
     pub(super) async fn alone(
         &self,
         begin: &str,
@@ -103,7 +103,7 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// What stands under each of `ids`, in no order; those with nothing are there too.
+    /// Looks up each of `ids` and returns one entry per id, in no order, also for ids without a record.
     ///
     /// With sessions, the connections that look up begin in the right isolation by themselves.
     pub(super) async fn look(&self, ids: &[RecordId]) -> Result<Vec<Looked>, Trouble> {
@@ -116,14 +116,14 @@ impl<'a> Link<'a> {
         self.read(&rows).await
     }
 
-    /// What stands under `id`, seen from the transaction that is open.
+    /// Looks up the record under `id` from within the open transaction.
     pub(super) async fn look_inside(&self, id: RecordId) -> Result<Option<Found>, Trouble> {
         let rows = self.query(&self.sql().find, &[&vec![Id(id)]]).await?;
         let looked = self.read(&rows).await?.pop();
         Ok(looked.and_then(Looked::found))
     }
 
-    /// Reads rows that say what stands.
+    /// Decodes the rows of a look-up.
     pub(super) async fn read(&self, rows: &[Row]) -> Result<Vec<Looked>, Trouble> {
         let profiles = &self.shared.profiles;
         let unknown = unknown_profiles(rows, profiles);

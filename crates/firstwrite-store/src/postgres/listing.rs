@@ -1,4 +1,4 @@
-//! Looking at many records: pages for operators, what they add up to, audit entries, and the clock.
+//! Reads many records: pages for operators, usage sums, audit entries, and the clock.
 
 use deadpool_postgres::Pool;
 use firstwrite_core::{
@@ -13,8 +13,8 @@ use super::fault::{Trouble, corrupt, definite, no_connection};
 use super::link::{Held, Link};
 use super::rows::column;
 
-/// How many records one page looks at. A page that finds few among many ends early and says where the
-/// next one starts, so that no listing holds a snapshot, and with it dead rows, for long.
+/// Maximum number of records that one page examines. A page that finds few among many ends early and says
+/// where the next one starts, so that no listing holds a snapshot, and with it dead rows, for long.
 const LOOKED_AT_MAX: i64 = 20_000;
 
 /// See [`firstwrite_core::Store::list`].
@@ -95,7 +95,7 @@ pub(super) async fn usage(
     Ok(sums.page(limit))
 }
 
-/// The id right behind `id`, if there is one.
+/// Returns the id directly after `id`, if there is one.
 fn successor(id: RecordId) -> Option<RecordId> {
     let next = u128::from_be_bytes(*id.as_bytes()).checked_add(1)?;
     Some(RecordId::from_bytes(next.to_be_bytes()))
@@ -149,7 +149,8 @@ pub(super) fn audited(row: &Row) -> Result<Audited, StoreError> {
     })
 }
 
-fn instant(row: Option<&Row>) -> Result<Timestamp, StoreError> {
+/// Reads the instant in a row's first column.
+pub(super) fn instant(row: Option<&Row>) -> Result<Timestamp, StoreError> {
     let at = row.map(|row| column::<At>(row, 0)).transpose()?.and_then(At::instant);
     at.ok_or_else(|| corrupt("an instant is missing"))
 }

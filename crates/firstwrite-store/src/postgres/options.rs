@@ -1,4 +1,4 @@
-//! Settings of a PostgreSQL store, and what its address says.
+//! Settings of a PostgreSQL store, and the parser of its address.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,42 +12,42 @@ use crate::OpenError;
 
 /// Settings of a PostgreSQL store, each with a default.
 ///
-/// What the address says (`schema=`, `pooler=transaction`) counts over what stands here.
+/// Options in the address (`schema=`, `pooler=transaction`) take precedence.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PostgresOptions {
-    /// Where the tables are. Default: `firstwrite`.
+    /// Schema of the tables. Default: `firstwrite`.
     pub schema: SchemaName,
-    /// What stands between the store and the server. Default: nothing.
+    /// Pooler between the store and the server. Default: none.
     pub pooler: Pooler,
-    /// How many connections the pool opens at most; the store has two more of its own, one more to
-    /// tell of messages, and three more where messages are claimed. Default: 32.
+    /// Maximum number of connections in the pool; the store has two more of its own, one more to announce
+    /// messages, and three more where messages are claimed. Default: 32.
     pub pool_size_max: usize,
-    /// How long a caller waits for a connection of the pool. Default: 5 s.
+    /// Time a caller waits for a connection of the pool. Default: 5 s.
     pub pool_wait_for: Duration,
-    /// How long connecting may take, for each host. Default: 5 s.
+    /// Time limit for connecting, for each host. Default: 5 s.
     pub connect_for: Duration,
-    /// How long the server works on one statement. Default: 10 s.
+    /// Time limit of one statement, enforced by the server. Default: 10 s.
     pub statement_timeout: Duration,
-    /// How long a statement waits for another transaction. Default: 2 s.
+    /// Time a statement waits for another transaction's lock. Default: 2 s.
     pub lock_timeout: Duration,
-    /// How long a transaction may sit idle before the server ends its connection. Default: 60 s.
+    /// Time a transaction may sit idle before the server ends its connection. Default: 60 s.
     pub idle_in_transaction_timeout: Duration,
-    /// What completed records kept in memory may weigh; none are kept at 0. Default: 64 MiB.
+    /// Maximum size of completed records cached in memory; 0 turns the cache off. Default: 64 MiB.
     pub cache_bytes_max: u64,
-    /// Whether every standby that takes over is taken for one that has everything, also where commits do
-    /// not wait for it. Then only a process that misses a write of its own refuses unknown keys.
-    /// Default: no. In the address: `fail_over=trusted`.
+    /// Trusts every standby that takes over to have all acknowledged writes, even where commits do not wait
+    /// for it. Then only a process that misses one of its own writes refuses unknown keys. Default: no. In
+    /// the address: `fail_over=trusted`.
     pub trusts_fail_over: bool,
-    /// How many writes, and as many look-ups, may wait; one more is refused at once as too busy.
+    /// Maximum number of waiting writes, and of waiting look-ups; one more is refused at once as too busy.
     /// Default: 4096, a second's work.
     pub queue_max: usize,
-    /// How many commands share one transaction, or one look-up, at most. Default: 256: measured,
-    /// more does not make it faster and makes the first wait for the last.
+    /// Maximum number of commands in one transaction, or in one look-up. Default: 256: by measurement, more
+    /// is not faster and makes the first wait for the last.
     pub batch_max: usize,
 }
 
-/// What stands between a store and the server.
+/// Pooler between a store and the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooler {
     /// Nothing, or a pooler that gives each client a server connection of its own.
@@ -63,7 +63,7 @@ pub enum Pooler {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaName(String);
 
-/// Where a server is, as the address said, and what the address asked of us.
+/// Server address and options, as parsed from the address string.
 #[derive(Clone)]
 pub(super) struct Address {
     pub(super) config: Config,
@@ -91,7 +91,7 @@ impl Default for PostgresOptions {
 }
 
 impl SchemaName {
-    /// What an identifier holds in PostgreSQL; more is cut off without an error.
+    /// Maximum length of an identifier in PostgreSQL, which silently truncates longer ones.
     const BYTES_MAX: usize = 63;
 
     /// Checks a name.

@@ -8,6 +8,7 @@
 //!
 //! Numbers are given out before their transactions commit: [`numbers`] says what may still come to light.
 
+mod apply;
 mod claim;
 mod hints;
 mod intake;
@@ -16,7 +17,6 @@ mod nudge;
 mod numbers;
 pub(super) mod operate;
 mod parts;
-mod settle;
 mod statements;
 mod upkeep;
 mod written;
@@ -27,11 +27,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
-    MessageStory, Outbox, Received, Resolution, Settlement, Switch, Want, WrittenPage,
-    WrittenQuery,
+    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
+    MessageQuery, MessageStory, Move, MoveGuard, Outbox, Want, WrittenPage, WrittenQuery,
 };
-use firstwrite_core::{AuditEntry, BoxFuture, Fence, Message, StoreError};
+use firstwrite_core::{BoxFuture, Fence, Message, StoreError};
 use tokio::sync::Mutex;
 
 use super::columns::Id;
@@ -45,8 +44,8 @@ use nudge::Nudges;
 pub(super) use statements::OutboxSql;
 use upkeep::Upkeep;
 
-/// What this process does with the outbox. Claims and settlements have a connection each, made when it is
-/// needed: handlers may hold all of the pool.
+/// Outbox state of this process. Claims and settlements have a connection each, opened on first use: handlers may
+/// hold all connections of the pool.
 pub(super) struct Delivering {
     claiming: Mutex<Claiming>,
     settling: Mutex<OwnClient>,
@@ -74,7 +73,7 @@ impl Delivering {
         self.nudges.tell(shared);
     }
 
-    /// Closes the connections; they come back if somebody goes on.
+    /// Closes the connections; later use opens them again.
     pub(super) async fn close(&self) {
         self.nudges.close().await;
         self.claiming.lock().await.close();
@@ -115,39 +114,44 @@ impl PostgresStore {
         Ok(claimed)
     }
 
-    async fn settle_messages(
+    async fn apply_moves(
         &self,
-        receipts: &[Received],
-        settlements: &[Settlement],
+        receipts: &[HistoryRow],
+        moves: &[Move],
     ) -> Result<Vec<Held>, StoreError> {
-        self.writes(settle::DOING)?;
-        let Inner { shared, delivering, .. } = &*self.inner;
-        let mut client = delivering.settling.lock().await;
-        let held = settle::settle(shared, &mut client, receipts, settlements).await?;
-        drop(client);
-        let mut leases = claim::held(&delivering.leases);
-        for settlement in settlements {
-            leases.end(settlement.number);
+        let mut held = self.apply_taken_in(receipts, moves).await?;
+        let never_claimed = MoveGuard::Idle(Fence::from_u64(0));
+        let is_left =
+            |(step, held): (&Move, &Held)| step.guard == never_claimed && *held == Held::No;
+        if moves.iter().zip(&held).any(is_left) {
+            // Perhaps no worker has taken them in yet. A move that was taken is not taken again.
+            self.claim_messages(&[], 0).await?;
+            for (held, again) in held.iter_mut().zip(self.apply_taken_in(&[], moves).await?) {
+                *held = if *held == Held::Yes { Held::Yes } else { again };
+            }
+        }
+        let is_due = |step: &Move| !matches!(step.guard, MoveGuard::Claimed(_));
+        if moves.iter().any(is_due) {
+            self.inner.delivering.nudges.nudge();
         }
         Ok(held)
     }
 
-    async fn resolve_message(
+    async fn apply_taken_in(
         &self,
-        (number, seen): (MessageNumber, Fence),
-        resolution: &Resolution,
-        by: &AuditEntry,
-    ) -> Result<Held, StoreError> {
-        self.writes("resolving a message")?;
-        let Inner { shared, pool, delivering, .. } = &*self.inner;
-        let held = operate::resolve(shared, pool, (number, seen), resolution, by).await?;
-        if held == Held::Yes || seen.as_u64() != 0 {
-            delivering.nudges.nudge();
-            return Ok(held);
+        receipts: &[HistoryRow],
+        moves: &[Move],
+    ) -> Result<Vec<Held>, StoreError> {
+        self.writes(apply::DOING)?;
+        let Inner { shared, delivering, .. } = &*self.inner;
+        let mut client = delivering.settling.lock().await;
+        let held = apply::apply(shared, &mut client, receipts, moves).await?;
+        drop(client);
+        let mut leases = claim::held(&delivering.leases);
+        for step in moves {
+            leases.end(step.number);
         }
-        // Never claimed: perhaps nobody has taken it in yet.
-        self.claim_messages(&[], 0).await?;
-        operate::resolve(shared, pool, (number, seen), resolution, by).await
+        Ok(held)
     }
 }
 
@@ -164,45 +168,24 @@ impl Outbox for PostgresStore {
         Box::pin(self.claim_messages(wants, nonce))
     }
 
-    fn settle<'a>(
+    fn apply<'a>(
         &'a self,
-        receipts: &'a [Received],
-        settlements: &'a [Settlement],
+        receipts: &'a [HistoryRow],
+        moves: &'a [Move],
     ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
-        Box::pin(self.settle_messages(receipts, settlements))
+        Box::pin(self.apply_moves(receipts, moves))
     }
 
-    fn switch<'a>(
+    fn put_destination<'a>(
         &'a self,
         destination: &'a str,
-        switch: &'a Switch,
+        change: &'a DestinationChange,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            self.writes("switching a destination")?;
-            operate::switch(&self.inner.shared, &self.inner.pool, destination, switch).await
-        })
-    }
-
-    fn pause<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            self.writes("pausing a destination")?;
-            operate::pause(&self.inner.shared, &self.inner.pool, destination, by).await
-        })
-    }
-
-    fn resume<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            self.writes("resuming a destination")?;
-            operate::resume(&self.inner.shared, &self.inner.pool, destination, by).await?;
-            self.inner.delivering.nudges.nudge();
+            self.writes(operate::DOING)?;
+            let Inner { shared, pool, delivering, .. } = &*self.inner;
+            operate::put_destination(shared, pool, destination, change).await?;
+            delivering.nudges.nudge();
             Ok(())
         })
     }
@@ -218,10 +201,6 @@ impl Outbox for PostgresStore {
         Box::pin(listing::messages(&self.inner.shared, &self.inner.pool, query))
     }
 
-    fn count<'a>(&'a self, query: &'a MessageQuery) -> BoxFuture<'a, Result<Counted, StoreError>> {
-        Box::pin(listing::count(&self.inner.shared, &self.inner.pool, query))
-    }
-
     fn message(
         &self,
         number: MessageNumber,
@@ -234,31 +213,6 @@ impl Outbox for PostgresStore {
         query: &'a WrittenQuery,
     ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
         Box::pin(written::written(&self.inner.shared, &self.inner.pool, query))
-    }
-
-    fn redrive<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-        limit: usize,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<usize, StoreError>> {
-        Box::pin(async move {
-            self.writes("redriving messages")?;
-            let Inner { shared, pool, delivering, .. } = &*self.inner;
-            let count = operate::redrive(shared, pool, query, limit, by).await?;
-            delivering.nudges.nudge();
-            Ok(count)
-        })
-    }
-
-    fn resolve<'a>(
-        &'a self,
-        number: MessageNumber,
-        seen: Fence,
-        resolution: &'a Resolution,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<Held, StoreError>> {
-        Box::pin(self.resolve_message((number, seen), resolution, by))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -1,8 +1,8 @@
-//! What many records have in common, kept once and known by number.
+//! Profiles: values that many records share, stored once and referred to by number.
 //!
-//! A profile is never changed or deleted, so what was read once is right until older tables are put back. A missing one is
-//! written on its own before the write that uses it, never inside somebody's transaction, where it
-//! might be rolled back or be waited for.
+//! A profile is never changed or deleted, so a cached one stays right until older tables are restored. A
+//! missing one is written in its own transaction before the write that uses it, never inside a caller's
+//! transaction, which might roll it back or make others wait for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -18,7 +18,7 @@ use super::fault::{corrupt, definite, unsupported};
 use super::link::Link;
 use crate::encoding::retention_numbers;
 
-/// What a record shares with the others of its operation.
+/// Values that a record shares with the others of its operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Profile {
     pub(super) operation: Arc<str>,
@@ -33,7 +33,7 @@ pub(super) struct Profile {
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
     known: RwLock<Known>,
-    /// Held by whoever writes one: many need a new one at the same moment.
+    /// Held while a profile is written: many callers need a new one at the same moment.
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -43,16 +43,17 @@ struct Known {
     profiles: HashMap<i16, Arc<Profile>>,
 }
 
-/// An application has tens of operations; thousands mean that somebody uses concrete paths. Numbers
-/// are small integers, and some are lost when two processes write the same profile at once.
+/// Maximum number of profiles. An application has tens of operations; thousands mean that it uses concrete
+/// paths as operations. Numbers are small integers, and some are lost when two processes write the same
+/// profile at once.
 const COUNT_MAX: i64 = 10_000;
 
-/// Past the bound, operations share this name: theirs is for people only. Its facts still differ, so
-/// there is room for some more.
+/// Name shared by all operations past the bound: the name is for people only. The other values of these
+/// profiles still differ, so there is room for some more.
 const OTHER: &str = "(other)";
 const OTHER_COUNT_MAX: i64 = 12_000;
 
-/// What an index entry holds; the rest of a longer name is cut off.
+/// Maximum length of an operation in an index entry; a longer name is truncated.
 const OPERATION_BYTES_MAX: usize = 1000;
 
 const DOING: &str = "writing a profile";
@@ -80,13 +81,13 @@ pub(super) const PUT: &str = "
     ON CONFLICT DO NOTHING RETURNING profile";
 
 impl Profiles {
-    /// The number that stands for what `draft` shares with others, if it is known here.
+    /// Returns the number of the profile of `draft`, if it is known here.
     pub(super) fn known_number(&self, draft: &Draft) -> Option<i16> {
         self.known().numbers.get(&Profile::of_draft(draft)).copied()
     }
 
-    /// The number that stands for what `draft` shares with others; written if there is none, on a
-    /// connection made for it: those of the pool may all be held by handlers that wait for this.
+    /// Returns the number of the profile of `draft`; if there is none, writes it on a new connection:
+    /// handlers that wait for this may hold all those of the pool.
     pub(super) async fn number_for(
         &self,
         shared: &Arc<Shared>,
@@ -118,7 +119,7 @@ impl Profiles {
         Ok(number)
     }
 
-    /// The number of a profile that stands or could be written; none if there is no room.
+    /// Returns the number of a profile that exists or could be written; `None` if there is no room.
     async fn written(
         &self,
         link: &Link<'_>,
@@ -138,7 +139,7 @@ impl Profiles {
             &count_max,
         ];
         let sql = link.sql();
-        // Looked for before and after: an insert that meets a rival's still uses a number up.
+        // Look-ups before and after: an insert that meets a rival's still uses up a number.
         for (statement, facts) in [
             (&sql.find_profile, &facts[..7]),
             (&sql.put_profile, &facts[..]),
@@ -155,7 +156,7 @@ impl Profiles {
         Ok(None)
     }
 
-    /// What is known by this number, if it was read before.
+    /// Returns the profile with this number, if it was read before.
     pub(super) fn get(&self, number: i16) -> Option<Arc<Profile>> {
         self.known().profiles.get(&number).cloned()
     }

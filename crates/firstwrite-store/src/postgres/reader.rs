@@ -1,6 +1,7 @@
-//! The dispatcher that looks ids up: whatever is asked for while look-ups are in flight is the next.
+//! The dispatcher that looks up ids: requests that arrive while look-ups are under way form the next
+//! look-up.
 //!
-//! Two are in flight at most, on one connection, so that the server looks while answers are read here.
+//! At most two are under way, on one connection, so that the server works while answers are read here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,12 +25,12 @@ pub(super) struct Lookup {
     pub(super) reply: Reply<Option<Found>>,
 }
 
-/// Who asked for what.
+/// Callers that wait for each id.
 type Replies = HashMap<RecordId, Vec<Reply<Option<Found>>>>;
 
 pub(super) const DOING: &str = "looking a record up";
 
-/// A look-up that came back.
+/// A finished look-up.
 struct Flown {
     replies: Replies,
     mark: Mark,
@@ -75,7 +76,7 @@ async fn run(shared: Arc<Shared>, mut waiting: Waiting<Lookup>, mut client: OwnC
 fn by_id(lookups: impl Iterator<Item = Lookup>) -> Replies {
     let mut replies = Replies::new();
     for Lookup { id, reply } in lookups {
-        // Nobody waits for the answer any more.
+        // Skip callers that no longer wait for the answer.
         if !reply.is_closed() {
             replies.entry(id).or_default().push(reply);
         }
@@ -90,7 +91,7 @@ async fn fly(shared: &Shared, client: Arc<ClientWrapper>, replies: Replies) -> F
     Flown { replies, mark, looked }
 }
 
-/// Answers everybody who asked for what a flight brought.
+/// Answers every caller whose look-up was in the pipeline.
 async fn land(shared: &Shared, client: &mut OwnClient, flown: Flown) {
     let Flown { mut replies, mark, looked } = flown;
     match looked {

@@ -1,9 +1,9 @@
-//! Deleting completed records past their time, in small steps.
+//! Deletes completed records past their time, in small steps.
 //!
 //! There is no index by deadline: it would cost every record space and time for the sake of its last
-//! moment, and dead entries at its front would be walked over again and again while somebody holds an
-//! old snapshot. A cursor walks the blocks of the tables instead, and remembers of each stretch when the
-//! first of its records is due.
+//! moment, and scans would walk over the dead entries at its front again and again while a transaction
+//! holds an old snapshot. A cursor walks the blocks of the tables instead, and remembers for each stretch
+//! when its first record is due.
 
 use deadpool_postgres::Pool;
 use firstwrite_core::{StoreError, Timestamp};
@@ -16,7 +16,7 @@ use super::link::{Held, Link};
 use super::rows::column;
 use super::sql::Statement;
 
-/// How far the tables have been walked, and when each stretch is due.
+/// Positions of the walks through the tables, and the time at which each stretch is due.
 #[derive(Debug, Default)]
 pub(super) struct Reaping {
     records: Walk,
@@ -26,30 +26,30 @@ pub(super) struct Reaping {
 #[derive(Debug, Default)]
 struct Walk {
     next: usize,
-    /// For each stretch, before when it need not be looked at.
+    /// For each stretch, the time before which it need not be examined.
     rest_until: Vec<Timestamp>,
 }
 
-/// Blocks read in one statement: a quarter of a MiB, some hundreds of records, so that what is read is
-/// as a rule deleted at once and not read again.
+/// Number of blocks read in one statement: a quarter of a MiB, some hundreds of records, so that most
+/// records that are read are deleted at once and not read again.
 const STRETCH_BLOCKS: u32 = 32;
 
 /// Stretches read in one call: each is a short transaction of its own.
 const STRETCHES_MAX: usize = 64;
 
-/// A stretch in which somebody is at work is looked at again after this long.
+/// Time after which a stretch that another transaction has locked is tried again.
 const BLOCKED_FOR: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Deleted in one statement at most, so that no transaction is long.
 const REAPED_MAX: usize = 1000;
 
-/// A stretch is looked at again after this long, whatever was in it: new records may have been put into
-/// the room of old ones.
+/// Maximum time after which a stretch is examined again, whatever was in it: new records may have taken the
+/// space of old ones.
 const REST_MAX: std::time::Duration = std::time::Duration::from_hours(1);
 
 const DOING: &str = "reaping records";
 
-/// How far the tables reach and what time it is.
+/// Sizes of the tables in blocks, and the server's time.
 struct Extent {
     record_blocks: u32,
     ending_blocks: u32,
@@ -102,7 +102,7 @@ impl Walk {
             }
             read += 1;
             let start = u32::try_from(stretch).unwrap_or(u32::MAX).saturating_mul(STRETCH_BLOCKS);
-            // The last stretch has no end: what is added meanwhile belongs to it.
+            // The last stretch has no end: records added meanwhile belong to it.
             let is_last = stretch + 1 == count;
             let end = if is_last { u32::MAX } else { start + STRETCH_BLOCKS };
             let due_max = (limit - reaped).min(REAPED_MAX);
@@ -122,7 +122,7 @@ impl Walk {
             let stretched = Stretched::read(rows.first())?;
             reaped += stretched.reaped;
             if stretched.due >= due_max {
-                // There may be more: it is looked at again first.
+                // There may be more: this stretch is examined again first.
                 self.next = stretch;
             } else if !is_last {
                 let rest_max = extent.now.plus(REST_MAX);
@@ -134,11 +134,11 @@ impl Walk {
     }
 }
 
-/// What one stretch gave.
+/// Result of reaping one stretch.
 struct Stretched {
     reaped: usize,
     due: usize,
-    /// When the first of those that are left is due.
+    /// Time at which the first of the remaining records is due.
     due_at: Option<Timestamp>,
 }
 

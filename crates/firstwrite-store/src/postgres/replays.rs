@@ -1,8 +1,8 @@
-//! Completed records kept in memory, so that a replay asks nobody.
+//! Completed records cached in memory, so that a replay needs no round trip.
 //!
-//! A completed record does not change until its retention ends; near that end, the server is asked
-//! again. One whose outcome is interim is not kept. What this store itself changes is forgotten before and after the change, and what was being
-//! read meanwhile is not kept.
+//! A completed record does not change until its retention ends; near that end, the server is asked again. A
+//! record with an interim outcome is not cached. A record that this store changes is evicted before and
+//! after the change, and reads that overlap the change are not cached.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,7 +26,7 @@ pub(super) struct Replays {
 
 type Records = Cache<RecordId, Arc<Record>, Weight>;
 
-/// Says that a completed record may be changing, as long as it lives.
+/// Guard that marks a completed record as possibly changing, as long as it lives.
 pub(super) struct Changing<'a> {
     replays: &'a Replays,
     id: RecordId,
@@ -39,18 +39,18 @@ pub(super) struct Mark(u64);
 #[derive(Clone, Copy)]
 struct Weight;
 
-/// This near to the end of its retention a record is asked for: the estimate of the server's clock
-/// may be off by as much, and then somebody may have taken the key over.
+/// Margin before the end of its retention, within which a record is read from the server: the estimate of the
+/// server's clock may be off by as much, and another caller may then have taken over the key.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// What an entry takes beside its own bytes: the record, its headers and the cache's own links.
+/// Overhead of an entry besides its own bytes: the record, its headers and the cache's own links.
 const ENTRY_BYTES: usize = 512;
 
-/// What one more header line takes beside its bytes.
+/// Overhead of each header line besides its bytes.
 const HEADER_BYTES: usize = 96;
 
 impl Replays {
-    /// None are kept if `bytes_max` is nothing.
+    /// Makes a cache, which keeps nothing if `bytes_max` is 0.
     pub(super) fn new(bytes_max: u64) -> Self {
         let typical = u64::try_from(2 * ENTRY_BYTES).unwrap_or(u64::MAX);
         let count = usize::try_from(bytes_max / typical).unwrap_or(usize::MAX).max(1);
@@ -58,7 +58,7 @@ impl Replays {
         Self { cache, changes: AtomicU64::new(0), changing: Mutex::default() }
     }
 
-    /// A completed record well within its retention, and what time it is at the server.
+    /// Returns a completed record well within its retention, and the estimated time at the server.
     pub(super) fn get(&self, id: RecordId, clock: &ServerClock) -> Option<Found> {
         let record = self.cache.as_ref()?.get(&id)?;
         let now = clock.estimate()?;
@@ -70,12 +70,12 @@ impl Replays {
         Some(Found { record: Record::clone(&record), now })
     }
 
-    /// To be taken before a look-up is sent whose answer is to be kept.
+    /// Returns a mark, to be taken before sending a look-up whose result is to be cached.
     pub(super) fn mark(&self) -> Mark {
         Mark(self.changes.load(Ordering::SeqCst))
     }
 
-    /// Keeps what a look-up found, unless it may have changed since `mark`.
+    /// Caches the result of a look-up, unless it may have changed since `mark`.
     pub(super) fn keep(&self, found: &Found, mark: Mark) {
         let Some(cache) = &self.cache else { return };
         let State::Completed { outcome, retained_until, .. } = &found.record.state else { return };
@@ -102,7 +102,7 @@ impl Replays {
         Changing { replays: self, id }
     }
 
-    /// What is kept may not be what the server has.
+    /// Empties the cache, because it may differ from the server.
     pub(super) fn forget_all(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         if let Some(cache) = &self.cache {
@@ -110,7 +110,7 @@ impl Replays {
         }
     }
 
-    /// How many bytes of records are kept.
+    /// Returns the number of cached bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.cache.as_ref().map_or(0, Cache::weight)
     }

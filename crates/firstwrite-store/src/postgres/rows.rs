@@ -1,5 +1,5 @@
-//! Records out of rows, and rows out of drafts. Nothing in a row is trusted: what cannot be understood
-//! is corrupt, and never a panic or a guess.
+//! Decodes rows into records, and encodes drafts as rows. Nothing in a row is trusted: a value that cannot
+//! be understood is reported as corrupt, never a panic or a guess.
 
 use firstwrite_core::{
     Draft, DraftState, Fence, Key, Lease, Record, RecordId, State, StoreError, Tenant, Timestamp,
@@ -15,7 +15,7 @@ use crate::encoding::{
     retention_of, unpack_uuid,
 };
 
-/// What was found under an id.
+/// Result of looking up an id.
 #[derive(Debug)]
 pub(super) struct Looked {
     pub(super) id: RecordId,
@@ -30,7 +30,7 @@ pub(super) struct Looked {
 pub(super) struct NewRow {
     pub(super) id: RecordId,
     pub(super) fence: i64,
-    /// Milliseconds; [`COMPLETED`] or [`INTERIM`] for what is completed at once.
+    /// In milliseconds; [`COMPLETED`] or [`INTERIM`] for a record that is inserted as completed.
     pub(super) lease_for: i64,
     /// Milliseconds that a copy is older than now.
     pub(super) asked_ago: i64,
@@ -43,12 +43,12 @@ pub(super) struct NewRow {
 
 /// Instead of a lease: the record is completed at once.
 pub(super) const COMPLETED: i64 = -1;
-/// The same, with an outcome that stands in for another.
+/// Like [`COMPLETED`], with an interim outcome.
 pub(super) const INTERIM: i64 = -2;
 
-/// How much later than `since` the lease of an uncertain record ends: `firstwrite.uncertain` of schema.sql.
+/// Offset added to `since` to form the lease of an uncertain record: `firstwrite.uncertain` of schema.sql.
 const UNCERTAIN_MILLIS: i64 = 6_000_000_000_000_000;
-/// `firstwrite.interim` of schema.sql. What lies behind it is an endless lease.
+/// `firstwrite.interim` of schema.sql. Later instants are endless leases.
 const INTERIM_MILLIS: i64 = 9_224_286_393_600_000;
 
 /// The first byte of a key that is a UUID; no key's text begins with it.
@@ -69,7 +69,7 @@ pub(super) fn unknown_profiles(rows: &[Row], profiles: &Profiles) -> Vec<i16> {
     unknown
 }
 
-/// Reads one row of a statement that selects what stands under ids.
+/// Decodes one row of a look-up by ids.
 pub(super) fn standing(row: &Row, profiles: &Profiles) -> Result<Looked, StoreError> {
     let Id(wanted) = column(row, 13)?;
     let now = column::<At>(row, 12)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
@@ -109,8 +109,8 @@ fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreE
 }
 
 fn state(row: &Row, profile: &Profile, created_at: Timestamp) -> Result<State, StoreError> {
-    // An ending without an outcome is what stopped an attempt of a former life. One with an outcome is
-    // final, also where the record itself holds an interim one.
+    // An ending without an outcome stopped an attempt of a former life. One with an outcome is final, also
+    // where the record itself holds an interim one.
     if let Some(outcome) = column::<Option<&[u8]>>(row, 9)? {
         return completed(outcome, instant(row, 10)?, instant(row, 11)?);
     }
@@ -132,7 +132,7 @@ fn state(row: &Row, profile: &Profile, created_at: Timestamp) -> Result<State, S
     }
 }
 
-/// An interim outcome stands until it is replaced; its deadlines are for its successor.
+/// An interim outcome is kept until it is replaced; its deadlines are for its successor.
 fn completed(
     outcome: &[u8],
     retained_until: Timestamp,

@@ -1,7 +1,7 @@
-//! The tables, their version, and how a database comes to have them.
+//! The tables, their version, and their migration.
 //!
-//! Nothing is migrated by opening a store: that takes rights which an application should not have, and
-//! a moment that somebody chose.
+//! Opening a store migrates nothing: a migration takes rights which an application should not have, and an
+//! operator chooses its moment.
 
 use std::fmt::Write as _;
 
@@ -13,8 +13,8 @@ use super::options::{Address, PostgresOptions, SchemaName};
 use super::sql::in_schema;
 use crate::{Access, Migrated, OpenError};
 
-/// The schema this build reads and writes. A migration appends to [`STEPS`]; what was released never
-/// changes.
+/// Version of the schema that this build reads and writes. A migration appends to [`STEPS`]; released steps
+/// never change.
 pub(super) const VERSION: i32 = 1;
 
 /// `STEPS[n]` leads from version n to version n + 1.
@@ -22,7 +22,7 @@ const STEPS: [&[&str]; 1] = [&[
     include_str!("schema.sql"),
     include_str!("outbox.sql"),
     include_str!("inbox.sql"),
-    include_str!("findings.sql"),
+    include_str!("documents.sql"),
     include_str!("functions.sql"),
 ]];
 
@@ -49,8 +49,8 @@ pub async fn migrate(url: &str, options: PostgresOptions) -> Result<Migrated, Op
         ))
         .caused_by(text_of(&error))
     };
-    // The lock is given back with the transaction, so that this works through a pooler too. Whoever
-    // waited for it looks again at what is there.
+    // The lock ends with the transaction, so that this works through a pooler too. A process that waited
+    // for the lock then examines the schema anew.
     let begin = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 0; \
          SET LOCAL statement_timeout = 0; \
@@ -68,7 +68,7 @@ pub async fn migrate(url: &str, options: PostgresOptions) -> Result<Migrated, Op
     Ok(migrated)
 }
 
-/// The SQL that makes all tables from nothing, for those who may not run [`migrate`] themselves.
+/// Returns the SQL that creates all tables, for users who may not run [`migrate`] themselves.
 pub fn dump(schema: &SchemaName) -> String {
     format!("BEGIN;\n{}COMMIT;\n", steps(schema, Content::Nothing))
 }
@@ -80,9 +80,7 @@ pub fn grants(schema: &SchemaName, role: &str) -> String {
         "GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON firstwrite.records, firstwrite.endings, firstwrite.messages, \
          firstwrite.pending, firstwrite.deliveries, firstwrite.tallies, firstwrite.inbox, \
-         firstwrite.findings, firstwrite.history TO {role};
-GRANT SELECT, INSERT, DELETE ON firstwrite.findings_audit TO {role};
-GRANT SELECT, INSERT, UPDATE ON firstwrite.runs TO {role};
+         firstwrite.documents, firstwrite.history TO {role};
 GRANT SELECT, INSERT, UPDATE ON firstwrite.destinations TO {role};
 GRANT SELECT, UPDATE ON firstwrite.intake TO {role};
 GRANT SELECT, INSERT ON firstwrite.profiles, firstwrite.audit TO {role};
@@ -95,7 +93,7 @@ GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
     in_schema(&sql, schema)
 }
 
-/// Says whether the schema is the one this build knows.
+/// Checks that the schema is of a version that this build knows.
 pub(super) fn check(server: &Server, found: Content) -> Result<(), OpenError> {
     let (address, schema) = (&server.address, &server.address.options.schema);
     match found {
@@ -115,7 +113,7 @@ pub(super) fn check(server: &Server, found: Content) -> Result<(), OpenError> {
     }
 }
 
-/// What a database has of ours.
+/// Contents of a database, as far as they are ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// Not even the schema.
@@ -125,8 +123,8 @@ pub(super) enum Content {
     Version(i32),
 }
 
-/// Looks at what is there, by scanning the catalog: names that were once looked up in vain stay unknown
-/// to a session until it takes a lock, and a rival may have made them since.
+/// Reads what is there by scanning the catalog: a session caches failed look-ups of names until it takes a
+/// lock, and another process may have created the tables since.
 pub(super) async fn content(
     client: &tokio_postgres::Client,
     schema: &SchemaName,
@@ -145,7 +143,8 @@ pub(super) async fn content(
     Ok(Content::Version(first_number(client, &sql).await?.unwrap_or(0)))
 }
 
-/// What no other tables have: the database's number and name, the schema, and when they were made.
+/// Returns a unique identity of the tables: the database's number and name, the schema, and the time of
+/// their creation.
 #[cfg(feature = "redis-cache")]
 pub(super) async fn identity(
     client: &tokio_postgres::Client,
@@ -179,7 +178,7 @@ async fn first_number(
 fn steps(schema: &SchemaName, from: Content) -> String {
     let mut sql = String::new();
     if from == Content::Nothing {
-        // Not even `IF NOT EXISTS` is allowed to who may use a schema and make none.
+        // A user who may use a schema and create none is not even allowed `IF NOT EXISTS`.
         writeln!(sql, "CREATE SCHEMA {schema};").expect("a string takes everything");
     }
     if from.version() == 0 {

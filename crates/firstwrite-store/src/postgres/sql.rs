@@ -1,4 +1,4 @@
-//! How a statement is run: with the schema's name in place, prepared by name or not.
+//! Prepares and runs statements: with the schema's name filled in, prepared by name or not.
 
 use deadpool_postgres::ClientWrapper;
 use tokio_postgres::types::{ToSql, Type};
@@ -13,7 +13,7 @@ pub(super) struct Statement {
     types: Vec<Type>,
 }
 
-/// Whether a statement is prepared by name.
+/// Tells whether a statement is prepared by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Naming {
     /// Once for each connection, and kept there.
@@ -25,12 +25,12 @@ pub(super) enum Naming {
 /// One statement's parameters.
 pub(super) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
 
-/// Puts the schema's name where `firstwrite.` stands.
+/// Replaces `firstwrite.` by the schema's name.
 pub(super) fn in_schema(sql: &str, schema: &SchemaName) -> String {
     sql.replace("firstwrite.", &format!("\"{schema}\"."))
 }
 
-/// The same, with everything in place that has a short name in our statements.
+/// Fills in the schema's name, and expands the short names in our statements.
 pub(super) fn spelt_out(sql: &str, schema: &SchemaName) -> String {
     in_schema(sql, schema)
         .replace("LATEST", LATEST)
@@ -44,8 +44,8 @@ impl Statement {
         Self { text: spelt_out(text, schema), types: types.to_vec() }
     }
 
-    /// Makes the next [`query`](Self::query) on this connection send its request at once, so that
-    /// several can be sent in one flight.
+    /// Makes the next [`query`](Self::query) on this connection send its request at once, so that several
+    /// can be sent in one pipeline.
     pub(super) async fn prepare(
         &self,
         client: &ClientWrapper,

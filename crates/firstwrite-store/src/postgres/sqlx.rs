@@ -1,8 +1,8 @@
-//! Handlers that bring their own `sqlx` pool: the same protocol over their transactions.
+//! Transactions on a handler's own `sqlx` pool, with the same protocol.
 //!
-//! The records stay with a [`PostgresStore`]; what a handler writes, its messages and its outcome go
-//! through one `sqlx` transaction. `sqlx` sends one statement at a time, so this costs two round trips
-//! more than [`PostgresTx`](crate::PostgresTx).
+//! The records stay with a [`PostgresStore`]; a handler's rows, its messages and its outcome go through one
+//! `sqlx` transaction. `sqlx` sends one statement at a time, so this costs two round trips more than
+//! [`PostgresTx`](crate::PostgresTx).
 
 mod own;
 mod statements;
@@ -54,7 +54,7 @@ struct Open {
     outgoing: Outgoing,
 }
 
-/// Why an open transaction is there whenever somebody has it in hand.
+/// Message of the `expect` on the open transaction.
 const OPEN: &str = "a transaction is open until it is concluded";
 
 impl SqlxPostgresStore {
@@ -70,13 +70,13 @@ impl SqlxPostgresStore {
         &self.store
     }
 
-    /// The pool that handlers' transactions come from.
+    /// Returns the pool that handlers' transactions come from.
     pub fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// Begins a transaction with a look at the record, on a server that was asked whether it has what was
-    /// acknowledged.
+    /// Begins a transaction with a look-up of the record, on a server that was verified to have all
+    /// acknowledged writes.
     async fn look(
         &self,
         id: RecordId,
@@ -142,7 +142,7 @@ impl SqlxPostgresStore {
         }
     }
 
-    /// What stands in the way of `draft`, or else the error.
+    /// Returns the rival record that stands in the way of `draft`, or else the error.
     async fn rival_or(
         &self,
         draft: &Draft,
@@ -182,7 +182,7 @@ impl AsyncTransactionalStore for SqlxPostgresStore {
         let mark = shared.replays.mark();
         self.store.ready_for(id).await?;
         let (tx, Looked { is_locked, stands, trust, now }) = self.look(id).await?;
-        // What stands is committed, so another connection sees it too.
+        // An existing record is committed, so another connection sees it too.
         let found = match (is_locked, stands) {
             (true, true) => self.store.look_up(id).await?,
             (true, false) | (false, _) => None,
@@ -235,7 +235,7 @@ fn code_of(error: &sqlx::Error) -> Option<String> {
     error.as_database_error()?.code().map(std::borrow::Cow::into_owned)
 }
 
-/// Whether the server said that it undid what it was told, and is still there.
+/// Returns true if the server reported that it rolled back, and the session is still alive.
 fn is_undone(error: &sqlx::Error) -> bool {
     let database =
         error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
@@ -371,7 +371,7 @@ impl Store for SqlxPostgresStore {
         self.store.outbox()
     }
 
-    fn findings(&self) -> Option<&dyn firstwrite_core::Findings> {
-        self.store.findings()
+    fn documents(&self) -> Option<&dyn firstwrite_core::Documents> {
+        self.store.documents()
     }
 }

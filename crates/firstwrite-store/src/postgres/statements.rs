@@ -1,8 +1,8 @@
-//! The statements of the store. `firstwrite.` stands for the schema, whatever its name.
+//! The statements of the store. `firstwrite.` is a placeholder for the schema's name.
 
 use tokio_postgres::types::Type;
 
-use super::findings::FindingsSql;
+use super::documents::DocumentsSql;
 use super::options::SchemaName;
 use super::outbox::OutboxSql;
 use super::sql::Statement;
@@ -19,8 +19,8 @@ macro_rules! statements {
             pub(super) tx: TxSql,
             /// Those of the outbox.
             pub(super) outbox: OutboxSql,
-            /// Those about findings.
-            pub(super) findings: FindingsSql,
+            /// Those about documents.
+            pub(super) documents: DocumentsSql,
             $(pub(super) $name: Statement,)*
         }
 
@@ -29,7 +29,7 @@ macro_rules! statements {
                 Self {
                     tx: TxSql::new(schema),
                     outbox: OutboxSql::new(schema),
-                    findings: FindingsSql::new(schema),
+                    documents: DocumentsSql::new(schema),
                     $($name: Statement::new(schema, $text, &[$(Type::$parameter),*]),)*
                 }
             }
@@ -109,8 +109,8 @@ statements! {
     clear_doubts: doubt::CLEAR, [TEXT, TEXT];
 }
 
-/// What a record and the ending of its attempt say: see [`super::rows::standing`]. `standing` is one
-/// row for each id, whether or not anything stands there.
+/// Columns of a record and of the ending of its attempt: see [`super::rows::standing`]. `standing` is one
+/// row for each id, whether or not there is a record.
 macro_rules! standing_columns {
     () => {
         "r.id, r.fence, r.created_at, r.lease_until, r.profile, r.tenant, r.key, r.fingerprint,
@@ -118,8 +118,9 @@ macro_rules! standing_columns {
     };
 }
 
-/// Refused while acknowledged history is known to be missing, on a server that was not yet asked, and on tables
-/// that are older than when it was: an id that is not there may have been there. Rows come in the order of their ids, so that two writers meet in the same order.
+/// Refuses while acknowledged history is known to be missing, on a server that was not verified yet, and on
+/// tables that are older than when it was: an id that is not there may have been there. Rows are in the
+/// order of their ids, so that two writers lock them in the same order.
 const INSERT: &str = "
     WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now)
     INSERT INTO firstwrite.records
@@ -139,7 +140,7 @@ const INSERT: &str = "
     ON CONFLICT (id) DO NOTHING
     RETURNING id, (SELECT now FROM clock)";
 
-/// Takes no lock on the record: who inserts the ending first decides, and a take-over or a removal
+/// Takes no lock on the record: the first to insert the ending decides, and a take-over or a removal
 /// inserts one too.
 const COMPLETE: &str = "
     WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now)
@@ -159,7 +160,7 @@ const COMPLETE: &str = "
     ON CONFLICT (id, fence) DO NOTHING
     RETURNING id, ended_at";
 
-/// What was completed at once has no ending, and none is looked for.
+/// A record that was inserted as completed has no ending, and the query looks for none.
 const FIND: &str = concat!(
     "SELECT ",
     standing_columns!(),
@@ -189,8 +190,7 @@ const LIST_ALL: &str = concat!(
      ORDER BY r.id LIMIT $5"
 );
 
-/// By the index of leases, whatever the planner thinks of it: uncertain records are few, and looked for
-/// often.
+/// Uses the index of leases, whatever the planner prefers: uncertain records are few, and looked for often.
 const LIST_UNCERTAIN: &str = concat!(
     "SELECT ",
     standing_columns!(),
@@ -235,8 +235,8 @@ const LAPSED: &str = concat!(
      ORDER BY r.lease_until LIMIT $2"
 );
 
-/// How far the tables reach, in blocks, and since when the oldest message waits that no worker has taken
-/// in: perhaps there is none, since the ranges are a little older than what workers know.
+/// Sizes of the tables in blocks, and the creation time of the oldest message that no worker has taken in.
+/// There may be none by now, since the ranges are a little older than what workers know.
 const EXTENT: &str = "
     SELECT pg_relation_size('firstwrite.records') / current_setting('block_size')::int8,
            pg_relation_size('firstwrite.endings') / current_setting('block_size')::int8,
@@ -247,12 +247,12 @@ const EXTENT: &str = "
                                    ORDER BY m.message LIMIT 1) m), 'infinity'),
            firstwrite.now()";
 
-/// A record is not reaped while a message of its waits: one that was taken in is found by the record's id,
-/// one that was not is younger, as a rule, than what is reaped. An hour more, because the oldest number is
-/// not quite the oldest message.
+/// A record is not reaped while a message of its waits: a message that was taken in is found by the
+/// record's id, and one that was not is usually younger than the records reaped. An hour is added, because
+/// the oldest number is not quite the oldest message.
 ///
-/// Rows are deleted by their places, which takes half the time. One may have got a newer version by then,
-/// and releases of PostgreSQL before autumn 2025 follow it without comparing the place, so the fence is
+/// Rows are deleted by `ctid`, which takes half the time. A row may have a newer version by then, and
+/// releases of PostgreSQL before autumn 2025 follow it without comparing the `ctid`, so the fence is
 /// compared too.
 const REAP_RECORDS: &str = "
     WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
@@ -284,8 +284,8 @@ const REAP_RECORDS: &str = "
     SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM due),
            (SELECT min(a.kept_until) FROM aged a WHERE a.id NOT IN (SELECT g.id FROM gone g))";
 
-/// An ending takes its record with it. What only stood in the way of a late owner goes alone, and is
-/// not counted. One with an interim outcome stays until it has got its final one.
+/// Deletes an ending together with its record. An ending that only blocked a late owner is deleted alone
+/// and not counted. One with an interim outcome stays until it has its final one.
 const REAP_ENDINGS: &str = "
     WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
     aged AS MATERIALIZED (

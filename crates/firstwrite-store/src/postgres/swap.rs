@@ -1,7 +1,7 @@
-//! The rare changes, each in a transaction of its own that holds the record's lock.
+//! Rare changes, each in its own transaction that holds the record's lock.
 //!
-//! An owner's completion does not take that lock: it inserts the ending of its attempt. So a take-over
-//! or a removal inserts that ending first, and whoever comes second finds that it moved.
+//! An owner's completion does not take that lock: it inserts the ending of its attempt. So a take-over or a
+//! removal inserts that ending first, and of two rivals the second finds that the record has moved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use firstwrite_core::{
 use super::Shared;
 use super::columns::{At, Id};
 use super::connect::ROLLBACK;
-use super::doubt::Acknowledged;
+use super::doubt::{self, Acknowledged};
 use super::fault::{Trouble, definite, failed_commit, no_connection, unsupported};
 use super::link::{Held, Link};
 use super::rows::{NewRow, uncertain};
@@ -23,22 +23,21 @@ use crate::encoding::encode_outcome;
 
 pub(super) const DOING: &str = "swapping a record";
 
-/// How long the ending of an attempt that was superseded or released stands in the way of its owner.
-/// A completion that is still under way after this long is not: every connection that could carry it
-/// has been given up.
+/// Time for which the ending of a superseded or released attempt stays to block its owner. No completion is
+/// still under way after this long: every connection that could carry it has been closed.
 pub(super) const SUPERSEDED_FOR: Duration = Duration::from_hours(1);
 
-/// How a record is completed, if it is.
+/// The form in which a record is completed, if it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Open,
-    /// In the row itself: nothing but the deadlines of its profile says until when.
+    /// In the row itself: only the deadlines of its profile tell how long it is kept.
     Inline,
     /// By the ending of its attempt.
     Ended,
 }
 
-/// Whether a change was applied.
+/// Result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Applied {
     Yes,
@@ -98,7 +97,7 @@ pub(super) async fn swap(
     Ok(Swapped::Moved(moved.map(Box::new)))
 }
 
-/// Locks the record and says what stands there, and how it is completed if the guard holds.
+/// Locks the record and returns it, with the form of its completion if the guard holds.
 async fn decide(
     link: &Link<'_>,
     id: RecordId,
@@ -110,7 +109,7 @@ async fn decide(
     if locked.is_empty() {
         return Ok(Err(None));
     }
-    // A new statement, which sees what was committed while the lock was waited for.
+    // A new statement, which sees what was committed while waiting for the lock.
     let Some(found) = link.look_inside(id).await? else { return Ok(Err(None)) };
     if !guard.holds(&found.record, change) {
         return Ok(Err(Some(found)));
@@ -204,13 +203,13 @@ impl Swap<'_> {
         if !written.is_empty() {
             return Ok(Applied::Yes);
         }
-        // Either the owner completed since we looked, or an ending of a former life is in the way.
+        // Either the owner completed since the look-up, or an ending of a former life is in the way.
         let ending = link.query(&sql.ending, &[&id, &fence]).await?;
         let is_outcome = ending.first().is_some_and(|row| row.try_get(0).unwrap_or(true));
         Ok(if is_outcome { Applied::Overtaken } else { Applied::Yes })
     }
 
-    /// Takes the outcome out of the ending, which goes on to stand in the owner's way.
+    /// Removes the outcome from the ending, which goes on to block the owner.
     async fn unend(&self) -> Result<(), Trouble> {
         let kept_until = At::Instant(self.now.plus(SUPERSEDED_FOR));
         let given: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
@@ -256,7 +255,7 @@ impl Swap<'_> {
     }
 }
 
-/// Tells the witness what the server acknowledged.
+/// Remembers the acknowledged write.
 fn acknowledge(shared: &Shared, record: &Record, change: &Change, now: Timestamp) {
     shared.clock.heard(now);
     let id = record.id;
@@ -267,10 +266,7 @@ fn acknowledge(shared: &Shared, record: &Record, change: &Change, now: Timestamp
             shared.witness.acknowledged(Acknowledged { id, fence: record.fence, until });
         }
         Change::TakeOver(draft) => {
-            let until = now.plus(match &draft.state {
-                firstwrite_core::DraftState::Reserved { .. } => SUPERSEDED_FOR / 2,
-                firstwrite_core::DraftState::Completed { .. } => draft.retention.replay_for,
-            });
+            let until = now.plus(doubt::stands_for(draft));
             shared.witness.acknowledged(Acknowledged { id, fence: draft.fence, until });
         }
         Change::Remove => shared.witness.forget(id),

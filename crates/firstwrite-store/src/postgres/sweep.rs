@@ -1,11 +1,11 @@
-//! Finding reservations whose lease ran out.
+//! Finds reservations whose lease ran out.
 //!
-//! Most of what the index of leases holds has ended long ago: its row stays until it is reaped. So a
-//! pass remembers how far everything has been looked at, and the next one begins there.
+//! Most entries of the index of leases ended long ago: their rows stay until they are reaped. So a pass
+//! remembers up to which lease everything has been examined, and the next one begins there.
 //!
 //! A reservation is visible only when its transaction has committed, and an application may take its time:
-//! its lease can be over by then. So a pass moves on only to where an earlier one was whose writers have
-//! all ended.
+//! the lease can be over by then. So a pass advances only to the position of an earlier one whose writers
+//! have all ended.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::link::Held;
 use super::rows::{Looked, column};
 use crate::Access;
 
-/// How far the leases have been looked at.
+/// Progress of the sweeps through expired leases.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     progress: Mutex<Option<Progress>>,
@@ -30,27 +30,27 @@ pub(super) struct Sweep {
 
 #[derive(Debug)]
 struct Progress {
-    /// Everything whose lease ran out before this was looked at; nothing in particular was, if there is none.
+    /// Lease time before which every expired lease was examined; `None` if none was.
     from: Option<Timestamp>,
-    /// When everything was last looked at, from the beginning.
+    /// Time of the last sweep that looked at everything from the beginning.
     whole_at: Timestamp,
     /// The pass whose writers are waited for.
     waits_for: Pass,
 }
 
-/// What was there when a pass began.
+/// State of the server when a pass began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pass {
     at: Timestamp,
-    /// The transactions that wrote records then, by their virtual ids. What others wrote, they wrote later.
+    /// The transactions that wrote records then, by their virtual ids. All others wrote later.
     writers: Vec<String>,
 }
 
 /// A statement may count a lease this long before the record is written, and clocks are set back a little.
 const LATE_FOR: Duration = Duration::from_mins(1);
 
-/// After this long everything is looked at again: for clocks that were set back, and for what nobody
-/// thought of.
+/// Interval after which everything is examined again: for clocks that were set back, and for unforeseen
+/// cases.
 const WHOLE_EVERY: Duration = Duration::from_hours(1);
 
 const DOING: &str = "looking for lapsed leases";
@@ -90,7 +90,7 @@ pub(super) async fn lapsed(
 }
 
 impl Sweep {
-    /// Where to begin; nowhere in particular if everything is due to be looked at.
+    /// Returns the lease time at which to begin; `None` if everything is due to be examined.
     fn from(&self, now: Timestamp) -> Option<Timestamp> {
         let progress = self.progress();
         let progress = progress.as_ref()?;
@@ -98,7 +98,7 @@ impl Sweep {
         if is_due { None } else { progress.from }
     }
 
-    /// What was found is looked at again until somebody has changed it.
+    /// Records a finished pass. Leases that it found are examined again until they have been changed.
     fn looked(&self, pass: Pass, from: Option<Timestamp>, earliest: Option<Timestamp>) {
         let mut progress = self.progress();
         let now = pass.at;

@@ -1,9 +1,9 @@
 //! TLS to the server, by rustls.
 //!
-//! `sslmode=require` verifies the server's certificate and name, against `sslrootcert` if it is given
-//! and otherwise against what the platform trusts. `prefer`, the default, encrypts where the server
-//! offers it and verifies nothing, as everywhere in the PostgreSQL world: it keeps listeners out and no
-//! impostor.
+//! `sslmode=require` verifies the server's certificate and name, against `sslrootcert` if it is given and
+//! otherwise against the platform's trusted certificates. `prefer`, the default, encrypts if the server
+//! offers it and verifies nothing, as is usual for PostgreSQL: it protects against eavesdroppers, not
+//! against impostors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::options::Address;
 use crate::OpenError;
 use crate::open::check_is_file;
 
-/// What connections to the server at `address` are made with.
+/// Returns the TLS connector for the server at `address`.
 pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect, OpenError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -1,13 +1,13 @@
 //! Transactions that handlers hold: business rows, messages and the outcome in one commit.
 //!
-//! A transaction begins with a lock on the record's number that is only tried for, so a rival is told at
-//! once and never waits for a handler. The lock is a courtesy: the primary key decides. The outcome is
-//! written by a plain insert, sent together with `COMMIT`: if it fails, the server refuses to commit.
-//! What is rare (something stood there and is taken over) is looked at before the commit is sent.
+//! A transaction begins by trying an advisory lock on the record's number without waiting, so a rival is
+//! told at once and never waits for a handler. The lock is a courtesy: the primary key decides. The outcome
+//! is written by a plain insert, sent together with `COMMIT`: if it fails, the server refuses to commit.
+//! Only in the rare case of a take-over is the result of the write examined before the commit is sent.
 //!
 //! - [`statements`]: the SQL. [`concluding`]: the end. [`outgoing`]: messages until they are written.
-//!   [`ahead`]: the handler's first statement in the first flight. `releases`: what becomes of
-//!   transactions that are dropped.
+//!   [`ahead`]: the handler's first statement in the first pipeline. `releases`: dropped transactions
+//!   that are being rolled back.
 
 pub(super) mod ahead;
 mod concluding;
@@ -42,32 +42,32 @@ use statements::Standing;
 /// A transaction of a [`PostgresStore`]: a connection of its pool, inside a transaction that the store
 /// began and ends.
 ///
-/// It dereferences to the connection, so the handler's own rows are written as usual, with
-/// `prepare_cached` and statements joined in one flight. Beginning, committing or rolling back by hand
-/// breaks the promise that rows and outcome share a commit. Savepoints of the handler's own are fine.
-/// Behind a transaction pooler, use the `query_typed` family: it names no statements.
+/// It dereferences to the connection, so the handler's own rows are written as usual, with `prepare_cached`
+/// and pipelined statements. Beginning, committing or rolling back by hand breaks the promise that rows and
+/// outcome share a commit. The handler's own savepoints are fine. Behind a transaction pooler, use the
+/// `query_typed` family: it names no statements.
 ///
-/// Dropped instead of concluded, it is rolled back and its connection is closed.
+/// If it is dropped instead of concluded, it is rolled back and its connection is closed.
 pub struct PostgresTx {
-    /// There until it is concluded or dropped.
+    /// `None` once it is concluded or dropped.
     open: Option<Open>,
 }
 
-/// What an open transaction consists of.
+/// State of an open transaction.
 struct Open {
     held: Held,
     shared: Arc<Shared>,
     id: RecordId,
     now: Timestamp,
-    /// What the handler's work will take over, as it looked.
+    /// The record that the handler's work will take over, as last read.
     stands: Option<Seen>,
     outgoing: Outgoing,
 }
 
-/// Why an open transaction is there whenever somebody has it in hand.
+/// Message of the `expect` on the open transaction.
 const OPEN: &str = "a transaction is open until it is concluded";
 
-/// So often a transaction begins anew because the server was not the one that was asked last.
+/// Maximum number of times that a transaction begins again because the server was not the one asked last.
 pub(super) const GREETINGS_MAX: usize = 3;
 pub(super) const OTHER_SERVERS: &str = "connections lead to different servers";
 
@@ -126,8 +126,8 @@ impl AsyncTransactionalStore for PostgresStore {
     }
 }
 
-/// Begins a transaction with a look at the record. A server that was not asked yet whether it has what
-/// was acknowledged is asked first.
+/// Begins a transaction with a look-up of the record. First verifies a server for which that was not done
+/// yet.
 async fn look(link: &Link<'_>, id: RecordId) -> Result<Standing, StoreError> {
     let (shared, look) = (link.shared, &link.sql().tx.look);
     for _ in 0..GREETINGS_MAX {
@@ -144,7 +144,7 @@ async fn look(link: &Link<'_>, id: RecordId) -> Result<Standing, StoreError> {
     Err(unavailable(BEGINNING, OTHER_SERVERS))
 }
 
-/// Takes a transaction up whose look-up came back.
+/// Continues a transaction whose look-up has been answered.
 async fn open(
     shared: &Arc<Shared>,
     held: Held,
@@ -199,7 +199,7 @@ impl PostgresStore {
         Ok(Held::new(client.map_err(|error| no_connection(BEGINNING)(&error))?))
     }
 
-    /// Replaces what stands by an outcome that came without an effect.
+    /// Replaces the existing record by an outcome without an effect.
     pub(super) async fn take_over_alone(
         &self,
         seen: Seen,
@@ -244,8 +244,8 @@ impl Drop for PostgresTx {
         let Some(Open { held, shared, id, .. }) = self.open.take() else { return };
         let releases = shared.releases.clone();
         releases.start(id, async move {
-            // The lock is given back at once; then the connection is closed, whatever state the handler
-            // left it in.
+            // The lock is released at once; then the connection is closed, whatever state the handler left
+            // it in.
             if let Err(trouble) = held.link(&shared).tell(ROLLBACK).await {
                 tracing::debug!(record = %id, %trouble, "a dropped transaction was not rolled back by hand");
             }

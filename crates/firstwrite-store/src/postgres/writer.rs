@@ -1,4 +1,4 @@
-//! The dispatcher that writes: whatever waits while one batch is in flight is the next batch.
+//! The dispatcher that writes: commands that arrive while one batch is under way form the next batch.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,14 +25,14 @@ pub(super) struct Writer {
     client: OwnClient,
     /// For a record that the last batch held already.
     carried: Vec<Command>,
-    /// Commands that wait alone for a stranger's transaction, and how many for each record.
+    /// Commands that wait alone for another application's transaction, and how many for each record.
     alone: JoinSet<RecordId>,
     blocked: HashMap<RecordId, usize>,
     commit_count: Arc<AtomicU64>,
 }
 
-/// Commands that wait alone at most: each takes a pooled connection for as long as it waits. Beyond
-/// this, a blocked command is refused as too busy.
+/// Maximum number of commands that wait alone: each takes a pooled connection for as long as it waits.
+/// Beyond this, a blocked command is refused as too busy.
 const ALONE_MAX: usize = 16;
 
 /// Starts the dispatcher. `commit_count` counts its transactions.
@@ -104,7 +104,7 @@ impl Writer {
                 self.client.drop_client();
                 answer_unknown(batch, &trouble);
             }
-            // One slow stranger or one bad value must not fail its neighbours.
+            // One slow foreign transaction or one bad value must not fail its neighbours.
             Err(Crashed::Undone { trouble }) if batch.len() > 1 && trouble.is_undone() => {
                 for command in batch {
                     self.serve_one(command).await;
@@ -151,14 +151,14 @@ impl Writer {
         landed
     }
 
-    /// Answers a batch that was written, and looks up what was in the way of the rest.
+    /// Answers a batch that was written, and looks up the records in the way of the rest.
     async fn answer(&mut self, batch: Vec<Command>, landed: Landed) {
         if batch.is_empty() {
             return;
         }
         let client = match self.client.get().await {
             Ok(client) => client,
-            // Lost just now: what was written stands, and nothing else was.
+            // Lost just now: the written part is committed, and nothing else is.
             Err(trouble) => {
                 for command in answer_written(&self.shared, batch, &landed) {
                     refuse(command, &trouble);
@@ -171,7 +171,7 @@ impl Writer {
         self.carried.extend(again);
     }
 
-    /// Has `command` wait for a stranger's transaction without anybody else.
+    /// Moves `command` out of the batch to wait alone for another application's transaction.
     fn let_wait(&mut self, command: Command) {
         if self.alone.len() >= ALONE_MAX {
             let why = "too busy: other transactions hold too many keys";
@@ -222,7 +222,7 @@ async fn run_alone(shared: &Shared, pool: &Pool, command: Command) {
     }
 }
 
-/// Answers everybody in a batch that landed; returns inserts that may try again.
+/// Answers every command of a committed batch; returns inserts that may try again.
 async fn conclude(link: &Link<'_>, batch: Vec<Command>, landed: &Landed) -> Vec<Command> {
     let shared = link.shared;
     let left = answer_written(shared, batch, landed);
@@ -251,7 +251,8 @@ async fn conclude(link: &Link<'_>, batch: Vec<Command>, landed: &Landed) -> Vec<
     greeted(link, again).await
 }
 
-/// Nothing stood in the way of `again`: perhaps the server is not the one that was asked.
+/// Verifies the server before `again` is retried, since it may not be the one that was asked; refuses them
+/// if that fails.
 async fn greeted(link: &Link<'_>, again: Vec<Command>) -> Vec<Command> {
     if again.is_empty() {
         return again;

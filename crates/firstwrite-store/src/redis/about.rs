@@ -1,4 +1,4 @@
-//! What a server says of itself: `INFO`, and of its settings the one that `INFO` leaves out.
+//! The server's description of itself: `INFO`, and the one setting that `INFO` leaves out.
 
 use std::collections::HashMap;
 
@@ -51,15 +51,16 @@ impl About {
         self.says("master_replid").unwrap_or_default()
     }
 
-    /// The name of the history that the server followed before it was promoted; empty if it was not. A server
-    /// without a log takes it from its snapshot after every restart, so there it says nothing.
+    /// Returns the name of the history that the server followed before it was promoted; empty if it was
+    /// not. A server without a log takes it from its snapshot after every restart, so there it means
+    /// nothing.
     pub(super) fn former_history(&self) -> &str {
         let is_none = |name: &&str| name.bytes().all(|digit| digit == b'0');
         let former = self.says("master_replid2").filter(|name| !is_none(name));
         former.filter(|_| self.says("aof_enabled") == Some("1")).unwrap_or_default()
     }
 
-    /// Keys that were thrown away since the server started.
+    /// Number of keys evicted since the server started.
     pub(super) fn evicted(&self) -> &str {
         self.says("evicted_keys").unwrap_or("0")
     }

@@ -1,4 +1,4 @@
-//! Whether a server keeps what it acknowledges: asked when a store is opened, on every new connection and in every sweep.
+//! Checks that a server keeps acknowledged writes: at opening, on every new connection and in every sweep.
 
 use super::about::About;
 use super::fault::Trouble;
@@ -6,7 +6,7 @@ use super::options::{AppendFsync, Host, RedisOptions};
 use super::ways::Ways;
 use crate::OpenError;
 
-/// What a server was found to do with its memory and its log.
+/// A server's settings for eviction and for its append-only log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conduct {
     /// `None` where the server does not say.
@@ -16,14 +16,14 @@ pub(super) struct Conduct {
     pub(super) appendfsync: Option<String>,
 }
 
-/// Whether what is acknowledged survives the end of the server.
+/// Holds true if acknowledged writes survive the end of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Durable(pub(super) bool);
 
 const NEXT: &str = "or say that keys may be lost (accept_key_loss=true in the address)";
 
-/// Refuses servers that lose what they acknowledge, unless that is accepted, and several that take writes; says what it
-/// found.
+/// Refuses servers that lose acknowledged writes, unless that is accepted, and several that take writes;
+/// returns the durability that it found.
 pub(super) async fn admit(ways: &Ways) -> Result<Durable, OpenError> {
     let options = &ways.address.options;
     let mut is_durable = true;
@@ -44,7 +44,7 @@ pub(super) async fn admit(ways: &Ways) -> Result<Durable, OpenError> {
     Ok(Durable(is_durable))
 }
 
-/// The line for a person whose server cannot be asked.
+/// Returns the error for a server that cannot be reached.
 pub(super) fn unreachable(ways: &Ways, trouble: &Trouble) -> OpenError {
     let text = "check the address and that the server runs";
     OpenError::new(format!("cannot reach {}; {text}", ways.address)).caused_by(trouble.to_string())
@@ -59,7 +59,7 @@ impl Conduct {
         }
     }
 
-    /// How the log is flushed: as the server says, or else as the operator vouches.
+    /// Returns the flush policy of the log: the server's own statement, or else the operator's.
     fn fsync(&self, options: &RedisOptions) -> Option<&str> {
         let vouched = options.appendfsync.map(|fsync| match fsync {
             AppendFsync::Always => "always",
@@ -68,7 +68,7 @@ impl Conduct {
         self.appendfsync.as_deref().or(vouched)
     }
 
-    /// Why keys would be lost there, in one line that ends with the next step.
+    /// Returns the reason why this server would lose keys, in one line that ends with the next step.
     pub(super) fn refusal(&self, host: &Host, options: &RedisOptions) -> Option<String> {
         match self.eviction.as_deref() {
             Some("noeviction") => {}

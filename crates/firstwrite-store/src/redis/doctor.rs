@@ -1,4 +1,4 @@
-//! What is unsafe or troubled about Redis servers, as far as keys are concerned.
+//! Checks Redis servers for unsafe settings and problems that concern keys.
 
 use firstwrite_core::StoreError;
 
@@ -10,10 +10,10 @@ use super::options::Host;
 use crate::doctor::Finding;
 
 const DOING: &str = "looking at the server";
-/// Of the memory that a server may use.
+/// Maximum use of the memory that a server may take, in percent.
 const MEMORY_PERCENT_MAX: u64 = 80;
 
-/// Looks at the servers behind `store`.
+/// Examines the servers behind `store`.
 pub async fn examine(store: &RedisStore) -> Result<Vec<Finding>, StoreError> {
     let ways = &store.inner.ways;
     let mut findings = Vec::new();

@@ -1,15 +1,15 @@
-//! Noticing that acknowledged history was lost: a fail-over to a replica that was behind, a restart without all
-//! of the log, a store that somebody emptied or put back from a backup.
+//! Detects the loss of acknowledged history: a fail-over to a replica that was behind, a restart without
+//! all of the log, a store that was emptied or restored from a backup.
 //!
-//! A server counts the writes to it; in a cluster, each shard does. Every answer says which *life* of the server it
-//! comes from and the count. The store remembers the life and the highest count in it, whoever wrote, and names both with
-//! every unknown key: the script writes nothing where the life is another or the count is lower. A server that was
-//! started or promoted since begins a new life, which notes at which count it began; so what was lost before others wrote
-//! on is found too. A process that remembers nothing finds a promoted replica by the name of the history it follows on.
+//! A server counts the writes to it; in a cluster, each shard does. Every answer carries the count and the
+//! *life* of the server that it comes from. The store remembers the life and the highest count in it,
+//! including other processes' writes, and sends both with every unknown key: the script writes nothing if
+//! the life differs or the count is lower. A server that was started or promoted since begins a new life
+//! and notes the count at which it began, so a loss is found even after others have written on. A process
+//! that remembers nothing recognises a promoted replica by the name of the history that it continues.
 //!
-//! All lives are asked for when a store is opened, when one turns out to be another, and in every sweep. What is missing
-//! in one puts all in doubt: keys that are not known are refused, by the script that would write them, until an operator
-//! has looked and cleared it.
+//! The store reads all lives when it is opened, when one has changed, and in every sweep. A loss in one
+//! puts all in doubt: the script refuses unknown keys until an operator has examined and cleared the doubt.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,17 +29,17 @@ use super::words::Words;
 use crate::doubt::{ClearedDoubt, Doubt};
 use crate::encoding::{Reader, put_bytes};
 
-/// What a store remembers of its servers, by the shard that has the mark.
+/// The last known state of each server, by the shard that has the mark.
 #[derive(Debug)]
 pub(super) struct Memory {
     marks: Mutex<Vec<Known>>,
-    /// Held by the one who asks.
+    /// Held while the servers are asked.
     asking: tokio::sync::Mutex<()>,
-    /// So often all were asked.
+    /// Number of times that all servers were asked.
     verified: AtomicU64,
 }
 
-/// What is known of one: its life, the highest count that was heard in it, and when.
+/// Last known state of one server: its life, the highest count seen in it, and the time of that answer.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     /// Empty before the first greeting.
@@ -48,7 +48,7 @@ pub(super) struct Known {
     at: Timestamp,
 }
 
-/// Shards that are asked at a time.
+/// Maximum number of shards asked at the same time.
 pub(super) const AT_ONCE: usize = 64;
 
 const DOING: &str = "looking for lost history";
@@ -73,8 +73,8 @@ impl Memory {
         self.verified.load(Ordering::Acquire)
     }
 
-    /// A server answered with this count, in this life. Whether that is the one that is known: what another counts
-    /// says nothing about it.
+    /// Notes a server's answer with this count, in this life. Returns true if it is the known life: a count
+    /// of another life says nothing about it.
     pub(super) fn acknowledged(
         &self,
         marked: Shard,
@@ -91,7 +91,8 @@ impl Memory {
         is_same
     }
 
-    /// A server was greeted. What it has lost is said once: the doubt stands for itself from then on.
+    /// Notes the result of a verification. A loss is reported once: from then on the doubt is recorded on
+    /// the server.
     fn greeted(&self, marked: Shard, Greeting { token, count, at, lost }: &Greeting) {
         if lost.is_some() || !self.acknowledged(marked, token, *count, *at) {
             let known = Known { token: token.as_str().into(), seen: *count, at: *at };
@@ -105,7 +106,7 @@ impl Memory {
     }
 }
 
-/// How a server answers when it is asked for what was acknowledged.
+/// A server's answer to the check for lost history.
 struct Greeting {
     token: String,
     count: u64,
@@ -124,7 +125,7 @@ pub(super) async fn check(ways: &Ways, memory: &Memory, id: RecordId) -> Result<
     let error = |trouble: Trouble| trouble.read_error(DOING);
     let mark = || async move {
         let marked = ways.marked(Shard::of(id));
-        // Before the server is asked: others raise what is known meanwhile.
+        // Read before the server is asked: other answers raise it meanwhile.
         let known = memory.of(marked);
         let mut command = redis::cmd("HMGET");
         command.arg(ways.keys.mark(marked)).arg(&["token", "count", "doubt"]);
@@ -146,19 +147,19 @@ pub(super) async fn check(ways: &Ways, memory: &Memory, id: RecordId) -> Result<
     Err(changing.caused_by("the server is restarted again and again"))
 }
 
-/// The same for who only reads: by what others noticed.
+/// Checks the history for a store that only reads: relies on what writers have noticed.
 pub(super) async fn check_noticed(ways: &Ways) -> Result<(), StoreError> {
     if stands(ways).await? { Err(refuse(DOING)) } else { Ok(()) }
 }
 
-/// Asks every server whether what was acknowledged is still there, before unknown keys are written to it. Nothing that
-/// the caller wants written has been sent yet.
+/// Checks that every server still has all acknowledged writes, before unknown keys are written to it. None
+/// of the caller's writes has been sent yet.
 pub(super) async fn verify(ways: &Ways, memory: &Memory) -> Result<(), Trouble> {
     let _turn = memory.asking.lock().await;
     ask_all(ways, memory).await
 }
 
-/// The same, unless somebody has done so since there were as many times.
+/// Verifies the servers unless another caller has done so since `verified` was read.
 pub(super) async fn verify_since(
     ways: &Ways,
     memory: &Memory,
@@ -188,7 +189,7 @@ async fn ask_all(ways: &Ways, memory: &Memory) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Asks one. Returns what is missing there.
+/// Verifies one server. Returns what is missing there.
 async fn greet(ways: &Ways, memory: &Memory, marked: Shard) -> Result<Option<String>, Trouble> {
     let (known, token, options) = (memory.of(marked), new_token(), &ways.address.options);
     let call = |link: &Link| {
@@ -233,7 +234,7 @@ impl Greeting {
     }
 }
 
-/// Puts every shard in doubt: who lost part of one has lost part of others.
+/// Puts every shard in doubt: a server that lost part of one has lost part of others.
 async fn raise(ways: &Ways, detail: &str) -> Result<(), Trouble> {
     each(ways.all_marked().await?.into_iter(), |shard| {
         let call =
@@ -241,7 +242,7 @@ async fn raise(ways: &Ways, detail: &str) -> Result<(), Trouble> {
         async move { ways.run(shard, |_link| call.clone()).await.map(drop) }
     })
     .await?;
-    // Where everything was lost, what says that this is a store is lost too.
+    // If everything was lost, the marker of the store is lost too.
     marker::put(ways).await.map(drop)
 }
 
@@ -279,7 +280,7 @@ pub(super) async fn clear(ways: &Ways, actor: &str, reason: &str) -> Result<usiz
     Ok(usize::from(cleared.contains(&Value::Int(1))))
 }
 
-/// Whether one is in doubt at this moment.
+/// Returns true if a server is in doubt at this moment.
 pub(super) async fn stands(ways: &Ways) -> Result<bool, StoreError> {
     let error = |trouble: Trouble| trouble.read_error(DOING);
     let marked = ways.all_marked().await.map_err(error)?;

@@ -1,29 +1,29 @@
-//! What went wrong at a server or on the way there, and whether a write can have happened all the same.
+//! Errors of a server or of the connection to it, and whether a write may have happened all the same.
 
 use std::fmt;
 
 use firstwrite_core::{BoxError, StoreError, StoreErrorKind};
 use redis::{RedisError, ServerError};
 
-/// Why a step did not end well.
+/// Reason why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// Nothing was sent.
     NotSent(String),
     /// It was sent, and no answer came.
     Lost(String),
-    /// It was done, and too few have it.
+    /// It was done, and too few replicas or disks have it.
     Unconfirmed(String),
     /// The server answered with an error.
     Said(Said),
 }
 
-/// An error that a server answered with. The text behind the code is kept where it is an address alone: elsewhere
-/// it may repeat what was sent.
+/// An error that a server answered with. The text after the code is kept only if it is an address:
+/// otherwise it may repeat what was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) code: String,
-    /// Where a slot is instead, if that is what it says.
+    /// The host that has the slot instead, if the server redirects.
     pub(super) elsewhere: Option<String>,
 }
 
@@ -49,7 +49,7 @@ const NOTHING_WRITTEN: [&str; 17] = [
 ];
 
 impl Trouble {
-    /// What the driver says of a question that it was given.
+    /// Converts the driver's error about a command that it was given.
     pub(super) fn of(error: &RedisError) -> Self {
         match error.code() {
             Some(code) => Self::Said(Said::new(code, error.detail())),
@@ -57,7 +57,7 @@ impl Trouble {
         }
     }
 
-    /// What the driver says when there is no connection yet.
+    /// Converts the driver's error about a connection that was not established.
     pub(super) fn unconnected(error: &RedisError) -> Self {
         Self::NotSent(text_of(error))
     }
@@ -73,7 +73,7 @@ impl Trouble {
         }
     }
 
-    /// Whether the server is no longer the one to ask, so that another must be looked for.
+    /// Returns true if this server can no longer be used, so that another must be looked for.
     pub(super) fn is_about_server(&self) -> bool {
         match self {
             Self::NotSent(_) | Self::Lost(_) => true,
@@ -84,7 +84,7 @@ impl Trouble {
         }
     }
 
-    /// As the error of a step that writes.
+    /// Converts to the error of a step that writes.
     pub(super) fn error(&self, doing: &'static str) -> StoreError {
         let (kind, is_definite) = match self {
             Self::NotSent(_) => (StoreErrorKind::Unavailable, true),
@@ -99,7 +99,7 @@ impl Trouble {
         error.caused_by(self.to_string())
     }
 
-    /// As the error of a step that only reads.
+    /// Converts to the error of a step that only reads.
     pub(super) fn read_error(&self, doing: &'static str) -> StoreError {
         let kind = match self {
             Self::NotSent(_) | Self::Lost(_) | Self::Unconfirmed(_) => StoreErrorKind::Unavailable,
@@ -143,17 +143,17 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// What kind of error it is: its own text may repeat what was sent.
+/// Returns the category of an error: its own text may repeat what was sent.
 fn text_of(error: &RedisError) -> String {
     error.code().map_or_else(|| error.category().to_owned(), str::to_owned)
 }
 
-/// A value that is not what this build writes.
+/// Returns the error for a value that is not in the format of this build.
 pub(super) fn corrupt(what: &'static str) -> StoreError {
     StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
 }
 
-/// Something that was asked for and cannot be done.
+/// Returns the error for an unsupported operation.
 pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
     StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
 }

@@ -1,9 +1,9 @@
-//! Moves of many callers in one script.
+//! Batches moves of many callers into one script.
 //!
-//! A script costs the server more than a move in it. Whatever arrives while one flight is under way is the next
-//! flight: no timer, and nobody waits when nothing is under way. Where one server has all shards, they share their
-//! flights; in a cluster a script is about one shard, so each shard has its own, and none waits for the server of
-//! another.
+//! A script costs the server more than a move in it. Moves that arrive while one script is under way form
+//! the next: no timer, and no wait when nothing is under way. Where one server has all shards, the shards
+//! share scripts; in a cluster a script concerns one shard, so each shard has its own batches, and none
+//! waits for the server of another.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ use super::words::Words;
 /// An insert or a swap.
 pub(super) struct Move {
     pub(super) id: RecordId,
-    /// Where nothing is left to write, there may be room for what removes.
+    /// True if the move removes something: a full server may still accept that.
     pub(super) is_removal: bool,
     /// See `moves.lua`.
     pub(super) keys: Words,
@@ -33,12 +33,12 @@ pub(super) struct Move {
     pub(super) args: Words,
 }
 
-/// How a move ended.
+/// Result of a move.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: Status,
     pub(super) now: Timestamp,
-    /// Whether it comes from the life of the server that was known, and nothing that was seen is missing there.
+    /// True if it comes from the known life of the server and no write seen before is missing there.
     pub(super) is_current: bool,
     pub(super) value: Option<Vec<u8>>,
 }
@@ -62,18 +62,18 @@ pub(super) struct Flights {
     lanes: Arc<[Lane]>,
 }
 
-/// Where moves wait for each other.
+/// Queue of moves that are sent one batch after another.
 #[derive(Default)]
 struct Lane {
     queue: Mutex<Queue>,
-    /// Told when enough wait for a full flight.
+    /// Notified when enough moves wait for a full script.
     is_full: Notify,
 }
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// Whether somebody flies them.
+    /// True while a task serves this queue.
     is_served: bool,
 }
 
@@ -82,7 +82,7 @@ struct Waiting {
     reply: oneshot::Sender<Ended>,
 }
 
-/// Whoever flies what waits in a lane.
+/// The task that sends the moves waiting in a lane.
 struct Turn {
     ways: Arc<Ways>,
     memory: Arc<Memory>,
@@ -91,20 +91,20 @@ struct Turn {
     is_over: bool,
 }
 
-/// In one script: the server does nothing else for about a millisecond.
+/// Maximum number of moves in one script: the server does nothing else for about a millisecond.
 const MOVES_MAX: usize = 128;
-/// In one script, so that large outcomes do not wait for each other.
+/// Maximum size of one script's arguments, so that large outcomes do not wait for each other.
 const BYTES_MAX: usize = 1024 * 1024;
 /// Moves that wait in a lane; one more is refused at once.
 const WAITING_MAX: usize = 4096;
 
-/// Flights of one lane.
+/// Maximum number of scripts of one lane that are under way.
 const UNDER_WAY_MAX: usize = 2;
 
-/// So often others are let run, a microsecond or less each time, although none of them adds a move.
+/// Number of yields without a new move after which a batch is sent; each takes a microsecond or less.
 const IDLE_MAX: usize = 8;
 
-/// Of all shards. The lane of a shard by itself follows behind.
+/// Index of the lane for all shards. The lanes of the single shards follow it.
 const SHARED: usize = 0;
 
 impl Flights {
@@ -147,8 +147,8 @@ impl Lane {
 }
 
 impl Turn {
-    /// Until nothing waits any more. While the server works on one flight the next is made ready, if it is full:
-    /// two that are half full would cost two flushes.
+    /// Sends batches until no move waits. Prepares the next while the server works on one, but only if it
+    /// is full: two half-full ones would cost two flushes.
     async fn serve(mut self) {
         let (mut last, mut under_way) = (1, FuturesUnordered::new());
         loop {
@@ -186,8 +186,8 @@ impl Turn {
         &self.lanes[self.place]
     }
 
-    /// Lets those who were just answered have their next word: a script for all of them is cheaper than two. As soon
-    /// as nobody else is about to run, it goes on.
+    /// Yields so that callers that were just answered can queue their next move: one script for all of them
+    /// is cheaper than two. Continues as soon as no other task adds a move.
     async fn gather(&self, expected: usize) {
         let mut idle = 0;
         let mut known = 0;
@@ -199,7 +199,8 @@ impl Turn {
         }
     }
 
-    /// The next moves, of different records. Those that make room fly by themselves: a full server refuses others.
+    /// Returns the next moves, of different records. Removals are sent by themselves: a full server refuses
+    /// others.
     fn next(&mut self) -> Option<Vec<Waiting>> {
         let mut queue = self.lanes[self.place].queue();
         let Some(first) = queue.waiting.front() else {
@@ -230,7 +231,7 @@ impl Turn {
 }
 
 impl Drop for Turn {
-    /// If the task is ended from outside, whoever waits is told, and the next one begins anew.
+    /// If the task is cancelled, fails the waiting callers and lets the next move start a new task.
     fn drop(&mut self) {
         if !self.is_over {
             *self.lane().queue() = Queue::default();
@@ -250,7 +251,7 @@ fn by_shard(batch: Vec<Waiting>) -> Vec<Vec<Waiting>> {
     groups
 }
 
-/// Sends a batch and answers everybody in it.
+/// Sends a batch and answers every move in it.
 async fn fly(ways: &Ways, memory: &Memory, batch: Vec<Waiting>) {
     let shard = Shard::of(batch[0].moved.id);
     let seen = memory.of(ways.marked(shard)).seen;
@@ -295,13 +296,13 @@ fn call((ways, memory): (&Ways, &Memory), link: &Link, batch: &[Waiting]) -> Cal
     Call { script: Script::Moves, keys, args }
 }
 
-/// The answer to a flight.
+/// The answer to a script.
 struct Flown {
     now: Timestamp,
     /// The life of the server, and how many writes it has taken.
     token: String,
     count: u64,
-    /// Of each move, how it ended and what stands.
+    /// For each move, its status and the record found.
     parts: std::vec::IntoIter<Value>,
 }
 
@@ -342,7 +343,7 @@ impl Flown {
     }
 }
 
-/// The step was done, whatever is wrong with its answer: only reading back tells.
+/// Returns the error for an unreadable answer. The step was done; only reading back tells its result.
 fn unreadable() -> Trouble {
     Trouble::Unconfirmed("a script answers what it cannot".to_owned())
 }

@@ -1,4 +1,4 @@
-//! What the keys are called, and which of them belong together.
+//! Names of the Redis keys, and the hash tags that keep related keys together.
 //!
 //! Records are kept in 256 shards by the first byte of their id. All keys of a shard have one hash tag, so one
 //! script can change a record and the shard's indexes together, also in a cluster; and since ids are
@@ -12,7 +12,7 @@ use super::words::Words;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Shard(pub(super) u8);
 
-/// How a store's keys are spelt.
+/// Builds the names of a store's keys.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     prefix: String,
@@ -44,7 +44,7 @@ impl Keys {
         self.key(Shard::of(id), &format!("r:{id}"))
     }
 
-    /// What operators did to a record.
+    /// Returns the key of the operators' actions on a record.
     pub(super) fn audits(&self, id: RecordId) -> Vec<u8> {
         self.key(Shard::of(id), &format!("a:{id}"))
     }
@@ -64,12 +64,12 @@ impl Keys {
         self.key(shard, "kept")
     }
 
-    /// What became of its records that the indexes do not tell yet.
+    /// Returns the key of the index updates of a shard that have not been applied yet.
     pub(super) fn news(&self, shard: Shard) -> Vec<u8> {
         self.key(shard, "news")
     }
 
-    /// What a move on a record may touch, in the order in which the scripts expect it.
+    /// Returns the keys that a move on a record may touch, in the order in which the scripts expect them.
     pub(super) fn moved(&self, id: RecordId) -> Words {
         let shard = Shard::of(id);
         let mut keys = Words::with_capacity(5, 256);
@@ -86,17 +86,17 @@ impl Keys {
         self.key(shard, "mark")
     }
 
-    /// What was doubted and cleared; of the whole store, in its first shard.
+    /// Returns the key of the raised and cleared doubts of the whole store, in its first shard.
     pub(super) fn journal(&self) -> Vec<u8> {
         self.key(Shard(0), "doubts")
     }
 
-    /// Says that a store was created here; of the whole store, in its first shard.
+    /// Returns the key that marks a created store, in its first shard.
     pub(super) fn store(&self) -> Vec<u8> {
         self.key(Shard(0), "store")
     }
 
-    /// Where a cluster keeps the shard.
+    /// Returns the hash slot of the shard in a cluster.
     pub(super) fn slot(&self, shard: Shard) -> u16 {
         crc16(self.tag(shard).as_bytes()) % SLOTS
     }

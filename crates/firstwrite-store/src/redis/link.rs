@@ -1,4 +1,4 @@
-//! One connection to one server, shared by everybody who has something to say there.
+//! One connection to one server, shared by all callers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,20 +20,20 @@ pub(super) struct Server {
     client: Client,
     options: RedisOptions,
     held: Mutex<Option<Arc<Link>>>,
-    /// Held by the one who connects.
+    /// Held while connecting.
     connecting: tokio::sync::Mutex<()>,
     tries: AtomicU64,
 }
 
-/// A connection. What is said over it is answered by one process that is known.
+/// A connection to one known server process.
 pub(super) struct Link {
     host: Host,
     connection: MultiplexedConnection,
     options: RedisOptions,
     digests: Vec<Vec<u8>>,
-    /// As the server last said.
+    /// The server's last description of itself.
     about: Mutex<Arc<About>>,
-    /// Whether the server loses keys, as it last said, and nobody accepted that.
+    /// True if the server last reported settings that lose keys, and the operator has not accepted that.
     is_unfit: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ impl Server {
         if let Some(link) = self.held().clone() {
             return Ok(link);
         }
-        // Whoever waited while somebody tried in vain does not try it all again.
+        // A caller that waited during a failed attempt does not make another one.
         if self.tries.load(Ordering::Acquire) != tries {
             return Err(Trouble::NotSent("the server cannot be reached".to_owned()));
         }
@@ -71,7 +71,7 @@ impl Server {
         self.held().is_some()
     }
 
-    /// Goes on without `link`, unless somebody has done so already.
+    /// Drops `link`, unless another caller has replaced it already.
     pub(super) fn let_go(&self, link: &Arc<Link>) {
         let mut held = self.held();
         if held.as_ref().is_some_and(|there| Arc::ptr_eq(there, link)) {
@@ -84,7 +84,7 @@ impl Server {
     }
 
     async fn connect(&self) -> Result<Link, Trouble> {
-        // Each question has its own time limit.
+        // Each request has its own time limit.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.options.connect_for))
             .set_response_timeout(None);
@@ -119,7 +119,7 @@ impl Link {
         self.is_unfit.load(Ordering::Acquire)
     }
 
-    /// Asks the server what it is now.
+    /// Reads the server's current description of itself.
     pub(super) async fn refresh(&self) -> Result<Arc<About>, Trouble> {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("INFO").cmd("CONFIG").arg("GET").arg("appendfsync");
@@ -128,7 +128,7 @@ impl Link {
             [info, config] => Arc::new(About::read(info, config)),
             _ => return Err(Trouble::Lost("an answer is missing".to_owned())),
         };
-        // While it reads its log, it says that it has none.
+        // While it loads its log, the server reports that it has none.
         if about.is_loading() {
             return Err(Trouble::NotSent("the server reads its log".to_owned()));
         }
@@ -145,7 +145,7 @@ impl Link {
         Ok(about)
     }
 
-    /// Gives the server the scripts; returns what they are called there.
+    /// Loads the scripts into the server; returns their digests.
     pub(super) async fn load(&self, has_own_clock: bool) -> Result<Vec<Vec<u8>>, Trouble> {
         let mut digests = Vec::with_capacity(scripts::COUNT);
         for text in scripts::texts(has_own_clock) {
@@ -155,7 +155,7 @@ impl Link {
         Ok(digests)
     }
 
-    /// Runs a script, and whatever follows it on the same connection.
+    /// Runs a script, and the commands that follow it on the same connection.
     pub(super) async fn run_script(
         &self,
         call: &Call,

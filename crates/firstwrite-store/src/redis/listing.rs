@@ -1,4 +1,4 @@
-//! Looking at many records, and clearing away those whose time is over.
+//! Reads many records, and deletes those past their time.
 
 use firstwrite_core::{
     Audited, Found, Page, Query, RecordId, StoreError, Timestamp, UsagePage, UsageSums,
@@ -20,7 +20,8 @@ use super::words::Words;
 const LISTING: &str = "listing records";
 pub(super) const REAPING: &str = "reaping records";
 
-/// Records that one page looks at; one that finds fewer of those it was asked for says where to go on.
+/// Maximum number of records that one page examines; a page that finds too few says where the next one
+/// starts.
 const LOOKED_AT_MAX: usize = 20_000;
 /// Ids that are fetched at a time.
 const IDS_MAX: usize = 500;
@@ -79,7 +80,8 @@ pub(super) async fn usage(
         for (id, counted) in counted {
             match counted {
                 Some(Ok((tenant, usage))) => sums.count(id, tenant, usage),
-                // Damage to one must not hide the others; and what has gone meanwhile is passed too.
+                // Damage to one record must not hide the others; records that are gone meanwhile are
+                // skipped too.
                 Some(Err(_)) | None => sums.pass(id),
             }
         }
@@ -165,8 +167,7 @@ async fn reap_one(ways: &Ways, id: RecordId) -> Result<usize, StoreError> {
     Ok(usize::from(answer == Value::Int(1)))
 }
 
-/// Ids of records in `state` whose time has come, of every shard as many as its share and then of each as many as
-/// it has, until there are `limit`.
+/// Returns up to `limit` ids of due records in `state`, one of each shard in turn.
 async fn due(ways: &Ways, limit: usize, state: u8) -> Result<Vec<RecordId>, StoreError> {
     let limit = limit.clamp(1, Query::LIMIT_MAX);
     let answers: Vec<Vec<RecordId>> = each(Shard::all(), |shard| {
@@ -190,7 +191,7 @@ async fn due(ways: &Ways, limit: usize, state: u8) -> Result<Vec<RecordId>, Stor
         }
     })
     .await?;
-    // One of each shard in turn, so that none waits for another to be empty.
+    // In turn, so that no shard waits for another to be empty.
     let deepest = answers.iter().map(Vec::len).max().unwrap_or_default();
     let in_turn = (0..deepest)
         .flat_map(|place| answers.iter().filter_map(move |ids| ids.get(place).copied()));

@@ -1,5 +1,5 @@
-//! The key that says that a store was created here. Redis has no tables: without this key a mistyped database
-//! number or prefix would be an empty store, in which every key used before runs again.
+//! The key that marks a created store. Redis has no tables: without this key a mistyped database number or
+//! prefix would be an empty store, in which every key used before runs again.
 
 use redis::Value;
 

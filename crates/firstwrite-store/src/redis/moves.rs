@@ -20,7 +20,7 @@ pub(super) const INSERTING: &str = "inserting a record";
 pub(super) const SWAPPING: &str = "swapping a record";
 const GETTING: &str = "getting a record";
 
-/// How often a server may turn out to be another one while one record is written.
+/// Maximum number of attempts to write a record while the server's life keeps changing.
 const GREETINGS_MAX: usize = 4;
 
 /// See [`firstwrite_core::Store::insert`].
@@ -92,7 +92,7 @@ pub(super) async fn swap(
     let verified = memory.verified();
     let answer = flights.fly(moved).await.map_err(|trouble| trouble.error(SWAPPING))?;
     if !answer.is_current {
-        // What is missing is missed by the next one who writes an unknown key, if the server cannot be asked now.
+        // If the server cannot be asked now, the next writer of an unknown key notices the loss.
         drop(doubt::verify_since(ways, memory, verified).await);
     }
     match answer.status {

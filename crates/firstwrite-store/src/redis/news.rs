@@ -1,4 +1,4 @@
-//! What became of a shard's records that its indexes do not tell yet; see `news.lua`.
+//! Index updates of a shard that have not been applied yet; see `news.lua`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::record::instant;
 pub(super) struct News(BTreeMap<RecordId, Noted>);
 
 struct Noted {
-    /// `r`eserved, `c`ompleted, `u`ncertain, or `x`: gone.
+    /// `r`eserved, `c`ompleted, `u`ncertain, or `x`: deleted.
     state: u8,
     due: Timestamp,
 }
@@ -36,7 +36,7 @@ impl News {
         Ok(Self(last))
     }
 
-    /// Adds to `ids`, the first `limit` of an index behind `after`, what belongs among them.
+    /// Adds the missing ids to `ids`, the first `limit` of an index after `after`.
     pub(super) fn list(
         &self,
         ids: Vec<RecordId>,
@@ -53,7 +53,7 @@ impl News {
         all
     }
 
-    /// Puts right which records in `state` are due at `now`: `ids` is what an index says.
+    /// Corrects the records in `state` that are due at `now`; `ids` are those of the index.
     pub(super) fn due(&self, ids: Vec<RecordId>, state: u8, now: Timestamp) -> Vec<RecordId> {
         let mut all: Vec<RecordId> =
             ids.into_iter().filter(|id| !self.0.contains_key(id)).collect();

@@ -1,4 +1,4 @@
-//! Where the servers are, and the settings of a store on them.
+//! Addresses of the servers, and the settings of a store on them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,24 +20,24 @@ use crate::open::check_is_file;
 pub struct RedisOptions {
     /// Begins every key, so that several deployments can share a server. Letters, digits, `-`, `_` and `.`.
     pub prefix: String,
-    /// Open also where the server evicts keys, writes no log, or does not say.
+    /// Opens the store even if the server evicts keys, writes no log, or does not say.
     pub accept_key_loss: bool,
-    /// What the operator vouches for where the server does not say how it flushes its log.
+    /// The operator's statement of how the log is flushed, for a server that does not report it.
     pub appendfsync: Option<AppendFsync>,
     /// A write is acknowledged when this many replicas have it in memory (`WAIT`).
     pub wait_replicas: u32,
     /// A write is acknowledged when the server's log is on disk up to it (`WAITAOF`; Redis 7.2 and later).
     pub wait_aof: bool,
-    /// Take a replica that was promoted for one that was not behind.
+    /// Trusts a promoted replica not to have been behind.
     pub trusts_fail_over: bool,
-    /// How long a connection may take.
+    /// Time limit for connecting.
     pub connect_for: Duration,
-    /// How long an answer may take; the waits for replicas and disks are part of it.
+    /// Time limit for an answer, including the waits for replicas and disks.
     pub answer_for: Duration,
     pub(super) clock: Option<Clock>,
 }
 
-/// How often a server's log is flushed to disk.
+/// Policy by which a server's log is flushed to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendFsync {
     /// Before every acknowledgement.
@@ -48,7 +48,7 @@ pub enum AppendFsync {
 
 type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Where the servers are.
+/// Addresses of the servers, as parsed from the address string.
 #[derive(Clone)]
 pub(super) struct Address {
     pub(super) hosts: Vec<Host>,
@@ -202,7 +202,7 @@ impl Address {
         Ok(Self { hosts, user, password, database, is_tls, root_cert, options })
     }
 
-    /// What connects to one server.
+    /// Returns the client for one server.
     pub(super) fn client(&self, host: &Host) -> Result<Client, OpenError> {
         let (name, port) = (host.name.clone(), host.port);
         let place = if self.is_tls {
@@ -252,8 +252,8 @@ impl Host {
         (!name.is_empty()).then(|| Self { name: name.to_owned(), port })
     }
 
-    /// As a cluster names a server: `HOST:PORT`, where the host may have colons and may be left out for the
-    /// server that was asked.
+    /// Parses a server's name in a cluster: `HOST:PORT`, where the host may have colons and may be left out
+    /// for the server that was asked.
     pub(super) fn of_node(text: &str, asked: &Self) -> Option<Self> {
         let (name, port) = text.rsplit_once(':')?;
         let name = if name.is_empty() { &asked.name } else { name };

@@ -1,5 +1,4 @@
-//! A record as one value. A stored format: what is here may be added to under a new version and never
-//! changed.
+//! A record as one value. A stored format: it may be extended under a new version and never changed.
 //!
 //! ```text
 //! 1 byte      version, `1`
@@ -37,7 +36,7 @@ const MILLIS_MAX: u128 = 1_000_000_000_000_000;
 /// The head, and a tenant of the greatest length: all that counting needs.
 pub(super) const COUNTED_BYTES: usize = HEAD_BYTES + 2 + Tenant::BYTES_MAX;
 
-/// What a script needs to know of a state that begins now.
+/// Arguments of a script for a state that begins now.
 #[derive(Debug)]
 pub(super) struct NewState {
     pub(super) state: &'static str,
@@ -53,7 +52,7 @@ struct Head<'a> {
     created_at: Timestamp,
     due: Timestamp,
     retained_until: Timestamp,
-    /// How much of the rest is the request.
+    /// Length of the request at the start of the rest.
     request_bytes: usize,
     rest: &'a [u8],
 }
@@ -104,7 +103,7 @@ pub(super) fn millis(duration: Duration) -> String {
     if millis >= MILLIS_MAX { "never".to_owned() } else { millis.to_string() }
 }
 
-/// What follows the deadlines in the value that `draft` becomes.
+/// Encodes what follows the deadlines in the value for `draft`.
 pub(super) fn tail(draft: &Draft, outcome: &[u8]) -> Vec<u8> {
     let mut request = Vec::with_capacity(256);
     for text in [draft.tenant.as_str(), draft.key.as_str(), &draft.operation] {
@@ -129,7 +128,7 @@ pub(super) fn tail(draft: &Draft, outcome: &[u8]) -> Vec<u8> {
     tail
 }
 
-/// Reads what stands under `id`.
+/// Decodes the record under `id`.
 pub(super) fn decode(id: RecordId, value: &[u8]) -> Result<Record, StoreError> {
     let head = head(value)?;
     let (request, outcome) = head
@@ -141,7 +140,7 @@ pub(super) fn decode(id: RecordId, value: &[u8]) -> Result<Record, StoreError> {
     let tenant =
         Tenant::new(tenant).map_err(|_not_one| corrupt("a record's tenant cannot be one"))?;
     let key = Key::new(key).map_err(|_not_one| corrupt("a record's key cannot be one"))?;
-    // Whatever else went wrong, nobody gets another's answer.
+    // Even with other faults, a caller must not get another's answer.
     if RecordId::of(&tenant, &key) != id {
         return Err(corrupt("a record stands under another's id"));
     }

@@ -18,11 +18,11 @@ pub(super) enum Script {
     Create,
 }
 
-/// A step with what it works on.
+/// A step with its keys and arguments.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) script: Script,
-    /// Of one shard, unless one server has all shards.
+    /// Keys of one shard, unless one server has all shards.
     pub(super) keys: Words,
     pub(super) args: Words,
 }
@@ -30,13 +30,13 @@ pub(super) struct Call {
 pub(super) const COUNT: usize = 9;
 
 const CLOCK: &str = include_str!("scripts/clock.lua");
-/// Where tests bring their own time, it comes last.
+/// Clock of tests: the time comes as the last argument.
 const CLOCK_OF_TESTS: &str = "local now = tonumber(ARGV[#ARGV])\n";
 const DEADLINES: &str = include_str!("scripts/deadlines.lua");
 const MARK: &str = include_str!("scripts/mark.lua");
 const NEWS: &str = include_str!("scripts/news.lua");
 
-/// What each is made of, behind the clock.
+/// Source parts of each script, after the clock.
 const STEPS: [&[&str]; COUNT] = [
     &[DEADLINES, MARK, NEWS, include_str!("scripts/moves.lua")],
     &[include_str!("scripts/get.lua")],
@@ -54,7 +54,8 @@ impl Script {
         self as usize
     }
 
-    /// Whether replicas and disks are waited for. Nobody is told of what a greeting writes.
+    /// Returns true if the store waits for replicas and disks after this script. A greeting is not awaited,
+    /// since no caller relies on what it writes.
     pub(super) fn is_waited_for(self) -> bool {
         !matches!(self, Self::Get | Self::Ids | Self::Due | Self::Greet)
     }

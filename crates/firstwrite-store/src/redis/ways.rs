@@ -1,6 +1,6 @@
-//! Which server to ask: the one of several that takes writes, or in a cluster the one that has the shard.
+//! Routing: finds the server that takes writes, or in a cluster the one that has the shard.
 //!
-//! Nothing here is tried again that may have been done: a redirection says that it was not.
+//! A step that may have been done is never retried; a redirection means that it was not done.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,16 +19,16 @@ use super::scripts::Call;
 pub(super) struct Ways {
     pub(super) address: Address,
     pub(super) keys: Keys,
-    /// What writes are followed by, on the same connection.
+    /// Commands that follow each write on the same connection.
     waits: Vec<Cmd>,
     servers: Mutex<HashMap<Host, Arc<Server>>>,
     routes: Mutex<Routes>,
-    /// Held by the one who looks for the servers.
+    /// Held while looking for the servers.
     looking: tokio::sync::Mutex<()>,
     looks: AtomicU64,
-    /// Whether it was a cluster when the servers were last found.
+    /// True if the servers were a cluster when they were last found.
     is_cluster: AtomicBool,
-    /// Several of the named servers took writes when they were last asked.
+    /// True if several of the named servers took writes when they were last asked.
     is_ambiguous: AtomicBool,
     is_closed: AtomicBool,
 }
@@ -42,7 +42,7 @@ enum Routes {
     Shards(Arc<[Host]>),
 }
 
-/// How often a step is sent elsewhere.
+/// Maximum number of redirections of a step.
 const REDIRECTIONS_MAX: usize = 8;
 /// While a slot is on its way from one server to another.
 const MOVING_PAUSE: Duration = Duration::from_millis(20);
@@ -150,7 +150,7 @@ impl Ways {
         Ok(links)
     }
 
-    /// Asks every server that has records what it is now.
+    /// Reads the current description of every server that has records.
     pub(super) async fn refresh(&self) -> Result<(), Trouble> {
         for host in self.master_hosts().await? {
             let server = self.server(&host)?;
@@ -173,8 +173,8 @@ impl Ways {
         })
     }
 
-    /// Asks every named server whether it takes writes. If several do, says so with their names: whichever is written
-    /// to, the others do not know the key. Servers that do not answer are passed.
+    /// Asks every named server whether it takes writes. If several do, returns an error that names them:
+    /// whichever is written to, the others do not know the key. Servers that do not answer are skipped.
     pub(super) async fn ask_named(&self) -> Option<String> {
         if self.address.hosts.len() < 2 {
             return None;
@@ -214,7 +214,7 @@ impl Ways {
         refusal
     }
 
-    /// Whether unknown keys must not be written over this connection.
+    /// Returns true if unknown keys must not be written over this connection.
     pub(super) fn is_unfit(&self, link: &Link) -> bool {
         link.is_unfit() || self.is_ambiguous.load(Ordering::Acquire)
     }
@@ -230,7 +230,7 @@ impl Ways {
         Ok(Shard::all().map(|shard| self.marked(shard)).collect())
     }
 
-    /// Whether one server is known to have everything, so that a script may be about several shards.
+    /// Returns true if one server is known to have everything, so that a script may concern several shards.
     pub(super) fn has_one_server(&self) -> bool {
         matches!(&*self.routes(), Routes::One(_))
     }
@@ -264,7 +264,7 @@ impl Ways {
         Ok(answer)
     }
 
-    /// Whether as many have the write as were asked for. If not, it is there all the same.
+    /// Fails unless enough replicas and disks have the write. Even then, the write was done.
     fn check_waited(&self, waited: &Value) -> Result<(), Trouble> {
         let options = &self.address.options;
         if let Value::ServerError(error) = waited {
@@ -290,7 +290,7 @@ impl Ways {
         let host = match &*self.routes() {
             Routes::One(host) => host.clone(),
             Routes::Shards(hosts) => hosts[shard.place()].clone(),
-            // Somebody has lost it again in this very moment.
+            // Another task has lost the server again at this very moment.
             Routes::Unknown => return Err(Trouble::NotSent("the server was lost".to_owned())),
         };
         self.server(&host)
@@ -316,7 +316,7 @@ impl Ways {
         let found = self.find().await;
         self.looks.fetch_add(1, Ordering::AcqRel);
         let found = found?;
-        // Servers come and go; those that have no part in it any more are forgotten.
+        // Servers come and go; those that no longer have a part are forgotten.
         if let Routes::Shards(hosts) = &found {
             let named = &self.address.hosts;
             self.servers().retain(|host, _| named.contains(host) || hosts.contains(host));
@@ -331,7 +331,7 @@ impl Ways {
         let mut hosts = named.clone();
         let known: HashMap<Host, Arc<Server>> = self.servers().clone();
         hosts.extend(known.keys().filter(|host| !named.contains(host)).cloned());
-        // Whoever is connected answers at once; one that is lost may keep us waiting.
+        // Try connected servers first: they answer at once, and a lost one may keep us waiting.
         hosts.sort_by_key(|host| !known.get(host).is_some_and(|server| server.is_connected()));
         let mut last = Trouble::NotSent("no server takes writes".to_owned());
         for host in hosts {
@@ -353,7 +353,7 @@ impl Ways {
             match found {
                 Ok(routes) => return Ok(routes),
                 Err(trouble) => {
-                    // What it is may change; a new connection asks anew.
+                    // Its role may change; a new connection asks again.
                     server.let_go(&link);
                     last = trouble;
                 }
@@ -380,7 +380,7 @@ impl Ways {
         Ok(Routes::Shards(hosts.into()))
     }
 
-    /// A shard is elsewhere; the others are looked for when they are asked.
+    /// Notes that a shard has moved; the others are looked up when they are needed.
     fn moved(&self, shard: Shard, place: &str, asked: &Host, said: &Said) -> Result<(), Trouble> {
         let host = named(place, asked, said)?;
         let mut routes = self.routes();
@@ -394,7 +394,7 @@ impl Ways {
         Ok(())
     }
 
-    /// Goes on without a server that is no longer the one to ask.
+    /// Drops a server that can no longer be used.
     fn leave(&self, server: &Server, link: &Arc<Link>) {
         server.let_go(link);
         self.forget_routes();

@@ -1,10 +1,10 @@
-//! The words of a command, one behind the other in one piece of memory.
+//! Arguments of a Redis command, stored contiguously.
 
 /// Some words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Words {
     bytes: Vec<u8>,
-    /// Where each of them ends.
+    /// End offset of each argument.
     ends: Vec<usize>,
 }
 
@@ -33,7 +33,7 @@ impl Words {
         self.ends.len()
     }
 
-    /// Of all words together.
+    /// Total size of the arguments.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
     }

@@ -21,15 +21,15 @@ use ring::rand::{SecureRandom, SystemRandom};
 use super::key_ring::{Dropped, KeyRing, SealingKey};
 use crate::encoding::{decode_outcome, encode_outcome};
 
-/// The first byte of what is sealed.
+/// The first byte of a sealed outcome.
 const VERSION: u8 = 1;
 
-/// Begins what is authenticated, and separates derived keys from those of other uses.
+/// Prefix of the authenticated data, which also separates derived keys from those of other uses.
 const LABEL: &[u8] = b"firstwrite sealed outcome 1";
 
 const DOING: &str = "sealing an outcome";
 
-/// What a sealed outcome belongs to.
+/// Identity to which a sealed outcome is bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bond<'a> {
     pub(super) id: RecordId,
@@ -37,10 +37,10 @@ pub(super) struct Bond<'a> {
     pub(super) tenant: &'a Tenant,
 }
 
-/// Why an outcome does not open.
+/// Reason why an outcome does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unopened {
-    /// It is not what this build writes.
+    /// It is not in the format of this build.
     Malformed,
     /// The ring does not have its key, or not for this tenant.
     NoKey,
@@ -52,7 +52,7 @@ pub(super) enum Unopened {
     Plain,
 }
 
-/// Nothing may be written for this tenant.
+/// Returns the error for a tenant for which nothing may be written.
 pub(super) fn refused(dropped: Dropped) -> StoreError {
     StoreError::definite(StoreErrorKind::Unsupported, DOING).caused_by(dropped)
 }
@@ -62,7 +62,7 @@ pub(super) fn seal(
     bond: Bond<'_>,
     outcome: &Outcome,
 ) -> Result<Outcome, StoreError> {
-    // A note of a release says nothing but its status.
+    // A note of a release holds nothing but its status.
     if outcome.body == Body::Released {
         return Ok(outcome.clone());
     }
@@ -87,11 +87,11 @@ pub(super) fn seal(
     Ok(Outcome { is_interim: outcome.is_interim, ..sealed })
 }
 
-/// The outcome that was sealed; one that is not sealed is itself, where it may stand there.
+/// Returns the outcome that was sealed; an unsealed one is returned as it is, where it is allowed.
 pub(super) fn open(ring: &KeyRing, bond: Bond<'_>, outcome: &Outcome) -> Result<Outcome, Unopened> {
     let bytes = match &outcome.body {
         Body::Sealed(bytes) => bytes,
-        // It answers nobody.
+        // A released outcome is never replayed.
         Body::Released => return Ok(outcome.clone()),
         // All that is kept of a tenant that was dropped, for whom nothing can be sealed.
         Body::Tombstone if ring.is_dropped(bond.tenant) && outcome.headers.iter().len() == 0 => {
@@ -111,12 +111,12 @@ pub(super) fn open(ring: &KeyRing, bond: Bond<'_>, outcome: &Outcome) -> Result<
         .and_then(|key| key.open_in_place(Nonce::assume_unique_for_key(nonce), aad, &mut text))
         .map_err(|_nothing_told| Unopened::Altered)?;
     let plain = decode_outcome(plain).map_err(|_unreadable| Unopened::Malformed)?;
-    // Authenticated, so this can fail by a mistake of ours alone.
+    // Authenticated, so only a mistake of ours can make this fail.
     let is_same = plain.status == outcome.status && plain.is_interim == outcome.is_interim;
     if is_same { Ok(plain) } else { Err(Unopened::Altered) }
 }
 
-/// What is sealed, taken apart.
+/// Parts of a sealed outcome.
 struct Parts<'a> {
     id: &'a str,
     nonce: [u8; NONCE_LEN],
@@ -134,7 +134,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The tenant's own key. Made for each outcome, which costs little beside a commit: nothing is kept.
+/// Derives the tenant's own key for each outcome, which costs little compared with a commit: no key is
+/// kept.
 fn derived(key: &SealingKey, tenant: &Tenant) -> Result<LessSafeKey, ring::error::Unspecified> {
     let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, LABEL).extract(key.secret());
     let info = [tenant.as_str().as_bytes()];

@@ -9,8 +9,9 @@ use zeroize::Zeroizing;
 
 /// Keys by id, and the tenants that were dropped.
 ///
-/// What is said of a tenant holds for keys that are [bound to](Tenant::bound_to) its principals too. The first key that fits a tenant seals; every key opens what was sealed with it. To rotate, put a new
-/// key first and keep the old ones until what they sealed is past its retention.
+/// Settings for a tenant also apply to keys that are [bound to](Tenant::bound_to) its principals. The first
+/// key that fits a tenant seals; every key opens the outcomes that it sealed. To rotate, put a new key
+/// first and keep the old ones until their outcomes are past their retention.
 #[derive(Clone)]
 pub struct KeyRing {
     keys: Vec<SealingKey>,
@@ -27,15 +28,15 @@ pub struct SealingKey {
     tenant: Option<Tenant>,
 }
 
-/// What cannot be a key, or a ring.
+/// Error for an invalid key or key ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRingError(&'static str);
 
-/// Nothing may be written for a tenant.
+/// Error for a tenant for which nothing may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dropped;
 
-/// Separates what fingerprints are keyed with from the keys that seal.
+/// Separates the secrets of fingerprints from the keys that seal.
 const FINGERPRINT_LABEL: &[u8] = b"firstwrite fingerprint secret 1";
 
 impl SealingKey {
@@ -48,14 +49,14 @@ impl SealingKey {
         if !Self::is_id(id) {
             return Err(KeyRingError("a key's id is 1 to 32 visible ASCII characters"));
         }
-        // Not a test of chance: what a placeholder looks like.
+        // Not a test of randomness: it recognises a placeholder.
         if secret.iter().all(|byte| *byte == secret[0]) {
             return Err(KeyRingError("a key is 32 bytes drawn at random, not one byte repeated"));
         }
         Ok(Self { id: id.to_owned(), secret, tenant: None })
     }
 
-    /// The same from 64 hexadecimal digits.
+    /// Makes a key from 64 hexadecimal digits.
     pub fn from_hex(id: &str, digits: &str) -> Result<Self, KeyRingError> {
         const FORM: KeyRingError = KeyRingError("a key is 64 hexadecimal digits");
         let digits: &[u8; 64] = digits.trim().as_bytes().try_into().map_err(|_length| FORM)?;
@@ -69,20 +70,20 @@ impl SealingKey {
         Self::new(id, *secret)
     }
 
-    /// For this tenant alone, who is then sealed with it before any general key: take it off the ring
-    /// and destroy it, and nobody can open what it sealed.
+    /// Restricts the key to this tenant, whose outcomes are then sealed with it before any general key.
+    /// Once the key is off the ring and destroyed, what it sealed can never be opened.
     #[must_use]
     pub fn only_for(mut self, tenant: Tenant) -> Self {
         self.tenant = Some(tenant);
         self
     }
 
-    /// Whether it is the own key of whoever `owner` is.
+    /// Returns true if it is the own key of the tenant `owner`.
     fn is_of(&self, owner: &Tenant) -> bool {
         self.tenant.as_ref().is_some_and(|tenant| tenant.owner() == *owner)
     }
 
-    /// What keys fingerprints where nothing else is given for it.
+    /// Derives the secret that keys fingerprints if no other is configured.
     fn fingerprint_secret(&self) -> Option<Secret> {
         let extracted =
             hkdf::Salt::new(hkdf::HKDF_SHA256, FINGERPRINT_LABEL).extract(self.secret());
@@ -110,7 +111,7 @@ impl SealingKey {
 }
 
 impl KeyRing {
-    /// A ring with at least one key that is not one tenant's alone, and no id twice.
+    /// Makes a ring with at least one key that is not restricted to one tenant, and no id twice.
     pub fn new(keys: Vec<SealingKey>) -> Result<Self, KeyRingError> {
         if keys.iter().all(|key| key.tenant.is_some()) {
             return Err(KeyRingError(
@@ -124,10 +125,10 @@ impl KeyRing {
         Ok(Self { keys, dropped: BTreeSet::new(), reads_plain: false })
     }
 
-    /// Reads outcomes that are not sealed as they are. Without it they are refused: whoever can write to
-    /// the store could put one in the place of a sealed one.
+    /// Reads unsealed outcomes as they are. Without this they are refused: anyone who can write to the
+    /// store could replace a sealed one.
     ///
-    /// For as long as outcomes from before sealing stand, and where an application completes records by
+    /// Use it as long as outcomes from before sealing exist, and where an application completes records by
     /// itself, in its own transaction or by SQL.
     #[must_use]
     pub fn reading_plain(mut self) -> Self {
@@ -135,10 +136,10 @@ impl KeyRing {
         self
     }
 
-    /// What keys the fingerprints of requests, each derived from a key of the ring: they rotate with it,
-    /// and a tenant's own goes with its key.
+    /// Returns the secrets that key the fingerprints of requests, each derived from a key of the ring: they
+    /// rotate with it, and a tenant's own secret disappears with its key.
     ///
-    /// An error where two keys are the same.
+    /// Fails if two keys are the same.
     pub fn fingerprint_secrets(&self) -> Result<Secrets, KeyRingError> {
         let secrets: Option<Vec<Secret>> =
             self.keys.iter().map(SealingKey::fingerprint_secret).collect();
@@ -146,10 +147,10 @@ impl KeyRing {
         Secrets::new(secrets).map_err(|_same| KeyRingError("two ids have one key"))
     }
 
-    /// Opens and seals nothing of these tenants.
+    /// Neither opens nor seals outcomes of these tenants.
     ///
-    /// That is this ring's word, and ends with the entry: who has a general key can derive theirs. Only
-    /// the destruction of a key [for one tenant](SealingKey::only_for) cannot be taken back.
+    /// This holds only for this ring and as long as it lists them: a general key can still derive theirs.
+    /// Only the destruction of a key [for one tenant](SealingKey::only_for) cannot be undone.
     #[must_use]
     pub fn dropping(mut self, tenants: impl IntoIterator<Item = Tenant>) -> Self {
         self.dropped.extend(tenants.into_iter().map(|tenant| tenant.owner()));

@@ -4,13 +4,10 @@ use std::future::{pending, ready};
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
-    MessageStory, Outbox, Received, Resolution, Settlement, Switch, Want, WrittenPage,
-    WrittenQuery,
+    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
+    MessageQuery, MessageStory, Move, Outbox, Want, WrittenPage, WrittenQuery,
 };
-use firstwrite_core::{
-    AuditEntry, BoxFuture, Fence, Message, Outcome, State, StoreError, StoreErrorKind,
-};
+use firstwrite_core::{BoxFuture, Message, Outcome, State, StoreError, StoreErrorKind};
 
 use super::SealedStore;
 use super::envelope::Bond;
@@ -50,37 +47,18 @@ impl SealedStore {
         }
     }
 
-    async fn settle_sealed(
+    async fn apply_sealed(
         &self,
-        receipts: &[Received],
-        settlements: &[Settlement],
+        receipts: &[HistoryRow],
+        moves: &[Move],
     ) -> Result<Vec<Held>, StoreError> {
-        let mut sealed = settlements.to_vec();
-        for settlement in &mut sealed {
-            if let Some(answer) = settlement.answer.take() {
-                settlement.answer = self.sealed_answer(settlement.number, answer).await?;
+        let mut sealed = moves.to_vec();
+        for step in &mut sealed {
+            if let Some(answer) = step.answer.take() {
+                step.answer = self.sealed_answer(step.number, answer).await?;
             }
         }
-        self.behind_now()?.settle(receipts, &sealed).await
-    }
-
-    async fn resolve_sealed(
-        &self,
-        number: MessageNumber,
-        seen: Fence,
-        resolution: &Resolution,
-        by: &AuditEntry,
-    ) -> Result<Held, StoreError> {
-        let mut sealed = resolution.clone();
-        match &mut sealed {
-            Resolution::Delivered { answer, .. } | Resolution::Refused { answer } => {
-                if let Some(plain) = answer.take() {
-                    *answer = self.sealed_answer(number, plain).await?;
-                }
-            }
-            Resolution::NotDelivered | Resolution::Dropped => {}
-        }
-        self.behind_now()?.resolve(number, seen, &sealed, by).await
+        self.behind_now()?.apply(receipts, &sealed).await
     }
 
     fn behind_now(&self) -> Result<&dyn Outbox, StoreError> {
@@ -98,27 +76,19 @@ impl Outbox for SealedStore {
         self.behind(|outbox| outbox.claim(wants, nonce))
     }
 
-    fn settle<'a>(
-        &'a self,
-        receipts: &'a [Received],
-        settlements: &'a [Settlement],
-    ) -> Call<'a, Vec<Held>> {
-        if settlements.iter().all(|settlement| settlement.answer.is_none()) {
-            return self.behind(|outbox| outbox.settle(receipts, settlements));
+    fn apply<'a>(&'a self, receipts: &'a [HistoryRow], moves: &'a [Move]) -> Call<'a, Vec<Held>> {
+        if moves.iter().all(|step| step.answer.is_none()) {
+            return self.behind(|outbox| outbox.apply(receipts, moves));
         }
-        Box::pin(self.settle_sealed(receipts, settlements))
+        Box::pin(self.apply_sealed(receipts, moves))
     }
 
-    fn switch<'a>(&'a self, destination: &'a str, switch: &'a Switch) -> Call<'a, ()> {
-        self.behind(|outbox| outbox.switch(destination, switch))
-    }
-
-    fn pause<'a>(&'a self, destination: &'a str, by: &'a AuditEntry) -> Call<'a, ()> {
-        self.behind(|outbox| outbox.pause(destination, by))
-    }
-
-    fn resume<'a>(&'a self, destination: &'a str, by: &'a AuditEntry) -> Call<'a, ()> {
-        self.behind(|outbox| outbox.resume(destination, by))
+    fn put_destination<'a>(
+        &'a self,
+        destination: &'a str,
+        change: &'a DestinationChange,
+    ) -> Call<'a, ()> {
+        self.behind(|outbox| outbox.put_destination(destination, change))
     }
 
     fn destinations(&self) -> Call<'_, Vec<DestinationView>> {
@@ -129,35 +99,12 @@ impl Outbox for SealedStore {
         self.behind(|outbox| outbox.messages(query))
     }
 
-    fn count<'a>(&'a self, query: &'a MessageQuery) -> Call<'a, Counted> {
-        self.behind(|outbox| outbox.count(query))
-    }
-
     fn message(&self, number: MessageNumber) -> Call<'_, Option<MessageStory>> {
         self.behind(|outbox| outbox.message(number))
     }
 
     fn written<'a>(&'a self, query: &'a WrittenQuery) -> Call<'a, WrittenPage> {
         self.behind(|outbox| outbox.written(query))
-    }
-
-    fn redrive<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-        limit: usize,
-        by: &'a AuditEntry,
-    ) -> Call<'a, usize> {
-        self.behind(|outbox| outbox.redrive(query, limit, by))
-    }
-
-    fn resolve<'a>(
-        &'a self,
-        number: MessageNumber,
-        seen: Fence,
-        resolution: &'a Resolution,
-        by: &'a AuditEntry,
-    ) -> Call<'a, Held> {
-        Box::pin(self.resolve_sealed(number, seen, resolution, by))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> Call<'_, usize> {

@@ -1,4 +1,4 @@
-//! What is sealed stays sealed, and opens in its place alone.
+//! Tests that sealed outcomes stay sealed and open only in their place.
 
 use bytes::Bytes;
 use firstwrite_core::protocol::{self, Completed, Reserved};
@@ -11,7 +11,7 @@ use super::*;
 const SECRET_BODY: &[u8] = b"card 4242";
 const SECRET_PLACE: &str = "/payments/4242";
 
-/// A sealed store, and the same records as whoever has the database sees them.
+/// A sealed store, and the store beneath with the same records as the database shows them.
 struct Scene {
     bare: Arc<dyn Store>,
     sealed: SealedStore,
@@ -65,7 +65,7 @@ impl Scene {
         self.bare.get(id).await.unwrap().unwrap().record
     }
 
-    /// What a retry is told.
+    /// Returns the verdict on a retry.
     async fn retry(&self, tenant: &str, key: &str) -> Result<Verdict, StoreError> {
         verdict(&self.sealed, tenant, key).await
     }
@@ -126,7 +126,7 @@ async fn the_store_holds_the_status_and_nothing_else() {
         assert!(!bytes.windows(secret.len()).any(|part| part == secret));
     }
     assert!(replays(scene.retry("acme", "order").await));
-    // Whoever has no keys answers nobody with it.
+    // Without the keys, no retry is answered with it.
     assert_eq!(verdict(&*scene.bare, "acme", "order").await.unwrap(), Verdict::Unreadable);
 }
 
@@ -297,7 +297,7 @@ async fn what_is_not_sealed_is_refused_unless_the_ring_reads_it() {
         assert!(is_closed(scene.retry("acme", key).await), "{key}");
         assert!(scene.sealed.get(request("acme", key).id).await.is_err(), "{key}");
     }
-    // It answers nobody, so there is nothing to forge.
+    // A released outcome is never replayed, so there is nothing to forge.
     let released = Outcome::released(StatusCode::SERVICE_UNAVAILABLE);
     scene.plant("acme", "released", Fence::first(1), released).await;
     assert!(scene.sealed.get(request("acme", "released").id).await.is_ok());
@@ -348,7 +348,9 @@ async fn a_record_reserved_elsewhere_is_completed_here() {
 #[tokio::test]
 async fn the_answer_that_a_message_brings_is_sealed() {
     use firstwrite_core::Message;
-    use firstwrite_core::outbox::{Answers, Held, Next, Receipt, Resolution, Settlement, Want};
+    use firstwrite_core::outbox::{
+        Answers, Held, Next, Receipt, Resolution, Settlement, Want, protocol,
+    };
     use firstwrite_testkit::{Ending, Script};
 
     let subject = MemorySubject::new();
@@ -379,12 +381,13 @@ async fn the_answer_that_a_message_brings_is_sealed() {
             let answer = Some(outcome());
             let resolution = Resolution::Delivered { receipt, answer };
             let seen = outbox.message(parcel.number).await.unwrap().unwrap().message.fence;
-            outbox.resolve(parcel.number, seen, &resolution, &sample::audit("seen")).await.unwrap()
+            let by = sample::audit("seen");
+            protocol::resolve(outbox, parcel.number, seen, &resolution, &by).await.unwrap()
         } else {
             let next = Next::Delivered(receipt);
-            let (number, fence, answer) = (parcel.number, parcel.fence, Some(outcome()));
-            let settlement = Settlement { number, fence, delivery: None, next, answer };
-            outbox.settle(&[], &[settlement]).await.unwrap()[0]
+            let (claim, answer) = (parcel.claim(), Some(outcome()));
+            let settlement = Settlement { claim, delivery: None, next, answer };
+            protocol::settle(outbox, &[], &[settlement]).await.unwrap()[0]
         };
         assert_eq!(held, Held::Yes, "{key}");
         let stored = scene.stored(request.id).await;

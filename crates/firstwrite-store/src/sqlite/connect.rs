@@ -1,4 +1,4 @@
-//! Opening connections: one that writes, some that read.
+//! Opens connections: one that writes, some that read.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -19,54 +19,53 @@ use crate::{Migrated, OpenError};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SqliteOptions {
-    /// What the host's clock shows; the store's time goes on from it at opening. Default: the host's
-    /// clock, since the host is the backend.
+    /// Clock of the host, from which the store's time continues at opening. Default: the host's own clock,
+    /// since the host is the backend.
     pub clock: Option<Clock>,
-    /// What measures the time that passes while the store is open. Default: the monotonic clock; with a
-    /// `clock` of one's own, that one.
+    /// Measures elapsed time while the store is open. Default: the monotonic clock, or `clock` if that is
+    /// set.
     pub stopwatch: Option<Stopwatch>,
-    /// How many commands may wait for the writer, and as many look-ups for the readers; one more
-    /// is refused at once as too busy. Default: 4096, a second's work.
+    /// Maximum number of commands that wait for the writer, and of look-ups that wait for the readers; one
+    /// more is refused at once as too busy. Default: 4096, a second's work.
     pub queue_max: usize,
-    /// How many commands share one commit at most. Default: 512, some milliseconds of work, so that
-    /// the first of a batch does not wait long for the last.
+    /// Maximum number of commands in one commit. Default: 512, some milliseconds of work, so that the first
+    /// of a batch does not wait long for the last.
     pub batch_max: usize,
-    /// How many threads look records up; the application's own reads have as many beside them.
-    /// Default: 2.
+    /// Number of threads that look up records; the application's own reads get as many again. Default: 2.
     pub readers: usize,
-    /// How long to wait for a foreign process that has the file locked. Default: 2 s.
+    /// Time to wait for a foreign process that has the file locked. Default: 2 s.
     pub busy_for: Duration,
-    /// What the file may grow to; beyond it the store is full. Default: what the disk holds.
+    /// Maximum size of the file, beyond which the store is full. Default: limited by the disk only.
     pub file_bytes_max: Option<u64>,
-    /// What to do with an `SQLite` database that has no firstwrite tables. Default: refuse it.
+    /// Action for an `SQLite` database that has no firstwrite tables. Default: refuse it.
     pub foreign_file: ForeignFile,
-    /// What to do if there is no file. Default: refuse it.
+    /// Action if there is no file. Default: refuse to open.
     pub missing_file: MissingFile,
 }
 
-/// What to do if there is no file at the path.
+/// Action if there is no file at the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingFile {
-    /// Leave it so: the path is probably mistyped, and in an empty store every key used before runs again.
+    /// Refuse to open: the path is probably mistyped, and in an empty store every key used before runs again.
     Refuse,
     /// Create a new and empty store.
     Create,
 }
 
-/// What to do with an `SQLite` database that firstwrite did not make.
+/// Action for an `SQLite` database that firstwrite did not make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignFile {
-    /// Leave it alone: it is probably the wrong file.
+    /// Refuse to open: it is probably the wrong file.
     Refuse,
     /// Add the firstwrite tables: it is the application's own database.
     Adopt,
 }
 
-/// A file that this process alone writes to.
+/// A file that only this process writes to.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) path: PathBuf,
-    /// How the file is called in messages.
+    /// Name of the file in messages.
     pub(super) name: String,
 }
 
@@ -91,7 +90,7 @@ const READER_CACHE_KIB: i64 = 16 * 1024;
 const STATEMENTS_KEPT: usize = 128;
 
 impl Target {
-    /// The file to write to; made if it is not there and `missing` says so.
+    /// Returns the file to write to; creates it if it is missing and `missing` says so.
     pub(super) fn for_writing(path: &Path, missing: MissingFile) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         check_version(rusqlite::version_number())?;
@@ -132,12 +131,12 @@ impl Target {
         Ok(Self { path, name })
     }
 
-    /// The path of a file that stands beside this one.
+    /// Returns the path of a file next to this one.
     pub(super) fn beside(&self, suffix: &str) -> PathBuf {
         beside(&self.path, suffix)
     }
 
-    /// The one connection that writes, with the tables made; and what was there before.
+    /// Opens the one connection that writes, creates the tables, and returns what was there before.
     pub(super) fn connect_writer(
         &self,
         options: &SqliteOptions,
@@ -216,7 +215,7 @@ impl Target {
         Ok(())
     }
 
-    /// What is said of tables that cannot be read.
+    /// Returns the error for tables that cannot be read.
     pub(super) fn unreadable(&self, error: impl Into<BoxError>) -> OpenError {
         let text = format!(
             "{} cannot be read; keep it and restore a backup ({})",
@@ -242,14 +241,14 @@ fn not_there(name: &str) -> OpenError {
     OpenError::missing(&format!("there is no file {name}"), format_args!("sqlite:{name}"))
 }
 
-/// The path of a file that stands beside the one at `path`.
+/// Returns the path of a file next to the one at `path`.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// A file that is made is its owner's alone, whatever the umask says: it holds answers.
+/// Makes new files accessible to their owner alone, whatever the umask: they hold answers.
 pub(super) fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);

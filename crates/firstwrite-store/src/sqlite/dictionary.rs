@@ -1,7 +1,8 @@
-//! What many records have in common, kept once: tenants and profiles, by number.
+//! Dictionaries of tenants and profiles: values that many records share are stored once and referred to by
+//! number.
 //!
-//! Both dictionaries are bounded: past the bound, the same facts stand in the record's own row. So a
-//! stream of ever new paths or tenants costs space where it is used and nothing grows for ever.
+//! Both dictionaries are bounded: past the bound, the same values are stored in the record's own row. So an
+//! endless stream of new paths or tenants costs space only in its own rows, and no table grows for ever.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::fault::{corrupt, definite};
 use crate::encoding::retention_of;
 
-/// What a completed record shares with the others of its operation.
+/// Values that a completed record shares with the others of its operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Profile {
     pub(super) operation: Arc<str>,
@@ -28,12 +29,13 @@ pub(super) struct Profile {
     pub(super) refuses_spent: i64,
 }
 
-/// How many entries stand in the tables; caches hold no more than that.
+/// Maximum number of entries in the tables; caches hold no more than that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Some ten megabytes of names in memory.
     pub(super) tenants_max: i64,
-    /// An application has tens of operations; thousands mean that somebody uses concrete paths.
+    /// Maximum number of profiles. An application has tens of operations; thousands mean that it uses
+    /// concrete paths as operations.
     pub(super) profiles_max: i64,
 }
 
@@ -62,7 +64,7 @@ impl Dictionary {
         Self { bounds, tenants: RefCell::default(), profiles: RefCell::default() }
     }
 
-    /// What to write in a `tenant` column.
+    /// Returns the value for a `tenant` column.
     pub(super) fn tenant_value(
         &self,
         connection: &Connection,
@@ -89,7 +91,7 @@ impl Dictionary {
         Ok(Value::Integer(number))
     }
 
-    /// What to write in a `profile` column.
+    /// Returns the value for a `profile` column.
     pub(super) fn profile_value(
         &self,
         connection: &Connection,
@@ -221,7 +223,7 @@ impl Dictionary {
             count += 1;
             shortest = shortest.min(row.get::<_, i64>(0)?.saturating_add(row.get(1)?));
         }
-        // Past the bound, some profiles stand in their records alone.
+        // Past the bound, some profiles are stored only in their records.
         Ok(if count >= self.bounds.profiles_max { 0 } else { shortest })
     }
 
@@ -231,7 +233,7 @@ impl Dictionary {
         self.profiles.borrow_mut().uncommitted.clear();
     }
 
-    /// The open transaction was rolled back, at least in part: forgets what may be gone.
+    /// Forgets entries that may be gone because the open transaction was rolled back, at least in part.
     pub(super) fn rolled_back(&self) {
         self.tenants.borrow_mut().forget_uncommitted();
         self.profiles.borrow_mut().forget_uncommitted();
@@ -282,7 +284,7 @@ impl<T> Default for Cache<T> {
 }
 
 impl Profile {
-    /// The first byte of a profile that stands in its record.
+    /// The first byte of a profile that is stored in its record.
     const VERSION: u8 = 1;
 
     pub(super) fn retention(&self) -> Retention {

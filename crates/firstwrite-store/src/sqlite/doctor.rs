@@ -1,4 +1,4 @@
-//! What is unsafe or troubled about an SQLite file.
+//! Checks an SQLite file for unsafe settings and problems.
 
 use std::fs;
 use std::path::Path;
@@ -11,15 +11,15 @@ use super::writer_lock::Word;
 use super::{ClockJump, SqliteStore};
 use crate::doctor::Finding;
 
-/// Where a lock held by one machine is not seen, or not in time, by another.
+/// Network file systems, on which one machine does not see another's lock, or not in time.
 const SHARED_SYSTEMS: [&str; 9] =
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs"];
-/// What is gone when the machine restarts.
+/// File systems in memory, whose contents are gone when the machine restarts.
 const FLEETING_SYSTEMS: [&str; 2] = ["tmpfs", "ramfs"];
 /// A log that no reader lets go grows without end; ours is cut back to far less than this.
 const LOG_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// Looks at the file at `path`, which `store` has open, and at what it lies on.
+/// Examines the file at `path`, which `store` has open, and its file system.
 pub async fn examine(store: &SqliteStore, path: &Path) -> Result<Vec<Finding>, StoreError> {
     let journal: String = store
         .read(|connection| connection.pragma_query_value(None, "journal_mode", |row| row.get(0)))
@@ -73,7 +73,8 @@ fn modes(_path: &Path) -> Option<Finding> {
     None
 }
 
-/// What a running process noted beside the file, if it found the file gone or replaced.
+/// Reports the loss that a running process noted in the lock file, if it found its file deleted or
+/// replaced.
 fn loss(path: &Path) -> Option<Finding> {
     let what = Word::at(&beside(path, "-lock")).loss?;
     Some(

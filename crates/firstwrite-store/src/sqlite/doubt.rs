@@ -1,12 +1,12 @@
 //! Lost history: a file that was deleted or replaced under the store, and what is refused from then on.
 //!
-//! While the process lives, what it can still write goes into a file that nobody will find. Nothing is
-//! begun any more: unknown keys, take-overs, handlers, messages and the application's own statements are
-//! refused. What runs is completed all the same, since its caller must hear how it ended, and what is known
-//! is answered.
+//! While the process lives, its writes go into a file that no later process will find. So nothing new
+//! begins: unknown keys, take-overs, handlers, messages and the application's own statements are refused.
+//! Running attempts are still completed, since their callers must hear how they ended, and known keys are
+//! answered.
 //!
-//! The lock beside the file keeps word of it. The next opening turns that word into a doubt, and unknown keys
-//! stay refused until an operator has looked and cleared it.
+//! The loss is noted in the lock file. The next opening turns that note into a doubt, and unknown keys stay
+//! refused until an operator has examined and cleared it.
 
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use rusqlite::{Connection, Row, params};
@@ -15,21 +15,21 @@ use super::fault::Failure;
 use super::session::Session;
 use crate::doubt::{ClearedDoubt, Doubt};
 
-/// Whether the file holds everything that was acknowledged.
+/// State of the file: complete, missing acknowledged history, or lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// It does.
+    /// The file holds everything that was acknowledged.
     Whole,
-    /// It may lack what an earlier life wrote: unknown keys may have been used.
+    /// The file may lack writes of an earlier process: unknown keys may have been used.
     InDoubt(String),
-    /// What is written now will be lost.
+    /// The file was deleted or replaced; writes from now on will be lost.
     Lost(String),
 }
 
 const OPEN: &str = "SELECT detail FROM firstwrite_doubts WHERE cleared_at IS NULL ORDER BY doubt";
 
 impl Trust {
-    /// What the file itself says.
+    /// Reads the state that the file itself records.
     pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
         let mut query = connection.prepare(OPEN)?;
         let mut rows = query.query([])?;
@@ -41,7 +41,7 @@ impl Trust {
 }
 
 impl Session {
-    /// Refuses what only a whole history allows: a key that is not known, a message to be sent.
+    /// Refuses steps that need a complete history: an unknown key, a message to be sent.
     pub(super) fn refuse_in_doubt(&self, doing: &'static str) -> Result<(), Failure> {
         match &*self.trust.borrow() {
             Trust::Whole => Ok(()),
@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    /// Refuses what must not be begun because nothing of it would be kept.
+    /// Refuses steps that must not begin because nothing of them would be kept.
     pub(super) fn refuse_lost(&self, doing: &'static str) -> Result<(), Failure> {
         match &*self.trust.borrow() {
             Trust::Whole | Trust::InDoubt(_) => Ok(()),
@@ -64,8 +64,8 @@ impl Session {
         *self.trust.borrow() == Trust::Whole
     }
 
-    /// Looks whether the files are still those that were opened. Once one is not, that is final: what was
-    /// written meanwhile may be in either.
+    /// Checks that the files are still those that were opened. A loss is final: later writes may be in
+    /// either file.
     pub(super) fn look_at_files(&self) {
         let Some((watch, lock)) = &self.files else { return };
         if matches!(*self.trust.borrow(), Trust::Lost(_)) {
@@ -98,7 +98,7 @@ impl Session {
         self.connection.execute(sql, given).map_err(Failure::batch(DOING))
     }
 
-    /// Goes by what the file says, now that it was changed.
+    /// Reads the state from the file again, after it was changed.
     pub(super) fn believe_file(&self) -> Result<(), Failure> {
         const DOING: &str = "reading doubts";
         self.refuse_lost(DOING)?;

@@ -1,9 +1,9 @@
-//! What `SQLite`'s errors mean to a caller, and how far a failure reaches.
+//! Maps `SQLite` errors to store errors, and tells how much of a batch a failure affects.
 
 use firstwrite_core::{BoxError, StoreError, StoreErrorKind};
 use rusqlite::ErrorCode;
 
-/// How far a failure inside a batch reaches.
+/// A failure inside a batch, by how much it affects.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// This command wrote nothing; the batch goes on.
@@ -46,12 +46,12 @@ pub(super) fn definite(doing: &'static str) -> impl Fn(rusqlite::Error) -> Store
     move |error| StoreError::definite(kind_of(&error), doing).caused_by(error)
 }
 
-/// A row that does not say what a row can say.
+/// Returns the error for an invalid row.
 pub(super) fn corrupt(what: &'static str) -> StoreError {
     StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
 }
 
-/// Something that was asked for and cannot be done.
+/// Returns the error for an unsupported operation.
 pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
     StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
 }

@@ -1,11 +1,11 @@
 //! Notices that a file of the store was deleted, moved or replaced while it is open.
 //!
-//! The system goes on writing to a file that no name leads to any more, and everything written there is
-//! gone when the process ends. The names are therefore compared with what was opened, before every batch
-//! and once in a while when there is none: four looks into a folder, beside a flush to the disk.
+//! The system goes on writing to a file that no name leads to any more, and all of those writes are gone
+//! when the process ends. So the names are compared with the opened files before every batch, and once in a
+//! while without one: four directory look-ups, besides a flush to the disk.
 //!
-//! Only names are looked at. Opening the main file once more would be harmful: closing it again frees
-//! every lock that this process has on it.
+//! Only names are checked. Opening the main file once more would be harmful: closing it again frees every
+//! lock that this process has on it.
 
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ pub(super) struct FileWatch {
     files: Vec<(PathBuf, Identity)>,
 }
 
-/// Which file a name leads to: device and inode.
+/// Identity of the file that a path leads to: device and inode.
 type Identity = (u64, u64);
 
 /// The log holds what was committed last, its index is how connections share it, and the lock keeps
@@ -42,7 +42,7 @@ impl FileWatch {
         Self { files }
     }
 
-    /// What has happened to a file, if something has.
+    /// Describes what happened to the first file found deleted or replaced, if any.
     pub(super) fn loss(&self) -> Option<String> {
         self.files.iter().find_map(|(path, opened)| {
             let happened = compare(path, *opened)?;
@@ -56,7 +56,7 @@ fn compare(path: &Path, opened: Identity) -> Option<&'static str> {
         Ok(metadata) if identity(&metadata) == opened => None,
         Ok(_) => Some("replaced by another file"),
         Err(error) if error.kind() == ErrorKind::NotFound => Some("deleted or moved"),
-        // That it cannot be looked at says nothing about what was written.
+        // A failure to check says nothing about the written data.
         Err(error) => {
             tracing::debug!(file = %path.display(), %error, "a file cannot be looked at");
             None

@@ -1,4 +1,4 @@
-//! How a key stands in a column: a blob of 16 bytes for a canonical UUID, text otherwise.
+//! Encodes a key for a column: a blob of 16 bytes for a canonical UUID, text otherwise.
 
 use firstwrite_core::Key;
 use rusqlite::types::{Value, ValueRef};

@@ -1,5 +1,4 @@
-//! Looking at many records: pages for operators, what they add up to, lapsed leases for the sweep, audit
-//! entries.
+//! Reads many records: pages for operators, usage sums, lapsed leases for the sweep, audit entries.
 
 use firstwrite_core::{
     AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateKind, StoreError,
@@ -12,8 +11,8 @@ use super::fault::{corrupt, definite};
 use super::readers::View;
 use super::rows::{blob, column, find, integer, select_standing, standing, text};
 
-/// How many ids one page looks at. A page that finds few among many ends early and says where the
-/// next one starts, so that no listing holds a snapshot, and with it the log, for long.
+/// Maximum number of ids that one page examines. A page that finds few among many ends early and says where
+/// the next one starts, so that no listing holds a snapshot, and with it the log, for long.
 const LOOKED_AT_MAX: usize = 20_000;
 
 /// Open records are few and found by their state; the ids bring them into order.
@@ -158,7 +157,7 @@ impl View {
         Ok(records)
     }
 
-    /// The last id that a page starting after `after` looks at, if there are more behind it.
+    /// Returns the last id that a page starting after `after` examines, if there are more after it.
     fn looked_at_end(&self, after: &Value) -> Result<Option<RecordId>, StoreError> {
         let sql = "SELECT id FROM firstwrite_ids WHERE id > ?1 ORDER BY id LIMIT 2 OFFSET ?2";
         let last = sql_count(LOOKED_AT_MAX - 1);
@@ -178,7 +177,7 @@ impl View {
     }
 }
 
-/// The number that stands for a tenant's name in completed records and messages, if one does.
+/// Returns the number of a tenant's name in completed records and messages, if there is one.
 pub(super) fn tenant_number(
     connection: &Connection,
     name: Option<&str>,
@@ -200,7 +199,7 @@ fn page(
     Page { records, next, now }
 }
 
-/// Where a page starts. No id is below sixteen zeros but that one itself, which a blob of no bytes is.
+/// Returns the exclusive lower bound of a page. An empty blob is below every id, also below sixteen zeros.
 fn behind(after: Option<RecordId>) -> Value {
     after.map_or(Value::Blob(Vec::new()), |id| id.as_bytes().to_vec().into())
 }

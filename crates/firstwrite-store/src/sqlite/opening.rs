@@ -1,9 +1,9 @@
-//! What the writer does once, before it serves anybody: it takes over from the process that had the file
-//! before.
+//! Steps that the writer takes once before it serves commands: it takes over from the process that had the
+//! file before.
 
 use std::time::Duration;
 
-use firstwrite_core::{Change, RecordId, StoreError, judge_orphan};
+use firstwrite_core::{AuditEntry, Change, RecordId, StoreError, judge_orphan};
 use rusqlite::params;
 
 use super::doubt::Trust;
@@ -14,15 +14,15 @@ use super::store_clock::{ClockJump, is_step, put_seen};
 /// Time is written down this often, in a commit that is made anyway.
 const NOTED_EVERY: Duration = Duration::from_secs(1);
 
-/// Time is written down this often in a commit of its own, when there is no other: what passes after that
-/// counts as downtime, so this is well below what is believed of it.
+/// Interval at which the time is written in its own commit when there is no other: time after that counts
+/// as downtime, so this is well below `DOWNTIME_BELIEVED`.
 const NOTED_WHEN_IDLE: Duration = Duration::from_mins(1);
 
 /// A jump is forgotten after so much time that was seen passing, if no record is older than it. Longer than
 /// messages and consumed ones are kept.
 const JUMP_KEPT_FOR: Duration = Duration::from_hours(365 * 24);
 
-/// What became of the reservations of an earlier life.
+/// Counts of the reservations left by an earlier process: freed, and now uncertain.
 #[derive(Debug, Default)]
 struct Orphans {
     freed: usize,
@@ -30,8 +30,8 @@ struct Orphans {
 }
 
 impl Session {
-    /// One commit: a new jump of the clock, word of a lost file, and the reservations of an earlier life, whose
-    /// owner cannot live any more because the file has one writer.
+    /// Writes in one commit a new jump of the clock, the note of a lost file, and the end of the
+    /// reservations of an earlier process, whose owners cannot be alive because the file has one writer.
     pub(super) fn begin_life(
         &self,
         jump: Option<ClockJump>,
@@ -181,12 +181,15 @@ impl Session {
                 }
             };
             let Some(change) = judge_orphan(&standing.record) else { continue };
+            let now = self.now();
             if change == Change::Remove {
                 orphans.freed += 1;
             } else {
                 orphans.uncertain += 1;
+                let why = AuditEntry::uncertain(AuditEntry::OWNER_DIED);
+                self.put_audit(id.as_bytes(), &why, now)?;
             }
-            self.apply(standing, change, self.now())?;
+            self.apply(standing, change, now)?;
         }
         Ok(orphans)
     }

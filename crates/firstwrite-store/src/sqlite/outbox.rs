@@ -2,14 +2,13 @@
 //! exact; what only looks runs on the readers.
 
 mod answer;
+mod apply;
 mod claim;
 mod deliveries;
 mod destinations;
 mod enqueue;
 mod listing;
-mod operate;
 mod pending;
-mod settle;
 mod tallies;
 mod upkeep;
 mod written;
@@ -17,11 +16,10 @@ mod written;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
-    MessageStory, Outbox, Received, Resolution, Settlement, Switch, Want, WrittenPage,
-    WrittenQuery,
+    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
+    MessageQuery, MessageStory, Move, Outbox, Want, WrittenPage, WrittenQuery,
 };
-use firstwrite_core::{AuditEntry, BoxFuture, Fence, Message, StoreError};
+use firstwrite_core::{BoxFuture, Message, StoreError};
 
 use super::SqliteStore;
 use super::fault::Failure;
@@ -46,52 +44,24 @@ impl Outbox for SqliteStore {
         Box::pin(self.command("claiming messages", move |session| session.claim(&wants, nonce)))
     }
 
-    fn settle<'a>(
+    fn apply<'a>(
         &'a self,
-        receipts: &'a [Received],
-        settlements: &'a [Settlement],
+        receipts: &'a [HistoryRow],
+        moves: &'a [Move],
     ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
-        let (receipts, settlements) = (receipts.to_vec(), settlements.to_vec());
-        Box::pin(
-            self.command("settling messages", move |session| {
-                session.settle(&receipts, &settlements)
-            }),
-        )
+        let (receipts, moves) = (receipts.to_vec(), moves.to_vec());
+        Box::pin(self.command(apply::DOING, move |session| session.apply_moves(&receipts, &moves)))
     }
 
-    fn switch<'a>(
+    fn put_destination<'a>(
         &'a self,
         destination: &'a str,
-        switch: &'a Switch,
+        change: &'a DestinationChange,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let (destination, switch) = (destination.to_owned(), switch.clone());
-        Box::pin(self.command("switching a destination", move |session| {
-            session.switch(&destination, &switch)
+        let (destination, change) = (destination.to_owned(), change.clone());
+        Box::pin(self.command(destinations::DOING, move |session| {
+            session.put_destination(&destination, &change)
         }))
-    }
-
-    fn pause<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let (destination, by) = (destination.to_owned(), by.clone());
-        Box::pin(
-            self.command("pausing a destination", move |session| session.pause(&destination, &by)),
-        )
-    }
-
-    fn resume<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let (destination, by) = (destination.to_owned(), by.clone());
-        Box::pin(
-            self.command("resuming a destination", move |session| {
-                session.resume(&destination, &by)
-            }),
-        )
     }
 
     fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
@@ -104,11 +74,6 @@ impl Outbox for SqliteStore {
     ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
         let query = query.clone();
         Box::pin(self.look("listing messages", move |view| view.messages(&query)))
-    }
-
-    fn count<'a>(&'a self, query: &'a MessageQuery) -> BoxFuture<'a, Result<Counted, StoreError>> {
-        let query = query.clone();
-        Box::pin(self.look("counting messages", move |view| view.count(&query)))
     }
 
     fn message(
@@ -124,31 +89,6 @@ impl Outbox for SqliteStore {
     ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
         let query = query.clone();
         Box::pin(self.look("reading messages", move |view| view.written(&query)))
-    }
-
-    fn redrive<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-        limit: usize,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<usize, StoreError>> {
-        let (query, by) = (query.clone(), by.clone());
-        Box::pin(
-            self.command("redriving messages", move |session| session.redrive(&query, limit, &by)),
-        )
-    }
-
-    fn resolve<'a>(
-        &'a self,
-        number: MessageNumber,
-        seen: Fence,
-        resolution: &'a Resolution,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<Held, StoreError>> {
-        let (resolution, by) = (resolution.clone(), by.clone());
-        Box::pin(self.command("resolving a message", move |session| {
-            session.resolve(number, seen, &resolution, &by)
-        }))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

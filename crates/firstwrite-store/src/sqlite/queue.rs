@@ -1,7 +1,6 @@
 //! A bounded queue between tasks that ask and the threads that answer.
 //!
-//! A thread takes everything that waits, up to a limit, in one go: that is what makes commits
-//! shared.
+//! A thread takes all waiting items at once, up to a limit, so that they share a commit.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,18 +12,18 @@ pub(super) struct Queue<T> {
     length_max: usize,
 }
 
-/// Why something was not queued.
+/// Reason why an item was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// As much waits as may wait.
+    /// The queue is full.
     Full,
-    /// Nobody will take anything any more.
+    /// The queue is closed: no thread takes items from it any more.
     Closed,
 }
 
 struct State<T> {
     waiting: VecDeque<T>,
-    /// Threads asleep in `take`; waking is a system call, so it is spared when nobody sleeps.
+    /// Threads asleep in `take`. Waking costs a system call, so it is skipped if no thread sleeps.
     idle_count: usize,
     closed: bool,
 }
@@ -77,7 +76,7 @@ impl<T> Queue<T> {
         Some(take_up_to(&mut state.waiting, count_max))
     }
 
-    /// Lets nothing more in. What waits is still taken.
+    /// Refuses new items. Waiting ones are still taken.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.arrived.notify_all();

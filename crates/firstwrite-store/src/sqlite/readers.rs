@@ -1,5 +1,5 @@
-//! The readers: threads with connections of their own, which neither block the writer nor wait for
-//! it. A look-up sees every commit that was answered before it was asked.
+//! The readers: threads with their own connections, which neither block the writer nor wait for it. A
+//! look-up sees every commit that was answered before it was asked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::fault::definite;
 use super::queue::Queue;
 use super::store_clock::StoreClock;
 
-/// What a look-up works with.
+/// Resources of a reader thread for a look-up.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) connection: Connection,
@@ -21,11 +21,11 @@ pub(super) struct View {
     pub(super) clock: Arc<StoreClock>,
 }
 
-/// A look-up that answers by itself.
+/// A look-up that sends its own answer.
 pub(super) type Lookup = Box<dyn FnOnce(&View) + Send>;
 
-/// Look-ups that share one snapshot: taking one costs as much as a look-up does, and the first of
-/// so many does not wait long for the last.
+/// Maximum number of look-ups that share one snapshot: taking one costs as much as a look-up does, and the
+/// first of so many does not wait long for the last.
 const LOOKUPS_MAX: usize = 16;
 
 impl View {
@@ -77,13 +77,13 @@ pub(super) fn serve_application(view: &View, queue: &Queue<Lookup>) {
     }
 }
 
-/// A look-up of ours.
+/// Makes a look-up of the store's own.
 pub(super) fn lookup<T: Send + 'static>(
     work: impl FnOnce(&View) -> Result<T, StoreError> + Send + 'static,
     reply: oneshot::Sender<Result<T, StoreError>>,
 ) -> Lookup {
     Box::new(move |view| {
-        // Nobody waits any more: nothing was changed.
+        // The caller may have stopped waiting; a look-up changed nothing.
         drop(reply.send(work(view)));
     })
 }

@@ -1,9 +1,9 @@
-//! Deleting completed records past their time, in small steps.
+//! Deletes completed records past their time, in small steps.
 //!
-//! There is no index by time: it would cost every record space for the sake of its last moment.
-//! Records are numbered in the order of their creation, so a cursor walks the numbers, takes what is
-//! due, and starts again at the first one that is too young for anything behind it to be due. What
-//! still has something to say stays: an interim outcome, and a record with a pending message.
+//! There is no index by time: it would cost every record space for the sake of its last moment. Records are
+//! numbered in the order of their creation, so a cursor walks the numbers, takes those that are due, and
+//! starts again at the first one that is too young for anything after it to be due. Records that are still
+//! needed stay: one with an interim outcome, and one with a pending message.
 
 use std::sync::Arc;
 
@@ -18,15 +18,16 @@ use super::rows::{column, integer, key};
 use super::session::Session;
 use crate::encoding::decode_outcome;
 
-/// Deleted in one step: each dirties a page of the ids, and everybody's commits wait for them.
+/// Maximum number of records deleted in one step: each dirties a page of the id index, and all waiting
+/// commits are delayed by them.
 const REAPED_MAX: usize = 500;
 
-/// Looked at in one step.
+/// Maximum number of records examined in one step.
 const LOOKED_AT_MAX: i64 = 2000;
 
 const DOING: &str = "reaping records";
 
-/// What reaping needs to know of a record.
+/// Fields of a record that reaping needs.
 struct Aged {
     number: i64,
     created_at: i64,
@@ -81,7 +82,7 @@ impl Session {
         Ok(due.len())
     }
 
-    /// Whether a message of the record is neither delivered nor dropped.
+    /// Returns true if a message of the record is neither delivered nor dropped.
     fn has_pending(&self, id: RecordId) -> Result<bool, StoreError> {
         let sql = "SELECT 1 FROM firstwrite_pending WHERE id = ?1";
         self.connection
@@ -103,7 +104,7 @@ impl Session {
     }
 }
 
-/// Whether the outcome stands in for one that is yet to come. One that cannot be read stands for nothing.
+/// Returns true if the outcome is interim: a final one is still to come. One that cannot be read is not.
 fn is_interim(row: &Row<'_>) -> Result<bool, StoreError> {
     match column(row, 6)? {
         ValueRef::Blob(bytes) => Ok(decode_outcome(bytes).is_ok_and(|outcome| outcome.is_interim)),

@@ -1,6 +1,6 @@
 //! The moves on records, as statements inside a batch's transaction.
 //!
-//! Nothing else writes to the file, so what was read in this transaction still holds when the same
+//! Nothing else writes to the file, so a value read in this transaction still holds when the same
 //! transaction writes; the unique id arbitrates all the same.
 
 use firstwrite_core::{
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    /// Runs `work` and keeps or undoes what it wrote; says what record is to be written.
+    /// Runs `work` and keeps or rolls back its writes; returns the record to be written.
     fn conclude<T>(
         &self,
         id: RecordId,
@@ -149,9 +149,8 @@ impl Session {
         find(&self.connection, (&self.dictionary, &self.clock), id)
     }
 
-    /// Writes what `draft` becomes under `number`, whose id is there, in place of what stood at
-    /// `old`. What replaces a record gets a new number, so that numbers grow with the time of
-    /// creation.
+    /// Writes the record of `draft` under `number`, whose id is there, in place of the one at `old`. A
+    /// replacement gets a new number, so that numbers grow with the time of creation.
     fn put_draft(
         &self,
         number: i64,
@@ -202,7 +201,7 @@ impl Session {
         }
     }
 
-    /// `false` if the id stands there already.
+    /// Returns false if the id exists already.
     fn put_id(&self, id: RecordId, number: i64) -> Result<bool, Error> {
         let sql = "INSERT INTO firstwrite_ids (id, record) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
         let count = self.connection.prepare_cached(sql)?.execute(params![id.as_bytes(), number])?;
@@ -330,13 +329,13 @@ impl Session {
     }
 }
 
-/// What work inside the transaction leaves to be written and told.
+/// Result of work inside the transaction: a draft to be written and the answer for the caller.
 struct Concluded<T> {
     draft: Option<Box<Draft>>,
     answer: T,
 }
 
-/// Which row a record is.
+/// The row of a record.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) number: i64,

@@ -1,5 +1,5 @@
-//! Reading records out of rows. Nothing in a row is trusted: what cannot be understood is corrupt,
-//! and never a panic or a guess.
+//! Decodes rows into records. Nothing in a row is trusted: a value that cannot be understood is reported as
+//! corrupt, never a panic or a guess.
 
 use firstwrite_core::{
     Fence, Fingerprint, Key, Lease, Record, RecordId, State, StoreError, Tenant, Timestamp,
@@ -13,7 +13,7 @@ use super::keys::decode_key;
 use super::store_clock::StoreClock;
 use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, retention_of};
 
-/// A record and where it stands.
+/// A record and its place.
 pub(super) struct Standing {
     pub(super) number: i64,
     pub(super) record: Record,
@@ -44,10 +44,11 @@ pub(super) const FIND: &str = select_standing!(
      WHERE i.id = ?1"
 );
 
-/// What rows leave to be looked up: names, facts, and time that does not count.
+/// Resources for reading a row: the dictionary of names and profiles, and the clock with its uncounted
+/// time.
 pub(super) type Known<'k> = (&'k Dictionary, &'k StoreClock);
 
-/// What stands under `id`.
+/// Reads the record under `id`.
 pub(super) fn find(
     connection: &Connection,
     known: Known<'_>,

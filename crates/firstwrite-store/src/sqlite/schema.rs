@@ -1,14 +1,15 @@
-//! The tables, their version, and how a file comes to have them.
+//! The tables, their version, and their creation.
 //!
-//! `user_version` and `application_id` belong to the application whose tables stand in the same
-//! file, so our version stands in a table of our own.
+//! `user_version` and `application_id` belong to the application whose tables are in the same file, so our
+//! version is in a table of our own.
 
 use rusqlite::{Connection, OptionalExtension};
 
 use super::connect::{ForeignFile, MissingFile, SqliteOptions};
 use crate::{Migrated, OpenError};
 
-/// The schema this build writes. A migration appends to [`STEPS`]; what was released never changes.
+/// Version of the schema that this build writes. A migration appends to [`STEPS`]; released steps never
+/// change.
 pub(super) const VERSION: i64 = 1;
 
 /// The tables of version 1.
@@ -17,14 +18,14 @@ pub(super) const SQL: &str = include_str!("schema.sql");
 /// `STEPS[n]` leads from version n to version n + 1.
 const STEPS: [&str; 1] = [SQL];
 
-/// What to know before taking another file.
+/// Warning about switching to another file.
 pub(super) const EMPTY: &str =
     "a new file knows no key: every retry of earlier requests runs again";
 
 const META: &str = "CREATE TABLE firstwrite_meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
      INSERT INTO firstwrite_meta (name, value) VALUES ('schema_version', 0);";
 
-/// What a file turned out to be.
+/// Contents of a file, as found at opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     Nothing,
@@ -32,7 +33,7 @@ enum Content {
     Version(i64),
 }
 
-/// Says whether a file may be written to, before anything in it is touched.
+/// Checks that a file may be written to, before anything in it is touched.
 pub(super) fn admit(
     connection: &Connection,
     file: &str,
@@ -87,7 +88,7 @@ pub(super) fn migrate(connection: &mut Connection, file: &str) -> Result<Migrate
     Ok(migrated)
 }
 
-/// Says whether a file that is only read can be understood.
+/// Checks that a file that is only read can be understood.
 pub(super) fn check(connection: &Connection, file: &str) -> Result<(), OpenError> {
     match content(connection, file)? {
         Content::Version(version) if version > VERSION => Err(newer(file, version)),

@@ -190,35 +190,18 @@ CREATE TABLE firstwrite_audit (
 );
 CREATE INDEX firstwrite_audit_of ON firstwrite_audit (id, entry);
 
--- What reconciliations found and could not settle. `source`, `kind` and `subject` are what a finding is
--- known by; `closing` is fixed or accepted, null while it is open.
-CREATE TABLE firstwrite_findings (
-    finding        INTEGER PRIMARY KEY AUTOINCREMENT,
-    source         TEXT NOT NULL,
-    kind           TEXT NOT NULL,
-    subject        TEXT NOT NULL,
-    detail         TEXT NOT NULL,
-    id             BLOB,
-    message        INTEGER,
-    provider_id    TEXT,
-    first_seen     INTEGER NOT NULL,
-    last_seen      INTEGER NOT NULL,
-    reopened_count INTEGER NOT NULL,
-    owner          TEXT,
-    closed_at      INTEGER,
-    closed_by      TEXT,
-    closing        TEXT,
-    resolution     TEXT,
-    UNIQUE (source, kind, subject)
+-- Documents, such as findings of reconciliations: lines of text that firstwrite-core writes and reads. A
+-- document is replaced where its version is the one that was read; one that expires may be removed then.
+CREATE TABLE firstwrite_documents (
+    number     INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind       TEXT NOT NULL,
+    name       BLOB NOT NULL,
+    version    INTEGER NOT NULL,
+    expires_at INTEGER,
+    content    BLOB NOT NULL,
+    UNIQUE (kind, name)
 );
-CREATE INDEX firstwrite_findings_open ON firstwrite_findings (finding) WHERE closed_at IS NULL;
-CREATE INDEX firstwrite_findings_closed ON firstwrite_findings (closed_at)
-    WHERE closed_at IS NOT NULL;
-
--- When each source was last compared completely, and from when on it must be looked at again.
-CREATE TABLE firstwrite_runs (
-    source     TEXT PRIMARY KEY NOT NULL,
-    at         INTEGER NOT NULL,
-    until      INTEGER NOT NULL,
-    again_from INTEGER NOT NULL
-) WITHOUT ROWID;
+CREATE INDEX firstwrite_documents_lasting ON firstwrite_documents (kind, number)
+    WHERE expires_at IS NULL;
+CREATE INDEX firstwrite_documents_expiring ON firstwrite_documents (kind, expires_at)
+    WHERE expires_at IS NOT NULL;

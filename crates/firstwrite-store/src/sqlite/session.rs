@@ -1,9 +1,8 @@
-//! The writer's connection, and how other people's closures run on it without harm.
+//! The writer's connection, and how it runs the application's closures safely.
 //!
-//! A closure runs in a savepoint of the batch's transaction. While it runs, an authorizer refuses
-//! every statement that would begin, commit or roll back, and a commit hook turns any commit that
-//! happens all the same (after `INSERT OR ROLLBACK`, say) into a rollback: nothing becomes durable
-//! while somebody else's code is at work.
+//! A closure runs in a savepoint of the batch's transaction. While it runs, an authorizer refuses every
+//! statement that would begin, commit or roll back, and a commit hook turns any commit that happens all the
+//! same (after `INSERT OR ROLLBACK`, say) into a rollback: nothing becomes durable while a closure runs.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +21,7 @@ use super::file_watch::FileWatch;
 use super::store_clock::StoreClock;
 use super::writer_lock::WriterLock;
 
-/// What the commands of a batch work with.
+/// The writer's state, shared by the commands of a batch.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) connection: Connection,
@@ -30,29 +29,29 @@ pub(super) struct Session {
     pub(super) clock: Arc<StoreClock>,
     watch: Arc<Watch>,
     next_number: Cell<i64>,
-    /// Where the next turn of reaping goes on.
+    /// Row number after which the next reaping step continues.
     pub(super) reap_after: Cell<i64>,
-    /// Where the next turn of deleting messages goes on.
+    /// Position after which the next step of deleting messages continues.
     pub(super) upkeep_after: Cell<i64>,
-    /// Whether something can be claimed, once this batch is committed, that could not be before.
+    /// Set if this batch, once committed, makes new messages claimable.
     has_news: Cell<bool>,
-    /// Why a message of the closure that runs was written in part, if one was.
+    /// Error by which a message of the running closure was written only in part, if one was.
     half_enqueued: Cell<Option<StoreErrorKind>>,
     /// The files as they were opened, and the lock that keeps other writers out.
     pub(super) files: Option<(FileWatch, WriterLock)>,
-    /// Whether what is written will be found again.
+    /// State of the file: whether its history is complete, and whether writes will be found again.
     pub(super) trust: RefCell<Trust>,
-    /// How many changes the connection had made when the last batch ended.
+    /// Number of changes the connection had made when the last batch ended.
     pub(super) change_count: Cell<u64>,
-    /// When the time was last written down.
+    /// Time that was last written to the file.
     pub(super) noted_at: Cell<Timestamp>,
     /// The time that the open batch writes down, if it does.
     pub(super) noting: Cell<Option<Timestamp>>,
-    /// By how many milliseconds the host's clock was ahead of the store's time when last looked at.
+    /// Milliseconds by which the host's clock was ahead of the store's time when last checked.
     pub(super) wall_ahead: Cell<i64>,
 }
 
-/// What the hooks see and say.
+/// State shared with the authorizer and the commit hook.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     closure_runs: AtomicBool,
@@ -63,7 +62,7 @@ pub(super) struct Watch {
 const SAVEPOINT: &str = "firstwrite_closure";
 
 impl Watch {
-    /// How many transactions were committed.
+    /// Returns the number of committed transactions.
     pub(super) fn commit_count(&self) -> u64 {
         self.commit_count.load(Ordering::Relaxed)
     }
@@ -146,18 +145,18 @@ impl Session {
         self.has_news.set(true);
     }
 
-    /// Whether there was a nudge since the last time.
+    /// Returns true if messages became claimable since the last call.
     pub(super) fn take_news(&self) -> bool {
         self.has_news.take()
     }
 
-    /// A message of the closure that runs may be there without what belongs to it: nothing of the closure
-    /// may be kept, even if it goes on.
+    /// Marks the running closure as spoilt: a message of it may be there without the rows that belong to
+    /// it, so nothing of the closure may be kept, even if it goes on.
     pub(super) fn spoil_closure(&self, kind: StoreErrorKind) {
         self.half_enqueued.set(Some(kind));
     }
 
-    /// Whether the batch's transaction is still open; `SQLite` ends it by itself on some errors.
+    /// Returns true if the batch's transaction is still open; `SQLite` ends it by itself on some errors.
     pub(super) fn is_in_transaction(&self) -> bool {
         !self.connection.is_autocommit()
     }
@@ -181,7 +180,7 @@ impl Session {
         if self.is_in_transaction() { self.execute("ROLLBACK -- firstwrite") } else { Ok(()) }
     }
 
-    /// Runs `work` inside a savepoint, which stands when this returns; keep it or undo it then.
+    /// Runs `work` inside a savepoint, which is still open when this returns; keep it or roll it back then.
     ///
     /// If `work` panics or tries to end the transaction, everything it did is undone here.
     pub(super) fn run_closure<T>(
@@ -218,14 +217,14 @@ impl Session {
         Err(Failure::Own(error))
     }
 
-    /// Keeps what the closure wrote.
+    /// Keeps the closure's writes.
     pub(super) fn keep_closure(&self, doing: &'static str) -> Result<(), Failure> {
         self.execute("RELEASE firstwrite_closure -- firstwrite").map_err(Failure::batch(doing))
     }
 
-    /// Undoes what the closure wrote.
+    /// Rolls back the closure's writes.
     ///
-    /// That the savepoint is still there proves that the transaction is the one it began in.
+    /// The existence of the savepoint proves that the transaction is the one it began in.
     pub(super) fn undo_closure(&self, doing: &'static str) -> Result<(), Failure> {
         self.dictionary.rolled_back();
         self.execute("ROLLBACK TO firstwrite_closure -- firstwrite")

@@ -23,22 +23,22 @@ use crate::clock::{self, Clock, Stopwatch};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockJump {
-    /// The store's time after it: what was written earlier is kept for longer.
+    /// The store's time after it: earlier records are kept for longer.
     pub at: Timestamp,
-    /// How much longer.
+    /// Length of the jump, which is not counted as elapsed time.
     pub uncounted: Duration,
 }
 
-/// What the file remembers of time.
+/// The last time recorded in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     /// The latest time of the store.
     pub(super) at: Timestamp,
-    /// What the host's clock showed then.
+    /// Time of the host's clock at that moment.
     pub(super) wall: Timestamp,
 }
 
-/// How time goes on when a store is opened.
+/// The store's time at opening, and the clock jump detected then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resumed {
     pub(super) now: Timestamp,
@@ -57,7 +57,7 @@ pub(super) struct StoreClock {
 /// Longer than a restart or a reboot takes, and short beside the retention of any outcome.
 pub(super) const DOWNTIME_BELIEVED: Duration = Duration::from_mins(5);
 
-/// What a time service corrects without a word. A larger difference is a step.
+/// Largest difference that a time service corrects silently. A larger one is a step.
 pub(super) const STEP_MIN: Duration = Duration::from_secs(5);
 
 impl StoreClock {
@@ -74,7 +74,7 @@ impl StoreClock {
         Ok((Self::new(wall, stopwatch, resumed.now, jumps), resumed.jump))
     }
 
-    /// The clock of a store that is only read: it shows what the writer's does.
+    /// Makes the clock of a store that is only read: it follows the writer's.
     pub(super) fn follow(
         connection: &Connection,
         options: &SqliteOptions,
@@ -96,7 +96,7 @@ impl StoreClock {
         Self { wall, stopwatch, opened_on, opened_at, last, jumps: RwLock::new(jumps) }
     }
 
-    /// The store's time. It never goes back, even where a test's clock does.
+    /// Returns the store's time. It never goes back, even if a test's clock does.
     pub(super) fn now(&self) -> Timestamp {
         let passed = (self.stopwatch)().saturating_sub(self.opened_on);
         let now = self.opened_at.plus(passed).as_millis();
@@ -107,14 +107,15 @@ impl StoreClock {
         Seen { at: self.now(), wall: (self.wall)() }
     }
 
-    /// From when on the retention of what was written at `at` counts, so that no jump is part of it.
+    /// Returns the time from which the retention of a record written at `at` counts, so that no jump is
+    /// part of it.
     pub(super) fn counted_from(&self, at: Timestamp) -> Timestamp {
         let jumps = self.jumps.read().unwrap_or_else(PoisonError::into_inner);
         let uncounted = jumps.iter().filter(|jump| at < jump.at).map(|jump| jump.uncounted);
         at.plus(uncounted.fold(Duration::ZERO, Duration::saturating_add))
     }
 
-    /// The store's time without any jump: what is over by this is over, whenever it was written.
+    /// Returns the store's time without any jump: a deadline before it has passed, whenever it was written.
     pub(super) fn counted_now(&self) -> Timestamp {
         let jumps = self.jumps.read().unwrap_or_else(PoisonError::into_inner);
         let uncounted = jumps.iter().map(|jump| jump.uncounted);
@@ -128,7 +129,8 @@ impl StoreClock {
 }
 
 impl Seen {
-    /// By how much the host's clock is ahead of the store's time, in milliseconds; below zero if it is behind.
+    /// Returns the milliseconds by which the host's clock is ahead of the store's time; negative if it is
+    /// behind.
     pub(super) fn wall_ahead(self) -> i64 {
         self.wall.as_millis().saturating_sub(self.at.as_millis())
     }
@@ -143,12 +145,12 @@ impl fmt::Debug for StoreClock {
     }
 }
 
-/// Whether a difference of so many milliseconds is a step of a clock.
+/// Returns true if a difference of so many milliseconds is a step of a clock.
 pub(super) fn is_step(millis: i64) -> bool {
     Duration::from_millis(millis.unsigned_abs()) > STEP_MIN
 }
 
-/// What the file remembers of time; nothing if it is new.
+/// Reads the last time recorded in the file; `None` if the file is new.
 pub(super) fn seen(connection: &Connection) -> rusqlite::Result<Option<Seen>> {
     let sql = "SELECT at, wall FROM firstwrite_time";
     let read = |row: &rusqlite::Row<'_>| {
@@ -158,7 +160,7 @@ pub(super) fn seen(connection: &Connection) -> rusqlite::Result<Option<Seen>> {
     connection.query_row(sql, [], read).optional()
 }
 
-/// Writes down what time it is.
+/// Writes the current time to the file.
 pub(super) fn put_seen(connection: &Connection, seen: Seen) -> rusqlite::Result<()> {
     let sql = "INSERT INTO firstwrite_time (only, at, wall) VALUES (1, ?1, ?2)
                ON CONFLICT DO UPDATE SET at = ?1, wall = ?2";
@@ -166,7 +168,7 @@ pub(super) fn put_seen(connection: &Connection, seen: Seen) -> rusqlite::Result<
     connection.prepare_cached(sql)?.execute(given).map(drop)
 }
 
-/// The jumps that nobody has confirmed, oldest first.
+/// Reads the jumps that no operator has confirmed, oldest first.
 pub(super) fn jumps(connection: &Connection) -> rusqlite::Result<Vec<ClockJump>> {
     let sql = "SELECT at, uncounted FROM firstwrite_jumps WHERE confirmed_at IS NULL ORDER BY at";
     connection
@@ -179,7 +181,7 @@ pub(super) fn jumps(connection: &Connection) -> rusqlite::Result<Vec<ClockJump>>
         .collect()
 }
 
-/// How time goes on from what the file has seen, now that the host's clock shows `wall`.
+/// Computes the store's time at opening from the time recorded in the file and the host's clock (`wall`).
 fn resume(seen: Option<Seen>, wall: Timestamp) -> Resumed {
     let Some(seen) = seen else { return Resumed { now: wall, jump: None } };
     let now = wall.max(seen.at);
@@ -193,7 +195,7 @@ fn resume(seen: Option<Seen>, wall: Timestamp) -> Resumed {
     Resumed { now, jump }
 }
 
-/// Without a stopwatch of its own, a clock that was given measures what passes too.
+/// If only a clock is configured, it also measures elapsed time.
 fn sources(options: &SqliteOptions) -> (Clock, Stopwatch) {
     match (&options.clock, &options.stopwatch) {
         (Some(clock), Some(stopwatch)) => (Arc::clone(clock), Arc::clone(stopwatch)),

@@ -22,14 +22,14 @@ pub(super) struct Threads {
     pub(super) commands: Option<Arc<Commands>>,
     pub(super) lookups: Arc<Queue<Lookup>>,
     pub(super) application_reads: Arc<Queue<Lookup>>,
-    /// Told after a commit that left something to be claimed.
+    /// Notified after a commit that makes messages claimable.
     pub(super) nudge: Arc<Notify>,
     watch: Arc<Watch>,
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the writer begins with.
+/// Resources that the writer thread starts with.
 pub(super) struct Writes {
     pub(super) connection: Connection,
     pub(super) lock: WriterLock,
@@ -75,8 +75,8 @@ impl Threads {
         self.watch.commit_count()
     }
 
-    /// Finishes what waits and joins every thread. The readers go first: whoever closes the file
-    /// last folds the log into it, and a reader cannot.
+    /// Finishes all waiting work and joins every thread. The readers go first: the last connection to close
+    /// folds the log into the file, and a reader cannot.
     pub(super) fn stop(&self) {
         self.lookups.close();
         self.application_reads.close();

@@ -1,4 +1,4 @@
-//! What a handler works with inside the transaction that also keeps its outcome.
+//! The handler's view of the transaction that also stores its outcome.
 
 use std::collections::HashSet;
 use std::fmt;

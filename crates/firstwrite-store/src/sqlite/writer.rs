@@ -1,7 +1,7 @@
-//! The writer: one thread, one connection, and one commit for everything that waited.
+//! The writer: one thread, one connection, and one commit for all waiting commands.
 //!
-//! A batch forms while the one before it is being committed: no timer, and no added latency when
-//! idle. Nobody is answered before the commit that holds their work has reached the disk.
+//! A batch forms while the one before it is being committed: no timer, and no added latency when idle. A
+//! command is answered only after the commit that holds its work has reached the disk.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,11 +22,11 @@ pub(super) trait Job: Send {
     fn answer(self: Box<Self>, end: Result<(), &Trouble>);
 }
 
-/// Why a batch was not committed, as told to each of its commands.
+/// Reason why a batch was not committed, as reported to each of its commands.
 #[derive(Clone, Debug)]
 pub(super) struct Trouble {
     kind: StoreErrorKind,
-    /// Whether it is certain that nothing of the batch was written.
+    /// True if certainly nothing of the batch was written.
     is_definite: bool,
     text: String,
 }
@@ -39,18 +39,18 @@ pub(super) struct Command<T, W> {
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-/// What waits for the writer.
+/// Commands that wait for the writer.
 pub(super) type Commands = Queue<Box<dyn Job>>;
 
-/// How a batch ended.
+/// Result of a batch.
 struct Ended {
-    /// What its commands are told.
+    /// Result reported to its commands.
     told: Result<(), Trouble>,
-    /// Whether the writer can go on, and what to tell everybody if not.
+    /// An error if the writer must stop; it is then reported to all later commands.
     goes_on: Result<(), Trouble>,
 }
 
-/// How long the writer waits for work before it looks after the file: a loss is noticed within a second.
+/// Time the writer waits for work before it checks the file: a loss is noticed within a second.
 const IDLE_FOR: Duration = Duration::from_millis(500);
 
 /// A batch that takes longer than this is worth a line in the log.
@@ -77,7 +77,7 @@ pub(super) fn serve(session: Session, queue: &Commands, (batch_max, nudge): (usi
             }
             stopped = run_batch(&session, &mut jobs).err();
             if session.take_news() {
-                // Everybody who waits, and whoever looks up next: it may be just about to wait.
+                // Wake all waiters, and the next one too: it may have looked already and be about to wait.
                 nudge.notify_waiters();
                 nudge.notify_one();
             }
@@ -102,8 +102,8 @@ pub(super) fn serve(session: Session, queue: &Commands, (batch_max, nudge): (usi
     drop(session.files);
 }
 
-/// Runs one transaction: every job of `jobs`, or those up to one that broke it. An error means that
-/// the writer must stop, and what to tell everybody from now on.
+/// Runs one transaction: every job of `jobs`, or those up to one that broke it. An error means that the
+/// writer must stop; it is reported to all later commands.
 fn run_batch(session: &Session, jobs: &mut VecDeque<Box<dyn Job>>) -> Result<(), Trouble> {
     session.look_at_files();
     if let Err(error) = session.begin() {
@@ -193,7 +193,7 @@ where
             }
         };
         self.answer = Some(answer);
-        // SQLite ends a transaction by itself on some errors, whoever met them.
+        // On some errors SQLite ends a transaction by itself, whichever job caused them.
         match broken {
             Some(trouble) => Err(trouble),
             None if session.is_in_transaction() => Ok(()),
@@ -207,7 +207,7 @@ where
             (Some(Ok(_)) | None, Err(trouble)) => Err(trouble.to_error(self.doing)),
             (None, Ok(())) => unreachable!("a committed job has run"),
         };
-        // Nobody waits any more: the work was done all the same, as it would be after a crash.
+        // The caller may have stopped waiting; the work is done all the same, as after a crash.
         drop(self.reply.send(answer));
     }
 }
@@ -217,8 +217,8 @@ impl Trouble {
         Self { kind: kind_of(error), is_definite: true, text: error.to_string() }
     }
 
-    /// What a batch is told whose commit was refused: it is not known who is to blame, so whoever is
-    /// not may try again.
+    /// Returns the error for every command of a batch whose commit was refused. The cause cannot be
+    /// attributed to one command, so the innocent ones may try again.
     fn refused(error: &rusqlite::Error) -> Self {
         let is_full = kind_of(error) == StoreErrorKind::Full;
         let kind = if is_full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };
@@ -229,7 +229,7 @@ impl Trouble {
         Self { is_definite: false, ..Self::definite(error) }
     }
 
-    /// What those are told who ask after the writer has stopped.
+    /// Returns the error for commands that arrive after the writer has stopped.
     fn stopped(error: &rusqlite::Error) -> Self {
         Self {
             kind: StoreErrorKind::Unavailable,
@@ -238,7 +238,7 @@ impl Trouble {
         }
     }
 
-    /// What the others in a batch are told when one of them broke it.
+    /// Returns the error for the other commands of a batch that one of them broke.
     fn of_neighbour(error: &StoreError) -> Self {
         let is_full = error.kind() == StoreErrorKind::Full;
         let kind = if is_full { StoreErrorKind::Full } else { StoreErrorKind::Unavailable };

@@ -1,8 +1,8 @@
-//! The lock beside a file: it keeps other writers out, and keeps word for whoever opens the file next.
+//! The lock file next to a database: it keeps other writers out, and holds a note for the next opening.
 //!
-//! Its first line is the latest time that the file has seen, written after the commit that holds the same. A
-//! file that has seen less is not the one that was written to last: an older copy was put back, or its log is
-//! gone. Behind that line stands word of a loss, if there was one.
+//! Its first line is the latest time recorded in the database, written after the commit that holds the same
+//! time. A database with an earlier time is not the one that was written to last: an older copy was
+//! restored, or its log is gone. The lines after it describe a loss, if there was one.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -17,22 +17,22 @@ use crate::OpenError;
 #[derive(Debug)]
 pub(super) struct WriterLock {
     file: File,
-    /// From the process before.
+    /// Contents left by the previous process.
     pub(super) word: Word,
 }
 
-/// What a lock says about its file.
+/// Contents of a lock file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Word {
     /// The latest time that the file has seen.
     pub(super) seen: Option<Timestamp>,
-    /// What happened to the file while a process had it open.
+    /// Description of what happened to the database while a process had it open.
     pub(super) loss: Option<String>,
 }
 
 /// Twenty digits and the end of the line.
 const SEEN_BYTES: u64 = 21;
-/// More than a lock ever holds.
+/// Read limit, larger than any lock file.
 const BYTES_MAX: u64 = 4096;
 
 impl WriterLock {
@@ -68,7 +68,7 @@ impl WriterLock {
         }
     }
 
-    /// Keeps word of what happened to the file.
+    /// Notes in the lock file what happened to the database.
     pub(super) fn note_loss(&self, loss: &str) {
         let noted = self.write(SEEN_BYTES, loss.as_bytes()).and_then(|()| self.file.sync_all());
         if let Err(error) = noted {
@@ -76,7 +76,7 @@ impl WriterLock {
         }
     }
 
-    /// The word that was kept stands in the file now, which has seen `seen`.
+    /// Clears the note, which is now in the database, whose last recorded time is `seen`.
     pub(super) fn forget(&mut self, seen: Timestamp) {
         self.word = Word::default();
         if let Err(error) = self.file.set_len(0) {
@@ -92,8 +92,18 @@ impl WriterLock {
     }
 }
 
+/// Unlocks explicitly: closing the file alone leaves it locked while a child process that is being started
+/// still has a copy of the descriptor, and the next opening would be refused.
+impl Drop for WriterLock {
+    fn drop(&mut self) {
+        if let Err(error) = self.file.unlock() {
+            tracing::debug!(%error, "the lock ends with its file");
+        }
+    }
+}
+
 impl Word {
-    /// What stands in a lock.
+    /// Reads the contents of a lock file.
     pub(super) fn read(lock: &File) -> Self {
         let mut text = String::new();
         match lock.take(BYTES_MAX).read_to_string(&mut text) {
@@ -102,12 +112,13 @@ impl Word {
         }
     }
 
-    /// What stands in the lock at `path`; nothing if there is none.
+    /// Reads the lock file at `path`; empty if there is none.
     pub(super) fn at(path: &Path) -> Self {
         File::open(path).map_or_else(|_absent| Self::default(), |lock| Self::read(&lock))
     }
 
-    /// Why history may be missing from a file that has seen `seen`, if it may.
+    /// Returns the reason to believe that history is missing from a file whose last recorded time is
+    /// `seen`, if there is one.
     pub(super) fn doubt(&self, seen: Option<Timestamp>) -> Option<String> {
         if let Some(loss) = &self.loss {
             return Some(format!("{loss} while a process had it open"));
@@ -123,7 +134,7 @@ impl Word {
         if text.is_empty() {
             return Self::default();
         }
-        // Zeros: word of a loss in a lock that had seen nothing.
+        // Zeros: the note of a loss in a lock file without a recorded time.
         let (line, loss) = text.split_once('\n').unwrap_or((text, ""));
         match line.trim_matches('\0').parse() {
             Ok(millis) => Self {
@@ -141,6 +152,7 @@ impl Word {
 
 #[cfg(test)]
 mod tests {
+    use super::super::connect::MissingFile;
     use super::*;
 
     #[test]
@@ -154,5 +166,18 @@ mod tests {
         let lost = Word::parse("00000000000000001000\nshop.db was deleted");
         assert!(lost.doubt(Some(at(2000))).is_some_and(|doubt| doubt.contains("deleted")));
         assert!(Word::parse("something else").loss.is_some());
+    }
+
+    #[test]
+    fn a_lock_ends_with_its_writer_though_a_starting_process_has_the_file_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("shop.db");
+        let target = Target::for_writing(&file, MissingFile::Create).unwrap();
+        let lock = WriterLock::take(&target).unwrap();
+        // Between fork and exec, a child process has every file of its parent open.
+        let inherited = lock.file.try_clone().unwrap();
+        drop(lock);
+        assert!(WriterLock::take(&target).is_ok());
+        drop(inherited);
     }
 }

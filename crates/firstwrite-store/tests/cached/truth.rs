@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::outbox::{Answers, Next, Receipt, Settlement, Want};
+use firstwrite_core::outbox::{Answers, Next, Receipt, Settlement, Want, protocol};
 use firstwrite_core::{
     Change, Fence, Guard, Inserted, Message, OnLostAnswer, Policy, State, Store, Swapped,
 };
@@ -81,13 +81,12 @@ async fn what_may_still_change_is_never_cached() {
     let want = Want { destination: "bank".to_owned(), count_max: 1, lease_for };
     let parcel = outbox.claim(&[want], 1).await.unwrap().parcels.remove(0);
     let settlement = Settlement {
-        number: parcel.number,
-        fence: parcel.fence,
+        claim: parcel.claim(),
         delivery: None,
         next: Next::Delivered(Receipt::default()),
         answer: Some(answers.delivered.clone()),
     };
-    outbox.settle(&[], &[settlement]).await.unwrap();
+    protocol::settle(outbox, &[], &[settlement]).await.unwrap();
     for hits in 0..2 {
         let State::Completed { outcome, .. } = scene.told(interim.id).await.unwrap().state else {
             panic!("it is completed")

@@ -49,7 +49,8 @@ async fn a_store_that_moves_conforms() {
         conforms_without(move |inner| Arc::new(MovingStore::new(inner, Arc::new(other.clone()))))
             .await;
     let needs_transactions = |name: &str| {
-        let parts = ["transaction/", "outbox/", "findings/", "durable/a_committed_transaction"];
+        let durable = "durable/a_committed_transaction";
+        let parts = ["transaction/", "outbox/", "documents/", "findings/", durable];
         parts.iter().any(|part| name.starts_with(part))
     };
     let skipped = report.skipped.iter().filter(|name| !needs_transactions(name));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use firstwrite_core::outbox::{
     Delivery, DestinationView, Ending, Held, MessageQuery, MessageState, Next, Outbox as _, Parcel,
-    Receipt, Settlement, Want,
+    Receipt, Settlement, Want, protocol as messages,
 };
 use firstwrite_core::protocol::{self, Atomic, Began};
 use firstwrite_core::{Message, OnLostAnswer, Store as _, StoreErrorKind, Timestamp, Verdict};
@@ -38,8 +38,7 @@ fn delivered(parcel: &Parcel) -> Settlement {
     let receipt = Receipt { provider_id: Some("pay_1".to_owned()) };
     let ending = Ending::Delivered(receipt.clone());
     Settlement {
-        number: parcel.number,
-        fence: parcel.fence,
+        claim: parcel.claim(),
         delivery: Some(Delivery::new(ending, "in a test")),
         next: Next::Delivered(receipt),
         answer: None,
@@ -47,7 +46,7 @@ fn delivered(parcel: &Parcel) -> Settlement {
 }
 
 async fn settle(store: &DynamoStore, parcel: &Parcel) -> Held {
-    store.settle(&[], &[delivered(parcel)]).await.unwrap()[0]
+    messages::settle(store, &[], &[delivered(parcel)]).await.unwrap()[0]
 }
 
 async fn keys(store: &DynamoStore) -> Vec<String> {
@@ -190,7 +189,9 @@ async fn counts_that_are_wrong_are_put_right() {
         }
         let parcels = claim(&store, 1).await;
         let dead = Next::Dead(firstwrite_core::outbox::Cause::Exhausted);
-        store.settle(&[], &[Settlement { next: dead, ..delivered(&parcels[0]) }]).await.unwrap();
+        messages::settle(&store, &[], &[Settlement { next: dead, ..delivered(&parcels[0]) }])
+            .await
+            .unwrap();
         let counts = async || {
             let seen = provider(&store).await;
             [seen.open_count, seen.unknown_count, seen.dead_count, seen.delivered_count]
@@ -254,14 +255,12 @@ async fn a_store_that_only_reads_moves_no_message() {
         subject.dynamo().enqueue(&message("k")).await.unwrap();
         let reader = DynamoStore::connect_read_only(&subject.url).await.unwrap();
         let entry = sample::audit("no");
-        let query = MessageQuery::default();
         let refused = [
             reader.enqueue(&message("2")).await.unwrap_err(),
             reader.claim(&[], 1).await.unwrap_err(),
-            reader.settle(&[], &[]).await.unwrap_err(),
-            reader.pause("provider", &entry).await.unwrap_err(),
-            reader.resume("provider", &entry).await.unwrap_err(),
-            reader.redrive(&query, 9, &entry).await.unwrap_err(),
+            messages::settle(&reader, &[], &[]).await.unwrap_err(),
+            messages::pause(&reader, "provider", &entry).await.unwrap_err(),
+            messages::resume(&reader, "provider", &entry).await.unwrap_err(),
             reader.upkeep(Duration::ZERO, 9).await.unwrap_err(),
         ];
         assert!(refused.iter().all(|error| error.kind() == StoreErrorKind::Unsupported));
@@ -299,7 +298,7 @@ async fn a_page_has_a_message_once_while_it_ends() {
         assert_eq!(keys(&store).await, wanted);
         let query =
             MessageQuery { state: Some(MessageState::Delivered), ..MessageQuery::default() };
-        assert_eq!(store.count(&query).await.unwrap().count, 30);
+        assert_eq!(messages::count(&store, &query).await.unwrap().count, 30);
     })
     .await;
 }

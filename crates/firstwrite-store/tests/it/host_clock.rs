@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use firstwrite_core::{Draft, Found, OnLostAnswer, State, Store, Timestamp, Verdict, judge};
+use firstwrite_core::{
+    AuditEntry, Draft, Found, OnLostAnswer, State, Store, Timestamp, Verdict, judge,
+};
 use firstwrite_store::{SqliteStore, doctor};
 use firstwrite_testkit::ManualClock;
 
@@ -42,6 +44,10 @@ async fn a_reservation_of_an_earlier_life_is_swept_at_opening_whatever_the_clock
     let store = reopened(&shop, Timestamp::from_millis(1_000_000)).await;
     assert_eq!(verdict(&store, "may-have-happened").await, Verdict::Uncertain);
     assert_eq!(verdict(&store, "safe-to-repeat").await, Verdict::Fresh);
+    let audits = store.audits(id_of("may-have-happened")).await.unwrap();
+    let [said] = &audits[..] else { panic!("one entry: {audits:?}") };
+    assert_eq!(said.entry, AuditEntry::uncertain(AuditEntry::OWNER_DIED));
+    assert!(store.audits(id_of("safe-to-repeat")).await.unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use firstwrite_core::outbox::{
     Delivery, DestinationView, Ending, Held, MessageQuery, MessageView, Next, Outbox, Parcel,
-    Receipt, Settlement, Want,
+    Receipt, Settlement, Want, protocol,
 };
 use firstwrite_core::{AuditEntry, Key, Message};
 use firstwrite_store::SqliteStore;
@@ -43,7 +43,7 @@ async fn claim_one(store: &SqliteStore) -> Parcel {
 }
 
 fn settlement(parcel: &Parcel, delivery: Option<Delivery>, next: Next) -> Settlement {
-    Settlement { number: parcel.number, fence: parcel.fence, delivery, next, answer: None }
+    Settlement { claim: parcel.claim(), delivery, next, answer: None }
 }
 
 fn receipt(id: &str) -> Receipt {
@@ -61,7 +61,7 @@ fn failed(parcel: &Parcel, next: Next) -> Settlement {
 }
 
 async fn settle(store: &SqliteStore, settlement: Settlement) {
-    assert_eq!(store.settle(&[], &[settlement]).await.unwrap(), [Held::Yes]);
+    assert_eq!(protocol::settle(store, &[], &[settlement]).await.unwrap(), [Held::Yes]);
 }
 
 /// Every message, the oldest first.

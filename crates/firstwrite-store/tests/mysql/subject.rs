@@ -32,7 +32,7 @@ pub(crate) struct MysqlSubject {
 }
 
 /// What a case may have written to.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 11] = [
     "firstwrite_records",
     "firstwrite_locks",
     "firstwrite_audit",
@@ -42,8 +42,7 @@ const TABLES: [&str; 12] = [
     "firstwrite_destinations",
     "firstwrite_tallies",
     "firstwrite_inbox",
-    "firstwrite_findings",
-    "firstwrite_runs",
+    "firstwrite_documents",
     "firstwrite_doubts",
 ];
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::outbox::{Outbox as _, Resolution};
+use firstwrite_core::outbox::{Outbox as _, Resolution, protocol};
 use firstwrite_core::{AuditEntry, Fence, Message, Store as _};
 use firstwrite_store::MysqlOptions;
 use firstwrite_testkit::{Subject as _, sample};
@@ -33,7 +33,7 @@ async fn a_record_stays_as_long_as_a_message_of_its_waits() {
             reason: "over".to_owned(),
         };
         let (number, seen) = (page.messages[0].number, page.messages[0].fence);
-        store.resolve(number, seen, &Resolution::Dropped, &by).await.unwrap();
+        protocol::resolve(&store, number, seen, &Resolution::Dropped, &by).await.unwrap();
         let mut reaped = 0;
         // The walk may have to begin anew.
         for _ in 0..2 {

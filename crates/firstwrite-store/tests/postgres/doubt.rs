@@ -1,10 +1,15 @@
 //! Acknowledged history that is gone: it is noticed, and nothing new runs until somebody has looked.
 
+use std::time::Duration;
+
 use firstwrite_core::{
-    AsyncTransactionalStore as _, Begun, Certainty, Fence, Guard, Inserted, Store, StoreErrorKind,
+    AsyncTransactionalStore as _, Begun, Certainty, Change, Draft, Fence, Guard, Inserted, Outcome,
+    Retention, Store, StoreErrorKind,
 };
 use firstwrite_store::doctor::{self, Expected};
 use firstwrite_store::{PostgresOptions, PostgresStore, grants};
+use firstwrite_testkit::Subject as _;
+use http::StatusCode;
 
 use crate::server::{Way, on_database};
 #[cfg(feature = "sqlx")]
@@ -82,7 +87,7 @@ async fn what_was_removed_or_taken_over_in_good_order_raises_no_doubt() {
         // Ours, removed by ourselves; ours, removed and taken over by another process.
         insert(&store, "own").await.unwrap();
         let own = reserved("own", Fence::first(1));
-        let remove = firstwrite_core::Change::Remove;
+        let remove = Change::Remove;
         store.swap(own.id, Guard::Owner(own.fence), remove.clone(), None).await.unwrap();
         subject.cut().await;
         insert(&store, "theirs").await.unwrap();
@@ -92,10 +97,45 @@ async fn what_was_removed_or_taken_over_in_good_order_raises_no_doubt() {
         insert(&store, "taken").await.unwrap();
         let taken = reserved("taken", Fence::first(1));
         let next = Box::new(reserved("taken", taken.fence.next(5)));
-        other_swap(&other, &taken, firstwrite_core::Change::TakeOver(next)).await;
+        other_swap(&other, &taken, Change::TakeOver(next)).await;
         subject.cut().await;
         assert!(matches!(insert(&store, "next").await, Ok(Inserted::Done(_))));
         assert!(subject.rival().await.doubts().await.unwrap().is_empty());
+    })
+    .await;
+}
+
+/// Records that are kept for less time than a reservation bears witness: completed here, completed by another
+/// process, and released with a note.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_reaped_in_good_order_raises_no_doubt() {
+    on_database(Way::Direct, &[], async |database| {
+        let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+        let (store, other) = (subject.postgres(), subject.rival().await);
+        let short = |replay_for| Retention {
+            replay_for,
+            linger_for: Duration::from_secs(1),
+            refuses_spent: false,
+        };
+        for (key, owner, replay_for) in [
+            ("own", &store, Duration::from_secs(10)),
+            ("theirs", &other, Duration::from_secs(10)),
+            ("noted", &store, Duration::ZERO),
+        ] {
+            let retention = short(Duration::from_secs(10));
+            let draft = Draft { retention, ..reserved(key, Fence::first(1)) };
+            store.insert(&draft).await.unwrap();
+            let outcome = Outcome::released(StatusCode::SERVICE_UNAVAILABLE);
+            let change = Change::Complete { outcome, retention: short(replay_for) };
+            other_swap(owner, &draft, change).await;
+        }
+        subject.advance(Duration::from_mins(1)).await;
+        while store.reap(100).await.unwrap() > 0 {}
+        let left = subject.admin().query_one("SELECT count(*) FROM records", &[]).await.unwrap();
+        assert_eq!(left.get::<_, i64>(0), 0, "they are reaped");
+        subject.cut().await;
+        assert!(matches!(insert(&store, "next").await, Ok(Inserted::Done(_))));
+        assert!(store.doubts().await.unwrap().is_empty());
     })
     .await;
 }
@@ -271,11 +311,7 @@ async fn a_sweep_notices_that_history_goes_on_elsewhere() {
     .await;
 }
 
-async fn other_swap(
-    store: &PostgresStore,
-    draft: &firstwrite_core::Draft,
-    change: firstwrite_core::Change,
-) {
+async fn other_swap(store: &PostgresStore, draft: &Draft, change: Change) {
     for _ in 0..100 {
         let swapped = store.swap(draft.id, Guard::Owner(draft.fence), change.clone(), None).await;
         if swapped.is_ok() {

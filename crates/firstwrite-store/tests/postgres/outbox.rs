@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use firstwrite_core::outbox::{
     Claimed, Delivery, DestinationView, Ending, Held, MessageQuery, MessageState, Next, Outbox,
-    Parcel, Receipt, Settlement, Want,
+    Parcel, Receipt, Settlement, Want, protocol,
 };
 use firstwrite_core::{AuditEntry, Message};
 use firstwrite_store::{PostgresOptions, PostgresStore};
@@ -65,8 +65,7 @@ fn receipt(id: &str) -> Receipt {
 
 fn settlement(parcel: &Parcel, ending: Ending, next: Next) -> Settlement {
     Settlement {
-        number: parcel.number,
-        fence: parcel.fence,
+        claim: parcel.claim(),
         delivery: Some(Delivery::new(ending, "what happened").with_status(200)),
         next,
         answer: None,
@@ -79,7 +78,7 @@ fn arrived(parcel: &Parcel) -> Settlement {
 }
 
 async fn settle(store: &PostgresStore, settlements: &[Settlement]) -> Vec<Held> {
-    store.settle(&[], settlements).await.unwrap()
+    protocol::settle(store, &[], settlements).await.unwrap()
 }
 
 async fn deliver(store: &PostgresStore, parcels: &[Parcel]) {

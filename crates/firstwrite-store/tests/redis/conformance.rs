@@ -9,8 +9,14 @@ use crate::server::{Which, address, client, new_prefix};
 use crate::subject::RedisSubject;
 
 /// What there is no claim to: transactions, and what is written in them.
-const NOT_CLAIMED: [&str; 5] =
-    ["transaction/", "outbox", "findings/", "inbox", "durable/a_committed_transaction_survives"];
+const NOT_CLAIMED: [&str; 6] = [
+    "transaction/",
+    "outbox",
+    "documents/",
+    "findings/",
+    "inbox",
+    "durable/a_committed_transaction_survives",
+];
 
 /// `server` names no prefix yet: each case gets its own. `store` is what the table of guarantees calls it.
 pub(crate) async fn conforms(store: &str, server: &str) {

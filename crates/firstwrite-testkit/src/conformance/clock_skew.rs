@@ -1,4 +1,4 @@
-//! The store's clock decides; nobody else's is asked.
+//! Only the store's clock decides; clients' clocks are never read.
 
 use std::time::Duration;
 

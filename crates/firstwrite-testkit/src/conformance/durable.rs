@@ -1,4 +1,4 @@
-//! What was acknowledged survives the end of the process.
+//! Acknowledged writes survive the end of the process.
 
 use bytes::Bytes;
 use firstwrite_core::{
@@ -37,8 +37,8 @@ async fn every_state_survives(harness: Harness) -> TestResult {
     Ok(())
 }
 
-/// Whether a reservation became what the rule says of orphans: a store that one process at a time writes to
-/// knows when it is opened that the owners of an earlier life are gone.
+/// Returns true if a reservation became what the rule for orphans demands: a store with a single writer process
+/// knows on opening that the owners of an earlier process are gone.
 fn is_swept(before: &Record, found: Option<&Record>) -> bool {
     match (judge_orphan(before), found) {
         (Some(change), None) => change == Change::Remove,

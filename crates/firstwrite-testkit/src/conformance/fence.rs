@@ -72,7 +72,7 @@ async fn a_late_owner_cannot_make_its_successor_uncertain(harness: Harness) -> T
     let late = harness.granted(&request, &resend(), 1).await?;
     harness.advance(resend().lease).await;
     let _successor = harness.granted(&request, &resend(), 2).await?;
-    protocol::mark_uncertain(&*harness.store(), late).await?;
+    protocol::mark_uncertain(&*harness.store(), late, "no answer").await?;
     let kind = harness.record(request.id).await?.state.kind();
     expect_equal("the successor's record", &kind, &StateKind::Reserved)
 }

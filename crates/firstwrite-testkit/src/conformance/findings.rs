@@ -1,4 +1,4 @@
-//! Findings are noted once, belong to somebody, and are closed until they come back.
+//! Findings are noted once, belong to an owner, and are closed until they come back.
 
 use std::time::Duration;
 
@@ -24,10 +24,11 @@ pub(super) const CASES: &[Case] = &[
     case!("findings", OUTBOX, findings_are_listed_in_pages_and_by_what_they_are),
     case!("findings", OUTBOX, findings_closed_long_ago_are_forgotten_and_no_others),
     case!("findings", OUTBOX, the_last_run_of_each_source_is_remembered),
+    case!("findings", OUTBOX, changes_made_at_the_same_time_are_all_kept),
 ];
 
-fn findings(store: &dyn Store) -> Result<&dyn Findings, Failure> {
-    store.findings().ok_or_else(|| Failure::new("a store that keeps messages keeps findings"))
+fn findings(store: &dyn Store) -> Result<Findings<'_>, Failure> {
+    Findings::of(store).ok_or_else(|| Failure::new("a store that keeps messages keeps findings"))
 }
 
 fn found(kind: FindingKind, subject: &str) -> NewFinding {
@@ -73,14 +74,14 @@ fn fixed() -> Closing {
 
 async fn story(harness: &Harness, number: FindingNumber) -> Result<FindingStory, Failure> {
     let store = harness.store();
-    let story = findings(&*store)?.finding(number).await?;
+    let story = findings(&*store)?.get(number).await?;
     story.ok_or_else(|| Failure::new("a finding that was noted is there"))
 }
 
 async fn list(harness: &Harness, query: FindingQuery) -> Result<Vec<Finding>, Failure> {
     let store = harness.store();
     let query = FindingQuery { limit: 100, ..query };
-    Ok(findings(&*store)?.found(&query).await?.findings)
+    Ok(findings(&*store)?.list(&query).await?.findings)
 }
 
 fn number_of(noted: Noted) -> FindingNumber {
@@ -120,7 +121,7 @@ async fn a_finding_is_what_was_noted(harness: Harness) -> TestResult {
     let bare = number_of(note(&harness, &duplicate("bare")).await?);
     expect_equal("nothing but", &story(&harness, bare).await?.finding.found, &duplicate("bare"))?;
     let store = harness.store();
-    let nobody = findings(&*store)?.finding(FindingNumber(i64::MAX)).await?;
+    let nobody = findings(&*store)?.get(FindingNumber(i64::MAX)).await?;
     expect(nobody.is_none(), "no finding, no story")
 }
 
@@ -142,7 +143,11 @@ async fn the_same_discrepancy_is_one_finding(harness: Harness) -> TestResult {
     let elsewhere = findings(&*store)?.note("mailer", &[duplicate("message 1")], seen_at).await?;
     let are_new = noted.iter().chain(&elsewhere).all(|noted| matches!(noted, Noted::New(_)));
     expect(are_new && noted.len() == 2, "each of them is another finding")?;
-    expect_equal("all", &list(&harness, FindingQuery::default()).await?.len(), &4)
+    let twice = [duplicate("message 3"), duplicate("message 4"), duplicate("message 3")];
+    let noted = findings(&*store)?.note("provider", &twice, seen_at).await?;
+    let again = noted.first().map(|first| Noted::Known(number_of(*first)));
+    expect_equal("twice in one run", &noted.get(2).copied(), &again)?;
+    expect_equal("all", &list(&harness, FindingQuery::default()).await?.len(), &6)
 }
 
 async fn many_runs_at_once_note_one_finding(harness: Harness) -> TestResult {
@@ -273,7 +278,7 @@ async fn findings_are_listed_in_pages_and_by_what_they_are(harness: Harness) -> 
     let (mut paged, mut after) = (Vec::new(), None);
     for _ in 0..10 {
         let query = FindingQuery { after, limit: 3, ..open.clone() };
-        let page = findings.found(&query).await?;
+        let page = findings.list(&query).await?;
         expect(page.findings.len() <= 3, "a page is no longer than asked")?;
         paged.extend(page.findings.iter().map(|finding| finding.number));
         after = page.next;
@@ -294,7 +299,7 @@ async fn findings_closed_long_ago_are_forgotten_and_no_others(harness: Harness) 
     harness.advance(FINDINGS_KEPT_FOR / 2).await;
     let store = harness.store();
     let at = now(&harness).await?;
-    findings(&*store)?.ran("provider", &Run { at, until: at, again_from: at }).await?;
+    findings(&*store)?.ran("provider", at, &Run { at, until: at, again_from: at }).await?;
     let left = list(&harness, FindingQuery::default()).await?;
     let left: Vec<_> = left.iter().map(|finding| finding.number).collect();
     expect_equal("what is left", &left, &vec![open, recent])
@@ -309,9 +314,45 @@ async fn the_last_run_of_each_source_is_remembered(harness: Harness) -> TestResu
         until: Timestamp::from_millis(at + 1),
         again_from: Timestamp::from_millis(at + 2),
     };
-    findings.ran("provider", &run(10)).await?;
-    findings.ran("mailer", &run(20)).await?;
-    findings.ran("provider", &run(30)).await?;
+    let start = Timestamp::EPOCH;
+    findings.ran("provider", start, &run(10)).await?;
+    findings.ran("mailer", start, &run(20)).await?;
+    findings.ran("provider", start, &run(30)).await?;
     expect_equal("the last", &findings.last_run("provider").await?, &Some(run(30)))?;
-    expect_equal("of each", &findings.last_run("mailer").await?, &Some(run(20)))
+    expect_equal("of each", &findings.last_run("mailer").await?, &Some(run(20)))?;
+    findings.ran("provider", start, &run(15)).await?;
+    findings.ran("provider", Timestamp::from_millis(33), &run(40)).await?;
+    let last = findings.last_run("provider").await?;
+    expect_equal("neither an older time nor a gap", &last, &Some(run(30)))
+}
+
+/// Runs and people change one finding at the same time: each of them sees what the others did.
+async fn changes_made_at_the_same_time_are_all_kept(harness: Harness) -> TestResult {
+    let number = number_of(note(&harness, &duplicate("message 1")).await?);
+    close(&harness, number, &fixed()).await?;
+    harness.advance(Duration::from_secs(1)).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for person in 0..6 {
+        let (noting, assigning) = (harness.clone(), harness.clone());
+        tasks.spawn(async move { note(&noting, &duplicate("message 1")).await.map(drop) });
+        tasks.spawn(async move {
+            let store = assigning.store();
+            let by = sample::audit(&format!("person {person}"));
+            let is_there = findings(&*store)?.assign(number, None, &by).await?;
+            expect(is_there, "a finding can be given while runs note it")
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(Failure::panicked)??;
+    }
+    let story = story(&harness, number).await?;
+    let finding = story.finding;
+    let state = (finding.closed.is_none(), finding.reopened_count);
+    expect_equal("open again, once", &state, &(true, 1))?;
+    let mut told: Vec<_> = story.audits.into_iter().map(|audited| audited.entry.reason).collect();
+    told.sort();
+    let wanted: Vec<_> = (0..6).map(|person| format!("person {person}")).collect();
+    let (closing, given) = (told.first().cloned(), told.split_off(1));
+    expect_equal("the closing", &closing, &Some("looked into".to_owned()))?;
+    expect_equal("everybody's change", &given, &wanted)
 }

@@ -18,7 +18,7 @@ pub(super) const CASES: &[Case] = &[
     case!("indeterminate", MINIMUM, a_completion_that_cannot_be_written_stays_the_owners),
 ];
 
-/// Both ways in which nobody knows.
+/// Both faults after which the caller cannot know whether the step took effect.
 const LOST: [Fault; 2] = [LostBefore, LostAfter];
 
 async fn a_reservation_recognises_its_own_write(harness: Harness) -> TestResult {
@@ -108,7 +108,7 @@ async fn an_uncertain_mark_ends_with_the_record_uncertain(harness: Harness) -> T
         let request = harness.request(&format!("{fault:?}"));
         let reservation = harness.granted(&request, &Policy::default(), 1).await?;
         let faulty = FaultyStore::new(harness.store(), &[fault]);
-        protocol::mark_uncertain(&faulty, reservation).await?;
+        protocol::mark_uncertain(&faulty, reservation, "no answer").await?;
         let kind = harness.record(request.id).await?.state.kind();
         expect_equal("the record", &kind, &StateKind::Uncertain)?;
     }

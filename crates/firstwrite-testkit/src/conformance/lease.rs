@@ -1,4 +1,4 @@
-//! How long a reservation stands, and what a sweep does with those that ran out.
+//! Leases: how long a reservation lasts, and how a sweep treats expired ones.
 
 use std::time::Duration;
 

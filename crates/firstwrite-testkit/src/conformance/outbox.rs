@@ -1,5 +1,6 @@
 //! Messages are claimed by one worker at a time, and settled once.
 
+mod history;
 mod operating;
 mod order;
 mod trials;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use firstwrite_core::outbox::{
     Cause, Claimed, Delivery, Ending, Held, MessageQuery, MessageState, MessageView, Next, Outbox,
-    Parcel, Receipt, Received, Sent, Settlement, Want,
+    Parcel, Receipt, Received, Sent, Settlement, Want, protocol,
 };
 use firstwrite_core::{Message, Store, Timestamp};
 
@@ -18,7 +19,7 @@ use super::{Case, Failure, Harness, OUTBOX, TestResult, case, expect, expect_equ
 use crate::sample;
 
 pub(super) fn cases() -> Vec<Case> {
-    [CASES, operating::CASES, order::CASES, trials::CASES, written::CASES].concat()
+    [CASES, history::CASES, operating::CASES, order::CASES, trials::CASES, written::CASES].concat()
 }
 
 const CASES: &[Case] = &[
@@ -86,7 +87,7 @@ async fn claim_one(harness: &Harness) -> Result<Parcel, Failure> {
 }
 
 fn settlement(parcel: &Parcel, delivery: Option<Delivery>, next: Next) -> Settlement {
-    Settlement { number: parcel.number, fence: parcel.fence, delivery, next, answer: None }
+    Settlement { claim: parcel.claim(), delivery, next, answer: None }
 }
 
 fn arrived(id: &str) -> Delivery {
@@ -117,7 +118,7 @@ fn again(pause: Duration, sent: Sent) -> Next {
 
 async fn settle(harness: &Harness, settlements: &[Settlement]) -> Result<Vec<Held>, Failure> {
     let store = harness.store();
-    Ok(outbox(&*store)?.settle(&[], settlements).await?)
+    Ok(protocol::settle(outbox(&*store)?, &[], settlements).await?)
 }
 
 async fn settled(harness: &Harness, settlement: Settlement) -> TestResult {
@@ -202,7 +203,8 @@ async fn many_workers_at_once_claim_each_message_once(harness: Harness) -> TestR
     for claimed in claims.collect::<Vec<_>>() {
         numbers.extend(claimed.await.map_err(Failure::panicked)??);
     }
-    // Whoever finds another at work may leave empty-handed; the rest is there afterwards.
+    // A claim may come back empty while another one is running; the remaining messages can be claimed
+    // afterwards.
     numbers.extend(claim(&harness, 100).await?.iter().map(|parcel| parcel.number));
     let claimed = numbers.len();
     numbers.sort_unstable();
@@ -298,7 +300,7 @@ async fn a_receipt_outlives_the_claim_it_was_made_under(harness: Harness) -> Tes
     let received =
         Received { number: parcel.number, fence: parcel.fence, delivery: arrived("pay_1") };
     let store = harness.store();
-    outbox(&*store)?.settle(&[received], &[]).await?;
+    protocol::settle(outbox(&*store)?, &[received], &[]).await?;
     harness.advance(LEASE).await;
     let parcel = claim_one(&harness).await?;
     expect_equal("the receipt", &parcel.receipt, &Some(receipt("pay_1")))
@@ -311,7 +313,7 @@ async fn a_receipt_of_a_late_worker_is_kept(harness: Harness) -> TestResult {
     claim_one(&harness).await?;
     let received = Received { number: late.number, fence: late.fence, delivery: arrived("pay_1") };
     let store = harness.store();
-    outbox(&*store)?.settle(&[received], &[]).await?;
+    protocol::settle(outbox(&*store)?, &[received], &[]).await?;
     harness.advance(LEASE).await;
     let parcel = claim_one(&harness).await?;
     expect_equal("the receipt", &parcel.receipt, &Some(receipt("pay_1")))

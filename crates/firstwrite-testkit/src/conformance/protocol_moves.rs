@@ -82,7 +82,7 @@ async fn a_renewed_attempt_completes_after_its_first_lease(harness: Harness) -> 
 async fn an_uncertain_key_stays_refused(harness: Harness) -> TestResult {
     let (policy, request) = (Policy::default(), harness.request("k"));
     let reservation = harness.granted(&request, &policy, 1).await?;
-    protocol::mark_uncertain(&*harness.store(), reservation).await?;
+    protocol::mark_uncertain(&*harness.store(), reservation, "no answer").await?;
     harness.advance(policy.retention * 100).await;
     protocol::sweep_once(&*harness.store(), 1000).await?;
     harness.store().reap(1000).await?;

@@ -1,4 +1,4 @@
-//! How long an outcome answers, and when its record may go.
+//! Retention: how long an outcome is replayed, and when its record may be deleted.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ async fn it_stands_with_the_reservation_through_every_state(harness: Harness) ->
     let reservation = harness.granted(&request, &policy, 1).await?;
     let kept = policy.retention();
     expect_equal("of a reservation", &harness.record(request.id).await?.retention, &kept)?;
-    protocol::mark_uncertain(&*store, reservation).await?;
+    protocol::mark_uncertain(&*store, reservation, "no answer").await?;
     let record = harness.record(request.id).await?;
     expect_equal("of an uncertain record", &record.retention, &kept)?;
     let outcome = sample::outcome(201, "settled");

@@ -1,4 +1,4 @@
-//! What is written is read back exactly, whatever it is.
+//! Values are read back exactly as written, whatever they are.
 
 use std::sync::Arc;
 

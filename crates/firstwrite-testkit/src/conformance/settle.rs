@@ -1,7 +1,7 @@
-//! Settling on somebody's word, with an audit entry.
+//! Settling by an operator's or a probe's statement, with an audit entry.
 
 use firstwrite_core::protocol::{self, Completed, Force, Settled, Settlement};
-use firstwrite_core::{Policy, Request, Verdict};
+use firstwrite_core::{AuditEntry, Policy, Request, Verdict};
 
 use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal};
 use crate::sample;
@@ -35,7 +35,9 @@ async fn what_happened_is_replayed_from_then_on(harness: Harness) -> TestResult 
         }
     }
     let audits = harness.store().audits(request.id).await?;
-    expect_equal("audit entries", &audits.len(), &1)
+    expect_equal("audit entries", &audits.len(), &2)?;
+    let why = AuditEntry::uncertain("no answer");
+    expect_equal("why nobody knew how it ended", &audits[0].entry, &why)
 }
 
 async fn what_is_proven_not_to_have_happened_runs_afresh(harness: Harness) -> TestResult {
@@ -44,7 +46,7 @@ async fn what_is_proven_not_to_have_happened_runs_afresh(harness: Harness) -> Te
     expect_equal("the settlement", &settled, &Settled::Done)?;
     let _afresh = harness.granted(&request, &Policy::default(), 2).await?;
     let audits = harness.store().audits(request.id).await?;
-    expect_equal("audit entries outlive the record", &audits.len(), &1)?;
+    expect_equal("audit entries outlive the record", &audits.len(), &2)?;
     Ok(())
 }
 
@@ -73,7 +75,7 @@ async fn a_completed_record_is_not_settled_again(harness: Harness) -> TestResult
     }
     expect_equal("the record stands unchanged", &harness.record(request.id).await?, &before)?;
     let audits = harness.store().audits(request.id).await?;
-    expect_equal("only what was done is written down", &audits.len(), &1)
+    expect_equal("only what was done is written down", &audits.len(), &2)
 }
 
 async fn a_live_attempt_is_not_settled_without_force(harness: Harness) -> TestResult {
@@ -102,7 +104,7 @@ async fn a_live_attempt_settled_by_force_comes_too_late(harness: Harness) -> Tes
 async fn uncertain(harness: &Harness) -> Result<Request, Failure> {
     let request = harness.request("k");
     let reservation = harness.granted(&request, &Policy::default(), 1).await?;
-    protocol::mark_uncertain(&*harness.store(), reservation).await?;
+    protocol::mark_uncertain(&*harness.store(), reservation, "no answer").await?;
     Ok(request)
 }
 

@@ -1,18 +1,18 @@
-//! What a run of the suite showed of a store, written down for the table of guarantees.
+//! Writes the results of a run of the suite to a file, for the table of guarantees.
 
 use std::collections::BTreeMap;
 use std::{env, fs};
 
 use super::Report;
 
-/// Where runs leave what they showed: a folder that is there.
+/// Environment variable that names an existing folder for the results of runs.
 const FOLDER: &str = "FIRSTWRITE_TEST_SHOWN";
 
 impl Report {
-    /// Writes down what was shown of `store` on `server`, as `store.json` in the folder that
-    /// `FIRSTWRITE_TEST_SHOWN` names; does nothing where it names none.
+    /// Writes the results for `store` on `server` to `store.json` in the folder that `FIRSTWRITE_TEST_SHOWN`
+    /// names; does nothing if it is unset.
     ///
-    /// For runs in which no case failed: what is not written down is missed by whoever gathers it.
+    /// Call it only if no case failed: `cargo xtask` reports a store of the table without a file.
     pub fn keep(&self, store: &str, server: &str) {
         let Ok(folder) = env::var(FOLDER) else { return };
         let path = format!("{folder}/{store}.json");
@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-/// How many cases there are of each subject.
+/// Counts the cases of each subject, as a JSON object.
 fn by_subject(names: &[&str]) -> String {
     let mut counts = BTreeMap::<&str, usize>::new();
     for name in names {

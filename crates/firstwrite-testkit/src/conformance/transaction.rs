@@ -230,7 +230,7 @@ async fn row(harness: &Harness, nonce: u64) -> Option<String> {
     harness.subject().row(&row_name(harness, nonce)).await
 }
 
-/// How many of this case's messages are committed.
+/// Returns the number of committed messages of this case.
 async fn messages(harness: &Harness) -> usize {
     harness
         .subject()

@@ -24,9 +24,9 @@ pub(super) const CASES: &[Case] = &[
     case!("usage", MINIMUM, any_limit_is_answered),
 ];
 
-/// What a store's own form of an outcome may add to its headers and body: framing, and what a seal needs.
+/// Largest number of bytes that a store may add to an outcome's headers and body: framing and encryption.
 const FRAMING_MAX: u64 = 256;
-/// What nearly every answer says may be written as one byte.
+/// Largest number of bytes that a store may save by abbreviating common content to one byte.
 const ABBREVIATED_MAX: u64 = 64;
 
 async fn sums_are_those_of_a_listing_whatever_the_page(harness: Harness) -> TestResult {
@@ -170,12 +170,12 @@ async fn complete(harness: &Harness, id: RecordId, body: &[u8]) -> TestResult {
     Ok(())
 }
 
-/// What stands for this case's tenant.
+/// Returns the usage of this case's tenant.
 async fn mine(harness: &Harness) -> Result<Usage, Failure> {
     Ok(walk(harness, 1000).await?.remove(harness.tenant()).unwrap_or_default())
 }
 
-/// Everything, page by page.
+/// Sums the usage of every tenant, page by page.
 async fn walk(harness: &Harness, limit: usize) -> Result<BTreeMap<Tenant, Usage>, Failure> {
     let (mut sums, mut after) = (BTreeMap::<Tenant, Usage>::new(), None);
     // Other cases may have left their records on the same database.
@@ -197,7 +197,7 @@ async fn walk(harness: &Harness, limit: usize) -> Result<BTreeMap<Tenant, Usage>
     Err(Failure::new("a walk comes to its end"))
 }
 
-/// What a listing of the tenant's records adds up to.
+/// Sums the usage of the tenant's records as listed.
 async fn listed(harness: &Harness, tenant: &Tenant) -> Result<Usage, Failure> {
     let limit = Query::LIMIT_MAX;
     let query = Query { tenant: Some(tenant.clone()), state: None, after: None, limit };

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Cause, Claimed, Counted, DestinationView, Held, MessageNumber, MessagePage, MessageQuery,
-    MessageStory, Next, Outbox, Received, Resolution, Sent, Settlement, Switch, Want, WrittenPage,
-    WrittenQuery,
+    Becomes, Claimed, DestinationChange, DestinationView, Held, HistoryRow, Kept, MessageNumber,
+    MessagePage, MessageQuery, MessageState, MessageStory, Move, MoveGuard, Outbox, PauseChange,
+    PendingDraft, Want, WrittenPage, WrittenQuery,
 };
-use firstwrite_core::{AuditEntry, BoxFuture, Fence, Message, StoreError, Timestamp};
+use firstwrite_core::{BoxFuture, Message, StoreError, Timestamp};
 
 use super::{Defect, DefectiveStore};
 
@@ -23,19 +23,59 @@ impl DefectiveStore {
         }
     }
 
-    /// Settles under whatever fence the message wears now.
-    async fn settle_anybody(
-        &self,
-        settlements: &[Settlement],
-    ) -> Result<Vec<Settlement>, StoreError> {
-        let mut spoilt = Vec::new();
-        for settlement in settlements {
-            let story = self.memory().message(settlement.number).await?;
-            let fence = story.map_or(settlement.fence, |story| story.message.fence);
-            spoilt.push(Settlement { fence, ..settlement.clone() });
-        }
-        Ok(spoilt)
+    /// The guard that a store would check which does not compare fences.
+    async fn spoilt_guard(&self, step: &Move) -> Result<MoveGuard, StoreError> {
+        let is_spoilt = match step.guard {
+            MoveGuard::Claimed(_) => self.has(Defect::SettleIgnoresFence),
+            MoveGuard::Idle(_) => self.has(Defect::ResolveIgnoresFence),
+            MoveGuard::Dead(_) => false,
+        };
+        let story = if is_spoilt { self.memory().message(step.number).await? } else { None };
+        let Some(story) = story else { return Ok(step.guard) };
+        Ok(match step.guard {
+            MoveGuard::Claimed(_) => MoveGuard::Claimed(story.message.fence),
+            MoveGuard::Idle(_) => MoveGuard::Idle(story.message.fence),
+            MoveGuard::Dead(_) => MoveGuard::Dead(story.message.fence),
+        })
     }
+
+    fn spoil(&self, step: &mut Move) {
+        let is_settlement = matches!(step.guard, MoveGuard::Claimed(_));
+        if self.has(Defect::RefusedIsDead) && is_refused(step) && is_settlement {
+            step.becomes = Becomes::Pending(PendingDraft {
+                state: MessageState::Dead,
+                due_in: Duration::ZERO,
+                fence: step.guard.fence(),
+                delivery_count: 0,
+                lapse_count: 0,
+                maybe_sent_at: None,
+                problem: None,
+            });
+        }
+        if let Becomes::Pending(draft) = &mut step.becomes {
+            if self.has(Defect::UnknownComesBack) && draft.state == MessageState::Unknown {
+                (draft.state, draft.maybe_sent_at) = (MessageState::Waiting, None);
+            }
+            if self.has(Defect::DoubtForgotten) && is_settlement {
+                draft.maybe_sent_at = None;
+            }
+        }
+        if self.has(Defect::InterimForEver) && is_settlement {
+            step.answer = None;
+        }
+        if let Some(row) = &mut step.history {
+            if self.has(Defect::RowIgnoresGuard) && row.kept == Kept::WithMove {
+                row.kept = Kept::Always;
+            }
+            if self.has(Defect::FoundIsNotTold) && row.kept == Kept::IfNew {
+                step.history = None;
+            }
+        }
+    }
+}
+
+fn is_refused(step: &Move) -> bool {
+    step.becomes == Becomes::Settled(MessageState::Refused)
 }
 
 impl Outbox for DefectiveStore {
@@ -78,70 +118,36 @@ impl Outbox for DefectiveStore {
         })
     }
 
-    fn settle<'a>(
+    fn apply<'a>(
         &'a self,
-        receipts: &'a [Received],
-        settlements: &'a [Settlement],
+        receipts: &'a [HistoryRow],
+        moves: &'a [Move],
     ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
         Box::pin(async move {
-            let mut settlements = if self.has(Defect::SettleIgnoresFence) {
-                self.settle_anybody(settlements).await?
-            } else {
-                settlements.to_vec()
-            };
-            for settlement in &mut settlements {
-                match &mut settlement.next {
-                    Next::Waiting { sent, .. } if self.has(Defect::DoubtForgotten) => {
-                        *sent = Sent::No;
-                    }
-                    next @ Next::Unknown(_) if self.has(Defect::UnknownComesBack) => {
-                        let pause = Duration::ZERO;
-                        *next = Next::Waiting { pause, counts: true, sent: Sent::No };
-                    }
-                    next @ Next::Refused if self.has(Defect::RefusedIsDead) => {
-                        *next = Next::Dead(Cause::Refused);
-                    }
-                    Next::Delivered(_)
-                    | Next::Waiting { .. }
-                    | Next::Unknown(_)
-                    | Next::Refused
-                    | Next::Dead(_) => {}
-                }
-                if self.has(Defect::InterimForEver) {
-                    settlement.answer = None;
-                }
+            let mut spoilt = moves.to_vec();
+            for step in &mut spoilt {
+                step.guard = self.spoilt_guard(step).await?;
+                self.spoil(step);
             }
-            self.memory().settle(receipts, &settlements).await
+            self.memory().apply(receipts, &spoilt).await
         })
     }
 
-    fn switch<'a>(
+    fn put_destination<'a>(
         &'a self,
         destination: &'a str,
-        switch: &'a Switch,
+        change: &'a DestinationChange,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
+            let mut change = change.clone();
             if self.has(Defect::BreakerIgnored) {
-                return Ok(());
+                change.opening = None;
             }
-            self.memory().switch(destination, switch).await
+            if self.has(Defect::ResumeWithoutAudit) && change.pause == Some(PauseChange::Resumed) {
+                change.audit = None;
+            }
+            self.memory().put_destination(destination, &change).await
         })
-    }
-
-    fn pause<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move { self.memory().pause(destination, by).await })
-    }
-
-    fn resume<'a>(
-        &'a self,
-        destination: &'a str,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move { self.memory().resume(destination, by).await })
     }
 
     fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
@@ -152,11 +158,13 @@ impl Outbox for DefectiveStore {
         &'a self,
         query: &'a MessageQuery,
     ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
-        Box::pin(async move { Outbox::messages(&self.memory(), query).await })
-    }
-
-    fn count<'a>(&'a self, query: &'a MessageQuery) -> BoxFuture<'a, Result<Counted, StoreError>> {
-        Box::pin(async move { self.memory().count(query).await })
+        Box::pin(async move {
+            let mut query = query.clone();
+            if self.has(Defect::MessagesIgnoreLimit) {
+                query.limit = MessageQuery::LIMIT_MAX;
+            }
+            Outbox::messages(&self.memory(), &query).await
+        })
     }
 
     fn message(
@@ -182,36 +190,6 @@ impl Outbox for DefectiveStore {
                 }
             }
             Ok(page)
-        })
-    }
-
-    fn redrive<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-        limit: usize,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<usize, StoreError>> {
-        Box::pin(async move {
-            let limit = if self.has(Defect::RedriveIgnoresLimit) { usize::MAX } else { limit };
-            self.memory().redrive(query, limit, by).await
-        })
-    }
-
-    fn resolve<'a>(
-        &'a self,
-        number: MessageNumber,
-        seen: Fence,
-        resolution: &'a Resolution,
-        by: &'a AuditEntry,
-    ) -> BoxFuture<'a, Result<Held, StoreError>> {
-        Box::pin(async move {
-            let mut seen = seen;
-            if self.has(Defect::ResolveIgnoresFence)
-                && let Some(story) = self.memory().message(number).await?
-            {
-                seen = story.message.fence;
-            }
-            self.memory().resolve(number, seen, resolution, by).await
         })
     }
 

@@ -18,7 +18,7 @@ use firstwrite_core::{
     StoreErrorKind, Swapped, Timestamp, Transacted, TransactionalStore, Usage, UsagePage, Write,
 };
 
-use firstwrite_core::Findings;
+use firstwrite_core::Documents;
 use firstwrite_core::outbox::Outbox;
 
 use super::Defect;
@@ -315,7 +315,7 @@ impl DefectiveStore {
         outcome
     }
 
-    /// What comes out is asked for by its own id, whatever it really stands under.
+    /// Spoils a record that was found. A store that forgets tenants returns it under the id that was asked for.
     fn spoil_found(&self, asked: RecordId, mut found: Found) -> Found {
         if self.has(Defect::ForgetsTenant) {
             found.record.id = asked;
@@ -466,7 +466,7 @@ impl Store for DefectiveStore {
         Some(self)
     }
 
-    fn findings(&self) -> Option<&dyn Findings> {
+    fn documents(&self) -> Option<&dyn Documents> {
         Some(self)
     }
 }

@@ -58,7 +58,7 @@ fn a_lost_step_happens_late_or_never() {
     let lost = insert(1, Answer::Lost, 0, u64::MAX);
     assert!(is_linearizable(&[lost.clone(), get(None, 1, 2)]));
     assert!(is_linearizable(&[lost.clone(), get(None, 1, 2), get(Some(reserved(1)), 3, 4)]));
-    // But once seen it does not unhappen, and nobody sees it before it was asked for.
+    // But once seen it stays visible, and no reader sees it before its call.
     let history = [lost.clone(), get(Some(reserved(1)), 1, 2), get(None, 3, 4)];
     assert!(!is_linearizable(&history));
     let early = Operation { called_at: 9, ..lost };

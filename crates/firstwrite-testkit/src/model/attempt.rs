@@ -1,4 +1,4 @@
-//! What an attempt does: reserve, call, complete, leave; each step of the store may lose its answer.
+//! Steps of an attempt: reserve, call, complete, leave. Each step of the store may lose its answer.
 
 use firstwrite_core::{Change, Fence, Guard, Verdict};
 
@@ -115,7 +115,7 @@ impl Protocol {
         };
     }
 
-    /// What the store does with a reservation; says whether it was written.
+    /// Applies a reservation to the store; returns true if it was written.
     pub(super) fn write(&self, world: &mut World, placing: Placing) -> bool {
         let on_lost_answer = self.rules.on_lost_answer;
         let Some(seen) = placing.seen else {
@@ -173,7 +173,7 @@ impl Protocol {
         };
     }
 
-    /// How a commit ended that was not acknowledged: its own record tells.
+    /// Finds out from its own record how an unacknowledged commit ended.
     pub(super) fn ask(&self, world: &mut World, at: u8) {
         let stands = world.cell.filter(|stands| super::world::owner(stands.fence) == at);
         world.attempt(at).phase = match stands {

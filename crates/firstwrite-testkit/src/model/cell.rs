@@ -15,9 +15,9 @@ use crate::sample;
 pub(super) struct Cell {
     /// The fence it wears.
     pub(super) fence: Fence,
-    /// What it stands for.
+    /// Its state.
     pub(super) state: CellState,
-    /// How often its lease was renewed: a look from before a renewal is outdated.
+    /// Number of renewals of its lease: a read from before a renewal is outdated.
     pub(super) renewals: u8,
 }
 
@@ -32,11 +32,11 @@ pub(super) enum CellState {
     Completed(u8),
     /// The same, and its retention has ended.
     Spent(u8),
-    /// Nobody knows.
+    /// The effect may or may not have happened.
     Uncertain,
 }
 
-/// What the model's requests and policies look like to core.
+/// Requests and policies of the model, in core's types.
 struct Stage {
     request: Request,
     uncertain: Policy,
@@ -45,9 +45,9 @@ struct Stage {
 
 /// The model's present: leases and retentions end before it or after it.
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
-/// When the first lease of a lapsed record ended; each renewal is a little later.
+/// End of the first lease of a lapsed record; each renewal is a little later.
 const LAPSED_AT: Timestamp = Timestamp::from_millis(999_000_000);
-/// When an outcome was kept whose retention has ended, while the record stays for its slack.
+/// Completion time of an outcome whose retention has ended, while the record stays for its slack.
 const SPENT_AT: Timestamp = Timestamp::from_millis(1_000_000_000 - 24 * 60 * 60 * 1000);
 
 static STAGE: LazyLock<Stage> = LazyLock::new(|| Stage {
@@ -67,7 +67,7 @@ impl Cell {
         Self { fence, state: CellState::Completed(answer), renewals: 0 }
     }
 
-    /// Whether it waits for its outcome.
+    /// Returns true if it waits for its outcome.
     pub(super) fn is_open(self) -> bool {
         match self.state {
             CellState::Held | CellState::Lapsed | CellState::Uncertain => true,
@@ -75,7 +75,7 @@ impl Cell {
         }
     }
 
-    /// Whether it is reserved.
+    /// Returns true if it is reserved.
     pub(super) fn is_reserved(self) -> bool {
         matches!(self.state, CellState::Held | CellState::Lapsed)
     }

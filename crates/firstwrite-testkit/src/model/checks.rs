@@ -109,7 +109,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a promise does not hold in this state.
+    /// Returns true if this state breaks a promise.
     fn breaks(&self, world: &World, promise: &str) -> bool {
         match promise {
             ONE_EFFECT => world.eras.iter().any(|era| era.effects > 1),
@@ -121,7 +121,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a known-bad design has broken all it must: looking further shows nothing more.
+    /// Returns true if a known-bad design has broken all it must: further exploration shows nothing more.
     fn is_refuted(&self, world: &World) -> bool {
         let wanted = self.design.must_break();
         if wanted.is_empty() {
@@ -294,7 +294,7 @@ impl Model for Protocol {
 }
 
 impl Protocol {
-    /// What must be possible in this design beyond what is possible in all.
+    /// Returns the events that must be possible in this design, beyond those that must be in all.
     fn sights(&self) -> Vec<Property<Self>> {
         if self.rules.mode == Mode::Atomic {
             return vec![

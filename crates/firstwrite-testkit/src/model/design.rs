@@ -7,7 +7,7 @@ use firstwrite_core::OnLostAnswer;
 pub enum Design {
     /// Effect and record in one commit.
     Atomic,
-    /// Reserved first, and uncertain when nobody knows: the gateway's default. A 500 releases.
+    /// Reserved first, and uncertain when the answer is lost: the gateway's default. A 500 releases.
     ReservedUncertain,
     /// The same where the operation says `on_server_error = "lost"`: a 500 leaves doubt.
     ReservedLost,
@@ -55,14 +55,14 @@ pub enum Design {
 pub(super) const ONE_EFFECT: &str = "one effect";
 /// Every answer to one key within one retention is the first.
 pub(super) const EQUAL_REPLIES: &str = "equal replies";
-/// Who is told that nothing was run can believe it.
+/// A client that is told that nothing was run can believe it.
 pub(super) const TRUE_REFUSALS: &str = "true refusals";
 /// A key is left to a person only where no living process can know what happened.
 pub(super) const NO_NEEDLESS_DOUBT: &str = "no needless doubt";
-/// Once the store is up and everybody has done what is theirs, a retry gets an answer or runs.
+/// Once the store is up and all attempts and keepers have finished, a retry gets an answer or runs.
 pub(super) const NOT_BLOCKED: &str = "no key is blocked for ever";
 
-/// What a design does where designs differ.
+/// Rules in which designs differ.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -73,9 +73,10 @@ pub(super) struct Rules {
     pub(super) on_lost_answer: OnLostAnswer,
     /// The upstream recognises a repetition of the same key.
     pub(super) honours_key: bool,
-    /// What a 500 does to the key.
+    /// Effect of a 500 on the key.
     pub(super) on_server_error: OnServerError,
-    /// What the operation promised about a 500: the effect of a released one is admitted only here.
+    /// The operation promises that a retry after a 500 runs afresh: only then are
+    /// effects of released attempts admitted.
     pub(super) admits_rerun: bool,
     /// A 502, 504 or 408 counts as a lost answer.
     pub(super) gateway_error_is_lost: bool,
@@ -88,7 +89,7 @@ pub(super) struct Rules {
     pub(super) leases: bool,
     /// A call begins only while its lease holds.
     pub(super) checks_lease: bool,
-    /// Nobody is believed who looks before a call that was given up must have landed.
+    /// Operators and probes look only when a call that was given up has landed or never will.
     pub(super) waits_for_grace: bool,
     /// A withdrawal names every fence that may have been written.
     pub(super) withdraws_all: bool,
@@ -102,7 +103,7 @@ pub(super) struct Rules {
     pub(super) looks_again: bool,
 }
 
-/// How a design runs a handler.
+/// Way in which a design runs a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Effect and record in one commit.
@@ -113,7 +114,7 @@ pub(super) enum Mode {
     Application,
 }
 
-/// What becomes of the key when the upstream answers with a 500.
+/// Treatment of the key when the upstream answers with a 500.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnServerError {
     Release,
@@ -122,7 +123,7 @@ pub(super) enum OnServerError {
     Lost,
 }
 
-/// What duplicates do while an attempt holds the key.
+/// Behaviour of duplicates while an attempt holds the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Followers {
     /// They are refused at once.
@@ -188,12 +189,12 @@ impl Design {
         }
     }
 
-    /// Whether it must hold; the others must be refuted.
+    /// Returns true if the design must hold; the others must be refuted.
     pub fn is_real(self) -> bool {
         self.must_break().is_empty()
     }
 
-    /// What this design does where designs differ.
+    /// Returns the rules of this design.
     pub(super) fn rules(self) -> Rules {
         let real = Rules {
             mode: Mode::Reserved,

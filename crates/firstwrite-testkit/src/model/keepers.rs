@@ -1,5 +1,5 @@
-//! What happens to a record without its attempt: time, the sweep, operators and probes, the reaper;
-//! and how everything ends once the store is up and nobody new comes.
+//! Changes to a record that its attempt does not make: by time, the sweep, operators and probes, the reaper.
+//! Also computes how a key ends once the store is up and no new request comes.
 
 use firstwrite_core::{Change, Verdict};
 
@@ -7,7 +7,7 @@ use super::cell::{self, Cell, CellState};
 use super::checks::Protocol;
 use super::world::{Ack, Call, Finding, Phase, Sight, World, owner};
 
-/// How a key ends when everybody does what is theirs.
+/// End of a key when all attempts and keepers finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// A retry is answered or runs.
@@ -45,7 +45,7 @@ impl Protocol {
         self.swap(world, cell::seen(stands, on_lost_answer), change);
     }
 
-    /// Whether an operator or a probe may look now: a call that was given up has landed or never will.
+    /// Returns true if an operator or a probe may look now: a call that was given up has landed or never will.
     pub(super) fn may_look(&self, world: &World, stands: Cell) -> bool {
         let is_given_up = matches!(stands.state, CellState::Lapsed | CellState::Uncertain);
         let may_land = world.attempts.iter().any(
@@ -154,7 +154,7 @@ impl Protocol {
     }
 }
 
-/// Whether a retry is answered or runs.
+/// Result of a retry: answered or run, or neither.
 enum Answered {
     Yes,
     No,

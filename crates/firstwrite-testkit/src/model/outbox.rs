@@ -55,7 +55,7 @@ pub struct Delivering {
     sights: Arc<Sights>,
 }
 
-/// What exploring one design of the outbox showed.
+/// Result of exploring one design of the outbox.
 #[derive(Clone, Debug)]
 pub struct OutboxExplored {
     /// Which design.
@@ -107,8 +107,8 @@ pub fn explore_outbox(design: OutboxDesign, scopes: &[Scope], threads: usize) ->
 }
 
 impl OutboxExplored {
-    /// Whether the design did what it must: the real one holds and reaches everything, a known-bad one
-    /// breaks what it is known to break.
+    /// Returns true if the design behaves as it must: the real one holds and reaches everything, a
+    /// known-bad one breaks what it is known to break.
     pub fn is_as_expected(&self) -> bool {
         match self.design.must_break() {
             None => self.broken.is_empty() && self.unreached.is_empty(),

@@ -4,7 +4,7 @@ use firstwrite_core::Fence;
 
 use super::cell::Cell;
 
-/// How far a model is explored.
+/// Bounds of the exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Requests that clients send under the one key; at most 8.
@@ -26,34 +26,34 @@ pub struct Bounds {
 pub struct World {
     pub(super) cell: Option<Cell>,
     pub(super) attempts: Vec<Attempt>,
-    /// What happened under the key, once for each retention.
+    /// Events under the key, one entry for each retention.
     pub(super) eras: [Era; 2],
     pub(super) era: u8,
-    /// What an operator or a probe found out and has not said yet.
+    /// Finding that an operator or a probe has not reported yet.
     pub(super) finding: Option<Finding>,
     /// Attempts of which no living process knows how they ended, one bit each.
     pub(super) doubtful: u8,
     pub(super) replies_differ: bool,
     pub(super) refusal_is_false: bool,
     pub(super) spent: Spent,
-    /// What the last step showed: a model in which something never happens proves nothing about it.
+    /// Notable event of the last step: a model in which an event never happens proves nothing about it.
     pub(super) sight: Option<Sight>,
 }
 
-/// What happened under the key within one retention.
+/// Events under the key within one retention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Era {
     /// Effects that count.
     pub(super) effects: u8,
     /// Effects of attempts that ended with a 500 where the operation says that a retry runs afresh.
     pub(super) admitted: u8,
-    /// What the upstream answered first.
+    /// First answer of the upstream.
     pub(super) upstream: Option<u8>,
     /// The first answer a client got.
     pub(super) first_reply: Option<u8>,
 }
 
-/// How much of the bounds was used.
+/// Used part of the bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Spent {
     pub(super) crashes: u8,
@@ -72,11 +72,11 @@ pub(super) struct Attempt {
     pub(super) era: u8,
     /// The lease of its reservation ended.
     pub(super) late: bool,
-    /// A write that is on its way to the store though nobody waits for it.
+    /// A write that is on its way to the store after its caller has stopped waiting.
     pub(super) stray: Option<Stray>,
 }
 
-/// How far an attempt has come.
+/// Progress of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
     /// Not sent yet.
@@ -95,7 +95,7 @@ pub(super) enum Phase {
     Running(Fence),
     /// Knows the outcome and writes it.
     Completing(Fence),
-    /// Says that nobody knows, for the first or the second time.
+    /// Marks the record uncertain, for the first or the second time.
     Marking(Fence, Try),
     /// Frees the key from what it may have written.
     Leaving([Option<Fence>; 2]),
@@ -111,20 +111,20 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Placing {
     pub(super) fence: Fence,
-    /// What it takes over; nothing for an insert.
+    /// Record that it takes over; `None` for an insert.
     pub(super) seen: Option<Cell>,
-    /// What an earlier try may have written, if its acknowledgement was lost.
+    /// Fence that an earlier try may have written, if its acknowledgement was lost.
     pub(super) perhaps: Option<Fence>,
 }
 
-/// Whether a step is done for the first time.
+/// Number of the try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Try {
     First,
     Second,
 }
 
-/// Where a call to the upstream is.
+/// Progress of a call to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Call {
     /// None was made, or it no longer matters.
@@ -137,7 +137,7 @@ pub(super) enum Call {
     Vanished,
 }
 
-/// Whether an effect counts against the promise.
+/// Says if an effect counts against the promise of one effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Counts {
     Yes,
@@ -153,7 +153,7 @@ pub(super) enum Stray {
     Mark(Fence),
 }
 
-/// What an operator or a probe saw at the upstream.
+/// Finding of an operator or a probe at the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Finding {
     /// The attempt that the record showed then.
@@ -161,7 +161,7 @@ pub(super) struct Finding {
     pub(super) happened: bool,
 }
 
-/// How the answer to a step of the store arrives.
+/// Delivery of a store step and of its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ack {
     /// The step is done and its caller knows.
@@ -174,7 +174,7 @@ pub enum Ack {
     Late,
 }
 
-/// What can happen next. The number names the attempt.
+/// A possible next step. The number names the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A client's request arrives, and is judged.
@@ -189,7 +189,7 @@ pub enum Action {
     Quit(u8),
     /// An attempt calls the upstream.
     Begin(u8),
-    /// A call has its effect, whether or not anybody waits for it.
+    /// A call has its effect, even if its caller has stopped waiting.
     Land(u8),
     /// A call is lost on its way and will never have an effect.
     Vanish(u8),
@@ -205,11 +205,11 @@ pub enum Action {
     Renew(u8),
     /// An attempt writes its outcome; an application commits its rows with it.
     Complete(u8, Ack),
-    /// An attempt says that nobody knows.
+    /// An attempt marks its record uncertain.
     Mark(u8, Ack),
     /// An attempt frees the key.
     Leave(u8, Ack),
-    /// A write that nobody waits for takes effect.
+    /// A write takes effect after its caller has stopped waiting.
     Stray(u8),
     /// A client hears the answer.
     Reply(u8),
@@ -229,7 +229,7 @@ pub enum Action {
     Reap,
 }
 
-/// What a step can show.
+/// A notable event that a step can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Sight {
     Replayed,
@@ -289,7 +289,7 @@ impl World {
         &mut self.attempts[usize::from(at)]
     }
 
-    /// What happened in the retention that an attempt belongs to.
+    /// Returns the events in the retention that an attempt belongs to.
     pub(super) fn era_of(&mut self, at: u8) -> &mut Era {
         let era = self.attempts[usize::from(at)].era;
         &mut self.eras[usize::from(era)]

@@ -1,4 +1,4 @@
-//! What the simulated processes do: clients with their attempts, the sweep, operators, the reaper.
+//! The simulated processes: clients with their attempts, the sweep, operators, the reaper.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::sample;
 /// More than the cast has, so that no step is cut short.
 const LIMIT: usize = 16;
 
-/// What a client hears.
+/// Reply to a client.
 #[derive(Debug)]
 pub(super) enum Reply {
     /// An answer that is meant to be final.
@@ -113,7 +113,7 @@ impl<'a> Alive<'a> {
         Self { store, nonce }
     }
 
-    /// Whether the attempt with this fence may still do something.
+    /// Returns true if the attempt with this fence may still do something.
     fn owns(store: &SimStore, fence: Fence) -> bool {
         store.shared().log.live.contains(&(fence.as_u64() & Self::MASK))
     }
@@ -181,7 +181,7 @@ async fn run(
     if store.mishap(4) {
         match protocol::renew(store, &mut reservation).await {
             Ok(Renewed::Held) => store.note(Event::Renewed),
-            // Whoever loses its lease before it sent anything stops here.
+            // An attempt that loses its lease before it sent anything stops here.
             Ok(Renewed::Lost) => {
                 store.note(Event::RenewalLost);
                 return Reply::NotNow;
@@ -208,12 +208,12 @@ async fn run(
     complete(store, plan, role, reservation, answer).await
 }
 
-/// Sent, and no answer: nobody knows.
+/// Gives up after a call without an answer, whose effect is unknown.
 async fn give_up(store: &SimStore, role: Role, reservation: Reservation) -> Reply {
     let way = store.shared().log.ways[role.record];
     let ended = match way {
         Way::Atomic | Way::Uncertain => {
-            protocol::mark_uncertain(store, reservation).await.map(drop)
+            protocol::mark_uncertain(store, reservation, "no answer").await.map(drop)
         }
         Way::Resend => protocol::release(store, reservation).await,
     };
@@ -278,7 +278,7 @@ pub(super) async fn operate(store: SimStore) {
         // Taken out of the match: its scrutinee would hold the lock for all of it.
         let truth = store.shared().log.truth(at, record.fence);
         let settlement = match truth {
-            // Not yet is not never: absence is proven only when nobody is left to do it.
+            // Not yet is not never: absence is proven only when no attempt is left that could cause the effect.
             None if Alive::owns(&store, record.fence) => continue,
             None => Settlement::NotHappened,
             Some(upstreams) => {

@@ -1,6 +1,6 @@
-//! Who takes part: two tenants with two keys each, and two different requests for every key.
+//! The participants: two tenants with two keys each, and two different requests for every key.
 //!
-//! Made once: digests would otherwise cost more than the histories.
+//! They are built once, because digests would otherwise cost more than the histories.
 
 use std::sync::{Arc, LazyLock};
 
@@ -20,12 +20,12 @@ pub(super) struct Role {
     pub(super) variant: u8,
 }
 
-/// How a key's handler runs.
+/// Way in which a key's handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// In one transaction with the record.
     Atomic,
-    /// Reserved, with a remote effect that nobody repeats.
+    /// Reserved, with a remote effect that must not be repeated.
     Uncertain,
     /// Reserved, with an upstream that honours the key.
     Resend,
@@ -52,7 +52,7 @@ impl Role {
         &REQUESTS[self.record * 2 + usize::from(self.variant)]
     }
 
-    /// What every answer to this request begins with: whose it is and what was asked.
+    /// Returns the prefix of every answer to this request: it names the record and the variant.
     pub(super) fn signature(self) -> String {
         format!("record {} variant {} ", self.record, self.variant)
     }

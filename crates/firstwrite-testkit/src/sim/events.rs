@@ -1,4 +1,4 @@
-//! What can happen in a simulated history, and how often it did.
+//! Events of a simulated history, and their counts.
 
 /// Something that a run must have tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub enum Event {
     AtomicClientError,
 }
 
-/// How often each event happened.
+/// Number of times each event happened.
 #[derive(Clone, Debug, Default)]
 pub struct Events([u64; Event::ALL.len()]);
 
@@ -147,7 +147,7 @@ impl Events {
         self.0[event as usize] += 1;
     }
 
-    /// How often it happened.
+    /// Returns the number of times an event happened.
     pub fn count(&self, event: Event) -> u64 {
         self.0[event as usize]
     }

@@ -1,11 +1,11 @@
-//! What really happened in a history, seen from outside, and the promises checked against it.
+//! The true course of a history, seen from outside, and the promises checked against it.
 
 use firstwrite_core::{Body, Fence, Outcome, Policy, Record, State, StateKind, Timestamp};
 
 use super::cast::{RECORDS, Role, Way};
 use super::{Event, Events, Trace};
 
-/// What really happened.
+/// The true course of a history.
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) events: Events,
@@ -18,10 +18,10 @@ pub(super) struct Log {
     keys: [KeyLog; RECORDS],
 }
 
-/// What really happened under one key.
+/// The true events under one key.
 ///
-/// An *era* ends when the key is rightly free again: its outcome's retention has ended, or somebody
-/// proved that nothing happened. Within an era there is one effect and one answer.
+/// An *era* ends when the key is rightly free again: its outcome's retention has ended, or an operator proved
+/// that nothing happened. Within an era there is one effect and one answer.
 #[derive(Debug, Default)]
 struct KeyLog {
     era: usize,
@@ -120,9 +120,9 @@ impl Log {
         }
     }
 
-    /// Somebody proved that nothing happened: the key is rightly free.
+    /// Records a proof that nothing happened: the key is rightly free.
     ///
-    /// The proof is about the attempt whose record is freed; about another one it proves nothing.
+    /// The proof is about the attempt whose record is freed; it proves nothing about another one.
     pub(super) fn absence_proven(&mut self, record: usize, fence: Fence) {
         if self.truth(record, fence).is_some() {
             self.broken(format!("record {record} was freed as not happened, but it happened"));
@@ -157,7 +157,7 @@ impl Log {
         answer
     }
 
-    /// What the world knows about the effect of the attempt with this fence.
+    /// Returns the answer of the effect in the era of the attempt with this fence, if there was one.
     pub(super) fn truth(&self, record: usize, fence: Fence) -> Option<Outcome> {
         let era = self.era_of(record, fence);
         let effects = &self.keys[record].effects;

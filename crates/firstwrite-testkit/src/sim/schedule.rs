@@ -1,4 +1,4 @@
-//! Who goes on, who crashes, and when the clock jumps: decided by the seed alone.
+//! The scheduler: the seed alone decides which task runs, which one crashes, and when the clock jumps.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

@@ -35,7 +35,7 @@ enum Inner {
 pub(super) struct Shared {
     pub(super) rng: fastrand::Rng,
     pub(super) log: Log,
-    /// Whether the network is good again.
+    /// True if the network is good again.
     pub(super) healed: bool,
     late: Vec<LateStep>,
 }
@@ -47,7 +47,7 @@ enum LateStep {
     Swap(RecordId, Guard, Box<Change>),
 }
 
-/// What happens to a step on its way.
+/// Fate of a step on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Through,
@@ -161,7 +161,7 @@ impl SimStore {
         fate
     }
 
-    /// Looks at the record, as nobody in the history can, and tells the log.
+    /// Reads the record past the simulated faults, as no simulated process can, and tells the log.
     fn observe(&self, id: RecordId) {
         let Some(record) = record_of(id) else { return };
         let stands = match at_once(self.store().get(id)) {
@@ -360,7 +360,7 @@ impl TransactionalStore for SimStore {
     }
 }
 
-/// Which record of the cast an id names; a defective store may show ids that nobody knows.
+/// Returns the record of the cast that an id names; a defective store may show unknown ids.
 pub(super) fn record_of(id: RecordId) -> Option<usize> {
     (0..RECORDS).find(|record| Role { record: *record, variant: 0 }.request().id == id)
 }
@@ -373,7 +373,7 @@ fn refused(doing: &'static str) -> StoreError {
     StoreError::definite(StoreErrorKind::Unavailable, doing)
 }
 
-/// What a future of a store in memory gives without waiting.
+/// Returns the output of a future that does not wait, as those of a store in memory.
 fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     // A planted defect may wait once before it writes.

@@ -12,7 +12,7 @@ pub(super) const CHECKS: &[&str] = &["replay-later", "retention-over"];
 const LATER: Duration = Duration::from_secs(2);
 /// Servers round, and their clocks are not ours.
 const SLACK: Duration = Duration::from_millis(1200);
-/// Nobody waits longer for a report.
+/// Longest retention that the check waits for: users do not wait longer for a report.
 const RETENTION_MAX: Duration = Duration::from_mins(2);
 
 pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {

@@ -70,7 +70,7 @@ async fn body(probe: &mut Probe, call: &Call, first: &Reply) -> Result<(), Stop>
     Ok(())
 }
 
-/// Where there may be nothing at all, a refusal of any kind is right.
+/// Fails if the server replays the first response. Any refusal passes, since there may be no such operation.
 async fn never_old(probe: &mut Probe, id: &str, call: &Call, first: &Reply) -> Result<(), Stop> {
     let reply = probe.send(call).await?;
     let (sent, found) = (call.summary(), reply.summary());

@@ -61,7 +61,7 @@ pub(super) async fn bodies(probe: &mut Probe) -> Result<(), Stop> {
         Some(count) if count > 1 => {
             probe.fail("race-bodies", &sent, &format!("{count} effects; {found}"));
         }
-        // It ran once, and somebody was told a lie about it.
+        // The handler ran once, but one of the two requests got a false success.
         _ if won(0) && won(1) => {
             let found = format!("both requests were told that they succeeded: {found}");
             probe.fail_as(Severity::Major, "race-bodies", &sent, &found);
@@ -78,25 +78,19 @@ fn effects(probe: &mut Probe, rounds: &[Round], sent: &str) {
     }
 }
 
-/// Whoever succeeds gets the same answer; the others are told to come back.
+/// Checks that all successes get the same response and that the other racers are told to retry.
 fn answers(probe: &mut Probe, rounds: &[Round], sent: &str) {
     let mut unusual = None;
     for Round { replies, .. } in rounds {
         let found = tally(replies);
-        let winner = replies.iter().find(|reply| reply.is_success());
-        for reply in replies {
-            let is_winners = winner.is_some_and(|winner| winner.equals(reply));
-            match reply.status() {
-                _ if is_winners => {}
-                Some(409) => {}
-                // Safe; but clients that retry by themselves know 409.
-                Some(423 | 425 | 429 | 503) => unusual = Some(found.clone()),
-                Some(200..300) => {
-                    let found = format!("different answers of success: {found}");
-                    return probe.fail("race-answers", sent, &found);
-                }
-                Some(_) | None => return probe.fail("race-answers", sent, &found),
+        match answered(replies) {
+            Answered::Alike => {}
+            Answered::Unusually => unusual = Some(found),
+            Answered::ByTwoSuccesses => {
+                let found = format!("different answers of success: {found}");
+                return probe.fail("race-answers", sent, &found);
             }
+            Answered::Otherwise => return probe.fail("race-answers", sent, &found),
         }
     }
     if let Some(found) = unusual {
@@ -104,6 +98,36 @@ fn answers(probe: &mut Probe, rounds: &[Round], sent: &str) {
     }
     let found = rounds.first().map(|round| tally(&round.replies)).unwrap_or_default();
     probe.pass("race-answers", sent, &found);
+}
+
+/// The answers of one race, from best to worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Answered {
+    /// The winner's answer, or 409.
+    Alike,
+    /// Safe, but clients that retry by themselves know 409.
+    Unusually,
+    /// Two different answers that say that it was done.
+    ByTwoSuccesses,
+    /// An answer that belongs to no race.
+    Otherwise,
+}
+
+/// Compares the answers of one race. A 202 beside a final answer says that the request is being worked on, as a 409
+/// does.
+fn answered(replies: &[Reply]) -> Answered {
+    let is_final = |reply: &&Reply| reply.is_success() && reply.status() != Some(202);
+    let final_answer = replies.iter().find(is_final);
+    let winner = final_answer.or_else(|| replies.iter().find(|reply| reply.is_success()));
+    let of = |reply: &Reply| match reply.status() {
+        _ if winner.is_some_and(|winner| winner.equals(reply)) => Answered::Alike,
+        Some(409) => Answered::Alike,
+        Some(202) if final_answer.is_some() => Answered::Alike,
+        Some(423 | 425 | 429 | 503) => Answered::Unusually,
+        Some(200..300) => Answered::ByTwoSuccesses,
+        Some(_) | None => Answered::Otherwise,
+    };
+    replies.iter().map(of).max().unwrap_or(Answered::Alike)
 }
 
 fn retry_after(probe: &mut Probe, rounds: &[Round], sent: &str) {
@@ -143,4 +167,41 @@ fn after(probe: &mut Probe, rounds: &[Round], sent: &str) {
     }
     let found = rounds.last().map(|round| round.after.summary()).unwrap_or_default();
     probe.pass("race-after", sent, &found);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::wire::Answer;
+
+    fn race(answers: &[(u16, &str)]) -> Answered {
+        let reply = |(status, body): &(u16, &str)| Reply {
+            result: Ok(Answer {
+                status: *status,
+                headers: Vec::new(),
+                body: body.as_bytes().to_vec(),
+            }),
+            took: Duration::ZERO,
+        };
+        answered(&answers.iter().map(reply).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn rivals_get_the_winners_answer_or_are_told_to_wait() {
+        let won = (201, "a");
+        for (rivals, expected) in [
+            (&[won, won][..], Answered::Alike),
+            (&[(409, ""), won], Answered::Alike),
+            (&[(202, "a, pending"), won, (202, "a, pending")], Answered::Alike),
+            (&[(202, "a"), (202, "a")], Answered::Alike),
+            (&[(429, ""), won], Answered::Unusually),
+            (&[(202, "a"), (202, "b")], Answered::ByTwoSuccesses),
+            (&[won, (201, "b"), (429, "")], Answered::ByTwoSuccesses),
+            (&[won, (500, "")], Answered::Otherwise),
+        ] {
+            assert_eq!(race(rivals), expected, "{rivals:?}");
+        }
+    }
 }

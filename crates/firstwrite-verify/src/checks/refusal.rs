@@ -1,4 +1,4 @@
-//! Whether what must not run was refused, and in the words that clients expect.
+//! Judges requests that must not run: the server must refuse them, with a status that clients expect.
 
 use crate::call::Call;
 use crate::catalogue::Severity;
@@ -6,7 +6,7 @@ use crate::probe::{Probe, Stop};
 use crate::reply::Reply;
 use crate::wire::Silence;
 
-/// How the worst of some requests that must be refused went.
+/// The worst result among requests that must be refused.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     worst: Option<Severity>,
@@ -62,12 +62,12 @@ impl Refusals {
         }
     }
 
-    /// Notes it.
+    /// Records the worst result as the finding of check `id`.
     pub(super) fn tell(self, probe: &mut Probe, id: &str) {
         self.tell_at_most(Severity::Critical, probe, id);
     }
 
-    /// Notes it, as no worse than this.
+    /// Records the worst result as the finding of check `id`, with at most this severity.
     pub(super) fn tell_at_most(self, most: Severity, probe: &mut Probe, id: &str) {
         match self.worst {
             None => probe.pass(id, &self.sent, &self.found),

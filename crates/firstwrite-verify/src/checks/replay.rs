@@ -88,7 +88,7 @@ fn location(probe: &mut Probe, first: &Answer, retry: &Answer, sent: &str) {
     }
 }
 
-/// A new cookie is somebody else's doing; the old one again is a stored session.
+/// Fails if the retry gets the first cookie again, which is a stored session. A new cookie comes from another layer.
 fn cookies(probe: &mut Probe, first: &Answer, retry: &Answer, sent: &str) {
     let mut first = first.all("set-cookie").peekable();
     if first.peek().is_none() {
@@ -148,7 +148,7 @@ fn expiry(probe: &mut Probe, replies: [&Reply; 2], sent: &str) {
     }
 }
 
-/// Where two bodies part, and how they go on.
+/// Describes the position of the first difference between two bodies, and their bytes from there on.
 fn difference(first: &[u8], again: &[u8]) -> String {
     let at = first.iter().zip(again).take_while(|(one, other)| one == other).count();
     // A few letters before it, to find the place.

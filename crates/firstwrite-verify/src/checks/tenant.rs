@@ -17,7 +17,7 @@ pub(super) const TIMING: &[&str] = &["tenant-timing"];
 
 /// Two tests must agree at this level: one false alarm in a million runs.
 const P_MAX: f64 = 0.001;
-/// What nobody can use over a network is not held against a server.
+/// Smallest difference that counts: a client cannot exploit smaller ones over a network.
 const DIFFERENCE_MIN: Duration = Duration::from_micros(200);
 
 pub(super) async fn run(probe: &mut Probe) -> Result<(), Stop> {
@@ -81,7 +81,7 @@ async fn existence(probe: &mut Probe, other: &[Header]) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Keys that the first tenant holds against keys that nobody holds, both asked by the other tenant.
+/// Compares response times of keys that the first tenant holds with those of unused keys, asked by the other tenant.
 pub(super) async fn timing(probe: &mut Probe) -> Result<(), Stop> {
     let Some(other) = others(probe, TIMING) else { return Ok(()) };
     let pairs = probe.plan.limits.timings;
@@ -157,7 +157,7 @@ fn refuses(reply: &Reply) -> bool {
     matches!(reply.status(), Some(401 | 403))
 }
 
-/// Whether both were told of the same thing; an API whose answers hold no id says nothing either way.
+/// Returns true if both responses name the same object; false if one of them holds no id, which proves nothing.
 fn same_thing(probe: &Probe, first: &Reply, second: &Reply) -> bool {
     let (Some(first), Some(second)) = (first.answer(), second.answer()) else { return false };
     let id = |body: &[u8]| match &probe.counter {

@@ -29,7 +29,7 @@ struct Document<'a> {
 struct Row<'a> {
     id: &'static str,
     verdict: &'static str,
-    /// How bad the failure is; absent if there is none.
+    /// Severity of the failure; absent if the check did not fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     severity: Option<String>,
     expected: &'static str,

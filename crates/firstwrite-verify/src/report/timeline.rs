@@ -8,7 +8,7 @@ use crate::timeline::Exchange;
 
 /// Scenes in which requests meet.
 const DRAWN: [&str; 3] = ["race", "two bodies", "in flight"];
-/// More lines than this nobody reads.
+/// Largest number of lines in a picture: more are unreadable.
 const LINES_MAX: usize = 80;
 
 const WIDTH: f64 = 900.0;

@@ -1,6 +1,6 @@
 //! An answer, and how it is told from the bytes.
 
-/// What came back, whole.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -12,7 +12,7 @@ pub(crate) struct Answer {
 /// An answer without its body, and how long its head was.
 pub(super) type Head = (Answer, usize);
 
-/// How the end of a body is told.
+/// Framing of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     Length(usize),
@@ -89,14 +89,14 @@ impl Answer {
         self.status >= 500
     }
 
-    /// Whether it says of itself that it is an old answer.
+    /// Returns true if its headers mark it as a replay.
     pub(crate) fn is_marked(&self) -> bool {
         ["idempotent-replayed", "idempotency-replayed"]
             .iter()
             .any(|name| self.header(name).is_some_and(|value| value.eq_ignore_ascii_case("true")))
     }
 
-    /// Whether somebody who compares would say that it is the same answer.
+    /// Returns true if a client that compares status and body sees the same response.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         self.status == other.status && self.body == other.body
     }

@@ -12,16 +12,16 @@ use super::answer::{Answer, Framing};
 use super::tls::Trust;
 use crate::target::Target;
 
-/// Why no answer came. What the client may conclude from it: nothing.
+/// The reason why no response came. The client can conclude nothing about the effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// Nobody listens.
+    /// No server listens at the address.
     Unreachable(String),
     /// The connection ended before a whole answer.
     Closed,
     /// Nothing came in time.
     Late,
-    /// What came is no answer.
+    /// The bytes are not an HTTP response.
     Garbled(String),
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     read: Vec<u8>,
     deadline: Instant,
-    /// When the first byte of the latest answer came.
+    /// Time at which the first byte of the latest response came.
     heard_at: Option<Instant>,
 }
 
@@ -120,7 +120,7 @@ impl Connection {
         answer
     }
 
-    /// When the first byte of the latest answer came.
+    /// Returns the time at which the first byte of the latest response came.
     pub(crate) fn heard_at(&self) -> Option<Instant> {
         self.heard_at
     }

@@ -59,7 +59,7 @@ use crate::respond;
 pub struct Transaction<S: AsyncTransactionalStore> {
     /// None only on the way out.
     held: Option<Held<S::Tx>>,
-    /// Whether the handler has had its hands on it.
+    /// True once the handler has used the transaction.
     touched: AtomicBool,
     place: Arc<Place<S>>,
     slot: Arc<Slot>,
@@ -67,7 +67,7 @@ pub struct Transaction<S: AsyncTransactionalStore> {
 
 /// A store whose transactions handlers hold, without its type.
 pub(crate) trait Begin: Send + Sync {
-    /// Begins a transaction on the request's record and judges what stands there.
+    /// Begins a transaction on the request's record and judges that record.
     fn begin<'a>(
         &'a self,
         exchange: &'a Arc<Exchange>,
@@ -77,7 +77,7 @@ pub(crate) trait Begin: Send + Sync {
 /// The store behind [`Begin`].
 pub(crate) struct Holding<S>(pub(crate) S);
 
-/// Where a transaction is while its handler runs.
+/// Holds a transaction's whereabouts while its handler runs.
 struct Place<S: AsyncTransactionalStore> {
     store: S,
     whereabouts: Mutex<Whereabouts<S::Tx>>,
@@ -170,7 +170,7 @@ impl<S: AsyncTransactionalStore> Place<S> {
         }
     }
 
-    /// Says whether there is still somebody to answer; from here on the transaction may commit.
+    /// Lets the transaction commit, and returns true, if its request is not answered yet.
     fn begin_to_end(&self, slot: &Slot) -> bool {
         let whereabouts = self.whereabouts();
         let is_open = !matches!(*whereabouts, Whereabouts::Closed);
@@ -195,7 +195,7 @@ impl<S: AsyncTransactionalStore> Close for Place<S> {
             let (held, used) = match (left, used) {
                 (Whereabouts::Untouched(held), used) => (Some(held), used),
                 (Whereabouts::LetGo(held), _) => (Some(held), Used::LetGo),
-                // Somebody else has it and can no longer commit it.
+                // The handler passed it on; its new holder can no longer commit it.
                 (Whereabouts::Out, Used::No) => (None, Used::LetGo),
                 (Whereabouts::Out | Whereabouts::Closed, used) => (None, used),
             };
@@ -211,7 +211,7 @@ impl<S: AsyncTransactionalStore> Close for Place<S> {
     }
 }
 
-/// What a commit gets that comes after its request was answered.
+/// Makes the answer to a commit that comes after its request was answered.
 fn too_late() -> AxumResponse {
     tracing::error!("a transaction was to be committed after its request was answered");
     respond::failed().map(axum::body::Body::new)

@@ -1,4 +1,4 @@
-//! What the carriers to brokers have in common: one connection, opened when it is needed.
+//! Code shared by the carriers to brokers: one connection, opened when it is needed.
 
 mod slot;
 #[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
@@ -14,8 +14,8 @@ pub(super) use slot::{Session, Slot};
 #[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
 pub(super) use tls::provide_tls;
 
-/// How long a broker may take to be reached, and then to answer, unless the settings say otherwise.
-/// Brokers answer in milliseconds; ten seconds outlast an election of leaders.
+/// Time that a broker may take to be reached, and then to answer, unless the settings say otherwise. Brokers
+/// answer in milliseconds; ten seconds outlast a leader election.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
 /// Settings that no broker could be reached with; says what is wrong, and never repeats a secret.

@@ -71,7 +71,7 @@ pub struct HttpCarrier {
 
 impl HttpCarrier {
     async fn deliver(&self, parcel: &Parcel) -> Delivery {
-        // A content type can be any text; nobody will ever take this one.
+        // A content type can be any text; no destination will ever accept this one.
         let Ok(request) = self.request(parcel) else {
             return Delivery::new(Ending::Refused, "its content type or key cannot be a header");
         };
@@ -127,7 +127,7 @@ fn secret(text: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     Ok(value)
 }
 
-/// As a structured-field string (RFC 9651).
+/// Quotes a text as a structured-field string (RFC 9651).
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -144,7 +144,7 @@ impl Carrier for HttpCarrier {
 }
 
 impl fmt::Debug for HttpCarrier {
-    /// Of the URL only where it leads, and of headers their names: the rest may be secret.
+    /// Shows only the scheme and host of the URL and the names of headers: the rest may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpCarrier")
             .field("scheme", &self.url.scheme_str())

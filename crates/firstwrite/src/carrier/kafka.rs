@@ -1,4 +1,4 @@
-//! To a Kafka topic, by an idempotent producer that waits for all in-sync replicas.
+//! Carries messages to a Kafka topic, by an idempotent producer that waits for all in-sync replicas.
 //!
 //! 1. The record's key is the message's ordering key, so that one order stays in one partition, or the
 //!    wire key where there is none. The header `Idempotency-Key` is the wire key, for the consumer to
@@ -110,7 +110,7 @@ impl KafkaCarrier {
     }
 }
 
-/// What it means that the client did not take a record: nothing was sent.
+/// Returns the result where the client did not take a record: nothing was sent.
 fn not_taken(error: &KafkaError) -> Delivery {
     match error.rdkafka_error_code() {
         Some(code) if REFUSED.contains(&code) => refused(told(error)),
@@ -118,7 +118,7 @@ fn not_taken(error: &KafkaError) -> Delivery {
     }
 }
 
-/// What it means that the client gave a record up.
+/// Returns the result where the client gave a record up.
 fn failed(error: &KafkaError) -> Delivery {
     match error.rdkafka_error_code() {
         Some(code) if REFUSED.contains(&code) => refused(told(error)),

@@ -1,4 +1,5 @@
-//! To NATS JetStream: a message is published to a subject and acknowledged once a stream has stored it.
+//! Carries messages to NATS JetStream: publishes to a subject, and a stream acknowledges once it has stored the
+//! message.
 //!
 //! 1. `Nats-Msg-Id` is the wire key. Within the stream's `duplicate_window` (2 minutes unless the
 //!    stream says otherwise) a second delivery is recognised and acknowledged with the sequence of the
@@ -7,11 +8,11 @@
 //! 2. Delivered: a stream acknowledged. The provider's id is `<stream>:<sequence>`.
 //! 3. Retry: no connection; or no stream listens on the subject, or the stream is full: nothing was stored.
 //! 4. Refused: larger than the server or the stream takes.
-//! 5. Unknown: no acknowledgement in time, or the connection was lost, or an answer nobody understands.
+//! 5. Unknown: no acknowledgement in time, or the connection was lost, or the answer cannot be understood.
 //!
-//! A publisher without the right to publish hears nothing from NATS but an error that names no message,
-//! so it ends as unknown; the detail tells what the server said. NATS cannot be asked about a
-//! message id: there is no probe.
+//! A publisher without the right to publish hears nothing from NATS but an error that names no message, so its
+//! delivery ends as unknown; the detail repeats the server's error. NATS cannot be asked about a message id:
+//! there is no probe.
 
 mod settings;
 
@@ -165,7 +166,7 @@ impl Line {
     }
 }
 
-/// What an answer means, or its absence.
+/// Returns the meaning of an answer, or of its absence.
 fn judge(answer: Result<PublishAck, PublishError>) -> Result<PublishAck, Delivery> {
     let error = match answer {
         // The answer of a stranger who listens on the subject may look like anything.

@@ -1,4 +1,4 @@
-//! To RabbitMQ: a persistent message is published and confirmed once its queues have it.
+//! Carries messages to RabbitMQ: publishes a persistent message, confirmed once its queues have it.
 //!
 //! 1. `message_id` is the wire key, for the consumer to recognise a repetition by. RabbitMQ itself
 //!    recognises none: its dedupe window is zero, so a delivery whose confirmation was lost is not
@@ -41,7 +41,7 @@ const PERSISTENT: u8 = 2;
 pub struct RabbitmqCarrier {
     settings: RabbitmqSettings,
     slot: Slot<Line>,
-    /// As many as there may be channels.
+    /// One permit for each channel that there may be.
     turns: Semaphore,
 }
 
@@ -121,7 +121,7 @@ impl RabbitmqCarrier {
         sent.await
     }
 
-    /// What the server's word means.
+    /// Returns the meaning of the server's confirmation.
     fn judge(&self, confirmation: Confirmation, parcel: &Parcel) -> Delivery {
         let (is_ack, returned) = match confirmation {
             Confirmation::Ack(returned) => (true, returned),
@@ -154,7 +154,7 @@ fn properties(parcel: &Parcel) -> Result<BasicProperties, lapin::types::ShortStr
         .with_delivery_mode(PERSISTENT))
 }
 
-/// What it means that a message was published and its channel or connection ended without a word on it.
+/// Returns the result where a message was published and its channel or connection ended without a confirmation.
 fn failed(error: &Error) -> Delivery {
     let text = told(error);
     let ErrorKind::ProtocolError(said) = error.kind() else { return unknown(text) };

@@ -1,15 +1,15 @@
-//! To a Redis stream: an entry with the fields `wire_key`, `content_type` and `payload`.
+//! Carries messages to a Redis stream: an entry with the fields `wire_key`, `content_type` and `payload`.
 //!
 //! 1. One script adds the entry and remembers its id under the wire key, for the length of the dedupe
 //!    window ([`RedisSettings::dedupe_for`]). A second delivery within it adds nothing and gets the id
 //!    of the first. Declare a dedupe window for the destination that is no longer.
 //! 2. Delivered: added, now or before. The provider's id is the entry's.
-//! 3. Retry: no connection; or the server said no before it changed anything: memory short, read only,
-//!    loading, no right, or there is no such stream.
-//! 4. Unknown: no answer in time, the connection was lost, or an error nobody understands.
-//! 5. The probe looks for the wire key. If it is not there, it leaves a mark that shuts out what earlier
-//!    claims of the message may still have under way, so that "it did not happen" stays true.
-//!    After half of the window it is silent: Redis forgets by its own clock.
+//! 3. Retry: no connection; or the server refused before it changed anything: out of memory, read only,
+//!    loading, no permission, or there is no such stream.
+//! 4. Unknown: no answer in time, the connection was lost, or the error cannot be understood.
+//! 5. The probe looks for the wire key. If it is not there, it leaves a mark that shuts out deliveries of
+//!    earlier claims that may still be under way, so that "it did not happen" stays true. After half of the
+//!    window it gives no answer: Redis forgets by its own clock.
 //!
 //! An entry is as durable as the server makes it: with `appendfsync always` it is on disk when it is
 //! acknowledged, and with replication a failover may still lose it. Needs Redis 6.2 or Valkey. In a
@@ -32,9 +32,9 @@ use super::broker::{Session, SettingsError, Slot, delivered, provide_tls, retry,
 use script::{ADD, PROBE};
 pub use settings::RedisSettings;
 
-/// What the script answers where there is no stream.
+/// Answer of the script where there is no stream.
 const NO_STREAM: &str = "no stream";
-/// What the script answers to a delivery that a probe has shut out.
+/// Answer of the script to a delivery that a probe has shut out.
 const SHUT_OUT: &str = "shut out";
 
 /// Carries messages to one Redis stream.
@@ -48,7 +48,7 @@ struct Line(MultiplexedConnection);
 
 impl Session for Line {
     fn is_open(&self) -> bool {
-        // The client does not tell; whoever finds it broken forgets it.
+        // The client does not report it; a delivery that finds the connection broken forgets it.
         true
     }
 }
@@ -142,7 +142,7 @@ impl RedisCarrier {
     }
 }
 
-/// What the script's answer means.
+/// Returns the meaning of the script's answer.
 fn judge(answer: &[u8]) -> Delivery {
     if answer == NO_STREAM.as_bytes() {
         return retry(
@@ -165,7 +165,7 @@ fn entry_id(answer: &[u8]) -> Option<String> {
     (time.parse::<u64>().is_ok() && number.parse::<u64>().is_ok()).then(|| text.to_owned())
 }
 
-/// What an error means for a delivery that was sent.
+/// Returns the meaning of an error for a delivery that was sent.
 fn failed(error: &RedisError) -> Delivery {
     /// Said before a script runs, or by the first command in it that would write; so nothing was written.
     const DEFINITE: [&str; 17] = [

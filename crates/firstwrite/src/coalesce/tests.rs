@@ -5,14 +5,16 @@ use http::{HeaderMap, Method};
 
 use super::*;
 
-fn request(key: &str) -> Arc<Request> {
+fn exchange(key: &str) -> Exchange {
     let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new(key).unwrap());
     let id = RecordId::of(&tenant, &key);
     let (method, headers) = (Method::POST, HeaderMap::new());
     let (authority, path, query, body) = ("", "/", None, &b""[..]);
     let asked = Parts { method: &method, authority, path, query, headers: &headers, body };
     let fingerprint = Fingerprint::of(&asked, &FingerprintRules::default(), None, &id);
-    Arc::new(Request { id, tenant, key, operation: "POST /".into(), fingerprint })
+    let request = Request { id, tenant, key, operation: "POST /".into(), fingerprint };
+    let (request, policy) = (Arc::new(request), Arc::default());
+    Exchange { request, policy, answer_when: AnswerWhen::Ended }
 }
 
 fn place() -> Arc<Place> {
@@ -21,22 +23,22 @@ fn place() -> Arc<Place> {
 }
 
 fn lead(running: &Arc<Running>, key: &str) -> Lead {
-    match running.join(&request(key), AnswerWhen::Ended, &place()) {
+    match running.join(&exchange(key), &place(), None) {
         Joined::Lead(lead) => lead,
-        Joined::Follow(_) | Joined::Full => panic!("somebody leads already"),
+        Joined::Follow(_) | Joined::Wait(_) | Joined::Full => panic!("somebody leads already"),
     }
 }
 
 fn follow(running: &Arc<Running>, key: &str) -> Follow {
-    match running.join(&request(key), AnswerWhen::Ended, &place()) {
+    match running.join(&exchange(key), &place(), None) {
         Joined::Follow(follow) => follow,
-        Joined::Lead(_) | Joined::Full => panic!("nobody leads"),
+        Joined::Lead(_) | Joined::Wait(_) | Joined::Full => panic!("nobody leads"),
     }
 }
 
 #[tokio::test]
 async fn the_first_leads_the_next_follows_and_other_keys_are_other_keys() {
-    let running = Arc::new(Running::new(9));
+    let running = Arc::new(Running::new(9, 9));
     let first = lead(&running, "a");
     let other = lead(&running, "b");
     let mut follower = follow(&running, "a");
@@ -51,9 +53,10 @@ async fn the_first_leads_the_next_follows_and_other_keys_are_other_keys() {
 
 #[test]
 fn when_it_is_full_nobody_leads_until_one_ends_and_everybody_may_follow() {
-    let running = Arc::new(Running::new(1));
+    let running = Arc::new(Running::new(1, 1));
     let first = lead(&running, "a");
-    assert!(matches!(running.join(&request("b"), AnswerWhen::Ended, &place()), Joined::Full));
+    let full = running.join(&exchange("b"), &place(), None);
+    assert!(matches!(full, Joined::Full));
     drop(follow(&running, "a"));
     drop(first);
     drop(lead(&running, "b"));
@@ -61,7 +64,7 @@ fn when_it_is_full_nobody_leads_until_one_ends_and_everybody_may_follow() {
 
 #[tokio::test]
 async fn a_leader_that_panics_leaves_the_key_open() {
-    let running = Arc::new(Running::new(9));
+    let running = Arc::new(Running::new(9, 9));
     let first = lead(&running, "a");
     let mut follower = follow(&running, "a");
     let broken = tokio::spawn(async move {

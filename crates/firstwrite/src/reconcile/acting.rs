@@ -1,7 +1,9 @@
-//! What follows from a comparison: proofs settle, contradictions are noted.
+//! Acts on a comparison: proofs settle, contradictions are noted.
 
-use firstwrite_core::findings::{Findings, NOTED_MAX, NewFinding};
-use firstwrite_core::outbox::{Held, MessageNumber, Outbox, Receipt, Resolution};
+use firstwrite_core::findings::Findings;
+use firstwrite_core::outbox::{
+    Held, MessageNumber, Outbox, Receipt, Resolution, protocol as messages,
+};
 use firstwrite_core::protocol::{self, Force, Settled, Settlement};
 use firstwrite_core::reconcile::{Action, MatchedBy, Ours, Subject, Theirs, Verdict, finding};
 use firstwrite_core::{AuditEntry, Record, Store, StoreError, Timestamp};
@@ -57,22 +59,19 @@ pub(super) async fn settle(
 
 /// Writes down what a person must look at.
 pub(super) async fn note(
-    findings: &dyn Findings,
+    findings: Findings<'_>,
     source: &str,
     seen_at: Timestamp,
     report: &mut Report,
 ) -> Result<(), StoreError> {
-    let found: &[NewFinding] = &report.found;
-    for found in found.chunks(NOTED_MAX) {
-        let noted = findings.note(source, found, seen_at).await?;
-        report.noted.add(&noted);
-    }
+    let noted = findings.note(source, &report.found, seen_at).await?;
+    report.noted.add(&noted);
     Ok(())
 }
 
-/// What the provider proves about an entry of ours.
+/// The provider's proof about an entry of ours.
 struct Proof<'a> {
-    /// What it has of it; nothing, if it is proven not to have happened.
+    /// The provider's entry; none, if it is proven not to have happened.
     their: Option<&'a Theirs>,
     by: Option<MatchedBy>,
     settings: &'a Settings,
@@ -121,7 +120,8 @@ impl Proof<'_> {
             None => Resolution::NotDelivered,
         };
         let by = self.audit("delivered", "not delivered");
-        Ok(outbox.resolve(number, *seen, &resolution, &by).await? == Held::Yes)
+        let held = messages::resolve(outbox, number, *seen, &resolution, &by).await?;
+        Ok(held == Held::Yes)
     }
 
     async fn settle_record(&self, store: &dyn Store, record: &Record) -> Result<bool, StoreError> {

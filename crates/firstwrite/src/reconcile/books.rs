@@ -15,19 +15,19 @@ use serde_json::value::RawValue;
 use super::raw_json::text_at;
 use super::settings::{MessageScope, RecordScope, Settings};
 
-/// What was read of our books.
+/// Entries read from our books.
 #[derive(Default)]
 pub(super) struct Books {
     pub(super) ours: Vec<Ours>,
-    /// For each of them, what is needed to settle it.
+    /// For each of them, the data needed to settle it.
     pub(super) handles: Vec<Handle>,
-    /// Whether everything was read that could be a counterpart.
+    /// True if everything was read that could be a counterpart.
     pub(super) is_complete: bool,
-    /// How much older than its record an effect can be, at most.
+    /// Maximum time by which an effect can be older than its record.
     pub(super) sent_before_max: Duration,
 }
 
-/// What is needed to settle an entry.
+/// Data needed to settle an entry.
 pub(super) enum Handle {
     /// A message: the fence it was seen with, and its final answers if it is not settled yet.
     Message(Fence, Option<Box<Answers>>),
@@ -72,7 +72,7 @@ pub(super) async fn read(
     Ok(books)
 }
 
-/// When the oldest entry that is in doubt was asked for.
+/// Returns the time at which the oldest entry in doubt was asked for.
 pub(super) async fn oldest_in_doubt(
     store: &dyn Store,
     settings: &Settings,
@@ -223,10 +223,10 @@ async fn records(
     .await
 }
 
-/// How much earlier than `record` was written its request can have been sent.
+/// Returns the maximum time by which the request of `record` can have been sent before the record was written.
 ///
-/// Where a lost answer frees the key, a retry finds under a new record what an earlier attempt did. That attempt
-/// is not older than a retention: clients retry within it.
+/// Where a lost answer frees the key, a retry finds under a new record what an earlier attempt did. That
+/// attempt is at most one retention older: clients retry within it.
 fn sent_before(record: &Record) -> Duration {
     match record.on_lost_answer {
         OnLostAnswer::Resend => record.retention.replay_for,
@@ -234,7 +234,7 @@ fn sent_before(record: &Record) -> Duration {
     }
 }
 
-/// What is believed of what a request asked for.
+/// Returns the standing of a request.
 fn standing(record: &Record) -> Standing {
     match &record.state {
         State::Uncertain { .. } => Standing::InDoubt,
@@ -267,7 +267,7 @@ impl RecordScope {
         self.operations.iter().any(|operation| **operation == *record.operation)
     }
 
-    /// Whether `key` has the form of a wire key of the scope's step.
+    /// Returns true if `key` has the form of a wire key of the scope's step.
     fn is_key(&self, key: &str) -> bool {
         let step = format!(":{}:", self.step);
         is_wire_key(key) && (key.contains(&step) || key.ends_with(step.trim_end_matches(':')))
@@ -275,7 +275,7 @@ impl RecordScope {
 }
 
 impl Settings {
-    /// Whether the message or record that asked for `their` may be gone: ended messages are kept for
+    /// Returns true if the message or record that asked for `their` may be gone: ended messages are kept for
     /// [`MESSAGES_KEPT_FOR`], and records for their retention.
     pub(super) fn has_forgotten(&self, their: &Theirs, now: Timestamp) -> bool {
         let is_of =
@@ -290,7 +290,7 @@ impl Settings {
     }
 }
 
-/// So much earlier.
+/// Returns the time that is earlier by this much.
 pub(super) fn before(at: Timestamp, by: Duration) -> Timestamp {
     let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(at.as_millis().saturating_sub(by).max(0))

@@ -55,17 +55,17 @@ pub struct CsvExport {
 /// The names of the columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsvColumns {
-    /// What the provider calls it.
+    /// The provider's id.
     pub id: String,
     /// The key it was made under.
     pub key: Option<String>,
-    /// How much.
+    /// The amount.
     pub amount: Option<String>,
-    /// Of what.
+    /// The currency.
     pub currency: Option<String>,
-    /// When.
+    /// The time.
     pub at: String,
-    /// Which rows were made.
+    /// Selects the rows that were made.
     pub made: Made<String>,
 }
 
@@ -74,7 +74,7 @@ type Open = dyn Fn() -> io::Result<Box<dyn Read + Send>> + Send + Sync;
 /// An export may date its rows in another time zone: rows so far before the window are read too.
 const ZONES: Duration = Duration::from_hours(24);
 
-/// More flaws than this say no more.
+/// Maximum number of flaws kept; more would tell nothing new.
 const FLAWS_MAX: usize = 1000;
 
 /// No row of an export is nearly as long. A longer one is another kind of file, or a quote that is not closed.
@@ -82,7 +82,7 @@ const ROW_BYTES_MAX: usize = 1024 * 1024;
 const ROW_TOO_LONG: &str = "it is longer than 1048576 bytes; the rest was not read";
 
 impl CsvColumns {
-    /// What every export must have, and which of its rows were made.
+    /// Names the columns that every export must have, and tells which of its rows were made.
     pub fn new(id: &str, at: &str, made: Made<String>) -> Self {
         let (id, at) = (id.to_owned(), at.to_owned());
         Self { id, key: None, amount: None, currency: None, at, made }
@@ -117,13 +117,13 @@ impl CsvExport {
         }
     }
 
-    /// What stands between fields; a comma unless set.
+    /// Sets the character between fields; a comma unless set.
     pub fn delimiter(mut self, delimiter: u8) -> Self {
         self.delimiter = delimiter;
         self
     }
 
-    /// How times are written; RFC 3339 unless set.
+    /// Sets the form of times; RFC 3339 unless set.
     pub fn times(mut self, form: TimeForm) -> Self {
         self.reading.time = form;
         self
@@ -143,13 +143,13 @@ impl CsvExport {
         self
     }
 
-    /// How much is read of an export; 256 MiB unless set.
+    /// Sets the maximum number of bytes read of an export; 256 MiB unless set.
     pub fn bytes_max(mut self, bytes: u64) -> Self {
         self.bytes_max = bytes;
         self
     }
 
-    fn read(&self, window: Window) -> Result<SourcePage, SourceError> {
+    pub(super) fn read(&self, window: Window) -> Result<SourcePage, SourceError> {
         let unopened = |error| SourceError::new("the export cannot be opened").caused_by(error);
         // One byte more tells whether it was cut off.
         let bytes = (self.open)().map_err(unopened)?.take(self.bytes_max.saturating_add(1));
@@ -241,7 +241,7 @@ struct Rows<R> {
     line: u64,
     line_count: u64,
     byte_count: usize,
-    /// Whether the number of quotes is odd: one is not closed.
+    /// True if the number of quotes is odd: one is not closed.
     has_odd_quotes: bool,
 }
 
@@ -300,7 +300,7 @@ impl<R: Read> Read for Rows<R> {
     }
 }
 
-/// Where the columns stand.
+/// Positions of the columns.
 struct Places {
     id: usize,
     key: Option<usize>,
@@ -339,7 +339,7 @@ impl Places {
     }
 }
 
-/// What is wrong, without what the row says.
+/// Returns the problem, without the content of the row.
 fn problem_of(error: &csv::Error) -> &'static str {
     use csv::ErrorKind::{Io, UnequalLengths, Utf8};
     let kind = error.kind();

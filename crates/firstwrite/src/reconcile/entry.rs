@@ -7,7 +7,7 @@ use bytes::Bytes;
 use firstwrite_core::Timestamp;
 use firstwrite_core::reconcile::{Amount, Theirs};
 
-/// How a provider writes times.
+/// Form in which a provider writes times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeForm {
     /// `2026-01-31T12:00:00Z`, with or without a fraction; `Z`, or a distance from it as `+01:00`.
@@ -19,7 +19,8 @@ pub enum TimeForm {
     UnixMillis,
 }
 
-/// Which entries of an account were made, by a status that each of them has. `P` says where it stands.
+/// Selects the entries of an account that were made, by a status that each of them has. `P` is the place of the
+/// status.
 ///
 /// An account may have payments that failed, and those that are not decided yet. The first are passed over;
 /// the second prove nothing.
@@ -30,7 +31,7 @@ pub enum Made<P> {
     All,
     /// Those with one of these statuses.
     ByStatus {
-        /// Where the status stands.
+        /// Place of the status.
         status: P,
         /// The statuses of what was made.
         made: Vec<String>,
@@ -42,15 +43,15 @@ pub enum Made<P> {
 /// The texts of an entry, as a source was given them. Empty ones are as good as none.
 #[derive(Clone, Copy, Default)]
 pub struct Texts<'t> {
-    /// What the provider calls it.
+    /// The provider's id.
     pub id: Option<&'t str>,
     /// The key it was made under.
     pub key: Option<&'t str>,
-    /// How much.
+    /// The amount.
     pub amount: Option<&'t str>,
-    /// Of what.
+    /// The currency.
     pub currency: Option<&'t str>,
-    /// When.
+    /// The time.
     pub at: Option<&'t str>,
     /// The provider says that it was made.
     pub is_made: bool,
@@ -63,7 +64,7 @@ impl<P> Made<P> {
         Self::ByStatus { status, made: owned(made), not_made: owned(not_made) }
     }
 
-    /// Whether an entry of this status was made; `None` if it was not and never will be.
+    /// Returns true if an entry of this status was made; `None` if it was not and never will be.
     pub(crate) fn is_made(&self, found: Option<&str>) -> Option<bool> {
         let Self::ByStatus { made, not_made, .. } = self else { return Some(true) };
         let has = |list: &[String]| list.iter().any(|status| found == Some(status));
@@ -71,16 +72,16 @@ impl<P> Made<P> {
     }
 }
 
-/// How a source reads texts into entries.
+/// Rules by which a source reads texts into entries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
-    /// How times are written.
+    /// Form of times.
     pub time: TimeForm,
-    /// What amounts are multiplied by, as a power of ten.
+    /// Power of ten that amounts are multiplied by.
     pub amount_power: i32,
 }
 
-/// What providers call things is short.
+/// Maximum length of a provider's id; real ones are short.
 const ID_BYTES_MAX: usize = 255;
 /// Longer than any code in use.
 const CURRENCY_BYTES_MAX: usize = 16;
@@ -121,7 +122,7 @@ impl Reading {
 }
 
 impl fmt::Debug for Texts<'_> {
-    /// Not the key: it is other people's data.
+    /// Omits the key: it is other people's data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Texts")
             .field("id", &self.id)

@@ -90,8 +90,8 @@ impl HttpListSource {
         url.parse().map_err(|error| SourceError::new("the page has no URL").caused_by(error))
     }
 
-    /// Says why a page with items does not say whether there are more. An API that pages in another way than
-    /// was declared must not pass for a list of one page.
+    /// Returns the reason why a page with items does not show whether there are more. An API that pages in
+    /// another way than was declared must not pass for a list of one page.
     fn unclear_end(&self, json: &RawValue) -> Option<&'static str> {
         let (pointer, may_be_empty) = match &self.paging {
             Paging::SinglePage => return None,

@@ -11,18 +11,18 @@ use super::report::Read;
 use super::settings::Limits;
 use super::{Flaw, Progress, Source, SourceError, SourcePage};
 
-/// What was read of a source.
+/// Entries read from a source.
 pub(super) struct Pulled {
     pub(super) theirs: Vec<Theirs>,
     pub(super) page_count: usize,
-    /// Why it is not whole, the first of it; whole if there are none.
+    /// The first reasons why the account is not whole; it is whole if there are none.
     pub(super) flaws: Vec<Flaw>,
 }
 
-/// More than these say no more.
+/// Maximum number of flaws kept; more would tell nothing new.
 const FLAWS_MAX: usize = 100;
 
-/// What a provider asks for with `Retry-After` is granted up to here.
+/// Maximum pause granted to a provider that sends `Retry-After`.
 const PAUSE_MAX: Duration = Duration::from_mins(2);
 
 /// Reads every page of `window`.
@@ -106,7 +106,7 @@ async fn page(
 }
 
 impl Pulled {
-    /// Whether an entry is dated so late that the moment of reading matters.
+    /// Returns true if an entry is dated so late that the moment of reading matters.
     pub(super) fn reaches_beyond(&self, at: Timestamp) -> bool {
         self.theirs.iter().any(|their| at < their.at)
     }

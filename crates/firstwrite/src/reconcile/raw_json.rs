@@ -50,7 +50,7 @@ pub(super) fn text(json: &RawValue) -> Option<Cow<'_, str>> {
     }
 }
 
-/// What stands at `pointer` in `json`, as text. `Err` if something is there that is no text or number.
+/// Returns the value at `pointer` in `json`, as text. `Err` if it is neither text nor number.
 pub(super) fn text_at<'j>(
     json: &'j RawValue,
     pointer: Option<&Pointer>,

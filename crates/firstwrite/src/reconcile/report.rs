@@ -1,27 +1,27 @@
-//! What a run did.
+//! The report of a run.
 
 use firstwrite_core::findings::{NewFinding, Noted};
 use firstwrite_core::reconcile::{Class, Contradiction, Subject, Verdict, Window};
 
 use super::Flaw;
 
-/// What a run saw and did.
+/// Report of what a run saw and did.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The time of which the provider gave account.
     pub window: Window,
-    /// Whether everything was read and understood. If not, nothing was taken to be absent, and the next
-    /// run looks at the same time again.
+    /// True if everything was read and understood. If not, nothing was taken to be absent, and the next run
+    /// looks at the same time again.
     pub is_complete: bool,
-    /// What could not be read or understood, the first of it.
+    /// The first parts that could not be read or understood.
     pub flaws: Vec<Flaw>,
-    /// How much was read.
+    /// Number of pages and entries read.
     pub read: Read,
-    /// What was said of the entries.
+    /// Number of entries of each class.
     pub classes: ClassCounts,
     /// The reasons why absences of this run prove nothing.
     pub contradictions: Vec<Contradiction>,
-    /// What the run would settle, if it is a dry one.
+    /// Preview of what the run would settle, if it is a dry run.
     pub preview: Preview,
     /// Messages that are delivered now, on the provider's word.
     pub delivered: usize,
@@ -31,15 +31,15 @@ pub struct Report {
     pub completed: usize,
     /// Uncertain requests whose keys are free, because the provider does not have them.
     pub freed: usize,
-    /// What had moved on by itself before it could be settled.
+    /// Entries that changed by themselves before they could be settled.
     pub moved: usize,
-    /// What a person must look at.
+    /// Findings that a person must look at.
     pub found: Vec<NewFinding>,
-    /// How many of these are new, known, open again, or closed already.
+    /// Number of these that are new, known, open again, or closed already.
     pub noted: NotedCounts,
 }
 
-/// What a dry run would settle if it were applied.
+/// Preview of what a dry run would settle if it were applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preview {
     /// Messages that would be delivered, on the provider's word.
@@ -71,7 +71,7 @@ impl Preview {
     }
 }
 
-/// How much was read.
+/// Number of pages and entries read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Read {
     /// Pages of the source.
@@ -82,25 +82,25 @@ pub struct Read {
     pub ours: usize,
 }
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The source is being read.
     Pulling(Read),
     /// Our own books are being read.
     Reading(Read),
-    /// Everything is compared, and gave so many verdicts.
+    /// Everything is compared; holds the number of verdicts.
     Compared(usize),
-    /// So many of them have been acted on.
+    /// Verdicts are being acted on.
     Acting {
-        /// So many.
+        /// Verdicts acted on.
         done: usize,
-        /// Of so many.
+        /// All verdicts.
         of: usize,
     },
 }
 
-/// How many entries are of each class.
+/// Number of entries of each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounts {
     /// Both have it, and agree.
@@ -109,13 +109,13 @@ pub struct ClassCounts {
     pub differs: usize,
     /// The provider did more than once what was asked for once.
     pub duplicate: usize,
-    /// Nobody here asked for it.
+    /// It was not asked for here.
     pub missing_here: usize,
     /// It arrived, and is not there.
     pub missing_there: usize,
-    /// Nobody knows whether it arrived, and something like it is there.
+    /// It is unknown whether it arrived, and something like it is there.
     pub likely: usize,
-    /// It is not there, and nobody says that it should be.
+    /// It is not there, and is not expected to be.
     pub absent: usize,
     /// It is not there, and the account proves no absence.
     pub unproven: usize,
@@ -123,7 +123,7 @@ pub struct ClassCounts {
     pub late: usize,
 }
 
-/// What became of findings.
+/// Number of findings by what noting them did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotedCounts {
     /// Found for the first time.

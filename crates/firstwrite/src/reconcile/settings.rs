@@ -1,4 +1,4 @@
-//! What is compared with a source, and within which limits.
+//! Settings of a reconciliation: the entries to compare with a source, and limits.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use firstwrite_core::reconcile::{AnswerTemplate, Rules};
 use firstwrite_core::{Message, Pointer, Policy, Retention, Tenant};
 
-/// How our books are compared with one source.
+/// Settings for comparing our books with one source.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The source's name: findings and audit entries bear it. 1 to 64 visible characters without a colon.
+    /// The source's name, shown in findings and audit entries. 1 to 64 visible characters without a colon.
     pub source: String,
     /// The messages it gives account of.
     pub messages: Option<MessageScope>,
     /// The requests it gives account of whose handlers called the provider themselves.
     pub records: Option<RecordScope>,
-    /// Only this tenant's, where tenants have accounts of their own. Everybody's unless set.
+    /// Compares only this tenant's entries, where tenants have accounts of their own. All tenants unless set.
     pub tenant: Option<Tenant>,
-    /// How entries are matched and judged.
+    /// Rules by which entries are matched and judged.
     pub rules: Rules,
-    /// How much is read at most.
+    /// Limits on reading.
     pub limits: Limits,
     /// Looks, and neither settles nor notes anything.
     pub dry_run: bool,
@@ -28,20 +28,20 @@ pub struct Settings {
     pub apply_first_run: bool,
 }
 
-/// Which messages a source gives account of.
+/// Messages that a source gives account of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageScope {
     /// Those to this destination.
     pub destination: String,
     /// Only those of these steps, if there are any: a list of payments says nothing about refunds.
     pub steps: Vec<String>,
-    /// Where in a payload the amount stands.
+    /// Place of the amount in a payload.
     pub amount: Option<Pointer>,
-    /// Where in a payload the currency stands.
+    /// Place of the currency in a payload.
     pub currency: Option<Pointer>,
 }
 
-/// Which requests a source gives account of.
+/// Requests that a source gives account of.
 ///
 /// Their handlers ran in reserved mode and called the provider under the wire key of a step
 /// ([`crate::Attempt::wire_key`]). Every request of these operations that was answered with success did
@@ -53,16 +53,16 @@ pub struct RecordScope {
     pub step: String,
     /// The operations, as records have them: `POST /payments`.
     pub operations: Vec<String>,
-    /// What a client is answered with whose request is proven to have been carried out.
+    /// Answer to a client whose request is proven to have been carried out.
     pub answer: AnswerTemplate,
-    /// How long the operations' policy keeps answers. What the source has of requests older than this is
-    /// not judged: their records may be gone.
+    /// Time for which the operations' policy keeps answers. Entries of the source for requests older than this
+    /// are not judged: their records may be gone.
     pub retention: Retention,
     /// The longest an attempt can take until it has had its effect.
     pub attempt_max: Duration,
 }
 
-/// How much is read at most, and how patiently.
+/// Limits on reading, and on retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Pages of a source.
@@ -71,13 +71,13 @@ pub struct Limits {
     pub entries_max: usize,
     /// Findings of one run.
     pub findings_max: usize,
-    /// How often a page is asked for that cannot be had.
+    /// Maximum number of tries for a page that cannot be read.
     pub tries_max: u32,
-    /// How long to wait with the second try; twice as long with each further one.
+    /// Time to wait before the second try; doubled with each further one.
     pub pause_first: Duration,
-    /// How much earlier than a window our messages are read: so long one can have waited to be sent.
+    /// Time before a window from which our messages are read: the longest that one can have waited to be sent.
     pub read_back: Duration,
-    /// How far back a scheduled run looks at most.
+    /// Maximum time that a scheduled run looks back.
     pub reach_back_max: Duration,
 }
 
@@ -105,7 +105,7 @@ impl Settings {
         }
     }
 
-    /// Says whether the settings can hold.
+    /// Checks that the settings are valid.
     pub fn check(&self) -> Result<(), SettingsError> {
         if !Message::is_name(&self.source) {
             return Err(SettingsError(
@@ -135,14 +135,14 @@ impl Settings {
         Ok(())
     }
 
-    /// Who settles what is proven.
+    /// Name of the actor that settles what is proven.
     pub(super) fn actor(&self) -> String {
         format!("reconcile {}", self.source)
     }
 }
 
 impl RecordScope {
-    /// Longer than any request should take. Whoever lets handlers run longer must say so.
+    /// Longer than any request should take. Set a longer one if handlers may run longer.
     pub const ATTEMPT_MAX: Duration = Duration::from_hours(1);
 
     /// Requests of `operation` whose handlers call under the key of `step`, kept as by default.
@@ -164,7 +164,7 @@ impl Default for Limits {
             pages_max: 10_000,
             // About half a gigabyte, if entries are a kilobyte.
             entries_max: 500_000,
-            // Nobody looks into more; and something else is wrong then.
+            // A person cannot look into more; and then something else is wrong.
             findings_max: 10_000,
             tries_max: 5,
             pause_first: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! Where a provider's account of what it did comes from.
+//! Sources of a provider's account of what it did.
 
 use std::error::Error;
 use std::fmt;
@@ -22,7 +22,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         cursor: Option<&'a str>,
     ) -> BoxFuture<'a, Result<SourcePage, SourceError>>;
 
-    /// Says that the account is an export: a copy of some moment, which may be long ago. A run over an
+    /// Returns the export if the account is one: a copy of some moment, which may be long ago. A run over an
     /// export does not move the window of the scheduled ones.
     fn as_export(&self) -> Option<Export> {
         None
@@ -32,27 +32,28 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 /// An account that is a copy of some moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Export {
-    /// When the export was made, if a person states it. It reaches to its newest match otherwise.
+    /// Time at which the export was made, if a person states it. Otherwise the export reaches to its newest
+    /// match.
     pub until: Option<Timestamp>,
 }
 
 /// One page of a provider's account.
 #[derive(Debug, Default)]
 pub struct SourcePage {
-    /// What it did.
+    /// Entries that the provider reports.
     pub entries: Vec<Theirs>,
-    /// What is there and cannot be understood: then the account is not whole.
+    /// Items that cannot be understood: then the account is not whole.
     pub flaws: Vec<Flaw>,
-    /// Where the next page starts, if there is one.
+    /// Start of the next page, if there is one.
     pub next: Option<String>,
 }
 
-/// Something in an account that cannot be understood.
+/// A part of an account that cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
-    /// Where it stands: a line of a file, an item of a list.
+    /// Its place: a line of a file, an item of a list.
     pub place: String,
-    /// What is wrong with it; never what it says, which may be anybody's data.
+    /// The problem; never the content, which may be personal data.
     pub detail: String,
 }
 
@@ -76,7 +77,7 @@ impl SourceError {
         Self { is_transient: true, ..Self::new(detail) }
     }
 
-    /// How long the provider asked to be left alone.
+    /// Sets the time for which the provider asked to be left alone.
     #[must_use]
     pub fn retry_after(mut self, retry_after: Option<Duration>) -> Self {
         self.retry_after = retry_after;
@@ -90,19 +91,19 @@ impl SourceError {
         self
     }
 
-    /// Whether another try may succeed.
+    /// Returns true if another try may succeed.
     pub fn is_transient(&self) -> bool {
         self.is_transient
     }
 
-    /// How long to wait with it, if the provider said so.
+    /// Returns the time to wait before the next try, if the provider gave one.
     pub fn asked_pause(&self) -> Option<Duration> {
         self.retry_after
     }
 }
 
 impl Flaw {
-    /// What is wrong with the item at `place`.
+    /// Makes a flaw of the item at `place`.
     pub fn new(place: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { place: place.into(), detail: detail.into() }
     }

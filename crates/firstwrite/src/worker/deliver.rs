@@ -45,28 +45,28 @@ pub enum DeliverError {
     TwoOfOneName(String),
     /// No message can go to a destination of this name.
     NotAName(String),
-    /// What the destination of this name declares contradicts itself. Why.
+    /// The destination of this name declares terms that contradict each other. Holds the reason.
     Contradiction(String, &'static str),
 }
 
-/// How the deliveries of a turn ended.
+/// Results of the deliveries of a turn, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveredCounts {
     /// Messages that arrived.
     pub delivered: usize,
     /// Messages that are due again later.
     pub waiting: usize,
-    /// Messages that are held: whether they arrived nobody knows.
+    /// Messages that are held, because it is unknown whether they arrived.
     pub unknown: usize,
     /// Messages that never will arrive, and whose clients were told so.
     pub refused: usize,
     /// Messages that became dead letters.
     pub dead: usize,
-    /// Claims that somebody else had taken over before they were settled.
+    /// Claims that another worker or an operator had taken over before they were settled.
     pub lost: usize,
 }
 
-/// How often messages are looked for when nobody says that there are some.
+/// Interval between searches for messages when no notification arrives.
 pub const DELIVER_EVERY: Duration = Duration::from_secs(1);
 /// Deliveries of one worker at a time: enough to keep dozens of slow destinations busy, few enough that
 /// their payloads fit into memory (256 MiB at the very most).
@@ -83,7 +83,7 @@ impl Destination {
         &self.name
     }
 
-    /// What it declares.
+    /// Returns the terms that the destination declares.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
@@ -157,7 +157,7 @@ impl Deliver {
         }
     }
 
-    /// Delivers until everybody who could say stop is gone; then ends what is under way and claims no
+    /// Delivers until all stop senders are dropped; then finishes the deliveries under way and claims no
     /// more.
     pub(super) async fn run(self, stopped: watch::Receiver<()>) {
         if !self.destinations.is_empty() {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite_core::{Store, StoreError, Timestamp};
+use firstwrite_core::{Findings, Store, StoreError, Timestamp};
 use tokio::sync::watch;
 
 use super::{Load, repeat};
@@ -13,16 +13,16 @@ use crate::reconcile::{ReconcileError, Report, Settings, Source, next_window, re
 /// Providers close their books daily.
 pub const RECONCILE_EVERY: Duration = Duration::from_hours(24);
 
-/// How often it is looked whether a run is due; a run that failed, or was not complete, is made again
-/// then. Also how soon after a day has passed the next run begins.
+/// Interval between checks whether a run is due. A run that failed or was incomplete is repeated at the
+/// next check, and a run that has fallen due begins at the next check.
 pub const RECONCILE_LOOK_EVERY: Duration = Duration::from_mins(30);
 
 /// A source, and how our books are compared with it.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// What is compared with it.
+    /// Scope and rules of the comparison.
     pub settings: Settings,
-    /// Where the provider's account comes from.
+    /// Source of the provider's account.
     pub source: Arc<dyn Source>,
 }
 
@@ -49,7 +49,7 @@ impl Reconcile {
                 "an export is compared by hand, not by schedule",
             ));
         }
-        if store.findings().is_none() {
+        if store.documents().is_none() {
             return Err(ReconcileError::Unsupported("the store keeps no findings"));
         }
         let (every, look_every) = (RECONCILE_EVERY, RECONCILE_LOOK_EVERY);
@@ -93,7 +93,7 @@ impl Reconcile {
     }
 
     async fn is_due(&self, settings: &Settings) -> Result<bool, StoreError> {
-        let Some(findings) = self.store.findings() else { return Ok(false) };
+        let Some(findings) = Findings::of(&*self.store) else { return Ok(false) };
         let last = findings.last_run(&settings.source).await?;
         if last.is_none() && !settings.apply_first_run {
             let source = &settings.source;
@@ -104,8 +104,8 @@ impl Reconcile {
         Ok(last.is_none_or(|last| last.at.plus(self.every) <= now))
     }
 
-    /// Runs sources until everybody who could say stop is gone. A run under way is broken off then: the
-    /// next one does the rest.
+    /// Runs sources until all stop senders are dropped. Then it aborts a run under way: the next one does
+    /// the rest.
     pub(super) async fn run(self, stopped: watch::Receiver<()>) {
         if self.accounts.is_empty() {
             return;

@@ -7,7 +7,7 @@ pub use firstwrite_core::protocol::sweep_once;
 
 use super::Load;
 
-/// A lapsed key is also judged when somebody asks for it; the sweep is for those nobody asks about.
+/// A lapsed key is also judged when a request uses it; the sweep is for keys that are not requested again.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(5);
 /// Each record is one small write, and a turn should not hold others up.
 pub const SWEEP_LIMIT: usize = 100;

@@ -56,7 +56,7 @@ async fn one_turn_does_both_and_says_what_it_did() {
     assert_eq!(turn.swept, Swept { uncertain: 3, ..Swept::default() });
 }
 
-/// What an observer was told: records marked uncertain, and turns of the reaping.
+/// Observer that counts the records marked uncertain and the turns of the reaping.
 #[derive(Default)]
 struct Told(std::sync::Mutex<(usize, usize)>);
 

@@ -9,7 +9,7 @@ use super::Load;
 
 /// Counts are read as a sum of what was not yet folded: a few hundred rows at most.
 pub const UPKEEP_EVERY: Duration = Duration::from_secs(10);
-/// Small enough that nobody waits for it.
+/// Small enough that other transactions do not wait for it.
 pub const UPKEEP_LIMIT: usize = 1000;
 
 /// Takes one turn; returns how many messages were deleted. A store without an outbox needs none.

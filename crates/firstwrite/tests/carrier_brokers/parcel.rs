@@ -28,5 +28,8 @@ pub(crate) fn parcel() -> Parcel {
         maybe_sent_at: None,
         receipt: None,
         answers: None,
+        claimed_at: Timestamp::from_millis(0),
+        status: None,
+        problem: None,
     }
 }

@@ -7,6 +7,7 @@ mod connections;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
 mod held;
+mod hyper_plain;
 mod one_effect;
 #[cfg(feature = "postgres")]
 mod postgres;

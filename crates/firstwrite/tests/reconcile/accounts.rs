@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite::Timestamp;
+use firstwrite::core::findings::Findings;
 use firstwrite::core::outbox::{MESSAGES_KEPT_FOR, MessageState};
 use firstwrite::reconcile::{Report, TimeForm, Window, reconcile_once};
 use firstwrite::worker::{Account, Reconcile};
@@ -106,7 +107,7 @@ async fn what_is_in_doubt_is_looked_at_however_old_it_is(stand: &Stand) {
     stand.advance(7 * DAY).await;
     let now = stand.store.now().await.unwrap();
     let run_now = firstwrite::core::findings::Run { at: now, until: now, again_from: now };
-    stand.store.findings().unwrap().ran(&settings.source, &run_now).await.unwrap();
+    Findings::of(&*stand.store).unwrap().ran(&settings.source, now, &run_now).await.unwrap();
     stand.advance(DAY).await;
     stand.witness("after").await;
     assert_eq!(run(&reconcile).await.resent, 1);
@@ -139,7 +140,7 @@ async fn a_run_over_an_export_does_not_move_the_schedule(stand: &Stand) {
     let export = stand.csv(|text| text).await;
     let report = stand.run(&*export, &settings()).await;
     assert!(report.is_complete && report.classes.matched == 1, "{report:?}");
-    let findings = stand.store.findings().unwrap();
+    let findings = Findings::of(&*stand.store).unwrap();
     assert_eq!(findings.last_run("payments").await.unwrap(), None);
 }
 
@@ -165,7 +166,7 @@ async fn a_run_by_hand_leaves_no_gap_in_the_scheduled_ones(stand: &Stand) {
     let reconcile = reconcile(stand);
     stand.advance(2 * DAY).await;
     run(&reconcile).await;
-    let findings = stand.store.findings().unwrap();
+    let findings = Findings::of(&*stand.store).unwrap();
     let last = findings.last_run("payments").await.unwrap();
     stand.advance(5 * DAY).await;
     let (source, settings, now) = (stand.http(), settings(), stand.store.now().await.unwrap());

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite::Key;
+use firstwrite::core::findings::Findings;
 use firstwrite::core::outbox::{
-    Answers, Cause, Delivery, Ending, MessageState, Next, Settlement, Want,
+    Answers, Cause, Delivery, Ending, MessageState, Next, Settlement, Want, protocol,
 };
 use firstwrite::core::{
     Body, BodyForm, Draft, DraftState, Fence, Fingerprint, KeptHeaders, OnLostAnswer, Outcome,
@@ -103,7 +104,7 @@ async fn nothing_is_settled_by_an_account_with_a_hole_in_it(stand: &Stand) {
         let report = stand.run(source, &settings()).await;
         assert!(!report.is_complete && !report.flaws.is_empty(), "{report:?}");
         assert!(report.resent == 0 && report.classes.late >= 2, "{report:?}");
-        let run = stand.store.findings().unwrap().last_run("payments").await.unwrap();
+        let run = Findings::of(&*stand.store).unwrap().last_run("payments").await.unwrap();
         assert_eq!(run, None, "the next run looks at the same time again");
     };
     stand.provider.behave(Faults { fail_lookups: Chance::Always, ..Faults::default() }).unwrap();
@@ -147,7 +148,7 @@ async fn a_dry_run_changes_nothing(stand: &Stand) {
     assert_eq!((report.delivered, report.resent, report.noted.new), (0, 0, 0));
     assert_eq!(stand.state("order-1").await, MessageState::Unknown);
     assert_eq!(stand.state("order-2").await, MessageState::Unknown);
-    assert_eq!(stand.store.findings().unwrap().last_run("payments").await.unwrap(), None);
+    assert_eq!(Findings::of(&*stand.store).unwrap().last_run("payments").await.unwrap(), None);
 }
 
 over_each_store!(the_interim_answer_becomes_the_true_one);
@@ -230,13 +231,12 @@ async fn one_that_was_given_up_is_delivered_if_it_is_there(stand: &Stand) {
     };
     for parcel in outbox.claim(&[want], 7).await.unwrap().parcels {
         let settlement = Settlement {
-            number: parcel.number,
-            fence: parcel.fence,
+            claim: parcel.claim(),
             delivery: Some(Delivery::new(Ending::Retry, "put off with 429")),
             next: Next::Dead(Cause::Exhausted),
             answer: None,
         };
-        outbox.settle(&[], &[settlement]).await.unwrap();
+        protocol::settle(outbox, &[], &[settlement]).await.unwrap();
         if parcel.derived_key == "order-1:charge" {
             let foreign = Foreign {
                 amount: 500,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use firstwrite::core::findings::FindingQuery;
+use firstwrite::core::findings::{FindingQuery, Findings};
 use firstwrite::core::outbox::MessageState;
 use firstwrite::reconcile::Source;
 use firstwrite_provider::{Foreign, Plant};
@@ -89,9 +89,9 @@ impl Planted {
         let report = stand.run(source, &settings).await;
         assert_eq!(found(&report), expected);
         assert_eq!((report.noted.new, report.noted.known), (0, 12));
-        let findings = stand.store.findings().unwrap();
+        let findings = Findings::of(&*stand.store).unwrap();
         let query = FindingQuery { is_open: Some(true), limit: 100, ..FindingQuery::default() };
-        let kept = findings.found(&query).await.unwrap().findings;
+        let kept = findings.list(&query).await.unwrap().findings;
         let mut kept: Vec<_> = kept
             .iter()
             .map(|finding| (finding.found.kind.as_str(), finding.found.subject.clone()))

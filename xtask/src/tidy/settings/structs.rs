@@ -112,7 +112,11 @@ fn opened(line: &str, attributes: &str) -> Open {
     }
 }
 
+/// A field that is a setting. One that is neither read with the rest nor described is none.
 fn field(words: &str, attributes: &str, docs: &[&str]) -> Option<Field> {
+    if attributes.contains("serde(skip)") && docs.is_empty() {
+        return None;
+    }
     let (name, kind) = words.strip_suffix(',')?.split_once(": ")?;
     Some(Field {
         name: name.rsplit(' ').next().unwrap_or(name).to_owned(),
@@ -154,6 +158,9 @@ pub(crate) struct WorkSection {
     pub(crate) every: Option<Span>,
     #[serde(default = "form::both")]
     list: Vec<String>,
+    // No setting.
+    #[serde(skip)]
+    part: Part,
 }
 
 #[derive(Debug)]

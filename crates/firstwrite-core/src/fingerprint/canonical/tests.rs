@@ -1,4 +1,4 @@
-//! Which texts have a canonical form, and which of them share it.
+//! Tests which texts have a canonical form, and which of them share it.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What a secret changes, and by which way a stored fingerprint is compared.
+//! Effects of a secret on fingerprints, and the ways in which a stored fingerprint is compared.
 
 use super::*;
 

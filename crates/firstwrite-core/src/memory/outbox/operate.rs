@@ -1,26 +1,42 @@
-//! What operators see of the messages in memory, and do to them.
+//! Operator queries and actions on the messages in memory.
 
 use std::time::Duration;
 
 use super::{Content, Entry, Outgoing};
 use crate::outbox::{
-    DestinationView, Held, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory,
-    MessageView, PastDelivery, Resolution, Switch, Written, WrittenPage, WrittenQuery,
+    DestinationChange, DestinationView, MessageNumber, MessagePage, MessageQuery, MessageState,
+    MessageStory, MessageView, OpeningChange, PauseChange, Written, WrittenPage, WrittenQuery,
 };
-use crate::{AuditEntry, Audited, Fence, RecordId, Timestamp};
+use crate::{Audited, Timestamp};
 
 impl Outgoing {
-    pub(super) fn switch(&mut self, destination: &str, switch: &Switch, now: Timestamp) {
+    pub(super) fn put_destination(
+        &mut self,
+        destination: &str,
+        change: &DestinationChange,
+        now: Timestamp,
+    ) {
         let lane = self.destinations.entry(destination.to_owned()).or_default();
-        match switch {
-            Switch::Open { open_for, cause } => {
+        match &change.pause {
+            Some(PauseChange::Paused(by)) => {
+                lane.paused = Some(Audited { at: now, entry: by.clone() });
+            }
+            Some(PauseChange::Resumed) => lane.paused = None,
+            None => {}
+        }
+        match &change.opening {
+            Some(OpeningChange::Open { open_for, cause, opening_count }) => {
                 lane.open_until = Some(now.plus(*open_for));
                 lane.open_cause = Some(cause.clone());
-                lane.opening_count += 1;
+                lane.opening_count = *opening_count;
             }
-            Switch::Closed => {
+            Some(OpeningChange::TrialNow) => {
+                lane.open_until = lane.open_until.map(|until| until.min(now));
+            }
+            Some(OpeningChange::Closed) => {
                 (lane.open_until, lane.open_cause, lane.opening_count) = (None, None, 0);
             }
+            None => {}
         }
     }
 
@@ -58,20 +74,18 @@ impl Outgoing {
         self.destinations.iter().map(view).collect()
     }
 
-    pub(super) fn matching(
-        &self,
-        query: &MessageQuery,
-    ) -> impl Iterator<Item = (&MessageNumber, &Entry)> {
+    fn matching(&self, query: &MessageQuery) -> impl Iterator<Item = (&MessageNumber, &Entry)> {
         let is_wanted = |entry: &Entry| {
             let problem = |text: &String| {
-                entry.problem.as_ref().is_some_and(|problem| problem.contains(text))
-                    || entry.status.is_some_and(|status| status.to_string() == *text)
+                entry.problem.as_ref().is_some_and(|problem| problem.text.contains(text))
+                    || entry.status().is_some_and(|status| status.to_string() == *text)
             };
             query.destination.as_ref().is_none_or(|name| entry.message.destination() == name)
                 && query.state.is_none_or(|state| entry.standing.state == state)
                 && query.tenant.as_ref().is_none_or(|tenant| entry.message.tenant() == tenant)
                 && query.problem.as_ref().is_none_or(problem)
                 && query.derived_key.as_ref().is_none_or(|key| entry.message.derived_key() == key)
+                && query.record.is_none_or(|record| entry.message.record() == record)
         };
         self.entries
             .iter()
@@ -127,14 +141,14 @@ impl Outgoing {
             ordering_key: entry.message.ordering_key().map(str::to_owned),
             created_at: entry.created_at,
             state: standing.state,
-            fence: standing.worn(),
+            fence: entry.fence(),
             due_at: is_due.then_some(standing.due_at),
-            delivery_count: standing.delivery_count,
+            delivery_count: entry.handed_over(),
             maybe_sent_at: standing.maybe_sent_at,
             claimed_at: standing.claimed_at.filter(|_| standing.settled_at.is_none()),
-            status: entry.status,
-            problem: entry.problem.clone(),
-            receipt: entry.receipt.clone(),
+            status: entry.status(),
+            problem: entry.problem.as_ref().map(|problem| problem.text.clone()),
+            receipt: entry.receipt(),
             payload_bytes: entry.message.payload().len(),
         }
     }
@@ -165,69 +179,4 @@ impl Content {
             now,
         })
     }
-
-    pub(super) fn redrive(
-        &mut self,
-        query: &MessageQuery,
-        limit: usize,
-        by: &AuditEntry,
-        now: Timestamp,
-    ) -> usize {
-        let dead = self.outgoing.matching(query);
-        let dead = dead.filter(|(_, entry)| entry.standing.state == MessageState::Dead);
-        let numbers: Vec<MessageNumber> = dead.take(limit).map(|(number, _)| *number).collect();
-        for number in &numbers {
-            let Some(entry) = self.outgoing.entries.get_mut(number) else { continue };
-            entry.standing.redrive(now);
-            let record = entry.message.record();
-            self.audit_message(record, &format!("redrive message {number}"), by, now);
-        }
-        numbers.len()
-    }
-
-    pub(super) fn resolve(
-        &mut self,
-        (number, seen): (MessageNumber, Fence),
-        resolution: &Resolution,
-        by: &AuditEntry,
-        now: Timestamp,
-    ) -> Held {
-        let Some(entry) = self.outgoing.entries.get_mut(&number) else { return Held::No };
-        let Some(fence) = entry.standing.resolve(seen, resolution, now) else { return Held::No };
-        let mut answer = None;
-        match resolution {
-            Resolution::Delivered { receipt, answer: given } => {
-                entry.receipt = Some(receipt.clone());
-                entry.past.push(told("delivered", fence, by, now, receipt.provider_id.clone()));
-                answer.clone_from(given);
-            }
-            Resolution::NotDelivered => {}
-            Resolution::Refused { answer: given } => {
-                entry.past.push(told("refused", fence, by, now, None));
-                answer.clone_from(given);
-            }
-            Resolution::Dropped => entry.past.push(told("dropped", fence, by, now, None)),
-        }
-        let record = entry.message.record();
-        self.answer(record, answer.as_ref(), now);
-        self.audit_message(record, &format!("{} message {number}", by.action), by, now);
-        Held::Yes
-    }
-
-    fn audit_message(&mut self, id: RecordId, action: &str, by: &AuditEntry, at: Timestamp) {
-        let entry = AuditEntry { action: action.to_owned(), ..by.clone() };
-        self.audits.entry(id).or_default().push(Audited { at, entry });
-    }
-}
-
-/// A delivery that somebody vouches for.
-fn told(
-    ending: &str,
-    fence: Fence,
-    by: &AuditEntry,
-    at: Timestamp,
-    provider_id: Option<String>,
-) -> PastDelivery {
-    let detail = by.reason.clone();
-    PastDelivery { at, fence, ending: ending.to_owned(), status: None, detail, provider_id }
 }

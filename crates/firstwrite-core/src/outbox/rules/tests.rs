@@ -30,6 +30,9 @@ fn parcel() -> Parcel {
         maybe_sent_at: None,
         receipt: None,
         answers: None,
+        claimed_at: NOW,
+        status: None,
+        problem: None,
     }
 }
 
@@ -268,7 +271,8 @@ fn a_destination_that_is_not_there_costs_time_and_no_deliveries() {
         for (delivery_count, maybe_sent_at) in [(0, None), (24, None), (0, doubt), (24, doubt)] {
             let parcel = Parcel { delivery_count, maybe_sent_at, ..awaited() };
             let next = waiting(after(&parcel, &terms, Ending::NotThere));
-            // It may have acted and sent the caller elsewhere: whoever can be asked is asked.
+            // It may have acted and then redirected the caller, so a destination that can be asked is
+            // asked.
             let sent = if terms.can_be_asked { Sent::Maybe } else { Sent::AsBefore };
             assert_eq!(next, (Sightings::OPEN_MAX, false, sent));
         }

@@ -1,5 +1,5 @@
-//! Which entries mean the same: by wire key, then by the provider's id, then by amount and time where
-//! only two could be meant.
+//! Matches entries: by wire key, then by the provider's id, then by amount and time where only two could be
+//! meant.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use super::is_older;
 use crate::Timestamp;
 use crate::outbox::is_wire_key;
 
-/// Who belongs to whom. Places are those in the slices that were given.
+/// Matches entries of both books. Indices are those of the slices passed in.
 #[derive(Debug)]
 pub(super) struct Matching<'b> {
     ours: &'b [Ours],
     theirs: &'b [Theirs],
     counterparts: Vec<Option<(usize, MatchedBy)>>,
-    /// Of entries of ours: what else the provider did under the same key.
+    /// For entries of ours, the other effects that the provider has under the same key.
     further: HashMap<usize, Vec<usize>>,
     /// Entries of ours that were given twice.
     is_repeated: Vec<bool>,
@@ -23,9 +23,9 @@ pub(super) struct Matching<'b> {
     is_taken: Vec<bool>,
     /// Entries of ours whose effect another one has a claim to.
     is_shared: Vec<bool>,
-    /// What is left of theirs without a key.
+    /// Entries of theirs without a key that are left over.
     nameless: Leftovers<'b>,
-    /// What is left of theirs under a key that cannot be ours: cut, or the provider's own.
+    /// Entries of theirs left over under a key that cannot be ours: cut, or the provider's own.
     foreign: Leftovers<'b>,
     /// The keys of what is left of theirs, in small letters.
     spelt_otherwise: HashSet<String>,
@@ -54,7 +54,7 @@ struct Leftovers<'b> {
 /// Places of ours, and of theirs, that have something in common.
 type Both = (Vec<usize>, Vec<usize>);
 
-/// What an entry must have in common with another to match by amount.
+/// Values that two entries must share to match by amount.
 type Sum<'b> = (&'b Amount, Option<String>);
 
 impl<'b> Matching<'b> {
@@ -82,7 +82,7 @@ impl<'b> Matching<'b> {
         matching
     }
 
-    /// Whether something is to be said of this entry of ours.
+    /// Returns true if this entry of ours gets a verdict.
     pub(super) fn is_judged(&self, index: usize) -> bool {
         !self.is_repeated[index]
     }
@@ -92,7 +92,7 @@ impl<'b> Matching<'b> {
         self.counterparts[index]
     }
 
-    /// What else the provider did under the key of an entry of ours.
+    /// Returns the other effects under the key of an entry of ours.
     pub(super) fn further(&self, index: usize) -> &[usize] {
         self.further.get(&index).map_or(&[], Vec::as_slice)
     }
@@ -103,12 +103,12 @@ impl<'b> Matching<'b> {
         taken.filter(|(_, is_taken)| !**is_taken).map(|(place, _)| place)
     }
 
-    /// Whether the effect of an entry of ours may be that of another one.
+    /// Returns true if the effect of an entry of ours may be that of another one.
     pub(super) fn is_shared(&self, index: usize) -> bool {
         self.is_shared[index]
     }
 
-    /// Whether an entry that is left over could be `our`, as far as anybody can tell.
+    /// Returns true if an entry that is left over could be `our`.
     pub(super) fn has_possible(&self, our: &Ours, rules: &Rules) -> bool {
         self.nameless.could_be(our, rules)
             || self.foreign.could_be(our, rules)
@@ -124,8 +124,8 @@ impl<'b> Matching<'b> {
         self.nameless_times.get(first).is_some_and(|at| *at <= last)
     }
 
-    /// Returns true if an entry that is left over has this key in other letters, its beginning, or the key within
-    /// other text. Nobody else writes that by chance, whatever the amount and time.
+    /// Returns true if an entry that is left over has this key in other letters, its beginning, or the
+    /// key within other text. No other writer produces that by chance, whatever the amount and time.
     fn has_spelling_of(&self, wire_key: &str) -> bool {
         let wire_key = wire_key.to_ascii_lowercase();
         let mut wrapped = record_parts(&wire_key).filter_map(|part| self.wrapped.get(part));
@@ -136,7 +136,7 @@ impl<'b> Matching<'b> {
         ends.into_iter().any(|end| self.spelt_otherwise.contains(&wire_key[..end]))
     }
 
-    /// Whether an entry in doubt could stand there under a key that cannot be ours.
+    /// Returns true if an entry in doubt could be there under a key that cannot be ours.
     pub(super) fn has_foreign(&self, ours: &[Ours], rules: &Rules) -> bool {
         self.unmatched().into_iter().any(|index| {
             let our = &ours[index];
@@ -188,11 +188,11 @@ impl<'b> Matching<'b> {
     }
 
     /// Pairs entries of one key: those of one id, and the others in their order. Where there are more
-    /// requests than effects, nobody can tell whose effect it is.
+    /// requests than effects, it is unknown whose effect each is.
     fn share_out(&mut self, here: &[usize], mut there: Vec<usize>, rules: &Rules) {
         let is_older_than =
             |place: usize, index: usize| is_older(&self.theirs[place], &self.ours[index], rules);
-        // Effects of an earlier life of the key are nobody's here, unless there are no others.
+        // Effects of an earlier life of the key belong to none of these, unless there are no others.
         if there.iter().any(|place| !is_older_than(*place, here[0])) {
             there.retain(|place| !is_older_than(*place, here[0]));
         }
@@ -381,7 +381,7 @@ impl<'b> Leftovers<'b> {
         }
     }
 
-    /// Whether one of these could be `our`, by its amount and its time.
+    /// Returns true if one of these could be `our`, by its amount and its time.
     fn could_be(&self, our: &Ours, rules: &Rules) -> bool {
         let last = match &our.amount {
             Some(amount) => self.of_amount.get(amount).copied().max(self.without_amount),

@@ -112,8 +112,8 @@ fn with_witnesses(here: &[&str], there: &[&str]) -> (Vec<Ours>, Vec<Theirs>) {
     (here, there)
 }
 
-/// What is said of entries beside two matches, in the order of ours and then of theirs: class, and what
-/// follows.
+/// Compares entries beside two matches and returns the class and action of each, ours first and then
+/// theirs.
 fn told(here: &[&str], there: &[&str], sight: &Sight, rules: &Rules) -> Vec<String> {
     let judged = 0..here.len();
     let (here, there) = with_witnesses(here, there);
@@ -226,7 +226,7 @@ fn nothing_is_absent_while_something_nameless_could_be_it() {
         (&["p1 - 5EUR 490"], "likely, found"),
         // Another amount: net of a fee, or in another unit.
         (&["p1 - 6EUR 500"], "unproven, found"),
-        // Somebody else's by its name.
+        // Another request's, by its name.
         (&["p1 k9 5EUR 500"], "absent, not arrived"),
         (&["p1 x9 6EUR 500"], "absent, not arrived"),
         // Under a key that cannot be ours, or is ours in other letters.

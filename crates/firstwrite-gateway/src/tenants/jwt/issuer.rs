@@ -27,7 +27,7 @@ pub(super) struct Issuer {
     namespace: String,
 }
 
-/// Where in the claims something stands.
+/// Place of a value in the claims.
 #[derive(Debug)]
 enum Claim {
     Name(String),
@@ -66,7 +66,7 @@ impl Issuer {
         })
     }
 
-    /// What `iss` is in its tokens.
+    /// Returns the `iss` of its tokens.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -115,7 +115,7 @@ impl Issuer {
         };
         let (now, leeway) = (now.as_secs_f64(), self.leeway.as_secs_f64());
         let expires_at = seconds(claims, "exp")?.ok_or(Reason::TimeInvalid)?;
-        // Not relied upon, but whoever wrote it otherwise wrote the others by chance.
+        // Not relied upon, but an issuer that gets this wrong has the other claims right only by chance.
         seconds(claims, "iat")?;
         if now >= expires_at + leeway {
             return Err(Reason::Expired);

@@ -17,7 +17,7 @@ pub(super) struct Jws<'a> {
     pub(super) key_id: Option<String>,
     pub(super) token_type: Option<String>,
     pub(super) payload: Vec<u8>,
-    /// What the signature is over.
+    /// Bytes that the signature covers.
     pub(super) signed: &'a [u8],
     pub(super) signature: Vec<u8>,
 }

@@ -18,8 +18,8 @@ pub(super) struct Key {
     material: Material,
 }
 
-/// What a key is made of. It decides which algorithms the key can be used with, so that a public
-/// key is never taken for a secret.
+/// Key material. It decides which algorithms the key can be used with, so that a public key is never taken for
+/// a secret.
 enum Material {
     Secret(Vec<u8>),
     Rsa(RsaPublicKeyComponents<Vec<u8>>),
@@ -28,7 +28,7 @@ enum Material {
     Ed25519(Vec<u8>),
 }
 
-/// What becomes of a JWK.
+/// Result of parsing a JWK.
 pub(super) enum Parsed {
     Key(Key),
     /// For another purpose, or of a kind that is not understood: RFC 7517 says to pass it over.
@@ -87,7 +87,7 @@ impl Key {
         Ok(Parsed::Key(key))
     }
 
-    /// Whether the key may be used with an algorithm.
+    /// Returns true if the key may be used with an algorithm.
     pub(super) fn fits(&self, algorithm: Algorithm) -> bool {
         if self.algorithm.is_some_and(|only| only != algorithm) {
             return false;
@@ -108,7 +108,7 @@ impl Key {
         }
     }
 
-    /// Whether the signature is this key's, made by this algorithm.
+    /// Returns true if the signature was made with this key and this algorithm.
     pub(super) fn verifies(&self, algorithm: Algorithm, signed: &[u8], signature: &[u8]) -> bool {
         if !self.fits(algorithm) {
             return false;

@@ -1,4 +1,4 @@
-//! Somebody who signs tokens, for tests: with a key of each kind, drawn anew in each run.
+//! Signs tokens for tests, with a key of each kind, generated anew in each run.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};

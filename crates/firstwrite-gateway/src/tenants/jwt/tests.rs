@@ -53,7 +53,7 @@ fn verify(jwt: &Jwt, token: &str) -> Result<String, Reason> {
     Ok(format!("{} {}", identity.tenant, identity.principal.as_deref().unwrap_or("-")))
 }
 
-/// How tokens with these claims, otherwise as they should be, are taken.
+/// Checks the results of tokens with these claims that are otherwise valid.
 fn check_claims(cases: impl IntoIterator<Item = (Value, Result<&'static str, Reason>)>) {
     let signer = Signer::new();
     let jwt = jwt(vec![settings(&signer, &[Algorithm::EdDsa])]).unwrap();

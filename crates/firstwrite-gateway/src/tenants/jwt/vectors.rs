@@ -1,5 +1,5 @@
-//! Signatures that nobody here made: the vectors of Project Wycheproof, where a folder of them is named.
-//! `cargo xtask vectors` fetches them.
+//! Checks signatures made elsewhere: the vectors of Project Wycheproof, where a folder of them is named. `cargo
+//! xtask vectors` fetches them.
 
 use std::path::Path;
 
@@ -68,7 +68,7 @@ fn wycheproof_is_agreed_with() {
     assert!(accepted > 400 && refused > 2000, "{accepted} {refused}");
 }
 
-/// Whether it is to be accepted; nothing where either would do.
+/// Returns whether the signature must be accepted, or `None` if either would do.
 fn expected(algorithm: Algorithm, group: &Value, test: &Value) -> Option<bool> {
     let is_hmac = matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512);
     // A tag that was cut, or a secret shorter than the hash, is not for tokens (RFC 7518, section 3.2).

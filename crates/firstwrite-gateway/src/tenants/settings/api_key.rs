@@ -33,7 +33,7 @@ impl KeyDigest {
 impl FromStr for KeyDigest {
     type Err = &'static str;
 
-    /// Says what is expected and never what was given: somebody may have put the key itself there.
+    /// Reports the expected form and never the given text, which may be the key itself.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "SHA-256 of the key is needed, 64 hexadecimal digits";
         let digits = text.as_bytes();

@@ -1,6 +1,6 @@
-//! What must hold between sources.
+//! Rules that must hold between sources.
 
-use super::{Anonymous, Carrier, SettingsError, Source};
+use super::{Anonymous, Carrier, Settings, SettingsError, Source};
 
 /// Every JSON object begins with a brace, and what follows it in a token's first part makes these
 /// the first letters of each token.
@@ -9,7 +9,8 @@ const TOKEN_START: &str = "e";
 /// One source of each kind, issuers excepted, and none behind one that would always answer first.
 pub(super) fn order(sources: &[Source]) -> Result<(), SettingsError> {
     if sources.is_empty() {
-        return Err(SettingsError::new("sources", "at least one source is needed"));
+        let problem = "at least one source is needed, such as { kind = \"authorization\" }";
+        return Err(SettingsError::new("sources", problem));
     }
     for (index, source) in sources.iter().enumerate() {
         let kind = kind(source);
@@ -25,6 +26,20 @@ pub(super) fn order(sources: &[Source]) -> Result<(), SettingsError> {
             );
             return Err(SettingsError::new(format!("sources[{index}]"), problem));
         }
+    }
+    Ok(())
+}
+
+/// Allows no other source, and no anonymous callers, where all callers are one tenant.
+pub(super) fn single(settings: &Settings) -> Result<(), SettingsError> {
+    let has_single = settings.sources.iter().any(|source| matches!(source, Source::Single(_)));
+    if has_single && settings.sources.len() > 1 {
+        let problem = "single stands alone: it takes every request, whoever sends it";
+        return Err(SettingsError::new("sources", problem));
+    }
+    if has_single && settings.anonymous != Anonymous::Never {
+        let problem = "with the source single nobody is anonymous: leave it out";
+        return Err(SettingsError::new("anonymous", problem));
     }
     Ok(())
 }
@@ -68,7 +83,7 @@ pub(super) fn namespaces(sources: &[Source]) -> Result<(), SettingsError> {
             },
             Source::Header(settings) => &settings.namespace,
             Source::Certificate(settings) => &settings.namespace,
-            Source::Authorization(_) | Source::ApiKeys(_) => continue,
+            Source::Single(_) | Source::Authorization(_) | Source::ApiKeys(_) => continue,
         };
         let overlaps = |other: &&str| {
             *other != namespace && (other.starts_with(namespace) || namespace.starts_with(other))
@@ -104,6 +119,7 @@ pub(super) fn anonymous(anonymous: &Anonymous) -> Result<(), SettingsError> {
 
 fn kind(source: &Source) -> &'static str {
     match source {
+        Source::Single(_) => "single",
         Source::Authorization(_) => "authorization",
         Source::Jwt(_) => "jwt",
         Source::ApiKeys(_) => "api-keys",

@@ -11,7 +11,7 @@ use super::SettingsError;
 #[derive(Clone, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Document {
-    /// The name of the file, to be read by whoever reads files.
+    /// The name of the file, which the program that reads files replaces by its text.
     File(String),
     /// The text.
     Text(String),

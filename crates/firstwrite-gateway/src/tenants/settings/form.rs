@@ -1,4 +1,4 @@
-//! How single settings are written in a file, and what they are when not given.
+//! Forms of single settings in a file, and their defaults.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,14 +6,10 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-use super::{Anonymous, AuthorizationSettings, Carrier, Source};
+use super::{Anonymous, Carrier};
 
 pub(super) fn nowhere() -> Anonymous {
     Anonymous::Never
-}
-
-pub(super) fn digest_alone() -> Vec<Source> {
-    vec![Source::Authorization(AuthorizationSettings::default())]
 }
 
 pub(super) fn subject() -> String {

@@ -60,7 +60,8 @@ fn the_example_of_the_page_is_read_whole() {
 fn what_is_not_given_is_the_careful_choice() {
     let settings = parse("[gateway.tenants]").unwrap();
     assert_eq!(settings.anonymous, Anonymous::Never);
-    assert!(matches!(&settings.sources[..], [Source::Authorization(it)] if it.secret.is_none()));
+    let nobody = Tenants::new(&settings, || SystemTime::UNIX_EPOCH).unwrap_err().to_string();
+    assert!(nobody.contains("at least one source is needed"), "{nobody}");
     let jwt = "[[gateway.tenants.sources]]\nkind = 'jwt'\nissuer = 'i'\naudience = 'a'\n\
                algorithms = ['RS256', 'EdDSA']\njwks = { file = 'f' }";
     let Source::Jwt(jwt) = parse(jwt).unwrap().sources.remove(0) else { panic!("it is jwt") };
@@ -71,8 +72,6 @@ fn what_is_not_given_is_the_careful_choice() {
     let keys = "[[gateway.tenants.sources]]\nkind = 'api-keys'";
     let Source::ApiKeys(keys) = parse(keys).unwrap().sources.remove(0) else { panic!("keys") };
     assert_eq!((keys.accept, keys.header), (vec![Carrier::Bearer, Carrier::Basic], None));
-    let default = Settings::default();
-    assert_eq!(default.anonymous, Anonymous::Everywhere);
 }
 
 #[test]
@@ -151,11 +150,12 @@ fn sources_that_do_not_go_together_are_refused() {
     check(&[jwt("i", "namespace = ''"), jwt("j", "namespace = 'j:'")], overlap);
     check(&[jwt("i", ""), header("namespace = 'j:'")], overlap);
     check(&[jwt("i", ""), header("")], Ok(()));
-    let none = Settings { sources: vec![], ..Settings::default() };
+    let none = Settings { sources: vec![], ..Settings::single() };
     let problem = Tenants::new(&none, || SystemTime::UNIX_EPOCH).unwrap_err().to_string();
     assert!(problem.starts_with("sources: at least one"), "{problem}");
     for name in ["/sign-up", "POST", "post /sign-up", "POST sign-up", ""] {
-        let text = format!("[gateway.tenants]\nanonymous = [{name:?}]");
+        let sources = "sources = [{ kind = 'authorization' }]";
+        let text = format!("[gateway.tenants]\n{sources}\nanonymous = [{name:?}]");
         let problem = Tenants::new(&parse(&text).unwrap(), || SystemTime::UNIX_EPOCH).unwrap_err();
         assert!(problem.to_string().starts_with("anonymous: "), "{problem}");
     }

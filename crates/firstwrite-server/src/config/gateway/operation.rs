@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use firstwrite::{
     AfterRetention, BodyForm, FingerprintRules, HeaderPolicy, KeyRequirement, OnConflict,
     OnLostAnswer, OnServerError, Pointer, Policy, ProbeForm, RespondAsync,
 };
+use firstwrite_core::KeptStatuses;
 use firstwrite_gateway::{AgeLimit, Calling, Care, Probe, ProbeSettings, Signed};
 use serde::Deserialize;
 
@@ -15,13 +16,18 @@ use crate::config::Span;
 use crate::config::given::Given;
 use crate::config::reconcile::{MadeSection, Times};
 
+mod name;
+
+pub(super) use name::OperationName;
+
 /// One operation, or what holds for those that are not named.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OperationSection {
-    /// Method and path pattern, such as `"POST /payments/{id}/refunds"`. Not in `[gateway.default]`.
+    /// Method and path pattern, such as `"POST /payments/{id}/refunds"`: capital letters, no percent-encoding, no
+    /// query. Not in `[gateway.default]`.
     pub(super) operation: Option<OperationName>,
-    /// Reason for which the operation passes through unprotected.
+    /// Reason for which the operation passes through unprotected. An operation has no other settings beside it.
     pub(super) unprotected: Option<String>,
     /// Refuses requests without a key, or lets them pass through. Default: `"required"`.
     key: Option<KeyWord>,
@@ -35,7 +41,10 @@ pub(super) struct OperationSection {
     request_bytes_max: Option<usize>,
     /// Largest body of an answer that is kept, in bytes. Default: `1048576`.
     response_bytes_max: Option<usize>,
-    /// Statuses that release the key, besides 425, 429 and those that `on_server_error` means. Never 2xx.
+    /// Time for the body of an answer that is kept; a slower one is passed on and not kept. Default: `"10m"`.
+    response_within: Option<Span>,
+    /// Statuses that release the key, besides 401, 407, 421, 425, 429, 431 and those that `on_server_error` means.
+    /// Never 2xx, 408, 502 or 504.
     #[serde(default)]
     released_statuses: BTreeSet<u16>,
     /// Headers of answers that are kept, besides the usual ones.
@@ -93,7 +102,7 @@ struct ProbeSection {
     /// Headers of the question, such as credentials.
     #[serde(default)]
     headers: BTreeMap<String, Given>,
-    /// Status of the answer that a client gets if it happened. Default: the probe's own.
+    /// Status of the answer that a client gets if it happened, one that keeps its key. Default: the probe's own.
     status: Option<u16>,
     /// Place of the list in the probe's answer. Without it, the whole answer is the entry.
     list: Option<String>,
@@ -110,13 +119,6 @@ struct ProbeSection {
     /// Time after giving up an attempt until a *no* is believed; longer than `answer_within`. Default: two
     /// minutes, or twice `answer_within` where that is longer.
     grace: Option<Span>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "String")]
-pub(super) struct OperationName {
-    pub(super) method: Method,
-    pub(super) pattern: String,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -163,10 +165,10 @@ struct FingerprintSection {
     /// Headers that count.
     #[serde(default)]
     headers: Vec<String>,
-    /// Places in a JSON body that count. Without it, all do.
+    /// Places in a JSON body that count. Without it, all do. Not with `body = "bytes"`.
     #[serde(default)]
     select: Vec<String>,
-    /// Places in a JSON body that do not count.
+    /// Places in a JSON body that do not count. Not with `body = "bytes"`.
     #[serde(default)]
     ignore: Vec<String>,
     /// Lets a 422 name what differs though no secret keys fingerprints: whoever reads the store can then guess
@@ -191,6 +193,7 @@ impl OperationSection {
         policy.slack = span(self.slack, base.slack);
         policy.retry_after = span(self.retry_after, base.retry_after);
         policy.request_bytes_max = self.request_bytes_max.unwrap_or(base.request_bytes_max);
+        policy.response_within = span(self.response_within, base.response_within);
         policy.response_bytes_max = self.response_bytes_max.unwrap_or(base.response_bytes_max);
         match self.key {
             Some(KeyWord::Required) => policy.key = KeyRequirement::Required,
@@ -225,9 +228,7 @@ impl OperationSection {
             None => {}
         }
         for code in &self.released_statuses {
-            let Ok(status) = StatusCode::from_u16(*code) else {
-                return Err(format!("released_statuses: {code} is no status"));
-            };
+            let status = released(*code)?;
             policy.kept_statuses = std::mem::take(&mut policy.kept_statuses).release_on(status);
         }
         if !self.kept_headers.is_empty() {
@@ -248,6 +249,36 @@ impl OperationSection {
 }
 
 impl OperationSection {
+    /// The first setting that means nothing for an operation that passes through.
+    pub(super) fn beside_unprotected(&self) -> Option<&'static str> {
+        let settings = [
+            ("key", self.key.is_some()),
+            ("lease", self.lease.is_some()),
+            ("retention", self.retention.is_some()),
+            ("slack", self.slack.is_some()),
+            ("request_bytes_max", self.request_bytes_max.is_some()),
+            ("response_bytes_max", self.response_bytes_max.is_some()),
+            ("response_within", self.response_within.is_some()),
+            ("released_statuses", !self.released_statuses.is_empty()),
+            ("kept_headers", !self.kept_headers.is_empty()),
+            ("conflict", self.conflict.is_some()),
+            ("on_lost_answer", self.on_lost_answer.is_some()),
+            ("on_server_error", self.on_server_error.is_some()),
+            ("after_retention", self.after_retention.is_some()),
+            ("retry_after", self.retry_after.is_some()),
+            ("respond_async", self.respond_async.is_some()),
+            ("fingerprint", self.fingerprint.is_some()),
+            ("age", self.age.is_some()),
+            ("bind_to_principal", self.bind_to_principal.is_some()),
+        ];
+        settings.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    /// Tells whether the section itself asks for a key.
+    pub(super) fn requires_key(&self) -> bool {
+        matches!(self.key, Some(KeyWord::Required))
+    }
+
     /// What the gateway does beyond the policy: that of `base`, with what this section says instead.
     pub(super) fn care(&self, base: &Care, calling: &Calling) -> Result<Care, String> {
         let mut care = base.clone();
@@ -271,6 +302,9 @@ const SECRET_BYTES_MIN: usize = 16;
 
 impl AgeSection {
     fn limit(&self) -> Result<AgeLimit, String> {
+        if self.max.0.is_zero() {
+            return Err("age.max: more than 0s is needed, or every request is too old".to_owned());
+        }
         let signed = match &self.signature {
             Some(SignatureSection { header: name, secret }) => {
                 let secret = secret.read().map_err(|what| format!("age.signature: {what}"))?;
@@ -298,13 +332,8 @@ impl ProbeSection {
             value.set_sensitive(true);
             headers.push((header("probe.headers", name)?, value));
         }
-        let status = match self.status {
-            Some(code) => Some(
-                StatusCode::from_u16(code)
-                    .map_err(|_not_one| format!("probe.status: {code} is no status"))?,
-            ),
-            None => None,
-        };
+        let status = self.status.map(answered).transpose();
+        let status = status.map_err(|what| format!("probe.status: {what}"))?;
         let place = |setting: &str, text: &Option<String>| {
             let parse = |text: &String| {
                 text.parse::<Pointer>().map_err(|error| format!("probe.{setting}: {error}"))
@@ -335,6 +364,10 @@ impl FingerprintSection {
             given.iter().map(parse).collect()
         };
         let usual = FingerprintRules::default();
+        let has_places = !self.select.is_empty() || !self.ignore.is_empty();
+        if has_places && matches!(self.body, Some(BodyWord::Bytes)) {
+            return Err("fingerprint: select and ignore need body = \"exact_json\"".to_owned());
+        }
         Ok(FingerprintRules {
             body: match self.body {
                 Some(BodyWord::ExactJson) => BodyForm::Canonical,
@@ -349,25 +382,30 @@ impl FingerprintSection {
     }
 }
 
+/// A status that may release its key. Of the rest, the policy refuses 2xx.
+fn released(code: u16) -> Result<StatusCode, String> {
+    match StatusCode::from_u16(code) {
+        Ok(StatusCode::REQUEST_TIMEOUT | StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT) => {
+            Err(format!("released_statuses: {code} is always a lost answer (on_lost_answer)"))
+        }
+        Ok(status) if (200..600).contains(&code) => Ok(status),
+        Ok(_) | Err(_) => Err(format!("released_statuses: {code} is no status from 300 to 599")),
+    }
+}
+
+/// A status that retries get: one that releases its key would let the request run again.
+fn answered(code: u16) -> Result<StatusCode, String> {
+    match StatusCode::from_u16(code) {
+        Ok(status) if KeptStatuses::default().keeps(status) && code < 600 => Ok(status),
+        Ok(_) if (200..600).contains(&code) => Err(format!("no retry is answered with {code}")),
+        Ok(_) | Err(_) => Err("a status is a number from 200 to 499, such as 201".to_owned()),
+    }
+}
+
 fn headers(what: &str, names: &[String]) -> Result<Vec<HeaderName>, String> {
     names.iter().map(|name| header(what, name)).collect()
 }
 
 fn header(what: &str, name: &str) -> Result<HeaderName, String> {
     name.parse().map_err(|_not_a_name| format!("{what}: {name} is no header's name"))
-}
-
-impl TryFrom<String> for OperationName {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        const EXPECTED: &str =
-            "an operation is a method and a path, such as \"POST /payments/{id}/refunds\"";
-        let Some((method, pattern)) = text.split_once(' ') else { return Err(EXPECTED) };
-        let Ok(method) = method.parse::<Method>() else { return Err(EXPECTED) };
-        if !pattern.starts_with('/') || pattern.contains([' ', '?', '#']) {
-            return Err(EXPECTED);
-        }
-        Ok(Self { method, pattern: pattern.to_owned() })
-    }
 }

@@ -33,6 +33,17 @@ const REFUSED: &[(Command, &str, &str)] = &[
     ),
     (GATEWAY, "attempts_max = 0", "nonzero"),
     (GATEWAY, "held_bytes_max = 0", "nonzero"),
+    (GATEWAY, "tenant_share = 0.0", "more than 0"),
+    (GATEWAY, "tenant_share = 1.5", "at most 1"),
+    (GATEWAY, "tenant_share = nan", "at most 1"),
+    (GATEWAY, "tunnel_idle_for_max = '0s'", "gateway.tunnel_idle_for_max"),
+    (GATEWAY, "limits = { unverified_new_keys_per_second = 0.0 }", "more than 0"),
+    (
+        GATEWAY,
+        "limits.tenants.acme = { unverified_new_keys_per_second = 7 }",
+        "for all tenants together",
+    ),
+    (GATEWAY, "default.response_within = '0s'", "response_within"),
     (GATEWAY, "connect_within = '0s'", "gateway.connect_within"),
     (GATEWAY, "answer_within = '0s'", "gateway.answer_within"),
     (GATEWAY, "idle_for_max = '0s'", "gateway.idle_for_max"),
@@ -64,12 +75,120 @@ const REFUSED: &[(Command, &str, &str)] = &[
     (DOCTOR, "[doctor]\nexpect_standby = 'two'", "standby"),
 ];
 
+/// Operations that no request can belong to, each with the fix.
+const UNMATCHED: &[(&str, &str)] = &[
+    ("put /accounts/{id}", "write PUT"),
+    ("Post /a", "write POST"),
+    ("CONNECT /a", "CONNECT"),
+    ("PUT /enc%2ded", "write the character itself"),
+    ("PUT /a/b%2Fc", "{name}"),
+    ("POST /.firstwrite/operations/{key}", "/.firstwrite/ is the gateway's own"),
+    ("POST /.firstwrite", "/.firstwrite/ is the gateway's own"),
+    ("POST /a/../b", "without . and .. segments"),
+    ("POST /a/.", "without . and .. segments"),
+    ("POST /a\\\\b", "write / instead"),
+    ("POST /a?b=c", "leave it out from the ? on"),
+    ("POST /a#b", "leave it out from the # on"),
+    ("POST /a/{*rest}/b", "only at the end"),
+    ("POST /a/{id", "a whole segment"),
+    ("POST /a/x{id}", "a whole segment"),
+    ("POST /a/{id}.json", "a whole segment"),
+    ("POST /a/:id", "write {id}"),
+    ("POST /a/*", "write {*rest}"),
+    ("POST /a b", "{name}"),
+    ("POST  /a", "such as"),
+    ("POST a", "such as"),
+];
+
+/// Settings that could never take effect.
+const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("operations = [{ operation = 'POST /a', unprotected = 'r', lease = '7s' }]", "lease"),
+    (
+        "operations = [{ operation = 'POST /a', unprotected = 'r', age = { header = 'x-at', max = '7s' } }]",
+        "age",
+    ),
+    ("operations = [{ operation = 'POST /a', unprotected = 'r', key = 'required' }]", "key"),
+    (
+        "operations = [{ operation = 'POST /a', unprotected = 'r', on_lost_answer = 'resend' }]",
+        "on_lost_answer",
+    ),
+    ("default.released_statuses = [502]", "always a lost answer"),
+    ("default.released_statuses = [408]", "always a lost answer"),
+    ("default.released_statuses = [100]", "300 to 599"),
+    ("default.released_statuses = [600]", "300 to 599"),
+    ("default.age = { header = 'x-at', max = '0s' }", "age.max"),
+    (
+        "default.on_lost_answer.probe = { url = '/{key}', status = 500 }",
+        "probe.status: no retry is answered",
+    ),
+    (
+        "default.on_lost_answer.probe = { url = '/{key}', status = 600 }",
+        "probe.status: a status is a number from 200 to 499",
+    ),
+    ("default.fingerprint = { body = 'bytes', ignore = ['/a'] }", "\"exact_json\""),
+    ("default.fingerprint = { body = 'bytes', select = ['/a'] }", "\"exact_json\""),
+    ("optional_keys = true\ndefault.key = 'required'", "optional_keys"),
+    ("limits = { count_every = '7s' }", "active_keys_max"),
+    ("cors.origins = ['https://*.shop.example']", "name each origin"),
+    ("cors.origins = ['https://shop.example:099']", "is no origin"),
+    ("cors.origins = ['https://shop.example:99999']", "is no origin"),
+    ("cors.origins = ['https://shop,example']", "is no origin"),
+    (
+        "cors = { origins = ['https://shop.example'], credentials = true, expose = ['*'] }",
+        "with credentials, headers are named",
+    ),
+];
+
+/// Asserts that `command` and `check` refuse a whole file with these lines, in words with `word` in them.
+fn assert_refused(command: Command, lines: &str, word: &str) {
+    let text = format!("{WHOLE}{lines}\n");
+    let started = planned(command, &text).expect_err(lines);
+    assert!(started.contains(word), "{lines}: {started}");
+    assert_eq!(planned(CHECK, &text), Err(started), "{lines}");
+}
+
+#[test]
+fn an_operation_that_no_request_belongs_to_is_refused_with_the_fix() {
+    for (name, fix) in UNMATCHED {
+        assert_refused(GATEWAY, &format!("operations = [{{ operation = \"{name}\" }}]"), fix);
+    }
+    for fine in [
+        "PUT /accounts/{id}",
+        "POST /",
+        "POST /trail/",
+        "POST /payments:capture",
+        "POST /a/{*rest}",
+        "POST /größe",
+        "POST /100%",
+        "POST /.well-known/x",
+        "POST /a..b/...",
+    ] {
+        let text = format!("{WHOLE}operations = [{{ operation = '{fine}' }}]\n");
+        let started = planned(GATEWAY, &text);
+        assert!(started.is_ok(), "{fine}: {started:?}");
+    }
+}
+
+#[test]
+fn a_setting_that_could_never_take_effect_is_refused() {
+    for (lines, word) in WITHOUT_EFFECT {
+        assert_refused(GATEWAY, lines, word);
+    }
+    for fine in [
+        "default = { unprotected = 'r', lease = '7s' }",
+        "default.released_statuses = [409, 503]",
+        "optional_keys = true\ndefault.key = 'optional'",
+        "cors.origins = ['https://shop.example:8443', 'http://[::1]:5173', 'http://a_b.test']",
+        "cors = { origins = ['https://shop.example'], expose = ['*'] }",
+    ] {
+        let started = planned(GATEWAY, &format!("{WHOLE}{fine}\n"));
+        assert!(started.is_ok(), "{fine}: {started:?}");
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_by_check_and_start_alike() {
     for (command, lines, word) in REFUSED {
-        let text = format!("{WHOLE}{lines}\n");
-        let started = planned(command, &text).expect_err(lines);
-        assert!(started.contains(word), "{lines}: {started}");
-        assert_eq!(planned(CHECK, &text), Err(started), "{lines}");
+        assert_refused(command, lines, word);
     }
 }

@@ -10,6 +10,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         title: "`[gateway.tenants]`",
         header: "[gateway.tenants]",
+        needs: "sources = [{ kind = 'authorization' }]\n",
         followed_by: &[GATEWAY],
         settings: &[
             ("anonymous", "['POST /seven']"),
@@ -21,7 +22,7 @@ pub(super) const SECTIONS: &[Section] = &[
         title: "`[[gateway.tenants.sources]]`, `kind = \"authorization\"`",
         header: "[[gateway.tenants.sources]]\nkind = 'authorization'",
         followed_by: &[GATEWAY],
-        settings: &[("secret", SECRET)],
+        settings: &[("secret", SECRET), ("accept_changing", "true")],
         ..USUAL
     },
     Section {

@@ -7,7 +7,7 @@ use firstwrite_core::{
     Record, Retention, State, StateKind, Store, StoreError, Swapped, Timestamp,
 };
 
-/// What became of one.
+/// Result of copying one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copied {
     Written,
@@ -73,7 +73,7 @@ impl Copy<'_> {
         is_spent: bool,
     ) -> Result<Copied, StoreError> {
         let draft = self.draft(retention);
-        // Each round means that somebody moved it; a few in a row are left for later.
+        // Each further try means that the record changed meanwhile; after a few in a row it is left for later.
         for _ in 0..TRIES_MAX {
             if let Inserted::Stands(found) = self.to.insert(&draft).await? {
                 let is_same = found.record.fence == draft.fence;
@@ -81,7 +81,7 @@ impl Copy<'_> {
                     StateKind::Completed if is_same => return Ok(Copied::There),
                     // Broken off before, or copied while it was uncertain and settled since.
                     StateKind::Reserved | StateKind::Uncertain if is_same => {}
-                    // Whoever reserved it there sees ours in the old store, and withdraws.
+                    // The attempt that reserved it there sees this record in the old store, and withdraws.
                     StateKind::Reserved if !is_spent => return Ok(Copied::UnderWay),
                     StateKind::Completed if has_ended(&found) && !is_spent => {
                         let guard = Guard::Seen(found.record.seen());

@@ -169,7 +169,10 @@ pub(super) fn ended(output: &Output) -> (Option<i32>, Value) {
 fn an_uncertain_key_is_uncertain_in_the_new_store_and_settled_once() {
     for houses in Houses::all() {
         let reservation = houses.reserve("lost");
-        houses.runtime.block_on(protocol::mark_uncertain(&*houses.old, reservation)).unwrap();
+        houses
+            .runtime
+            .block_on(protocol::mark_uncertain(&*houses.old, reservation, "no answer"))
+            .unwrap();
         houses.complete("done");
         let (code, summary) = ended(&houses.migrate(&[]));
         assert_eq!((code, &summary["copied"]), (Some(0), &2.into()), "{summary}");

@@ -1,6 +1,6 @@
-//! What a message carries: its payload, and what its record is answered with in the end.
+//! The body of a message: its payload, and the answers that its record gets in the end.
 //!
-//! A small one stands in the message's own item. Anything else is in items of its own, written in the same
+//! A small body is kept in the message's own item. A larger one is in items of its own, written in the same
 //! transaction: an item holds 400 KB, and an update of a message should not be billed for its payload.
 
 use bytes::Bytes;
@@ -26,7 +26,7 @@ const PART_BYTES_MAX: usize = 400_000;
 /// A payload, and the answers to its record.
 pub(super) type Body = (Bytes, Option<Box<Answers>>);
 
-/// How many items of its own the body of a message takes.
+/// Returns the number of items of its own that the body of a message takes.
 pub(super) fn part_count(message: &Message) -> usize {
     let answers = message.answers().map_or(0, |answers| encode_answers(answers).len());
     parts(message.payload().len() + answers)
@@ -55,7 +55,7 @@ pub(super) fn store(item: &mut Item, given: MessageNumber, message: &Message) ->
         .collect()
 }
 
-/// Where the parts of a message's body are.
+/// Returns the keys of the items that hold a message's body.
 fn keys(number: MessageNumber, count: usize) -> impl Iterator<Item = Item> {
     let shard = format!("b#{:016x}", number.0);
     (0..count)

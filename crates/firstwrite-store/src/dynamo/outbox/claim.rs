@@ -1,10 +1,10 @@
-//! Taking due messages under a lease: the front of a destination's queue, and a transaction for each message, on the
-//! condition that nobody has moved it.
+//! Claims due messages under a lease: reads the front of a destination's queue, and claims each message in a
+//! transaction of its own, on the condition that no other claim or move has changed it.
 
 use std::collections::HashMap;
 
 use firstwrite_core::outbox::{Claimed, MessageNumber, Parcel, Want};
-use firstwrite_core::{Fence, StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, stream};
 
 use super::super::items::{CREATED_AT, Item, KEY, instant, string, tenant_of};
@@ -15,17 +15,17 @@ use super::message::{CONTENT_TYPE, Standing, UNDER_WAY, key_of, number_of, recei
 use super::order::Turn;
 use super::queue::{Due, Queue};
 use super::{body, moves, order};
-use crate::pending::{NEVER_CLAIMED, Pending, Phase};
+use crate::pending::Pending;
 
 const DOING: &str = "claiming messages";
 
-/// Taken for one destination in one call.
+/// Maximum number of messages claimed for one destination in one call.
 const CLAIMED_MAX: usize = 256;
 
-/// How often a call looks further down a queue in whose front others are at work, or something is damaged.
+/// Maximum number of times a call looks further down a queue whose front is claimed by others or damaged.
 const LOOKS_MAX: usize = 8;
 
-/// Claimed at the same time.
+/// Maximum number of messages that are claimed concurrently.
 const AT_ONCE: usize = 16;
 
 /// Destinations looked at at the same time.
@@ -145,37 +145,23 @@ async fn try_to_take(
             return Ok(None);
         }
     };
-    let becomes = claimed(was, nonce, now, now.plus(want.lease_for));
-    let parcel = parcel(link, &standing, &becomes, gate).await?;
+    let becomes = was.claimed(nonce, now, want.lease_for);
+    let parcel = parcel(link, &standing, &becomes, (gate, now)).await?;
     let mut steps = moves::change(link, was, &becomes);
     steps.extend(turn.map(|taken| *taken));
     steps.extend(gate.step(link, want, now));
     match write::transact(link, &steps, &write::new_token(), DOING).await? {
         Transaction::Done => Ok(Some(parcel)),
-        // Somebody else has it, or its turn, or makes the trial.
+        // Another worker has claimed it, has its turn, or makes the trial.
         Transaction::Refused(..) => Ok(None),
     }
-}
-
-fn claimed(was: &Pending, nonce: u64, now: Timestamp, until: Timestamp) -> Pending {
-    let mut becomes = was.clone();
-    if was.phase == Phase::Sending {
-        becomes.doubt();
-        becomes.lapse_count = was.lapse_count.saturating_add(1);
-    }
-    let had_claim = was.fence != NEVER_CLAIMED;
-    becomes.fence = if had_claim { was.fence.next(nonce) } else { Fence::first(nonce) };
-    becomes.phase = Phase::Sending;
-    becomes.claimed_at = Some(now);
-    becomes.due_at = Some(until);
-    becomes
 }
 
 async fn parcel(
     link: &Link,
     standing: &Standing,
     becomes: &Pending,
-    gate: Gate,
+    (gate, claimed_at): (Gate, Timestamp),
 ) -> Result<Parcel, StoreError> {
     let item = &standing.item;
     let (payload, answers) = body::load(link, item, DOING).await?;
@@ -196,5 +182,8 @@ async fn parcel(
         maybe_sent_at: becomes.maybe_sent_at,
         receipt: receipt_of(item)?,
         answers,
+        claimed_at,
+        status: becomes.status,
+        problem: becomes.problem.clone(),
     })
 }

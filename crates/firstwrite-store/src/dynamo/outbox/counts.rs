@@ -1,18 +1,18 @@
-//! How many messages of each destination stand where. What a process changes of it is added up in memory and written
-//! now and then, beside the transactions of messages and not in them: they would all meet at one item.
+//! Number of messages of each destination in each state. A process adds up its changes in memory and writes them now
+//! and then, outside the transactions of messages, which would otherwise all contend for one item.
 //!
-//! So a process that dies takes the differences of its last moment with it. Upkeep counts what is under way anew.
+//! A process that dies therefore loses its last differences. Upkeep recounts the messages that are under way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use firstwrite_core::outbox::Tallies;
 use firstwrite_core::{Certainty, StoreError};
 
 use super::super::items::number;
 use super::super::link::Link;
 use super::super::write::{self, Step, Terms};
 use super::destinations::{count_name, key_of};
-use crate::pending::Tallies;
 
 /// Differences that are not written yet.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Counts {
         change(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Whether nobody is about to write them. Whoever asks is, from now on.
+    /// Returns true if no call is about to write the counts yet; the caller then has to write them.
     pub(super) fn await_writing(&self) -> bool {
         !self.is_awaited.swap(true, Ordering::AcqRel)
     }
@@ -54,12 +54,13 @@ impl Counts {
     }
 }
 
-/// What is added under which names.
+/// Differences to add, each with the name of its count.
 pub(super) type Differences = Vec<(&'static str, i64)>;
 
 fn by_destination(tallies: &Tallies) -> Vec<(String, Differences)> {
     let mut grouped: Vec<(String, Differences)> = Vec::new();
-    for (destination, kind, difference) in tallies.differences() {
+    for (destination, tally, difference) in tallies.differences() {
+        let kind = tally.as_str();
         match grouped.last_mut() {
             Some((last, differences)) if last == destination => {
                 differences.push((kind, difference));

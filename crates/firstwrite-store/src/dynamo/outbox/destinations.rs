@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use firstwrite_core::outbox::{DestinationView, Switch, Want};
-use firstwrite_core::{AuditEntry, Audited, StoreError, Timestamp};
+use firstwrite_core::outbox::{
+    DestinationChange, DestinationView, OpeningChange, PauseChange, Want,
+};
+use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, Timestamp};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::super::audit;
@@ -13,10 +15,11 @@ use super::super::items::{ID, Item, blob, instant, integer, key, number, optiona
 use super::super::link::Link;
 use super::super::partition::Partition;
 use super::super::write::{self, Step, Terms, Transaction};
+use super::apply::TRIES_MAX;
 use super::message::count;
 use super::queue;
-use super::settle::TRIES_MAX;
-use crate::pending::shortened;
+
+const DOING: &str = "changing a destination";
 
 const ALL: &str = "destinations";
 const PAUSED_AT: &str = "paused_at";
@@ -27,10 +30,10 @@ const OPEN_UNTIL: &str = "open_until";
 const OPEN_CAUSE: &str = "open_cause";
 const OPENING_COUNT: &str = "opening_count";
 
-/// Asked at the same time, each in all shards of its queue.
+/// Maximum number of destinations that are asked concurrently, each in all shards of its queue.
 const AT_ONCE: usize = 4;
 
-/// What a claim may take for a destination.
+/// Number of messages that a claim may take for a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gate {
     /// As much as it wants.
@@ -41,7 +44,7 @@ pub(super) enum Gate {
     Closed,
 }
 
-/// What is counted under which name.
+/// Returns the name of the attribute that holds the count of this kind.
 pub(super) fn count_name(kind: &str) -> String {
     format!("{kind}_count")
 }
@@ -50,7 +53,7 @@ pub(super) fn key_of(destination: &str) -> Item {
     key(ALL, destination.as_bytes())
 }
 
-/// What may be claimed for each. Nothing, if that cannot be read: it may be paused.
+/// Reads what may be claimed for each destination. One that cannot be read is closed, since it may be paused.
 pub(super) async fn gates(
     link: &Link,
     wants: &[Want],
@@ -84,7 +87,8 @@ fn gate(item: &Item, now: Timestamp) -> Result<Gate, StoreError> {
 }
 
 impl Gate {
-    /// What goes with the claim of a trial: the destination is left alone again while it lasts. One worker makes it.
+    /// Returns the step that goes with the claim of a trial. It closes the destination again for as long as the claim
+    /// lasts, so that only one worker makes the trial.
     pub(super) fn step(
         self,
         link: &Link,
@@ -101,89 +105,86 @@ impl Gate {
     }
 }
 
-/// See [`firstwrite_core::outbox::Outbox::switch`].
-pub(super) async fn switch(
+/// See [`firstwrite_core::outbox::Outbox::put_destination`].
+pub(super) async fn put(
     link: &Link,
     destination: &str,
-    switch: &Switch,
+    change: &DestinationChange,
 ) -> Result<(), StoreError> {
-    const DOING: &str = "switching a destination";
-    link.writable(DOING)?;
-    let mut terms = Terms::default();
-    let step = match switch {
-        Switch::Open { open_for, cause } => {
-            let until = link.now().plus(*open_for).as_millis();
-            let set = [
-                terms.is(OPEN_UNTIL, "=", number(until)),
-                terms.is(OPEN_CAUSE, "=", text(shortened(cause))),
-            ];
-            let one_more = format!("{} {}", terms.name(OPENING_COUNT), terms.value(number(1)));
-            let change = format!("SET {} ADD {one_more}", set.join(", "));
-            Step::set(link, key_of(destination), change, &terms)
-        }
-        Switch::Closed => {
-            let [until, cause, count] =
-                [OPEN_UNTIL, OPEN_CAUSE, OPENING_COUNT].map(|name| terms.name(name));
-            let is_open = format!("attribute_exists({until})");
-            let change = format!("REMOVE {until}, {cause}, {count}");
-            Step::update(link, key_of(destination), change, is_open, &terms)
-        }
-    };
-    write::send(link, step, DOING).await.map(drop)
-}
-
-/// See [`firstwrite_core::outbox::Outbox::pause`].
-pub(super) async fn pause(
-    link: &Link,
-    destination: &str,
-    by: &AuditEntry,
-) -> Result<(), StoreError> {
-    const DOING: &str = "pausing a destination";
-    link.writable(DOING)?;
-    let now = link.now();
-    let mut terms = Terms::default();
-    let set = [
-        terms.is(PAUSED_AT, "=", number(now.as_millis())),
-        terms.is(PAUSED_BY, "=", text(&by.actor)),
-        terms.is(PAUSED_ACTION, "=", text(&by.action)),
-        terms.is(PAUSED_REASON, "=", text(&by.reason)),
-    ];
-    let change = format!("SET {}", set.join(", "));
-    let step = Step::set(link, key_of(destination), change, &terms).in_transaction();
-    let about = audit::of_destination(destination);
-    audit::send(link, &about, vec![step], by, (now, DOING)).await.map(drop)
-}
-
-/// See [`firstwrite_core::outbox::Outbox::resume`].
-pub(super) async fn resume(
-    link: &Link,
-    destination: &str,
-    by: &AuditEntry,
-) -> Result<(), StoreError> {
-    const DOING: &str = "resuming a destination";
     link.writable(DOING)?;
     for _ in 0..TRIES_MAX {
         let now = link.now();
-        let Some(item) = link.item_at(key_of(destination), DOING).await? else { return Ok(()) };
-        let mut terms = Terms::default();
-        let paused = [PAUSED_AT, PAUSED_BY, PAUSED_ACTION, PAUSED_REASON];
-        let mut change = format!("REMOVE {}", paused.map(|name| terms.name(name)).join(", "));
-        let condition = match optional(&item, OPEN_UNTIL, instant)? {
-            None => format!("attribute_not_exists({})", terms.name(OPEN_UNTIL)),
-            Some(until) => {
-                let sooner = number(until.min(now).as_millis());
-                change = format!("SET {} {change}", terms.is(OPEN_UNTIL, "=", sooner));
-                terms.is(OPEN_UNTIL, "=", number(until.as_millis()))
-            }
+        let open_until = if change.opening == Some(OpeningChange::TrialNow) {
+            let item = link.item_at(key_of(destination), DOING).await?;
+            item.map_or(Ok(None), |item| optional(&item, OPEN_UNTIL, instant))?
+        } else {
+            None
         };
-        let step = Step::update(link, key_of(destination), change, condition, &terms);
-        let (about, steps) = (audit::of_destination(destination), vec![step.in_transaction()]);
-        match audit::send(link, &about, steps, by, (now, DOING)).await? {
+        let step = step(link, destination, change, (open_until, now));
+        let steps = vec![step.in_transaction()];
+        let ended = if let Some(entry) = &change.audit {
+            let about = audit::of_record(RecordId::of_destination(destination));
+            audit::send(link, &about, steps, entry, (now, DOING)).await?
+        } else {
+            write::transact(link, &steps, &write::new_token(), DOING).await?
+        };
+        match ended {
             Transaction::Done => return Ok(()),
             Transaction::Refused(..) => {}
         }
     }
     Err(unavailable(DOING, "a destination does not stand still"))
+}
+
+/// The step that writes a change. A trial at once is made of the `open_until` that was read, and on the
+/// condition that it stays.
+fn step(
+    link: &Link,
+    destination: &str,
+    change: &DestinationChange,
+    (open_until, now): (Option<Timestamp>, Timestamp),
+) -> Step {
+    let mut terms = Terms::default();
+    let (mut set, mut gone, mut condition) = (Vec::new(), Vec::new(), None);
+    match &change.pause {
+        Some(PauseChange::Paused(by)) => set.extend([
+            terms.is(PAUSED_AT, "=", number(now.as_millis())),
+            terms.is(PAUSED_BY, "=", text(&by.actor)),
+            terms.is(PAUSED_ACTION, "=", text(&by.action)),
+            terms.is(PAUSED_REASON, "=", text(&by.reason)),
+        ]),
+        Some(PauseChange::Resumed) => {
+            let paused = [PAUSED_AT, PAUSED_BY, PAUSED_ACTION, PAUSED_REASON];
+            gone.extend(paused.map(|name| terms.name(name)));
+        }
+        None => {}
+    }
+    match (&change.opening, open_until) {
+        (Some(OpeningChange::Open { open_for, cause, opening_count }), _) => set.extend([
+            terms.is(OPEN_UNTIL, "=", number(now.plus(*open_for).as_millis())),
+            terms.is(OPEN_CAUSE, "=", text(cause)),
+            terms.is(OPENING_COUNT, "=", number((*opening_count).into())),
+        ]),
+        (Some(OpeningChange::TrialNow), Some(until)) => {
+            set.push(terms.is(OPEN_UNTIL, "=", number(until.min(now).as_millis())));
+            condition = Some(terms.is(OPEN_UNTIL, "=", number(until.as_millis())));
+        }
+        (Some(OpeningChange::TrialNow), None) => {
+            condition = Some(format!("attribute_not_exists({})", terms.name(OPEN_UNTIL)));
+        }
+        (Some(OpeningChange::Closed), _) => {
+            gone.extend([OPEN_UNTIL, OPEN_CAUSE, OPENING_COUNT].map(|name| terms.name(name)));
+        }
+        (None, _) => {}
+    }
+    let set = (!set.is_empty()).then(|| format!("SET {}", set.join(", ")));
+    let gone = (!gone.is_empty()).then(|| format!("REMOVE {}", gone.join(", ")));
+    let changes: Vec<String> = set.into_iter().chain(gone).collect();
+    let (key, changes) = (key_of(destination), changes.join(" "));
+    match condition {
+        Some(condition) => Step::update(link, key, changes, condition, &terms),
+        None => Step::set(link, key, changes, &terms),
+    }
 }
 
 /// The item of every destination.

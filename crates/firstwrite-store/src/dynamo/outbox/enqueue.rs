@@ -1,4 +1,4 @@
-//! How a message comes to be: steps for the transaction of whoever writes it.
+//! Enqueues messages: the steps that are added to the transaction of the handler that writes a message.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::outbox::MessageNumber;
@@ -14,16 +14,17 @@ use super::{body, moves, order};
 
 const DOING: &str = "enqueuing a message";
 
-/// What a message may say beside its payload; the rest of the service's 409 600 bytes is for what becomes of it.
+/// Maximum size of a message's ordering key and content type together. The rest of the item's 409 600 bytes is left
+/// for later changes.
 const HEAD_BYTES_MAX: usize = 100_000;
 
 /// The service takes 4 MB in one transaction, keys and names included.
 const BODY_PARTS_MAX: usize = 9;
 
-/// How often a number is drawn that somebody else has.
+/// Maximum number of tries when the drawn message number is already taken.
 pub(in super::super) const TRIES_MAX: u32 = 4;
 
-/// How many items of a transaction a message takes. Refuses one that none can hold.
+/// Returns the number of transaction items that a message takes. Refuses a message that no transaction can hold.
 pub(in super::super) fn item_count(message: &Message) -> Result<usize, StoreError> {
     let order = message.ordering_key().unwrap_or_default();
     if order.len() + message.payload_type().len() > HEAD_BYTES_MAX {

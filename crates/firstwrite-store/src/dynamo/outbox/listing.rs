@@ -3,29 +3,26 @@
 //! Messages are spread over shards, and each shard is in the order of numbers: a page asks all of them and merges.
 
 use firstwrite_core::outbox::{
-    Counted, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory, MessageView,
+    MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory, MessageView,
 };
 use firstwrite_core::{StoreError, Tenant};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::super::audit;
-use super::super::items::{Item, KEY, STATE, TENANT, string, text};
+use super::super::items::{Item, KEY, STATE, TENANT, bytes, string, text};
 use super::super::link::Link;
 use super::super::partition::Partition;
 use super::super::write::Terms;
 use super::message::{
-    CONTENT_TYPE, DESTINATION, ENDED, UNDER_WAY, key_of, number_of, shard, sort_key, view,
+    CONTENT_TYPE, DESTINATION, ENDED, RECORD, UNDER_WAY, key_of, number_of, shard, sort_key, view,
 };
 use super::{body, history, queue};
-
-/// How many pages a count goes through. Each asks every shard for up to a megabyte.
-const COUNT_PAGES_MAX: usize = 100;
 
 /// Some of the messages in a range of numbers.
 pub(super) struct Look {
     /// In the order of their numbers.
     pub(super) items: Vec<Item>,
-    /// Where it ended, if there may be more: everything up to here was looked at.
+    /// Number of the last message that was looked at, if there may be more.
     pub(super) next: Option<MessageNumber>,
 }
 
@@ -36,7 +33,7 @@ pub(super) struct Range<'a> {
     pub(super) kinds: &'a [&'a str],
     pub(super) after: Option<MessageNumber>,
     pub(super) until: Option<MessageNumber>,
-    /// How many are looked at in each shard; a megabyte of them if it is not said.
+    /// Maximum number of messages to read in each shard; one megabyte of them if absent.
     pub(super) limit: Option<usize>,
 }
 
@@ -85,7 +82,7 @@ fn number_at(sort_key: &[u8]) -> MessageNumber {
     MessageNumber(sort_key.try_into().map_or(0, i64::from_be_bytes))
 }
 
-/// Where messages in a state are.
+/// Returns the kinds of shards that hold messages in a state.
 fn kinds(state: Option<MessageState>) -> &'static [&'static str] {
     match state {
         None => &[UNDER_WAY, ENDED],
@@ -94,7 +91,7 @@ fn kinds(state: Option<MessageState>) -> &'static [&'static str] {
     }
 }
 
-/// What the service leaves out by itself, to send less. It reads it all the same.
+/// Builds the filter that the service applies itself, to send less. It still reads the filtered items.
 fn filter(terms: &mut Terms, query: &MessageQuery) -> Option<String> {
     let wanted = [
         (STATE, query.state.map(MessageState::as_str)),
@@ -103,11 +100,14 @@ fn filter(terms: &mut Terms, query: &MessageQuery) -> Option<String> {
         (KEY, query.derived_key.as_deref()),
     ];
     let wanted = wanted.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    let holds: Vec<String> = wanted.map(|(name, value)| terms.is(name, "=", text(value))).collect();
+    let mut holds: Vec<String> =
+        wanted.map(|(name, value)| terms.is(name, "=", text(value))).collect();
+    let record = query.record.as_ref().map(|record| bytes(record.as_bytes()));
+    holds.extend(record.map(|record| terms.is(RECORD, "=", record)));
     (!holds.is_empty()).then(|| holds.join(" AND "))
 }
 
-/// Whether a message that [`filter`] lets through is meant.
+/// Returns true if a message that [`filter`] lets through matches the rest of the query.
 fn is_meant(query: &MessageQuery, view: &MessageView) -> bool {
     query.problem.as_ref().is_none_or(|wanted| {
         view.problem.as_ref().is_some_and(|problem| problem.contains(wanted))
@@ -117,18 +117,8 @@ fn is_meant(query: &MessageQuery, view: &MessageView) -> bool {
 
 /// See [`firstwrite_core::outbox::Outbox::messages`].
 pub(super) async fn messages(link: &Link, query: &MessageQuery) -> Result<MessagePage, StoreError> {
+    const DOING: &str = "listing messages";
     let limit = query.limit.clamp(1, MessageQuery::LIMIT_MAX);
-    let (messages, next) = page(link, query, limit, "listing messages").await?;
-    Ok(MessagePage { messages, next, now: link.now() })
-}
-
-/// Up to `limit` messages, and where the next page starts.
-pub(super) async fn page(
-    link: &Link,
-    query: &MessageQuery,
-    limit: usize,
-    doing: &'static str,
-) -> Result<(Vec<MessageView>, Option<MessageNumber>), StoreError> {
     let is_whole = *query
         == MessageQuery { after: query.after, limit: query.limit, ..MessageQuery::default() };
     let range = Range {
@@ -138,30 +128,14 @@ pub(super) async fn page(
         // One more than asked for tells whether there is a next page.
         limit: is_whole.then_some(limit + 1),
     };
-    let Look { items, next } = range.look(link, doing, |terms| filter(terms, query)).await?;
+    let Look { items, mut next } = range.look(link, DOING, |terms| filter(terms, query)).await?;
     let mut messages = items.iter().map(view).collect::<Result<Vec<_>, _>>()?;
     messages.retain(|view| is_meant(query, view));
-    if messages.len() <= limit {
-        return Ok((messages, next));
+    if messages.len() > limit {
+        messages.truncate(limit);
+        next = messages.last().map(|view| view.number);
     }
-    messages.truncate(limit);
-    let last = messages.last().map(|view| view.number);
-    Ok((messages, last))
-}
-
-/// See [`firstwrite_core::outbox::Outbox::count`].
-pub(super) async fn count(link: &Link, query: &MessageQuery) -> Result<Counted, StoreError> {
-    let (mut count, mut query) = (0, query.clone());
-    for _ in 0..COUNT_PAGES_MAX {
-        let (messages, next) = page(link, &query, usize::MAX - 1, "counting messages").await?;
-        count += messages.len();
-        query.after = next;
-        if next.is_none() || count > MessageQuery::COUNT_MAX {
-            break;
-        }
-    }
-    let is_more = query.after.is_some() || count > MessageQuery::COUNT_MAX;
-    Ok(Counted { count: count.min(MessageQuery::COUNT_MAX), is_more })
+    Ok(MessagePage { messages, next, now: link.now() })
 }
 
 /// See [`firstwrite_core::outbox::Outbox::message`].

@@ -14,29 +14,31 @@ use super::super::items::{
     instant, integer, key, number, optional, string, tenant_of, text,
 };
 use super::super::link::Link;
-use crate::pending::{NEVER_CLAIMED, Pending, Phase, shortened};
+use crate::pending::{NEVER_CLAIMED, Pending};
 
 pub(super) const RECORD: &str = "record";
 pub(super) const DESTINATION: &str = "destination";
 pub(super) const ORDERING_KEY: &str = "ordering_key";
 pub(super) const CONTENT_TYPE: &str = "content_type";
 pub(super) const PAYLOAD_BYTES: &str = "payload_bytes";
-/// Before when it is not delivered, whoever lets it go.
+/// Time before which the message is not delivered, even if it is released earlier.
 pub(super) const NOT_BEFORE: &str = "not_before";
 pub(super) const CLAIMED_AT: &str = "claimed_at";
 pub(super) const DELIVERY_COUNT: &str = "delivery_count";
+/// Number of times the message was handed over, including the times that do not count as a delivery attempt.
+pub(super) const HANDED_OVER: &str = "handed_over";
 const LAPSE_COUNT: &str = "lapse_count";
 pub(super) const MAYBE_SENT_AT: &str = "maybe_sent_at";
 pub(super) const STATUS: &str = "status";
 pub(super) const PROBLEM: &str = "problem";
-/// That it arrived, and under which claim: the first word of it stands.
+/// Receipt of the delivery, with the fence of its claim. The first receipt is kept.
 pub(super) const RECEIPT: &str = "receipt";
 pub(super) const PROVIDER_ID: &str = "provider_id";
 pub(super) const ENDED_AT: &str = "ended_at";
 
-/// What comes before the number of a shard of messages under way.
+/// Prefix of the shards of messages under way.
 pub(super) const UNDER_WAY: &str = "m#";
-/// What comes before the number of a shard of messages that have ended.
+/// Prefix of the shards of messages that have ended.
 pub(super) const ENDED: &str = "e#";
 
 /// A message that is under way, as it was read.
@@ -82,8 +84,8 @@ pub(super) fn new(
         id: message.record(),
         destination: message.destination().to_owned(),
         ordering_key: message.ordering_key().map(str::to_owned),
-        phase: Phase::Waiting,
-        // Whether another one under its ordering key is before it is found out by whoever claims it.
+        state: MessageState::Waiting,
+        // The claim finds out whether another message under its ordering key goes first.
         due_at: Some(not_before),
         fence: NEVER_CLAIMED,
         claimed_at: None,
@@ -104,6 +106,7 @@ pub(super) fn new(
     put(NOT_BEFORE, number(not_before.as_millis()));
     let payload_bytes = i64::try_from(message.payload().len()).unwrap_or(i64::MAX);
     put(PAYLOAD_BYTES, number(payload_bytes));
+    put(HANDED_OVER, number(0));
     if let Some(order) = message.ordering_key() {
         put(ORDERING_KEY, text(order));
     }
@@ -115,12 +118,11 @@ pub(super) fn new(
     item
 }
 
-/// What changes of a message while it is under way.
+/// Returns the attributes of a message that change while it is under way.
 pub(super) fn changing(pending: &Pending) -> [(&'static str, Option<AttributeValue>); 9] {
     let time = |at: Option<Timestamp>| at.map(|at| number(at.as_millis()));
-    let problem = pending.problem.as_deref().map(shortened);
     [
-        (STATE, Some(text(pending.phase.state().as_str()))),
+        (STATE, Some(text(pending.state.as_str()))),
         (DUE_AT, time(pending.due_at)),
         (FENCE, Some(fence(pending.fence))),
         (CLAIMED_AT, time(pending.claimed_at)),
@@ -128,28 +130,23 @@ pub(super) fn changing(pending: &Pending) -> [(&'static str, Option<AttributeVal
         (LAPSE_COUNT, Some(number(pending.lapse_count.into()))),
         (MAYBE_SENT_AT, time(pending.maybe_sent_at)),
         (STATUS, pending.status.map(|status| number(status.into()))),
-        (PROBLEM, problem.map(text)),
+        (PROBLEM, pending.problem.as_deref().map(text)),
     ]
 }
 
 impl Standing {
     /// Reads a message that is under way.
     pub(super) fn read(item: Item) -> Result<Self, StoreError> {
-        let phase = match state_of(&item)? {
-            MessageState::Waiting => Phase::Waiting,
-            MessageState::Sending => Phase::Sending,
-            MessageState::Unknown => Phase::Unknown,
-            MessageState::Dead => Phase::Dead,
-            MessageState::Delivered | MessageState::Refused | MessageState::Dropped => {
-                return Err(corrupt("a message that has ended is under way"));
-            }
-        };
+        let state = state_of(&item)?;
+        if state.is_final() {
+            return Err(corrupt("a message that has ended is under way"));
+        }
         let pending = Pending {
             number: number_of(&item)?,
             id: record_of(&item)?,
             destination: string(&item, DESTINATION)?.to_owned(),
             ordering_key: optional(&item, ORDERING_KEY, string)?.map(str::to_owned),
-            phase,
+            state,
             due_at: optional(&item, DUE_AT, instant)?,
             fence: fence_of(&item)?,
             claimed_at: optional(&item, CLAIMED_AT, instant)?,
@@ -160,6 +157,11 @@ impl Standing {
             problem: optional(&item, PROBLEM, string)?.map(str::to_owned),
         };
         Ok(Self { item, pending })
+    }
+
+    /// Returns the number of times the message was handed over so far.
+    pub(super) fn handed_over(&self) -> u32 {
+        count(&self.item, HANDED_OVER).unwrap_or_default()
     }
 
     /// The message under this number, if it is under way.
@@ -173,7 +175,7 @@ impl Standing {
     }
 }
 
-/// What is shown of a message, wherever it stands.
+/// Returns the view of a message, whether it is under way or has ended.
 pub(super) fn view(item: &Item) -> Result<MessageView, StoreError> {
     let state = state_of(item)?;
     let payload_bytes = integer(item, PAYLOAD_BYTES)?;
@@ -188,7 +190,7 @@ pub(super) fn view(item: &Item) -> Result<MessageView, StoreError> {
         state,
         fence: fence_of(item)?,
         due_at: None,
-        delivery_count: count(item, DELIVERY_COUNT)?,
+        delivery_count: count(item, HANDED_OVER)?,
         maybe_sent_at: None,
         claimed_at: None,
         status: None,
@@ -209,7 +211,7 @@ pub(super) fn receipt_of(item: &Item) -> Result<Option<Receipt>, StoreError> {
     Ok(Some(Receipt { provider_id }))
 }
 
-/// That a message arrived, under the claim with this fence.
+/// Returns the attribute that records the receipt of a message, under the claim with this fence.
 pub(super) fn receipt(receipt: &Receipt, under: firstwrite_core::Fence) -> AttributeValue {
     let mut map = Item::from([(FENCE.to_owned(), fence(under))]);
     if let Some(id) = &receipt.provider_id {
@@ -218,7 +220,7 @@ pub(super) fn receipt(receipt: &Receipt, under: firstwrite_core::Fence) -> Attri
     AttributeValue::M(map)
 }
 
-/// Whether it was written down that the delivery under this fence arrived.
+/// Returns true if a receipt for the delivery under this fence was recorded.
 pub(super) fn has_arrived_under(item: &Item, under: firstwrite_core::Fence) -> bool {
     let receipt = item.get(RECEIPT).and_then(|receipt| receipt.as_m().ok());
     receipt.is_some_and(|receipt| fence_of(receipt).is_ok_and(|fence| fence == under))

@@ -1,5 +1,5 @@
-//! What becomes of a message, as steps of one transaction, each on the condition that the message is as it was
-//! read.
+//! Moves of a message, as steps of one transaction, each on the condition that the message has not changed since it
+//! was read.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::outbox::{MessageState, Receipt};
@@ -9,21 +9,23 @@ use super::super::items::{DUE_AT, FENCE, Item, SHARD, STATE, fence, number, text
 use super::super::link::Link;
 use super::super::write::{Step, Terms};
 use super::message::{
-    self, CLAIMED_AT, DELIVERY_COUNT, ENDED, ENDED_AT, MAYBE_SENT_AT, PROBLEM, RECEIPT, STATUS,
+    self, CLAIMED_AT, ENDED, ENDED_AT, HANDED_OVER, MAYBE_SENT_AT, PROBLEM, RECEIPT, STATUS,
     Standing, UNDER_WAY, changing, key_of, place, shard,
 };
 use super::queue;
 use crate::pending::Pending;
 
-/// How a message ended.
-pub(super) struct Ended<'a> {
+/// End of a message: its final state, fence, time and receipt.
+pub(super) struct Ended {
     pub(super) state: MessageState,
     pub(super) fence: Fence,
     pub(super) at: Timestamp,
-    pub(super) receipt: Option<&'a Receipt>,
+    pub(super) receipt: Option<Receipt>,
+    /// True if a history row that counts as a handover is written with it.
+    pub(super) is_handed_over: bool,
 }
 
-/// That nobody has moved the message since it was read. A late receipt does not move it.
+/// Returns the condition that the message was not moved since it was read. A late receipt does not move it.
 fn as_read(terms: &mut Terms, was: &Pending) -> String {
     let due = match was.due_at {
         Some(at) => terms.is(DUE_AT, "=", number(at.as_millis())),
@@ -31,7 +33,7 @@ fn as_read(terms: &mut Terms, was: &Pending) -> String {
     };
     let holds = [
         terms.is(FENCE, "=", fence(was.fence)),
-        terms.is(STATE, "=", text(was.phase.state().as_str())),
+        terms.is(STATE, "=", text(was.state.as_str())),
         due,
     ];
     holds.join(" AND ")
@@ -39,6 +41,16 @@ fn as_read(terms: &mut Terms, was: &Pending) -> String {
 
 /// Changes a message that stays under way, and its place in the queue.
 pub(super) fn change(link: &Link, was: &Pending, becomes: &Pending) -> Vec<TransactWriteItem> {
+    change_after(link, was, becomes, false)
+}
+
+/// The same; `is_handed_over` counts one more handing-over.
+pub(super) fn change_after(
+    link: &Link,
+    was: &Pending,
+    becomes: &Pending,
+    is_handed_over: bool,
+) -> Vec<TransactWriteItem> {
     let mut terms = Terms::default();
     let condition = as_read(&mut terms, was);
     let (mut set, mut gone) = (Vec::new(), Vec::new());
@@ -52,6 +64,10 @@ pub(super) fn change(link: &Link, was: &Pending, becomes: &Pending) -> Vec<Trans
     if !gone.is_empty() {
         change = format!("{change} REMOVE {}", gone.join(", "));
     }
+    if is_handed_over {
+        let one_more = format!("{} {}", terms.name(HANDED_OVER), terms.value(number(1)));
+        change = format!("{change} ADD {one_more}");
+    }
     let key = key_of(link, UNDER_WAY, was.number);
     let mut steps = vec![Step::update(link, key, change, condition, &terms)];
     if was.due_at != becomes.due_at {
@@ -62,12 +78,14 @@ pub(super) fn change(link: &Link, was: &Pending, becomes: &Pending) -> Vec<Trans
 }
 
 /// Moves a message to those that have ended, and out of the queue.
-pub(super) fn end(link: &Link, standing: &Standing, ended: &Ended<'_>) -> Vec<TransactWriteItem> {
+pub(super) fn end(link: &Link, standing: &Standing, ended: &Ended) -> Vec<TransactWriteItem> {
     let Standing { item, pending: was } = standing;
     let mut terms = Terms::default();
     let mut condition = as_read(&mut terms, was);
+    // A receipt that was written meanwhile goes with it.
+    let count = number(standing.handed_over().into());
+    condition = format!("{condition} AND {}", terms.is(HANDED_OVER, "=", count));
     if !item.contains_key(RECEIPT) {
-        // What somebody has learnt meanwhile goes with it.
         condition = format!("{condition} AND attribute_not_exists({})", terms.name(RECEIPT));
     }
     let key = key_of(link, UNDER_WAY, was.number);
@@ -77,8 +95,9 @@ pub(super) fn end(link: &Link, standing: &Standing, ended: &Ended<'_>) -> Vec<Tr
     steps.into_iter().map(Step::in_transaction).collect()
 }
 
-fn ended_item(link: &Link, standing: &Standing, ended: &Ended<'_>) -> Item {
+fn ended_item(link: &Link, standing: &Standing, ended: &Ended) -> Item {
     let was = &standing.pending;
+    let before = standing.handed_over();
     let mut item = standing.item.clone();
     for name in [DUE_AT, CLAIMED_AT, MAYBE_SENT_AT, STATUS, PROBLEM] {
         item.remove(name);
@@ -88,10 +107,9 @@ fn ended_item(link: &Link, standing: &Standing, ended: &Ended<'_>) -> Item {
     put(STATE, text(ended.state.as_str()));
     put(FENCE, fence(ended.fence));
     put(ENDED_AT, number(ended.at.as_millis()));
-    // What was given up was not handed over for it.
-    let handed_over = u32::from(ended.state != MessageState::Dropped);
-    put(DELIVERY_COUNT, number(was.delivery_count.saturating_add(handed_over).into()));
-    if let Some(receipt) = ended.receipt {
+    let handed_over = before.saturating_add(ended.is_handed_over.into());
+    put(HANDED_OVER, number(handed_over.into()));
+    if let Some(receipt) = &ended.receipt {
         item.entry(RECEIPT.to_owned()).or_insert_with(|| message::receipt(receipt, ended.fence));
     }
     item

@@ -1,8 +1,9 @@
 //! Numbers of messages and findings: the time of writing, and behind it a few digits that tell apart what was
 //! written in the same millisecond.
 //!
-//! Nobody hands them out, so nobody waits for them. Those of one process grow; those of two are in order as far
-//! as their clocks agree. Two that are alike meet at the condition under which a message is written.
+//! Each process draws them by itself, so no write waits for a shared counter. Numbers of one process grow; numbers of
+//! two processes are in order as far as their clocks agree. If two processes draw the same number, the condition
+//! under which a message is written refuses the second.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -23,7 +24,8 @@ const MILLIS_MAX: i64 = (1 << (63 - DIGITS)) - 1;
 /// The first number of a millisecond is drawn from the lower half, so that there is room behind it.
 const DRAWN_FROM: i64 = 1 << (DIGITS - 1);
 
-/// What follows in the same millisecond is at most so much greater: a rival's number is not hit by all of ours.
+/// Maximum step between two numbers of the same millisecond. Steps are drawn at random, so that two processes that
+/// collide once do not collide on every following number.
 const STEP_MAX: i64 = 8;
 
 impl Numbers {

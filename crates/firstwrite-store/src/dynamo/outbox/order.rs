@@ -1,15 +1,15 @@
-//! Messages under one ordering key leave one after the other.
+//! Delivers messages under one ordering key one after the other.
 //!
-//! Each of them stands in a line, and one at a time has its *turn*: from its first claim until it has ended. The
-//! first in line takes the turn when nobody has it. One that is met in the queue before its time is taken out of the
-//! queue (*parked*) and notes with the one before it that somebody waits; that one cannot end without having
-//! looked again, and lets the first in line go.
+//! Each message stands in a line, and one at a time has its *turn*: from its first claim until it has ended. The
+//! first in line takes the turn when it is free. A message that is found in the queue before its turn is taken out of
+//! the queue (*parked*), and the message before it gets a mark that another one waits. A marked message cannot end
+//! without looking at the line again and releasing its new first message.
 //!
-//! So a handler that writes a message under an ordering key needs not know of others, and no two handlers' transactions
-//! meet.
+//! So a handler that writes a message under an ordering key need not know of other messages, and the transactions of
+//! two handlers never conflict.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use firstwrite_core::outbox::MessageNumber;
+use firstwrite_core::outbox::{MessageNumber, MessageState};
 use firstwrite_core::{StoreError, Timestamp};
 use sha2::{Digest as _, Sha256};
 
@@ -19,7 +19,7 @@ use super::super::partition::Partition;
 use super::super::write::{self, Step, Terms, Transaction};
 use super::message::{NOT_BEFORE, Standing, number_of, sort_key};
 use super::moves::change;
-use crate::pending::{Pending, Phase};
+use crate::pending::Pending;
 
 const TURN: &str = "turn";
 const WAITING: &str = "waiting";
@@ -27,7 +27,7 @@ const WAITING: &str = "waiting";
 /// Before every number.
 const TURN_KEY: &[u8] = &[0];
 
-/// Whether a message may be claimed now.
+/// Decision on whether a message may be claimed now.
 pub(super) enum Turn {
     /// It may, with this in the same transaction.
     Takes(Option<Box<TransactWriteItem>>),
@@ -35,7 +35,7 @@ pub(super) enum Turn {
     Behind(MessageNumber),
 }
 
-/// Who has the turn, and who stands first.
+/// Front of a line: the message that has the turn, and the first messages in order.
 struct Line {
     turn: Option<MessageNumber>,
     first: Vec<MessageNumber>,
@@ -72,7 +72,7 @@ async fn look(link: &Link, line: &str, doing: &'static str) -> Result<Line, Stor
     Ok(found)
 }
 
-/// Whether it is this message's turn.
+/// Decides whether this message may be claimed now.
 pub(super) async fn turn(
     link: &Link,
     was: &Pending,
@@ -165,7 +165,7 @@ async fn release(
 }
 
 pub(super) fn is_parked(pending: &Pending) -> bool {
-    pending.phase == Phase::Waiting && pending.due_at.is_none()
+    pending.state == MessageState::Waiting && pending.due_at.is_none()
 }
 
 /// Lets the first in line go that waits for one that is gone. There should be none.

@@ -1,9 +1,9 @@
-//! What is due, in the order in which it became so: a small item for each message that is due at some time, or
-//! whose claim ends then.
+//! Queue of due messages, ordered by time: one small item for each message, at the time when it becomes due or when
+//! its claim ends.
 //!
-//! Each stands in one transaction with the message it names, so a look finds what is due and nothing else. The
-//! queue of a destination is in as many shards as the table's records, so that none of them is hot; a look asks all
-//! of them, and merges.
+//! Each item is written in one transaction with the message it names, so a scan finds due messages and nothing else.
+//! The queue of a destination has as many shards as the table's records, so that none of them is hot; a scan asks all
+//! of them and merges.
 
 use std::collections::VecDeque;
 
@@ -50,7 +50,7 @@ fn read(item: &Item) -> Result<Due, StoreError> {
     Ok((at, MessageNumber(i64::from_be_bytes(number))))
 }
 
-/// When the first message of a destination became due that is due now.
+/// Returns the time when the oldest due message of a destination became due.
 pub(super) async fn oldest(
     link: &Link,
     destination: &str,
@@ -66,7 +66,7 @@ pub(super) struct Queue {
 }
 
 struct Shard {
-    /// What is asked for next; `None` if there is nothing more.
+    /// Next page to ask for; `None` if there are no more.
     next: Option<Partition>,
     read: VecDeque<Due>,
 }

@@ -1,10 +1,10 @@
-//! What is done now and then: deleting what ended long ago, counting anew what is under way, and letting messages go
-//! that were forgotten.
+//! Periodic upkeep: deletes messages that ended long ago, recounts those under way, and releases parked messages that
+//! were forgotten.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use firstwrite_core::outbox::MessageNumber;
+use firstwrite_core::outbox::{MessageNumber, Tally};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, stream};
 
@@ -17,7 +17,7 @@ use super::listing::{Look, Range};
 use super::message::{ENDED, ENDED_AT, Standing, UNDER_WAY, key_of, number_of, shard};
 use super::numbers::first_at;
 use super::{body, counts, history, order};
-use crate::pending::{Kind, Pending};
+use crate::pending::Pending;
 
 const DOING: &str = "keeping messages up";
 
@@ -36,11 +36,11 @@ const ANSWERS_MAX: usize = 8;
 /// A count that goes over several calls.
 #[derive(Debug, Default)]
 pub(super) struct Recount {
-    /// Where to go on; from the beginning if it is not said.
+    /// Position at which to continue; the beginning if absent.
     cursor: Option<Cursor>,
-    counted: BTreeMap<(String, Kind), i64>,
-    /// What was written in the items of destinations when it began.
-    written: BTreeMap<(String, Kind), i64>,
+    counted: BTreeMap<(String, Tally), i64>,
+    /// Counts that the destinations' items held when the recount began.
+    written: BTreeMap<(String, Tally), i64>,
 }
 
 /// A place among all messages that are under way.
@@ -50,8 +50,8 @@ struct Cursor {
     after: Option<Vec<u8>>,
 }
 
-/// What is counted again. What was delivered is not under way, and its number only grows.
-const COUNTED: [Kind; 3] = [Kind::Open, Kind::Unknown, Kind::Dead];
+/// Tallies that are counted again. Delivered messages are not under way, and their number only grows.
+const COUNTED: [Tally; 3] = [Tally::Open, Tally::Unknown, Tally::Dead];
 
 /// Deletes up to `limit` messages that ended `kept_for` ago.
 pub(super) async fn delete_ended(
@@ -89,7 +89,7 @@ pub(super) async fn delete_ended(
     Ok(count)
 }
 
-/// Deletes one message: what belongs to it first, so that nothing is left that nobody knows of.
+/// Deletes one message. Its body and history go first, so that a failure leaves no orphaned items.
 async fn delete(link: &Link, item: &Item) -> Result<bool, StoreError> {
     let message = number_of(item)?;
     let mut keys = body::keys_of(item)?;
@@ -131,8 +131,10 @@ impl Recount {
         let mut lines: HashSet<(String, Option<String>)> = HashSet::new();
         for item in items {
             let Ok(Standing { pending, .. }) = Standing::read(item) else { continue };
-            let Pending { destination, ordering_key, phase, .. } = &pending;
-            *self.counted.entry((destination.clone(), phase.kind())).or_default() += 1;
+            let Pending { destination, ordering_key, state, .. } = &pending;
+            if let Some(tally) = state.tally() {
+                *self.counted.entry((destination.clone(), tally)).or_default() += 1;
+            }
             // The first that is met of a line stands for it.
             if order::is_parked(&pending)
                 && lines.insert((destination.clone(), ordering_key.clone()))
@@ -165,8 +167,8 @@ impl Recount {
     }
 }
 
-/// What the destinations say.
-async fn written(link: &Link) -> Result<BTreeMap<(String, Kind), i64>, StoreError> {
+/// Reads the counts that the destinations' items hold.
+async fn written(link: &Link) -> Result<BTreeMap<(String, Tally), i64>, StoreError> {
     let mut written = BTreeMap::new();
     for item in destinations::items(link, DOING).await? {
         let name = destinations::name_of(&item)?;

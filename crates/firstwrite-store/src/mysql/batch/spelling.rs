@@ -1,28 +1,28 @@
-//! How a batch is put into statements: few of them, or one for each command.
+//! Turns a batch into statements: a few shared ones, or one for each command.
 //!
-//! A statement costs the server more than a row. But of one that several share nobody can tell which of its
-//! rows were written, and a look after the commit comes too late: others may have moved on from what was
-//! written. So a shared statement that did not write all of its rows keeps the flight from its commit, and
-//! the batch is flown again one by one.
+//! A statement costs the server more than a row. But a shared statement does not tell which of its rows
+//! were written, and a look-up after the commit comes too late: others may have changed those rows since.
+//! So a shared statement that did not write all of its rows stops the pipeline before its commit, and the
+//! batch is sent again with one statement per command.
 
 use super::super::flight::{Flight, Value};
 use super::super::rows::COMPLETED;
 use super::{Command, Completion, NewRow, kept};
 
-/// How a batch is put into statements.
+/// The way a batch is turned into statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::mysql) enum Spelling {
     Together,
     OneByOne,
 }
 
-/// A statement of a flight, and the places of the commands in it.
+/// A statement of a pipeline, and the positions of its commands.
 pub(super) struct Statement {
     pub(super) place: usize,
     pub(super) members: Vec<usize>,
 }
 
-/// In one statement: a completion is looked for among all of them.
+/// Maximum number of rows in one statement: the server looks for each completion among all of them.
 const ROWS_MAX: usize = 64;
 
 /// Adds statements for all of `batch`.
@@ -99,7 +99,7 @@ fn complete_all(flight: &mut Flight, completions: &[&Completion]) -> usize {
 }
 
 impl Completion {
-    /// What completions have in common that can share a statement.
+    /// Returns the values that completions must have in common to share a statement.
     fn kind(&self) -> (bool, std::time::Duration, std::time::Duration) {
         (self.is_interim, self.retention.replay_for, self.retention.linger_for)
     }

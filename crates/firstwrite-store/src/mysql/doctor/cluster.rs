@@ -1,7 +1,8 @@
-//! A Galera cluster: whether this node is part of it, and whether others write too.
+//! Checks a Galera cluster: whether this node is part of it, and whether others write too.
 //!
 //! Reports of 2026 show updates lost and old rows read in healthy clusters with several writers, and
-//! acknowledged commits lost where a node does not flush. One writer that flushes is what is promised here.
+//! acknowledged commits lost where a node does not flush. The promise here holds for one writer that
+//! flushes.
 
 use super::{Named, is_on, value};
 use crate::doctor::Finding;

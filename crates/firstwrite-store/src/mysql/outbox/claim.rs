@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use firstwrite_core::outbox::{Answers, Claimed, Parcel, Receipt, Want};
-use firstwrite_core::{Fence, StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::outbox::{Answers, Claimed, Gate, MessageState, Parcel, Receipt, Want};
+use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use mysql_async::Row;
 
 use super::super::doubt;
@@ -20,8 +20,8 @@ use super::super::rows::{
     bytes, bytes_or_null, instant, integer, owned_text, owned_text_or_null, tenant,
 };
 use super::super::session::{Failure, Session, take};
-use super::destinations::{self, Gate};
-use super::pending::{self, NEVER_CLAIMED, Pending, Phase, pending, pending_columns};
+use super::destinations;
+use super::pending::{self, NEVER_CLAIMED, Pending, pending, pending_columns};
 use crate::encoding::{Unreadable, decode_answers};
 
 const DOING: &str = "claiming messages";
@@ -33,7 +33,7 @@ const CLAIMED_MAX: usize = 256;
 /// claimed.
 const PASSED_OVER_MAX: usize = 64;
 
-/// What a claim for one destination found.
+/// Messages that a claim found due for one destination.
 struct Offer<'w> {
     want: &'w Want,
     count_max: usize,
@@ -50,7 +50,7 @@ pub(super) async fn claim(
     if let Some(refusal) = pool.refusal(DOING) {
         return Err(refusal);
     }
-    // Everybody locks destinations in the same order.
+    // All claims lock destinations in the same order, so that they do not deadlock.
     let mut wants: Vec<&Want> = wants.iter().collect();
     wants.sort_by(|one, other| one.destination.cmp(&other.destination));
     take!(pool, DOING, |session| claim_once(&mut session, &wants, nonce))
@@ -100,15 +100,14 @@ async fn claim_once(
                 continue;
             };
             if content.is_blocked {
-                if pending.phase == Phase::Waiting {
+                if pending.state == MessageState::Waiting {
                     let put_aside = Pending { due_at: None, ..pending };
                     pending::update(&mut writing, &put_aside);
                 }
                 continue;
             }
-            let claim = (offer.want, nonce);
-            let pending = taken(pending, claim, now);
-            match parcel(&pending, content, offer.is_trial) {
+            let pending = pending.claimed(nonce, now, offer.want.lease_for);
+            match parcel(&pending, content, (offer.is_trial, now)) {
                 Ok(parcel) => {
                     pending::update(&mut writing, &pending);
                     claimed.parcels.push(parcel);
@@ -181,7 +180,7 @@ fn due(answer: &Answer) -> Result<Vec<Pending>, Failure> {
     Ok(due)
 }
 
-/// What a claim reads of a message beyond what is pending of it.
+/// Parts of a message that a claim reads beyond its pending row.
 struct Content {
     row: Row,
     receipt: Option<Receipt>,
@@ -212,7 +211,7 @@ async fn look_inside(
                 )
             });
             let order = pending.ordering_key.as_ref().map(|key| {
-                let is_waiting = Value::Int((pending.phase == Phase::Waiting).into());
+                let is_waiting = Value::Int((pending.state == MessageState::Waiting).into());
                 flight.add(
                     "SELECT EXISTS (SELECT 1 FROM firstwrite_pending q WHERE q.destination = ? \
                      AND q.ordering_key = ? AND q.message <> ? \
@@ -249,22 +248,12 @@ async fn look_inside(
     Ok(contents)
 }
 
-/// A message as it is after the claim.
-fn taken(mut pending: Pending, (want, nonce): (&Want, u64), now: Timestamp) -> Pending {
-    let had_claim = pending.fence != NEVER_CLAIMED;
-    if pending.phase == Phase::Sending {
-        pending.doubt();
-        pending.lapse_count = pending.lapse_count.saturating_add(1);
-    }
-    pending.phase = Phase::Sending;
-    pending.fence = if had_claim { pending.fence.next(nonce) } else { Fence::first(nonce) };
-    pending.claimed_at = Some(now);
-    pending.due_at = Some(now.plus(want.lease_for));
-    pending
-}
-
 /// A message as its worker gets it.
-fn parcel(pending: &Pending, content: &Content, is_trial: bool) -> Result<Parcel, StoreError> {
+fn parcel(
+    pending: &Pending,
+    content: &Content,
+    (is_trial, claimed_at): (bool, Timestamp),
+) -> Result<Parcel, StoreError> {
     let row = &content.row;
     Ok(Parcel {
         number: pending.number,
@@ -283,6 +272,9 @@ fn parcel(pending: &Pending, content: &Content, is_trial: bool) -> Result<Parcel
         maybe_sent_at: pending.maybe_sent_at,
         receipt: content.receipt.clone(),
         answers: answers(row, 5)?,
+        claimed_at,
+        status: pending.status,
+        problem: pending.problem.clone(),
     })
 }
 

@@ -2,58 +2,52 @@
 //! operator said how it ended.
 
 use firstwrite_core::StoreError;
-use firstwrite_core::outbox::{MessageNumber, PastDelivery};
+use firstwrite_core::outbox::{HistoryRow, MessageNumber, PastDelivery, PastEnding};
 use mysql_async::Row;
 
 use super::super::flight::{Flight, NOW, Value};
 use super::super::rows::{fence, instant, owned_text, owned_text_or_null, status};
-use super::pending::shortened;
-use crate::pending::{DELIVERED, Entry};
 
-impl Entry<'_> {
-    /// Adds the statement that writes it, if its message is there. Of two under one fence the first stands,
-    /// but for one that says that the message arrived: that is the truth about the destination, however
-    /// late.
-    pub(super) fn put(&self, flight: &mut Flight) {
-        let status = Value::from(self.status.map(i64::from));
-        let detail = Value::Text(shortened(self.detail));
-        let provider_id = Value::from(self.provider_id);
-        let number = Value::Int(self.number.0);
-        flight.add(
-            "INSERT INTO firstwrite_deliveries (message, fence, at, ending, status, detail, \
-             provider_id) SELECT m.message, ?, ?, ?, ?, ?, ? FROM firstwrite_messages m \
-             WHERE m.message = ? ON DUPLICATE KEY UPDATE ",
-            &[
-                Value::Int(self.fence.as_u64().cast_signed()),
-                Value::Sql(NOW),
-                Value::Text(self.ending),
-                status,
-                detail,
-                provider_id,
-                number,
-            ],
-        );
-        if self.ending != DELIVERED {
-            flight.write("fence = firstwrite_deliveries.fence", &[]);
-            return;
-        }
-        // From left to right: what it said before is asked until it says something else.
-        for (column, value) in [
-            ("at", Value::Sql(NOW)),
-            ("status", status),
-            ("detail", detail),
-            ("provider_id", provider_id),
-        ] {
-            flight.write(
-                &format!(
-                    "firstwrite_deliveries.{column} = IF(firstwrite_deliveries.ending = 'delivered', \
-                     firstwrite_deliveries.{column}, ?), "
-                ),
-                &[value],
-            );
-        }
-        flight.write("firstwrite_deliveries.ending = 'delivered'", &[]);
+/// Adds the statement that writes a row, if its message is there; see [`HistoryRow`] for two rows of one fence.
+pub(super) fn put(flight: &mut Flight, row: &HistoryRow) {
+    let status = Value::from(row.status.map(i64::from));
+    let detail = Value::Text(&row.detail);
+    let provider_id = Value::from(row.provider_id.as_deref());
+    let number = Value::Int(row.number.0);
+    flight.add(
+        "INSERT INTO firstwrite_deliveries (message, fence, at, ending, status, detail, \
+         provider_id) SELECT m.message, ?, ?, ?, ?, ?, ? FROM firstwrite_messages m \
+         WHERE m.message = ? ON DUPLICATE KEY UPDATE ",
+        &[
+            Value::Int(row.fence.as_u64().cast_signed()),
+            Value::Sql(NOW),
+            Value::Text(row.ending.as_str()),
+            status,
+            detail,
+            provider_id,
+            number,
+        ],
+    );
+    if row.ending != PastEnding::Delivered {
+        flight.write("fence = firstwrite_deliveries.fence", &[]);
+        return;
     }
+    // From left to right: what it said before is asked until it says something else.
+    for (column, value) in [
+        ("at", Value::Sql(NOW)),
+        ("status", status),
+        ("detail", detail),
+        ("provider_id", provider_id),
+    ] {
+        flight.write(
+            &format!(
+                "firstwrite_deliveries.{column} = IF(firstwrite_deliveries.ending = 'delivered', \
+                 firstwrite_deliveries.{column}, ?), "
+            ),
+            &[value],
+        );
+    }
+    flight.write("firstwrite_deliveries.ending = 'delivered'", &[]);
 }
 
 /// Adds a look at the last deliveries of a message, the latest first: more than a person reads.

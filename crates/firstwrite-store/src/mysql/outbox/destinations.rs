@@ -2,29 +2,20 @@
 
 use std::sync::Arc;
 
-use firstwrite_core::outbox::{DestinationView, Switch};
-use firstwrite_core::{AuditEntry, Audited, StoreError, Timestamp};
+use firstwrite_core::outbox::{
+    DestinationChange, DestinationView, Gate, OpeningChange, PauseChange,
+};
+use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, Timestamp};
 use mysql_async::Row;
 
 use super::super::flight::{Flight, NOW, Value};
 use super::super::pool::Pool;
-use super::super::rows::{
-    count, instant_or_null, integer, integer_or_null, owned_text, owned_text_or_null,
-};
+use super::super::rows::{count, instant_or_null, integer, owned_text, owned_text_or_null};
 use super::super::swap::put_audit;
 
-/// What a claim may take for a destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gate {
-    /// As much as it wants.
-    Open,
-    /// One, to see whether the destination is back.
-    Trial,
-    /// Nothing.
-    Closed,
-}
+pub(super) const DOING: &str = "changing a destination";
 
-/// What is read of each: every one that was paused or left alone, or ever had a message.
+/// Reads every destination that was ever paused, left alone after failures, or had a message.
 const ALL: &str = "SELECT n.destination, d.paused_at, d.paused_by, d.paused_action, d.paused_reason, \
      d.open_until, d.open_cause, COALESCE(d.opening_count, 0), \
      COALESCE(t.open, 0), COALESCE(t.unknown, 0), COALESCE(t.dead, 0), COALESCE(t.delivered, 0), \
@@ -53,12 +44,8 @@ pub(super) fn lock(flight: &mut Flight, destination: &str) {
 /// Reads whether it is paused, and until when it is left alone.
 pub(super) fn gate(row: &Row, now: Timestamp) -> Result<Gate, StoreError> {
     let is_paused = integer(row, 0)? != 0;
-    Ok(match integer_or_null(row, 1)? {
-        _ if is_paused => Gate::Closed,
-        Some(until) if until > now.as_millis() => Gate::Closed,
-        Some(_) => Gate::Trial,
-        None => Gate::Open,
-    })
+    let open_until = instant_or_null(row, 1)?;
+    Ok(if is_paused { Gate::Closed } else { Gate::of(open_until, now) })
 }
 
 /// Leaves a destination alone that was due for a trial, while the trial lasts.
@@ -69,71 +56,51 @@ pub(super) fn put_open_until(flight: &mut Flight, destination: &str, until: Time
     );
 }
 
-/// See [`firstwrite_core::outbox::Outbox::switch`].
-pub(super) async fn switch(
+/// See [`firstwrite_core::outbox::Outbox::put_destination`].
+pub(super) async fn put(
     pool: &Arc<Pool>,
     destination: &str,
-    switch: &Switch,
+    change: &DestinationChange,
 ) -> Result<(), StoreError> {
     let mut flight = Flight::transaction();
     lock(&mut flight, destination);
-    let name = Value::Text(destination);
-    match switch {
-        Switch::Open { open_for, cause } => flight.add(
-            "UPDATE firstwrite_destinations SET open_until = ?, open_cause = ?, \
-             opening_count = opening_count + 1, is_listed = 1 WHERE destination = ?",
-            &[Value::After(*open_for), Value::Text(cause), name],
+    flight.add("UPDATE firstwrite_destinations SET is_listed = 1", &[]);
+    match &change.pause {
+        Some(PauseChange::Paused(by)) => flight.write(
+            ", paused_at = ?, paused_by = ?, paused_action = ?, paused_reason = ?",
+            &[
+                Value::Sql(NOW),
+                Value::Text(&by.actor),
+                Value::Text(&by.action),
+                Value::Text(&by.reason),
+            ],
         ),
-        Switch::Closed => flight.add(
-            "UPDATE firstwrite_destinations SET open_until = NULL, open_cause = NULL, \
-             opening_count = 0 WHERE destination = ? AND open_until IS NOT NULL",
-            &[name],
+        Some(PauseChange::Resumed) => flight.write(
+            ", paused_at = NULL, paused_by = NULL, paused_action = NULL, paused_reason = NULL",
+            &[],
         ),
-    };
+        None => {}
+    }
+    match &change.opening {
+        Some(OpeningChange::Open { open_for, cause, opening_count }) => flight.write(
+            ", open_until = ?, open_cause = ?, opening_count = ?",
+            &[Value::After(*open_for), Value::Text(cause), Value::Int((*opening_count).into())],
+        ),
+        Some(OpeningChange::TrialNow) => flight.write(
+            ", open_until = IF(open_until > ?, ?, open_until)",
+            &[Value::Sql(NOW), Value::Sql(NOW)],
+        ),
+        Some(OpeningChange::Closed) => {
+            flight.write(", open_until = NULL, open_cause = NULL, opening_count = 0", &[]);
+        }
+        None => {}
+    }
+    flight.write(" WHERE destination = ?", &[Value::Text(destination)]);
+    if let Some(entry) = &change.audit {
+        put_audit(&mut flight, RecordId::of_destination(destination).as_bytes(), entry);
+    }
     flight.commit();
-    pool.fly("switching a destination", &flight).await.map(drop)
-}
-
-/// See [`firstwrite_core::outbox::Outbox::pause`].
-pub(super) async fn pause(
-    pool: &Arc<Pool>,
-    destination: &str,
-    by: &AuditEntry,
-) -> Result<(), StoreError> {
-    let mut flight = Flight::transaction();
-    lock(&mut flight, destination);
-    flight.add(
-        "UPDATE firstwrite_destinations SET paused_at = ?, paused_by = ?, paused_action = ?, \
-         paused_reason = ?, is_listed = 1 WHERE destination = ?",
-        &[
-            Value::Sql(NOW),
-            Value::Text(&by.actor),
-            Value::Text(&by.action),
-            Value::Text(&by.reason),
-            Value::Text(destination),
-        ],
-    );
-    put_audit(&mut flight, destination.as_bytes(), by);
-    flight.commit();
-    pool.fly("pausing a destination", &flight).await.map(drop)
-}
-
-/// See [`firstwrite_core::outbox::Outbox::resume`].
-pub(super) async fn resume(
-    pool: &Arc<Pool>,
-    destination: &str,
-    by: &AuditEntry,
-) -> Result<(), StoreError> {
-    let mut flight = Flight::transaction();
-    flight.add(
-        "UPDATE firstwrite_destinations SET paused_at = NULL, paused_by = NULL, \
-         paused_action = NULL, paused_reason = NULL, \
-         open_until = IF(open_until > ?, ?, open_until) WHERE destination = ?",
-        &[Value::Sql(NOW), Value::Sql(NOW), Value::Text(destination)],
-    );
-    put_audit(&mut flight, destination.as_bytes(), by);
-    flight.commit();
-    pool.fly("resuming a destination", &flight).await.map(drop)
+    pool.fly(DOING, &flight).await.map(drop)
 }
 
 /// See [`firstwrite_core::outbox::Outbox::destinations`].

@@ -1,13 +1,14 @@
-//! How a message comes to be.
+//! Enqueues messages.
 
+use firstwrite_core::outbox::{Tallies, Tally};
 use firstwrite_core::{Message, StoreError};
 
 use super::super::fault::unsupported;
 use super::super::flight::{Flight, NOW, Value};
+use super::tallies;
 use crate::encoding::encode_answers;
-use crate::pending::{Kind, Tallies};
 
-/// What an index holds of an ordering key.
+/// Maximum length in bytes of an ordering key that an index can hold.
 const ORDERING_KEY_BYTES_MAX: usize = 512;
 
 /// Refuses a message that has no place in the tables.
@@ -54,9 +55,9 @@ pub(in crate::mysql) fn put(flight: &mut Flight, message: &Message) {
 
 /// Adds the statements that count messages which were just written.
 pub(in crate::mysql) fn put_tallies(flight: &mut Flight, messages: &[Message]) {
-    let mut tallies = Tallies::default();
+    let mut counted = Tallies::default();
     for message in messages {
-        tallies.add(message.destination(), Kind::Open, 1);
+        counted.add(message.destination(), Tally::Open, 1);
     }
-    tallies.put(flight);
+    tallies::put_all(flight, &counted);
 }

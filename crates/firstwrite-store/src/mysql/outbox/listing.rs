@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use firstwrite_core::StoreError;
 use firstwrite_core::outbox::{
-    Counted, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory, MessageView,
-    Receipt,
+    MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory, MessageView, Receipt,
 };
 use mysql_async::Row;
 
@@ -19,15 +18,15 @@ use super::super::rows::{
 };
 use super::claim::answers;
 use super::deliveries::{self, past_delivery};
-use super::pending::{Phase, ordering_key, pending};
-use crate::pending::{DELIVERED, REFUSED};
+use super::pending::{ordering_key, pending, state_number};
+use crate::pending::settled_state;
 
-/// How many messages one page looks at. A page that finds few among many ends early and says where the
-/// next one starts.
+/// Maximum number of messages that one page looks at. A page with few matches ends early and says where the next one
+/// starts.
 pub(super) const LOOKED_AT_MAX: usize = 20_000;
 
-/// A message, what is pending of it, and what its history says last of it: of one that is not pending, that
-/// is how it ended. The messages are those in `s`.
+/// Columns of a message, of its pending row, and of the last row of its history, which says how a message ended that
+/// is no longer pending. The messages are those in `s`.
 macro_rules! message_columns {
     () => {
         concat!(
@@ -41,7 +40,7 @@ macro_rules! message_columns {
 }
 pub(super) use message_columns;
 
-/// Where the columns of what is pending begin.
+/// Index of the first column of the pending row.
 pub(super) const PENDING_FROM: usize = 14;
 
 macro_rules! message_joins {
@@ -57,22 +56,15 @@ macro_rules! message_joins {
 }
 pub(super) use message_joins;
 
-/// What a query means in SQL.
-pub(super) struct Filter<'q>(pub(super) &'q MessageQuery);
+/// Translates a query into SQL.
+struct Filter<'q>(&'q MessageQuery);
 
 impl Filter<'_> {
-    /// Adds a look at the numbers of up to `limit` messages that match.
-    pub(super) fn numbers(&self, flight: &mut Flight, limit: usize) {
-        flight.add("SELECT m.message FROM (", &[]);
-        self.select(flight, usize::MAX);
-        flight.write(" ORDER BY m.message LIMIT ?", &[Value::Int(sql_count(limit))]);
-    }
-
     /// Goes on with a statement that ends in an open bracket: which messages to look at, and which of them
     /// are meant.
-    fn select(&self, flight: &mut Flight, looked_at_max: usize) {
+    fn select(&self, flight: &mut Flight) {
         self.source(flight);
-        flight.write(" LIMIT ?) s", &[Value::Int(sql_count(looked_at_max))]);
+        flight.write(" LIMIT ?) s", &[Value::Int(sql_count(LOOKED_AT_MAX))]);
         flight.write(concat!(message_joins!(), " WHERE 1 = 1"), &[]);
         let query = self.0;
         if let Some(destination) = &query.destination {
@@ -99,6 +91,9 @@ impl Filter<'_> {
         if let Some(key) = &query.derived_key {
             flight.write(" AND m.derived_key = ?", &[Value::Text(key)]);
         }
+        if let Some(record) = &query.record {
+            flight.write(" AND m.id = ?", &[Value::Bytes(record.as_bytes())]);
+        }
     }
 
     /// Goes on with the fewest messages that hold all that match, the oldest first.
@@ -110,6 +105,14 @@ impl Filter<'_> {
                 "SELECT message FROM firstwrite_messages WHERE derived_key = ? AND message > ? \
                  ORDER BY message",
                 &[Value::Text(key), after],
+            );
+            return;
+        }
+        if let Some(record) = &self.0.record {
+            flight.write(
+                "SELECT message FROM firstwrite_messages WHERE id = ? AND message > ? \
+                 ORDER BY message",
+                &[Value::Bytes(record.as_bytes()), after],
             );
             return;
         }
@@ -142,7 +145,7 @@ pub(super) async fn messages(
     let mut flight = Flight::reading();
     let time = flight.add("SELECT @firstwrite_now", &[]);
     let place = flight.add(concat!("SELECT ", message_columns!(), " FROM ("), &[]);
-    filter.select(&mut flight, LOOKED_AT_MAX);
+    filter.select(&mut flight);
     // One more than asked for tells whether there is a next page.
     flight.write(" ORDER BY m.message LIMIT ?", &[Value::Int(sql_count(limit + 1))]);
     // The last message that this page looks at, if there are more behind it.
@@ -155,24 +158,13 @@ pub(super) async fn messages(
     messages.truncate(limit);
     let next = match answers[end].rows.as_slice() {
         _ if is_full => messages.last().map(|message| message.number),
-        // A key has few messages, and no page of them ends early.
-        [last, _behind] if query.derived_key.is_none() => Some(MessageNumber(integer(last, 0)?)),
+        // A key or a record has few messages, and no page of them ends early.
+        [last, _behind] if query.derived_key.is_none() && query.record.is_none() => {
+            Some(MessageNumber(integer(last, 0)?))
+        }
         _ => None,
     };
     Ok(MessagePage { messages, next, now: time_in(&answers[time])? })
-}
-
-/// See [`firstwrite_core::outbox::Outbox::count`].
-pub(super) async fn count(pool: &Arc<Pool>, query: &MessageQuery) -> Result<Counted, StoreError> {
-    let mut flight = Flight::new();
-    flight.add("SELECT COUNT(*) FROM (SELECT m.message FROM (", &[]);
-    Filter(query).select(&mut flight, usize::MAX);
-    flight.write(" LIMIT ?) c", &[Value::Int(sql_count(MessageQuery::COUNT_MAX + 1))]);
-    let answers = pool.fly("counting messages", &flight).await?;
-    let count = answers[0].rows.first().map_or(Ok(0), |row| integer(row, 0))?;
-    let count = usize::try_from(count).unwrap_or_default();
-    let is_more = count > MessageQuery::COUNT_MAX;
-    Ok(Counted { count: count.min(MessageQuery::COUNT_MAX), is_more })
 }
 
 /// See [`firstwrite_core::outbox::Outbox::message`].
@@ -227,11 +219,7 @@ pub(super) fn view(row: &Row) -> Result<MessageView, StoreError> {
         destination: owned_text(row, 4)?,
         ordering_key: ordering_key(row, 5)?,
         created_at: instant(row, 6)?,
-        state: match owned_text_or_null(row, 13)?.as_deref() {
-            Some(DELIVERED) => MessageState::Delivered,
-            Some(REFUSED) => MessageState::Refused,
-            _ => MessageState::Dropped,
-        },
+        state: settled_state(owned_text_or_null(row, 13)?.as_deref()),
         fence: fence(row, 11)?,
         due_at: None,
         delivery_count: small_count(row, 12)?,
@@ -247,16 +235,4 @@ pub(super) fn view(row: &Row) -> Result<MessageView, StoreError> {
     }
     let pending = pending(row, PENDING_FROM)?;
     Ok(pending.shown_in(view))
-}
-
-fn state_number(state: MessageState) -> i64 {
-    match state {
-        MessageState::Waiting => Phase::Waiting.number(),
-        MessageState::Sending => Phase::Sending.number(),
-        MessageState::Unknown => Phase::Unknown.number(),
-        MessageState::Dead => Phase::Dead.number(),
-        MessageState::Delivered => 4,
-        MessageState::Refused => 5,
-        MessageState::Dropped => 6,
-    }
 }

@@ -11,7 +11,7 @@ use super::super::rows::{
     bytes_or_null, count, fence, id, instant_or_null, integer, owned_text, owned_text_or_null,
     status,
 };
-pub(super) use crate::pending::{NEVER_CLAIMED, Pending, Phase, shortened};
+pub(super) use crate::pending::{NEVER_CLAIMED, Pending, pending_state, state_number};
 
 /// The columns that [`pending`] reads, of the table by the name `p`.
 macro_rules! pending_columns {
@@ -22,7 +22,7 @@ macro_rules! pending_columns {
 }
 pub(super) use pending_columns;
 
-/// How many they are.
+/// Number of columns in `pending_columns`.
 pub(super) const PENDING_COLUMNS: usize = 13;
 
 /// Reads the columns, the first of which is column `first`.
@@ -32,7 +32,7 @@ pub(super) fn pending(row: &Row, first: usize) -> Result<Pending, StoreError> {
         id: id(row, first + 1)?,
         destination: owned_text(row, first + 2)?,
         ordering_key: ordering_key(row, first + 3)?,
-        phase: Phase::of_number(integer(row, first + 4)?)
+        state: pending_state(integer(row, first + 4)?)
             .ok_or_else(|| corrupt("an unknown state of a message"))?,
         due_at: instant_or_null(row, first + 5)?,
         fence: fence(row, first + 6)?,
@@ -70,7 +70,7 @@ pub(super) fn update(flight: &mut Flight, pending: &Pending) {
          delivery_count = ?, lapse_count = ?, maybe_sent_at = ?, status = ?, problem = ? \
          WHERE message = ?",
         &[
-            Value::Int(pending.phase.number()),
+            Value::Int(state_number(pending.state)),
             instant(pending.due_at),
             Value::Int(pending.fence.as_u64().cast_signed()),
             instant(pending.claimed_at),
@@ -78,7 +78,7 @@ pub(super) fn update(flight: &mut Flight, pending: &Pending) {
             Value::Int(pending.lapse_count.into()),
             instant(pending.maybe_sent_at),
             Value::from(pending.status.map(i64::from)),
-            Value::from(pending.problem.as_deref().map(shortened)),
+            Value::from(pending.problem.as_deref()),
             Value::Int(pending.number.0),
         ],
     );

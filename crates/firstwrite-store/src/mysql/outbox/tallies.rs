@@ -1,15 +1,14 @@
-//! How many messages of each destination stand where, as differences that are added up now and then: a sum
-//! that everybody kept up to date would make everybody wait for everybody.
+//! Number of messages of each destination in each state, written as differences that are folded now and then: all
+//! transactions would wait for each other on a sum that each kept up to date.
+
+use firstwrite_core::outbox::Tallies;
 
 use super::super::flight::{Flight, Value};
-use crate::pending::Tallies;
 
-impl Tallies {
-    /// Adds the statements that write the differences down.
-    pub(super) fn put(&self, flight: &mut Flight) {
-        for (destination, kind, count) in self.differences() {
-            put(flight, destination, kind, count);
-        }
+/// Adds the statements that write the differences down.
+pub(super) fn put_all(flight: &mut Flight, tallies: &Tallies) {
+    for (destination, tally, count) in tallies.differences() {
+        put(flight, destination, tally.as_str(), count);
     }
 }
 

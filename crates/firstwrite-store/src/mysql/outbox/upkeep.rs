@@ -1,6 +1,5 @@
-//! What is done now and then: adding counts up, letting forgotten successors go, and deleting what was
-//! delivered or consumed long ago. Each in small steps, each in a commit of its own; whatever somebody is at
-//! work with is passed over.
+//! Periodic upkeep: folds counts, releases forgotten successors, and deletes messages that were delivered or consumed
+//! long ago. Each step is small and commits by itself; rows that another transaction has locked are skipped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,8 +78,8 @@ async fn fold(session: &mut Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes messages due that wait for one that is gone. There should be none: whoever takes a message away
-/// lets its successor go in the same commit.
+/// Makes messages due that wait for one that is gone. There should be none: the transaction that removes a message
+/// also releases its successor.
 async fn release_forgotten(session: &mut Session) -> Result<(), Failure> {
     let (_, answers) = session
         .begin(|flight| {

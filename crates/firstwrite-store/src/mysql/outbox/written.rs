@@ -22,9 +22,9 @@ const DOING: &str = "reading messages";
 /// By more than this they are not apart.
 const APART_MAX: Duration = Duration::from_hours(24);
 
-/// Where the columns begin that stand behind those of a view.
+/// Index of the first column after those of a view.
 const WRITTEN_FROM: usize = PENDING_FROM + PENDING_COLUMNS;
-/// When it was last claimed, among the columns of what is pending.
+/// Index of the column with the time of the last claim, in the pending row.
 const CLAIMED_AT: usize = PENDING_FROM + 7;
 
 /// See [`firstwrite_core::outbox::Outbox::written`].

@@ -1,4 +1,4 @@
-//! The end of a transaction that a handler held.
+//! The end of a handler's transaction.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Concluding<'_> {
                 held.settle();
                 return Ok(Transacted::Done((), now));
             }
-            // What stood there has moved.
+            // The record to be taken over has moved.
             Ok(None) => {
                 let mut held = held;
                 if held.roll_back().await {
@@ -80,7 +80,7 @@ impl Concluding<'_> {
         }
     }
 
-    /// Everything in one flight: a plain insert, and what fails keeps the server from committing.
+    /// Sends everything in one pipeline: a plain insert, whose failure keeps the server from committing.
     async fn write_fresh(&mut self) -> Result<Option<Timestamp>, Ended> {
         let mut flight = self.begun().await?;
         NewRow::insert(&mut flight, &[&NewRow::new(self.draft)]);
@@ -89,7 +89,7 @@ impl Concluding<'_> {
         self.ended(&answers[time]).map(Some)
     }
 
-    /// What stands is replaced if it still is as it was; only then is the commit sent.
+    /// Replaces the record if it is still as it was seen, and only then commits.
     async fn take_over(&mut self) -> Result<Option<Timestamp>, Ended> {
         let mut flight = self.begun().await?;
         let place = replace(&mut flight, &NewRow::new(self.draft), self.open.stands);
@@ -109,8 +109,8 @@ impl Concluding<'_> {
         time_in(counted).map_err(Ended::wrong)
     }
 
-    /// Begins a flight that fails if the transaction is not the one that was begun, with the handler's
-    /// messages in it; undoes what the handler wrote unless it is kept.
+    /// Begins a pipeline that fails if the transaction is not the one that was begun, with the handler's
+    /// messages in it; rolls back the handler's writes unless they are kept.
     async fn begun(&mut self) -> Result<Flight, Ended> {
         let mut flight = Flight::new();
         let keep = if self.keeps_rows { "RELEASE SAVEPOINT" } else { "ROLLBACK TO SAVEPOINT" };
@@ -138,10 +138,10 @@ impl Concluding<'_> {
     }
 }
 
-/// Why a conclusion did not come to its end.
+/// Reason why a conclusion did not finish.
 pub(super) enum Ended {
     Crashed(Crash),
-    /// It was committed, and what came back cannot be understood.
+    /// It was committed, and the answer cannot be understood.
     Wrong(StoreError),
 }
 

@@ -8,10 +8,10 @@ use super::super::fault::unsupported;
 use super::super::flight::Flight;
 use super::super::outbox::enqueue::{check, put, put_tallies};
 
-/// A handler that has more to say should say it in one message.
+/// Maximum number of messages of a transaction. A handler that needs more should combine them.
 const COUNT_MAX: usize = 1000;
 
-/// What one flight carries of them: more goes ahead, in the same transaction.
+/// Maximum size of the messages in one pipeline; further ones are sent ahead in the same transaction.
 const FLIGHT_BYTES_MAX: usize = 1024 * 1024;
 
 const DOING: &str = "enqueuing a message";
@@ -44,7 +44,8 @@ impl Outgoing {
         self.messages.len()
     }
 
-    /// Flights that write them all, beginning with `first`. The last is for whoever goes on with it.
+    /// Returns the pipelines that write all messages, beginning with `first`. The caller appends to the
+    /// last.
     pub(super) fn flights(&self, first: Flight) -> Vec<Flight> {
         let mut flights = vec![first];
         let mut last = flights.pop().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who holds old snapshots: what they hold, nobody can clean up.
+//! Finds sessions with old snapshots, which keep vacuum from removing dead rows.
 //!
 //! Only those of this database: another database's sessions do not see its rows.
 
@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Error};
 use super::{seconds, shown};
 use crate::doctor::Finding;
 
-/// So many transactions behind, tables have grown noticeably.
+/// Age in transactions from which tables have grown noticeably.
 const OLD_TRANSACTIONS: i64 = 1_000_000;
 
 const DEAD_ROWS_STAY: &str = "deleted and replaced rows cannot be cleaned up: tables grow, and look-ups \

@@ -1,4 +1,4 @@
-//! Whether what was acknowledged survives: flushing, and standbys.
+//! Checks that acknowledged writes survive: flushing, and standbys.
 
 use tokio_postgres::{Client, Error};
 
@@ -53,7 +53,7 @@ fn flushing(settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// Roles and databases for which commits are not flushed, whatever the server does by itself.
+/// Finds roles and databases for which commits are not flushed, whatever the server's own setting.
 async fn exceptions(client: &Client) -> Result<Vec<Finding>, Error> {
     let rows = client
         .query(

@@ -1,4 +1,4 @@
-//! Whether there is room: dead rows, vacuuming, connections, and what stands between.
+//! Checks the available room: dead rows, vacuuming, connections, and the pooler in between.
 
 use tokio_postgres::{Client, Error};
 
@@ -6,9 +6,9 @@ use super::{Expected, Settings, number};
 use crate::doctor::Finding;
 use crate::postgres::{Pooler, PostgresStore};
 
-/// Below this many, a table's ratios say nothing.
+/// Number of rows below which a table's ratios mean nothing.
 const ROWS_MIN: i64 = 10_000;
-/// What the store opens beside its pool.
+/// Connections that the store opens besides its pool.
 const OWN_CONNECTIONS: i64 = 2;
 
 pub(super) async fn look(

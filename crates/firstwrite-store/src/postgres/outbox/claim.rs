@@ -27,17 +27,17 @@ use crate::postgres::rows::column;
 use crate::postgres::tx::{GREETINGS_MAX, OTHER_SERVERS};
 use given::Given;
 
-/// What claims one at a time: a connection, and what is known from the last time.
+/// Runs claims one at a time, on a connection of its own, and remembers what the last one learnt.
 pub(super) struct Claiming {
     client: OwnClient,
     intake: Intake,
     hints: Hints,
     leases: Arc<Mutex<Leases>>,
-    /// Whether to look at as many messages as can be: what is wanted lies behind what is not.
+    /// True if the next claim should look at as many messages as it can, since wanted messages lie behind others.
     looks_far: bool,
 }
 
-/// What a flight brought.
+/// Result of one pipeline.
 struct Landed {
     now: Timestamp,
     trust: Trust,
@@ -48,12 +48,12 @@ struct Landed {
     parcels: Vec<Parcel>,
 }
 
-/// When it is worth claiming again.
+/// Time at which another claim is worthwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Again {
     /// There is more.
     AtOnce,
-    /// There will be more when somebody else has committed.
+    /// There will be more when another transaction has committed.
     Soon,
     WhenTold,
 }
@@ -201,7 +201,7 @@ impl Claiming {
             self.intake.looked(turn, Sight { holders, seen: column(head, 7)?, is_whole });
         }
         let mut parcels: Vec<Parcel> =
-            rows.iter().filter(|row| !is_head(row)).filter_map(readable).collect();
+            rows.iter().filter(|row| !is_head(row)).filter_map(|row| readable(row, now)).collect();
         parcels.sort_unstable_by_key(|parcel| parcel.number);
         let lease_for = |parcel: &Parcel| {
             wants.iter().find(|want| want.destination == parcel.destination).map(|w| w.lease_for)
@@ -223,8 +223,8 @@ pub(super) fn held(leases: &Mutex<Leases>) -> MutexGuard<'_, Leases> {
 }
 
 /// A message that cannot be read stays claimed until its lease runs out, and keeps no other from going.
-fn readable(row: &Row) -> Option<Parcel> {
-    match parcel(row) {
+fn readable(row: &Row, claimed_at: Timestamp) -> Option<Parcel> {
+    match parcel(row, claimed_at) {
         Ok(parcel) => Some(parcel),
         Err(error) => {
             let message: Option<i64> = row.try_get(12).ok().flatten();
@@ -234,7 +234,7 @@ fn readable(row: &Row) -> Option<Parcel> {
     }
 }
 
-fn parcel(row: &Row) -> Result<Parcel, StoreError> {
+fn parcel(row: &Row, claimed_at: Timestamp) -> Result<Parcel, StoreError> {
     let answers: Option<&[u8]> = column(row, 26)?;
     let answers = answers.map(decode_answers).transpose().map_err(unreadable)?;
     let has_arrived: bool = column(row, 27)?;
@@ -258,5 +258,8 @@ fn parcel(row: &Row) -> Result<Parcel, StoreError> {
         maybe_sent_at: at(16)?,
         receipt: has_arrived.then_some(Receipt { provider_id }),
         answers: answers.map(Box::new),
+        claimed_at,
+        status: column::<Option<i32>>(row, 29)?.and_then(|status| u16::try_from(status).ok()),
+        problem: column(row, 30)?,
     })
 }

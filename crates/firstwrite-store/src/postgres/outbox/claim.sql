@@ -144,7 +144,8 @@ claimed AS (
     FROM clock c, picked k
     WHERE p.message = k.message
       AND (NOT k.is_trial OR k.destination IN (SELECT t.destination FROM trials t))
-    RETURNING p.message, p.fence, p.delivery_count, p.lapse_count, p.maybe_sent_at, k.is_trial),
+    RETURNING p.message, p.fence, p.delivery_count, p.lapse_count, p.maybe_sent_at, k.is_trial,
+              p.status, p.problem),
 taken AS (
     INSERT INTO firstwrite.pending (message, id, destination, ordering_key, due_at, state, fence,
                                     claimed_at, lease_until)
@@ -166,10 +167,9 @@ noted AS (
     WHERE t.takes_in AND $13::int8[] IS NOT NULL
       AND i.starts[cardinality(i.starts)] <= ($13::int8[])[cardinality($13::int8[])]),
 parcels AS (
-    SELECT k.message, k.fence, k.delivery_count, k.lapse_count, k.maybe_sent_at, k.is_trial
-    FROM claimed k
+    SELECT k.* FROM claimed k
     UNION ALL
-    SELECT t.message, t.fence, 0, 0, NULL, o.is_trial
+    SELECT t.message, t.fence, 0, 0, NULL, o.is_trial, NULL, NULL
     FROM taken t, open o WHERE t.state = 1 AND o.destination = t.destination)
 SELECT c.now, t.is_known, t.in_doubt, t.takes_in,
        ARRAY(SELECT w.name FROM wanted w
@@ -198,13 +198,13 @@ SELECT c.now, t.is_known, t.in_doubt, t.takes_in,
        NULL::uuid AS id, NULL::text AS tenant, NULL::text AS derived_key, NULL::text AS destination,
        NULL::text AS content_type, NULL::bytea AS payload, NULL::text AS ordering_key,
        NULL::timestamptz AS created_at, NULL::bytea AS answers, NULL::bool AS has_arrived,
-       NULL::text AS provider_id
+       NULL::text AS provider_id, NULL::int4 AS status, NULL::text AS problem
 FROM clock c, trust t
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        k.message, k.fence, k.delivery_count, k.lapse_count, k.maybe_sent_at, k.is_trial,
        m.id, m.tenant, m.derived_key, m.destination, m.content_type, m.payload, m.ordering_key,
-       m.created_at, m.answers, d.message IS NOT NULL, d.provider_id
+       m.created_at, m.answers, d.message IS NOT NULL, d.provider_id, k.status, k.problem
 FROM parcels k JOIN firstwrite.messages m ON m.message = k.message
 LEFT JOIN LATERAL (
     SELECT d.message, d.provider_id FROM firstwrite.deliveries d

@@ -1,8 +1,8 @@
-//! From where on to look for what is due, so that the dead are not walked over again and again.
+//! Remembers where the last scan for due messages stopped, so that later scans skip dead index entries.
 //!
-//! Entries of messages that were claimed or settled stay in an index until they are cleared away, and that
-//! cannot be while somebody holds an old snapshot. So it is remembered up to when everything was found, and
-//! looked from there on. Everything is looked at again every few seconds.
+//! Entries of messages that were claimed or settled stay in an index until vacuum removes them, which an old snapshot
+//! prevents. So a hint remembers the time up to which everything was found, and a scan starts there. Every few
+//! seconds one scan looks at everything again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use firstwrite_core::outbox::{MessageNumber, Want};
 
 use crate::postgres::columns::At;
 
-/// Where to begin, in this process.
+/// Start positions of this process's scans.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
     due: HashMap<String, Hint>,
@@ -21,8 +21,8 @@ pub(super) struct Hints {
     lapsed_next: Option<Timestamp>,
 }
 
-/// Until when this process's own claims stand that it has not settled: it finds those at once that run out.
-/// Those of others it comes across every second.
+/// Ends of the leases that this process holds and has not settled, so that it finds its own at once when they run
+/// out. It looks for those of other processes every second.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     ends: BTreeSet<(Timestamp, MessageNumber)>,
@@ -31,19 +31,19 @@ pub(super) struct Leases {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hint {
-    /// Everything before this was found.
+    /// Everything due before this was found.
     from: Timestamp,
-    /// From then on, everything is looked at again.
+    /// Time from which everything is looked at again.
     whole_at: Timestamp,
 }
 
-/// What was due before a look may become visible this much later: the moment is chosen before the commit.
+/// Maximum delay until a message that was due before a scan becomes visible: its due time is chosen before the commit.
 const LATE_FOR: Duration = Duration::from_secs(2);
 
-/// What comes later still is found after this long at most.
+/// Interval of full scans, which find messages that become visible even later.
 const WHOLE_EVERY: Duration = Duration::from_secs(10);
 
-/// A claim that ran out is found this much later at most.
+/// Interval of scans for claims that ran out.
 const LAPSED_EVERY: Duration = Duration::from_secs(1);
 
 impl Hints {
@@ -101,14 +101,15 @@ impl Leases {
         self.of.insert(number, until);
     }
 
-    /// What became of it was written down.
+    /// Removes the lease of a message that was settled.
     pub(super) fn end(&mut self, number: MessageNumber) {
         if let Some(until) = self.of.remove(&number) {
             self.ends.remove(&(until, number));
         }
     }
 
-    /// When the next of them runs out. Those that have are no longer this process's own.
+    /// Returns the time when the next lease runs out. Forgets those that already have: they are no longer this
+    /// process's own.
     pub(super) fn next(&mut self, now: Timestamp) -> Option<Timestamp> {
         while let Some(&(until, number)) = self.ends.first() {
             if until > now {

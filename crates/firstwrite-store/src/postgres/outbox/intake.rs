@@ -1,13 +1,12 @@
-//! What this process knows of the messages that were taken in, and of those that may still come to light.
+//! Tracks which messages were taken in, and which may still become visible.
 //!
-//! A message gets its number before its transaction commits. So a number that is missing may belong to a
-//! transaction that is under way, or to one that was undone. Whoever was given a number holds the lock of
-//! the table it writes to, from before until after: its transaction has ended when it is no longer among
-//! those that hold that lock. What is not there then, seen from a snapshot that was taken later, never
-//! comes.
+//! A message gets its number before its transaction commits. So a missing number may belong to a transaction that is
+//! still running, or to one that was rolled back. A transaction that was given a number holds the lock of the table
+//! it writes to from before that until its end, so it has ended once it is no longer among the holders of that lock.
+//! A number that is still missing in a snapshot taken after that never appears.
 //!
-//! Only one process at a time takes messages in, under a lock that it tries for. So a message is either not
-//! taken in, and nobody else can do it now; or it is seen as pending, or as delivered since.
+//! Only one process at a time takes messages in, under a lock that it tries to get. So a message is either not taken
+//! in, and no other process can do so now; or it is visible as pending, or as delivered since.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use crate::postgres::fault::{Trouble, corrupt};
 use crate::postgres::link::Link;
 use crate::postgres::rows::column;
 
-/// What is known, and when it was last made sure of.
+/// Message numbers known to this process, if any.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     known: Option<Known>,
@@ -31,56 +30,58 @@ pub(super) struct Intake {
 #[derive(Debug)]
 struct Known {
     numbers: Numbers,
-    /// The start of the server and the row in `history` that it was learnt under: of others, the numbers may
-    /// begin elsewhere.
+    /// Start of the server and row of `history` under which the numbers were learnt: under others, numbers may begin
+    /// elsewhere.
     tables: (i64, i64),
     looked_at: Instant,
-    /// When every gap was last looked at, and who might fill them was last asked for.
+    /// Time at which all gaps were last looked at and the possible writers were last asked for.
     asked_at: Option<Instant>,
     noted_at: Instant,
     doubtful: Option<Doubtful>,
 }
 
-/// Numbers below `end` were given out before it was asked who holds the table's lock.
+/// Numbers below `end`, which were given out before the holders of the table's lock were asked for.
 #[derive(Debug)]
 struct Doubtful {
     end: i64,
-    /// Of those who held it then, these are not known to have ended.
+    /// Holders of the lock at that time that are not known to have ended.
     holders: Vec<String>,
-    /// Whether they are all prepared transactions, which keep their names until they end. Others change
-    /// theirs when they are prepared.
+    /// True if all holders are prepared transactions, which keep their names until they end. Others change theirs
+    /// when they are prepared.
     are_prepared: bool,
 }
 
-/// What a turn looks at.
+/// Number ranges to look at in one claim.
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) ranges: Ranges,
-    /// Whether to ask who holds the table's lock.
+    /// True if the claim also asks who holds the table's lock.
     pub(super) asks: bool,
-    /// What to write down, if it is time.
+    /// Ranges to store, if it is time to.
     pub(super) notes: Option<Ranges>,
 }
 
-/// What a turn saw.
+/// Numbers and lock holders that a claim saw.
 #[derive(Debug)]
 pub(super) struct Sight {
     pub(super) holders: Option<Vec<String>>,
     pub(super) seen: Vec<i64>,
-    /// Whether there was nothing more in the ranges.
+    /// True if the ranges held nothing more.
     pub(super) is_whole: bool,
 }
 
-/// Others may have taken in what came since: then what they wrote down is worth reading.
+/// Time after which other processes may have taken in newer messages, so that the stored ranges are worth reading
+/// again.
 const STALE_AFTER: Duration = Duration::from_secs(5);
 
-/// Old gaps are looked at this often. Asking who may fill them reads the server's table of locks.
+/// Interval at which old gaps are looked at. Asking who may fill them reads the server's lock table.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// Rarely, since a row that is updated leaves a dead one behind; what is lost is looked at again.
+/// Interval at which the ranges are stored. Rarely, since each update leaves a dead row behind; ranges that were not
+/// stored are only looked at again.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 
-/// How the server calls prepared transactions: they have no process.
+/// Prefix of the server's names for prepared transactions, which have no process.
 const PREPARED: &str = "-1/";
 
 impl Intake {
@@ -113,7 +114,7 @@ impl Intake {
         Ok(())
     }
 
-    /// What to look at now; nothing before [`learn`](Self::learn).
+    /// Returns the ranges to look at now; none before [`learn`](Self::learn).
     pub(super) fn turn(&self) -> Turn {
         let Some(known) = &self.known else {
             let ranges = Ranges { starts: Vec::new(), stops: Vec::new(), is_all: false };
@@ -127,7 +128,7 @@ impl Intake {
         }
     }
 
-    /// A turn was committed.
+    /// Records what a committed claim saw.
     pub(super) fn looked(&mut self, turn: &Turn, sight: Sight) {
         let Some(known) = &mut self.known else { return };
         known.looked_at = Instant::now();
@@ -155,7 +156,7 @@ impl Intake {
         }
     }
 
-    /// What is known is not known any more.
+    /// Discards all that is known.
     pub(super) fn forget(&mut self) {
         self.known = None;
     }
@@ -167,7 +168,7 @@ impl Doubtful {
         Self { end, holders: running.cloned().collect(), are_prepared: false }
     }
 
-    /// When all have ended or were prepared, the prepared ones are left.
+    /// Once all holders have ended or were prepared, keeps only the prepared ones.
     fn or_prepared(self, holders: &[String]) -> Self {
         if !self.holders.is_empty() || self.are_prepared {
             return self;

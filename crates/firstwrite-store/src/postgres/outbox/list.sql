@@ -8,7 +8,7 @@ SELECT v.* FROM (
            coalesce(p.fence, d.fence, 0) AS fence,
            CASE WHEN p.state = 0 THEN p.due_at WHEN p.state IS NULL AND d.fence IS NULL
                 THEN m.not_before END AS due_at,
-           coalesce(p.delivery_count, d.count::int, 0) AS delivery_count, p.maybe_sent_at, p.status,
+           coalesce(d.count::int, 0) AS delivery_count, p.maybe_sent_at, p.status,
            p.problem, r.message IS NOT NULL AS has_arrived, r.provider_id,
            octet_length(m.payload) AS payload_bytes, m.content_type, p.claimed_at
     FROM (CANDIDATES) n

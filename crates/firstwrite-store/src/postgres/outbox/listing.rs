@@ -2,7 +2,7 @@
 
 use deadpool_postgres::Pool;
 use firstwrite_core::outbox::{
-    Counted, DestinationView, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory,
+    DestinationView, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory,
     MessageView, PastDelivery, Receipt,
 };
 use firstwrite_core::{AuditEntry, Audited, Fence, StoreError, Tenant, Timestamp};
@@ -18,11 +18,8 @@ use crate::postgres::link::{Held, Link};
 use crate::postgres::listing::audited;
 use crate::postgres::rows::column;
 
-/// How many messages one page looks at: see [`crate::postgres::listing`].
+/// Maximum number of messages that one page looks at: see [`crate::postgres::listing`].
 pub(super) const LOOKED_AT_MAX: i64 = 20_000;
-
-/// How many a count looks at: as long as a person waits.
-const COUNTED_AT_MAX: i64 = 1_000_000;
 
 /// See [`firstwrite_core::outbox::Outbox::messages`].
 pub(super) async fn messages(
@@ -43,23 +40,33 @@ async fn page(
     let row_max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
     let sql = &link.sql().outbox;
     let given = Given::new(query, row_max, LOOKED_AT_MAX);
-    let (statement, is_log) = match query.state {
-        Some(MessageState::Unknown | MessageState::Dead) => (&sql.list_held, false),
-        Some(MessageState::Waiting | MessageState::Sending) => (&sql.list_pending, false),
+    let (statement, end) = match query.state {
+        Some(MessageState::Unknown | MessageState::Dead) => (&sql.list_held, &sql.end_held),
+        Some(MessageState::Waiting | MessageState::Sending) => {
+            (&sql.list_pending, &sql.end_pending)
+        }
         Some(MessageState::Delivered | MessageState::Refused | MessageState::Dropped) | None => {
-            (&sql.list_log, true)
+            (&sql.list_log, &sql.end_log)
         }
     };
-    let rows = link.query(statement, &given.parameters()).await?;
+    let rows = match query.record {
+        Some(record) => {
+            let [after, destination, tenant, key, problem, state, row_max, _] = given.parameters();
+            let id = Id(record);
+            let given = [after, destination, tenant, key, problem, state, row_max, &id];
+            link.query(&sql.list_record, &given).await?
+        }
+        None => link.query(statement, &given.parameters()).await?,
+    };
     let messages: Result<Vec<MessageView>, StoreError> = rows.iter().map(view).collect();
     let mut messages = messages?;
     let is_full = messages.len() > limit;
     messages.truncate(limit);
     let next = if is_full {
         messages.last().map(|message| message.number)
-    } else if is_log {
-        let last = LOOKED_AT_MAX - 1;
-        match &link.query(&sql.looked_at_end, &[&given.after, &last]).await?[..] {
+    } else if query.record.is_none() {
+        let looked_at = Given::new(query, LOOKED_AT_MAX - 1, LOOKED_AT_MAX + 1);
+        match &link.query(end, &looked_at.parameters()).await?[..] {
             [last, _behind] => Some(MessageNumber(column(last, 0)?)),
             _ => None,
         }
@@ -67,30 +74,6 @@ async fn page(
         None
     };
     Ok(MessagePage { messages, next, now })
-}
-
-/// See [`firstwrite_core::outbox::Outbox::count`].
-pub(super) async fn count(
-    shared: &Shared,
-    pool: &Pool,
-    query: &MessageQuery,
-) -> Result<Counted, StoreError> {
-    let rows = snapshot(shared, pool, "counting messages", async |link, _now| {
-        let row_max = i64::try_from(MessageQuery::COUNT_MAX + 1).unwrap_or(i64::MAX);
-        let sql = &link.sql().outbox;
-        let statement = match query.state {
-            Some(MessageState::Unknown | MessageState::Dead) => &sql.count_held,
-            Some(MessageState::Waiting | MessageState::Sending) => &sql.count_pending,
-            Some(MessageState::Delivered | MessageState::Refused | MessageState::Dropped)
-            | None => &sql.count_log,
-        };
-        link.query(statement, &Given::new(query, row_max, COUNTED_AT_MAX).parameters()).await
-    })
-    .await?;
-    let row = rows.first().ok_or_else(|| corrupt("a count does not say how many"))?;
-    let count = usize::try_from(column::<i64>(row, 0)?).unwrap_or(0);
-    let is_more = count > MessageQuery::COUNT_MAX;
-    Ok(Counted { count: count.min(MessageQuery::COUNT_MAX), is_more })
 }
 
 /// See [`firstwrite_core::outbox::Outbox::message`].

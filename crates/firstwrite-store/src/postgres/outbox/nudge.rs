@@ -1,10 +1,9 @@
-//! Word that there may be something to claim: within the process at once, to other processes by a
-//! notification of the server.
+//! Notifies workers that there may be something to claim: those of this process directly, those of other processes
+//! with `NOTIFY`.
 //!
-//! Nothing depends on it but how soon a message is seen. So a notification is sent after the commit, in a
-//! transaction of its own, and not for every commit: while many commit, one is under way or was sent a
-//! moment ago, and one more follows for all of them. Behind a transaction pooler nobody can listen, but
-//! everybody can tell.
+//! Notifications only affect how soon a message is seen. So one is sent after the commit, in a transaction of its
+//! own, and not for every commit: when many commit at once, one is under way or was just sent, and one more follows
+//! for all of them. Behind a transaction pooler a process cannot listen, but it can notify.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -21,36 +20,36 @@ use crate::postgres::connect::Role;
 use crate::postgres::fault::text_of;
 use crate::postgres::link::Link;
 
-/// Who waits for word, and who brings it.
+/// Notification state of this process: its waiting workers, its sender and its listener.
 #[derive(Debug)]
 pub(super) struct Nudges {
-    /// How often there was word.
+    /// Number of notifications so far.
     count: AtomicU64,
-    /// How often there had been when a claim was last begun.
+    /// Value of `count` when the last claim began.
     claimed: AtomicU64,
     waiting: Notify,
-    /// Somebody tells the other processes, and must do so once more.
+    /// True while a task notifies the other processes; `is_behind` makes it do so once more.
     is_telling: AtomicBool,
     is_behind: AtomicBool,
-    /// What tells them: a connection of its own, since handlers may hold all of the pool.
+    /// Connection of its own for `NOTIFY`, since handlers may hold all of the pool.
     teller: tokio::sync::Mutex<Option<ClientWrapper>>,
     listener: tokio::sync::OnceCell<Listener>,
-    /// By what this process knows its own notifications.
+    /// Name by which this process recognises its own notifications.
     name: String,
 }
 
-/// Listens as long as it lives.
+/// Task that listens until it is dropped.
 #[derive(Debug)]
 struct Listener(JoinHandle<()>);
 
-/// Between two notifications of one process: nobody notices a fiftieth of a second, and a server that is
-/// told of thousands of commits does.
+/// Interval between two notifications of one process. A delay of a fiftieth of a second does not matter, but
+/// thousands of notifications load the server.
 const TELL_EVERY: Duration = Duration::from_millis(20);
 
-/// As long as a commit takes.
+/// About the time that a commit takes.
 const SOON: Duration = Duration::from_millis(5);
 
-/// Between two attempts to listen, soon at first.
+/// Shortest and longest wait between two attempts to listen; it grows with every failure.
 const WAIT_MIN: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -116,7 +115,7 @@ impl Nudges {
                     tokio::time::sleep(TELL_EVERY).await;
                 }
                 nudges.is_telling.store(false, Ordering::SeqCst);
-                // Somebody may have come between the two.
+                // A caller may have set `is_behind` between the two.
                 let is_behind = nudges.is_behind.load(Ordering::SeqCst);
                 if !is_behind || nudges.is_telling.swap(true, Ordering::SeqCst) {
                     return;
@@ -137,7 +136,7 @@ impl Nudges {
                 }
             },
         };
-        // Nobody waits for the disk: what a crash loses, nobody listens for any more.
+        // Do not wait for the disk: if the server crashes, its listeners are gone as well.
         let sql = format!(
             "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {}, '{}'; COMMIT",
             channel(shared),
@@ -149,7 +148,7 @@ impl Nudges {
         }
     }
 
-    /// Begins to listen to other processes, if nobody does yet and it can be done.
+    /// Starts to listen to other processes, unless this process already does or a pooler prevents it.
     pub(super) async fn listen(self: &Arc<Self>, shared: &Arc<Shared>) {
         if !shared.server.has_sessions() {
             return;
@@ -195,7 +194,7 @@ async fn keep_listening(nudges: Weak<Nudges>, shared: Weak<Shared>) {
     }
 }
 
-/// Why nobody listens any more.
+/// Reason why listening ended.
 enum Heard {
     /// The store is gone.
     Enough,

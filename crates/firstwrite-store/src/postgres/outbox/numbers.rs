@@ -1,14 +1,14 @@
-//! Which numbers of messages may not have been taken in yet.
+//! Tracks which message numbers may not have been taken in yet.
 //!
-//! Numbers are given out before their transactions commit, so a lower one may come to light after a higher
-//! one, or never. What has been seen is taken out of the ranges; what is left in between is looked for
-//! again and again, until it is certain that it never comes.
+//! Numbers are given out before their transactions commit, so a lower one may become visible after a higher one, or
+//! never. Numbers that were seen are removed from the ranges; the gaps in between are looked at again until it is
+//! certain that they stay empty.
 
 /// Ranges in rising order, of which the last one has no end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
     gaps: Vec<Gap>,
-    /// From here on, nothing was seen.
+    /// First number from which on none was seen.
     tail: i64,
 }
 
@@ -24,18 +24,19 @@ struct Gap {
 pub(super) struct Ranges {
     pub(super) starts: Vec<i64>,
     pub(super) stops: Vec<i64>,
-    /// Whether these are all there are.
+    /// True if these are all the ranges.
     pub(super) is_all: bool,
 }
 
-/// Of the gaps, the youngest are the ones that may still close: only so many are looked at in every claim.
+/// Number of gaps that every claim looks at: the youngest, since these may still close.
 const YOUNG_MAX: usize = 64;
 
-/// Written down at most; what is more is put together, which only means that some is looked at twice.
+/// Maximum number of ranges that are stored. Older ones beyond it are merged, so that some numbers are looked at
+/// twice.
 const KEPT_MAX: usize = 1000;
 
 impl Numbers {
-    /// From ranges as they were written down. None if they make no sense.
+    /// Reads stored ranges. Returns `None` if they are malformed.
     pub(super) fn new(starts: &[i64], stops: &[i64]) -> Option<Self> {
         let (tail, starts) = starts.split_last()?;
         if starts.len() + 1 != stops.len() {
@@ -45,7 +46,7 @@ impl Numbers {
         Some(Self { gaps, tail: *tail })
     }
 
-    /// From here on, nothing was seen.
+    /// Returns the number from which on none was seen.
     pub(super) fn tail(&self) -> i64 {
         self.tail
     }
@@ -77,7 +78,7 @@ impl Numbers {
         }
     }
 
-    /// What is not there by now, below `end`, never comes.
+    /// Drops the gaps below `end`: numbers that are still missing there never appear.
     pub(super) fn give_up_below(&mut self, end: i64) {
         self.gaps.retain_mut(|gap| {
             gap.start = gap.start.max(end);
@@ -85,13 +86,13 @@ impl Numbers {
         });
     }
 
-    /// What to look at: everything, or the youngest gaps and what is behind them.
+    /// Returns the ranges to look at: all of them, or the youngest gaps and the tail.
     pub(super) fn ranges(&self, all: bool) -> Ranges {
         let skipped = if all { 0 } else { self.gaps.len().saturating_sub(YOUNG_MAX) };
         self.spelt(&self.gaps[skipped..], skipped == 0)
     }
 
-    /// What to write down: no less than what is left.
+    /// Returns the ranges to store, which cover at least all gaps.
     pub(super) fn kept(&self) -> Ranges {
         let Some(more) = self.gaps.len().checked_sub(KEPT_MAX).filter(|more| *more > 0) else {
             return self.spelt(&self.gaps, true);

@@ -1,141 +1,64 @@
-//! What operators and workers say about destinations and single messages.
+//! Changes that operators and workers make to destinations.
 
 use deadpool_postgres::Pool;
-use firstwrite_core::outbox::{
-    Held, MessageNumber, MessageQuery, MessageState, Resolution, Switch,
-};
-use firstwrite_core::{AuditEntry, Fence, StoreError, Tenant};
+use firstwrite_core::outbox::{DestinationChange, OpeningChange, PauseChange};
+use firstwrite_core::{RecordId, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::parts::{DELIVERED, DROPPED, REFUSED, cut, short_millis};
-use crate::encoding::encode_outcome;
+use super::parts::short_millis;
 use crate::postgres::Shared;
-use crate::postgres::fault::{Trouble, corrupt, definite, failed_commit, no_connection};
-use crate::postgres::link::Held as Held_;
-use crate::postgres::rows::column;
+use crate::postgres::columns::Id;
+use crate::postgres::fault::{Trouble, failed_commit, no_connection};
+use crate::postgres::link::Held;
 use crate::postgres::sql::{Parameters, Statement};
 
-/// That a message did not arrive, as [`resolve.sql`] knows it.
-const NOT_DELIVERED: i16 = -1;
+pub(super) const DOING: &str = "changing a destination";
 
-/// See [`firstwrite_core::outbox::Outbox::switch`].
-pub(super) async fn switch(
+/// The parts of a change, as the statement knows them.
+const KEPT: i16 = 0;
+const SET: i16 = 1;
+const CLEARED: i16 = 2;
+const TRIAL_NOW: i16 = 3;
+
+/// See [`firstwrite_core::outbox::Outbox::put_destination`].
+pub(super) async fn put_destination(
     shared: &Shared,
     pool: &Pool,
     destination: &str,
-    switch: &Switch,
+    change: &DestinationChange,
 ) -> Result<(), StoreError> {
-    const DOING: &str = "switching a destination";
-    let sql = &shared.sql.outbox;
-    match switch {
-        Switch::Open { open_for, cause } => {
-            let given: [&(dyn ToSql + Sync); 3] =
-                [&destination, &short_millis(*open_for), &cut(cause)];
-            write(shared, pool, DOING, &sql.open, &given).await.map(drop)
-        }
-        Switch::Closed => write(shared, pool, DOING, &sql.close, &[&destination]).await.map(drop),
-    }
-}
-
-/// See [`firstwrite_core::outbox::Outbox::pause`].
-pub(super) async fn pause(
-    shared: &Shared,
-    pool: &Pool,
-    destination: &str,
-    by: &AuditEntry,
-) -> Result<(), StoreError> {
-    let given: [&(dyn ToSql + Sync); 4] = [&destination, &by.actor, &by.action, &by.reason];
-    let pause = &shared.sql.outbox.pause;
-    write(shared, pool, "pausing a destination", pause, &given).await.map(drop)
-}
-
-/// See [`firstwrite_core::outbox::Outbox::resume`].
-pub(super) async fn resume(
-    shared: &Shared,
-    pool: &Pool,
-    destination: &str,
-    by: &AuditEntry,
-) -> Result<(), StoreError> {
-    let resume = &shared.sql.outbox.resume;
-    write(shared, pool, "resuming a destination", resume, &[&destination]).await?;
-    tracing::info!(destination, actor = by.actor, reason = by.reason, "a destination was resumed");
-    Ok(())
-}
-
-/// See [`firstwrite_core::outbox::Outbox::redrive`].
-pub(super) async fn redrive(
-    shared: &Shared,
-    pool: &Pool,
-    query: &MessageQuery,
-    limit: usize,
-    by: &AuditEntry,
-) -> Result<usize, StoreError> {
-    const DOING: &str = "redriving messages";
-    if query.state.is_some_and(|state| state != MessageState::Dead) {
-        return Ok(0);
-    }
-    let tenant = query.tenant.as_ref().map(Tenant::as_str);
-    let after = query.after.map_or(-1, |after| after.0);
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let given: [&(dyn ToSql + Sync); 8] = [
-        &query.destination,
-        &tenant,
-        &query.derived_key,
-        &query.problem,
-        &after,
-        &limit,
-        &by.actor,
-        &by.reason,
-    ];
-    let rows = write(shared, pool, DOING, &shared.sql.outbox.redrive, &given).await?;
-    let count: i64 = match rows.first() {
-        Some(row) => column(row, 0)?,
-        None => return Err(corrupt("a redrive does not say how many")),
+    let (pause, by) = match &change.pause {
+        None => (KEPT, None),
+        Some(PauseChange::Paused(by)) => (SET, Some(by)),
+        Some(PauseChange::Resumed) => (CLEARED, None),
     };
-    Ok(usize::try_from(count).unwrap_or(0))
-}
-
-/// See [`firstwrite_core::outbox::Outbox::resolve`].
-pub(super) async fn resolve(
-    shared: &Shared,
-    pool: &Pool,
-    (number, seen): (MessageNumber, Fence),
-    resolution: &Resolution,
-    by: &AuditEntry,
-) -> Result<Held, StoreError> {
-    const DOING: &str = "resolving a message";
-    let (found, provider_id, answer) = match resolution {
-        Resolution::Delivered { receipt, answer } => {
-            (DELIVERED, receipt.provider_id.as_deref().map(cut), answer.as_ref())
+    let (opening, open_for, cause, opening_count) = match &change.opening {
+        None => (KEPT, 0, None, 0),
+        Some(OpeningChange::Open { open_for, cause, opening_count }) => {
+            let count = i32::try_from(*opening_count).unwrap_or(i32::MAX);
+            (SET, short_millis(*open_for), Some(cause), count)
         }
-        Resolution::NotDelivered => (NOT_DELIVERED, None, None),
-        Resolution::Refused { answer } => (REFUSED, None, answer.as_ref()),
-        Resolution::Dropped => (DROPPED, None, None),
+        Some(OpeningChange::Closed) => (CLEARED, 0, None, 0),
+        Some(OpeningChange::TrialNow) => (TRIAL_NOW, 0, None, 0),
     };
-    // Another fence than any that was seen, so that a second finding is refused.
-    let next = seen.next(seen.as_u64()).as_u64().cast_signed();
-    let action = format!("{} message {number}", by.action);
-    let given: [&(dyn ToSql + Sync); 9] = [
-        &number.0,
-        &seen.as_u64().cast_signed(),
-        &next,
-        &found,
-        &provider_id,
-        &answer.map(encode_outcome),
-        &by.actor,
-        &action,
-        &by.reason,
+    let audit = change.audit.as_ref();
+    let given: [&(dyn ToSql + Sync); 13] = [
+        &destination,
+        &pause,
+        &by.map(|by| &by.actor),
+        &by.map(|by| &by.action),
+        &by.map(|by| &by.reason),
+        &opening,
+        &open_for,
+        &cause,
+        &opening_count,
+        &Id(RecordId::of_destination(destination)),
+        &audit.map(|entry| &entry.actor),
+        &audit.map(|entry| &entry.action),
+        &audit.map(|entry| &entry.reason),
     ];
-    let held = Held_::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
-    let link = held.link(shared);
-    let sql = &link.sql().outbox;
-    let begun = link.begin(&shared.server.begins().rare, &sql.resolve, &given).await;
-    let found = begun.map_err(definite(DOING))?;
-    link.query(&sql.let_go, &[&vec![number.0]]).await.map_err(definite(DOING))?;
-    link.commit().await.map_err(failed_commit(DOING))?;
-    held.settle();
-    Ok(if found.is_empty() { Held::No } else { Held::Yes })
+    write(shared, pool, DOING, &shared.sql.outbox.put_destination, &given).await.map(drop)
 }
 
 /// Runs one statement that writes, in a transaction of its own.
@@ -146,7 +69,7 @@ pub(in crate::postgres) async fn write(
     statement: &Statement,
     given: &Parameters<'_>,
 ) -> Result<Vec<Row>, StoreError> {
-    let held = Held_::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
+    let held = Held::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
     let link = held.link(shared);
     let rows = link.alone(&shared.server.begins().rare, statement, given).await;
     let rows = rows.map_err(failed_commit::<Trouble>(doing))?;

@@ -32,45 +32,23 @@ statements! {
                        ON CONFLICT (name) DO NOTHING",
         [TEXT_ARRAY];
 
-    settle: answering(include_str!("settle.sql")),
+    apply: include_str!("apply.sql").replace("ANSWERED", include_str!("answered.sql")),
         [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
-         INT8_ARRAY, BOOL_ARRAY, INT2_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT2_ARRAY, INT4_ARRAY,
-         TEXT_ARRAY, TEXT_ARRAY];
+         INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY,
+         INT4_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT2_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY,
+         INT2_ARRAY, INT2_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY];
     let_go: LET_GO, [INT8_ARRAY];
 
-    open: "INSERT INTO firstwrite.destinations AS d (name, open_until, opening_count, open_cause)
-           SELECT $1, c.until, 1, $3
-           FROM (SELECT firstwrite.now() + $2 * interval '1 millisecond' AS until OFFSET 0) c
-           ON CONFLICT (name) DO UPDATE SET open_until = excluded.open_until,
-               opening_count = d.opening_count + 1, open_cause = excluded.open_cause",
-        [TEXT, INT8, TEXT];
-    close: "UPDATE firstwrite.destinations SET open_until = NULL, opening_count = 0, open_cause = NULL
-            WHERE name = $1",
-        [TEXT];
-    pause: "INSERT INTO firstwrite.destinations AS d
-                (name, paused_at, paused_by, paused_action, paused_reason)
-            VALUES ($1, firstwrite.now(), $2, $3, $4)
-            ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at,
-                paused_by = $2, paused_action = $3, paused_reason = $4",
-        [TEXT, TEXT, TEXT, TEXT];
-    resume: "UPDATE firstwrite.destinations
-             SET paused_at = NULL, paused_by = NULL, paused_action = NULL, paused_reason = NULL,
-                 open_until = CASE WHEN open_until > firstwrite.now() THEN firstwrite.now()
-                                   ELSE open_until END
-             WHERE name = $1",
-        [TEXT];
-    redrive: include_str!("redrive.sql"), [TEXT, TEXT, TEXT, TEXT, INT8, INT8, TEXT, TEXT];
-    resolve: answering(include_str!("resolve.sql")),
-        [INT8, INT8, INT8, INT2, TEXT, BYTEA, TEXT, TEXT, TEXT];
-
+    put_destination: PUT_DESTINATION,
+        [TEXT, INT2, TEXT, TEXT, TEXT, INT2, INT8, TEXT, INT4, UUID, TEXT, TEXT, TEXT];
     destinations: DESTINATIONS, [];
     list_log: listing(LOG), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
     list_pending: listing(PENDING), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
     list_held: listing(HELD), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
-    count_log: counting(LOG), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
-    count_pending: counting(PENDING), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
-    count_held: counting(HELD), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
-    looked_at_end: LOOKED_AT_END, [INT8, INT8];
+    list_record: listing(OF_RECORD), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, UUID];
+    end_log: looked_at(LOG), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
+    end_pending: looked_at(PENDING), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
+    end_held: looked_at(HELD), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
     written: written(), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8, TIMESTAMPTZ, TIMESTAMPTZ, INT8];
     written_end: "SELECT m.message, m.created_at FROM firstwrite.messages m WHERE m.message > $1
                   ORDER BY m.message OFFSET $2 LIMIT 2",
@@ -102,6 +80,29 @@ const TAKE_TURN: &str = "
                                          WHERE d.datname = current_database())
                        AND l.mode = 'RowExclusiveLock')
            END";
+
+/// Writes a change of a destination. $2 to $5 the pause and $6 to $9 the opening: 0 kept, 1 set, 2 cleared, 3
+/// due for a trial at once; $10 to $13 an audit entry, if there is one.
+const PUT_DESTINATION: &str = "
+    WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
+    audited AS (
+        INSERT INTO firstwrite.audit (id, at, actor, action, reason)
+        SELECT $10, c.now, $11, $12, $13 FROM clock c WHERE $11::text IS NOT NULL)
+    INSERT INTO firstwrite.destinations AS d (name, paused_at, paused_by, paused_action, paused_reason,
+                                              open_until, opening_count, open_cause)
+    SELECT $1, CASE $2 WHEN 1 THEN c.now END, $3, $4, $5,
+           CASE $6 WHEN 1 THEN c.now + $7 * interval '1 millisecond' END, $9, $8
+    FROM clock c
+    ON CONFLICT (name) DO UPDATE
+    SET paused_at = CASE $2 WHEN 0 THEN d.paused_at ELSE excluded.paused_at END,
+        paused_by = CASE $2 WHEN 0 THEN d.paused_by ELSE excluded.paused_by END,
+        paused_action = CASE $2 WHEN 0 THEN d.paused_action ELSE excluded.paused_action END,
+        paused_reason = CASE $2 WHEN 0 THEN d.paused_reason ELSE excluded.paused_reason END,
+        open_until = CASE WHEN $6 = 0 OR $6 = 3 AND d.open_until IS NULL THEN d.open_until
+                          WHEN $6 = 3 THEN least(d.open_until, firstwrite.now())
+                          ELSE excluded.open_until END,
+        opening_count = CASE WHEN $6 IN (0, 3) THEN d.opening_count ELSE excluded.opening_count END,
+        open_cause = CASE WHEN $6 IN (0, 3) THEN d.open_cause ELSE excluded.open_cause END";
 
 /// Lets the next message go of every order to which one of these belonged, unless another one of it is on
 /// its way. A statement of its own, behind the one that ended them: it sees what was taken in meanwhile.
@@ -140,7 +141,7 @@ const REPAIR: &str = "
     SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM looked), l.destination, l.ordering_key
     FROM looked l ORDER BY l.destination DESC, l.ordering_key DESC LIMIT 1";
 
-/// Messages that nobody has taken in, as far as the ranges tell that are written down.
+/// Selects messages that no process has taken in, according to the stored ranges.
 macro_rules! untaken {
     ($($and:literal)?) => {
         concat!(
@@ -186,6 +187,10 @@ const DESTINATIONS: &str = concat!(
 const LOG: &str = "SELECT m.message FROM firstwrite.messages m WHERE m.message > $1
                    ORDER BY m.message LIMIT $8";
 
+/// Those of one record. Without an index, which every message would pay for: a person asks this now and then.
+const OF_RECORD: &str = "SELECT m.message FROM firstwrite.messages m
+                         WHERE m.id = $8 AND m.message > $1 ORDER BY m.message LIMIT $7";
+
 /// Of as many messages as are looked at, those of a time.
 const WRITTEN: &str = "SELECT w.message
     FROM (SELECT m.message, m.created_at FROM firstwrite.messages m WHERE m.message > $1
@@ -207,11 +212,7 @@ const HELD: &str = "SELECT p.message FROM firstwrite.pending p
                     WHERE p.state = $6 AND p.state IN (2, 3) AND p.message > $1
                     ORDER BY p.message LIMIT $8";
 
-/// The last message that a page looked at, and whether there is another.
-const LOOKED_AT_END: &str = "SELECT m.message FROM firstwrite.messages m WHERE m.message > $1
-                             ORDER BY m.message OFFSET $2 LIMIT 2";
-
-/// Who is being added to at this moment is left for the next time.
+/// Folds the tallies. Rows that another transaction has locked are left for the next time.
 const FOLD: &str = "
     WITH gone AS (
         DELETE FROM firstwrite.tallies t
@@ -251,18 +252,14 @@ const DELETE: &str = "
     SELECT (SELECT count(*) FROM messages), (SELECT max(l.message) FROM looked l),
            (SELECT coalesce(bool_or(l.created_at > c.before), false) FROM clock c, looked l)";
 
-/// Puts in how interim outcomes are replaced.
-fn answering(sql: &str) -> String {
-    sql.replace("ANSWERED", include_str!("answered.sql"))
-}
-
 /// Puts in which messages a list looks at.
 fn listing(candidates: &str) -> String {
     include_str!("list.sql").replace("CANDIDATES", candidates)
 }
 
-fn counting(candidates: &str) -> String {
-    format!("SELECT count(*) FROM ({}) n", listing(candidates))
+/// The last message that a page looks at, $7 behind the first, and whether there is another.
+fn looked_at(candidates: &str) -> String {
+    format!("SELECT n.message FROM ({candidates}) n ORDER BY n.message OFFSET $7 LIMIT 2")
 }
 
 /// Puts in which messages are read whole.

@@ -16,7 +16,7 @@ use crate::postgres::Shared;
 use crate::postgres::fault::corrupt;
 use crate::postgres::rows::column;
 
-/// How far the walks have come.
+/// Positions that the walks have reached.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     /// Messages up to this number were looked at.

@@ -17,11 +17,11 @@ use crate::postgres::fault::{Trouble, corrupt};
 use crate::postgres::link::Link;
 use crate::postgres::rows::column;
 
-/// Numbers grow with the time of writing, but for transactions that take long, and a server's clock that
-/// was set back. By more than this neither is.
+/// Maximum by which numbers are out of order with the time of writing. They grow with it, except for long
+/// transactions and a server clock that was set back.
 const OUT_OF_ORDER_MAX: Duration = Duration::from_hours(24);
 
-/// Where the columns begin that stand behind those of a list.
+/// Index of the first column after those of a list.
 const WRITTEN_FROM: usize = 20;
 
 /// See [`firstwrite_core::outbox::Outbox::written`].

@@ -1,4 +1,4 @@
-//! What the store does on its own connections for transactions of somebody else's pool.
+//! Steps on the store's own connections in support of transactions on the application's sqlx pool.
 
 use firstwrite_core::{Found, RecordId, StoreError};
 
@@ -9,14 +9,14 @@ use crate::postgres::tx::{BEGINNING, look_again};
 use crate::postgres::{Inner, PostgresStore};
 
 impl PostgresStore {
-    /// Waits for what must be over before a transaction on `id` begins.
+    /// Waits for dropped transactions on `id` that are being rolled back.
     pub(super) async fn ready_for(&self, id: RecordId) -> Result<(), StoreError> {
         self.writes(BEGINNING)?;
         self.inner.shared.releases.wait(id).await;
         Ok(())
     }
 
-    /// Asks the server whether it has what was acknowledged.
+    /// Checks that the server has all acknowledged writes.
     pub(super) async fn greet(&self) -> Result<(), StoreError> {
         let Inner { shared, pool, .. } = &*self.inner;
         let held = Held::new(pool.get().await.map_err(|error| no_connection(BEGINNING)(&error))?);
@@ -25,7 +25,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// What stands under `id`, as the server has it now.
+    /// Looks up the record under `id` on the server, as it is now.
     pub(super) async fn look_up(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
         let client =
             self.inner.pool.get().await.map_err(|error| no_connection(BEGINNING)(&error))?;

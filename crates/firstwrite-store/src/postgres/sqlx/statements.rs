@@ -117,11 +117,11 @@ pub(super) struct SqlxSql {
     messages: Arc<str>,
     replace: Arc<str>,
     supersede: Arc<str>,
-    /// Whether statements may be prepared by name.
+    /// True if statements may be prepared by name.
     is_persistent: bool,
 }
 
-/// What the first look-up of a transaction says.
+/// Result of the first look-up of a transaction.
 pub(super) struct Looked {
     pub(super) is_locked: bool,
     pub(super) stands: bool,
@@ -170,7 +170,7 @@ impl SqlxSql {
         sqlx::raw_sql(patient).execute(connection).await.map(drop)
     }
 
-    /// Writes the record and the messages where nothing stood.
+    /// Inserts the record and the messages.
     pub(super) async fn insert(
         &self,
         connection: &mut PgConnection,
@@ -189,7 +189,8 @@ impl SqlxSql {
         time(&asked.fetch_one(connection).await?)
     }
 
-    /// Writes the record in place of what was seen, and the messages; no time if that has moved.
+    /// Replaces the record that was seen, and writes the messages; returns no time if that record has
+    /// moved.
     pub(super) async fn replace(
         &self,
         connection: &mut PgConnection,

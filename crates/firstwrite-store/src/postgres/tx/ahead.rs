@@ -1,7 +1,7 @@
-//! The handler's first statement in the flight that begins its transaction.
+//! Sends the handler's first statement in the pipeline that begins its transaction.
 //!
-//! The look-up is then a statement that fails unless the key is free. What was sent behind it is refused
-//! by the server without being run, so sending it before the verdict is known does no harm.
+//! The look-up is then a statement that fails unless the key is free. The server refuses the statements
+//! sent after it without running them, so sending them before the verdict is known does no harm.
 
 use deadpool_postgres::ClientWrapper;
 use firstwrite_core::{Begun, RecordId, StoreError};
@@ -16,20 +16,20 @@ use crate::postgres::connect::ROLLBACK;
 use crate::postgres::doubt::Trust;
 use crate::postgres::fault::{corrupt, definite};
 
-/// How a transaction began whose first statement was sent ahead.
+/// Result of beginning a transaction with its first statement pipelined.
 #[derive(Debug)]
 pub struct Ahead<T> {
     /// The transaction, as [`begin`](firstwrite_core::AsyncTransactionalStore::begin) gives it.
     pub begun: Begun<PostgresTx>,
-    /// What the statement answered, if it was run. None where the key was not free: then it was not, and
-    /// who may run all the same (a take-over) sends it again.
+    /// Result of the statement. `None` if the key was not free: then the server did not run it, and a
+    /// caller that may run all the same (a take-over) sends it again.
     pub first: Option<Result<T, Error>>,
 }
 
 impl PostgresStore {
     /// Begins a transaction on `id` as [`begin`](firstwrite_core::AsyncTransactionalStore::begin) does,
-    /// with the handler's `first` statement in the same flight: for handlers whose first statement needs
-    /// nothing from what stands. It saves a round trip.
+    /// with the handler's `first` statement in the same pipeline: for handlers whose first statement does
+    /// not depend on the existing record. It saves a round trip.
     ///
     /// `first` is given the connection and must do nothing but send statements over it. If the key is not
     /// free, the server refuses them without running them.

@@ -1,5 +1,5 @@
-//! The end of a handler's transaction: its record is written and committed in one flight, or takes the place
-//! of what stood there.
+//! The end of a handler's transaction: its record is written and committed in one pipeline, or replaces an
+//! existing one.
 
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ pub(super) struct Concluding {
     pub(super) outgoing: Outgoing,
 }
 
-/// How the writing of a record ended on the server.
+/// Result of writing a record on the server.
 pub(super) enum Written {
     At(Timestamp),
     /// Nothing was committed; a rival may be the reason.
     Undone(Trouble),
-    /// What was to be taken over has moved.
+    /// The record to be taken over has moved.
     Moved,
 }
 
@@ -45,7 +45,7 @@ impl Concluding {
         self.held.link(&self.shared)
     }
 
-    /// The record where nothing stood: written and committed in one flight.
+    /// Inserts the record and commits, in one pipeline.
     pub(super) async fn insert(&self) -> Result<Written, StoreError> {
         let link = self.link();
         let (record, given) = (&link.sql().tx.record, statements::record_parameters(&self.row));
@@ -67,8 +67,8 @@ impl Concluding {
         judged(inserted, committed)
     }
 
-    /// The record alone where nothing stood: the handler's rows are undone and the record is written in
-    /// a transaction of its own, in one flight. So no request has to pay for a savepoint.
+    /// Inserts the record alone: rolls back the handler's rows and writes the record in its own
+    /// transaction, in one pipeline. So no request has to pay for a savepoint.
     pub(super) async fn insert_alone(&self) -> Result<Written, StoreError> {
         let link = self.link();
         let record = &link.sql().tx.record;
@@ -88,8 +88,8 @@ impl Concluding {
         judged(undone.and(begun).and(inserted), committed)
     }
 
-    /// The record in place of what stood there. The record first, as everybody does who replaces it;
-    /// then the ending that shuts the former owner out. Only then is it known whether to commit.
+    /// Replaces the record that was seen. Writes the record first, as every replacement does, then the
+    /// ending that shuts out the former owner. Only then is it known whether to commit.
     pub(super) async fn take_over(&self, seen: Seen) -> Result<Written, StoreError> {
         let link = self.link();
         let _changing = self.shared.replays.changing(self.row.id);
@@ -106,7 +106,7 @@ impl Concluding {
         }
     }
 
-    /// The time of the new record; none if what was seen has moved.
+    /// Returns the time of the new record; `None` if the record that was seen has moved.
     async fn replace(&self, link: &Link<'_>, seen: Seen) -> Result<Option<Timestamp>, Trouble> {
         self.outgoing.prepare(link).await?;
         self.outgoing.send(link, self.row.id).await?;
@@ -136,7 +136,7 @@ impl Concluding {
         Ok((!is_outcome).then_some(now))
     }
 
-    /// Says how it ended, and what stands where nothing was committed.
+    /// Returns the result, with the existing record if nothing was committed.
     pub(super) async fn end(
         self,
         written: Written,
@@ -170,8 +170,8 @@ impl Concluding {
     }
 }
 
-/// How a flight ended whose last word was `COMMIT`. What became of that is of interest only if the insert
-/// succeeded: a transaction that failed commits nothing, and the server does not call that an error.
+/// Judges a pipeline that ended with `COMMIT`. The result of `COMMIT` matters only if the insert succeeded:
+/// a failed transaction commits nothing, and the server does not report that as an error.
 fn judged(
     inserted: Result<Vec<Row>, Trouble>,
     committed: Result<(), Trouble>,
@@ -179,12 +179,12 @@ fn judged(
     match inserted.and_then(|rows| committed.map(|()| rows)) {
         Ok(rows) => Ok(Written::At(statements::time_of(&rows)?)),
         Err(trouble) if trouble.is_undone() => Ok(Written::Undone(trouble)),
-        // The commit was under way: nobody knows how far it came.
+        // The commit was under way: it may or may not have taken effect.
         Err(trouble) => Err(failed_commit(CONCLUDING)(trouble)),
     }
 }
 
-/// What the lease of a record that can still be ended must be; none for a completed one.
+/// Returns the expected lease of a record that can still be ended; `None` for a completed one.
 pub(in crate::postgres) fn lease_column(seen: Seen) -> Option<At> {
     match seen.state {
         StateKind::Reserved => seen.lease_until.map(At::Instant),
@@ -193,7 +193,7 @@ pub(in crate::postgres) fn lease_column(seen: Seen) -> Option<At> {
     }
 }
 
-/// What stands now, seen from a transaction of its own.
+/// Looks up the current record in a transaction of its own.
 pub(in crate::postgres) async fn look_again(
     link: &Link<'_>,
     id: RecordId,

@@ -11,7 +11,7 @@ use crate::postgres::fault::{Trouble, unsupported};
 use crate::postgres::link::Link;
 use crate::postgres::profiles::whole_millis;
 
-/// A handler that has more to say should say it in one message.
+/// Maximum number of messages of a transaction. A handler that needs more should combine them.
 const COUNT_MAX: usize = 1000;
 
 /// Messages that wait for the commit.

@@ -13,8 +13,8 @@ use crate::postgres::profiles::whole_millis;
 use crate::postgres::rows::{NewRow, column};
 use crate::postgres::sql::Statement;
 
-/// Tries the record's lock and says whether something stands. Lock and look-up see what was committed
-/// before the lock was tried: a rival that commits in between is met by the primary key.
+/// Tries the record's lock and tells whether there is a record. Lock and look-up see what was committed
+/// before the lock was tried: a rival that commits in between is caught by the primary key.
 const LOOK: &str = "
     SELECT pg_try_advisory_xact_lock(uuid_hash_extended($1, 'firstwrite.records'::regclass::oid::int8)),
            EXISTS (SELECT FROM firstwrite.records WHERE id = $1),
@@ -23,7 +23,7 @@ const LOOK: &str = "
            firstwrite.incarnation() = $2
                AND EXISTS (SELECT FROM firstwrite.history WHERE writer = $3 AND sweeps >= $4)";
 
-/// As [`LOOK`], where anything but a free key is an error: what was sent behind it is then refused.
+/// Like [`LOOK`], but fails unless the key is free: the server then refuses the statements sent after it.
 const ONLY_IF_FREE: &str = "
     SELECT 1 / (pg_try_advisory_xact_lock(
                     uuid_hash_extended($1, 'firstwrite.records'::regclass::oid::int8))
@@ -33,8 +33,8 @@ const ONLY_IF_FREE: &str = "
                 AND EXISTS (SELECT FROM firstwrite.history WHERE writer = $3 AND sweeps >= $4))::int,
            firstwrite.now()";
 
-/// Without a word about conflicts: one must fail the transaction, whose `COMMIT` is under way. Whether the
-/// outcome is interim is a bit of its first byte.
+/// Has no `ON CONFLICT`: a conflict must fail the transaction, whose `COMMIT` is under way. A bit of the
+/// outcome's first byte tells whether it is interim.
 const RECORD: &str = "
     INSERT INTO firstwrite.records
         (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
@@ -88,7 +88,7 @@ pub(crate) struct TxSql {
     pub(in crate::postgres) messages: Statement,
 }
 
-/// What the first look-up of a transaction says.
+/// Result of the first look-up of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub(super) is_locked: bool,

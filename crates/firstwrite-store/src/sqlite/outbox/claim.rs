@@ -1,23 +1,22 @@
 //! Taking due messages under a lease: one range of an index for each destination.
 
-use firstwrite_core::outbox::{Claimed, Parcel, Want};
-use firstwrite_core::{Fence, StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::outbox::{Claimed, Gate, Parcel, Want};
+use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use rusqlite::{Row, params};
 
 use super::super::fault::{Failure, corrupt, definite};
 use super::super::rows::{blob, column, integer, text};
 use super::super::session::Session;
 use super::deliveries::receipt_of;
-use super::destinations::Gate;
-use super::pending::{COLUMNS, NEVER_CLAIMED, Pending, Phase, is_null, pending};
+use super::pending::{COLUMNS, NEVER_CLAIMED, Pending, is_null, pending};
 use crate::encoding::{Unreadable, decode_answers};
 
 const DOING: &str = "claiming messages";
 
-/// Taken for one destination in one command: everybody's commits wait for them.
+/// Maximum number of messages claimed for one destination in one command: all commits wait while it runs.
 const CLAIMED_MAX: usize = 256;
 
-/// So many rows that cannot be read do not keep the ones behind them from being claimed.
+/// Number of unreadable rows that a claim skips to reach the ones behind them.
 const DAMAGED_MAX: usize = 64;
 
 impl Session {
@@ -37,7 +36,7 @@ impl Session {
                 Gate::Open => (want.count_max.min(CLAIMED_MAX), false),
             };
             let taken_before = claimed.parcels.len();
-            for due in self.due(want, count_max, now)? {
+            for due in &self.due(want, count_max, now)? {
                 if claimed.parcels.len() - taken_before == count_max {
                     break;
                 }
@@ -78,20 +77,13 @@ impl Session {
     /// Takes one message, unless it cannot be read.
     fn take(
         &self,
-        mut pending: Pending,
+        due: &Pending,
         (want, nonce, is_trial): (&Want, u64, bool),
         now: Timestamp,
     ) -> Result<Option<Parcel>, Failure> {
-        let had_claim = pending.fence != NEVER_CLAIMED;
-        if pending.phase == Phase::Sending {
-            pending.doubt();
-            pending.lapse_count = pending.lapse_count.saturating_add(1);
-        }
-        pending.phase = Phase::Sending;
-        pending.fence = if had_claim { pending.fence.next(nonce) } else { Fence::first(nonce) };
-        pending.claimed_at = Some(now);
-        pending.due_at = Some(now.plus(want.lease_for));
-        let parcel = match self.parcel(&pending, had_claim, is_trial) {
+        let had_claim = due.fence != NEVER_CLAIMED;
+        let pending = due.claimed(nonce, now, want.lease_for);
+        let parcel = match self.parcel(&pending, had_claim, (is_trial, now)) {
             Ok(parcel) => parcel,
             Err(error) => return skip(pending.number.0, error).map(|()| None),
         };
@@ -103,7 +95,7 @@ impl Session {
         &self,
         pending: &Pending,
         had_claim: bool,
-        is_trial: bool,
+        (is_trial, claimed_at): (bool, Timestamp),
     ) -> Result<Parcel, StoreError> {
         let failed = definite(DOING);
         let sql = "SELECT tenant, derived_key, content_type, payload, created_at, answers
@@ -130,6 +122,9 @@ impl Session {
             maybe_sent_at: pending.maybe_sent_at,
             receipt,
             answers: answers(row, 5)?,
+            claimed_at,
+            status: pending.status,
+            problem: pending.problem.clone(),
         })
     }
 }

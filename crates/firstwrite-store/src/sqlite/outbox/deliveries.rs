@@ -1,23 +1,21 @@
 //! The history of handing-overs: one row for each claim under which something was sent, and one where an
 //! operator said how it ended.
 
-use firstwrite_core::outbox::{MessageNumber, PastDelivery, Receipt};
+use firstwrite_core::outbox::{HistoryRow, MessageNumber, PastDelivery, Receipt};
 use firstwrite_core::{StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::fault::definite;
 use super::super::rows::{integer, text};
 use super::super::session::Session;
-use super::pending::{fence, optional_text, shortened, status};
-use crate::pending::Entry;
+use super::pending::{fence, optional_text, status};
 
-/// What a story tells at most.
+/// Maximum number of rows that a message's history returns.
 const TOLD_MAX: i64 = 100;
 
 impl Session {
-    /// Writes an entry, if its message is there. Of two under one fence the first stands, but for one
-    /// that says that the message arrived: that is the truth about the destination, however late.
-    pub(super) fn put_delivery(&self, entry: &Entry<'_>, now: Timestamp) -> rusqlite::Result<()> {
+    /// Writes a row, if its message is there; see [`HistoryRow`] for two rows of one fence.
+    pub(super) fn put_delivery(&self, row: &HistoryRow, now: Timestamp) -> rusqlite::Result<()> {
         let sql =
             "INSERT INTO firstwrite_deliveries (message, fence, at, ending, status, detail, provider_id)
              SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
@@ -29,18 +27,18 @@ impl Session {
         self.connection
             .prepare_cached(sql)?
             .execute(params![
-                entry.number.0,
-                entry.fence.as_u64().cast_signed(),
+                row.number.0,
+                row.fence.as_u64().cast_signed(),
                 now.as_millis(),
-                entry.ending,
-                entry.status,
-                shortened(entry.detail),
-                entry.provider_id,
+                row.ending.as_str(),
+                row.status,
+                row.detail,
+                row.provider_id,
             ])
             .map(drop)
     }
 
-    /// What the history says last of a message.
+    /// Returns the last ending in the history of a message.
     pub(super) fn last_ending(&self, number: MessageNumber) -> rusqlite::Result<Option<String>> {
         let sql = "SELECT ending FROM firstwrite_deliveries WHERE message = ?1
                    ORDER BY fence DESC LIMIT 1";

@@ -1,7 +1,9 @@
 //! Destinations: whether they are paused or left alone, and how they stand.
 
-use firstwrite_core::outbox::{DestinationView, Switch};
-use firstwrite_core::{AuditEntry, Audited, StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::outbox::{
+    DestinationChange, DestinationView, Gate, OpeningChange, PauseChange,
+};
+use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, StoreErrorKind, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::super::fault::{Failure, definite, kind_of};
@@ -10,16 +12,7 @@ use super::super::rows::{integer, text};
 use super::super::session::Session;
 use super::pending::{count, optional_text, optional_time};
 
-/// What a claim may take for a destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gate {
-    /// As much as it wants.
-    Open,
-    /// One, to see whether the destination is back.
-    Trial,
-    /// Nothing.
-    Closed,
-}
+pub(super) const DOING: &str = "changing a destination";
 
 /// Every destination that has a row of its own or was ever counted.
 const ALL: &str =
@@ -41,7 +34,7 @@ const ALL: &str =
      ORDER BY n.destination";
 
 impl Session {
-    /// What may be claimed for a destination now. Nothing, if that cannot be read: it may be paused.
+    /// Reads what may be claimed for a destination now. One that cannot be read is closed, since it may be paused.
     pub(super) fn gate(&self, destination: &str, now: Timestamp) -> Result<Gate, Failure> {
         match self.read_gate(destination, now) {
             Ok(gate) => Ok(gate),
@@ -63,9 +56,8 @@ impl Session {
             .optional()?;
         Ok(match stored {
             Some((true, _)) => Gate::Closed,
-            Some((false, Some(until))) if until > now.as_millis() => Gate::Closed,
-            Some((false, Some(_))) => Gate::Trial,
-            Some((false, None)) | None => Gate::Open,
+            Some((false, until)) => Gate::of(until.map(Timestamp::from_millis), now),
+            None => Gate::Open,
         })
     }
 
@@ -80,65 +72,77 @@ impl Session {
         self.connection.prepare_cached(sql)?.execute(given).map(drop)
     }
 
-    /// See [`firstwrite_core::outbox::Outbox::switch`].
-    pub(super) fn switch(&self, destination: &str, switch: &Switch) -> Result<(), Failure> {
-        const DOING: &str = "switching a destination";
+    /// See [`firstwrite_core::outbox::Outbox::put_destination`].
+    pub(super) fn put_destination(
+        &self,
+        destination: &str,
+        change: &DestinationChange,
+    ) -> Result<(), Failure> {
         let now = self.now();
-        let write = || match switch {
-            Switch::Open { open_for, cause } => {
-                let sql =
-                    "INSERT INTO firstwrite_destinations (destination, open_until, open_cause,
-                               opening_count)
-                           VALUES (?1, ?2, ?3, 1)
-                           ON CONFLICT DO UPDATE
-                           SET open_until = excluded.open_until, open_cause = excluded.open_cause,
-                               opening_count = opening_count + 1";
-                let given = params![destination, now.plus(*open_for).as_millis(), cause];
-                self.connection.prepare_cached(sql)?.execute(given)
-            }
-            Switch::Closed => {
-                let sql = "UPDATE firstwrite_destinations
-                           SET open_until = NULL, open_cause = NULL, opening_count = 0
-                           WHERE destination = ?1 AND open_until IS NOT NULL";
-                self.nudge();
-                self.connection.prepare_cached(sql)?.execute([destination])
-            }
-        };
-        write().map(drop).map_err(Failure::batch(DOING))
-    }
-
-    /// See [`firstwrite_core::outbox::Outbox::pause`].
-    pub(super) fn pause(&self, destination: &str, by: &AuditEntry) -> Result<(), Failure> {
-        let now = self.now();
-        let sql = "INSERT INTO firstwrite_destinations (destination, paused_at, paused_by,
-                       paused_action, paused_reason)
-                   VALUES (?1, ?2, ?3, ?4, ?5)
-                   ON CONFLICT DO UPDATE
-                   SET paused_at = excluded.paused_at, paused_by = excluded.paused_by,
-                       paused_action = excluded.paused_action,
-                       paused_reason = excluded.paused_reason";
         let write = || {
-            let given = params![destination, now.as_millis(), by.actor, by.action, by.reason];
-            self.connection.prepare_cached(sql)?.execute(given)?;
-            self.put_audit(destination.as_bytes(), by, now)
+            let known = "INSERT INTO firstwrite_destinations (destination) VALUES (?1)
+                         ON CONFLICT DO NOTHING";
+            self.connection.prepare_cached(known)?.execute([destination])?;
+            if let Some(pause) = &change.pause {
+                self.put_pause(destination, pause, now)?;
+            }
+            if let Some(opening) = &change.opening {
+                self.put_opening(destination, opening, now)?;
+            }
+            match &change.audit {
+                Some(entry) => {
+                    let id = RecordId::of_destination(destination);
+                    self.put_audit(id.as_bytes(), entry, now)
+                }
+                None => Ok(()),
+            }
         };
-        write().map_err(Failure::batch("pausing a destination"))
-    }
-
-    /// See [`firstwrite_core::outbox::Outbox::resume`].
-    pub(super) fn resume(&self, destination: &str, by: &AuditEntry) -> Result<(), Failure> {
-        let now = self.now();
-        let sql = "UPDATE firstwrite_destinations
-                   SET paused_at = NULL, paused_by = NULL, paused_action = NULL,
-                       paused_reason = NULL, open_until = min(open_until, ?2)
-                   WHERE destination = ?1";
-        let write = || {
-            self.connection.prepare_cached(sql)?.execute(params![destination, now.as_millis()])?;
-            self.put_audit(destination.as_bytes(), by, now)
-        };
-        write().map_err(Failure::batch("resuming a destination"))?;
+        write().map_err(Failure::batch(DOING))?;
         self.nudge();
         Ok(())
+    }
+
+    fn put_pause(
+        &self,
+        destination: &str,
+        pause: &PauseChange,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let (at, by) = match pause {
+            PauseChange::Paused(by) => (Some(now.as_millis()), Some(by)),
+            PauseChange::Resumed => (None, None),
+        };
+        let sql = "UPDATE firstwrite_destinations
+                   SET paused_at = ?2, paused_by = ?3, paused_action = ?4, paused_reason = ?5
+                   WHERE destination = ?1";
+        let [actor, action, reason] =
+            [by.map(|by| &by.actor), by.map(|by| &by.action), by.map(|by| &by.reason)];
+        let given = params![destination, at, actor, action, reason];
+        self.connection.prepare_cached(sql)?.execute(given).map(drop)
+    }
+
+    fn put_opening(
+        &self,
+        destination: &str,
+        opening: &OpeningChange,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let (until, cause, count) = match opening {
+            OpeningChange::TrialNow => {
+                let sql = "UPDATE firstwrite_destinations SET open_until = min(open_until, ?2)
+                           WHERE destination = ?1";
+                let given = params![destination, now.as_millis()];
+                return self.connection.prepare_cached(sql)?.execute(given).map(drop);
+            }
+            OpeningChange::Open { open_for, cause, opening_count } => {
+                (Some(now.plus(*open_for).as_millis()), Some(cause), *opening_count)
+            }
+            OpeningChange::Closed => (None, None, 0),
+        };
+        let sql = "UPDATE firstwrite_destinations
+                   SET open_until = ?2, open_cause = ?3, opening_count = ?4 WHERE destination = ?1";
+        let given = params![destination, until, cause, count];
+        self.connection.prepare_cached(sql)?.execute(given).map(drop)
     }
 }
 

@@ -1,13 +1,12 @@
-//! How a message comes to be, and how the next one under its ordering key follows it.
+//! Enqueues messages, and releases the next one under an ordering key.
 
-use firstwrite_core::outbox::MessageNumber;
+use firstwrite_core::outbox::{MessageNumber, MessageState, Tallies, Tally};
 use firstwrite_core::{Message, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
 use super::super::session::Session;
-use super::pending::{NEVER_CLAIMED, Pending, Phase};
+use super::pending::{NEVER_CLAIMED, Pending, state_number};
 use crate::encoding::encode_answers;
-use crate::pending::{Kind, Tallies};
 
 impl Session {
     /// Writes a message with all that belongs to it.
@@ -27,7 +26,7 @@ impl Session {
             id: message.record(),
             destination: message.destination().to_owned(),
             ordering_key: message.ordering_key().map(str::to_owned),
-            phase: Phase::Waiting,
+            state: MessageState::Waiting,
             due_at: (!is_blocked).then_some(not_before),
             fence: NEVER_CLAIMED,
             claimed_at: None,
@@ -38,7 +37,7 @@ impl Session {
             problem: None,
         })?;
         let mut tallies = Tallies::default();
-        tallies.add(message.destination(), Kind::Open, 1);
+        tallies.add(message.destination(), Tally::Open, 1);
         self.put_tallies(&tallies)?;
         self.nudge();
         Ok(())
@@ -98,7 +97,7 @@ impl Session {
                    SET due_at = max(?2, (SELECT not_before FROM firstwrite_messages m
                                          WHERE m.message = firstwrite_pending.message))
                    WHERE message = ?1 AND state = ?3 AND due_at IS NULL";
-        let waiting = Phase::Waiting.number();
+        let waiting = state_number(MessageState::Waiting);
         let given = params![number.0, now.as_millis(), waiting];
         if self.connection.prepare_cached(sql)?.execute(given)? > 0 {
             self.nudge();

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use firstwrite_core::outbox::{
-    Answers, Counted, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory,
-    MessageView, Receipt,
+    Answers, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory, MessageView,
+    Receipt,
 };
 use firstwrite_core::{RecordId, StoreError, Tenant, Timestamp};
 use rusqlite::{Connection, Params, Row, params};
@@ -15,18 +15,15 @@ use super::super::readers::View;
 use super::super::rows::{blob, column, integer, text};
 use super::claim::answers;
 use super::deliveries::past_deliveries;
-use super::pending::{COLUMNS, Phase, count, fence, is_null, optional_text, pending};
-use crate::pending::{DELIVERED, REFUSED};
+use super::pending::{COLUMNS, count, fence, is_null, optional_text, pending, state_number};
+use crate::pending::settled_state;
 
-/// How many messages one page looks at. A page that finds few among many ends early and says where the
-/// next one starts, so that no listing holds a snapshot, and with it the log, for long.
+/// Maximum number of messages that one page looks at. A page with few matches ends early and says where the next one
+/// starts, so that no listing holds a snapshot, and with it the log, for long.
 pub(super) const LOOKED_AT_MAX: i64 = 20_000;
 
 /// The payload of a message and its answers.
 type Whole = (Bytes, Option<Box<Answers>>);
-
-/// No bound on how many are looked at.
-const ALL: i64 = -1;
 
 /// A message, what is pending of it, and what its history says.
 pub(super) const SELECT: &str =
@@ -37,10 +34,11 @@ pub(super) const SELECT: &str =
       WHERE d.message = m.message AND d.ending <> 'dropped'),
      l.ending";
 
-/// Where the columns of [`COLUMNS`] begin behind those of [`SELECT`].
+/// Index of the first column of [`COLUMNS`], which follow those of [`SELECT`].
 pub(super) const PENDING_FROM: usize = 14;
 
-/// What the history says last of a message that is not pending is how it ended.
+/// Joins a message with its pending row and its history. The last history row says how a message ended that is no
+/// longer pending.
 pub(super) const JOINED: &str = "JOIN firstwrite_messages m ON m.message = s.message
      LEFT JOIN firstwrite_pending p ON p.message = m.message
      LEFT JOIN firstwrite_deliveries l ON l.message = m.message
@@ -56,41 +54,25 @@ const WHERE: &str = "(?3 IS NULL OR m.destination = ?3)
                                   WHEN l.ending = 'refused' THEN 5 ELSE 6 END)
      AND (?5 IS NULL OR m.tenant IN (?5, ?6))
      AND (?7 IS NULL OR instr(p.problem, ?7) > 0 OR CAST(p.status AS TEXT) = ?7)
-     AND (?8 IS NULL OR m.derived_key = ?8)";
+     AND (?8 IS NULL OR m.derived_key = ?8) AND (?10 IS NULL OR m.id = ?10)";
 
-/// What a query means in SQL.
-pub(super) struct Filter<'q> {
+/// Translates a query into SQL.
+struct Filter<'q> {
     query: &'q MessageQuery,
     tenant_number: Option<i64>,
 }
 
 impl<'q> Filter<'q> {
-    pub(super) fn new(connection: &Connection, query: &'q MessageQuery) -> rusqlite::Result<Self> {
+    fn new(connection: &Connection, query: &'q MessageQuery) -> rusqlite::Result<Self> {
         let tenant = query.tenant.as_ref().map(Tenant::as_str);
         Ok(Self { query, tenant_number: tenant_number(connection, tenant)? })
     }
 
-    /// The numbers of up to `limit` messages that match.
-    pub(super) fn numbers(
-        &self,
-        connection: &Connection,
-        limit: usize,
-    ) -> rusqlite::Result<Vec<MessageNumber>> {
-        let source = self.source();
-        let sql = format!(
-            "SELECT m.message FROM ({source} LIMIT ?2) s {JOINED} WHERE {WHERE}
-             ORDER BY m.message LIMIT ?9"
-        );
-        let mut query = connection.prepare_cached(&sql)?;
-        let rows = query.query_map(self.parameters(ALL, limit), |row| row.get(0))?;
-        rows.map(|number| number.map(MessageNumber)).collect()
-    }
-
-    fn parameters(&self, looked_at_max: i64, row_max: usize) -> impl Params {
+    fn parameters(&self, row_max: usize) -> impl Params {
         let query = self.query;
         (
             query.after.map_or(i64::MIN, |number| number.0),
-            looked_at_max,
+            LOOKED_AT_MAX,
             query.destination.as_deref(),
             query.state.map(state_number),
             query.tenant.as_ref().map(Tenant::as_str),
@@ -98,6 +80,7 @@ impl<'q> Filter<'q> {
             query.problem.as_deref(),
             query.derived_key.as_deref(),
             i64::try_from(row_max).unwrap_or(i64::MAX),
+            query.record.as_ref().map(RecordId::as_bytes),
         )
     }
 
@@ -107,6 +90,10 @@ impl<'q> Filter<'q> {
         if self.query.derived_key.is_some() {
             return "SELECT message FROM firstwrite_messages
                     WHERE derived_key = ?8 AND message > ?1 ORDER BY message";
+        }
+        if self.query.record.is_some() {
+            return "SELECT message FROM firstwrite_messages
+                    WHERE id = ?10 AND message > ?1 ORDER BY message";
         }
         match self.query.state {
             Some(MessageState::Unknown) => {
@@ -142,7 +129,7 @@ impl View {
         {
             let mut select = self.connection.prepare_cached(&sql).map_err(&failed)?;
             // One more than asked for tells whether there is a next page.
-            let given = filter.parameters(LOOKED_AT_MAX, limit + 1);
+            let given = filter.parameters(limit + 1);
             let mut rows = select.query(given).map_err(&failed)?;
             while let Some(row) = rows.next().map_err(&failed)? {
                 messages.push(view(&self.connection, &self.dictionary, row)?);
@@ -156,23 +143,6 @@ impl View {
             self.message_looked_at_last(&filter).map_err(&failed)?
         };
         Ok(MessagePage { messages, next, now })
-    }
-
-    /// See [`firstwrite_core::outbox::Outbox::count`].
-    pub(super) fn count(&self, query: &MessageQuery) -> Result<Counted, StoreError> {
-        let failed = definite("counting messages");
-        let filter = Filter::new(&self.connection, query).map_err(&failed)?;
-        let source = filter.source();
-        let sql = format!(
-            "SELECT count(*) FROM (SELECT 1 FROM ({source} LIMIT ?2) s {JOINED} WHERE {WHERE}
-                                   LIMIT ?9)"
-        );
-        let given = filter.parameters(ALL, MessageQuery::COUNT_MAX + 1);
-        let mut select = self.connection.prepare_cached(&sql).map_err(&failed)?;
-        let count: i64 = select.query_row(given, |row| row.get(0)).map_err(&failed)?;
-        let count = usize::try_from(count).unwrap_or_default();
-        let is_more = count > MessageQuery::COUNT_MAX;
-        Ok(Counted { count: count.min(MessageQuery::COUNT_MAX), is_more })
     }
 
     /// See [`firstwrite_core::outbox::Outbox::message`].
@@ -194,7 +164,7 @@ impl View {
         Ok(Some(MessageStory { message, content_type, payload, answers, deliveries, audits, now }))
     }
 
-    /// What pages leave out: the payload, and what the record is answered with in the end.
+    /// Reads the parts that pages leave out: the payload, and the answers that the record gets in the end.
     fn whole(&self, number: MessageNumber) -> Result<Whole, StoreError> {
         let failed = definite("reading a message");
         let sql = "SELECT payload, answers FROM firstwrite_messages WHERE message = ?1";
@@ -211,8 +181,8 @@ impl View {
         &self,
         filter: &Filter<'_>,
     ) -> rusqlite::Result<Option<MessageNumber>> {
-        // A key has few messages, and no page of them ends early.
-        if filter.query.derived_key.is_some() {
+        // A key or a record has few messages, and no page of them ends early.
+        if filter.query.derived_key.is_some() || filter.query.record.is_some() {
             return Ok(None);
         }
         let sql = format!("{} LIMIT 2 OFFSET ?2", filter.source());
@@ -245,11 +215,7 @@ pub(super) fn view(
         destination: text(row, 4)?.to_owned(),
         ordering_key: optional_text(row, 5)?,
         created_at: Timestamp::from_millis(integer(row, 6)?),
-        state: match optional_text(row, 13)?.as_deref() {
-            Some(DELIVERED) => MessageState::Delivered,
-            Some(REFUSED) => MessageState::Refused,
-            _ => MessageState::Dropped,
-        },
+        state: settled_state(optional_text(row, 13)?.as_deref()),
         fence: fence(row, 11)?,
         due_at: None,
         delivery_count: count(row, 12)?,
@@ -265,16 +231,4 @@ pub(super) fn view(
     }
     let pending = pending(row, PENDING_FROM)?;
     Ok(pending.shown_in(view))
-}
-
-fn state_number(state: MessageState) -> i64 {
-    match state {
-        MessageState::Waiting => Phase::Waiting.number(),
-        MessageState::Sending => Phase::Sending.number(),
-        MessageState::Unknown => Phase::Unknown.number(),
-        MessageState::Dead => Phase::Dead.number(),
-        MessageState::Delivered => 4,
-        MessageState::Refused => 5,
-        MessageState::Dropped => 6,
-    }
 }

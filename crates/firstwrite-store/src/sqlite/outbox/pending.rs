@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row, params};
 use super::super::fault::{corrupt, definite};
 use super::super::rows::{blob, column, integer, text};
 use super::super::session::Session;
-pub(super) use crate::pending::{NEVER_CLAIMED, Pending, Phase, shortened};
+pub(super) use crate::pending::{NEVER_CLAIMED, Pending, pending_state, state_number};
 
 /// The columns that [`pending`] reads, of the table by the name `p`.
 pub(super) const COLUMNS: &str =
@@ -24,7 +24,7 @@ pub(super) fn pending(row: &Row<'_>, first: usize) -> Result<Pending, StoreError
         id: id.map_err(|_length| corrupt("a record id has 16 bytes"))?,
         destination: text(row, first + 2)?.to_owned(),
         ordering_key: optional_text(row, first + 3)?,
-        phase: Phase::of_number(integer(row, first + 4)?)
+        state: pending_state(integer(row, first + 4)?)
             .ok_or_else(|| corrupt("an unknown state of a message"))?,
         due_at: optional_time(row, first + 5)?,
         fence: fence(row, first + 6)?,
@@ -61,7 +61,7 @@ impl Session {
                 pending.id.as_bytes(),
                 pending.destination,
                 pending.ordering_key,
-                pending.phase.number(),
+                state_number(pending.state),
                 pending.due_at.map(Timestamp::as_millis),
                 pending.fence.as_u64().cast_signed(),
                 pending.delivery_count,
@@ -79,7 +79,7 @@ impl Session {
             .prepare_cached(sql)?
             .execute(params![
                 pending.number.0,
-                pending.phase.number(),
+                state_number(pending.state),
                 pending.due_at.map(Timestamp::as_millis),
                 pending.fence.as_u64().cast_signed(),
                 pending.claimed_at.map(Timestamp::as_millis),
@@ -87,7 +87,7 @@ impl Session {
                 pending.lapse_count,
                 pending.maybe_sent_at.map(Timestamp::as_millis),
                 pending.status,
-                pending.problem.as_deref().map(shortened),
+                pending.problem,
             ])
             .map(drop)
     }
@@ -127,18 +127,4 @@ pub(super) fn count(row: &Row<'_>, index: usize) -> Result<u32, StoreError> {
 
 pub(super) fn is_null(row: &Row<'_>, index: usize) -> Result<bool, StoreError> {
     column(row, index).map(|value| value == ValueRef::Null)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_problem_is_cut_between_characters() {
-        assert_eq!(shortened("short"), "short");
-        let long = "ü".repeat(400);
-        assert_eq!(shortened(&long).len(), 500);
-        let odd = format!("a{long}");
-        assert_eq!(shortened(&odd).len(), 499);
-    }
 }

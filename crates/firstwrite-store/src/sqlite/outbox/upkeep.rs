@@ -1,7 +1,7 @@
-//! What is done now and then: deleting what was delivered or consumed long ago, in small steps.
+//! Periodic upkeep: deletes messages that were delivered or consumed long ago, in small steps.
 //!
-//! As with records there is no index by time: messages are numbered in the order of their writing, so
-//! a cursor walks the numbers and starts again at the first one that is too young.
+//! As with records there is no index by time: messages are numbered in the order of their writing, so a cursor walks
+//! the numbers and starts again at the first message that is too young.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use rusqlite::{Row, params};
 use super::super::fault::Failure;
 use super::super::session::Session;
 
-/// Deleted in one step: everybody's commits wait for them.
+/// Maximum number of messages deleted in one step: all commits wait while it runs.
 const DELETED_MAX: usize = 500;
 
-/// Looked at in one step.
+/// Maximum number of messages looked at in one step.
 const LOOKED_AT_MAX: i64 = 2000;
 
 const DOING: &str = "keeping messages up";
@@ -28,7 +28,7 @@ const AGED: &str = "SELECT m.message, m.created_at, p.message IS NOT NULL,
      LEFT JOIN firstwrite_pending p ON p.message = m.message
      WHERE m.message > ?1 ORDER BY m.message LIMIT ?2";
 
-/// What is needed to know of a message before it is deleted.
+/// Facts that decide whether a message is deleted.
 struct Aged {
     created_at: i64,
     is_pending: bool,
@@ -49,8 +49,8 @@ impl Session {
         keep_up().map_err(Failure::batch(DOING))
     }
 
-    /// Makes messages due that wait for one that is gone. There should be none: whoever takes a message
-    /// away lets its successor go in the same commit.
+    /// Makes messages due that wait for one that is gone. There should be none: the command that removes a message
+    /// also releases its successor.
     fn release_forgotten(&self, now: Timestamp) -> rusqlite::Result<()> {
         let sql = "SELECT o.oldest FROM (SELECT min(message) AS oldest FROM firstwrite_pending
                                          WHERE ordering_key IS NOT NULL

@@ -19,9 +19,9 @@ const DOING: &str = "reading messages";
 /// store. By more than this it is not.
 const SET_BACK_MAX: Duration = Duration::from_hours(24);
 
-/// Where the columns begin that stand behind those of a view.
+/// Index of the first column after those of a view.
 const WRITTEN_FROM: usize = PENDING_FROM + 13;
-/// When it was last claimed, among the columns of what is pending.
+/// Index of the column with the time of the last claim, in the pending row.
 const CLAIMED_AT: usize = PENDING_FROM + 7;
 
 impl View {

@@ -1,4 +1,4 @@
-//! What commands are told when a commit fails, which no test can make a real disk do.
+//! Tests of the answers after a failed commit, which a test cannot make a real disk produce.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn failure(code: i32) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
 }
 
-/// What a batch is told whose commit failed with `code`, and whether the writer goes on.
+/// Returns the error reported to a batch whose commit failed with `code`, and whether the writer goes on.
 fn ended(code: i32) -> (StoreErrorKind, Certainty, bool) {
     let session = session();
     session.begin().unwrap();

@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use firstwrite_core::outbox::{Held, MessageQuery, MessageState, Outbox as _, Resolution};
+use firstwrite_core::outbox::{
+    Held, MessageQuery, MessageState, Outbox as _, Resolution, protocol,
+};
 use firstwrite_core::{Fence, Message};
 use firstwrite_store::DynamoStore;
 use firstwrite_testkit::sample;
@@ -58,7 +60,9 @@ async fn one_that_is_dropped_while_it_waits_is_passed_over() {
         assert_eq!((second.state, second.due_at), (MessageState::Waiting, None));
         let by = sample::audit("not wanted");
         let never = Fence::from_u64(0);
-        let held = store.resolve(second.number, never, &Resolution::Dropped, &by).await.unwrap();
+        let held = protocol::resolve(&store, second.number, never, &Resolution::Dropped, &by)
+            .await
+            .unwrap();
         assert_eq!(held, Held::Yes);
         assert!(claimed(&store).await.is_empty(), "the first is still on its way");
         assert_eq!(settle(&store, &first[0]).await, Held::Yes);

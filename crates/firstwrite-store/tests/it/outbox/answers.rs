@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Answers, Delivery, Ending, Held, MessageState, Next, Outbox, Resolution,
+    Answers, Delivery, Ending, Held, MessageState, Next, Outbox, Resolution, protocol,
 };
 use firstwrite_core::{
     DraftState, Inserted, Record, State, Store, Timestamp, Transacted, TransactionalStore, Write,
@@ -87,7 +87,8 @@ async fn a_refusal_answers_and_a_later_finding_changes_nothing() {
         answer: Some(outcome("paid after all")),
     };
     let by = ada("resolve");
-    let held = shop.store.resolve(parcel.number, parcel.fence, &found, &by).await.unwrap();
+    let held =
+        protocol::resolve(&shop.store, parcel.number, parcel.fence, &found, &by).await.unwrap();
     assert_eq!(held, Held::No);
     assert_eq!(record(&shop).await, first);
     let story = shop.store.message(parcel.number).await.unwrap().unwrap();
@@ -102,9 +103,11 @@ async fn a_finding_answers_and_tells_who_found_it() {
     settle(&shop.store, failed(&parcel, Next::Unknown("nobody knows"))).await;
     let found = Resolution::Delivered { receipt: receipt("pay_1"), answer: Some(outcome("paid")) };
     let by = ada("resolve");
-    let held = shop.store.resolve(parcel.number, parcel.fence, &found, &by).await.unwrap();
+    let held =
+        protocol::resolve(&shop.store, parcel.number, parcel.fence, &found, &by).await.unwrap();
     assert_eq!(held, Held::Yes);
-    let again = shop.store.resolve(parcel.number, parcel.fence, &found, &by).await.unwrap();
+    let again =
+        protocol::resolve(&shop.store, parcel.number, parcel.fence, &found, &by).await.unwrap();
     assert_eq!(again, Held::No);
     let story = shop.store.message(parcel.number).await.unwrap().unwrap();
     let told: Vec<_> = story
@@ -133,7 +136,7 @@ async fn a_record_is_not_reaped_before_its_messages_are_settled() {
     assert_eq!(reap(&shop).await, 0, "it may still have to be looked into");
     let by = ada("resolve");
     let dropped = Resolution::Dropped;
-    shop.store.resolve(parcel.number, parcel.fence, &dropped, &by).await.unwrap();
+    protocol::resolve(&shop.store, parcel.number, parcel.fence, &dropped, &by).await.unwrap();
     assert_eq!(reap(&shop).await, 1);
 }
 

@@ -1,6 +1,6 @@
 //! A message that cannot be read stops nobody else's.
 
-use firstwrite_core::outbox::{Cause, Held, Next, Outbox};
+use firstwrite_core::outbox::{Cause, Held, Next, Outbox, protocol};
 
 use super::{claim, claim_one, counts, delivered, enqueue, failed, settle, views};
 use crate::shop::Shop;
@@ -44,7 +44,7 @@ async fn a_claim_that_cannot_be_read_any_more_does_not_hold() {
     let parcels = claim(&shop.store, 2).await;
     damage(&shop, "UPDATE firstwrite_pending SET lapse_count = 'x' WHERE message = 1").await;
     let settlements = [delivered(&parcels[0], "pay_1"), delivered(&parcels[1], "pay_2")];
-    let held = shop.store.settle(&[], &settlements).await.unwrap();
+    let held = protocol::settle(&shop.store, &[], &settlements).await.unwrap();
     assert_eq!(held, [Held::No, Held::Yes]);
     // That it arrived is known all the same.
     let endings = "SELECT message || ' ' || ending FROM firstwrite_deliveries ORDER BY message";
@@ -55,7 +55,7 @@ async fn a_claim_that_cannot_be_read_any_more_does_not_hold() {
 async fn a_destination_that_cannot_be_read_is_left_alone_and_harms_nobody() {
     let shop = Shop::open();
     enqueue(&shop.store, &["k"]).await;
-    shop.store.pause("provider", &super::ada("pause")).await.unwrap();
+    protocol::pause(&shop.store, "provider", &super::ada("pause")).await.unwrap();
     damage(&shop, "UPDATE firstwrite_destinations SET paused_at = NULL, open_until = 'x'").await;
     assert!(claim(&shop.store, 9).await.is_empty());
     damage(&shop, "UPDATE firstwrite_messages SET created_at = 'noon'").await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::MessageState::{Dead, Delivered, Sending, Unknown, Waiting};
 use firstwrite_core::outbox::{
-    Cause, Held, MessageState, Next, Outbox, Received, Resolution, Sent, Switch,
+    Cause, Held, MessageState, Next, Outbox, Received, Resolution, Sent, Switch, protocol,
 };
 use firstwrite_store::SqliteStore;
 
@@ -35,8 +35,8 @@ async fn every_state_survives_the_end_of_the_process() {
     let again = Next::Waiting { pause, counts: true, sent: Sent::Maybe };
     settle(&shop.store, failed(&parcels[3], again)).await;
     let open = Switch::Open { open_for: LEASE, cause: "it was away".to_owned() };
-    shop.store.switch("provider", &open).await.unwrap();
-    shop.store.pause("provider", &ada("pause")).await.unwrap();
+    protocol::switch(&shop.store, "provider", &open).await.unwrap();
+    protocol::pause(&shop.store, "provider", &ada("pause")).await.unwrap();
 
     let (views_before, counts_before) = (views(&shop.store).await, counts(&shop.store).await);
     let states: Vec<MessageState> = views_before.iter().map(|view| view.state).collect();
@@ -59,7 +59,7 @@ async fn a_claim_of_the_last_process_lapses_and_its_receipt_is_found() {
     let parcels = claim(&shop.store, 2).await;
     let delivery = delivered(&parcels[1], "pay_1").delivery.unwrap();
     let (number, fence) = (parcels[1].number, parcels[1].fence);
-    shop.store.settle(&[Received { number, fence, delivery }], &[]).await.unwrap();
+    protocol::settle(&shop.store, &[Received { number, fence, delivery }], &[]).await.unwrap();
 
     let next = after_a_kill(&shop);
     assert!(claim(&next, 9).await.is_empty(), "the leases still hold");
@@ -70,7 +70,7 @@ async fn a_claim_of_the_last_process_lapses_and_its_receipt_is_found() {
     assert_eq!(told, [(1, None), (1, Some(receipt("pay_1")))]);
     assert!(claimed.iter().all(|parcel| parcel.maybe_sent_at.is_some()));
     // The last process, should it still be there, is refused.
-    let late = next.settle(&[], &[delivered(&parcels[0], "pay_2")]).await.unwrap();
+    let late = protocol::settle(&next, &[], &[delivered(&parcels[0], "pay_2")]).await.unwrap();
     assert_eq!(late, [Held::No]);
 }
 
@@ -99,17 +99,21 @@ async fn the_next_in_order_is_let_go_by_whatever_ends_its_predecessor() {
     assert!(claim(&next, 9).await.is_empty(), "an unknown one holds its successors");
     let found = Resolution::Delivered { receipt: receipt("pay_1"), answer: None };
     let by = ada("resolve");
-    let held = next.resolve(head.number, head.fence, &found, &by).await.unwrap();
+    let held = protocol::resolve(&next, head.number, head.fence, &found, &by).await.unwrap();
     assert_eq!(held, Held::Yes);
     let second = claim_one(&next).await;
     settle(&next, failed(&second, Next::Dead(Cause::Refused))).await;
     assert!(claim(&next, 9).await.is_empty(), "a dead one holds its successors");
     // One that waits behind another can be given up, and nothing overtakes.
     let third = views(&next).await[2].clone();
-    let held = next.resolve(third.number, third.fence, &Resolution::Dropped, &by).await.unwrap();
+    let held = protocol::resolve(&next, third.number, third.fence, &Resolution::Dropped, &by)
+        .await
+        .unwrap();
     assert_eq!(held, Held::Yes);
     assert!(claim(&next, 9).await.is_empty(), "the dead one is still there");
-    let held = next.resolve(second.number, second.fence, &Resolution::Dropped, &by).await.unwrap();
+    let held = protocol::resolve(&next, second.number, second.fence, &Resolution::Dropped, &by)
+        .await
+        .unwrap();
     assert_eq!(held, Held::Yes);
     let last = claim_one(&next).await;
     assert_eq!(last.derived_key, "d:step");

@@ -1,6 +1,8 @@
 //! What was delivered long ago is deleted in small steps, and nothing else is.
 
-use firstwrite_core::outbox::{Cause, MessageQuery, MessageState, Next, Outbox, Resolution};
+use firstwrite_core::outbox::{
+    Cause, MessageQuery, MessageState, Next, Outbox, Resolution, protocol,
+};
 
 use super::{
     DAY, ada, claim, claim_one, counts, delivered, enqueue, failed, message, settle, views,
@@ -21,7 +23,9 @@ async fn only_what_ended_long_ago_is_deleted() {
     };
     settle(&shop.store, super::settlement(&parcels[2], None, given_back)).await;
     let (number, fence) = (parcels[2].number, parcels[2].fence);
-    shop.store.resolve(number, fence, &Resolution::Dropped, &ada("drop")).await.unwrap();
+    protocol::resolve(&shop.store, number, fence, &Resolution::Dropped, &ada("drop"))
+        .await
+        .unwrap();
     settle(&shop.store, delivered(&parcels[3], "pay_1")).await;
     shop.pass(DAY / 2);
     settle(&shop.store, delivered(&parcels[4], "pay_2")).await;
@@ -80,11 +84,11 @@ async fn redriving_takes_the_dead_ones_that_match_and_says_so_under_each_record(
     }
     let by = ada("redrive");
     let other = MessageQuery { problem: Some("declined".to_owned()), ..MessageQuery::default() };
-    assert_eq!(shop.store.redrive(&other, 9, &by).await.unwrap(), 0);
+    assert_eq!(protocol::redrive(&shop.store, &other, 9, &by).await.unwrap(), 0);
     let unknown = MessageQuery { state: Some(MessageState::Unknown), ..MessageQuery::default() };
-    assert_eq!(shop.store.redrive(&unknown, 9, &by).await.unwrap(), 0);
+    assert_eq!(protocol::redrive(&shop.store, &unknown, 9, &by).await.unwrap(), 0);
     let away = MessageQuery { problem: Some("503".to_owned()), ..MessageQuery::default() };
-    assert_eq!(shop.store.redrive(&away, 2, &by).await.unwrap(), 2);
+    assert_eq!(protocol::redrive(&shop.store, &away, 2, &by).await.unwrap(), 2);
     assert_eq!(counts(&shop.store).await, [3, 0, 1, 0]);
     assert_eq!(claim(&shop.store, 9).await.len(), 2);
     let audits = "SELECT hex(id) || action FROM firstwrite_audit ORDER BY entry";

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use firstwrite_core::outbox::{MessageQuery, Outbox};
+use firstwrite_core::outbox::{Outbox, protocol};
 use firstwrite_core::{
     Conclusion, Message, StoreError, StoreErrorKind, Transacted, TransactionalStore, Write,
 };
@@ -128,9 +128,8 @@ async fn a_reader_beside_the_writer_lists_messages_and_changes_nothing() {
     for refused in [
         reader.enqueue(&message("c")).await.unwrap_err(),
         reader.claim(&[], 1).await.unwrap_err(),
-        reader.settle(&[], &[]).await.unwrap_err(),
-        reader.pause("provider", &by).await.unwrap_err(),
-        reader.redrive(&MessageQuery::default(), 1, &by).await.unwrap_err(),
+        protocol::settle(&reader, &[], &[]).await.unwrap_err(),
+        protocol::pause(&reader, "provider", &by).await.unwrap_err(),
         reader.upkeep(Duration::ZERO, 1).await.unwrap_err(),
     ] {
         assert_eq!(refused.kind(), StoreErrorKind::Unsupported, "{refused}");

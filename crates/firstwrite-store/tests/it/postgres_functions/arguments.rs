@@ -84,7 +84,7 @@ async fn no_answer_that_must_not_be_replayed_can_be_kept() {
         let session = schema.connect().await;
         let fence = session.reserve("secret-key").await;
         let bodies = ["repeat('x', 1048577)::bytea"];
-        let statuses = [0, 100, 199, 408, 425, 429, 500, 599, 1000];
+        let statuses = [0, 100, 199, 401, 407, 408, 421, 425, 429, 431, 500, 599, 1000];
         let headers = [
             "{}",
             "[1]",

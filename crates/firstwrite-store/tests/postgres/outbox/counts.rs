@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::{
     Cause, Ending, MessageQuery, MessageState, Next, Outbox, Parcel, Resolution, Sent, Settlement,
+    protocol,
 };
 use firstwrite_store::PostgresStore;
 use firstwrite_testkit::Subject;
@@ -32,7 +33,7 @@ async fn resolve_one(random: &mut fastrand::Rng, store: &PostgresStore, step: us
         _ => Resolution::Dropped,
     };
     let by = somebody(&format!("step {step}"));
-    store.resolve(seen.number, seen.fence, &found, &by).await.unwrap();
+    protocol::resolve(store, seen.number, seen.fence, &found, &by).await.unwrap();
 }
 
 /// The counts as they are kept, and as they are.
@@ -95,7 +96,7 @@ async fn counts_are_what_is_there_whatever_was_done() {
                 7..=8 => {
                     let all: Vec<Settlement> =
                         claimed.drain(..).map(|parcel| some_end(&mut random, &parcel)).collect();
-                    store.settle(&[], &all).await.unwrap();
+                    protocol::settle(store, &[], &all).await.unwrap();
                 }
                 9 => resolve_one(&mut random, store, step).await,
                 10 => {
@@ -104,7 +105,9 @@ async fn counts_are_what_is_there_whatever_was_done() {
                         limit: 10,
                         ..MessageQuery::default()
                     };
-                    store.redrive(&query, random.usize(..3), &somebody("redrive")).await.unwrap();
+                    protocol::redrive(store, &query, random.usize(..3), &somebody("redrive"))
+                        .await
+                        .unwrap();
                 }
                 _ if random.u8(..4) == 0 => subject.advance(LEASE).await,
                 _ => drop(store.upkeep(Duration::from_hours(24), 10).await.unwrap()),

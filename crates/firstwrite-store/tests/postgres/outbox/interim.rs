@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use firstwrite_core::outbox::{Answers, Ending, Held, Next, Outbox, Resolution, Settlement};
+use firstwrite_core::outbox::{
+    Answers, Ending, Held, Next, Outbox, Resolution, Settlement, protocol,
+};
 use firstwrite_core::{
     AsyncTransactionalStore, Begun, Body, Change, Draft, Fence, Guard, Outcome, Policy, Query,
     RecordId, State, StateKind, Store, Swapped, Timestamp, Transacted, Write,
@@ -139,7 +141,9 @@ async fn an_interim_answer_written_by_sqlx_is_replaced_too() {
             receipt: receipt("late"),
             answer: Some(parcel.answers.as_ref().unwrap().when_delivered(&receipt("late"))),
         };
-        let held = outbox.resolve(parcel.number, parcel.fence, &late, &somebody("resolve")).await;
+        let held =
+            protocol::resolve(outbox, parcel.number, parcel.fence, &late, &somebody("resolve"))
+                .await;
         assert_eq!(held.unwrap(), Held::No);
         assert_eq!(stands(&store, id).await.0, 402);
     })
@@ -241,7 +245,10 @@ async fn of_two_workers_with_different_answers_the_one_that_holds_the_claim_is_h
         let refused = settlement(&old[0], Ending::Refused, Next::Refused);
         let late = [answered(&old[0], refused)];
         let mine = [answered(&new[0], arrived(&new[0]))];
-        let (late, mine) = tokio::join!(store.settle(&[], &late), rival.settle(&[], &mine));
+        let (late, mine) = tokio::join!(
+            protocol::settle(&store, &[], &late),
+            protocol::settle(&rival, &[], &mine)
+        );
         assert_eq!((late.unwrap(), mine.unwrap()), (vec![Held::No], vec![Held::Yes]));
         assert_eq!(stands(&store, id).await.0, 201);
     })

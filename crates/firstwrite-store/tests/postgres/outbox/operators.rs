@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use firstwrite_core::Store;
 use firstwrite_core::outbox::{
-    Cause, Ending, Held, MessageQuery, MessageState, Next, Outbox, Resolution,
+    Cause, Ending, Held, MessageQuery, MessageState, Next, Outbox, Resolution, protocol,
 };
 
 use super::{
@@ -38,12 +38,21 @@ async fn dead_letters_are_found_put_back_and_delivered() {
             limit: 100,
             ..MessageQuery::default()
         };
-        assert_eq!(store.count(&query("such")).await.unwrap().count, 2);
-        assert_eq!(store.count(&query("422")).await.unwrap().count, 3);
-        assert_eq!(store.count(&query("42")).await.unwrap().count, 0);
-        assert_eq!(store.redrive(&query("such"), 1, &somebody("redrive")).await.unwrap(), 1);
-        assert_eq!(store.redrive(&query("such"), 9, &somebody("redrive")).await.unwrap(), 1);
-        assert_eq!(store.redrive(&query("such"), 9, &somebody("redrive")).await.unwrap(), 0);
+        assert_eq!(protocol::count(&store, &query("such")).await.unwrap().count, 2);
+        assert_eq!(protocol::count(&store, &query("422")).await.unwrap().count, 3);
+        assert_eq!(protocol::count(&store, &query("42")).await.unwrap().count, 0);
+        assert_eq!(
+            protocol::redrive(&store, &query("such"), 1, &somebody("redrive")).await.unwrap(),
+            1
+        );
+        assert_eq!(
+            protocol::redrive(&store, &query("such"), 9, &somebody("redrive")).await.unwrap(),
+            1
+        );
+        assert_eq!(
+            protocol::redrive(&store, &query("such"), 9, &somebody("redrive")).await.unwrap(),
+            0
+        );
         let again = claim(&store, "mailer", 9).await;
         assert_eq!(keys(&again), ["a", "b"]);
         assert_eq!((again[0].delivery_count, again[0].fence.count()), (0, 2));
@@ -70,7 +79,7 @@ async fn a_message_is_resolved_once_and_only_as_it_was_seen() {
         let parcels = claim(&store, "mailer", 1).await;
         let (parcel, arrived) = (&parcels[0], receipt("pay-1"));
         let found = Resolution::Delivered { receipt: arrived.clone(), answer: None };
-        let resolve = |fence, found| store.resolve(parcel.number, fence, found, &by);
+        let resolve = |fence, found| protocol::resolve(&store, parcel.number, fence, found, &by);
         assert_eq!(resolve(parcel.fence, &found).await.unwrap(), Held::No, "it is being sent");
         let unknown = settlement(parcel, Ending::Unknown, Next::Unknown("nobody can be asked"));
         settle(&store, &[unknown]).await;
@@ -110,13 +119,14 @@ async fn one_that_nobody_has_taken_in_is_listed_and_can_be_dropped() {
         let page = store.messages(&waiting).await.unwrap();
         assert_eq!((page.messages.len(), page.next), (1, Some(page.messages[0].number)));
         assert_eq!(page.messages[0].due_at, Some(page.now.plus(Duration::from_hours(1))));
-        assert_eq!(store.count(&waiting).await.unwrap().count, 2);
+        assert_eq!(protocol::count(&store, &waiting).await.unwrap().count, 2);
         let next = MessageQuery { after: page.next, ..waiting };
         let last = store.messages(&next).await.unwrap();
         assert_eq!((last.messages[0].derived_key.as_str(), last.next), ("b:s", None));
         let view = &page.messages[0];
         let by = somebody("drop");
-        let dropped = store.resolve(view.number, view.fence, &Resolution::Dropped, &by).await;
+        let dropped =
+            protocol::resolve(&store, view.number, view.fence, &Resolution::Dropped, &by).await;
         assert_eq!(dropped.unwrap(), Held::Yes);
         assert_eq!(states(&store).await[0].1, MessageState::Dropped);
         subject.advance(Duration::from_hours(1)).await;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Cause, Ending, Held, MessageQuery, MessageState, Next, Outbox, Resolution, Sent,
+    Cause, Ending, Held, MessageQuery, MessageState, Next, Outbox, Resolution, Sent, protocol,
 };
 use firstwrite_store::PostgresStore;
 
@@ -56,7 +56,8 @@ async fn one_that_waits_for_people_holds_its_order_up_until_they_decide() {
         assert!(claim(&store, "mailer", 9).await.is_empty());
         let by = somebody("drop");
         let (number, fence) = (first[0].number, first[0].fence);
-        let dropped = store.resolve(number, fence, &Resolution::Dropped, &by).await.unwrap();
+        let dropped =
+            protocol::resolve(&store, number, fence, &Resolution::Dropped, &by).await.unwrap();
         assert_eq!(dropped, Held::Yes);
         let second = claim(&store, "mailer", 9).await;
         assert_eq!(keys(&second), ["a2"]);
@@ -65,7 +66,8 @@ async fn one_that_waits_for_people_holds_its_order_up_until_they_decide() {
             MessageQuery { derived_key: Some("a3:s".to_owned()), limit: 9, ..Default::default() };
         let blocked = store.messages(&query).await.unwrap().messages.remove(0);
         assert_eq!((blocked.state, blocked.due_at), (MessageState::Waiting, None));
-        let dropped = store.resolve(blocked.number, blocked.fence, &Resolution::Dropped, &by);
+        let dropped =
+            protocol::resolve(&store, blocked.number, blocked.fence, &Resolution::Dropped, &by);
         assert_eq!(dropped.await.unwrap(), Held::Yes);
         ordered(&store, &["a4"], "a").await;
         assert!(claim(&store, "mailer", 9).await.is_empty());

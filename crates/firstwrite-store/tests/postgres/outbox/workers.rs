@@ -6,6 +6,7 @@ use std::time::Duration;
 use firstwrite_core::Message;
 use firstwrite_core::outbox::{
     Delivery, Ending, Held, MessageState, Next, Outbox, Received, Sent, Settlement, Switch,
+    protocol,
 };
 use firstwrite_core::{Store, StoreErrorKind};
 use firstwrite_store::{PostgresOptions, PostgresStore};
@@ -127,7 +128,7 @@ async fn a_claim_that_ran_out_is_taken_again_and_its_owner_is_refused() {
         let old = &old.parcels[0];
         let delivery = Delivery::new(Ending::Delivered(receipt("pay-1")), "arrived");
         let received = Received { number: old.number, fence: old.fence, delivery };
-        let held = store.settle(&[received], &[arrived(old)]).await.unwrap();
+        let held = protocol::settle(&store, &[received], &[arrived(old)]).await.unwrap();
         assert_eq!(held, [Held::No]);
         let sent = Sent::AsBefore;
         let later = Next::Waiting { pause: Duration::ZERO, counts: false, sent };
@@ -196,7 +197,7 @@ async fn one_of_two_workers_tries_a_destination_that_was_left_alone() {
         let open_for = Duration::from_secs(5);
         let open = Switch::Open { open_for, cause: "five failures".to_owned() };
         for round in 0..6 {
-            store.switch("mailer", &open).await.unwrap();
+            protocol::switch(&store, "mailer", &open).await.unwrap();
             let left_alone = claim_all(&store, "mailer", 9).await;
             assert_eq!(
                 (left_alone.parcels.len(), left_alone.closed),
@@ -218,11 +219,11 @@ async fn one_of_two_workers_tries_a_destination_that_was_left_alone() {
         }
         let view = destination(&store, "mailer").await;
         assert_eq!((view.opening_count, view.open_cause.as_deref()), (6, Some("five failures")));
-        store.switch("mailer", &Switch::Closed).await.unwrap();
+        protocol::switch(&store, "mailer", &Switch::Closed).await.unwrap();
         assert_eq!(destination(&store, "mailer").await.opening_count, 0);
         assert_eq!(claim(&store, "mailer", 9).await.len(), 3);
         // Nothing is there to try it with: it stays due.
-        store.switch("empty", &open).await.unwrap();
+        protocol::switch(&store, "empty", &open).await.unwrap();
         subject.advance(open_for).await;
         assert!(claim_all(&store, "empty", 1).await.closed.is_empty());
         enqueue(&store, &["e"], "empty").await;
@@ -236,12 +237,12 @@ async fn a_paused_destination_gives_nothing_until_it_is_resumed() {
     on_database(Way::Direct, &[], async |database| {
         let subject = subject(&database).await;
         let store = subject.postgres();
-        store.pause("mailer", &somebody("pause")).await.unwrap();
+        protocol::pause(&store, "mailer", &somebody("pause")).await.unwrap();
         enqueue(&store, &["a"], "mailer").await;
         assert_eq!(claim_all(&store, "mailer", 9).await.closed, ["mailer"]);
         let paused = destination(&store, "mailer").await.paused.unwrap();
         assert_eq!(paused.entry, somebody("pause"));
-        store.resume("mailer", &somebody("resume")).await.unwrap();
+        protocol::resume(&store, "mailer", &somebody("resume")).await.unwrap();
         assert_eq!(claim(&store, "mailer", 9).await.len(), 1);
     })
     .await;

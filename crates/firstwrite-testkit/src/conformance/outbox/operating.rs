@@ -1,6 +1,6 @@
-//! What operators see and do, and how an interim answer becomes final.
+//! Cases about operators' queries and actions, and about interim answers that become final.
 
-use firstwrite_core::outbox::{Answers, MessageNumber, Resolution};
+use firstwrite_core::outbox::{Answers, MessageNumber, Resolution, protocol};
 use firstwrite_core::{Fence, Outcome, Policy, State};
 
 use super::{
@@ -18,6 +18,8 @@ pub(super) const CASES: &[Case] = &[
     case!("outbox", OUTBOX, a_message_that_is_being_sent_is_not_resolved),
     case!("outbox", OUTBOX, what_waits_for_its_predecessor_waits_whatever_is_said_of_it),
     case!("outbox", OUTBOX, a_message_tells_its_story),
+    case!("outbox", OUTBOX, a_message_says_how_often_it_was_handed_over),
+    case!("outbox", OUTBOX, the_messages_of_a_record_are_found_by_it),
     case!("outbox", OUTBOX, messages_are_listed_in_pages_and_by_what_they_are),
     case!("outbox", OUTBOX, an_interim_answer_is_replaced_once),
     case!("outbox", OUTBOX, an_interim_answer_stands_until_it_is_replaced),
@@ -36,7 +38,7 @@ async fn bury(harness: &Harness, keys: &[&str]) -> TestResult {
 
 async fn redrive(harness: &Harness, query: MessageQuery, limit: usize) -> Result<usize, Failure> {
     let store = harness.store();
-    Ok(outbox(&*store)?.redrive(&query, limit, &sample::audit("mended")).await?)
+    Ok(protocol::redrive(outbox(&*store)?, &query, limit, &sample::audit("mended")).await?)
 }
 
 async fn only(harness: &Harness) -> Result<MessageView, Failure> {
@@ -47,7 +49,7 @@ async fn only(harness: &Harness) -> Result<MessageView, Failure> {
 async fn resolve(harness: &Harness, seen: &MessageView, to: Resolution) -> Result<Held, Failure> {
     let store = harness.store();
     let entry = sample::audit("asked the provider");
-    Ok(outbox(&*store)?.resolve(seen.number, seen.fence, &to, &entry).await?)
+    Ok(protocol::resolve(outbox(&*store)?, seen.number, seen.fence, &to, &entry).await?)
 }
 
 fn found(id: &str, answer: Option<Outcome>) -> Resolution {
@@ -158,6 +160,42 @@ async fn a_message_tells_its_story(harness: Harness) -> TestResult {
     expect(nobody.is_none(), "no message, no story")
 }
 
+async fn a_message_says_how_often_it_was_handed_over(harness: Harness) -> TestResult {
+    enqueue(&harness, &[message(&harness, "k")]).await?;
+    expect_equal("not at all", &only(&harness).await?.delivery_count, &0)?;
+    // One that does not count against the destination's number of deliveries is one all the same.
+    let uncounted = Next::Waiting { pause: Duration::ZERO, counts: false, sent: Sent::No };
+    for next in [uncounted, again(Duration::ZERO, Sent::No), Next::Dead(Cause::Refused)] {
+        let parcel = claim_one(&harness).await?;
+        settled(&harness, failed(&parcel, next)).await?;
+    }
+    expect_equal("of a dead letter", &only(&harness).await?.delivery_count, &3)?;
+    expect_equal("put back", &redrive(&harness, MessageQuery::default(), 9).await?, &1)?;
+    expect_equal("and still", &only(&harness).await?.delivery_count, &3)?;
+    let parcel = claim_one(&harness).await?;
+    settled(&harness, delivered(&parcel, "pay_1")).await?;
+    let seen = only(&harness).await?;
+    expect_equal("in the end", &seen.delivery_count, &4)?;
+    let story = outbox(&*harness.store())?.message(seen.number).await?;
+    expect_equal("as its story tells", &story.map(|story| story.deliveries.len()), &Some(4))
+}
+
+async fn the_messages_of_a_record_are_found_by_it(harness: Harness) -> TestResult {
+    let record = harness.request("k").id;
+    enqueue(&harness, &[message(&harness, "k"), message(&harness, "other")]).await?;
+    let parcel = claim_one(&harness).await?;
+    settled(&harness, delivered(&parcel, "pay_1")).await?;
+    let other = harness.request("other").id;
+    for (record, wanted) in [(record, vec!["k:step"]), (other, vec!["other:step"])] {
+        let found = protocol::messages_of(outbox(&*harness.store())?, record).await?;
+        let keys: Vec<&str> = found.iter().map(|view| view.derived_key.as_str()).collect();
+        expect_equal("its own alone, delivered or not", &keys, &wanted)?;
+    }
+    let nothing = harness.request("nothing").id;
+    let none = protocol::messages_of(outbox(&*harness.store())?, nothing).await?;
+    expect(none.is_empty(), "no record, no messages")
+}
+
 async fn messages_are_listed_in_pages_and_by_what_they_are(harness: Harness) -> TestResult {
     let keys: Vec<String> = (0..7).map(|n| format!("k{n}")).collect();
     let messages: Vec<Message> = keys.iter().map(|key| message(&harness, key)).collect();
@@ -186,7 +224,7 @@ async fn messages_are_listed_in_pages_and_by_what_they_are(harness: Harness) -> 
     ] {
         let query = MessageQuery { state: Some(state), ..MessageQuery::default() };
         expect_equal(state.as_str(), &views(&harness, query.clone()).await?.len(), &wanted)?;
-        let counted = outbox(&*store)?.count(&query).await?;
+        let counted = protocol::count(outbox(&*store)?, &query).await?;
         expect_equal("the preview", &(counted.count, counted.is_more), &(wanted, false))?;
     }
     let other = MessageQuery { tenant: Some(harness.other_tenant()), ..MessageQuery::default() };

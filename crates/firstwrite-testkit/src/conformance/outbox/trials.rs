@@ -1,11 +1,12 @@
 //! Destinations that are left alone or paused give nothing, and come back one message at a time.
 
-use firstwrite_core::outbox::{DestinationView, Switch};
+use firstwrite_core::outbox::{DestinationView, Switch, protocol};
+use firstwrite_core::{AuditEntry, RecordId};
 
 use super::{
     Case, Cause, Duration, Failure, Harness, LEASE, MessageQuery, Next, OUTBOX, Sent, TestResult,
     again, case, claim, claim_of, claim_one, delivered, enqueue, expect, expect_equal, failed,
-    message, message_to, outbox, refused, sample, settled, want,
+    message, message_to, now, outbox, refused, sample, settled, want,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -14,12 +15,13 @@ pub(super) const CASES: &[Case] = &[
     case!("outbox", OUTBOX, a_trial_without_a_message_is_still_to_come),
     case!("outbox", OUTBOX, a_paused_destination_gives_nothing_until_it_is_resumed),
     case!("outbox", OUTBOX, a_healthy_destination_is_as_before_when_it_is_resumed),
+    case!("outbox", OUTBOX, pauses_and_resumes_are_audited),
     case!("outbox", OUTBOX, counts_follow_what_happens),
 ];
 
 async fn switch(harness: &Harness, switch: Switch) -> TestResult {
     let store = harness.store();
-    outbox(&*store)?.switch("provider", &switch).await?;
+    protocol::switch(outbox(&*store)?, "provider", &switch).await?;
     Ok(())
 }
 
@@ -84,7 +86,7 @@ async fn a_trial_without_a_message_is_still_to_come(harness: Harness) -> TestRes
 async fn a_paused_destination_gives_nothing_until_it_is_resumed(harness: Harness) -> TestResult {
     enqueue(&harness, &[message(&harness, "k")]).await?;
     let store = harness.store();
-    outbox(&*store)?.pause("provider", &sample::audit("an incident")).await?;
+    protocol::pause(outbox(&*store)?, "provider", &sample::audit("an incident")).await?;
     harness.advance(Duration::from_hours(24)).await;
     let claimed = claim_of(&harness, &[want("provider", 9)]).await?;
     expect(claimed.parcels.is_empty(), "nothing is claimed")?;
@@ -93,18 +95,41 @@ async fn a_paused_destination_gives_nothing_until_it_is_resumed(harness: Harness
     let reason = paused.map(|paused| paused.entry.reason);
     expect_equal("why", &reason, &Some("an incident".to_owned()))?;
     switch(&harness, open()).await?;
-    outbox(&*store)?.resume("provider", &sample::audit("it is over")).await?;
+    protocol::resume(outbox(&*store)?, "provider", &sample::audit("it is over")).await?;
     expect_equal("a trial at once", &claim_one(&harness).await?.is_trial, &true)
 }
 
 async fn a_healthy_destination_is_as_before_when_it_is_resumed(harness: Harness) -> TestResult {
     enqueue(&harness, &["1", "2", "3"].map(|key| message(&harness, key))).await?;
     let store = harness.store();
-    outbox(&*store)?.pause("provider", &sample::audit("an incident")).await?;
-    outbox(&*store)?.resume("provider", &sample::audit("it is over")).await?;
+    protocol::pause(outbox(&*store)?, "provider", &sample::audit("an incident")).await?;
+    protocol::resume(outbox(&*store)?, "provider", &sample::audit("it is over")).await?;
     let parcels = claim(&harness, 9).await?;
     let all_at_once = parcels.len() == 3 && parcels.iter().all(|parcel| !parcel.is_trial);
     expect(all_at_once, "all of them at once, and none as a trial")
+}
+
+async fn pauses_and_resumes_are_audited(harness: Harness) -> TestResult {
+    enqueue(&harness, &[message(&harness, "k")]).await?;
+    let store = harness.store();
+    let by =
+        |action: &str, reason| AuditEntry { action: action.to_owned(), ..sample::audit(reason) };
+    protocol::pause(outbox(&*store)?, "provider", &by("pause", "an incident")).await?;
+    let began_at = now(&harness).await?;
+    switch(&harness, open()).await?;
+    harness.advance(Duration::from_mins(5)).await;
+    protocol::resume(outbox(&*store)?, "provider", &by("resume", "it is over")).await?;
+    let ended_at = now(&harness).await?;
+    let audits = store.audits(RecordId::of_destination("provider")).await?;
+    let told: Vec<_> = audits.iter().map(|one| (one.at, one.entry.clone())).collect();
+    let wanted =
+        vec![(began_at, by("pause", "an incident")), (ended_at, by("resume", "it is over"))];
+    expect_equal("who did what, when and why", &told, &wanted)?;
+    protocol::resume(outbox(&*store)?, "unheard", &by("resume", "by mistake")).await?;
+    let known = outbox(&*store)?.destinations().await?;
+    expect(known.iter().all(|view| view.name != "unheard"), "what is not known stays unknown")?;
+    let none = store.audits(RecordId::of_destination("unheard")).await?;
+    expect(none.is_empty(), "and has no audit")
 }
 
 async fn counts_follow_what_happens(harness: Harness) -> TestResult {
@@ -131,6 +156,6 @@ async fn counts_follow_what_happens(harness: Harness) -> TestResult {
     outbox(&*store)?.upkeep(Duration::from_hours(24), 100).await?;
     counts("folding changes nothing", [2, 1, 1, 2]).await?;
     let entry = sample::audit("mended");
-    outbox(&*store)?.redrive(&MessageQuery::default(), 9, &entry).await?;
+    protocol::redrive(outbox(&*store)?, &MessageQuery::default(), 9, &entry).await?;
     counts("a dead letter is open again", [3, 1, 0, 2]).await
 }

@@ -1,7 +1,9 @@
 //! Messages are read with what was to be delivered, for comparing.
 
 use bytes::Bytes;
-use firstwrite_core::outbox::{Answers, MessageNumber, Resolution, Written, WrittenQuery};
+use firstwrite_core::outbox::{
+    Answers, MessageNumber, Resolution, Written, WrittenQuery, protocol,
+};
 
 use super::{
     Case, Duration, Failure, Harness, Message, MessageState, Next, OUTBOX, Sent, TestResult,
@@ -154,7 +156,8 @@ async fn a_written_message_tells_when_it_was_last_handled(harness: Harness) -> T
     let store = harness.store();
     let by = sample::audit("asked");
     let back = Resolution::NotDelivered;
-    outbox(&*store)?.resolve(parcel.number, unknown.view.fence, &back, &by).await?;
+    let seen = unknown.view.fence;
+    protocol::resolve(outbox(&*store)?, parcel.number, seen, &back, &by).await?;
     let parcel = claim_one(&harness).await?;
     harness.advance(Duration::from_secs(10)).await;
     settled(&harness, delivered(&parcel, "pay_1")).await?;

@@ -117,7 +117,7 @@ impl OutboxDesign {
         }
     }
 
-    /// How long a claim stands.
+    /// Returns the length of a claim's lease.
     pub(super) fn lease_for(self, terms: &Terms) -> Duration {
         if self == Self::LeaseTooShort && terms.can_be_asked {
             return terms.lease_for().saturating_sub(terms.timeout);
@@ -132,7 +132,7 @@ impl OutboxDesign {
         self == Self::SendsPastLease || terms.may_send_after(elapsed)
     }
 
-    /// What to do with a message that was claimed: production's rule, or the mistake.
+    /// Returns the next step with a claimed message: by production's rule, or by the design's mistake.
     pub(super) fn next_step(self, parcel: &Parcel, terms: &Terms, now: u16) -> Step {
         if self == Self::WindowIgnored && !terms.dedupe_for.is_zero() && parcel.receipt.is_none() {
             return Step::Send;
@@ -140,7 +140,8 @@ impl OutboxDesign {
         next_step(parcel, &self.believed(terms), at(now))
     }
 
-    /// What becomes of a message after a delivery: production's rule, or the mistake.
+    /// Returns the next state of a message after a delivery: by production's rule, or by the design's
+    /// mistake.
     pub(super) fn after_delivery(
         self,
         parcel: &Parcel,

@@ -6,7 +6,7 @@ use firstwrite_core::outbox::Terms;
 
 use super::time::{TICK, TIMEOUT, ticks};
 
-/// What a destination declares. What it declares is true.
+/// Properties that a destination declares. What it declares is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// It recognises no key and cannot be asked.
@@ -21,14 +21,14 @@ pub enum Kind {
     RecognisesAndCanBeAsked,
 }
 
-/// What the destination has done, and what is on the way to it.
+/// State of the destination: its effects, its memory, and the deliveries on the way to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Destination {
     /// The ledger: how often the effect took place.
     pub(super) effects: u8,
-    /// What it remembers of the key.
+    /// Its memory of the key.
     pub(super) memory: Option<Memory>,
-    /// Deliveries that were given up and have not arrived: from when on they never will.
+    /// Deliveries that were given up and have not arrived, each as the time from which it never will.
     pub(super) strays: [Option<u16>; 2],
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Memory {
     reply: Reply,
 }
 
-/// What the destination does with a delivery that arrives.
+/// Action of the destination on a delivery that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deed {
     /// It carries it out.
@@ -54,7 +54,7 @@ pub enum Deed {
     Repeat,
 }
 
-/// What it answers.
+/// Answer of the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reply {
     Done,
@@ -63,7 +63,7 @@ pub(super) enum Reply {
     NotThere,
 }
 
-/// How long it recognises a key: long enough to send again after a claim that ran out.
+/// Time for which it recognises a key: long enough to send again after a claim that ran out.
 const WINDOW: Duration = TICK.saturating_mul(9);
 
 impl Kind {
@@ -84,7 +84,7 @@ impl Kind {
 }
 
 impl Destination {
-    /// What may happen to a delivery that arrives at `now`.
+    /// Returns the possible actions of the destination on a delivery that arrives at `now`.
     pub(super) fn deeds(&self, kind: Kind, now: u16) -> &'static [Deed] {
         match (self.remembered(kind, now), kind) {
             (Some(_), Kind::RefusesByKey) => &[Deed::Repeat, Deed::Miss],

@@ -1,4 +1,4 @@
-//! What can happen next in the model of the outbox, and what follows from it.
+//! Actions of the outbox model, and their effects.
 
 use firstwrite_core::outbox::{Probed, Step};
 use stateright::{Model, Property};
@@ -11,7 +11,7 @@ use super::promises::{self, Sight};
 use super::time::tick_of;
 use super::world::{Told, Worker, World, Written};
 
-/// What can happen next. Workers and strays are numbered.
+/// A possible next action. Workers and strays are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutboxAction {
     /// The transaction that wrote the message commits.
@@ -52,7 +52,7 @@ pub enum OutboxAction {
     Say(Word),
     /// An operator puts a dead letter back.
     Redrive,
-    /// Nobody does anything for long.
+    /// A long time passes in which nothing is done.
     WaitLong,
     /// From here on nothing goes wrong: every worker is new.
     Calm,
@@ -129,7 +129,7 @@ impl Model for Delivering {
 }
 
 impl Delivering {
-    /// What may become of a delivery that arrives.
+    /// Returns the actions of the destination on an arriving delivery that the limits still allow.
     fn deeds(&self, world: &World) -> impl Iterator<Item = Deed> {
         let (spent, limits) = (world.spent, self.limits);
         let deeds = world.destination.deeds(world.kind, world.now).iter().copied();
@@ -209,7 +209,7 @@ impl Delivering {
         }
     }
 
-    /// What happens next when nothing goes wrong.
+    /// Returns the next action when nothing goes wrong.
     fn calm_action(&self, world: &World) -> Option<Action> {
         let busy = world.workers.iter().position(|worker| *worker != Worker::Idle);
         let Some(number) = busy else {
@@ -299,7 +299,7 @@ impl Delivering {
         true
     }
 
-    /// What happens beside the workers: time, other messages, people.
+    /// Applies an action that no worker takes: time, other messages, people.
     fn befall(&self, world: &mut World, action: Action) {
         match action {
             Action::Tick if world.calm_steps > 0 => {

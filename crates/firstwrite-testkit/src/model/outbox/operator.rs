@@ -1,13 +1,17 @@
-//! What people do: look, say what they found, put dead letters back, wait.
+//! Operators' actions: look, report the finding, redrive dead letters, wait.
 
-use firstwrite_core::outbox::{MessageState, Resolution, absence_shows_from};
+use firstwrite_core::outbox::{
+    MessageNumber, MessageState, Resolution, Standing, absence_shows_from, after_redrive,
+    after_resolution,
+};
 
 use super::promises::Sight;
 use super::time::{at, patience};
 use super::world::{Look, Told, World, receipt};
 use super::{Delivering, OutboxDesign};
+use crate::sample;
 
-/// What an operator says of a message.
+/// An operator's statement about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
     /// It arrived.
@@ -21,7 +25,7 @@ pub enum Word {
 }
 
 impl Delivering {
-    /// Whether a person looks at such a message.
+    /// Returns true if an operator looks at a message in this state.
     pub(super) fn is_looked_at(world: &World) -> bool {
         match world.message.state {
             MessageState::Unknown | MessageState::Dead => true,
@@ -69,9 +73,12 @@ impl Delivering {
             self.sights.note(Sight::WordRefused);
             return;
         }
-        if world.message.resolve(look.fence, &resolution, at(world.now)).is_none() {
+        let by = sample::audit("looked");
+        let step = after_resolution(MessageNumber(1), look.fence, &resolution, &by);
+        if !world.message.holds(step.guard, at(world.now)) {
             return;
         }
+        world.message.take(&step.becomes, at(world.now));
         self.sights.note(sight);
         world.has_receipt |= word == Word::Delivered;
         if world.told == Told::Interim {
@@ -83,7 +90,7 @@ impl Delivering {
         }
     }
 
-    /// Whether a redrive takes the message.
+    /// Returns true if a redrive takes the message.
     pub(super) fn is_redrivable(&self, world: &World) -> bool {
         match world.message.state {
             MessageState::Dead => true,
@@ -101,13 +108,17 @@ impl Delivering {
             world.message.state = MessageState::Dead;
             world.message.maybe_sent_at = None;
         }
-        if world.message.redrive(at(world.now)) {
+        if world.message.state == MessageState::Dead {
+            let Standing { maybe_sent_at, .. } = world.message;
+            let by = sample::audit("mended");
+            let step = after_redrive(MessageNumber(1), world.message.worn(), maybe_sent_at, &by);
+            world.message.take(&step.becomes, at(world.now));
             self.sights.note(Sight::Redriven);
         }
         world.spent.redrives += 1;
     }
 
-    /// Nobody does anything until what is not there counts as absent.
+    /// Lets time pass until a missing effect counts as absent.
     pub(super) fn wait(world: &mut World) {
         world.now += patience();
         world.spent.waits += 1;

@@ -1,4 +1,4 @@
-//! What the outbox promises, and what must be possible for the promises to mean anything.
+//! Promises of the outbox, and situations that must be reachable for the promises to mean anything.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,7 +56,7 @@ pub(super) fn properties() -> Vec<Property<Delivering>> {
     ]
 }
 
-/// What was seen on the way: a model that never gets there proves nothing.
+/// Situations that the exploration has reached: a model that never reaches them proves nothing.
 #[derive(Debug, Default)]
 pub(super) struct Sights(AtomicU64);
 
@@ -137,7 +137,7 @@ impl Sights {
         }
     }
 
-    /// What was not seen.
+    /// Returns the situations that were not reached.
     pub(super) fn missing(&self) -> Vec<String> {
         let seen = self.0.load(Ordering::Relaxed);
         let missing = Sight::ALL.iter().filter(|sight| seen & (1 << (**sight as u32)) == 0);

@@ -1,7 +1,7 @@
-//! How far the outbox is explored.
+//! Limits of the exploration of the outbox.
 //!
-//! Everything at once has too many states. Each scope lets some things happen often and others never, for
-//! one kind of destination.
+//! Exploring everything at once has too many states. Each scope lets some things happen often and others
+//! never, for one kind of destination.
 
 use super::destination::Kind;
 
@@ -9,12 +9,12 @@ use super::destination::Kind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
     pub(super) kind: Kind,
-    /// Whether a client waits for the message.
+    /// True if a client waits for the message.
     pub(super) is_awaited: bool,
     pub(super) limits: Limits,
 }
 
-/// How often each thing may happen.
+/// Number of times that each thing may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Workers: one or two.

@@ -15,7 +15,7 @@ pub(super) fn at(tick: u16) -> Timestamp {
     Timestamp::EPOCH.plus(TICK * u32::from(tick))
 }
 
-/// How many ticks it takes until `duration` is over.
+/// Returns the number of ticks until `duration` is over.
 pub(super) fn ticks(duration: Duration) -> u16 {
     let ticks = duration.as_millis().div_ceil(TICK.as_millis());
     u16::try_from(ticks).expect("the model's times are short")
@@ -26,7 +26,7 @@ pub(super) fn tick_of(instant: Timestamp) -> u16 {
     ticks(instant.since(Timestamp::EPOCH))
 }
 
-/// How many ticks a person waits before what is not there counts as absent.
+/// Returns the number of ticks that an operator waits before a missing effect counts as absent.
 pub(super) fn patience() -> u16 {
     ticks(ABSENCE_SHOWS_AFTER)
 }

@@ -1,8 +1,8 @@
-//! What workers do: claim, ask, send, hear, write down; and what becomes of them.
+//! Workers' actions (claim, ask, send, receive the answer, settle) and their crashes.
 
 use firstwrite_core::outbox::{
-    Cause, Delivery, Ending, Gate, MessageState, Moment, Next, Probed, Step, Terms, after_probe,
-    given_back,
+    Cause, Delivery, Ending, Gate, MessageState, Moment, MoveGuard, Next, Probed, Settlement, Step,
+    Terms, after_probe, after_settlement, given_back,
 };
 
 use super::destination::{Deed, Reply, arrives_before};
@@ -11,7 +11,7 @@ use super::time::{TICK, at, tick_of, ticks};
 use super::world::{Claim, Told, Worker, World, Written, receipt};
 use super::{Delivering, OutboxDesign};
 
-/// How long a destination is left alone after a trial that failed.
+/// Number of ticks that the breaker stays open after a failed trial.
 const LEFT_ALONE: u16 = 2;
 
 impl Delivering {
@@ -19,7 +19,7 @@ impl Delivering {
         world.kind.terms(self.limits.deliveries)
     }
 
-    /// Whether a worker that is free would get the message.
+    /// Returns true if an idle worker can claim the message.
     pub(super) fn is_claimable(&self, world: &World) -> bool {
         let is_visible = match world.written {
             Written::Committed => true,
@@ -56,7 +56,7 @@ impl Delivering {
         });
     }
 
-    /// What a worker would do with its claim now.
+    /// Returns the next step of a worker with its claim.
     pub(super) fn step(&self, world: &World, claim: &Claim) -> Step {
         self.design.next_step(&world.parcel(claim), &self.terms(world), world.now)
     }
@@ -193,7 +193,7 @@ impl Delivering {
     pub(super) fn write_receipt(&self, world: &mut World, worker: usize) {
         if let Worker::Ended { claim, owes_receipt, .. } = &mut world.workers[worker] {
             *owes_receipt = false;
-            if !world.message.is_claimed_under(claim.fence) {
+            if !world.message.holds(MoveGuard::Claimed(claim.fence), at(world.now)) {
                 self.sights.note(Sight::LateReceiptKept);
             }
             world.has_receipt = true;
@@ -204,9 +204,11 @@ impl Delivering {
     pub(super) fn settle(&self, world: &mut World, worker: usize) {
         let ended = std::mem::replace(&mut world.workers[worker], Worker::Idle);
         let Worker::Ended { claim, next, was_there, .. } = ended else { return };
-        let holds = world.message.is_claimed_under(claim.fence);
+        let holds = world.message.holds(MoveGuard::Claimed(claim.fence), at(world.now));
         if holds || self.design == OutboxDesign::SettlesWithoutFence {
-            world.message.follow(&next, at(world.now));
+            let claim = world.parcel(&claim).claim();
+            let settlement = Settlement { claim, delivery: None, next: next.clone(), answer: None };
+            world.message.take(&after_settlement(&settlement).becomes, at(world.now));
             world.has_receipt |= matches!(next, Next::Delivered(_));
         } else {
             self.sights.note(Sight::LateSettlementRefused);
@@ -238,12 +240,12 @@ impl Delivering {
         true
     }
 
-    /// Whether a delivery under way can still arrive.
+    /// Returns true if a delivery under way can still arrive.
     pub(super) fn can_arrive(began: u16, now: u16) -> bool {
         now < arrives_before(began)
     }
 
-    /// Whether a worker that is awake has given a delivery up by now.
+    /// Returns true if a worker that is not suspended has given the delivery up by now.
     pub(super) fn is_overdue(&self, world: &World, began: u16) -> bool {
         world.now >= began + ticks(self.terms(world).timeout)
     }

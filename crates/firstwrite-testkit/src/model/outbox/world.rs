@@ -18,17 +18,17 @@ use crate::sample;
 pub struct World {
     pub(super) now: u16,
     pub(super) kind: Kind,
-    /// Whether the client's interim answer waits for the message.
+    /// True if the client's interim answer waits for the message.
     pub(super) is_awaited: bool,
     pub(super) written: Written,
     pub(super) message: Standing,
-    /// Whether a receipt of it is written down.
+    /// True if a receipt of it is stored.
     pub(super) has_receipt: bool,
     pub(super) told: Told,
     pub(super) replaced: u8,
     pub(super) workers: [Worker; 2],
     pub(super) destination: Destination,
-    /// Until when the destination is left alone.
+    /// Time until which the destination's breaker is open.
     pub(super) open_until: Option<u16>,
     pub(super) look: Option<Look>,
     pub(super) spent: Spent,
@@ -44,7 +44,7 @@ pub(super) enum Written {
     RolledBack,
 }
 
-/// What the client's record says.
+/// Answer in the client's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Told {
     Nothing,
@@ -53,7 +53,7 @@ pub(super) enum Told {
     Refused,
 }
 
-/// How far a worker has come with a claim.
+/// Progress of a worker with a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Worker {
     Idle,
@@ -76,7 +76,7 @@ pub(super) enum Worker {
     },
 }
 
-/// What a worker knows of the message it has claimed.
+/// A worker's knowledge of the message that it has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Claim {
     pub(super) fence: Fence,
@@ -88,17 +88,17 @@ pub(super) struct Claim {
     pub(super) has_receipt: bool,
 }
 
-/// What an operator has seen.
+/// An operator's view of the message and the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Look {
     pub(super) fence: Fence,
-    /// Whether the ledger had the effect.
+    /// True if the ledger had the effect.
     pub(super) found: bool,
-    /// Whether what was not there counted as absent.
+    /// True if it was too early for a missing effect to count as absent.
     pub(super) is_early: bool,
 }
 
-/// How often what may go wrong, or be done by people, has happened.
+/// Number of times that each failure or operator action has happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Spent {
     pub(super) ticks: u8,
@@ -131,10 +131,13 @@ static PARCEL: LazyLock<Parcel> = LazyLock::new(|| {
         maybe_sent_at: None,
         receipt: None,
         answers: None,
+        claimed_at: Timestamp::EPOCH,
+        status: None,
+        problem: None,
     }
 });
 
-/// What the client is told in the end.
+/// Final answers for the client.
 static ANSWERS: LazyLock<Answers> = LazyLock::new(|| Answers {
     delivered: sample::outcome(201, "paid"),
     refused: sample::outcome(402, "declined"),
@@ -168,6 +171,7 @@ impl World {
             lapse_count: claim.lapse_count,
             is_trial: claim.is_trial,
             maybe_sent_at: claim.maybe_sent_at,
+            claimed_at: at(claim.claimed_at),
             receipt: claim.has_receipt.then(receipt),
             answers: self.is_awaited.then(|| Box::new(ANSWERS.clone())),
             ..PARCEL.clone()
@@ -192,7 +196,7 @@ impl World {
         self.replaced = self.replaced.saturating_add(1);
     }
 
-    /// Whether nothing happens to the message by itself any more.
+    /// Returns true if nothing happens to the message by itself any more.
     pub(super) fn has_ended(&self) -> bool {
         match self.written {
             Written::Open => false,
@@ -203,7 +207,7 @@ impl World {
         }
     }
 
-    /// Whether nobody will ever claim the message although nothing goes wrong any more.
+    /// Returns true if no worker will ever claim the message although nothing goes wrong any more.
     pub(super) fn is_stuck(&self) -> bool {
         self.calm_steps > 0
             && !self.has_ended()
@@ -211,7 +215,7 @@ impl World {
             && self.next_instant().is_none()
     }
 
-    /// When the message can be claimed next.
+    /// Returns the time from which the message can be claimed; `None` if it never can.
     pub(super) fn next_instant(&self) -> Option<Timestamp> {
         self.message.claimable_since(Timestamp::NEVER)
     }

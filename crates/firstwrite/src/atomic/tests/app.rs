@@ -22,7 +22,7 @@ use tower::ServiceExt;
 use crate::service::tests::watched::Watched;
 use crate::{Atomic, Attempt, IdempotencyLayer, Observer, Transaction, json};
 
-/// How the handler comes to its transaction.
+/// Way in which the handler gets its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Closure,
@@ -38,7 +38,7 @@ pub(super) struct App {
     kind: Kind,
 }
 
-/// How often the work ran, and how often the handler was entered.
+/// Counts runs of the work and entries into the handler.
 #[derive(Clone, Default)]
 pub(super) struct Counting {
     pub(super) runs: Arc<AtomicUsize>,
@@ -62,7 +62,7 @@ impl IntoResponse for OutOfStock {
     }
 }
 
-/// What the body says decides what happens.
+/// Returns a route whose handler does what the body says.
 pub(super) fn order(kind: Kind) -> MethodRouter<Counting> {
     match kind {
         Kind::Closure => post(order_by_closure),
@@ -136,7 +136,7 @@ fn interim(wait_for: Duration) -> Response<Bytes> {
     response
 }
 
-/// What the handler does after its transaction.
+/// Does what the body says after the transaction.
 fn late(body: &str, answer: AxumResponse) -> AxumResponse {
     assert!(body != "late panic", "after the commit");
     let changed = match body {
@@ -240,7 +240,7 @@ impl Counting {
         self.runs.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// What the handler does before its transaction.
+    /// Does what the body says before the transaction.
     fn enter(&self, body: &str) -> Option<AxumResponse> {
         self.entered.fetch_add(1, Ordering::SeqCst);
         assert!(body != "early panic", "before the transaction");

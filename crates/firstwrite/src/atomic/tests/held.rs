@@ -1,5 +1,4 @@
-//! What is special about a transaction that the handler holds: when it begins, and how it ends when
-//! the handler does not end it.
+//! Transactions that the handler holds: when they begin, and how they end when the handler does not end them.
 
 use std::sync::Arc;
 
@@ -167,7 +166,7 @@ async fn a_handler_that_gives_up_on_its_commit_is_answered_with_what_was_committ
     assert_eq!(app.store.memory.row_count(), 0);
 }
 
-/// What a future has to say when it is asked once.
+/// Polls a future once and returns its output, if ready.
 fn asked_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(future).poll(&mut context) {

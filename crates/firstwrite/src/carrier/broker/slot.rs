@@ -11,20 +11,20 @@ use super::retry;
 
 /// A connection, or whatever a client keeps in its place.
 pub(in crate::carrier) trait Session: Send + Sync + 'static {
-    /// Whether it is worth using, as far as is known without asking.
+    /// Returns true if it seems usable, as far as is known without asking.
     fn is_open(&self) -> bool;
 }
 
-/// Holds a session while it is good, and opens the next when somebody needs one.
+/// Holds a session while it is good, and opens the next when a delivery needs one.
 ///
-/// Nobody reconnects in the background. Of many who need a session at once, one connects, and all get
-/// what it got, the failure too: a broker that is down sees one attempt and not one per message.
+/// Nothing reconnects in the background. Of many deliveries that need a session at once, one connects and all
+/// share its result, failures too: a broker that is down sees one attempt and not one per message.
 #[derive(Debug)]
 pub(in crate::carrier) struct Slot<S> {
     current: Mutex<Option<Arc<S>>>,
-    /// How the last attempt failed, if it did; held while connecting.
+    /// Error of the last attempt, if it failed; held while connecting.
     connecting: tokio::sync::Mutex<Option<String>>,
-    /// How many attempts have ended.
+    /// Number of attempts that have ended.
     attempt_count: AtomicU64,
     connect_for: Duration,
 }
@@ -55,7 +55,7 @@ impl<S: Session> Slot<S> {
             .map_err(|why| retry(format!("cannot connect: {why}")))
     }
 
-    /// No longer hands out `session`; whoever uses it now may go on.
+    /// Stops handing out `session`; deliveries that use it now may go on.
     pub(in crate::carrier) fn forget(&self, session: &Arc<S>) {
         let mut current = self.lock();
         if current.as_ref().is_some_and(|held| Arc::ptr_eq(held, session)) {

@@ -1,4 +1,4 @@
-//! What a destination's answer says about the message.
+//! Reads from a destination's response how the delivery ended.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ use crate::strict_json;
 /// An id is a name, not a document.
 const ID_BYTES_MAX: usize = 255;
 
-/// How answers are read.
+/// Rules for reading responses.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) meanings: Meanings,
@@ -24,7 +24,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// How the delivery ended.
+    /// Returns how the delivery ended.
     pub(super) fn delivery(&self, answer: &Answer, now: Timestamp) -> Delivery {
         let status = answer.status;
         let (ending, detail) = match (self.meanings.of(status.as_u16()), &self.provider_id) {
@@ -93,7 +93,7 @@ pub(super) fn id_at(document: &Value, pointer: &Pointer) -> Option<String> {
     is_id.then_some(id)
 }
 
-/// How long the destination asked to be left alone: in seconds, or until a date.
+/// Returns the time for which the destination asked to be left alone: in seconds, or until a date.
 pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {

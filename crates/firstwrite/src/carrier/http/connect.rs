@@ -35,10 +35,10 @@ const IDLE_FOR: Duration = Duration::from_secs(4);
 const PING_EVERY: Duration = Duration::from_secs(15);
 const PING_WITHIN: Duration = Duration::from_secs(10);
 
-/// What requests to one destination are sent with.
+/// Makes the client for requests to one destination.
 ///
-/// It follows no redirects, knows no proxies, and sends nothing twice: whether a request may be repeated is
-/// for whoever settles the message to say.
+/// It follows no redirects, uses no proxies, and sends nothing twice: only the code that settles the message
+/// decides whether a request may be repeated.
 pub(super) fn client(guard: Guard, tls: ClientConfig, connect_within: Duration) -> HttpClient {
     let resolver = GuardedResolver { guard: guard.clone(), names: GaiResolver::new() };
     let mut http = HttpConnector::new_with_resolver(resolver);

@@ -16,9 +16,9 @@ use super::signature::SigningSecret;
 use super::statuses::{Meanings, SetMeanings, Statuses};
 use super::{Clock, HttpCarrier, connect};
 
-/// Where messages are sent by HTTP, and how.
+/// Settings of a destination that receives messages by HTTP.
 ///
-/// Each method sets one thing and says what it is otherwise; [`build`](Self::build) checks the whole.
+/// Each method sets one thing and documents its default; [`build`](Self::build) checks the whole.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,7 +82,7 @@ const RESERVED: &[&str] = &[
 ];
 
 impl HttpDestination {
-    /// What most providers take at their slowest; whoever waits longer is told "unknown" later.
+    /// Response time of most providers at their slowest; a longer timeout only delays the "unknown".
     pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
     /// Enough for a look-up, a lost packet and TLS to the other side of the world.
     pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -121,13 +121,14 @@ impl HttpDestination {
         self
     }
 
-    /// How long one exchange may take: connection, request, answer and its body. 30 seconds unless set.
+    /// Sets the time that one exchange may take: connection, request, answer and its body. 30 seconds unless
+    /// set.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How long a connection may take to be ready: look-up, TCP and TLS. 5 seconds unless set.
+    /// Sets the time that a connection may take to be ready: look-up, TCP and TLS. 5 seconds unless set.
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self
@@ -179,21 +180,21 @@ impl HttpDestination {
         self
     }
 
-    /// Where in a successful answer the provider's id stands: a text or a whole number. If it is set and
-    /// there is none, the ending is unknown, since something else must have answered. Not looked for
-    /// unless set.
+    /// Sets the place of the provider's id in a successful answer: a text or a whole number. If it is set and
+    /// there is none, the ending is unknown, since something else must have answered. Not looked for unless
+    /// set.
     pub fn provider_id(mut self, pointer: Pointer) -> Self {
         self.provider_id = Some(pointer);
         self
     }
 
-    /// How much of an answer is read; 64 KiB unless set.
+    /// Sets the number of bytes read of an answer; 64 KiB unless set.
     pub fn answer_bytes_max(mut self, bytes: usize) -> Self {
         self.answer_bytes_max = bytes;
         self
     }
 
-    /// How much of a `Retry-After` is honoured; an hour unless set.
+    /// Sets the maximum `Retry-After` that is honoured; an hour unless set.
     pub fn retry_after_max(mut self, duration: Duration) -> Self {
         self.retry_after_max = duration;
         self
@@ -219,7 +220,7 @@ impl HttpDestination {
         self
     }
 
-    /// How to ask whether a message had its effect. It is not asked unless set.
+    /// Sets the probe that asks whether a message had its effect. Nothing is asked unless set.
     pub fn probe(mut self, settings: ProbeSettings) -> Self {
         self.probe = Some(settings);
         self
@@ -335,7 +336,7 @@ impl HttpDestinationError {
         Self { text: text.to_owned(), source: Some(Box::new(source)) }
     }
 
-    /// Says what it is that cannot hold.
+    /// Prefixes the text with the setting that is invalid.
     pub(super) fn of(self, subject: &str) -> Self {
         Self { text: format!("{subject} {}", self.text), ..self }
     }

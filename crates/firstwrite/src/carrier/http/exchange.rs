@@ -18,7 +18,7 @@ use super::connect::HttpClient;
 /// A story for people, told by others (a certificate's names, for instance).
 const DETAIL_CHARS_MAX: usize = 300;
 
-/// What the destination answered.
+/// Response of the destination.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -26,7 +26,7 @@ pub(super) struct Answer {
     pub(super) body: Result<Bytes, Unread>,
 }
 
-/// Why there is no body to look at.
+/// Reason why there is no body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
     TooLong,
@@ -76,7 +76,7 @@ pub(super) async fn exchange(
     Ok(Answer { status: parts.status, headers: parts.headers, body })
 }
 
-/// Read to its end even if nobody looks at it: only then can the connection be used again.
+/// Reads the body to its end even if it is not used: only then can the connection be used again.
 async fn read(body: Incoming, bytes_max: usize) -> Result<Bytes, Unread> {
     match Limited::new(body, bytes_max).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
@@ -85,8 +85,8 @@ async fn read(body: Incoming, bytes_max: usize) -> Result<Bytes, Unread> {
     }
 }
 
-/// Whether the client says that the request was not put on the wire: there was no connection, or it had
-/// ended before it took the request up (hyper then gives the request back, as cancelled).
+/// Returns true if the client reports that the request was not put on the wire: there was no connection, or it
+/// had ended before it took the request up (hyper then gives the request back, as cancelled).
 fn is_unsent(error: &legacy::Error) -> bool {
     let is_canceled = |source: &(dyn Error + 'static)| {
         source.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled)

@@ -13,7 +13,7 @@ use super::exchange::exchange;
 use super::guard::Guard;
 use super::network::Network;
 
-/// What is asked with. Settings are those of [`super::HttpDestination`], with the same meaning.
+/// Settings of a GET. They are those of [`super::HttpDestination`], with the same meaning.
 #[derive(Clone)]
 pub(crate) struct GetSettings {
     pub(crate) timeout: Duration,
@@ -33,13 +33,13 @@ pub(crate) struct Getter {
     allowed_networks: Vec<Network>,
 }
 
-/// Why there is no answer to look at.
+/// Reason why there is no answer.
 #[derive(Debug)]
 pub(crate) struct NotGot {
     pub(crate) detail: String,
-    /// Whether another try may succeed.
+    /// True if another try may succeed.
     pub(crate) is_transient: bool,
-    /// How long the server asked to be left alone.
+    /// Time for which the server asked to be left alone.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -97,7 +97,7 @@ impl Getter {
 }
 
 impl std::fmt::Debug for Getter {
-    /// Of headers only their names: values may be secret.
+    /// Shows only the names of headers: values may be secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Getter")
             .field("timeout", &self.timeout)

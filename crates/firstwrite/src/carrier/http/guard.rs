@@ -1,11 +1,11 @@
-//! Which addresses a destination may be reached at.
+//! Restricts the addresses at which a destination may be reached.
 //!
-//! Whoever may name a destination could otherwise make the worker, which stands inside, speak to what
-//! is not meant for outsiders: its own host, the network behind it, a cloud's metadata service. So only
+//! A user who may name a destination could otherwise make the worker, which runs inside the network, talk to
+//! what is not meant for outsiders: its own host, the network behind it, a cloud's metadata service. So only
 //! addresses of the public internet pass, and the networks that the destination's settings allow.
 //!
-//! The check is made on the very address that is connected to, after the name was looked up. A name that
-//! answers differently the next time gains nothing by it.
+//! The check is made on the very address that is connected to, after name resolution. A name that resolves
+//! differently the next time gains nothing.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,7 +26,7 @@ pub(super) struct AddressRefused {
     kind: &'static str,
 }
 
-/// What of IPv4 is not the public internet (IANA's registry of special-purpose addresses).
+/// IPv4 networks outside the public internet (IANA's registry of special-purpose addresses).
 const CLOSED_V4: &[(Network, &str)] = &[
     (Network::v4([0, 0, 0, 0], 8), "an unspecified address"),
     (Network::v4([10, 0, 0, 0], 8), "a private address"),
@@ -47,7 +47,7 @@ const CLOSED_V4: &[(Network, &str)] = &[
     (Network::v4([240, 0, 0, 0], 4), "a reserved address"),
 ];
 
-/// What of IPv6 is not the public internet; the last row is everything beside it.
+/// IPv6 networks outside the public internet; the last row is everything else.
 const CLOSED_V6: &[(Network, &str)] = &[
     (Network::v6([0xfc00, 0, 0], 7), "a unique-local address"),
     (Network::v6([0xfe80, 0, 0], 10), "a link-local address"),
@@ -68,7 +68,7 @@ impl Guard {
         Self { allowed: allowed.into() }
     }
 
-    /// Says whether `address` may be connected to.
+    /// Checks that `address` may be connected to.
     pub(super) fn check(&self, address: IpAddr) -> Result<(), AddressRefused> {
         let carried = carried(address).map(IpAddr::V4);
         let is_allowed = |address: IpAddr| self.allowed.iter().any(|each| each.contains(address));

@@ -11,13 +11,13 @@ pub struct Network {
     length: u8,
 }
 
-/// Why a text is not a network.
+/// Reason why a text is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// What stands before the slash is not an address.
+    /// The part before the slash is not an address.
     NotAnAddress,
-    /// What stands after the slash is not a number of bits that such an address has.
+    /// The part after the slash is not a number of bits that such an address has.
     NotALength,
     /// The address has bits beyond the length: it is one of the network's members, not its name.
     BitsBeyondLength,
@@ -34,7 +34,7 @@ impl Network {
         Self { address: IpAddr::V6(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0)), length }
     }
 
-    /// Whether `address` belongs to it. An IPv4 network has no IPv6 members.
+    /// Returns true if `address` is in this network. An IPv4 network has no IPv6 members.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4()
             && (bits(self.address) ^ bits(address)) & mask(self.length) == 0

@@ -14,11 +14,12 @@ use crate::{ProbeForm, percent};
 /// Stands for the message's wire key in a URL.
 const PLACE: &str = "{key}";
 
-/// How a destination is asked whether a message had its effect, and how its answer is read.
+/// Settings of a probe: the request that asks a destination whether a message had its effect, and how its
+/// answer is read.
 ///
-/// The question is a GET with the destination's headers, timeout and guard. Only a destination that can be
-/// believed may be asked: "it did not happen" frees the message to be sent again, so the answer must not
-/// come from a copy that is behind, and no delivery may still be under way there unseen.
+/// The request is a GET with the destination's headers, timeout and guard. Set a probe only for a destination
+/// whose answer can be trusted: "it did not happen" frees the message to be sent again, so the answer must not
+/// come from a replica that lags behind, and no delivery may still be under way there unseen.
 #[derive(Clone)]
 pub struct ProbeSettings {
     template: String,
@@ -83,7 +84,7 @@ impl Probe {
         self.is_https
     }
 
-    /// Where to ask about the message with this key.
+    /// Returns the URL to ask about the message with this key.
     pub(super) fn url(&self, wire_key: &str) -> Result<Uri, http::uri::InvalidUri> {
         self.settings.template.replace(PLACE, &percent::encode(wire_key)).parse()
     }
@@ -98,7 +99,7 @@ impl Probe {
                     Ok(document) => document,
                     Err(reason) => return silent(answer, reason),
                 };
-                match form.find(&document, wire_key, asked_at) {
+                match form.find(&answer.headers, &document, wire_key, asked_at) {
                     Ok(Some(entry)) => match id_at(entry, id) {
                         Some(id) => Probed::Happened(Receipt { provider_id: Some(id) }),
                         None => silent(answer, &format!("has no id at {:?}", id.as_str())),

@@ -47,17 +47,17 @@ pub(super) const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signat
 const PREFIX: &str = "whsec_";
 const VERSION: &str = "v1,";
 
-/// What sender and receiver share: `whsec_` and 24 to 64 random bytes in base64.
+/// Secret shared by sender and receiver: `whsec_` and 24 to 64 random bytes in base64.
 #[derive(Clone)]
 pub struct SigningSecret(Hmac<Sha256>);
 
-/// Why a text is not a signing secret. The text itself is never told.
+/// Reason why a text is not a signing secret. The error never contains the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SigningSecretError {
     /// It does not begin with `whsec_`.
     NoPrefix,
-    /// What follows is not base64.
+    /// The part after the prefix is not base64.
     NotBase64,
     /// It is shorter or longer than Standard Webhooks allows.
     Length,
@@ -66,13 +66,13 @@ pub enum SigningSecretError {
 /// A message whose signature is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// What the message is known by, the same in every delivery of it.
+    /// Id of the message, the same in every delivery of it.
     pub id: String,
-    /// When this delivery was signed.
+    /// Time at which this delivery was signed.
     pub signed_at: Timestamp,
 }
 
-/// Why a delivery cannot be trusted.
+/// Reason why a delivery cannot be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignatureError {
@@ -124,8 +124,8 @@ pub(super) fn sign(secrets: &[SigningSecret], id: &str, timestamp: &str, body: &
 /// Checks a delivery at its receiver: that one of `secrets` signed it, at most `tolerance` before or after
 /// `now`. `body` is the body as it arrived, byte for byte.
 ///
-/// What is recorded and sent again within the tolerance still passes: whoever receives must know the ids
-/// they have seen.
+/// A delivery that is recorded and sent again within the tolerance still passes: receivers must remember the
+/// ids they have seen.
 pub fn verify(
     headers: &HeaderMap,
     body: &[u8],

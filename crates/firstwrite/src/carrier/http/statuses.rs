@@ -19,7 +19,7 @@ pub struct StatusesError {
     reason: &'static str,
 }
 
-/// What a status says about the message.
+/// Meaning of a status for the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Delivered,
@@ -29,7 +29,7 @@ pub(super) enum Meaning {
     Unknown,
 }
 
-/// What each status means.
+/// Meaning of each status.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meanings {
     delivered: Statuses,
@@ -38,7 +38,7 @@ pub(super) struct Meanings {
     not_there: Statuses,
 }
 
-/// What somebody has set; the rest is by default.
+/// Statuses that the settings give; the rest keep their defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SetMeanings {
     pub(super) delivered: Option<Statuses>,
@@ -62,7 +62,7 @@ impl Statuses {
         self
     }
 
-    /// Whether `status` is one of them.
+    /// Returns true if `status` is one of them.
     pub fn contains(&self, status: u16) -> bool {
         place(status).is_some_and(|(word, bit)| self.0[word] & bit != 0)
     }
@@ -85,8 +85,8 @@ fn place(status: u16) -> Option<(usize, u64)> {
 }
 
 impl Meanings {
-    /// `None` if one status was given two meanings. What was set takes a status away from what is
-    /// there by default: to call 404 a success, nobody has to repeat all refusals.
+    /// Returns `None` if one status was given two meanings. A status that was set is removed from the defaults:
+    /// to call 404 a success, the settings need not repeat all refusals.
     pub(super) fn new(set: &SetMeanings) -> Option<Self> {
         let given: Vec<Statuses> =
             [set.delivered, set.retry, set.refused].into_iter().flatten().collect();

@@ -15,8 +15,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Makes a producer, and asks the brokers about the topic: what is handed to a producer that reaches
-    /// nobody ends in a timeout, and nobody knows what that means.
+    /// Makes a producer, and asks the brokers about the topic: a record handed to a producer that reaches no
+    /// broker ends in a timeout, which does not tell whether it was stored.
     pub(super) async fn connect(settings: &KafkaSettings) -> Result<Self, String> {
         let producer = settings.config().create().map_err(|error| told(&error))?;
         let line = Self { producer: Some(producer) };

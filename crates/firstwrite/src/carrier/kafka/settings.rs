@@ -1,4 +1,4 @@
-//! Where the brokers are, and which topic messages go to.
+//! Settings: the brokers, and the topic for messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use rdkafka::ClientConfig;
 
 use crate::carrier::broker::{SettingsError, TIMEOUT_DEFAULT, shown};
 
-/// What a delivery stands on, and no option may change.
+/// Options that delivery depends on, so that settings may not change them.
 const FIXED: [&str; 9] = [
     "acks",
     "bootstrap.servers",
@@ -32,9 +32,8 @@ pub struct KafkaSettings {
     /// Options of librdkafka by their names, such as `security.protocol`, `sasl.username` or
     /// `compression.type`. Default: none, so that librdkafka's own defaults hold.
     pub options: BTreeMap<String, String>,
-    /// How long the brokers may take to be found, and then a record to be stored, whatever has to be
-    /// transmitted again included; a delivery takes at most twice this and ten seconds.
-    /// Default: 10 s.
+    /// Time that the brokers may take to be found, and then a record to be stored, retransmissions included; a
+    /// delivery takes at most twice this and ten seconds. Default: 10 s.
     pub timeout: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Where a NATS server is, and what is published there.
+//! Settings: the NATS server, and the subject for messages.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,15 +15,15 @@ pub struct NatsSettings {
     /// `nats://user:password@host`, `nats://token@host`, or `tls://…` for TLS always. The platform's
     /// certificates are trusted.
     pub url: String,
-    /// What is published to: one subject, without wildcards.
+    /// Subject to publish to: one subject, without wildcards.
     pub subject: String,
     /// The stream that must be the one to store it; another is refused by the server, with nothing
     /// stored. Default: whichever listens on the subject.
     pub stream: Option<String>,
-    /// What stands in a `.creds` file: a JWT and an nkey. Default: none.
+    /// Content of a `.creds` file: a JWT and an nkey. Default: none.
     pub credentials: Option<String>,
-    /// How long connecting may take, and then the acknowledgement; a delivery takes at most twice
-    /// this. Default: 10 s.
+    /// Time that connecting may take, and then the acknowledgement; a delivery takes at most twice this.
+    /// Default: 10 s.
     pub timeout: Duration,
 }
 

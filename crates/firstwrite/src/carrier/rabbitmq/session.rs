@@ -30,7 +30,7 @@ impl Line {
         Ok(Self { connection, idle: Mutex::default() })
     }
 
-    /// Whether the server said that it takes no messages for now.
+    /// Returns true if the server reported that it takes no messages for now.
     pub(super) fn is_blocked(&self) -> bool {
         self.connection.status().blocked()
     }

@@ -1,4 +1,4 @@
-//! Where a RabbitMQ server is, and where messages are published to.
+//! Settings: the RabbitMQ server, and the queue or exchange for messages.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,15 +18,14 @@ pub struct RabbitmqSettings {
     pub exchange: String,
     /// The routing key; for the default exchange the name of the queue.
     pub routing_key: String,
-    /// Whether a message gets into one queue at most. Then a queue that does not take it (it is full
-    /// and rejects) means that nothing was stored, and the message is sent again. With several queues
-    /// the others may have stored it, so it ends as unknown. Default: true for a queue, false for an
-    /// exchange.
+    /// True if a message gets into one queue at most. Then a queue that does not take it (it is full and
+    /// rejects) means that nothing was stored, and the message is sent again. With several queues the others
+    /// may have stored it, so it ends as unknown. Default: true for a queue, false for an exchange.
     pub reaches_one_queue: bool,
-    /// How many messages may be under way at once; each has a channel. Default: 16.
+    /// Maximum number of messages under way at once; each has a channel. Default: 16.
     pub channel_max: u16,
-    /// How long it may take to get a channel, and then the confirmation; a delivery takes at most twice
-    /// this. Default: 10 s.
+    /// Time that it may take to get a channel, and then the confirmation; a delivery takes at most twice this.
+    /// Default: 10 s.
     pub timeout: Duration,
 }
 

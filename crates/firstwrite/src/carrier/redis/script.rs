@@ -1,10 +1,10 @@
-//! What runs inside Redis, each in one atomic step.
+//! Scripts that run inside Redis, each in one atomic step.
 //!
-//! Under `KEYS[2]` stands what is known of a wire key: the id of its entry, or `!` and a fence: not
-//! added by that claim or an earlier one, and not to be added by an earlier one. `ARGV[1]` is how long to remember, in milliseconds, and `ARGV[2]` the
-//! claim's fence.
+//! `KEYS[2]` holds what is known of a wire key: the id of its entry, or `!` and a fence. The latter means that
+//! neither that claim nor an earlier one has added it, and that no earlier one may. `ARGV[1]` is how long to
+//! remember, in milliseconds, and `ARGV[2]` the claim's fence.
 
-/// Adds the entry unless it is there, and says its id.
+/// Adds the entry unless it is there, and returns its id.
 ///
 /// Scripts are not undone when a command in them fails. So the mark comes first, which says that nothing
 /// was added yet and stays true if adding fails; and what may be written once may be written again.
@@ -30,8 +30,8 @@ if not id then return 'no stream' end
 redis.call('SET', KEYS[2], id, 'PX', ARGV[1])
 return id";
 
-/// Says the entry's id; or 1 if there is none, and marks that deliveries of earlier claims come too late;
-/// or 0 if it may be forgotten, since `ARGV[3]`, when it may have been sent, is too long ago.
+/// Returns the entry's id; or 1 if there is none, and marks that deliveries of earlier claims come too late; or
+/// 0 if Redis may have forgotten it, since `ARGV[3]`, the time at which it may have been sent, is too long ago.
 ///
 /// Half of the window is left for the difference between two clocks.
 pub(super) const PROBE: &str = "\

@@ -1,4 +1,4 @@
-//! Where a Redis server is, and which stream messages go to.
+//! Settings: the Redis server, and the stream for messages.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,15 +16,14 @@ pub struct RedisSettings {
     pub url: String,
     /// The key of the stream.
     pub stream: String,
-    /// How long Redis remembers what was added; it costs about 150 bytes a message. Default: one hour.
+    /// Time for which Redis remembers what was added; it costs about 150 bytes a message. Default: one hour.
     pub dedupe_for: Duration,
-    /// Whether a stream that is not there is made. Default: no. A name that is spelled wrong is then
-    /// noticed, and a group that is made later does not miss what came before it.
+    /// Creates the stream if it is not there. Default: no. A misspelled name is then noticed, and a consumer
+    /// group that is made later does not miss what came before it.
     pub creates_stream: bool,
     /// About how many entries the stream keeps; older ones are dropped, read or not. Default: all.
     pub length_max: Option<u64>,
-    /// How long connecting may take, and then the answer; a delivery takes at most twice this.
-    /// Default: 10 s.
+    /// Time that connecting may take, and then the answer; a delivery takes at most twice this. Default: 10 s.
     pub timeout: Duration,
 }
 
@@ -65,7 +64,7 @@ impl RedisSettings {
         })
     }
 
-    /// Where Redis remembers a wire key: in the hash slot of the stream.
+    /// Returns the name under which Redis remembers a wire key: in the hash slot of the stream.
     pub(super) fn seen_key(&self, wire_key: &str) -> String {
         match tag(&self.stream) {
             Some(_) => format!("{}:seen:{wire_key}", self.stream),

@@ -134,8 +134,8 @@ async fn a_column_that_is_not_there_is_an_error() {
 
 #[tokio::test]
 async fn rows_that_failed_or_are_long_before_the_window_are_passed_over() {
-    // Half a day before the window is another time zone; two days are not. A row after the window may be
-    // dated wrongly, and whoever knows the time looks at it.
+    // Half a day before the window is another time zone; two days are not. A row after the window may be dated
+    // wrongly, and the code that knows the time checks it.
     let text = b"id;status;at\n1;paid;200000\n2;failed;200000\n3;paid;150000\n4;paid;20000\n\
         5;open;200000\n6;paid;99999999999\n";
     let made = Made::by_status("status".to_owned(), &["paid"], &["failed"]);

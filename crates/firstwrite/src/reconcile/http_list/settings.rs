@@ -11,9 +11,9 @@ use crate::carrier::http::getting::{GetSettings, Getter, check};
 use crate::carrier::http::{HttpDestination, HttpDestinationError, Network};
 use crate::reconcile::entry::{Made, Reading, TimeForm};
 
-/// Where a provider lists what it did, and how the list is read.
+/// Settings of a list, over HTTP, of what a provider did.
 ///
-/// Each method sets one thing and says what it is otherwise; [`build`](Self::build) checks the whole.
+/// Each method sets one thing and documents its default; [`build`](Self::build) checks the whole.
 ///
 /// ```
 /// use firstwrite::reconcile::{HttpItems, HttpList, Made, Paging};
@@ -46,44 +46,44 @@ pub struct HttpList {
     get: GetSettings,
 }
 
-/// How a page says whether there is another one.
+/// Way in which a page shows whether there is another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Paging {
-    /// By the cursor of the next page, which stands here; null in the last page. An empty text beside items
-    /// is a flaw.
+    /// By the cursor of the next page, at this place; null in the last page. An empty text beside items is a
+    /// flaw.
     Next(Pointer),
     /// The same, where an empty text stands in the last page too.
     NextOrEmpty(Pointer),
-    /// By a flag, which stands here. While it is true, the id of a page's last item leads to the next.
+    /// By a flag, at this place. While it is true, the id of a page's last item leads to the next.
     LastId {
-        /// Where the flag stands.
+        /// Place of the flag.
         more: Pointer,
     },
     /// Not at all: there is one page, and everything is in it.
     SinglePage,
 }
 
-/// Where in a page its items stand, and what is where in an item.
+/// Places of the items in a page, and of the values in an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpItems {
     /// The array of items, seen from the page. All others are seen from the item.
     pub list: Pointer,
-    /// What the provider calls it: a text or a whole number.
+    /// The provider's id: a text or a whole number.
     pub id: Pointer,
     /// The key it was made under.
     pub key: Option<Pointer>,
-    /// How much: a text or a number, taken digit for digit.
+    /// The amount: a text or a number, taken digit for digit.
     pub amount: Option<Pointer>,
-    /// Of what.
+    /// The currency.
     pub currency: Option<Pointer>,
-    /// When.
+    /// The time.
     pub at: Pointer,
-    /// Which items were made.
+    /// Selects the items that were made.
     pub made: Made<Pointer>,
 }
 
 impl HttpItems {
-    /// What every list must have, and which of its items were made.
+    /// Gives the places that every list must have, and tells which of its items were made.
     pub fn new(list: Pointer, id: Pointer, at: Pointer, made: Made<Pointer>) -> Self {
         Self { list, id, key: None, amount: None, currency: None, at, made }
     }
@@ -93,9 +93,9 @@ impl HttpList {
     /// A page of a thousand payments, each a few kilobytes.
     pub const PAGE_BYTES_MAX_DEFAULT: usize = 16 * 1024 * 1024;
 
-    /// In `url_template`, `{from}` and `{until}` are replaced by the beginning and the end of the window,
-    /// and `{cursor}` by what leads to the next page; a parameter of the query that has `{cursor}` in it
-    /// is left out for the first page.
+    /// Makes a list. In `url_template`, `{from}` and `{until}` are replaced by the beginning and the end of the
+    /// window, and `{cursor}` by the cursor of the next page; a query parameter that contains `{cursor}` is
+    /// left out for the first page.
     pub fn new(url_template: &str, items: HttpItems, paging: Paging) -> Self {
         Self {
             template: url_template.to_owned(),
@@ -113,7 +113,7 @@ impl HttpList {
         }
     }
 
-    /// How times are written, in items and in the URL; RFC 3339 unless set.
+    /// Sets the form of times, in items and in the URL; RFC 3339 unless set.
     pub fn times(mut self, form: TimeForm) -> Self {
         self.reading.time = form;
         self
@@ -133,13 +133,13 @@ impl HttpList {
         self
     }
 
-    /// How long one page may take; 30 seconds unless set.
+    /// Sets the time that one page may take; 30 seconds unless set.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.get.timeout = timeout;
         self
     }
 
-    /// How long a page may be; 16 MiB unless set.
+    /// Sets the maximum length of a page in bytes; 16 MiB unless set.
     pub fn page_bytes_max(mut self, bytes: usize) -> Self {
         self.get.answer_bytes_max = bytes;
         self

@@ -1,4 +1,4 @@
-//! How an attempt can end: hung up on, panicked, failed, late, or with the store gone.
+//! Ends of an attempt: hung up on, panicked, failed, late, or with the store gone.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What may have happened: server errors after an effect, late beginnings, lost acknowledgements, and a store
-//! that is away for longer than a lease.
+//! Attempts whose effect may have happened: server errors after an effect, late beginnings, lost
+//! acknowledgements, and a store that is away for longer than a lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn state(world: &World, key: &str) -> Option<StateKind> {
     world.store.memory.get(id(key)).await.unwrap().map(|found| found.record.state.kind())
 }
 
-/// What the first request and its retry are answered, and how often the handler ran.
+/// Returns the answers to the first request and its retry, and the number of runs of the handler.
 async fn twice(world: &World) -> (String, String, usize) {
     let first = world.send(post("k", "{}")).await.summary();
     let retry = world.send(post("k", "{}")).await.summary();

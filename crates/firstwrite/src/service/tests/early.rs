@@ -1,4 +1,4 @@
-//! `Prefer: respond-async`: an early 202, and the outcome for whoever comes back.
+//! `Prefer: respond-async`: an early 202, and the outcome for clients that come back.
 
 use firstwrite_core::{Policy, RespondAsync, StateKind, Store as _};
 use http::{HeaderValue, Request};

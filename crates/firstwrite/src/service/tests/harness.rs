@@ -32,7 +32,7 @@ pub(super) struct World {
     runs: Arc<AtomicUsize>,
 }
 
-/// What a client got.
+/// Response that a client got.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -156,7 +156,7 @@ impl World {
         tokio::spawn(async move { world.send(request).await })
     }
 
-    /// How often the handler ran.
+    /// Returns the number of runs of the handler.
     pub(super) fn runs(&self) -> usize {
         self.runs.load(Ordering::SeqCst)
     }
@@ -213,7 +213,7 @@ pub(super) async fn advance(by: Duration) {
     tokio::time::advance(by).await;
 }
 
-/// Moves the clock in steps, and lets everybody act after each.
+/// Moves the clock in steps, and lets all tasks act after each.
 pub(super) async fn advance_slowly(by: Duration) {
     const STEP_COUNT: u32 = 50;
     for _ in 0..STEP_COUNT {

@@ -1,4 +1,4 @@
-//! Where no new key may be made, what stands answers as ever and nothing new is run.
+//! If no new key may be made, existing keys are answered as before and nothing new is run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

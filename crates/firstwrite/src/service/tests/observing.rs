@@ -1,4 +1,4 @@
-//! Whoever observes is told of every request once, and can refuse it before the store is touched.
+//! Observers are told of every request once, and can refuse it before the store is touched.
 
 use std::sync::{Arc, Mutex};
 

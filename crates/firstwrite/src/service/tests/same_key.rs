@@ -221,7 +221,7 @@ async fn two_tenants_never_meet() {
 
 #[tokio::test(start_paused = true)]
 async fn not_now_is_not_replayed_and_no_is() {
-    for status in [500, 501, 503, 505, 425, 429] {
+    for status in [500, 501, 503, 505, 401, 407, 421, 425, 429, 431] {
         let world = World::new(Policy::default(), move |run, _| async move {
             Ok(answer(status, &format!("run {run}")))
         });
@@ -232,7 +232,7 @@ async fn not_now_is_not_replayed_and_no_is() {
             assert_eq!(passed.header("idempotency-expires"), None);
         }
     }
-    for status in [200, 201, 204, 303, 400, 401, 404, 409, 422] {
+    for status in [200, 201, 204, 303, 400, 403, 404, 409, 422] {
         let world =
             World::new(Policy::default(), move |_, _| async move { Ok(answer(status, "")) });
         world.send(post("k", "{}")).await;

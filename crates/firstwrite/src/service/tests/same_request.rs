@@ -1,5 +1,4 @@
-//! What counts as the same request, from outside: a retry spelled differently is replayed or
-//! refused, and never run.
+//! Same requests, seen from outside: a retry spelled differently is replayed or refused, and never run.
 
 use firstwrite_core::{FingerprintRules, Policy};
 use http::{HeaderName, HeaderValue, Request};

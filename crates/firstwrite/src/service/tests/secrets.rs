@@ -38,7 +38,7 @@ async fn a_rotated_secret_replays_and_refuses_as_before() {
         (&[1][..], REPLAYED, REFUSED),
         (&[2, 1], REPLAYED, REFUSED),
         (&[2, 3, 1], REPLAYED, REFUSED),
-        // Nobody knows whether it is the same: never a match, and never a mismatch.
+        // It is unknown whether it is the same: never a match, and never a mismatch.
         (&[2], UNREADABLE, UNREADABLE),
         (&[], UNREADABLE, UNREADABLE),
     ] {

@@ -34,7 +34,7 @@ impl Watched {
         }
     }
 
-    /// How often the store was called, by whatever method.
+    /// Returns the number of calls to the store, by whatever method.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -158,8 +158,8 @@ impl Store for Watched {
         self.memory.outbox()
     }
 
-    fn findings(&self) -> Option<&dyn firstwrite_core::Findings> {
-        self.memory.findings()
+    fn documents(&self) -> Option<&dyn firstwrite_core::Documents> {
+        self.memory.documents()
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Carrier, Delivery, Ending, Moment, Next, Parcel, Probed, Receipt, Received, Settlement, Step,
-    Strain, Terms, after_delivery, after_probe, given_back, next_step,
+    Carrier, Claim, Delivery, Ending, Moment, Next, Parcel, Probed, Receipt, Received, Settlement,
+    Step, Strain, Terms, after_delivery, after_probe, given_back, next_step,
 };
 use firstwrite_core::{Timestamp, crash_point};
 use tokio::time::{Instant, timeout};
@@ -21,18 +21,18 @@ pub(super) struct Errand {
     pub(super) since: Instant,
 }
 
-/// What an errand brings back.
+/// Result of an errand.
 #[derive(Debug)]
 pub(super) struct Done {
     /// To be durable before the settlement, if the destination gave an id.
     pub(super) received: Option<Received>,
     pub(super) settlement: Settlement,
-    /// How the destination looked.
+    /// Load signal from the destination; `None` if it was not contacted.
     pub(super) strain: Option<Strain>,
-    /// Whether the destination was there and did its part; `None` if it was not spoken to.
+    /// True if the destination was available and did its part; `None` if it was not contacted.
     pub(super) was_there: Option<bool>,
     pub(super) is_trial: bool,
-    /// What to say of a destination that was not there.
+    /// Cause to report for a destination that was not available.
     pub(super) cause: String,
 }
 
@@ -75,8 +75,8 @@ impl Errand {
 
     async fn send(self, absence_proven: bool) -> Done {
         if !self.terms.may_send_after(self.since.elapsed()) {
-            // Whoever was put to sleep with a claim in hand must not send under a lease that may end
-            // meanwhile.
+            // A worker that was suspended while it held a claim must not send under a lease that may end
+            // during the delivery.
             return self.unsent(given_back(absence_proven));
         }
         crash_point!("deliver-before-call");
@@ -95,7 +95,7 @@ impl Errand {
         done.cause = cause;
         // An id must be durable before anything follows from it; without one, both are one step.
         if let Ending::Delivered(Receipt { provider_id: Some(_) }) = &delivery.ending {
-            let Settlement { number, fence, .. } = done.settlement;
+            let Claim { number, fence, .. } = done.settlement.claim;
             done.received = Some(Received { number, fence, delivery });
         } else {
             done.settlement.delivery = Some(delivery);
@@ -103,14 +103,13 @@ impl Errand {
         done
     }
 
-    /// What follows without a delivery.
+    /// Returns the result of an errand that sent nothing.
     fn unsent(self, next: Next) -> Done {
         let parcel = self.parcel;
         let answer = parcel.answers.as_ref().and_then(|answers| answers.after(&next));
-        let (number, fence) = (parcel.number, parcel.fence);
         Done {
             received: None,
-            settlement: Settlement { number, fence, delivery: None, next, answer },
+            settlement: Settlement { claim: parcel.claim(), delivery: None, next, answer },
             strain: None,
             was_there: None,
             is_trial: parcel.is_trial,
@@ -127,7 +126,7 @@ impl Errand {
     }
 }
 
-/// How a destination looked in a delivery: how much it could take, and whether it was there.
+/// Returns the load signal of a delivery, and whether the destination was available.
 fn look(delivery: &Delivery, took: Duration) -> (Strain, bool) {
     let strain = match delivery.ending {
         _ if delivery.is_overloaded => Strain::Overloaded,

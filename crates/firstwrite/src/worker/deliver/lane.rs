@@ -1,9 +1,9 @@
-//! What a worker knows of one destination: how much to ask of it, and whether to leave it alone.
+//! One worker's state of a destination: its concurrency limit, and whether its breaker is open.
 
 use std::time::Duration;
 
 use firstwrite_core::StoreError;
-use firstwrite_core::outbox::{DestinationView, Outbox, Pace, Sightings, Switch};
+use firstwrite_core::outbox::{DestinationView, Outbox, Pace, Sightings, Switch, protocol};
 
 use super::Destination;
 use super::errand::Done;
@@ -13,16 +13,16 @@ pub(super) struct Lane {
     pub(super) destination: Destination,
     pub(super) pace: Pace,
     sightings: Sightings,
-    /// Whether it is left alone, as far as this worker knows.
+    /// True if the breaker is open, as far as this worker knows.
     is_open: bool,
-    /// Whether there was nothing more to claim when it was last looked.
+    /// True if the last claim found fewer messages than it asked for, or found the destination closed.
     pub(super) is_idle: bool,
 }
 
-/// What is to be told to all workers.
+/// Change of a destination that all workers must learn of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Turned {
-    /// It is out of order. Why.
+    /// It is out of order. Holds the cause.
     Off(String),
     /// It is back.
     On,
@@ -36,13 +36,13 @@ impl Lane {
         Self { destination, pace, sightings: Sightings::default(), is_open: false, is_idle: false }
     }
 
-    /// A claim found it closed to everybody.
+    /// Notes that a claim found the destination closed to all workers.
     pub(super) fn seen_closed(&mut self) {
         self.is_open = true;
         self.is_idle = true;
     }
 
-    /// A claim took messages that are no trial: it is open to everybody.
+    /// Notes that a claim took messages that are no trial, so the destination is open to all workers.
     pub(super) fn seen_in_use(&mut self) {
         if self.is_open {
             self.is_open = false;
@@ -103,7 +103,7 @@ pub(super) async fn tell(
             Switch::Open { open_for, cause }
         }
     };
-    outbox.switch(destination, &switch).await
+    protocol::switch(outbox, destination, &switch).await
 }
 
 async fn view(

@@ -23,7 +23,7 @@ pub(super) struct Round {
     turns: Turns,
     claim_max: usize,
     errands: JoinSet<Done>,
-    /// Whose errand each task runs.
+    /// Number of the destination whose errand each task runs.
     runners: HashMap<Id, usize>,
     /// Ended, and not yet written down.
     ended: Vec<(Option<Received>, Settlement)>,
@@ -31,7 +31,7 @@ pub(super) struct Round {
     claiming: Option<BoxFuture<'static, Claiming>>,
     settling: Option<BoxFuture<'static, Flight>>,
     counts: DeliveredCounts,
-    /// When to look for messages again, whoever says nothing.
+    /// Time of the next search for messages if no notification arrives.
     look_at: Instant,
     failure_count: u32,
     failure: Option<StoreError>,
@@ -48,7 +48,7 @@ struct Claiming {
 
 /// A store that is away is asked no less often than this.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Whoever stops a worker while its store is away waits for this many tries.
+/// Number of store failures in a row after which a worker that is being stopped gives up settling.
 const FAREWELL_MAX: u32 = 3;
 
 impl Round {
@@ -88,7 +88,7 @@ impl Round {
         Ok(self.counts)
     }
 
-    /// Claims and settles until everybody who could say stop is gone, then only settles.
+    /// Claims and settles until all stop senders are dropped, then only settles.
     pub(super) async fn until(&mut self, mut stopped: watch::Receiver<()>) {
         let store = Arc::clone(&self.store);
         let (mut is_stopped, mut is_nudged) = (false, false);
@@ -99,8 +99,9 @@ impl Round {
                     self.wake();
                 }
                 self.claim();
-                // A claim sees what there was word of. Without a free slot none begins, and the word
-                // stands: whoever listened on would hear it again and again.
+                // Clear the notification only once a claim has started, since that claim sees the new
+                // messages. Without a free slot no claim starts, and listening on would return the same
+                // notification again and again.
                 is_nudged &= self.claiming.is_none();
             }
             let look_at = self.look_at;
@@ -167,7 +168,7 @@ impl Round {
         None
     }
 
-    /// There may be something for everybody.
+    /// Schedules the next search for messages, and lets every destination claim again.
     fn wake(&mut self) {
         self.look_at = Instant::now() + self.pause();
         for lane in &mut self.lanes {
@@ -181,8 +182,8 @@ impl Round {
         doubled.min(PAUSE_MAX).mul_f64(0.5 + fastrand::f64())
     }
 
-    /// Begins a claim, unless one is under way, nobody wants anything, or what has ended cannot be
-    /// written down.
+    /// Begins a claim, unless one is under way, no destination can use a slot, or the store is away so that
+    /// ended deliveries cannot be settled.
     fn claim(&mut self) {
         if self.claiming.is_some() || self.is_store_away() {
             return;

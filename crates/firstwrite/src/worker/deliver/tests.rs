@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use firstwrite_core::outbox::{
     Delivery, DestinationView, Ending, MessageQuery, MessageState, Outbox, Parcel, Probed, Receipt,
+    protocol,
 };
 use firstwrite_core::{BoxFuture, Key, MemoryStore, Tenant, Timestamp};
 use tokio::sync::Semaphore;
@@ -259,7 +260,7 @@ async fn a_trial_is_not_spent_on_a_message_that_is_only_held() {
     store.claim(&[want], 7).await.unwrap();
     let cause = "it was away".to_owned();
     let switch = firstwrite_core::outbox::Switch::Open { open_for: Duration::from_secs(5), cause };
-    store.switch("provider", &switch).await.unwrap();
+    protocol::switch(&store, "provider", &switch).await.unwrap();
     advance(Duration::from_secs(5)).await;
     enqueue(&store, &["next"]).await;
     deliver(&store, Terms::default(), &carrier).run_until_idle().await.unwrap();
@@ -356,7 +357,7 @@ async fn what_has_a_receipt_is_settled_and_not_sent() {
         fence: parcel.fence,
         delivery: Delivery::new(Ending::Delivered(receipt), "before the worker died"),
     };
-    store.settle(&[received], &[]).await.unwrap();
+    protocol::settle(&store, &[received], &[]).await.unwrap();
     advance(Duration::from_secs(1)).await;
     deliver(&store, Terms::default(), &carrier).run_once().await.unwrap();
     assert_eq!(carrier.got(), Vec::<String>::new());

@@ -122,7 +122,8 @@ async fn a_source_is_left_alone_until_somebody_has_applied_its_first_run() {
     assert_eq!(source.asked.load(Ordering::SeqCst), 0);
     let now = reconcile.store.now().await.unwrap();
     let applied = firstwrite_core::findings::Run { at: now, until: now, again_from: now };
-    reconcile.store.findings().unwrap().ran("provider", &applied).await.unwrap();
+    let findings = Findings::of(&*reconcile.store).unwrap();
+    findings.ran("provider", now, &applied).await.unwrap();
     tokio::time::advance(hours(24)).await;
     assert_eq!(reconcile.run_once().await.len(), 1);
 }

@@ -7,7 +7,7 @@ use proptest::sample::Index;
 
 use super::*;
 
-/// What is planted in entries that agree; each has an entry of its own.
+/// Fault planted in entries that otherwise agree; each has an entry of its own.
 #[derive(Clone, Copy, Debug)]
 enum Plant {
     /// They do not have it.
@@ -20,12 +20,12 @@ enum Plant {
     Foreign,
 }
 
-/// How an entry is known there.
+/// Way in which the provider identifies an entry.
 #[derive(Clone, Copy, Debug)]
 enum Name {
     Key,
     Id,
-    /// Not at all: it is told by its amount and its time.
+    /// Not at all: it is recognized by its amount and its time.
     None,
 }
 

@@ -9,7 +9,7 @@ const BEFORE: (&str, &str) = ("901 k901 - 9EUR 100 arrived", "p901 k901 9EUR 100
 const AFTER: (&str, &str) = ("902 k902 - 9EUR 9000 arrived", "p902 k902 9EUR 9000");
 const DOUBT: &str = "1 k1 - 5EUR 500 doubt";
 
-/// What is said of the doubt, and of the account.
+/// Returns the verdict on the doubt, and the account's contradictions.
 fn weighed(here: &[&str], there: &[&str], sight: &Sight) -> (String, Vec<Contradiction>) {
     let here: Vec<Ours> = [DOUBT].iter().chain(here).map(|text| ours(text)).collect();
     let there: Vec<Theirs> = there.iter().map(|text| theirs(text)).collect();
@@ -23,7 +23,7 @@ fn an_absence_acts_between_two_matches() {
     let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
     let said = weighed(&[b1, a1], &[b2, a2], &sight());
     assert_eq!(said, ("absent, not arrived".to_owned(), vec![]));
-    // Entries that agree, in any standing, and entries that nobody asked for speak against nothing.
+    // Entries that agree, in any standing, and entries that were not asked for contradict nothing.
     let more = weighed(
         &[b1, a1, "3 k3 - 7EUR 600 closed", "4 k4 - 7EUR 600 doubt"],
         &[b2, a2, "p4 k4 7EUR 600", "p7 - 8EUR 2500", "p8 x8 8EUR 700"],
@@ -54,7 +54,7 @@ fn an_absence_proves_nothing_where_something_contradicts_the_account() {
     }
 }
 
-/// An entry under the beginning of a key is that of nobody else, whatever its amount and time.
+/// An entry under the beginning of a key belongs to that key, whatever its amount and time.
 #[test]
 fn the_beginning_of_a_key_is_not_overlooked() {
     let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);

@@ -10,7 +10,7 @@ use super::*;
 const PAYLOAD: &str = "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS\
                        9pc19yb290Ijp0cnVlfQ";
 
-/// Whether the only key in the set verifies the token.
+/// Returns true if the only key in the set verifies the token.
 fn is_verified(jwk: &Value, token: &str) -> bool {
     let jws = Jws::parse(token.as_bytes()).unwrap();
     let keys = KeySet::parse(&json!({ "keys": [jwk] }).to_string(), &[jws.algorithm]).unwrap();

@@ -1,4 +1,4 @@
-//! What is copied, what is left alone, and what is left for later.
+//! Tests which records are copied, which are left alone, and which are left for later.
 
 use std::sync::Arc;
 
@@ -208,7 +208,7 @@ async fn a_copy_is_as_old_as_its_original() {
     assert_eq!(scene.record(&scene.to).await.unwrap().created_at, old.created_at);
 }
 
-/// Who settled it, when and why; once, however often it is copied.
+/// Audit entries name who settled a record, when and why. They are copied once, however often the record is copied.
 #[tokio::test]
 async fn audit_entries_come_with_their_record() {
     let scene = Scene::with(reserved(MINE), None).await;

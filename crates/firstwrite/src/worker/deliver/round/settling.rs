@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use firstwrite_core::outbox::{Held, Next, Received, Settlement};
+use firstwrite_core::outbox::{Held, Next, Received, Settlement, protocol};
 use firstwrite_core::{Store, StoreError, crash_point};
 
 use super::super::lane::{Turned, tell};
 use super::{Round, outbox};
 
-/// What was written down together, and how that went.
+/// A batch of receipts, settlements and breaker changes that was written together, and the result of the
+/// write.
 pub(super) struct Flight {
     receipts: Vec<(Received, Settlement)>,
     settlements: Vec<Settlement>,
@@ -69,7 +70,7 @@ impl Round {
     }
 
     fn count(&mut self, settlement: &Settlement, held: Held) {
-        let message = settlement.number.0;
+        let message = settlement.claim.number.0;
         if held == Held::No {
             self.counts.lost += 1;
             tracing::warn!(message, "settled too late: the claim had run out");
@@ -115,7 +116,7 @@ async fn write(
     let held = if receipts.is_empty() && settlements.is_empty() {
         Vec::new()
     } else {
-        outbox.settle(&receipts, settlements).await?
+        protocol::settle(outbox, &receipts, settlements).await?
     };
     if !receipts.is_empty() {
         crash_point!("deliver-recorded");

@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use firstwrite_core::outbox::{
-    Claimed, Counted, Held, MessageNumber, MessagePage, MessageStory, Received, Resolution,
-    Settlement, Switch, Want, WrittenPage, WrittenQuery,
+    Claimed, DestinationChange, Held, HistoryRow, MessageNumber, MessagePage, MessageStory, Move,
+    Want, WrittenPage, WrittenQuery,
 };
 use firstwrite_core::{
     AuditEntry, Audited, Capabilities, Change, Draft, Found, Guard, Inserted, Page, Query,
@@ -19,18 +19,18 @@ type Future<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 #[derive(Debug)]
 struct Moody {
     memory: MemoryStore,
-    /// So many claims fail first.
+    /// Number of claims that fail first.
     away_for: AtomicUsize,
-    /// So many settlements fail first.
+    /// Number of settlements that fail first.
     settling_fails_for: AtomicUsize,
-    /// How many receipts and settlements were written down together, each time.
+    /// Number of receipts and of settlements in each batch written.
     written: Mutex<Vec<(usize, usize)>>,
     /// Each claim takes one before it is answered; none is needed if there is no gate.
     claim_gate: Option<Semaphore>,
     claim_count: AtomicUsize,
-    /// There is word since the last claim.
+    /// A notification has arrived since the last claim.
     has_word: AtomicBool,
-    /// How often it was asked for word.
+    /// Number of times that a worker asked for a notification.
     asked_count: AtomicUsize,
 }
 
@@ -80,28 +80,20 @@ impl Outbox for Moody {
         })
     }
 
-    fn settle<'a>(
-        &'a self,
-        receipts: &'a [Received],
-        settlements: &'a [Settlement],
-    ) -> Future<'a, Vec<Held>> {
+    fn apply<'a>(&'a self, receipts: &'a [HistoryRow], moves: &'a [Move]) -> Future<'a, Vec<Held>> {
         if takes_one(&self.settling_fails_for) {
             return Box::pin(async { Err(away("settling")) });
         }
-        self.written.lock().unwrap().push((receipts.len(), settlements.len()));
-        self.memory.settle(receipts, settlements)
+        self.written.lock().unwrap().push((receipts.len(), moves.len()));
+        self.memory.apply(receipts, moves)
     }
 
-    fn switch<'a>(&'a self, destination: &'a str, switch: &'a Switch) -> Future<'a, ()> {
-        self.memory.switch(destination, switch)
-    }
-
-    fn pause<'a>(&'a self, destination: &'a str, by: &'a AuditEntry) -> Future<'a, ()> {
-        self.memory.pause(destination, by)
-    }
-
-    fn resume<'a>(&'a self, destination: &'a str, by: &'a AuditEntry) -> Future<'a, ()> {
-        self.memory.resume(destination, by)
+    fn put_destination<'a>(
+        &'a self,
+        destination: &'a str,
+        change: &'a DestinationChange,
+    ) -> Future<'a, ()> {
+        self.memory.put_destination(destination, change)
     }
 
     fn destinations(&self) -> Future<'_, Vec<DestinationView>> {
@@ -112,35 +104,12 @@ impl Outbox for Moody {
         Outbox::messages(&self.memory, query)
     }
 
-    fn count<'a>(&'a self, query: &'a MessageQuery) -> Future<'a, Counted> {
-        self.memory.count(query)
-    }
-
     fn written<'a>(&'a self, query: &'a WrittenQuery) -> Future<'a, WrittenPage> {
         self.memory.written(query)
     }
 
     fn message(&self, number: MessageNumber) -> Future<'_, Option<MessageStory>> {
         self.memory.message(number)
-    }
-
-    fn redrive<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-        limit: usize,
-        by: &'a AuditEntry,
-    ) -> Future<'a, usize> {
-        self.memory.redrive(query, limit, by)
-    }
-
-    fn resolve<'a>(
-        &'a self,
-        number: MessageNumber,
-        seen: firstwrite_core::Fence,
-        resolution: &'a Resolution,
-        by: &'a AuditEntry,
-    ) -> Future<'a, Held> {
-        self.memory.resolve(number, seen, resolution, by)
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> Future<'_, usize> {

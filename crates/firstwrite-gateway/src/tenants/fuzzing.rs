@@ -1,0 +1,3 @@
+//! Tokens and keys, for [`crate::fuzzing`].
+
+pub(crate) use super::jwt::fuzzing::{jwks, jws};

@@ -1,0 +1,188 @@
+//! Documents in the same table. Each change is a write of its own: a call that breaks off has made some.
+//!
+//! A document stands under its number, so that documents are listed in order; an item under its name points
+//! to it.
+
+use firstwrite_core::documents::{
+    Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentScan,
+    DocumentStep, Documents, Edition, Expiry, FoundDocuments, WrittenDocuments, in_order,
+};
+use firstwrite_core::{BoxFuture, StoreError};
+
+use super::DynamoStore;
+use super::fault::corrupt;
+use super::items::{ID, Item, SHARD, blob, bytes, instant, integer, key, number, optional};
+use super::link::Link;
+use super::partition::Partition;
+use super::write::{self, Sent, Step, Terms, Transaction};
+
+const READING: &str = "reading documents";
+const WRITING: &str = "writing documents";
+
+const NAME: &str = "name";
+const NUMBER: &str = "number";
+const VERSION: &str = "version";
+const CONTENT: &str = "content";
+const EXPIRES_AT: &str = "expires_at";
+
+/// The partition of all documents of a kind: a person reads them.
+fn all(kind: &str) -> String {
+    format!("documents#{kind}")
+}
+
+fn key_of(kind: &str, number: i64) -> Item {
+    key(all(kind), &number.max(0).to_be_bytes())
+}
+
+/// The item that points from a name to a number.
+fn pointer(kind: &str, name: &DocumentName) -> Item {
+    key(format!("document names#{kind}"), &name.0)
+}
+
+fn document(item: &Item) -> Result<Document, StoreError> {
+    let name = blob(item, NAME)?.try_into().map(DocumentName);
+    let number = blob(item, ID)?.try_into().map(i64::from_be_bytes);
+    let number = number.map_err(|_length| corrupt("a document's number has 8 bytes"))?;
+    Ok(Document {
+        name: name.map_err(|_length| corrupt("a document's name has 32 bytes"))?,
+        edition: Edition { number, version: integer(item, VERSION)? },
+        content: DocumentContent {
+            bytes: blob(item, CONTENT)?.to_vec(),
+            expires_at: optional(item, EXPIRES_AT, instant)?,
+        },
+    })
+}
+
+/// Adds a document and the pointer to it, unless one of them is there. A number that another process has
+/// given out at the same moment is as good as a name that is taken: the writer reads again.
+async fn add(
+    link: &Link,
+    kind: &str,
+    given: i64,
+    name: &DocumentName,
+    content: &DocumentContent,
+) -> Result<Option<i64>, StoreError> {
+    let mut item = key_of(kind, given);
+    item.insert(NAME.to_owned(), bytes(&name.0));
+    item.insert(VERSION.to_owned(), number(1));
+    item.insert(CONTENT.to_owned(), bytes(&content.bytes));
+    if let Some(expires_at) = content.expires_at {
+        item.insert(EXPIRES_AT.to_owned(), number(expires_at.as_millis()));
+    }
+    let mut pointer = pointer(kind, name);
+    pointer.insert(NUMBER.to_owned(), number(given));
+    let steps = [pointer, item].map(|item| {
+        let mut terms = Terms::default();
+        let is_free = format!("attribute_not_exists({})", terms.name(SHARD));
+        Step::put(link, item, is_free, &terms).in_transaction()
+    });
+    Ok(match write::transact(link, &steps, &write::new_token(), WRITING).await? {
+        Transaction::Done => Some(given),
+        Transaction::Refused(..) => None,
+    })
+}
+
+async fn replace(
+    link: &Link,
+    kind: &str,
+    was: Edition,
+    content: &DocumentContent,
+) -> Result<Option<i64>, StoreError> {
+    let mut terms = Terms::default();
+    let condition = terms.is(VERSION, "=", number(was.version));
+    let version = terms.is(VERSION, "=", number(was.version + 1));
+    let bytes = terms.is(CONTENT, "=", bytes(&content.bytes));
+    let expiry = match content.expires_at {
+        Some(at) => format!(", {}", terms.is(EXPIRES_AT, "=", number(at.as_millis()))),
+        None => format!(" REMOVE {}", terms.name(EXPIRES_AT)),
+    };
+    let change = format!("SET {version}, {bytes}{expiry}");
+    let step = Step::update(link, key_of(kind, was.number), change, condition, &terms);
+    Ok(match write::send(link, step, WRITING).await? {
+        Sent::Done => Some(was.number),
+        Sent::Refused(_) => None,
+    })
+}
+
+async fn remove(
+    link: &Link,
+    kind: &str,
+    was: Edition,
+    name: &DocumentName,
+) -> Result<Option<i64>, StoreError> {
+    let mut terms = Terms::default();
+    let condition = terms.is(VERSION, "=", number(was.version));
+    let document = Step::delete(link, key_of(kind, was.number), condition, &terms);
+    let pointer = Step::remove(link, pointer(kind, name));
+    let steps = [document, pointer].map(Step::in_transaction);
+    Ok(match write::transact(link, &steps, &write::new_token(), WRITING).await? {
+        Transaction::Done => Some(was.number),
+        Transaction::Refused(..) => None,
+    })
+}
+
+impl Documents for DynamoStore {
+    fn read<'a>(
+        &'a self,
+        kind: &'a str,
+        names: &'a [DocumentName],
+    ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
+        Box::pin(async move {
+            let link = self.link();
+            let pointers: Vec<Item> = names.iter().map(|name| pointer(kind, name)).collect();
+            let pointers = link.items_at(&pointers, READING).await?;
+            let keys = pointers.iter().map(|item| Ok(key_of(kind, integer(item, NUMBER)?)));
+            let keys: Vec<Item> = keys.collect::<Result<_, StoreError>>()?;
+            let items = link.items_at(&keys, READING).await?;
+            let found = items.iter().map(document).collect::<Result<Vec<_>, _>>()?;
+            Ok(in_order(names, &found))
+        })
+    }
+
+    fn put<'a>(
+        &'a self,
+        kind: &'a str,
+        changes: &'a [DocumentChange],
+    ) -> BoxFuture<'a, Result<WrittenDocuments, StoreError>> {
+        Box::pin(async move {
+            let link = self.link();
+            link.writable(WRITING)?;
+            let mut written = Vec::with_capacity(changes.len());
+            for DocumentChange { name, step } in changes {
+                written.push(match step {
+                    DocumentStep::Add(content) => {
+                        let given = self.inner.delivering.numbers.next(link.now());
+                        add(link, kind, given, name, content).await?
+                    }
+                    DocumentStep::Replace(was, content) => {
+                        replace(link, kind, *was, content).await?
+                    }
+                    DocumentStep::Remove(was) => remove(link, kind, *was, name).await?,
+                });
+            }
+            Ok(written)
+        })
+    }
+
+    fn scan<'a>(
+        &'a self,
+        kind: &'a str,
+        scan: DocumentScan,
+    ) -> BoxFuture<'a, Result<DocumentPage, StoreError>> {
+        Box::pin(async move {
+            let (link, now) = (self.link(), self.link().now());
+            let after = (scan.after >= 0).then(|| scan.after.to_be_bytes().to_vec());
+            let asked =
+                Partition { after, limit: Some(scan.rows_max()), ..Partition::of(all(kind)) };
+            let filter = |terms: &mut Terms| match scan.which {
+                Expiry::Any => None,
+                Expiry::Never => Some(format!("attribute_not_exists({})", terms.name(EXPIRES_AT))),
+                Expiry::Past => Some(terms.is(EXPIRES_AT, "<=", number(now.as_millis()))),
+            };
+            let answer = asked.ask(link, "listing documents", filter).await?;
+            let documents = answer.items.iter().map(document).collect::<Result<_, _>>()?;
+            let next = answer.ended_at.and_then(|at| at.try_into().ok().map(i64::from_be_bytes));
+            Ok(DocumentPage { documents, next, now })
+        })
+    }
+}

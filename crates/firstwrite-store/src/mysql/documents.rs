@@ -1,0 +1,147 @@
+//! Documents in the same database.
+
+use firstwrite_core::documents::{
+    Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentScan,
+    DocumentStep, Documents, Edition, Expiry, FoundDocuments, WrittenDocuments, in_order,
+};
+use firstwrite_core::{BoxFuture, StoreError, Timestamp};
+use mysql_async::Row;
+
+use super::MysqlStore;
+use super::batch::time_in;
+use super::fault::corrupt;
+use super::flight::{Flight, NOW, Value};
+use super::listing::sql_count;
+use super::rows::{bytes, instant_or_null, integer};
+use super::session::{Failure, Session, take};
+
+const READING: &str = "reading documents";
+const WRITING: &str = "writing documents";
+
+/// Makes all changes in one commit.
+async fn put_once(
+    session: &mut Session,
+    kind: &str,
+    changes: &[DocumentChange],
+) -> Result<Vec<Option<i64>>, Failure> {
+    let ask = |flight: &mut Flight| changes.iter().for_each(|change| ask(flight, kind, change));
+    let (_, answers) = session.begin(ask).await?;
+    let mut ending = Flight::new();
+    ending.commit();
+    session.fly(&ending).await?;
+    let numbers = answers.chunks(2).map(|answers| match answers {
+        [written, number] if written.affected > 0 => {
+            let row = number.rows.first().ok_or_else(|| corrupt("a document has no number"))?;
+            Ok(Some(integer(row, 0)?))
+        }
+        _ => Ok(None),
+    });
+    numbers.collect()
+}
+
+/// Adds two statements: the change, and what number the document has if it was made.
+fn ask(flight: &mut Flight, kind: &str, change: &DocumentChange) {
+    let expires =
+        |content: &DocumentContent| Value::from(content.expires_at.map(Timestamp::as_millis));
+    let was = match &change.step {
+        DocumentStep::Add(content) => {
+            let (name, bytes) = (Value::Bytes(&change.name.0), Value::Bytes(&content.bytes));
+            flight.add(
+                "INSERT INTO firstwrite_documents (kind, name, version, expires_at, content) \
+                 VALUES (?, ?, 1, ?, ?) \
+                 ON DUPLICATE KEY UPDATE version = firstwrite_documents.version",
+                &[Value::Text(kind), name, expires(content), bytes],
+            );
+            flight.add("SELECT LAST_INSERT_ID()", &[]);
+            return;
+        }
+        DocumentStep::Replace(was, content) => {
+            flight.add(
+                "UPDATE firstwrite_documents SET version = version + 1, expires_at = ?, content = ?",
+                &[expires(content), Value::Bytes(&content.bytes)],
+            );
+            was
+        }
+        DocumentStep::Remove(was) => {
+            flight.add("DELETE FROM firstwrite_documents", &[]);
+            was
+        }
+    };
+    let (number, version) = (Value::Int(was.number), Value::Int(was.version));
+    flight.write(" WHERE number = ? AND version = ?", &[number, version]);
+    flight.add("SELECT ?", &[number]);
+}
+
+/// Adds a look at documents of a kind.
+fn select(flight: &mut Flight, kind: &str) -> usize {
+    let sql = "SELECT name, number, version, content, expires_at FROM firstwrite_documents \
+               WHERE kind = ?";
+    flight.add(sql, &[Value::Text(kind)])
+}
+
+fn document(row: &Row) -> Result<Document, StoreError> {
+    let name = bytes(row, 0)?.try_into().map(DocumentName);
+    Ok(Document {
+        name: name.map_err(|_length| corrupt("a document's name has 32 bytes"))?,
+        edition: Edition { number: integer(row, 1)?, version: integer(row, 2)? },
+        content: DocumentContent {
+            bytes: bytes(row, 3)?.to_vec(),
+            expires_at: instant_or_null(row, 4)?,
+        },
+    })
+}
+
+impl Documents for MysqlStore {
+    fn read<'a>(
+        &'a self,
+        kind: &'a str,
+        names: &'a [DocumentName],
+    ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
+        Box::pin(async move {
+            let mut flight = Flight::new();
+            select(&mut flight, kind);
+            flight.write(" AND name IN (NULL", &[]);
+            for name in names {
+                flight.write(", ?", &[Value::Bytes(&name.0)]);
+            }
+            flight.write(")", &[]);
+            let answers = self.pool().fly(READING, &flight).await?;
+            let found = answers[0].rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
+            Ok(in_order(names, &found))
+        })
+    }
+
+    fn put<'a>(
+        &'a self,
+        kind: &'a str,
+        changes: &'a [DocumentChange],
+    ) -> BoxFuture<'a, Result<WrittenDocuments, StoreError>> {
+        Box::pin(async move {
+            self.writes(WRITING)?;
+            take!(self.pool(), WRITING, |session| put_once(&mut session, kind, changes))
+        })
+    }
+
+    fn scan<'a>(
+        &'a self,
+        kind: &'a str,
+        scan: DocumentScan,
+    ) -> BoxFuture<'a, Result<DocumentPage, StoreError>> {
+        Box::pin(async move {
+            let mut flight = Flight::reading();
+            let time = flight.add("SELECT @firstwrite_now", &[]);
+            let place = select(&mut flight, kind);
+            match scan.which {
+                Expiry::Any => {}
+                Expiry::Never => flight.write(" AND expires_at IS NULL", &[]),
+                Expiry::Past => flight.write(" AND expires_at <= ?", &[Value::Sql(NOW)]),
+            }
+            let bounds = [Value::Int(scan.after), Value::Int(sql_count(scan.rows_max()))];
+            flight.write(" AND number > ? ORDER BY number LIMIT ?", &bounds);
+            let answers = self.pool().fly(READING, &flight).await?;
+            let documents = answers[place].rows.iter().map(document);
+            let documents = documents.collect::<Result<_, _>>()?;
+            Ok(scan.page(documents, time_in(&answers[time])?))
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! Taking moves: locks the rows, checks the guard of each, and writes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use firstwrite_core::outbox::{
+    Becomes, Held, HistoryRow, MessageNumber, MessageState, Move, MoveGuard, Tallies,
+};
+use firstwrite_core::{Outcome, RecordId, StoreError, Timestamp};
+
+use super::super::flight::{Answer, Flight, Value};
+use super::super::pool::Pool;
+use super::super::rows::{COMPLETED, integer, is_null, owned_text};
+use super::super::session::{Failure, Session, take};
+use super::super::swap::put_audit;
+use super::claim::skip;
+use super::pending::{self, Pending, pending};
+use super::{deliveries, destinations, tallies};
+use crate::encoding::encode_outcome;
+
+pub(super) const DOING: &str = "moving messages";
+
+/// A message that is to be moved, as it was read.
+struct Standing {
+    pending: Option<Pending>,
+    /// Last ending in its history.
+    last: Option<String>,
+    /// True if no older message under its ordering key is pending.
+    is_oldest: bool,
+}
+
+/// See [`firstwrite_core::outbox::Outbox::apply`].
+pub(super) async fn apply(
+    pool: &Arc<Pool>,
+    receipts: &[HistoryRow],
+    moves: &[Move],
+) -> Result<Vec<Held>, StoreError> {
+    take!(pool, DOING, |session| apply_once(&mut session, receipts, moves))
+}
+
+async fn apply_once(
+    session: &mut Session,
+    receipts: &[HistoryRow],
+    moves: &[Move],
+) -> Result<Vec<Held>, Failure> {
+    let numbers: BTreeSet<i64> = moves.iter().map(|step| step.number.0).collect();
+    let (now, standing) = lock(session, &numbers).await?;
+    let mut writing = Flight::new();
+    for row in receipts {
+        deliveries::put(&mut writing, row);
+    }
+    let mut applying = Applying { writing, tallies: Tallies::default(), now, standing };
+    let held: Vec<Held> = moves.iter().map(|step| applying.apply_one(step)).collect();
+    tallies::put_all(&mut applying.writing, &applying.tallies);
+    applying.writing.commit();
+    firstwrite_core::crash_point!("mysql-settle-before-commit");
+    session.fly(&applying.writing).await?;
+    firstwrite_core::crash_point!("mysql-settle-after-commit");
+    Ok(held)
+}
+
+/// Locks messages and reads them. Where one belongs to an order, its destination is locked first, as a claim
+/// does it: so no claim puts a successor aside while that is being released.
+async fn lock(
+    session: &mut Session,
+    numbers: &BTreeSet<i64>,
+) -> Result<(Timestamp, HashMap<i64, Standing>), Failure> {
+    let (now, answers) = session
+        .begin(|flight| {
+            for number in numbers {
+                flight.add(
+                    "SELECT destination FROM firstwrite_pending \
+                     WHERE message = ? AND ordering_key IS NOT NULL",
+                    &[Value::Int(*number)],
+                );
+            }
+        })
+        .await?;
+    // Only a message under an ordering key has others before it.
+    let mut ordered = BTreeMap::new();
+    for (number, answer) in numbers.iter().zip(&answers) {
+        if let Some(row) = answer.rows.first() {
+            ordered.insert(*number, owned_text(row, 0)?);
+        }
+    }
+    let mut flight = Flight::new();
+    for destination in ordered.values().collect::<BTreeSet<_>>() {
+        destinations::lock(&mut flight, destination);
+    }
+    let mut places = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        let place = pending::lock(&mut flight, MessageNumber(*number));
+        flight.add(
+            "SELECT ending FROM firstwrite_deliveries WHERE message = ? \
+             ORDER BY fence DESC LIMIT 1",
+            &[Value::Int(*number)],
+        );
+        let oldest = ordered.contains_key(number).then(|| ask_oldest(&mut flight, *number));
+        places.push((*number, place, oldest));
+    }
+    if places.is_empty() {
+        return Ok((now, HashMap::new()));
+    }
+    let answers = session.fly(&flight).await?;
+    let mut standing = HashMap::with_capacity(places.len());
+    for (number, place, oldest) in places {
+        let pending = match answers[place].rows.first().map(|row| pending(row, 0)).transpose() {
+            Ok(pending) => pending,
+            Err(error) => {
+                skip(number, error)?;
+                None
+            }
+        };
+        let last = answers[place + 1].rows.first().map(|row| owned_text(row, 0)).transpose()?;
+        let is_oldest = oldest.map_or(Ok(true), |place| is_oldest(&answers[place], number))?;
+        standing.insert(number, Standing { pending, last, is_oldest });
+    }
+    Ok((now, standing))
+}
+
+/// The statements of a step, and the state that they are made of.
+struct Applying {
+    writing: Flight,
+    tallies: Tallies,
+    now: Timestamp,
+    standing: HashMap<i64, Standing>,
+}
+
+impl Applying {
+    fn apply_one(&mut self, step: &Move) -> Held {
+        let now = self.now;
+        let Some(standing) = self.standing.get_mut(&step.number.0) else { return Held::No };
+        // Taken, so that a second move of the same message finds it moved.
+        let pending = standing.pending.take_if(|pending| pending.is_under(step.guard, now));
+        let due = |row: &&HistoryRow| row.is_due(pending.is_some(), standing.last.as_deref());
+        if let Some(row) = step.history.as_ref().filter(due) {
+            deliveries::put(&mut self.writing, row);
+        }
+        let Some(pending) = pending else { return Held::No };
+        match &step.becomes {
+            Becomes::Pending(draft) => {
+                let mut moved = pending.moved(draft, now);
+                // The message of a current claim is the oldest of its order.
+                let is_claimed = matches!(step.guard, MoveGuard::Claimed(_));
+                if draft.state == MessageState::Waiting && !is_claimed && !standing.is_oldest {
+                    moved.due_at = None;
+                }
+                pending::update(&mut self.writing, &moved);
+            }
+            Becomes::Settled(_) => pending::end(&mut self.writing, &pending),
+        }
+        self.tallies.moved(&pending.destination, pending.state.tally(), step.tally());
+        if let Some(outcome) = &step.answer {
+            replace_interim(&mut self.writing, pending.id, outcome);
+        }
+        if let Some(entry) = &step.audit {
+            put_audit(&mut self.writing, pending.id.as_bytes(), entry);
+        }
+        Held::Yes
+    }
+}
+
+/// Adds the statement that puts `outcome` in the place of the interim one under `id`, if there is one. Its
+/// retention begins now.
+fn replace_interim(flight: &mut Flight, id: RecordId, outcome: &Outcome) {
+    let last = Outcome { is_interim: false, ..outcome.clone() };
+    flight.add(
+        "UPDATE firstwrite_records SET outcome = ?, \
+         retained_until = @firstwrite_now + replay_for, \
+         due_at = @firstwrite_now + replay_for + linger_for \
+         WHERE id = ? AND state = ? AND ORD(LEFT(outcome, 1)) & 2 = 2",
+        &[Value::Bytes(&encode_outcome(&last)), Value::Bytes(id.as_bytes()), Value::Int(COMPLETED)],
+    );
+}
+
+/// Adds a look at the oldest message under the ordering key of a message.
+fn ask_oldest(flight: &mut Flight, number: i64) -> usize {
+    flight.add(
+        "SELECT MIN(o.message) FROM firstwrite_pending p JOIN firstwrite_pending o \
+         ON o.destination = p.destination AND o.ordering_key = p.ordering_key \
+         WHERE p.message = ?",
+        &[Value::Int(number)],
+    )
+}
+
+/// Reads the answer to [`ask_oldest`].
+fn is_oldest(answer: &Answer, number: i64) -> Result<bool, StoreError> {
+    match answer.rows.first() {
+        Some(row) if !is_null(row, 0) => Ok(integer(row, 0)? == number),
+        _ => Ok(true),
+    }
+}

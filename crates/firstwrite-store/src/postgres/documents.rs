@@ -1,0 +1,172 @@
+//! Documents in PostgreSQL.
+
+use firstwrite_core::documents::{
+    Document, DocumentChange, DocumentContent, DocumentName, DocumentPage, DocumentScan,
+    DocumentStep, Documents, Edition, Expiry, FoundDocuments, WrittenDocuments, in_order,
+};
+use firstwrite_core::{BoxFuture, StoreError};
+use futures_util::future::try_join_all;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::columns::At;
+use super::fault::{Trouble, corrupt, definite, failed_commit, no_connection};
+use super::link::{Held, Link};
+use super::listing::instant;
+use super::options::SchemaName;
+use super::rows::column;
+use super::sql::Statement;
+use super::{Inner, PostgresStore};
+
+const READING: &str = "reading documents";
+const WRITING: &str = "writing documents";
+
+/// Every statement about documents.
+#[derive(Debug)]
+pub(super) struct DocumentsSql {
+    read: Statement,
+    scan_any: Statement,
+    scan_lasting: Statement,
+    scan_expired: Statement,
+    add: Statement,
+    replace: Statement,
+    remove: Statement,
+}
+
+impl DocumentsSql {
+    pub(super) fn new(schema: &SchemaName) -> Self {
+        let statement = |text: &str, types: &[Type]| Statement::new(schema, text, types);
+        let select = |condition: &str, types: &[Type]| {
+            let columns = "d.name, d.number, d.version, d.content, d.expires_at";
+            let from = "FROM firstwrite.documents d WHERE d.kind = $1";
+            statement(&format!("SELECT {columns} {from} AND {condition}"), types)
+        };
+        let scan = |which: &str| {
+            let condition = format!("d.number > $2 AND {which} ORDER BY d.number LIMIT $3");
+            select(&condition, &[Type::TEXT, Type::INT8, Type::INT8])
+        };
+        let edition = "WHERE d.number = $1 AND d.version = $2 RETURNING d.number";
+        Self {
+            read: select("d.name = ANY ($2)", &[Type::TEXT, Type::BYTEA_ARRAY]),
+            scan_any: scan("true"),
+            scan_lasting: scan("d.expires_at IS NULL"),
+            scan_expired: scan("d.expires_at <= firstwrite.now()"),
+            add: statement(
+                "INSERT INTO firstwrite.documents (kind, name, version, expires_at, content)
+                 VALUES ($1, $2, 1, $3, $4) ON CONFLICT (kind, name) DO NOTHING RETURNING number",
+                &[Type::TEXT, Type::BYTEA, Type::TIMESTAMPTZ, Type::BYTEA],
+            ),
+            replace: statement(
+                &format!(
+                    "UPDATE firstwrite.documents d
+                     SET version = d.version + 1, expires_at = $3, content = $4 {edition}"
+                ),
+                &[Type::INT8, Type::INT8, Type::TIMESTAMPTZ, Type::BYTEA],
+            ),
+            remove: statement(
+                &format!("DELETE FROM firstwrite.documents d {edition}"),
+                &[Type::INT8, Type::INT8],
+            ),
+        }
+    }
+}
+
+fn document(row: &Row) -> Result<Document, StoreError> {
+    let name = column::<&[u8]>(row, 0)?.try_into().map(DocumentName);
+    let expires_at = column::<Option<At>>(row, 4)?.and_then(At::instant);
+    Ok(Document {
+        name: name.map_err(|_length| corrupt("a document's name has 32 bytes"))?,
+        edition: Edition { number: column(row, 1)?, version: column(row, 2)? },
+        content: DocumentContent { bytes: column(row, 3)?, expires_at },
+    })
+}
+
+/// Makes one change in the transaction that is open.
+async fn put(link: Link<'_>, kind: &str, change: &DocumentChange) -> Result<Option<i64>, Trouble> {
+    let sql = &link.sql().documents;
+    let rows = match &change.step {
+        DocumentStep::Add(DocumentContent { bytes, expires_at }) => {
+            let (name, expires_at) = (&change.name.0[..], expires_at.map(At::Instant));
+            link.query(&sql.add, &[&kind, &name, &expires_at, bytes]).await?
+        }
+        DocumentStep::Replace(Edition { number, version }, content) => {
+            let expires_at = content.expires_at.map(At::Instant);
+            link.query(&sql.replace, &[number, version, &expires_at, &content.bytes]).await?
+        }
+        DocumentStep::Remove(Edition { number, version }) => {
+            link.query(&sql.remove, &[number, version]).await?
+        }
+    };
+    Ok(rows.first().map(|row| column(row, 0)).transpose()?)
+}
+
+impl Documents for PostgresStore {
+    fn read<'a>(
+        &'a self,
+        kind: &'a str,
+        names: &'a [DocumentName],
+    ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
+        Box::pin(async move {
+            let Inner { shared, pool, .. } = &*self.inner;
+            let held = Held::new(pool.get().await.map_err(|error| no_connection(READING)(&error))?);
+            let (link, sql) = (held.link(shared), &shared.sql.documents);
+            let wanted: Vec<&[u8]> = names.iter().map(|name| &name.0[..]).collect();
+            let rows = link.alone(&shared.server.begins().read, &sql.read, &[&kind, &wanted]).await;
+            let rows = rows.map_err(definite(READING))?;
+            held.settle();
+            let found = rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
+            Ok(in_order(names, &found))
+        })
+    }
+
+    /// Sends all changes without waiting for each answer: they do not depend on each other.
+    fn put<'a>(
+        &'a self,
+        kind: &'a str,
+        changes: &'a [DocumentChange],
+    ) -> BoxFuture<'a, Result<WrittenDocuments, StoreError>> {
+        Box::pin(async move {
+            self.writes(WRITING)?;
+            let Inner { shared, pool, .. } = &*self.inner;
+            let held = Held::new(pool.get().await.map_err(|error| no_connection(WRITING)(&error))?);
+            let link = held.link(shared);
+            let sql = &shared.sql.documents;
+            for statement in [&sql.add, &sql.replace, &sql.remove] {
+                link.prepare(statement).await.map_err(definite(WRITING))?;
+            }
+            link.tell(&shared.server.begins().rare).await.map_err(definite(WRITING))?;
+            let written = try_join_all(changes.iter().map(|change| put(link, kind, change))).await;
+            let written = written.map_err(definite(WRITING))?;
+            link.commit().await.map_err(failed_commit(WRITING))?;
+            held.settle();
+            Ok(written)
+        })
+    }
+
+    fn scan<'a>(
+        &'a self,
+        kind: &'a str,
+        scan: DocumentScan,
+    ) -> BoxFuture<'a, Result<DocumentPage, StoreError>> {
+        Box::pin(async move {
+            let Inner { shared, pool, .. } = &*self.inner;
+            let sql = &shared.sql.documents;
+            let statement = match scan.which {
+                Expiry::Any => &sql.scan_any,
+                Expiry::Never => &sql.scan_lasting,
+                Expiry::Past => &sql.scan_expired,
+            };
+            let held = Held::new(pool.get().await.map_err(|error| no_connection(READING)(&error))?);
+            let link = held.link(shared);
+            let begin = &shared.server.begins().snapshot;
+            let clock = link.begin(begin, &shared.sql.now, &[]).await.map_err(definite(READING))?;
+            let rows_max = i64::try_from(scan.rows_max()).unwrap_or(i64::MAX);
+            let given: [&(dyn ToSql + Sync); 3] = [&kind, &scan.after, &rows_max];
+            let rows = link.query(statement, &given).await.map_err(definite(READING))?;
+            link.commit().await.map_err(definite(READING))?;
+            held.settle();
+            let documents = rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
+            Ok(scan.page(documents, instant(clock.first())?))
+        })
+    }
+}
