@@ -38,7 +38,7 @@ Starts two PostgreSQL servers, the second a standby of the first, and the demo w
   --failovers N      how often (default 3); in between, the dead server becomes the standby of the other
   --behind           instead: a standby that is cut off before the last writes, and promoted without them.
                      Keys that survived must replay, all others must get 409 outcome-unknown, until
-                     `firstwrite doctor --clear-doubt`; then new keys must run
+                     `firstwrite doctor --clear-history-loss`; then new keys must run
   --restart-service  with --behind: the demo is started afresh after the failover, and has to notice too
   --seed S           repeat the schedule of an earlier run; threads make the rest a little different
   --release          run the release build
@@ -80,7 +80,7 @@ trait Site {
     /// Makes the dead server the standby of the living one.
     fn restore(&mut self) -> anyhow::Result<()>;
     /// Does what an operator does after an inspection: allows unknown keys to run again.
-    fn clear_doubt(&mut self) -> anyhow::Result<()>;
+    fn clear_history_loss(&mut self) -> anyhow::Result<()>;
 }
 
 impl Plan {

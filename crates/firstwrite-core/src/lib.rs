@@ -47,7 +47,7 @@ pub use record::{
 };
 pub use rejection::{ProblemBase, ProblemBaseError, Rejection, RejectionKind};
 pub use store::{
-    AsyncTransactionalStore, Begun, BoxError, BoxFuture, Capabilities, Certainty, Change,
+    AsyncTransactionalStore, BeginResult, BoxError, BoxFuture, Capabilities, Certainty, Change,
     Conclusion, Found, Guard, Inserted, Page, Query, Seen, Store, StoreError, StoreErrorKind,
     Swapped, Transacted, TransactionalStore, Write,
 };

@@ -3,23 +3,23 @@
 //! A worker *claims* messages for a while, hands each to its destination, and *settles* how that
 //! ended. What is decided on the way is decided by [`next_step`], [`after_delivery`] and
 //! [`after_probe`]; what is written for it, by [`after_settlement`], [`after_resolution`] and
-//! [`after_redrive`]; when a destination is left alone, by [`Sightings`]; how much is asked of it, by
-//! [`Pace`]; whose turn it is, by [`Turns`]. An [`Outbox`] keeps, and decides nothing; [`protocol`] is what
+//! [`after_redrive`]; when a destination is left alone, by [`FailureWindow`]; how much is asked of it, by
+//! [`ConcurrencyLimit`]; whose turn it is, by [`FairShare`]. An [`Outbox`] keeps, and decides nothing; [`protocol`] is what
 //! workers and operators do with one.
 
 mod answers;
 mod breaker;
+mod concurrency_limit;
 mod delivery;
 mod destination;
+mod fair_share;
 mod history;
 mod moves;
-mod pace;
 pub mod protocol;
 mod rules;
 mod standing;
 mod tally;
 mod terms;
-mod turns;
 mod view;
 mod wire_key;
 mod written;
@@ -29,15 +29,18 @@ use std::time::Duration;
 
 pub use answers::Answers;
 pub(crate) use answers::fill;
-pub use breaker::{Gate, Sightings};
-pub use delivery::{Carrier, Claim, Delivery, Ending, MessageNumber, Parcel, Probed, Receipt};
+pub use breaker::{FailureWindow, Gate};
+pub use concurrency_limit::{ConcurrencyLimit, Load};
+pub use delivery::{
+    Carrier, Claim, ClaimedMessage, Delivery, Ending, MessageNumber, Probed, Receipt,
+};
 pub use destination::{DestinationChange, OpeningChange, PauseChange, Switch};
+pub use fair_share::{FairShare, SlotRequest};
 pub use history::{HistoryRow, Kept, PastEnding, shortened};
 pub use moves::{
     Becomes, Move, MoveGuard, PendingDraft, Problem, after_redrive, after_resolution,
     after_settlement,
 };
-pub use pace::{Pace, Strain};
 pub use rules::{
     ABSENCE_SHOWS_AFTER, Cause, LAPSE_COUNT_MAX, Moment, Next, Sent, Step, absence_shows_from,
     after_delivery, after_probe, given_back, next_step,
@@ -45,7 +48,6 @@ pub use rules::{
 pub use standing::Standing;
 pub use tally::{Tallies, Tally};
 pub use terms::Terms;
-pub use turns::{Turns, Wish};
 pub use view::{
     Counted, DestinationView, MessagePage, MessageQuery, MessageState, MessageStory, MessageView,
     PastDelivery,
@@ -70,7 +72,7 @@ pub trait Outbox: fmt::Debug + Send + Sync {
     /// delivered is ever taken.
     fn claim<'a>(
         &'a self,
-        wants: &'a [Want],
+        requests: &'a [ClaimRequest],
         nonce: u64,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>>;
 
@@ -83,7 +85,7 @@ pub trait Outbox: fmt::Debug + Send + Sync {
         &'a self,
         receipts: &'a [HistoryRow],
         moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>>;
 
     /// Writes a change of a destination and its audit entry, in one commit. A destination that is not known
     /// becomes known.
@@ -122,12 +124,12 @@ pub trait Outbox: fmt::Debug + Send + Sync {
 
     /// Returns when there may be something to claim that was not there before: a commit in this
     /// process, or word of one elsewhere. May miss some: it only saves the time until the next look.
-    fn nudged(&self) -> BoxFuture<'_, ()>;
+    fn wait_for_work(&self) -> BoxFuture<'_, ()>;
 }
 
 /// A worker's request for messages of one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
+pub struct ClaimRequest {
     /// Which destination.
     pub destination: String,
     /// At most this many.
@@ -140,7 +142,7 @@ pub struct Want {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
     /// The messages.
-    pub parcels: Vec<Parcel>,
+    pub messages: Vec<ClaimedMessage>,
     /// The store's clock at that moment.
     pub now: Timestamp,
     /// The destinations among the wanted ones for which nothing was taken because they are paused or
@@ -174,11 +176,11 @@ pub struct Settlement {
 
 /// Result of a step that requires a current claim, or a message that has not changed since it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum ClaimStatus {
     /// The condition held, and the step was done.
-    Yes,
+    Current,
     /// Another worker or operator has the message by now, or it is settled; nothing was done.
-    No,
+    Lost,
 }
 
 /// An operator's or a reconciliation's statement about a message: a fact or a decision.

@@ -18,7 +18,7 @@ use crate::{
 
 mod atomic;
 
-pub use atomic::{Atomic, Began, Held, abandon, atomic, begin, conclude, is_interim};
+pub use atomic::{Atomic, AtomicStart, OpenAttempt, abandon, atomic, begin, conclude, is_interim};
 
 /// Number of times a step is tried again after it met a rival or lost an acknowledgement. Each retry
 /// means that another process changed the same record in between; more than a few in a row is a fault.
@@ -87,7 +87,7 @@ pub enum Kept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
     /// The lease holds again.
-    Held,
+    Current,
     /// Another attempt owns the key now, or the record is settled; this attempt can no longer complete.
     Lost,
 }
@@ -258,7 +258,7 @@ pub async fn renew(
     match store.swap(reservation.id, Guard::Owner(reservation.fence), change, None).await? {
         Swapped::Done(now) => {
             reservation.lease_until = now.plus(reservation.lease_for);
-            Ok(Renewed::Held)
+            Ok(Renewed::Current)
         }
         Swapped::Moved(_) => Ok(Renewed::Lost),
     }

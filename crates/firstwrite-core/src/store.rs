@@ -69,7 +69,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>>;
 
     /// Checks that no acknowledged record under `id` can have been lost, so that its absence can be believed.
-    /// Otherwise the error's kind is [`StoreErrorKind::InDoubt`], as it is for an insert.
+    /// Otherwise the error's kind is [`StoreErrorKind::HistoryLost`], as it is for an insert.
     fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Returns the time after which the store itself gives up a step, if it has a limit. A lease must be
@@ -126,7 +126,7 @@ pub trait AsyncTransactionalStore: Store {
     fn begin(
         &self,
         id: RecordId,
-    ) -> impl Future<Output = Result<Begun<Self::Tx>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<BeginResult<Self::Tx>, StoreError>> + Send;
 
     /// Ends the transaction by committing or undoing what `write` says.
     ///
@@ -142,7 +142,7 @@ pub trait AsyncTransactionalStore: Store {
 
 /// Result of beginning a transaction.
 #[derive(Debug)]
-pub enum Begun<Tx> {
+pub enum BeginResult<Tx> {
     /// It is open and holds the lock. Carries the record under the id, if any.
     Open(Tx, Option<Box<Found>>),
     /// There is a completed record within its retention, so no attempt can run. Nothing is open.
@@ -400,7 +400,7 @@ pub enum StoreErrorKind {
     Panicked,
     /// It has lost acknowledged history (a fail-over to a standby that was behind): a key it does
     /// not know may have been used, so nothing new is run until an operator has looked.
-    InDoubt,
+    HistoryLost,
 }
 
 /// Certainty that a failed step has not taken effect.
@@ -461,7 +461,7 @@ impl fmt::Display for StoreError {
             StoreErrorKind::Corrupt => "stored data cannot be understood",
             StoreErrorKind::Unsupported => "not supported by this store",
             StoreErrorKind::Panicked => "handler panicked",
-            StoreErrorKind::InDoubt => "acknowledged history was lost",
+            StoreErrorKind::HistoryLost => "acknowledged history was lost",
         };
         write!(f, "{}: {kind}", self.doing)?;
         if self.certainty == Certainty::Indeterminate {

@@ -18,7 +18,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
 use bytes::Bytes;
-use firstwrite::{Atomic, Attempt, IdempotencyLayer, Misconfigured, Transaction};
+use firstwrite::{Atomic, Attempt, ExtractorError, IdempotencyLayer, Transaction};
 use firstwrite_core::{Interim, Message, Mode, Store, Tenant};
 use firstwrite_store::{Consumed, DynamoStore, Inbox, MysqlStore, PostgresStore, SqliteStore};
 use serde::Serialize;
@@ -313,9 +313,9 @@ impl Work {
 }
 
 impl FromRequestParts<Books> for Work {
-    type Rejection = Misconfigured;
+    type Rejection = ExtractorError;
 
-    async fn from_request_parts(parts: &mut Parts, books: &Books) -> Result<Self, Misconfigured> {
+    async fn from_request_parts(parts: &mut Parts, books: &Books) -> Result<Self, ExtractorError> {
         match books {
             Books::Sqlite(_) => Atomic::from_request_parts(parts, books).await.map(Self::Sqlite),
             Books::Postgres(_) => {

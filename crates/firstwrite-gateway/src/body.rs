@@ -13,8 +13,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
+use crate::body_budget::SharedPermit;
 use crate::forward::{self, Names};
-use crate::held::Shared;
 
 /// The body of a request to an upstream.
 pub struct RequestBody(Kind);
@@ -31,7 +31,7 @@ enum With {
     /// Its trailers are passed on, but for those that the gateway has a word in.
     Trailers(Arc<Names>),
     /// It needs room: it will be held. Trailers are not part of what is compared, and are dropped.
-    Room(Shared),
+    Room(SharedPermit),
     /// Trailers are dropped.
     Nothing,
 }
@@ -56,7 +56,7 @@ impl RequestBody {
     }
 
     /// The same, for a body that will be held: it needs room.
-    pub(crate) fn held(body: Incoming, idle_for_max: Duration, share: Shared) -> Self {
+    pub(crate) fn held(body: Incoming, idle_for_max: Duration, share: SharedPermit) -> Self {
         Self(Kind::Streamed(Patient::new(body, idle_for_max), With::Room(share)))
     }
 

@@ -15,32 +15,32 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::body_budget;
 use crate::claim::Claim;
 use crate::forward::Names;
-use crate::held;
-use crate::holdings::{Counting, keep_counting};
-use crate::lanes::Lanes;
 use crate::operations::Operations;
 use crate::resolve::Resolver;
 use crate::serve::Server;
 use crate::settings::{Listening, Rules};
 use crate::stack::{Calls, Stack};
+use crate::tenant_usage::{Counting, keep_counting};
 use crate::tenants::Tenants;
 use crate::upstream::{self, Line, UpstreamError, Upstreams};
+use crate::worker_threads::WorkerThreads;
 
 /// A gateway at work.
 pub struct Gateway {
     address: SocketAddr,
     store: Arc<dyn Store>,
     current: watch::Sender<Arc<Stack>>,
-    beside: Mutex<Beside>,
+    background: Mutex<BackgroundTasks>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
-    lanes: Arc<Lanes>,
+    worker_threads: Arc<WorkerThreads>,
 }
 
 /// Background tasks.
-struct Beside {
+struct BackgroundTasks {
     task: JoinHandle<()>,
     counting: Option<Counting>,
 }
@@ -95,8 +95,9 @@ impl Gateway {
         let stack = stack(&store, rules, None)?;
         let calls = Arc::clone(stack.calls());
         let cannot = |error| GatewayError::Listen(listening.listen, error);
-        let lanes = Arc::new(Lanes::start(listening.threads).map_err(GatewayError::Threads)?);
-        let server = Server::at(claim, listening, Arc::clone(&lanes)).map_err(cannot)?;
+        let worker_threads =
+            Arc::new(WorkerThreads::start(listening.threads).map_err(GatewayError::Threads)?);
+        let server = Server::at(claim, listening, Arc::clone(&worker_threads)).map_err(cannot)?;
         let address = server.address().map_err(cannot)?;
         let (current, seen) = watch::channel(Arc::new(stack));
         let (stop, stopped) = oneshot::channel();
@@ -104,8 +105,8 @@ impl Gateway {
             // Either a stop was requested, or the sender is gone.
             let (Ok(()) | Err(_)) = stopped.await;
         }));
-        let beside = Mutex::new(Beside::start(&store, calls, counting));
-        Ok(Self { address, store, current, beside, stop, serving, lanes })
+        let background = Mutex::new(BackgroundTasks::start(&store, calls, counting));
+        Ok(Self { address, store, current, background, stop, serving, worker_threads })
     }
 
     /// Returns the address that the gateway listens on.
@@ -118,12 +119,12 @@ impl Gateway {
         let counting = rules.counting.clone();
         let stack = stack(&self.store, rules, None)?;
         let is_counting = counting.is_some();
-        let next = Beside::start(&self.store, Arc::clone(stack.calls()), counting);
-        let mut running = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = BackgroundTasks::start(&self.store, Arc::clone(stack.calls()), counting);
+        let mut running = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         let former = std::mem::replace(&mut *running, next);
         former.task.abort();
         if let Some(counting) = former.counting.filter(|_| !is_counting) {
-            counting.holdings.forget();
+            counting.tenant_usage.forget();
         }
         self.current.send_replace(Arc::new(stack));
         Ok(())
@@ -131,8 +132,8 @@ impl Gateway {
 
     /// Accepts nothing more, and lets what is under way end within `drain`.
     pub async fn stop(self, drain: Duration) -> Drained {
-        let Self { current, beside, stop, mut serving, lanes, .. } = self;
-        beside.into_inner().unwrap_or_else(PoisonError::into_inner).task.abort();
+        let Self { current, background, stop, mut serving, worker_threads, .. } = self;
+        background.into_inner().unwrap_or_else(PoisonError::into_inner).task.abort();
         // Without a receiver, it has stopped already.
         let (Ok(()) | Err(())) = stop.send(());
         let stack = Arc::clone(&current.borrow());
@@ -151,7 +152,7 @@ impl Gateway {
             }
         };
         // Attempts run on them whose connections have ended.
-        drop(lanes);
+        drop(worker_threads);
         drained
     }
 }
@@ -219,14 +220,14 @@ pub(crate) fn stack(
     Ok(Stack::new(layer, calls))
 }
 
-impl Beside {
+impl BackgroundTasks {
     fn start(store: &Arc<dyn Store>, calls: Arc<Calls>, counting: Option<Counting>) -> Self {
-        let task = tokio::spawn(beside(Arc::clone(store), calls, counting.clone()));
+        let task = tokio::spawn(run_background(Arc::clone(store), calls, counting.clone()));
         Self { task, counting }
     }
 }
 
-async fn beside(store: Arc<dyn Store>, calls: Arc<Calls>, counting: Option<Counting>) {
+async fn run_background(store: Arc<dyn Store>, calls: Arc<Calls>, counting: Option<Counting>) {
     let Calls { upstreams, operations, metrics, .. } = &*calls;
     let resolver = Resolver::new(Arc::clone(&store), Arc::clone(operations), Arc::clone(upstreams));
     let counted = async {
@@ -261,9 +262,9 @@ impl TenantResolver for Whose {
         let identity = self.tenants.identify(request)?;
         let operation = request.extensions.get::<Operation>();
         let is_bound = operation
-            .is_some_and(|operation| self.operations.care(&operation.name).bound_to_principal);
+            .is_some_and(|operation| self.operations.extras(&operation.name).bound_to_principal);
         // What its body takes up is the tenant's.
-        if let Some(share) = request.extensions.get::<held::Shared>() {
+        if let Some(share) = request.extensions.get::<body_budget::SharedPermit>() {
             share.belongs_to(&identity.tenant);
         }
         if is_bound { identity.bound() } else { Ok(identity.tenant) }

@@ -31,7 +31,7 @@ fn kind(content_type: &HeaderValue) -> Option<&[u8]> {
 
 /// Returns the refusal of a gRPC call to a protected operation.
 pub(crate) fn refusal(request: &Parts) -> Rejection {
-    let operation = firstwrite::shown(request.uri.path());
+    let operation = firstwrite::escape_path(request.uri.path());
     let detail = format!(
         "A protected operation cannot be called over gRPC, whose status stands in trailers that a kept answer \
          does not hold; nothing was run. In the gateway's file, under [[gateway.operations]], set \

@@ -5,8 +5,8 @@
 
 mod age;
 mod answering;
-mod attended;
 mod body;
+mod body_budget;
 mod claim;
 mod cors;
 mod forward;
@@ -15,9 +15,6 @@ pub mod fuzzing;
 mod gateway;
 mod grpc;
 mod head;
-mod held;
-mod holdings;
-mod lanes;
 mod limits;
 mod metrics;
 mod operations;
@@ -31,7 +28,9 @@ mod serve;
 mod settings;
 mod simulated;
 mod stack;
+mod tenant_usage;
 pub mod tenants;
+mod timed_connection;
 pub mod tls;
 mod traces;
 mod tunnel;
@@ -39,6 +38,7 @@ mod uncounted;
 mod unprotected;
 mod upgrade;
 mod upstream;
+mod worker_threads;
 
 pub use age::{AgeLimit, Signed};
 pub use body::RequestBody;
@@ -49,15 +49,15 @@ pub use forward::{
     ForwardedKey, Forwarding, STEP as FORWARDED_STEP,
 };
 pub use gateway::{Drained, Gateway, GatewayError};
-pub use holdings::{Counted, Counting, Holdings};
 pub use limits::{Limits, Rate, TenantLimits};
 pub use metrics::{CacheCounts, Metrics, MetricsLimits};
-pub use operations::{Care, Operations};
+pub use operations::{OperationExtras, Operations};
 pub use operator::Operator;
 pub use peer::Peer;
 pub use probe::{Probe, ProbeSettings};
 pub use settings::{Listening, Rules};
 pub use simulated::SimulatedGateway;
+pub use tenant_usage::{Counted, Counting, TenantUsage};
 pub use tenants::Network;
 pub use traces::Tracer;
 pub use upgrade::Upgrades;

@@ -1,5 +1,5 @@
 //! Limits per tenant: rates and keys in flight, kept in this process, and usage of the store, which is
-//! [counted](crate::Holdings) there.
+//! [counted](crate::TenantUsage) there.
 //!
 //! Limits protect the other tenants and are not exact: rates and requests in flight are per gateway process, so
 //! a tenant gets them from each; store usage is shared by all of them.
@@ -17,11 +17,13 @@ use std::time::Duration;
 
 mod table;
 
-use firstwrite::{Answered, Asked, Observer, Seldom, Stored, StoredStep, Tenant};
+use firstwrite::{
+    AdmitContext, Observer, RecordChange, RecordStep, RequestFinished, Seldom, Tenant,
+};
 use firstwrite_core::{Rejection, RejectionKind};
 use tokio::time::Instant;
 
-use crate::holdings::Holdings;
+use crate::tenant_usage::TenantUsage;
 use crate::tenants::{is_unverified, owner};
 use table::Table;
 
@@ -55,7 +57,7 @@ pub struct Limits {
     special: HashMap<String, TenantLimits>,
     used: Table,
     unverified: Option<(Rate, Mutex<Bucket>)>,
-    holdings: Arc<Holdings>,
+    tenant_usage: Arc<TenantUsage>,
     /// True if there is a limit on store usage.
     is_counting: bool,
     line: Seldom,
@@ -83,12 +85,12 @@ struct Bucket {
 const WAIT_MAX: Duration = Duration::from_mins(10);
 
 impl Limits {
-    /// Applies `usual` to every tenant but those that are named. Limits on store usage go by `holdings`, which
+    /// Applies `usual` to every tenant but those that are named. Limits on store usage go by `tenant_usage`, which
     /// must be [counted](crate::Rules::counting).
     pub fn new(
         usual: TenantLimits,
         special: HashMap<String, TenantLimits>,
-        holdings: Arc<Holdings>,
+        tenant_usage: Arc<TenantUsage>,
         next: Arc<dyn Observer>,
     ) -> Self {
         let is_counting = special.values().chain([&usual]).any(TenantLimits::needs_counting);
@@ -98,7 +100,7 @@ impl Limits {
             special,
             used,
             unverified,
-            holdings,
+            tenant_usage,
             is_counting,
             line: Seldom::default(),
             next,
@@ -173,7 +175,7 @@ impl Limits {
         if !limits.needs_counting() {
             return Ok(());
         }
-        let has = self.holdings.of(tenant);
+        let has = self.tenant_usage.of(tenant);
         let what = if limits.active_keys_max.is_some_and(|max| has.keys >= max) {
             "too many active keys"
         } else if limits.stored_bytes_max.is_some_and(|max| has.bytes >= max) {
@@ -181,7 +183,7 @@ impl Limits {
         } else {
             return Ok(());
         };
-        Err(Refused::of_tenant(what, self.holdings.renewed_in()))
+        Err(Refused::of_tenant(what, self.tenant_usage.renewed_in()))
     }
 }
 
@@ -226,7 +228,7 @@ impl Refused {
 }
 
 impl Observer for Limits {
-    fn admit(&self, asked: &Asked<'_>) -> Result<(), Rejection> {
+    fn admit(&self, asked: &AdmitContext<'_>) -> Result<(), Rejection> {
         self.next.admit(asked)?;
         let tenant = owner(asked.tenant);
         self.take(&tenant, Instant::now()).map_err(|refused| refused.answer(&tenant, &self.line))
@@ -244,14 +246,14 @@ impl Observer for Limits {
         self.room(&tenant, Instant::now()).map_err(|refused| refused.answer(&tenant, &self.line))
     }
 
-    fn stored(&self, stored: &Stored<'_>) {
-        if stored.step == StoredStep::Made {
+    fn stored(&self, stored: &RecordChange<'_>) {
+        if stored.step == RecordStep::Made {
             let tenant = owner(stored.tenant);
             self.used.with(&tenant, |used| used.new_keys.tokens -= 1.0);
             self.with_unverified(&tenant, |bucket, _| bucket.tokens -= 1.0);
         }
         if self.is_counting {
-            self.holdings.note(stored);
+            self.tenant_usage.note(stored);
         }
         self.next.stored(stored);
     }
@@ -265,7 +267,7 @@ impl Observer for Limits {
         self.next.left(tenant);
     }
 
-    fn answered(&self, answered: &Answered<'_>) {
+    fn answered(&self, answered: &RequestFinished<'_>) {
         self.next.answered(answered);
     }
 }

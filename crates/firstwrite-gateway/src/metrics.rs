@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use firstwrite::worker::TurnObserver;
-use firstwrite::{Answered, How, Observer, Operation, Tenant};
+use firstwrite::{Observer, Operation, RequestFinished, RequestResult, Tenant};
 use firstwrite_core::protocol::Swept;
 use firstwrite_core::{RejectionKind, Store, StoreError, StoreErrorKind, Usage};
 use http::StatusCode;
@@ -33,7 +33,7 @@ use crate::upstream::CallError;
 use labels::{Known, RequestLabels, Slots, Word};
 pub use look::CacheCounts;
 pub(crate) use look::keep_looking;
-use look::{CacheSeen, HoldingsSeen, Seen};
+use look::{CacheSeen, Seen, TenantUsageSeen};
 use store::CountingStore;
 
 /// Everything that is counted. One for the life of a process: reloads go on counting in it.
@@ -177,7 +177,7 @@ impl Metrics {
 
     /// Records are counted from here on.
     pub(crate) fn counting_began(&self) {
-        self.seen().holdings.get_or_insert_with(|| HoldingsSeen::new(Instant::now()));
+        self.seen().tenant_usage.get_or_insert_with(|| TenantUsageSeen::new(Instant::now()));
     }
 
     /// Records the store usage of all tenants after a complete count.
@@ -187,7 +187,7 @@ impl Metrics {
             labels.entry(self.tenants.label(tenant.as_str(), false)).or_default().add(*usage);
         }
         let counts = labels.into_iter().collect();
-        self.seen().holdings = Some(HoldingsSeen { counts, at: Instant::now() });
+        self.seen().tenant_usage = Some(TenantUsageSeen { counts, at: Instant::now() });
     }
 
     /// Operations that have a name; all others are the client's choice of words.
@@ -215,7 +215,7 @@ impl Metrics {
 
     /// A request was refused before the layer could tell.
     pub(crate) fn refused(&self, operation: &Operation, kind: RejectionKind) {
-        self.count(How::Refused(kind), operation, Word::Fixed(labels::UNKNOWN));
+        self.count(RequestResult::Refused(kind), operation, Word::Fixed(labels::UNKNOWN));
     }
 
     pub(crate) fn call_failed(&self, error: &CallError) {
@@ -225,7 +225,7 @@ impl Metrics {
         };
     }
 
-    fn count(&self, how: How, operation: &Operation, tenant: Word) {
+    fn count(&self, how: RequestResult, operation: &Operation, tenant: Word) {
         let operation = self.operations.label(&operation.name);
         self.requests.get_or_create(&RequestLabels { how: how.as_str(), operation, tenant }).inc();
     }
@@ -237,7 +237,7 @@ impl Metrics {
             StoreErrorKind::Corrupt => "corrupt",
             StoreErrorKind::Unsupported => "unsupported",
             StoreErrorKind::Panicked => "panicked",
-            StoreErrorKind::InDoubt => "in_doubt",
+            StoreErrorKind::HistoryLost => "history_lost",
             _ => "other",
         };
         self.store_errors.get_or_create(&[("step", step), ("kind", kind)]).inc();
@@ -253,7 +253,7 @@ impl Observer for Metrics {
         self.reservation.observe(took.as_secs_f64());
     }
 
-    fn answered(&self, answered: &Answered<'_>) {
+    fn answered(&self, answered: &RequestFinished<'_>) {
         // A caller with a successful answer passed verification. Other callers, who may make names up, get no
         // label of their own.
         let is_good = answered.status.is_some_and(|status| status.as_u16() < 400);
@@ -262,7 +262,7 @@ impl Observer for Metrics {
             None => Word::Fixed(labels::UNKNOWN),
         };
         self.count(answered.how, answered.operation, tenant);
-        if answered.how == How::Replayed {
+        if answered.how == RequestResult::Replayed {
             self.replay.observe(answered.took.as_secs_f64());
         }
     }

@@ -18,13 +18,13 @@ use crate::probe::Probe;
 #[derive(Clone, Debug, Default)]
 pub struct Operations {
     policies: Policies,
-    named: HashMap<String, Care>,
-    others: Care,
+    named: HashMap<String, OperationExtras>,
+    others: OperationExtras,
 }
 
 /// Settings of an operation beyond its policy.
 #[derive(Clone, Debug, Default)]
-pub struct Care {
+pub struct OperationExtras {
     /// Maximum age of a request, by its own timestamp.
     pub age: Option<AgeLimit>,
     /// Probe to ask after an answer was lost.
@@ -34,22 +34,28 @@ pub struct Care {
 }
 
 impl Operations {
-    /// Every POST is protected by `policy`, with `care`.
-    pub fn new(policy: Policy, care: Care) -> Self {
+    /// Every POST is protected by `policy`, with `extras`.
+    pub fn new(policy: Policy, extras: OperationExtras) -> Self {
         let policies = Policies::new().default_policy(policy);
-        Self { policies, named: HashMap::new(), others: care }
+        Self { policies, named: HashMap::new(), others: extras }
     }
 
     /// Only what is named is protected.
     pub fn only_named() -> Self {
         let policies = Policies::new().without_default();
-        Self { policies, named: HashMap::new(), others: Care::default() }
+        Self { policies, named: HashMap::new(), others: OperationExtras::default() }
     }
 
     /// Protects an operation.
     #[must_use]
-    pub fn protected(mut self, method: Method, pattern: &str, policy: Policy, care: Care) -> Self {
-        self.named.insert(format!("{method} {pattern}"), care);
+    pub fn protected(
+        mut self,
+        method: Method,
+        pattern: &str,
+        policy: Policy,
+        extras: OperationExtras,
+    ) -> Self {
+        self.named.insert(format!("{method} {pattern}"), extras);
         self.policies = self.policies.operation(method, pattern, policy);
         self
     }
@@ -85,13 +91,14 @@ impl Operations {
     }
 
     /// Returns the settings of the operation with this name.
-    pub(crate) fn care(&self, name: &str) -> &Care {
+    pub(crate) fn extras(&self, name: &str) -> &OperationExtras {
         self.named.get(name).unwrap_or(&self.others)
     }
 
     /// Every header that says how old a request is.
     pub(crate) fn believed_headers(&self) -> impl Iterator<Item = &HeaderName> {
-        let limits = self.named.values().chain([&self.others]).filter_map(|care| care.age.as_ref());
+        let limits =
+            self.named.values().chain([&self.others]).filter_map(|extras| extras.age.as_ref());
         limits.flat_map(|limit| {
             std::iter::once(&limit.header).chain(limit.signed.as_ref().map(|signed| &signed.header))
         })
@@ -134,12 +141,13 @@ impl Operations {
 
     /// Returns true if any operation has a probe.
     pub(crate) fn has_probes(&self) -> bool {
-        self.others.probe.is_some() || self.named.values().any(|care| care.probe.is_some())
+        self.others.probe.is_some() || self.named.values().any(|extras| extras.probe.is_some())
     }
 
     /// Returns true if any operation binds its keys to principals.
     pub(crate) fn binds_keys(&self) -> bool {
-        self.others.bound_to_principal || self.named.values().any(|care| care.bound_to_principal)
+        self.others.bound_to_principal
+            || self.named.values().any(|extras| extras.bound_to_principal)
     }
 
     /// The policy under which records of this name are kept.

@@ -126,7 +126,7 @@ impl Resolver {
             if self.asked.contains_key(&record.id) {
                 continue;
             }
-            let Some(probe) = &self.operations.care(&record.operation).probe else { continue };
+            let Some(probe) = &self.operations.extras(&record.operation).probe else { continue };
             // The others have one probe, whatever clients call them.
             let is_named = self.operations.is_named(&record.operation);
             let name = if is_named { &*record.operation } else { "" };
@@ -235,7 +235,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::operations::Care;
+    use crate::operations::OperationExtras;
     use crate::probe::{Probe, ProbeSettings};
     use crate::upstream::{Calling, Target};
 
@@ -307,15 +307,15 @@ mod tests {
         }
     }
 
-    fn asking(url: &str, grace: Duration) -> Care {
+    fn asking(url: &str, grace: Duration) -> OperationExtras {
         asking_for(url, ProbeForm::default(), grace)
     }
 
-    fn asking_for(url: &str, form: ProbeForm, grace: Duration) -> Care {
+    fn asking_for(url: &str, form: ProbeForm, grace: Duration) -> OperationExtras {
         let (url, headers, status) = (url.to_owned(), Vec::new(), None);
         let settings = ProbeSettings { url, headers, status, form, grace };
         let probe = Some(Arc::new(Probe::new(settings, &Calling::default()).unwrap()));
-        Care { probe, ..Care::default() }
+        OperationExtras { probe, ..OperationExtras::default() }
     }
 
     /// One such record, and who asks about it.
@@ -350,8 +350,8 @@ mod tests {
         let (telling, _asked) = says("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
         let operations = Operations::new(Policy::default(), asking("/made/{key}", JUST_ENOUGH));
         let url = format!("{telling}/made/{{key}}");
-        let care = asking(&url, JUST_ENOUGH);
-        let operations = operations.protected(Method::POST, "/refund", Policy::default(), care);
+        let extras = asking(&url, JUST_ENOUGH);
+        let operations = operations.protected(Method::POST, "/refund", Policy::default(), extras);
         let upstreams = Arc::new(Upstreams::new(&[silent], Calling::default()).unwrap());
         let shared: Arc<dyn Store> = world.store.clone();
         let mut resolver = Resolver::new(shared, Arc::new(operations), upstreams);
@@ -409,8 +409,8 @@ mod tests {
             world.uncertain("k", "POST /pay").await;
             world.pass(JUST_ENOUGH);
             let (target, _asked) = says(format!("HTTP/1.1 {answer}").leak()).await;
-            let care = asking_for("/made?key={key}", form.clone(), JUST_ENOUGH);
-            let operations = Arc::new(Operations::new(Policy::default(), care));
+            let extras = asking_for("/made?key={key}", form.clone(), JUST_ENOUGH);
+            let operations = Arc::new(Operations::new(Policy::default(), extras));
             let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
             let mut resolver = Resolver::new(world.store, operations, upstreams);
             assert_eq!(resolver.turn().await.unwrap(), settled, "{answer}");

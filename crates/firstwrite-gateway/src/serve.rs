@@ -20,14 +20,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::answering::Answering;
-use crate::attended::{Attended, Left, Patience};
 use crate::claim::Claim;
 use crate::head::HEAD_BYTES_MAX;
-use crate::lanes::Lanes;
 use crate::peer::Peer;
 use crate::settings::Listening;
 use crate::stack::Stack;
+use crate::timed_connection::{Leftover, Patience, TimedConnection};
 use crate::tunnel::Leaving;
+use crate::worker_threads::WorkerThreads;
 
 /// The stack that requests pass at the moment.
 pub(crate) type Current = watch::Receiver<Arc<Stack>>;
@@ -55,7 +55,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Server {
     listener: TcpListener,
     permits: Arc<Semaphore>,
-    lanes: Arc<Lanes>,
+    worker_threads: Arc<WorkerThreads>,
     talk: Arc<Talk>,
 }
 
@@ -75,13 +75,17 @@ struct Told {
 }
 
 impl Server {
-    pub(crate) fn at(claim: Claim, listening: &Listening, lanes: Arc<Lanes>) -> io::Result<Self> {
+    pub(crate) fn at(
+        claim: Claim,
+        listening: &Listening,
+        worker_threads: Arc<WorkerThreads>,
+    ) -> io::Result<Self> {
         let connections_max = listening.connections_max.min(Semaphore::MAX_PERMITS);
         let (head_within, taken_within) = (listening.head_within, listening.taken_within);
         Ok(Self {
             listener: claim.listen()?,
             permits: Arc::new(Semaphore::new(connections_max)),
-            lanes,
+            worker_threads,
             talk: Arc::new(Talk {
                 tls: listening.tls.clone().map(TlsAcceptor::from),
                 protocols: protocols(head_within),
@@ -114,7 +118,7 @@ impl Server {
                 watcher: shutdown.watcher(),
                 leaving: Leaving::new(&permit, is_stopping.clone()),
             };
-            let served = self.lanes.serve(stream, move |stream| async move {
+            let served = self.worker_threads.serve(stream, move |stream| async move {
                 // A stop waits for the connection, but not for its last bytes to be delivered.
                 let ending = talk.connection(stream, address, told).await;
                 if let Some(ending) = ending {
@@ -200,7 +204,7 @@ impl Talk {
         let Told { current, watcher, leaving } = told;
         let answering = Answering::default();
         let base = current.borrow().calls().problem_base.clone();
-        let (io, mut left) = Attended::new(io, self.patience, answering.clone(), base);
+        let (io, mut left) = TimedConnection::new(io, self.patience, answering.clone(), base);
         let service = service_fn(move |mut request: http::Request<Incoming>| {
             if request.headers().contains_key(UPGRADE) {
                 request.extensions_mut().insert(leaving.clone());
@@ -216,7 +220,7 @@ impl Talk {
         if let Err(error) = ended {
             tracing::debug!(error, "a client's connection ended");
         }
-        let left = left.try_recv().ok().filter(Left::is_to_be_ended)?;
+        let left = left.try_recv().ok().filter(Leftover::is_to_be_ended)?;
         Some(Box::pin(left.end(is_too_slow)))
     }
 }

@@ -11,9 +11,9 @@ use rustls::ServerConfig;
 
 use crate::cors::Cors;
 use crate::forward::Forwarding;
-use crate::holdings::Counting;
 use crate::metrics::Metrics;
 use crate::operations::Operations;
+use crate::tenant_usage::Counting;
 use crate::tenants::Tenants;
 use crate::traces::Tracer;
 use crate::upstream::{Calling, Target};

@@ -33,9 +33,9 @@ use tower::{Layer as _, Service};
 use tracing::{Instrument as _, Span};
 
 use crate::body::RequestBody;
+use crate::body_budget::BodyBudget;
 use crate::cors::Cors;
 use crate::forward::{self, Forwarding, IDEMPOTENCY_KEY, Names};
-use crate::held::Held;
 use crate::metrics::{Kind, Metrics};
 use crate::operations::Operations;
 use crate::peer::Peer;
@@ -53,8 +53,8 @@ pub(crate) struct Stack {
     calls: Arc<Calls>,
     unprotected: Unprotected,
     uncounted: Uncounted,
-    held: Arc<Held>,
-    answers: Arc<Held>,
+    bodies: Arc<BodyBudget>,
+    answers: Arc<BodyBudget>,
 }
 
 /// Answer of an upstream, or one given in its place.
@@ -78,21 +78,21 @@ pub(crate) struct Calls {
 #[derive(Clone)]
 struct Handler {
     calls: Arc<Calls>,
-    answers: Arc<Held>,
+    answers: Arc<BodyBudget>,
 }
 
 impl Stack {
     pub(crate) fn new(layer: IdempotencyLayer, calls: Calls) -> Self {
         let calling = calls.upstreams.calling();
         let bytes_max = calling.held_bytes_max;
-        let held = || Held::new(bytes_max, calling.tenant_part_of(bytes_max));
-        let (held, answers) = (held(), held());
+        let budget = || BodyBudget::new(bytes_max, calling.tenant_part_of(bytes_max));
+        let (bodies, answers) = (budget(), budget());
         Self {
             layer,
             calls: Arc::new(calls),
             unprotected: Unprotected::default(),
             uncounted: Uncounted::default(),
-            held,
+            bodies,
             answers,
         }
     }
@@ -177,7 +177,7 @@ impl Stack {
                 let response = readable.unwrap_or_else(|| self.calls.refusal(&refused));
                 return Ok(closing(response, parts.version));
             }
-            if let Some(limit) = &self.calls.operations.care(&operation.name).age
+            if let Some(limit) = &self.calls.operations.extras(&operation.name).age
                 && let Err(refused) = limit.check(&parts, (self.calls.clock)())
             {
                 metrics.inspect(|metrics| metrics.refused(&operation, refused.kind()));
@@ -192,7 +192,7 @@ impl Stack {
         // Without a key, where it is optional, a body is passed on as it comes.
         let is_held = kind == Kind::Protected && parts.headers.contains_key(IDEMPOTENCY_KEY);
         let body = if is_held && !body.is_end_stream() {
-            let share = self.held.share();
+            let share = self.bodies.share();
             parts.extensions.insert(Arc::clone(&share));
             RequestBody::held(body, idle_for_max, share)
         } else {
@@ -353,7 +353,7 @@ impl Calls {
     /// one. A yes is answered with; a no leaves the error as it is, since the upstream has ended its work
     /// or will be asked about again; silence keeps the doubt.
     async fn ask_after(&self, failed: Answer, attempt: &Attempt, of: Option<&Operation>) -> Answer {
-        let probe = of.and_then(|of| self.operations.care(&of.name).probe.as_ref());
+        let probe = of.and_then(|of| self.operations.extras(&of.name).probe.as_ref());
         let Some(probe) = probe else { return failed };
         match self.ask(probe, attempt).await {
             Found::Happened(found) => happened(*found),
@@ -377,7 +377,7 @@ impl Calls {
 
     /// Asks the operation's probe whether the request took effect; only a yes counts so soon.
     async fn ask_about(&self, attempt: &Attempt, of: Option<&Operation>) -> Option<Answer> {
-        let probe = self.operations.care(&of?.name).probe.as_ref()?;
+        let probe = self.operations.extras(&of?.name).probe.as_ref()?;
         match self.ask(probe, attempt).await {
             Found::Happened(found) => Some(happened(*found)),
             found @ (Found::Nothing | Found::Silence(_)) => {

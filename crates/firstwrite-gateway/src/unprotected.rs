@@ -32,7 +32,7 @@ impl Unprotected {
         {
             return;
         }
-        let path = firstwrite::shown(path);
+        let path = firstwrite::escape_path(path);
         if self.is_new(method, &path) {
             let path = &path[..path.floor_char_boundary(PATH_BYTES_MAX)];
             tracing::warn!(
@@ -63,13 +63,13 @@ mod tests {
     use http::Request;
 
     use super::*;
-    use crate::operations::Care;
+    use crate::operations::OperationExtras;
 
     #[test]
     fn each_is_named_once_and_no_more_than_can_be_read() {
         let unprotected = Unprotected::default();
         let operations = Operations::only_named()
-            .protected(Method::POST, "/pay", Policy::default(), Care::default())
+            .protected(Method::POST, "/pay", Policy::default(), OperationExtras::default())
             .unprotected(Method::POST, "/login", "changes nothing");
         let count = || unprotected.named.lock().unwrap().len();
         for (method, path, expected) in [

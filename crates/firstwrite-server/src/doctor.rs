@@ -1,4 +1,4 @@
-//! `firstwrite doctor`: names what is unsafe or troubled about a store, and what to do about it.
+//! `firstwrite doctor`: names what is unsafe or of concern in a store, and what to do about it.
 
 mod connection;
 mod content;
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     format: Format,
 }
 
-/// Whose word it is that a doubt is settled.
+/// Whose word it is that a history loss is settled.
 #[derive(Clone, Debug)]
 struct Clearing {
     actor: String,
@@ -39,7 +39,7 @@ struct Clearing {
 /// Numbers of history losses and clock jumps that the operator settled in this run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settled {
-    doubts: Option<usize>,
+    losses: Option<usize>,
     jumps: Option<usize>,
 }
 
@@ -74,7 +74,7 @@ impl Settings {
         let word = flags
             .reason
             .map(|reason| Clearing { actor: crate::actor::name(flags.actor.as_deref()), reason });
-        let clearing = word.clone().filter(|_| flags.clear_doubt);
+        let clearing = word.clone().filter(|_| flags.clear_history_loss);
         let confirming = word.filter(|_| flags.confirm_clock);
         let is_file = matches!(store, StoreUrl::Sqlite(_));
         for (refused, flag) in [
@@ -95,7 +95,7 @@ impl Settings {
             return Err(UsageError::new("--expect-standby is for PostgreSQL; leave it out"));
         }
         if matches!(store, StoreUrl::Dynamodb(_)) && clearing.is_some() {
-            let flag = "--clear-doubt is for SQLite, PostgreSQL, MySQL, MariaDB and Redis";
+            let flag = "--clear-history-loss is for SQLite, PostgreSQL, MySQL, MariaDB and Redis";
             return Err(UsageError::new(format!("{flag}; leave it out")));
         }
         let (open_for_max, format) = (flags.open_for_max, flags.format.format);
@@ -114,18 +114,18 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 with_content(&store, findings).await?
             }
             StoreUrl::Postgres(url) => {
-                let (findings, doubts) = examine_postgres(url, settings).await?;
-                settled.doubts = doubts;
+                let (findings, losses) = examine_postgres(url, settings).await?;
+                settled.losses = losses;
                 findings
             }
             StoreUrl::Mysql(url) => {
-                let (findings, doubts) = examine_mysql(url, settings).await?;
-                settled.doubts = doubts;
+                let (findings, losses) = examine_mysql(url, settings).await?;
+                settled.losses = losses;
                 findings
             }
             StoreUrl::Redis(url) => {
-                let (findings, doubts) = examine_redis(url, settings).await?;
-                settled.doubts = doubts;
+                let (findings, losses) = examine_redis(url, settings).await?;
+                settled.losses = losses;
                 findings
             }
             StoreUrl::Dynamodb(url) => {
@@ -152,7 +152,7 @@ async fn settle_sqlite(path: &Path, settings: &Settings) -> anyhow::Result<Settl
     }
     let store = SqliteStore::open(path).map_err(|error| unopened(&error))?;
     if let Some(Clearing { actor, reason }) = &settings.clearing {
-        settled.doubts = Some(store.clear_doubts(actor, reason).await?);
+        settled.losses = Some(store.clear_history_losses(actor, reason).await?);
     }
     if let Some(Clearing { actor, reason }) = &settings.confirming {
         settled.jumps = Some(store.confirm_clock(actor, reason).await?);
@@ -171,7 +171,7 @@ async fn examine_postgres(
     };
     let store = opened.map_err(|error| unopened(&error))?;
     let cleared = match &settings.clearing {
-        Some(Clearing { actor, reason }) => Some(store.clear_doubts(actor, reason).await?),
+        Some(Clearing { actor, reason }) => Some(store.clear_history_losses(actor, reason).await?),
         None => None,
     };
     let expected = Expected {
@@ -195,7 +195,7 @@ async fn examine_mysql(
     };
     let store = opened.map_err(|error| unopened(&error))?;
     let cleared = match &settings.clearing {
-        Some(Clearing { actor, reason }) => Some(store.clear_doubts(actor, reason).await?),
+        Some(Clearing { actor, reason }) => Some(store.clear_history_losses(actor, reason).await?),
         None => None,
     };
     let findings = doctor::mysql(&store, settings.open_for_max).await?;
@@ -213,7 +213,7 @@ async fn examine_redis(
     let cleared = match &settings.clearing {
         Some(Clearing { actor, reason }) => {
             let writing = RedisStore::connect(url).await.map_err(|error| unopened(&error))?;
-            Some(writing.clear_doubts(actor, reason).await?)
+            Some(writing.clear_history_losses(actor, reason).await?)
         }
         None => None,
     };
@@ -237,7 +237,7 @@ fn say(
     settings: &Settings,
     findings: Vec<Finding>,
     safe: bool,
-    Settled { doubts: cleared, jumps: confirmed }: Settled,
+    Settled { losses: cleared, jumps: confirmed }: Settled,
 ) -> anyhow::Result<()> {
     match settings.format {
         Format::Json => {
@@ -248,7 +248,7 @@ fn say(
         Format::Table => {
             let mut text = String::new();
             if let Some(cleared) = cleared {
-                text = format!("doubts cleared: {cleared}\n\n");
+                text = format!("losses cleared: {cleared}\n\n");
             }
             if let Some(confirmed) = confirmed {
                 text = format!("{text}jumps of the clock confirmed: {confirmed}\n\n");

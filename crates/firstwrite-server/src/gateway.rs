@@ -132,7 +132,7 @@ fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, Usag
     let operations = section.operations(flags.optional_keys)?;
     let tenants = Tenants::new(&section.tenants(flags.tenants.as_deref())?, now);
     let tenants = tenants.map_err(|error| UsageError::new(format!("gateway.tenants: {error}")))?;
-    let (observer, counting) = section.observer(watch.holdings(), watch.observer())?;
+    let (observer, counting) = section.observer(watch.tenant_usage(), watch.observer())?;
     let rules = Rules {
         upstreams: upstreams(flags, &section.upstreams)?,
         calling: section.calling()?,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use firstwrite::worker::{Deliver, Destination};
 use firstwrite_core::BoxFuture;
 use firstwrite_core::outbox::{
-    Carrier, Delivery, Ending, MessageQuery, MessageState, Outbox, Parcel, Probed, Receipt, Terms,
+    Carrier, ClaimedMessage, Delivery, Ending, MessageQuery, MessageState, Outbox, Probed, Receipt,
+    Terms,
 };
 use tokio::time::{Instant, sleep};
 
@@ -123,9 +124,9 @@ impl Script {
 }
 
 impl Carrier for ToProvider {
-    fn carry<'a>(&'a self, parcel: &'a Parcel) -> BoxFuture<'a, Delivery> {
+    fn carry<'a>(&'a self, claimed_message: &'a ClaimedMessage) -> BoxFuture<'a, Delivery> {
         let (process, world) = (self.0.clone(), self.0.world().clone());
-        let (wire, number) = (parcel.wire_key(), parcel.number);
+        let (wire, number) = (claimed_message.wire_key(), claimed_message.number);
         Box::pin(async move {
             if !world.is_alive(process.number) {
                 return std::future::pending().await;
@@ -161,9 +162,9 @@ impl Carrier for ToProvider {
         })
     }
 
-    fn probe<'a>(&'a self, parcel: &'a Parcel) -> Option<BoxFuture<'a, Probed>> {
+    fn probe<'a>(&'a self, claimed_message: &'a ClaimedMessage) -> Option<BoxFuture<'a, Probed>> {
         let (process, world) = (self.0.clone(), self.0.world().clone());
-        let wire = parcel.wire_key();
+        let wire = claimed_message.wire_key();
         world.terms().provider_can_be_asked.then(|| -> BoxFuture<'a, Probed> {
             Box::pin(async move {
                 world.hop().await;

@@ -13,8 +13,8 @@ use firstwrite_core::{
 };
 use firstwrite_gateway::tenants::{Settings, Tenants};
 use firstwrite_gateway::{
-    Calling, Care, Forwarding, LineFailure, Operations, Peer, Probe, ProbeSettings, Rules,
-    SimulatedGateway, Target,
+    Calling, Forwarding, LineFailure, OperationExtras, Operations, Peer, Probe, ProbeSettings,
+    Rules, SimulatedGateway, Target,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -225,7 +225,7 @@ fn gateway(store: &SimStore, slot: usize) -> SimulatedGateway {
         };
         Arc::new(Probe::new(settings, &calling).expect("the probe's address has a key in it"))
     });
-    let care = Care { probe, ..Care::default() };
+    let care = OperationExtras { probe, ..OperationExtras::default() };
     let operations =
         Operations::only_named().protected(Method::POST, "/pay", terms.policy(slot), care);
     let rules = Rules {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
-    MessageQuery, MessageStory, Move, Outbox, Want, WrittenPage, WrittenQuery,
+    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
+    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, Outbox, WrittenPage,
+    WrittenQuery,
 };
 use firstwrite_core::{BoxFuture, Message, State, Store as _, StoreError, StoreErrorKind};
 
@@ -64,14 +65,17 @@ impl Outbox for SimStore {
 
     fn claim<'a>(
         &'a self,
-        wants: &'a [Want],
+        requests: &'a [ClaimRequest],
         nonce: u64,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
         Box::pin(async move {
             let mut claimed =
-                self.outbox_step("claiming messages", self.memory.claim(wants, nonce)).await?;
+                self.outbox_step("claiming messages", self.memory.claim(requests, nonce)).await?;
             if self.process.world().has(Defect::MessageDoubtDropped) {
-                claimed.parcels.iter_mut().for_each(|parcel| parcel.maybe_sent_at = None);
+                claimed
+                    .messages
+                    .iter_mut()
+                    .for_each(|claimed_message| claimed_message.maybe_sent_at = None);
             }
             Ok(claimed)
         })
@@ -81,11 +85,11 @@ impl Outbox for SimStore {
         &'a self,
         receipts: &'a [HistoryRow],
         moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>> {
         let step = async move {
             let held = self.memory.apply(receipts, moves).await?;
             let is_proof = |step: &&Move| is_reconciliation(step.audit.as_ref());
-            let taken = moves.iter().zip(&held).filter(|(_, held)| **held == Held::Yes);
+            let taken = moves.iter().zip(&held).filter(|(_, held)| **held == ClaimStatus::Current);
             for step in taken.map(|(step, _)| step).filter(is_proof) {
                 if let Some(story) = now(self.memory.message(step.number)) {
                     reconcile::judge_message(self.process.world(), &story.message, step);
@@ -135,7 +139,7 @@ impl Outbox for SimStore {
         self.memory.upkeep(kept_for, limit)
     }
 
-    fn nudged(&self) -> BoxFuture<'_, ()> {
+    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 }

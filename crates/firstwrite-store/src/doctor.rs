@@ -36,7 +36,7 @@ pub enum Severity {
     /// Keys can be lost or used twice.
     Unsafe,
     /// Nothing is lost, but something does not go as it should.
-    Trouble,
+    Warning,
     /// Good to know.
     Note,
 }
@@ -45,11 +45,11 @@ pub enum Severity {
 impl Finding {
     /// Makes the finding that acknowledged history is missing, the same for every store.
     #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
-    pub(crate) fn in_doubt(what: String) -> Self {
-        Self::unsafe_("in-doubt", what)
+    pub(crate) fn history_lost(what: String) -> Self {
+        Self::unsafe_("history-lost", what)
             .means("acknowledged history is missing; keys that are not known are refused")
             .next(
-                "compare with the effect's own books, then `firstwrite doctor --clear-doubt \
+                "compare with the effect's own books, then `firstwrite doctor --clear-history-loss \
                  --reason …`",
             )
     }
@@ -60,8 +60,8 @@ impl Finding {
     }
 
     /// Something that does not go as it should.
-    pub(crate) fn trouble(code: &'static str, what: impl Into<String>) -> Self {
-        Self::new(code, Severity::Trouble, what)
+    pub(crate) fn warning(code: &'static str, what: impl Into<String>) -> Self {
+        Self::new(code, Severity::Warning, what)
     }
 
     /// Something good to know.
@@ -89,7 +89,7 @@ impl Severity {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unsafe => "unsafe",
-            Self::Trouble => "trouble",
+            Self::Warning => "warning",
             Self::Note => "note",
         }
     }

@@ -8,7 +8,7 @@ mod audit;
 mod clock;
 pub(crate) mod doctor;
 mod documents;
-mod fault;
+mod driver_error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod inbox;

@@ -22,14 +22,14 @@ mod circuit;
 mod clock;
 mod delegate;
 pub mod doctor;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
-mod doubt;
 #[cfg(feature = "dynamodb")]
 mod dynamo;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod encoding;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
+mod history_loss;
 #[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod inbox;
 mod moving;
@@ -64,10 +64,10 @@ pub use clock::Clock;
 pub use clock::Stopwatch;
 #[cfg(feature = "postgres")]
 pub use deadpool_postgres;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
-pub use doubt::{ClearedDoubt, Doubt};
 #[cfg(feature = "dynamodb")]
 pub use dynamo::{DynamoOptions, DynamoStore, DynamoTx};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
+pub use history_loss::{ClearedLoss, HistoryLoss};
 #[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use inbox::{Consumed, Inbox, InboxError};
 pub use moving::MovingStore;
@@ -78,7 +78,8 @@ pub use mysql_async;
 pub use open::{Access, Migrated, OpenError, create, is_compiled_in, open};
 #[cfg(feature = "postgres")]
 pub use postgres::{
-    Ahead, Pooler, PostgresOptions, PostgresStore, PostgresTx, SchemaName, dump, grants, migrate,
+    PipelinedBegin, Pooler, PostgresOptions, PostgresStore, PostgresTx, SchemaName, dump, grants,
+    migrate,
 };
 #[cfg(feature = "sqlx")]
 pub use postgres::{SqlxPostgresStore, SqlxTx};

@@ -9,17 +9,17 @@ mod batch;
 mod connect;
 pub(crate) mod doctor;
 mod documents;
-mod doubt;
-mod fault;
-mod flight;
+mod driver_error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod history;
+mod history_loss;
 mod hosts;
 mod inbox;
 mod listing;
 mod options;
 mod outbox;
+mod pipeline;
 mod pool;
 mod reap;
 mod rows;
@@ -41,12 +41,12 @@ use firstwrite_core::{
 };
 use tokio::sync::oneshot;
 
-use crate::doubt::Doubt;
+use crate::history_loss::HistoryLoss;
 use crate::releases::Releases;
 use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completed, INSERTING};
 use connect::Server;
-use fault::unsupported;
+use driver_error::unsupported;
 use options::Address;
 pub use options::MysqlOptions;
 use outbox::Delivering;
@@ -76,7 +76,7 @@ impl MysqlStore {
     /// Connects to the server at `url`, whose tables must be there: see [`MysqlStore::migrate`].
     ///
     /// `url` is `mysql://USER:PASSWORD@HOST:PORT/DATABASE` with `sslmode=disable|prefer|require`,
-    /// `sslrootcert=FILE` and `fail_over=doubted|trusted`. Several hosts may be named: the store uses the
+    /// `sslrootcert=FILE` and `fail_over=untrusted|trusted`. Several hosts may be named: the store uses the
     /// first that can be reached and takes writes, and the next when it is lost. It refuses several servers
     /// that take writes.
     pub async fn connect(url: &str) -> Result<Self, OpenError> {
@@ -115,10 +115,9 @@ impl MysqlStore {
     async fn open(url: &str, options: MysqlOptions, access: Access) -> Result<Self, OpenError> {
         let server = Server::new(Address::parse(url, options)?, access)?;
         // The first connection tells whether any will do.
-        let mut connection =
-            server.connect().await.map_err(|trouble| server.unreachable(&trouble))?;
+        let mut connection = server.connect().await.map_err(|error| server.unreachable(&error))?;
         let found = schema::version(&mut connection).await;
-        schema::check(&server, found.map_err(|trouble| server.unreachable(&trouble))?)?;
+        schema::check(&server, found.map_err(|error| server.unreachable(&error))?)?;
         tracing::info!(server = %server.address, ?access, "connected");
         if access == Access::Write
             && let Some(names) = hosts::rivals(&server).await
@@ -130,7 +129,7 @@ impl MysqlStore {
         }
         let pool = Pool::new(server);
         let verified = pool.verify(&pool.history.slot(), &mut connection).await;
-        verified.map_err(|trouble| pool.server.unreachable(&trouble))?;
+        verified.map_err(|error| pool.server.unreachable(&error))?;
         pool.give(connection);
         let commit_count = Arc::new(AtomicU64::new(0));
         let writes = match access {
@@ -156,19 +155,23 @@ impl MysqlStore {
     }
 
     /// Every time that acknowledged history was found to be missing, oldest first.
-    pub async fn doubts(&self) -> Result<Vec<Doubt>, StoreError> {
-        let answers = self.pool().fly("reading doubts", &doubt::all()).await?;
-        answers[0].rows.iter().map(doubt::read).collect()
+    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
+        let answers = self.pool().send("reading history losses", &history_loss::all()).await?;
+        answers[0].rows.iter().map(history_loss::read).collect()
     }
 
-    /// Clears every open doubt (lost history), so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. Returns the number of doubts cleared.
-    pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
-        const DOING: &str = "clearing doubts";
+    /// Clears every open history loss, so that unknown keys can be written again; call it once an
+    /// operator has examined the loss. Returns the number of losses cleared.
+    pub async fn clear_history_losses(
+        &self,
+        actor: &str,
+        reason: &str,
+    ) -> Result<usize, StoreError> {
+        const DOING: &str = "clearing history losses";
         self.writes(DOING)?;
-        let (flight, place) = doubt::clear(actor, reason);
-        let cleared = self.pool().fly(DOING, &flight).await?[place].affected;
-        tracing::warn!(server = %self.pool().server.address, actor, cleared, "doubts were cleared");
+        let (pipeline, place) = history_loss::clear(actor, reason);
+        let cleared = self.pool().send(DOING, &pipeline).await?[place].affected;
+        tracing::warn!(server = %self.pool().server.address, actor, cleared, "history losses were cleared");
         Ok(usize::try_from(cleared).unwrap_or(usize::MAX))
     }
 
@@ -285,7 +288,7 @@ impl Store for MysqlStore {
     }
 
     fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(doubt::check(self.pool()))
+        Box::pin(history_loss::check(self.pool()))
     }
 
     fn outbox(&self) -> Option<&dyn Outbox> {

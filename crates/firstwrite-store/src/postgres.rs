@@ -10,11 +10,11 @@ mod connect;
 mod dispatcher;
 pub(crate) mod doctor;
 mod documents;
-mod doubt;
-mod fault;
+mod driver_error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod history;
+mod history_loss;
 mod inbox;
 mod link;
 mod listing;
@@ -48,18 +48,18 @@ use firstwrite_core::{
 };
 use tokio::sync::oneshot;
 
-use crate::doubt::Doubt;
 use crate::encoding::encode_outcome;
+use crate::history_loss::HistoryLoss;
 use crate::releases::Releases;
 use crate::server_clock::ServerClock;
 use crate::{Access, OpenError};
 use batch::{COMPLETING, Command, Completed, Completion, INSERTING};
 use connect::{Role, Server};
 use dispatcher::Dispatcher;
-use doubt::{Witness, greet};
-use fault::{definite, no_connection, unsupported};
+use driver_error::{definite, no_connection, unsupported};
 use history::{Asked, History};
-use link::{Held, Link};
+use history_loss::{AcknowledgedWrites, verify_history};
+use link::{Link, PooledTransaction};
 use options::Address;
 pub use options::{Pooler, PostgresOptions, SchemaName};
 use outbox::Delivering;
@@ -74,7 +74,7 @@ pub use sqlx::{SqlxPostgresStore, SqlxTx};
 use statements::Sql;
 use sweep::Sweep;
 pub use tx::PostgresTx;
-pub use tx::ahead::Ahead;
+pub use tx::pipelined_begin::PipelinedBegin;
 
 /// A store in a PostgreSQL schema. Clones share it; when the last one is dropped, waiting commands are
 /// finished and the connections are closed.
@@ -100,7 +100,7 @@ struct Shared {
     profiles: Profiles,
     clock: ServerClock,
     replays: Replays,
-    witness: Witness,
+    acknowledged_writes: AcknowledgedWrites,
     history: History,
     releases: Releases,
     sweep: Sweep,
@@ -110,7 +110,7 @@ struct Shared {
 impl Shared {
     /// Returns the parameters by which a statement recognises the server that was asked.
     fn asked(&self) -> Asked {
-        self.history.asked(self.witness.incarnation())
+        self.history.asked(self.acknowledged_writes.incarnation())
     }
 }
 
@@ -142,7 +142,7 @@ impl PostgresStore {
             profiles: Profiles::default(),
             clock: ServerClock::default(),
             replays: Replays::new(options.cache_bytes_max),
-            witness: Witness::default(),
+            acknowledged_writes: AcknowledgedWrites::default(),
             history: History::default(),
             releases: Releases::default(),
             sweep: Sweep::default(),
@@ -150,21 +150,21 @@ impl PostgresStore {
             server,
         });
         let server = &shared.server;
-        let pool = server.pool(greeting(&shared))?;
+        let pool = server.pool(on_connect(&shared))?;
         // The first connection tells whether the server can be used, and then serves look-ups.
         let client =
             server.connect(Role::Reader).await.map_err(|error| server.unreachable(&error))?;
         let found = schema::content(&client, &server.address.options.schema).await;
         schema::check(server, found.map_err(|error| server.unreachable(&error))?)?;
-        greet(&shared, &client).await.map_err(|trouble| {
-            OpenError::new(format!("{} cannot be asked: {trouble}", server.address))
+        verify_history(&shared, &client).await.map_err(|error| {
+            OpenError::new(format!("{} cannot be asked: {error}", server.address))
         })?;
         let link = Link { client: &client, shared: &shared };
         if access == Access::Write
-            && let Err(trouble) = history::register(&link).await
+            && let Err(error) = history::register(&link).await
         {
             // Records can still be read; each write returns the reason for its refusal.
-            tracing::warn!(server = %server.address, %trouble, "nothing can be written");
+            tracing::warn!(server = %server.address, %error, "nothing can be written");
         }
         let known = link.alone(&server.begins().read, &shared.sql.all_profiles, &[]).await;
         known
@@ -205,14 +205,14 @@ impl PostgresStore {
         let client = self.inner.pool.get().await.map_err(|error| no_connection(DOING)(&error))?;
         let schema = &self.inner.shared.server.address.options.schema;
         let told = schema::identity(&client, schema).await;
-        let told = told.map_err(|error| fault::unavailable(DOING, error))?;
+        let told = told.map_err(|error| driver_error::unavailable(DOING, error))?;
         told.ok_or_else(|| StoreError::definite(StoreErrorKind::Corrupt, DOING))
     }
 
     /// Returns the incarnation (start) of the server that was asked last; 0 before the first.
     #[cfg(feature = "redis-cache")]
     pub(crate) fn incarnation(&self) -> i64 {
-        self.inner.shared.witness.incarnation()
+        self.inner.shared.acknowledged_writes.incarnation()
     }
 
     /// Returns the number of transactions the dispatcher has sent: with many callers, far fewer than
@@ -227,27 +227,33 @@ impl PostgresStore {
     }
 
     /// Every time that acknowledged history was found to be missing, oldest first.
-    pub async fn doubts(&self) -> Result<Vec<Doubt>, StoreError> {
+    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
         let Inner { shared, pool, .. } = &*self.inner;
-        let rows =
-            listing::read(shared, pool, "reading doubts", |link| (&link.sql().doubts, vec![]))
-                .await?;
-        rows.iter().map(doubt::read).collect()
+        let rows = listing::read(shared, pool, "reading history losses", |link| {
+            (&link.sql().history_losses, vec![])
+        })
+        .await?;
+        rows.iter().map(history_loss::read).collect()
     }
 
-    /// Clears every open doubt (lost history), so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. Returns the number of doubts cleared.
-    pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
-        const DOING: &str = "clearing doubts";
+    /// Clears every open history loss, so that unknown keys can be written again; call it once an
+    /// operator has examined the loss. Returns the number of losses cleared.
+    pub async fn clear_history_losses(
+        &self,
+        actor: &str,
+        reason: &str,
+    ) -> Result<usize, StoreError> {
+        const DOING: &str = "clearing history losses";
         self.writes(DOING)?;
         let Inner { shared, pool, .. } = &*self.inner;
-        let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+        let held =
+            PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
         let link = held.link(shared);
         let begin = &shared.server.begins().rare;
-        let cleared = link.alone(begin, &shared.sql.clear_doubts, &[&actor, &reason]).await;
-        let cleared = cleared.map_err(fault::failed_commit(DOING))?.len();
+        let cleared = link.alone(begin, &shared.sql.clear_history_losses, &[&actor, &reason]).await;
+        let cleared = cleared.map_err(driver_error::failed_commit(DOING))?.len();
         held.settle();
-        tracing::warn!(server = %shared.server.address, actor, cleared, "doubts were cleared");
+        tracing::warn!(server = %shared.server.address, actor, cleared, "history losses were cleared");
         Ok(cleared)
     }
 
@@ -282,7 +288,7 @@ impl PostgresStore {
         let mark = shared.replays.mark();
         let profile = self.profile_of(draft).await?;
         let row = NewRow::new(draft, profile);
-        let stands_for = doubt::stands_for(draft);
+        let stands_for = history_loss::stands_for(draft);
         let (reply, answer) = oneshot::channel();
         writes.push(INSERTING, Command::Insert { row, stands_for, reply, tries: 0 })?;
         let inserted = answer.await.unwrap_or_else(|gone| Err(lost(INSERTING, gone)))?;
@@ -324,7 +330,7 @@ impl PostgresStore {
         }
         let (reply, answer) = oneshot::channel();
         reads.push(reader::DOING, Lookup { id, reply })?;
-        answer.await.unwrap_or_else(|gone| Err(fault::unavailable(reader::DOING, gone)))
+        answer.await.unwrap_or_else(|gone| Err(driver_error::unavailable(reader::DOING, gone)))
     }
 }
 
@@ -334,14 +340,14 @@ fn lost(doing: &'static str, gone: oneshot::error::RecvError) -> StoreError {
 }
 
 /// Verifies on every connection of the pool that acknowledged writes are still there.
-fn greeting(shared: &Arc<Shared>) -> Hook {
+fn on_connect(shared: &Arc<Shared>) -> Hook {
     let shared = Arc::downgrade(shared);
     Hook::async_fn(move |client, _metrics| {
         let shared = shared.upgrade();
         Box::pin(async move {
             let Some(shared) = shared else { return Ok(()) };
-            let greeted = greet(&shared, client).await;
-            greeted.map_err(|trouble| HookError::message(trouble.to_string()))
+            let verified = verify_history(&shared, client).await;
+            verified.map_err(|error| HookError::message(error.to_string()))
         })
     })
 }
@@ -401,7 +407,7 @@ impl Store for PostgresStore {
     }
 
     fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(doubt::check(&self.inner.shared, &self.inner.pool))
+        Box::pin(history_loss::check(&self.inner.shared, &self.inner.pool))
     }
 
     fn outbox(&self) -> Option<&dyn Outbox> {

@@ -8,23 +8,23 @@
 
 mod about;
 mod admission;
+mod command_args;
 pub(crate) mod doctor;
-mod doubt;
-mod fault;
-mod flights;
+mod driver_error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod history_loss;
+mod journal;
 mod keys;
 mod link;
 mod listing;
 mod marker;
 mod moves;
-mod news;
 mod options;
+mod pipeline;
 mod record;
+mod routing;
 mod scripts;
-mod ways;
-mod words;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,15 +34,15 @@ use firstwrite_core::{
     Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
 };
 
-use crate::doubt::Doubt;
+use crate::history_loss::HistoryLoss;
 use crate::{Access, Migrated, OpenError};
 use admission::Durable;
-use doubt::Memory;
-use fault::unsupported;
-use flights::Flights;
+use driver_error::unsupported;
+use history_loss::Memory;
 use options::Address;
 pub use options::{AppendFsync, RedisOptions};
-use ways::Ways;
+use pipeline::Pipeline;
+use routing::Router;
 
 /// A store in Redis or Valkey. Clones share it.
 #[derive(Clone)]
@@ -51,8 +51,8 @@ pub struct RedisStore {
 }
 
 struct Inner {
-    ways: Arc<Ways>,
-    flights: Flights,
+    router: Arc<Router>,
+    pipeline: Pipeline,
     memory: Arc<Memory>,
     access: Access,
     durable: Durable,
@@ -84,59 +84,63 @@ impl RedisStore {
     /// try at once.
     pub async fn migrate(url: &str, options: RedisOptions) -> Result<Migrated, OpenError> {
         provide_tls();
-        let ways = Ways::new(Address::parse(url, options)?);
-        admission::admit(&ways).await?;
-        let put = marker::put(&ways).await;
-        ways.close();
-        put.map_err(|trouble| admission::unreachable(&ways, &trouble))
+        let router = Router::new(Address::parse(url, options)?);
+        admission::admit(&router).await?;
+        let put = marker::put(&router).await;
+        router.close();
+        put.map_err(|error| admission::unreachable(&router, &error))
     }
 
     async fn open(url: &str, options: RedisOptions, access: Access) -> Result<Self, OpenError> {
         provide_tls();
-        let ways = Arc::new(Ways::new(Address::parse(url, options)?));
+        let router = Arc::new(Router::new(Address::parse(url, options)?));
         let durable = match access {
-            Access::Write => admission::admit(&ways).await?,
+            Access::Write => admission::admit(&router).await?,
             Access::ReadOnly => Durable(false),
         };
-        marker::check(&ways).await?;
+        marker::check(&router).await?;
         let memory = Arc::default();
         if access == Access::Write
-            && let Err(trouble) = doubt::verify(&ways, &memory).await
+            && let Err(error) = history_loss::verify(&router, &memory).await
         {
             // A full server is opened all the same: existing records are answered.
-            if trouble.code().is_none() {
-                return Err(admission::unreachable(&ways, &trouble));
+            if error.code().is_none() {
+                return Err(admission::unreachable(&router, &error));
             }
-            tracing::warn!(%trouble, "the server's history cannot be noted");
+            tracing::warn!(%error, "the server's history cannot be noted");
         }
-        tracing::info!(server = %ways.address, ?access, durable = durable.0, "connected");
-        let flights = Flights::new(&ways, &memory);
-        let inner = Inner { ways, flights, memory, access, durable };
+        tracing::info!(server = %router.address, ?access, durable = durable.0, "connected");
+        let pipeline = Pipeline::new(&router, &memory);
+        let inner = Inner { router, pipeline, memory, access, durable };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Every time that acknowledged history was found to be missing, oldest first.
-    pub async fn doubts(&self) -> Result<Vec<Doubt>, StoreError> {
-        doubt::all(&self.inner.ways).await
+    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
+        history_loss::all(&self.inner.router).await
     }
 
-    /// Clears every open doubt (lost history), so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. Returns the number of doubts cleared.
-    pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
-        let ways = self.writes("clearing doubts")?;
-        let cleared = doubt::clear(ways, actor, reason).await?;
-        tracing::warn!(server = %ways.address, actor, cleared, "doubts were cleared");
+    /// Clears every open history loss, so that unknown keys can be written again; call it once an
+    /// operator has examined the loss. Returns the number of losses cleared.
+    pub async fn clear_history_losses(
+        &self,
+        actor: &str,
+        reason: &str,
+    ) -> Result<usize, StoreError> {
+        let router = self.writes("clearing history losses")?;
+        let cleared = history_loss::clear(router, actor, reason).await?;
+        tracing::warn!(server = %router.address, actor, cleared, "history losses were cleared");
         Ok(cleared)
     }
 
     /// Closes the connections. Clones answer [`firstwrite_core::StoreErrorKind::Unavailable`] from now on.
     pub fn close(&self) {
-        self.inner.ways.close();
+        self.inner.router.close();
     }
 
-    fn writes(&self, doing: &'static str) -> Result<&Ways, StoreError> {
+    fn writes(&self, doing: &'static str) -> Result<&Router, StoreError> {
         match self.inner.access {
-            Access::Write => Ok(&self.inner.ways),
+            Access::Write => Ok(&self.inner.router),
             Access::ReadOnly => Err(unsupported(doing, "the store was opened read-only")),
         }
     }
@@ -150,8 +154,8 @@ impl Store for RedisStore {
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(async move {
-            let ways = self.writes(moves::INSERTING)?;
-            moves::insert((ways, &self.inner.flights), &self.inner.memory, draft).await
+            let router = self.writes(moves::INSERTING)?;
+            moves::insert((router, &self.inner.pipeline), &self.inner.memory, draft).await
         })
     }
 
@@ -163,18 +167,18 @@ impl Store for RedisStore {
         audit: Option<&'a AuditEntry>,
     ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
         Box::pin(async move {
-            let ways = self.writes(moves::SWAPPING)?;
-            let at = (ways, &self.inner.flights);
+            let router = self.writes(moves::SWAPPING)?;
+            let at = (router, &self.inner.pipeline);
             moves::swap(at, &self.inner.memory, (id, guard), &change, audit).await
         })
     }
 
     fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(moves::get(&self.inner.ways, id))
+        Box::pin(moves::get(&self.inner.router, id))
     }
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(listing::list(&self.inner.ways, query))
+        Box::pin(listing::list(&self.inner.router, query))
     }
 
     fn usage(
@@ -182,20 +186,20 @@ impl Store for RedisStore {
         after: Option<RecordId>,
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(listing::usage(&self.inner.ways, after, limit))
+        Box::pin(listing::usage(&self.inner.router, after, limit))
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
         Box::pin(async move {
-            let Inner { ways, memory, access, .. } = &*self.inner;
+            let Inner { router, memory, access, .. } = &*self.inner;
             if *access == Access::Write {
                 // If it fails, the next sweep asks; a write to another server asks by itself.
-                ways.ask_named().await;
-                if let Err(trouble) = doubt::verify(ways, memory).await {
-                    tracing::warn!(%trouble, "the server cannot be asked for lost history");
+                router.ask_named().await;
+                if let Err(error) = history_loss::verify(router, memory).await {
+                    tracing::warn!(%error, "the server cannot be asked for lost history");
                 }
             }
-            listing::lapsed(ways, limit).await
+            listing::lapsed(router, limit).await
         })
     }
 
@@ -204,19 +208,19 @@ impl Store for RedisStore {
     }
 
     fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(listing::audits(&self.inner.ways, id))
+        Box::pin(listing::audits(&self.inner.router, id))
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(listing::now(&self.inner.ways))
+        Box::pin(listing::now(&self.inner.router))
     }
 
     fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            let Inner { ways, memory, access, .. } = &*self.inner;
+            let Inner { router, memory, access, .. } = &*self.inner;
             match access {
-                Access::Write => doubt::check(ways, memory, id).await,
-                Access::ReadOnly => doubt::check_noticed(ways).await,
+                Access::Write => history_loss::check(router, memory, id).await,
+                Access::ReadOnly => history_loss::check_noticed(router).await,
             }
         })
     }
@@ -234,7 +238,7 @@ fn provide_tls() {
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
-            .field("servers", &self.inner.ways.address)
+            .field("servers", &self.inner.router.address)
             .field("access", &self.inner.access)
             .finish_non_exhaustive()
     }

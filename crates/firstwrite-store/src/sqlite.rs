@@ -8,9 +8,9 @@ mod connect;
 mod dictionary;
 pub(crate) mod doctor;
 mod documents;
-mod doubt;
-mod fault;
+mod driver_error;
 mod file_watch;
+mod history_loss;
 mod inbox;
 mod keys;
 mod listing;
@@ -42,11 +42,11 @@ use firstwrite_core::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::doubt::Doubt;
+use crate::history_loss::HistoryLoss;
 use crate::{Migrated, OpenError};
 use connect::Target;
 pub use connect::{ForeignFile, MissingFile, SqliteOptions};
-use fault::{Failure, unavailable, unsupported};
+use driver_error::{Failure, unavailable, unsupported};
 use queue::{Queue, Refused};
 use readers::{Lookup, View};
 use session::Session;
@@ -154,21 +154,26 @@ impl SqliteStore {
 
     /// Every time that the file was found deleted or replaced under a running process, oldest first. While one
     /// is not cleared, keys that are not known are refused.
-    pub async fn doubts(&self) -> Result<Vec<Doubt>, StoreError> {
-        self.look("reading doubts", |view| {
-            doubt::all(&view.connection).map_err(fault::definite("reading doubts"))
+    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
+        self.look("reading history losses", |view| {
+            history_loss::all(&view.connection)
+                .map_err(driver_error::definite("reading history losses"))
         })
         .await
     }
 
-    /// Clears every open doubt (lost history), so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. Returns the number of doubts cleared.
-    pub async fn clear_doubts(&self, actor: &str, reason: &str) -> Result<usize, StoreError> {
+    /// Clears every open history loss, so that unknown keys can be written again; call it once an
+    /// operator has examined the loss. Returns the number of losses cleared.
+    pub async fn clear_history_losses(
+        &self,
+        actor: &str,
+        reason: &str,
+    ) -> Result<usize, StoreError> {
         let (by, why) = (actor.to_owned(), reason.to_owned());
-        let clear = move |session: &Session| session.clear_doubts(&by, &why);
-        let cleared = self.command("clearing doubts", clear).await?;
-        self.command("reading doubts", Session::believe_file).await?;
-        tracing::warn!(actor, cleared, "doubts were cleared");
+        let clear = move |session: &Session| session.clear_history_losses(&by, &why);
+        let cleared = self.command("clearing history losses", clear).await?;
+        self.command("reading history losses", Session::believe_file).await?;
+        tracing::warn!(actor, cleared, "history losses were cleared");
         Ok(cleared)
     }
 
@@ -176,7 +181,7 @@ impl SqliteStore {
     /// jump are kept longer.
     pub async fn clock_jumps(&self) -> Result<Vec<ClockJump>, StoreError> {
         self.look("reading the clock's jumps", |view| {
-            let failed = fault::definite("reading the clock's jumps");
+            let failed = driver_error::definite("reading the clock's jumps");
             store_clock::jumps(&view.connection).map_err(failed)
         })
         .await
@@ -236,15 +241,15 @@ impl SqliteStore {
         if self.threads.commands.is_some() {
             let check = |session: &Session| {
                 session.look_at_files();
-                session.refuse_in_doubt(DOING)
+                session.refuse_if_history_lost(DOING)
             };
             return self.command(DOING, check).await;
         }
-        let doubts = self.doubts().await?;
-        match doubts.into_iter().find(|doubt| doubt.cleared.is_none()) {
-            Some(doubt) => {
-                let error = StoreError::definite(StoreErrorKind::InDoubt, DOING);
-                Err(error.caused_by(doubt.detail))
+        let losses = self.history_losses().await?;
+        match losses.into_iter().find(|loss| loss.cleared.is_none()) {
+            Some(loss) => {
+                let error = StoreError::definite(StoreErrorKind::HistoryLost, DOING);
+                Err(error.caused_by(loss.detail))
             }
             None => Ok(()),
         }

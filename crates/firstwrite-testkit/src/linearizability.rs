@@ -138,7 +138,7 @@ struct After(Option<Standing>);
 
 /// Result of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum GuardResult {
     Yes,
     No,
     /// It depends on a lease of which only the store knows the end.
@@ -148,42 +148,44 @@ enum Held {
 /// The state after `operation` happened in `state`, if its answer agrees.
 fn explain(operation: &Operation, state: Option<Standing>) -> Option<After> {
     let (held, next) = match &operation.call {
-        Call::Get => (Held::No, state),
+        Call::Get => (GuardResult::No, state),
         Call::Insert(draft) => match state {
-            None => (Held::Yes, Some(*draft)),
-            Some(_) => (Held::No, state),
+            None => (GuardResult::Yes, Some(*draft)),
+            Some(_) => (GuardResult::No, state),
         },
         Call::Swap(check, edit) => match state {
             Some(stands) => (holds(*check, *edit, &stands), apply(*edit, stands)),
-            None => (Held::No, state),
+            None => (GuardResult::No, state),
         },
     };
     match (&operation.answer, held) {
-        (Answer::Done | Answer::Lost, Held::Yes | Held::Perhaps) => Some(After(next)),
-        (Answer::Stands(seen), Held::No | Held::Perhaps) => {
+        (Answer::Done | Answer::Lost, GuardResult::Yes | GuardResult::Perhaps) => Some(After(next)),
+        (Answer::Stands(seen), GuardResult::No | GuardResult::Perhaps) => {
             looks_like(state.as_ref(), seen.as_ref()).then_some(After(state))
         }
         // A lost step that changes nothing is one that never happened, which needs no try of its own.
-        (Answer::Done | Answer::Lost, Held::No) | (Answer::Stands(_), Held::Yes) => None,
+        (Answer::Done | Answer::Lost, GuardResult::No) | (Answer::Stands(_), GuardResult::Yes) => {
+            None
+        }
     }
 }
 
-fn holds(check: Check, edit: Edit, stands: &Standing) -> Held {
+fn holds(check: Check, edit: Edit, stands: &Standing) -> GuardResult {
     if matches!(edit, Edit::Renew(_)) && stands.state != StateKind::Reserved {
-        return Held::No;
+        return GuardResult::No;
     }
-    let sure = |holds| if holds { Held::Yes } else { Held::No };
+    let sure = |holds| if holds { GuardResult::Yes } else { GuardResult::No };
     match check {
         Check::Owner(fence) => sure(stands.fence == fence && stands.state != StateKind::Completed),
         Check::Seen(fence, state, lease) => {
             if stands.fence != fence || stands.state != state {
-                return Held::No;
+                return GuardResult::No;
             }
             match (stands.lease, lease) {
                 (Some(LeaseEnd::Known(stands)), Some(seen)) => sure(stands == seen),
-                (Some(LeaseEnd::Unknown), Some(_)) => Held::Perhaps,
-                (None, None) => Held::Yes,
-                (Some(_), None) | (None, Some(_)) => Held::No,
+                (Some(LeaseEnd::Unknown), Some(_)) => GuardResult::Perhaps,
+                (None, None) => GuardResult::Yes,
+                (Some(_), None) | (None, Some(_)) => GuardResult::No,
             }
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::protocol::{self, Atomic, Began};
+use firstwrite_core::protocol::{self, Atomic, AtomicStart};
 use firstwrite_core::{
     AsyncTransactionalStore, BoxError, BoxFuture, Interim, Message, Policy, Request, StoreError,
     StoreErrorKind, TransactionalStore,
@@ -112,8 +112,8 @@ where
 {
     let Script { request, policy, nonce, rows, messages, ending } = script;
     let mut held = match protocol::begin(store, request, policy, nonce).await? {
-        Began::Run(held) => held,
-        Began::Refused(verdict, found) => {
+        AtomicStart::Run(held) => held,
+        AtomicStart::Refused(verdict, found) => {
             return Ok(ScriptReport { ran: false, ended: Atomic::Refused(verdict, found) });
         }
     };

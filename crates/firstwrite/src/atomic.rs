@@ -66,7 +66,7 @@ enum Used {
     /// It let go of a transaction in which it had begun to work: that was undone.
     LetGo,
     /// The end of the transaction was begun; it may still commit.
-    Begun,
+    BeginResult,
     Ended(Ended),
 }
 
@@ -150,7 +150,7 @@ impl Slot {
     }
 
     fn begin(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Used::Begun;
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Used::BeginResult;
     }
 
     fn used(&self) -> Used {
@@ -232,18 +232,18 @@ async fn conclude(
             ran,
         ) => (as_given(ran), ended),
         (Used::LetGo, ran) => (not_committed(ran, exchange), Ended::Open),
-        (Used::No | Used::Begun, Ran::Kept(parts, body)) => {
+        (Used::No | Used::BeginResult, Ran::Kept(parts, body)) => {
             let outcome = attempt::outcome(parts.status, &parts.headers, body.clone(), policy);
             let answer = Response::from_parts(parts, ResponseBody::whole(body));
             keep(store, exchange, outcome, answer).await
         }
-        (Used::No | Used::Begun, Ran::TooLarge(answer)) => {
+        (Used::No | Used::BeginResult, Ran::TooLarge(answer)) => {
             let outcome = attempt::tombstone(answer.status(), answer.headers(), policy);
             keep(store, exchange, outcome, answer).await
         }
-        (Used::No | Used::Begun, Ran::NotKept(answer)) => (answer, Ended::Open),
+        (Used::No | Used::BeginResult, Ran::NotKept(answer)) => (answer, Ended::Open),
         (Used::No, Ran::Lost(_)) => (respond::failed(), Ended::Open),
-        (Used::Begun, Ran::Lost(_)) => {
+        (Used::BeginResult, Ran::Lost(_)) => {
             (respond::rejection(&Rejection::outcome_unknown_now()), Ended::Open)
         }
     }

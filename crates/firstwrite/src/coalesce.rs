@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 use crate::body::{Gathered, ResponseBody, Room, gather};
 use crate::exchange::{AnswerWhen, Exchange};
-use crate::observe::{How, Place};
+use crate::observe::{Place, RequestResult};
 use crate::respond;
 pub(crate) use seats::{Seat, Waiting};
 use seats::{Seats, Wanted};
@@ -289,7 +289,7 @@ impl ReleasedAnswer {
         // Not kept, so it does not expire.
         let mut response = respond::first(&self.outcome, Timestamp::NEVER);
         response.headers_mut().insert(RETRY_AFTER, self.retry_after.clone());
-        response.extensions_mut().insert(How::Followed);
+        response.extensions_mut().insert(RequestResult::Followed);
         response
     }
 }

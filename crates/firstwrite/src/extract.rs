@@ -15,7 +15,7 @@ use crate::respond;
 /// application is put together. The client gets a bare 500; the reason goes to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Misconfigured {
+pub enum ExtractorError {
     /// The route is not protected: no layer around it, or no policy for it, or the request needed
     /// no key.
     NoAttempt,
@@ -28,41 +28,41 @@ pub enum Misconfigured {
 }
 
 impl<State: Sync> FromRequestParts<State> for Attempt {
-    type Rejection = Misconfigured;
+    type Rejection = ExtractorError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, Misconfigured> {
-        parts.extensions.get::<Self>().cloned().ok_or(Misconfigured::NoAttempt)
+    async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, ExtractorError> {
+        parts.extensions.get::<Self>().cloned().ok_or(ExtractorError::NoAttempt)
     }
 }
 
 impl<State: Sync, S: TransactionalStore + Clone> FromRequestParts<State> for Atomic<S> {
-    type Rejection = Misconfigured;
+    type Rejection = ExtractorError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, Misconfigured> {
-        Self::of(slot(parts)?).ok_or(Misconfigured::OtherStore)
+    async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, ExtractorError> {
+        Self::of(slot(parts)?).ok_or(ExtractorError::OtherStore)
     }
 }
 
 impl<State: Sync, S: AsyncTransactionalStore> FromRequestParts<State> for Transaction<S> {
-    type Rejection = Misconfigured;
+    type Rejection = ExtractorError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, Misconfigured> {
+    async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, ExtractorError> {
         Self::of(slot(parts)?)
     }
 }
 
 /// Returns the slot that the layer left for a handler in atomic mode.
-fn slot(parts: &Parts) -> Result<&Arc<Slot>, Misconfigured> {
+fn slot(parts: &Parts) -> Result<&Arc<Slot>, ExtractorError> {
     parts.extensions.get::<Arc<Slot>>().ok_or_else(|| {
         if parts.extensions.get::<Attempt>().is_some() {
-            Misconfigured::NotAtomic
+            ExtractorError::NotAtomic
         } else {
-            Misconfigured::NoAttempt
+            ExtractorError::NoAttempt
         }
     })
 }
 
-impl std::fmt::Display for Misconfigured {
+impl std::fmt::Display for ExtractorError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::NoAttempt => "the handler needs a protected route, and this one is not",
@@ -77,9 +77,9 @@ impl std::fmt::Display for Misconfigured {
     }
 }
 
-impl std::error::Error for Misconfigured {}
+impl std::error::Error for ExtractorError {}
 
-impl IntoResponse for Misconfigured {
+impl IntoResponse for ExtractorError {
     fn into_response(self) -> axum::response::Response {
         tracing::error!(problem = %self, "the application is put together wrongly");
         respond::misconfigured().map(axum::body::Body::new)

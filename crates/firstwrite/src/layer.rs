@@ -255,15 +255,17 @@ impl IdempotencyLayer {
     }
 
     /// Says whether this layer can carry `policy` out.
-    pub fn check(&self, policy: &Policy) -> Result<(), Unusable> {
-        policy.check().map_err(Unusable::Contradictory)?;
+    pub fn check(&self, policy: &Policy) -> Result<(), PolicyMismatch> {
+        policy.check().map_err(PolicyMismatch::Contradictory)?;
         match policy.mode {
-            Mode::Atomic if !self.shared.has_transactions() => Err(Unusable::NoTransactions),
-            Mode::Atomic if policy.key == KeyRequirement::Optional => Err(Unusable::KeylessAtomic),
+            Mode::Atomic if !self.shared.has_transactions() => Err(PolicyMismatch::NoTransactions),
+            Mode::Atomic if policy.key == KeyRequirement::Optional => {
+                Err(PolicyMismatch::KeylessAtomic)
+            }
             Mode::Reserved
                 if self.shared.store.answers_within().is_some_and(|limit| policy.lease < limit) =>
             {
-                Err(Unusable::LeaseTooShort)
+                Err(PolicyMismatch::LeaseTooShort)
             }
             Mode::Atomic | Mode::Reserved => Ok(()),
         }
@@ -315,7 +317,7 @@ impl fmt::Debug for Shared {
 /// Reason why a layer cannot carry out a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unusable {
+pub enum PolicyMismatch {
     /// The policy contradicts itself.
     Contradictory(PolicyError),
     /// The policy is atomic, and the layer was built by neither [`IdempotencyLayer::transactional`]
@@ -328,7 +330,7 @@ pub enum Unusable {
     LeaseTooShort,
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for PolicyMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Contradictory(problem) => write!(f, "{problem}"),
@@ -344,4 +346,4 @@ impl fmt::Display for Unusable {
     }
 }
 
-impl std::error::Error for Unusable {}
+impl std::error::Error for PolicyMismatch {}

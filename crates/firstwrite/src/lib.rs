@@ -112,15 +112,17 @@ pub use atomic::{Atomic, Transaction};
 pub use attempt::Attempt;
 pub use body::{RequestBody, ResponseBody, Room};
 #[cfg(feature = "axum")]
-pub use extract::Misconfigured;
-pub use layer::{IdempotencyLayer, Unusable};
-pub use observe::{Answered, Asked, How, Observer, Stored, StoredStep};
-pub use percent::shown;
+pub use extract::ExtractorError;
+pub use layer::{IdempotencyLayer, PolicyMismatch};
+pub use observe::{
+    AdmitContext, Observer, RecordChange, RecordStep, RequestFinished, RequestResult,
+};
+pub use percent::escape_path;
 pub use policies::{Operation, Policies, PolicyResolver};
 pub use probe::ProbeForm;
 pub use respond::{ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};
 #[cfg(feature = "axum")]
-pub use routes::{Routes, Uncovered};
+pub use routes::{Routes, UncoveredRoutes};
 pub use seldom::Seldom;
 pub use service::Idempotency;
 pub use tenant::TenantResolver;

@@ -18,7 +18,7 @@ use crate::policies::Operation;
 pub trait Observer: Send + Sync + 'static {
     /// Called when tenant and key are known, before the body is read and the store is touched. A refusal is
     /// sent as the answer.
-    fn admit(&self, asked: &Asked<'_>) -> Result<(), Rejection> {
+    fn admit(&self, asked: &AdmitContext<'_>) -> Result<(), Rejection> {
         let _ = asked;
         Ok(())
     }
@@ -42,7 +42,7 @@ pub trait Observer: Send + Sync + 'static {
     /// own transactions write the record.
     ///
     /// [atomic]: firstwrite_core::Mode::Atomic
-    fn stored(&self, stored: &Stored<'_>) {
+    fn stored(&self, stored: &RecordChange<'_>) {
         let _ = stored;
     }
 
@@ -58,14 +58,14 @@ pub trait Observer: Send + Sync + 'static {
     }
 
     /// Reports how a request ended: once for each that was admitted or refused, also if its caller hung up.
-    fn answered(&self, answered: &Answered<'_>) {
+    fn answered(&self, answered: &RequestFinished<'_>) {
         let _ = answered;
     }
 }
 
 /// A request that wants to be admitted.
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct AdmitContext<'a> {
     /// Operation that the request is for.
     pub operation: &'a Operation,
     /// Tenant of the request.
@@ -78,18 +78,18 @@ pub struct Asked<'a> {
 
 /// Change that an attempt made in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored<'a> {
+pub struct RecordChange<'a> {
     /// Tenant of the record.
     pub tenant: &'a Tenant,
     /// Id of the record.
     pub id: RecordId,
     /// Change of the record.
-    pub step: StoredStep,
+    pub step: RecordStep,
 }
 
 /// Change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoredStep {
+pub enum RecordStep {
     /// It was created.
     Made,
     /// It was completed with an outcome of so many bytes, headers and body.
@@ -100,7 +100,7 @@ pub enum StoredStep {
 
 /// A request that was answered.
 #[derive(Debug)]
-pub struct Answered<'a> {
+pub struct RequestFinished<'a> {
     /// Operation that the request was for.
     pub operation: &'a Operation,
     /// Tenant of the request, if known.
@@ -108,7 +108,7 @@ pub struct Answered<'a> {
     /// True if [`Observer::admit`] let it in.
     pub was_admitted: bool,
     /// Result of the request.
-    pub how: How,
+    pub how: RequestResult,
     /// Status sent to the caller; none if it had hung up.
     pub status: Option<StatusCode>,
     /// Time from the request's head to the answer's head.
@@ -117,7 +117,7 @@ pub struct Answered<'a> {
 
 /// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum How {
+pub enum RequestResult {
     /// The handler ran.
     Ran,
     /// The first answer was given again.
@@ -190,14 +190,14 @@ impl Seen {
         mut self,
         mut response: Response<ResponseBody>,
     ) -> Response<ResponseBody> {
-        let how = response.extensions_mut().remove().unwrap_or(How::Ran);
+        let how = response.extensions_mut().remove().unwrap_or(RequestResult::Ran);
         self.tell(how, Some(response.status()));
         response
     }
 
-    fn tell(&mut self, how: How, status: Option<StatusCode>) {
+    fn tell(&mut self, how: RequestResult, status: Option<StatusCode>) {
         self.is_told = true;
-        self.observer.answered(&Answered {
+        self.observer.answered(&RequestFinished {
             operation: &self.operation,
             tenant: self.tenant.as_ref(),
             was_admitted: self.was_admitted,
@@ -211,12 +211,12 @@ impl Seen {
 impl Drop for Seen {
     fn drop(&mut self) {
         if !self.is_told {
-            self.tell(How::Abandoned, None);
+            self.tell(RequestResult::Abandoned, None);
         }
     }
 }
 
-impl How {
+impl RequestResult {
     /// The word used in metrics.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -18,7 +18,7 @@ pub(crate) fn encode(text: &str) -> String {
 
 /// A path as it may be shown in a log or on a terminal: everything beyond visible ASCII is escaped. A path
 /// on the wire may hold any UTF-8, with what moves a cursor or turns a line around in it.
-pub fn shown(path: &str) -> Cow<'_, str> {
+pub fn escape_path(path: &str) -> Cow<'_, str> {
     if path.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Cow::Borrowed(path);
     }
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn what_is_shown_moves_no_cursor() {
-        assert_eq!(shown("/pay/%1b;a=1"), "/pay/%1b;a=1");
-        assert_eq!(shown("/\u{9b}31m\u{202e}é\n"), "/%C2%9B31m%E2%80%AE%C3%A9%0A");
+        assert_eq!(escape_path("/pay/%1b;a=1"), "/pay/%1b;a=1");
+        assert_eq!(escape_path("/\u{9b}31m\u{202e}é\n"), "/%C2%9B31m%E2%80%AE%C3%A9%0A");
     }
 
     #[test]

@@ -216,7 +216,7 @@ fn name_of(request: &Parts) -> Arc<str> {
     if let Some(matched) = request.extensions.get::<axum::extract::MatchedPath>() {
         return bounded(format_args!("{} {}", request.method, matched.as_str()));
     }
-    bounded(format_args!("{} {}", request.method, percent::shown(request.uri.path())))
+    bounded(format_args!("{} {}", request.method, percent::escape_path(request.uri.path())))
 }
 
 fn bounded(name: fmt::Arguments<'_>) -> Arc<str> {

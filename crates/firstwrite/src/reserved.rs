@@ -17,7 +17,7 @@ use crate::coalesce::{Ended, Lead, ReleasedAnswer};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
 use crate::lease::LeaseWatch;
-use crate::observe::{Observer, Stored, StoredStep};
+use crate::observe::{Observer, RecordChange, RecordStep};
 use crate::respond;
 use crate::withdrawal::{Note, Pauses, Withdrawal};
 
@@ -69,7 +69,7 @@ pub(crate) async fn attempt(
             let observer = &*shared.observer;
             // What was taken over stood already.
             if reservation.fence().count() == 1 {
-                stored(observer, exchange, StoredStep::Made);
+                stored(observer, exchange, RecordStep::Made);
             }
             let strays = reservation.strays().to_vec();
             let mut running = RunningReservation { store, observer, exchange, reservation, lease };
@@ -124,7 +124,9 @@ impl RunningReservation<'_> {
                 // Counted from before the store is asked, so never later than the store's own deadline.
                 let asked_at = Instant::now();
                 match protocol::renew(self.store, &mut self.reservation).await {
-                    Ok(Renewed::Held) => self.lease.renew(asked_at + self.reservation.lease_for()),
+                    Ok(Renewed::Current) => {
+                        self.lease.renew(asked_at + self.reservation.lease_for())
+                    }
                     Ok(Renewed::Lost) => {
                         tracing::warn!(record_id = %self.reservation.id(), "the lease was lost");
                         self.lease.end();
@@ -200,7 +202,7 @@ impl RunningReservation<'_> {
         loop {
             match protocol::complete(store, reservation, outcome.clone()).await {
                 Ok(Completed::Kept { retained_until }) => {
-                    stored(observer, exchange, StoredStep::Kept(outcome.byte_count()));
+                    stored(observer, exchange, RecordStep::Kept(outcome.byte_count()));
                     respond::stamp(answer.headers_mut(), retained_until);
                     let verdict = Verdict::Replay { outcome, retained_until };
                     return Concluded::new(answer, Ended::Stands { verdict, stored: None });
@@ -240,7 +242,7 @@ impl RunningReservation<'_> {
                 return late(self.observer, exchange, fence, Some(&found));
             }
             Ok(_) => {
-                stored(self.observer, exchange, StoredStep::Freed);
+                stored(self.observer, exchange, RecordStep::Freed);
                 None
             }
             Err(error) => {
@@ -285,9 +287,9 @@ fn is_note_of(found: &Found, fence: Fence) -> bool {
 }
 
 /// Tells what became of the exchange's record.
-fn stored(observer: &dyn Observer, exchange: &Exchange, step: StoredStep) {
+fn stored(observer: &dyn Observer, exchange: &Exchange, step: RecordStep) {
     let Request { tenant, id, .. } = &*exchange.request;
-    observer.stored(&Stored { tenant, id: *id, step });
+    observer.stored(&RecordChange { tenant, id: *id, step });
 }
 
 /// Answers from what stands where this attempt wanted to write.
@@ -304,7 +306,7 @@ fn late(
         && let State::Completed { outcome, retained_until, .. } = &record.state
     {
         tracing::debug!(%record_id, "the attempt was completed by whoever ran it");
-        stored(observer, exchange, StoredStep::Kept(outcome.byte_count()));
+        stored(observer, exchange, RecordStep::Kept(outcome.byte_count()));
         let (outcome, retained_until) = (outcome.clone(), *retained_until);
         let answer = respond::first(&outcome, retained_until);
         let verdict = Verdict::Replay { outcome, retained_until };

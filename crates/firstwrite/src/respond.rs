@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 
 use crate::body::ResponseBody;
-use crate::observe::How;
+use crate::observe::RequestResult;
 use crate::status;
 
 /// `true` on an answer that was given before.
@@ -48,7 +48,7 @@ pub(crate) fn replay(outcome: &Outcome, retained_until: Timestamp) -> Response<R
     let mut response = first(outcome, retained_until);
     if matches!(outcome.body, Body::Bytes(_)) {
         response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
-        response.extensions_mut().insert(How::Replayed);
+        response.extensions_mut().insert(RequestResult::Replayed);
     }
     response
 }
@@ -88,7 +88,7 @@ pub(crate) fn verdict(verdict: &Verdict, policy: &Policy) -> Response<ResponseBo
 /// A refusal.
 pub(crate) fn rejection(rejection: &Rejection) -> Response<ResponseBody> {
     let mut response = rejection.to_response().map(ResponseBody::whole);
-    response.extensions_mut().insert(How::Refused(rejection.kind()));
+    response.extensions_mut().insert(RequestResult::Refused(rejection.kind()));
     response
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn read_only() -> Response<ResponseBody> {
 /// The refusal of a request that was not run because of the store. One that has lost history cannot
 /// say whether the key was used: that is no matter of waiting for it to come back.
 pub(crate) fn store_failed(kind: StoreErrorKind) -> Response<ResponseBody> {
-    let refused = if kind == StoreErrorKind::InDoubt {
+    let refused = if kind == StoreErrorKind::HistoryLost {
         RejectionKind::OutcomeUnknown
     } else {
         RejectionKind::StoreUnavailable
@@ -121,7 +121,7 @@ pub(crate) fn accepted(key: &Key, policy: &Policy) -> Response<ResponseBody> {
     }
     headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
     headers.insert(RETRY_AFTER, seconds(policy.retry_after));
-    response.extensions_mut().insert(How::Accepted);
+    response.extensions_mut().insert(RequestResult::Accepted);
     response
 }
 

@@ -39,7 +39,7 @@ pub struct Routes<State = ()> {
 
 /// The routes that change something and that no policy covers.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Uncovered {
+pub struct UncoveredRoutes {
     routes: Vec<String>,
 }
 
@@ -106,14 +106,14 @@ impl<State: Clone + Send + Sync + 'static> Routes<State> {
         self,
         policies: Policies,
         layer: IdempotencyLayer,
-    ) -> Result<Router<State>, Uncovered> {
+    ) -> Result<Router<State>, UncoveredRoutes> {
         let uncovered = self.routes.iter().filter(|(method, path)| {
             STATE_CHANGING.contains(method) && !policies.covers(method, path)
         });
         let routes: Vec<String> =
             uncovered.map(|(method, path)| format!("{method} {path}")).collect();
         if !routes.is_empty() {
-            return Err(Uncovered { routes });
+            return Err(UncoveredRoutes { routes });
         }
         Ok(self.router.layer(layer.policies(policies)))
     }
@@ -125,14 +125,14 @@ impl<State: Clone + Send + Sync + 'static> Default for Routes<State> {
     }
 }
 
-impl Uncovered {
+impl UncoveredRoutes {
     /// Method and path of each route, in the order in which they were added.
     pub fn routes(&self) -> &[String] {
         &self.routes
     }
 }
 
-impl fmt::Display for Uncovered {
+impl fmt::Display for UncoveredRoutes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -143,14 +143,14 @@ impl fmt::Display for Uncovered {
     }
 }
 
-impl fmt::Debug for Uncovered {
+impl fmt::Debug for UncoveredRoutes {
     /// Writes the same as `Display`: `main` prints this when it returns the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl std::error::Error for Uncovered {}
+impl std::error::Error for UncoveredRoutes {}
 
 #[cfg(test)]
 mod tests {
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    fn finish(policies: Policies) -> Result<Router, Uncovered> {
+    fn finish(policies: Policies) -> Result<Router, UncoveredRoutes> {
         let layer = IdempotencyLayer::new(Arc::new(crate::memory_store()));
         Routes::new()
             .get("/orders/{id}", || async {})

@@ -32,7 +32,7 @@ use crate::body::{self, Drained, ResponseBody, Unread};
 use crate::coalesce::{Ended, Follow, Joined, Phase, StoredRequest};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
-use crate::observe::{Asked, Place, Seen};
+use crate::observe::{AdmitContext, Place, Seen};
 use crate::policies::Operation;
 use crate::{interim, problems, respond, status};
 
@@ -178,7 +178,7 @@ fn admit(shared: &Shared, parts: &Parts) -> Admission {
         }
         (Err(error), _) => return Admission::Refused(operation, Some(tenant), error.into()),
     };
-    let asked = Asked { operation: &operation, tenant: &tenant, key: &key, request: parts };
+    let asked = AdmitContext { operation: &operation, tenant: &tenant, key: &key, request: parts };
     match shared.observer.admit(&asked) {
         Ok(()) => {
             let place = Place::new(&shared.observer, &tenant);

@@ -72,7 +72,7 @@ async fn look_up(shared: &Shared, ids: Vec<RecordId>, wait: Duration) -> Respons
             Ok(found) => found,
             Err(error) => {
                 tracing::error!(%error, "a record could not be looked up");
-                if error.kind() == StoreErrorKind::InDoubt {
+                if error.kind() == StoreErrorKind::HistoryLost {
                     return respond::store_failed(error.kind());
                 }
                 let refusal = Rejection::new(RejectionKind::StoreUnavailable)

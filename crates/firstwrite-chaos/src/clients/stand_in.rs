@@ -45,7 +45,7 @@ struct Books {
     served: usize,
     /// Ids are never given twice, also not after a loss.
     paid: usize,
-    is_in_doubt: bool,
+    is_history_lost: bool,
     /// Number of payments in the copy that survives, if copying has stopped.
     copied: Option<usize>,
 }
@@ -64,7 +64,7 @@ impl Books {
         let scope = if self.habit == Habit::MixesTenants { "all" } else { tenant };
         let name = (scope.to_owned(), key.to_owned());
         let is_known = self.answers.contains_key(&name);
-        if self.is_in_doubt && (!is_known || self.habit == Habit::DoubtsAll) {
+        if self.is_history_lost && (!is_known || self.habit == Habit::DoubtsAll) {
             let problem = r#"{"type":"https://example.org/problems/outcome-unknown"}"#;
             return answer("409 Conflict\r\ncontent-type: application/problem+json", problem);
         }
@@ -110,7 +110,7 @@ impl Books {
                 let kept = self.payments.len().saturating_sub(TAIL);
                 let tail = self.payments.split_off(self.copied.take().unwrap_or(kept));
                 self.answers.retain(|_, id| tail.iter().all(|(_, lost, _)| lost != id));
-                self.is_in_doubt = self.habit != Habit::LosesTail;
+                self.is_history_lost = self.habit != Habit::LosesTail;
             }
             Habit::Right
             | Habit::ChangesAnswers
@@ -128,8 +128,8 @@ fn answer(head: &str, body: &str) -> String {
 impl StandIn {
     pub(crate) fn new(habit: Habit) -> Self {
         let (payments, answers) = (Vec::new(), HashMap::new());
-        let (served, paid, is_in_doubt, copied) = (0, 0, false, None);
-        let books = Books { habit, payments, answers, served, paid, is_in_doubt, copied };
+        let (served, paid, is_history_lost, copied) = (0, 0, false, None);
+        let books = Books { habit, payments, answers, served, paid, is_history_lost, copied };
         Self {
             books: Arc::new(Mutex::new(books)),
             is_dead: Arc::default(),
@@ -176,9 +176,9 @@ impl StandIn {
         books.copied = Some(books.payments.len());
     }
 
-    pub(crate) fn clear_doubt(&mut self) {
+    pub(crate) fn clear_history_loss(&mut self) {
         let mut books = self.books.lock().unwrap();
-        books.is_in_doubt = books.habit == Habit::DoubtsForEver;
+        books.is_history_lost = books.habit == Habit::DoubtsForEver;
     }
 }
 

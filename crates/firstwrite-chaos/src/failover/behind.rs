@@ -73,9 +73,9 @@ pub(super) fn fail_over(
 
     // No patience with a service that runs an unknown key first and doubts later.
     let replies = ask_all(address, &unknown);
-    findings.all("keys nobody has sent are in doubt", &unknown, &replies, is_in_doubt);
+    findings.all("keys nobody has sent are in doubt", &unknown, &replies, is_history_lost);
     let replies = ask_all(address, &lost);
-    findings.all("keys whose history is lost are in doubt", &lost, &replies, is_in_doubt);
+    findings.all("keys whose history is lost are in doubt", &lost, &replies, is_history_lost);
     let replies = ask_all(address, &kept);
     findings.all(
         "keys that survived replay",
@@ -88,7 +88,7 @@ pub(super) fn fail_over(
         usize::from(key.key.starts_with("kept"))
     });
 
-    site.clear_doubt().context("clearing the doubt")?;
+    site.clear_history_loss().context("clearing the doubt")?;
     let watch = Stopwatch::start();
     wait_until(hear_max, || is_answer(0, &ask(address, &unknown[0], Duration::ZERO)));
     println!("the first new key after clearing took {:.1} s", watch.seconds());
@@ -106,7 +106,7 @@ pub(super) fn fail_over(
     Ok(findings)
 }
 
-fn is_in_doubt(_: usize, reply: &Reply) -> bool {
+fn is_history_lost(_: usize, reply: &Reply) -> bool {
     matches!(reply, Reply::OutcomeUnknown)
 }
 

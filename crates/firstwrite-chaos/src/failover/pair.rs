@@ -129,7 +129,8 @@ impl Site for Pair<'_> {
         }
     }
 
-    fn clear_doubt(&mut self) -> anyhow::Result<()> {
-        self.stage.run("doctor", &["--clear-doubt", "--reason", "the failover test has looked"])
+    fn clear_history_loss(&mut self) -> anyhow::Result<()> {
+        self.stage
+            .run("doctor", &["--clear-history-loss", "--reason", "the failover test has looked"])
     }
 }

@@ -23,8 +23,8 @@ impl Site for StandIn {
         Ok(())
     }
 
-    fn clear_doubt(&mut self) -> anyhow::Result<()> {
-        StandIn::clear_doubt(self);
+    fn clear_history_loss(&mut self) -> anyhow::Result<()> {
+        StandIn::clear_history_loss(self);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::MemoryStore;
-use crate::store::{AsyncTransactionalStore, Begun, Found, Transacted, Write};
+use crate::store::{AsyncTransactionalStore, BeginResult, Found, Transacted, Write};
 use crate::{Fence, Message, Record, RecordId, State, StoreError, StoreErrorKind, Timestamp};
 
 /// A transaction of a [`MemoryStore`] that is held over awaits. It sees what was committed when it
@@ -39,7 +39,7 @@ impl HeldMemoryTx {
 impl AsyncTransactionalStore for MemoryStore {
     type Tx = HeldMemoryTx;
 
-    async fn begin(&self, id: RecordId) -> Result<Begun<HeldMemoryTx>, StoreError> {
+    async fn begin(&self, id: RecordId) -> Result<BeginResult<HeldMemoryTx>, StoreError> {
         let mut content = self.content();
         let now = (self.clock)();
         let record = content.records.get(&id).map(|record| Record::clone(record));
@@ -47,15 +47,15 @@ impl AsyncTransactionalStore for MemoryStore {
             && let State::Completed { retained_until, .. } = record.state
             && now < retained_until
         {
-            return Ok(Begun::Stands(Box::new(Found { record: record.clone(), now })));
+            return Ok(BeginResult::Stands(Box::new(Found { record: record.clone(), now })));
         }
         if !content.held.insert(id) {
-            return Ok(Begun::Busy);
+            return Ok(BeginResult::Busy);
         }
         let found = record.as_ref().map(|record| record.fence);
         let lock = Lock { store: self.clone(), id };
         let tx = HeldMemoryTx { lock, found, now, rows: HashMap::new(), messages: Vec::new() };
-        Ok(Begun::Open(tx, record.map(|record| Box::new(Found { record, now }))))
+        Ok(BeginResult::Open(tx, record.map(|record| Box::new(Found { record, now }))))
     }
 
     async fn conclude(&self, tx: HeldMemoryTx, write: Write) -> Result<Transacted<()>, StoreError> {

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::{Content, MemoryStore};
 use crate::outbox::{
-    Becomes, Claimed, DestinationChange, DestinationView, Gate, Held, HistoryRow, MessageNumber,
-    MessagePage, MessageQuery, MessageStory, Move, Outbox, Parcel, PastDelivery, PastEnding,
-    Problem, Receipt, Standing, Want, WrittenPage, WrittenQuery,
+    Becomes, ClaimRequest, ClaimStatus, Claimed, ClaimedMessage, DestinationChange,
+    DestinationView, Gate, HistoryRow, MessageNumber, MessagePage, MessageQuery, MessageStory,
+    Move, Outbox, PastDelivery, PastEnding, Problem, Receipt, Standing, WrittenPage, WrittenQuery,
 };
 use crate::{Audited, BoxFuture, Fence, Message, Outcome, RecordId, State, StoreError, Timestamp};
 
@@ -17,7 +17,7 @@ use crate::{Audited, BoxFuture, Fence, Message, Outcome, RecordId, State, StoreE
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     entries: BTreeMap<MessageNumber, Entry>,
-    destinations: BTreeMap<String, Lane>,
+    destinations: BTreeMap<String, DestinationRow>,
     last_number: i64,
 }
 
@@ -32,7 +32,7 @@ struct Entry {
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct DestinationRow {
     paused: Option<Audited>,
     open_until: Option<Timestamp>,
     open_cause: Option<String>,
@@ -76,29 +76,29 @@ impl Outgoing {
         })
     }
 
-    fn claim(&mut self, wants: &[Want], nonce: u64, now: Timestamp) -> Claimed {
-        let mut claimed = Claimed { parcels: Vec::new(), now, closed: Vec::new() };
-        for want in wants {
-            let lane = self.destinations.entry(want.destination.clone()).or_default();
-            let gate = Gate::of(lane.open_until, now);
-            if lane.paused.is_some() || gate == Gate::Closed {
-                claimed.closed.push(want.destination.clone());
+    fn claim(&mut self, requests: &[ClaimRequest], nonce: u64, now: Timestamp) -> Claimed {
+        let mut claimed = Claimed { messages: Vec::new(), now, closed: Vec::new() };
+        for request in requests {
+            let row = self.destinations.entry(request.destination.clone()).or_default();
+            let gate = Gate::of(row.open_until, now);
+            if row.paused.is_some() || gate == Gate::Closed {
+                claimed.closed.push(request.destination.clone());
                 continue;
             }
             let is_trial = gate == Gate::Trial;
-            let count_max = if is_trial { want.count_max.min(1) } else { want.count_max };
-            let numbers = self.claimable(&want.destination, now);
-            let lease_until = now.plus(want.lease_for);
+            let count_max = if is_trial { request.count_max.min(1) } else { request.count_max };
+            let numbers = self.claimable(&request.destination, now);
+            let lease_until = now.plus(request.lease_for);
             if is_trial
                 && count_max > 0
                 && !numbers.is_empty()
-                && let Some(lane) = self.destinations.get_mut(&want.destination)
+                && let Some(row) = self.destinations.get_mut(&request.destination)
             {
-                lane.open_until = Some(lease_until);
+                row.open_until = Some(lease_until);
             }
             for number in numbers.into_iter().take(count_max) {
                 let Some(entry) = self.entries.get_mut(&number) else { continue };
-                claimed.parcels.push(entry.claim(number, nonce, is_trial, (now, lease_until)));
+                claimed.messages.push(entry.claim(number, nonce, is_trial, (now, lease_until)));
             }
         }
         claimed
@@ -124,9 +124,9 @@ impl Entry {
         nonce: u64,
         is_trial: bool,
         (now, lease_until): (Timestamp, Timestamp),
-    ) -> Parcel {
+    ) -> ClaimedMessage {
         let fence = self.standing.claim(nonce, now, lease_until);
-        Parcel {
+        ClaimedMessage {
             number,
             fence,
             record: self.message.record(),
@@ -185,15 +185,17 @@ impl Entry {
 }
 
 impl Content {
-    fn apply_move(&mut self, step: &Move, now: Timestamp) -> Held {
-        let Some(entry) = self.outgoing.entries.get_mut(&step.number) else { return Held::No };
+    fn apply_move(&mut self, step: &Move, now: Timestamp) -> ClaimStatus {
+        let Some(entry) = self.outgoing.entries.get_mut(&step.number) else {
+            return ClaimStatus::Lost;
+        };
         let holds = entry.standing.holds(step.guard, now);
         let last = entry.past.last().map(|past| past.ending.clone());
         if let Some(row) = step.history.as_ref().filter(|row| row.is_due(holds, last.as_deref())) {
             entry.put(row, now);
         }
         if !holds {
-            return Held::No;
+            return ClaimStatus::Lost;
         }
         entry.standing.take(&step.becomes, now);
         if let Becomes::Pending(draft) = &step.becomes
@@ -207,7 +209,7 @@ impl Content {
             let audited = Audited { at: now, entry: entry.clone() };
             self.audits.entry(record).or_default().push(audited);
         }
-        Held::Yes
+        ClaimStatus::Current
     }
 
     /// Replaces a record's interim answer.
@@ -235,12 +237,12 @@ impl Outbox for MemoryStore {
 
     fn claim<'a>(
         &'a self,
-        wants: &'a [Want],
+        requests: &'a [ClaimRequest],
         nonce: u64,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
         Box::pin(async move {
             let now = (self.clock)();
-            Ok(self.content().outgoing.claim(wants, nonce, now))
+            Ok(self.content().outgoing.claim(requests, nonce, now))
         })
     }
 
@@ -248,7 +250,7 @@ impl Outbox for MemoryStore {
         &'a self,
         receipts: &'a [HistoryRow],
         moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>> {
         Box::pin(async move {
             let now = (self.clock)();
             let mut content = self.content();
@@ -316,7 +318,7 @@ impl Outbox for MemoryStore {
 
     /// Never returns: this crate has no runtime to send notifications with, so workers find messages by
     /// polling.
-    fn nudged(&self) -> BoxFuture<'_, ()> {
+    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 }

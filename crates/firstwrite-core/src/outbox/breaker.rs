@@ -33,12 +33,12 @@ impl Gate {
 
 /// Recent delivery results of a destination, as one worker saw them.
 #[derive(Clone, Debug, Default)]
-pub struct Sightings {
+pub struct FailureWindow {
     recent: VecDeque<bool>,
     failures_in_a_row: usize,
 }
 
-impl Sightings {
+impl FailureWindow {
     /// Few enough that an outage is noticed before many messages have met it, many enough that one
     /// bad message among others is not taken for an outage.
     pub const FAILURES_IN_A_ROW: usize = 5;
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_row_of_failures_opens_and_one_success_begins_a_new_row() {
-        let mut seen = Sightings::default();
+        let mut seen = FailureWindow::default();
         assert!(!(0..4).any(|_| seen.note(false)));
         assert!(!seen.note(true));
         assert!(!(0..4).any(|_| seen.note(false)));
@@ -95,21 +95,21 @@ mod tests {
 
     #[test]
     fn half_of_the_recent_ones_failing_opens_too() {
-        let mut seen = Sightings::default();
+        let mut seen = FailureWindow::default();
         let opened = (0..30).position(|turn| seen.note(turn % 2 == 0));
         assert_eq!(opened, Some(19));
     }
 
     #[test]
     fn one_bad_message_among_good_ones_opens_nothing() {
-        let mut seen = Sightings::default();
+        let mut seen = FailureWindow::default();
         assert!(!(0..200).any(|turn| seen.note(turn % 3 != 0)));
     }
 
     #[test]
     fn the_longer_it_is_out_of_order_the_longer_it_is_left_alone() {
-        let seconds = |count| Sightings::open_for(count, 1.0).as_secs();
+        let seconds = |count| FailureWindow::open_for(count, 1.0).as_secs();
         assert_eq!([1, 2, 3, 4, 5, 40].map(seconds), [5, 10, 20, 40, 60, 60]);
-        assert_eq!(Sightings::open_for(1, 0.0), Sightings::OPEN_FIRST / 2);
+        assert_eq!(FailureWindow::open_for(1, 0.0), FailureWindow::OPEN_FIRST / 2);
     }
 }

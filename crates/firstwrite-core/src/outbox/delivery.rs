@@ -14,7 +14,7 @@ pub struct MessageNumber(pub i64);
 
 /// A message as its carrier sees it, under a claim.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Parcel {
+pub struct ClaimedMessage {
     /// Which message it is.
     pub number: MessageNumber,
     /// The claim's own; every later write about this delivery carries it.
@@ -132,16 +132,16 @@ pub enum Probed {
 /// Implementations hold no state about messages and decide nothing about them: they hand over once,
 /// within their own time limit, and say how it ended.
 pub trait Carrier: fmt::Debug + Send + Sync + 'static {
-    /// Hands `parcel` over, once, under its wire key. Dropping the future breaks the delivery off:
+    /// Hands `message` over, once, under its wire key. Dropping the future breaks the delivery off:
     /// it may have been sent then.
-    fn carry<'a>(&'a self, parcel: &'a Parcel) -> BoxFuture<'a, Delivery>;
+    fn carry<'a>(&'a self, message: &'a ClaimedMessage) -> BoxFuture<'a, Delivery>;
 
-    /// Asks whether a delivery of `parcel` had its effect. `None` if this destination cannot be
+    /// Asks whether a delivery of `message` had its effect. `None` if this destination cannot be
     /// asked.
-    fn probe<'a>(&'a self, parcel: &'a Parcel) -> Option<BoxFuture<'a, Probed>>;
+    fn probe<'a>(&'a self, message: &'a ClaimedMessage) -> Option<BoxFuture<'a, Probed>>;
 }
 
-impl Parcel {
+impl ClaimedMessage {
     /// Returns the key by which the destination recognises the message, the same in every delivery: see
     /// [`wire_key`].
     pub fn wire_key(&self) -> String {
@@ -197,10 +197,10 @@ impl fmt::Display for MessageNumber {
     }
 }
 
-impl fmt::Debug for Parcel {
+impl fmt::Debug for ClaimedMessage {
     /// Neither the key nor the payload: both are other people's data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parcel")
+        f.debug_struct("ClaimedMessage")
             .field("number", &self.number)
             .field("fence", &self.fence)
             .field("destination", &self.destination)

@@ -1,9 +1,9 @@
 //! The steps of workers and operators, written once over any outbox.
 
 use super::{
-    Counted, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessageQuery,
-    MessageState, MessageView, Move, Outbox, Received, Resolution, Settlement, Switch,
-    after_redrive, after_resolution, after_settlement,
+    ClaimStatus, Counted, DestinationChange, DestinationView, HistoryRow, MessageNumber,
+    MessageQuery, MessageState, MessageView, Move, Outbox, Received, Resolution, Settlement,
+    Switch, after_redrive, after_resolution, after_settlement,
 };
 use crate::{AuditEntry, Fence, RecordId, StoreError};
 
@@ -21,7 +21,7 @@ pub async fn settle<O: Outbox + ?Sized>(
     outbox: &O,
     receipts: &[Received],
     settlements: &[Settlement],
-) -> Result<Vec<Held>, StoreError> {
+) -> Result<Vec<ClaimStatus>, StoreError> {
     let receipts: Vec<HistoryRow> = receipts.iter().filter_map(HistoryRow::of_received).collect();
     let moves: Vec<Move> = settlements.iter().map(after_settlement).collect();
     outbox.apply(&receipts, &moves).await
@@ -38,10 +38,10 @@ pub async fn resolve<O: Outbox + ?Sized>(
     seen: Fence,
     resolution: &Resolution,
     by: &AuditEntry,
-) -> Result<Held, StoreError> {
+) -> Result<ClaimStatus, StoreError> {
     let step = after_resolution(number, seen, resolution, by);
     let held = outbox.apply(&[], &[step]).await?;
-    Ok(held.first().copied().unwrap_or(Held::No))
+    Ok(held.first().copied().unwrap_or(ClaimStatus::Lost))
 }
 
 /// Puts back up to `limit` of the dead letters that `query` matches, under their old keys, with their counts
@@ -68,7 +68,7 @@ pub async fn redrive<O: Outbox + ?Sized>(
         let moves: Vec<Move> = page.messages.iter().map(redriven_of).collect();
         if !moves.is_empty() {
             let held = outbox.apply(&[], &moves).await?;
-            redriven += held.into_iter().filter(|held| *held == Held::Yes).count();
+            redriven += held.into_iter().filter(|held| *held == ClaimStatus::Current).count();
         }
         query.after = page.next;
         if query.after.is_none() {

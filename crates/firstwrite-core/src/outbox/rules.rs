@@ -7,7 +7,9 @@
 
 use std::time::Duration;
 
-use super::{Delivery, Ending, MessageState, Parcel, Probed, Receipt, Sightings, Terms};
+use super::{
+    ClaimedMessage, Delivery, Ending, FailureWindow, MessageState, Probed, Receipt, Terms,
+};
 use crate::Timestamp;
 
 /// Next step of a worker with a claimed message.
@@ -84,14 +86,14 @@ pub const LAPSE_COUNT_MAX: u32 = 10;
 pub const ABSENCE_SHOWS_AFTER: Duration = Duration::from_hours(1);
 
 /// Says what to do with a message that was claimed at `now`.
-pub fn next_step(parcel: &Parcel, terms: &Terms, now: Timestamp) -> Step {
-    if let Some(receipt) = &parcel.receipt {
+pub fn next_step(message: &ClaimedMessage, terms: &Terms, now: Timestamp) -> Step {
+    if let Some(receipt) = &message.receipt {
         return Step::Settle(receipt.clone());
     }
-    if parcel.lapse_count >= LAPSE_COUNT_MAX {
+    if message.lapse_count >= LAPSE_COUNT_MAX {
         return Step::Hold("its claims keep running out: it may be what ends the worker");
     }
-    let Some(first) = parcel.maybe_sent_at else { return Step::Send };
+    let Some(first) = message.maybe_sent_at else { return Step::Send };
     if terms.can_be_asked {
         return Step::Ask;
     }
@@ -107,17 +109,17 @@ pub fn given_back(absence_proven: bool) -> Next {
 /// Says what becomes of a message whose delivery ended. `absence_proven`: the destination said, just
 /// before, that nothing had happened.
 pub fn after_delivery(
-    parcel: &Parcel,
+    message: &ClaimedMessage,
     terms: &Terms,
     delivery: &Delivery,
     absence_proven: bool,
     moment: Moment,
 ) -> Next {
     let Moment { now, random } = moment;
-    let before = if absence_proven { None } else { parcel.maybe_sent_at };
+    let before = if absence_proven { None } else { message.maybe_sent_at };
     // A message that goes to see whether the destination is back is not to blame if it is not.
-    let counts = !parcel.is_trial;
-    let count = parcel.delivery_count + u32::from(counts);
+    let counts = !message.is_trial;
+    let count = message.delivery_count + u32::from(counts);
     let is_last = count >= terms.delivery_count_max;
     let asked = delivery.retry_after.unwrap_or_default().min(Terms::RETRY_AFTER_MAX);
     let wait = |floor: Duration| pause(terms, count, random).max(asked).max(floor);
@@ -133,7 +135,7 @@ pub fn after_delivery(
         }
         // The answer that the client gets is final, so such a message must not become a dead letter that
         // can be redriven.
-        Ending::Refused if parcel.answers.is_some() => Next::Refused,
+        Ending::Refused if message.answers.is_some() => Next::Refused,
         Ending::Refused => Next::Dead(Cause::Refused),
         Ending::Retry if is_last && before.is_some() => {
             Next::Unknown("deliveries are exhausted, and an earlier one may have arrived")
@@ -174,7 +176,7 @@ pub fn after_delivery(
 /// Says what becomes of a message after its destination was asked about it. `None`: it did not arrive,
 /// so it is to be sent now.
 pub fn after_probe(
-    parcel: &Parcel,
+    message: &ClaimedMessage,
     terms: &Terms,
     probed: &Probed,
     moment: Moment,
@@ -183,8 +185,8 @@ pub fn after_probe(
         Probed::Happened(receipt) => Some(Next::Delivered(receipt.clone())),
         Probed::NotHappened => None,
         Probed::Silent(_) => {
-            let counts = !parcel.is_trial;
-            let count = parcel.delivery_count + u32::from(counts);
+            let counts = !message.is_trial;
+            let count = message.delivery_count + u32::from(counts);
             if count >= terms.delivery_count_max {
                 return Some(Next::Unknown("the destination was asked and did not say"));
             }
@@ -234,7 +236,7 @@ fn pause(terms: &Terms, count: u32, random: f64) -> Duration {
 
 /// As long as a destination is left alone at most: no count grows that a pause could follow.
 fn away(terms: &Terms, random: f64) -> Duration {
-    Sightings::open_for(u32::MAX, random).min(terms.pause_max)
+    FailureWindow::open_for(u32::MAX, random).min(terms.pause_max)
 }
 
 impl Cause {

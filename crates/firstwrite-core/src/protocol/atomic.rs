@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::Response;
 
 use super::draft;
-use crate::store::{Begun, Conclusion, Found, Transacted, Write};
+use crate::store::{BeginResult, Conclusion, Found, Transacted, Write};
 use crate::{
     AsyncTransactionalStore, Certainty, DraftState, Fence, Interim, Outcome, Policy, Request,
     State, StoreError, StoreErrorKind, Timestamp, TransactionalStore, Verdict, judge,
@@ -81,9 +81,9 @@ where
 
 /// Result of beginning a transaction that a handler will hold.
 #[derive(Debug)]
-pub enum Began<Tx> {
+pub enum AtomicStart<Tx> {
     /// The handler may work in it; end it with [`conclude`] or [`abandon`].
-    Run(Held<Tx>),
+    Run(OpenAttempt<Tx>),
     /// The handler must not run; the verdict says why. Nothing is open. What stands is missing where
     /// a rival is at work that has not committed anything yet.
     Refused(Verdict, Option<Box<Found>>),
@@ -92,7 +92,7 @@ pub enum Began<Tx> {
 /// An open transaction and the right to run the handler in it, once. Dropped, it is rolled back.
 #[derive(Debug)]
 #[must_use = "conclude or abandon it; if dropped, everything in it is rolled back"]
-pub struct Held<Tx> {
+pub struct OpenAttempt<Tx> {
     tx: Tx,
     fence: Fence,
     request: Arc<Request>,
@@ -105,25 +105,25 @@ pub async fn begin<S: AsyncTransactionalStore>(
     request: Arc<Request>,
     policy: Arc<Policy>,
     nonce: u64,
-) -> Result<Began<S::Tx>, StoreError> {
+) -> Result<AtomicStart<S::Tx>, StoreError> {
     let (tx, found) = match store.begin(request.id).await? {
-        Begun::Open(tx, found) => (tx, found),
-        Begun::Stands(found) => {
+        BeginResult::Open(tx, found) => (tx, found),
+        BeginResult::Stands(found) => {
             let verdict = refused_by(&found, &request)?;
-            return Ok(Began::Refused(verdict, Some(found)));
+            return Ok(AtomicStart::Refused(verdict, Some(found)));
         }
         // A rival works on the key and has written nothing that could be compared.
-        Begun::Busy => {
+        BeginResult::Busy => {
             let verdict = Verdict::InProgress { remaining: policy.retry_after };
-            return Ok(Began::Refused(verdict, None));
+            return Ok(AtomicStart::Refused(verdict, None));
         }
     };
     crate::crash_point!("begin-after");
     match right_to_run(found.as_deref(), &request, nonce) {
-        Ok(fence) => Ok(Began::Run(Held { tx, fence, request, policy })),
+        Ok(fence) => Ok(AtomicStart::Run(OpenAttempt { tx, fence, request, policy })),
         Err(verdict) => {
             store.conclude(tx, Write::Nothing).await?;
-            Ok(Began::Refused(verdict, found))
+            Ok(AtomicStart::Refused(verdict, found))
         }
     }
 }
@@ -135,10 +135,10 @@ pub async fn begin<S: AsyncTransactionalStore>(
 /// can be had, the transaction is over, and what stands from then on says how it ended.
 pub async fn conclude<S: AsyncTransactionalStore>(
     store: &S,
-    held: Held<S::Tx>,
+    held: OpenAttempt<S::Tx>,
     response: Response<Bytes>,
 ) -> Result<Atomic<Infallible>, StoreError> {
-    let Held { tx, fence, request, policy } = held;
+    let OpenAttempt { tx, fence, request, policy } = held;
     let Conclusion { write, answer } = decide::<Infallible>(response, &request, &policy, fence);
     let is_written = !matches!(write, Write::Nothing);
     crate::crash_point!("conclude-before");
@@ -168,7 +168,7 @@ pub async fn conclude<S: AsyncTransactionalStore>(
 /// Ends a transaction in which the handler gave up: nothing of it stays.
 pub async fn abandon<S: AsyncTransactionalStore>(
     store: &S,
-    held: Held<S::Tx>,
+    held: OpenAttempt<S::Tx>,
 ) -> Result<(), StoreError> {
     store.conclude(held.tx, Write::Nothing).await.map(drop)
 }
@@ -187,14 +187,14 @@ async fn how_it_ended<S: AsyncTransactionalStore>(
     let mut found = None;
     for _ in 0..2 {
         found = match store.begin(request.id).await {
-            Ok(Begun::Open(tx, found)) => {
+            Ok(BeginResult::Open(tx, found)) => {
                 if store.conclude(tx, Write::Nothing).await.is_err() {
                     return Err(lost);
                 }
                 found
             }
-            Ok(Begun::Stands(found)) => Some(found),
-            Ok(Begun::Busy) | Err(_) => return Err(lost),
+            Ok(BeginResult::Stands(found)) => Some(found),
+            Ok(BeginResult::Busy) | Err(_) => return Err(lost),
         };
         if found.as_ref().is_some_and(|found| found.record.fence == fence) {
             break;
@@ -286,7 +286,7 @@ fn retained_until(response: &Response<Bytes>, policy: &Policy, now: Timestamp) -
     if is_interim(response) { Timestamp::NEVER } else { now.plus(policy.retention) }
 }
 
-impl<Tx> Deref for Held<Tx> {
+impl<Tx> Deref for OpenAttempt<Tx> {
     type Target = Tx;
 
     fn deref(&self) -> &Tx {
@@ -294,7 +294,7 @@ impl<Tx> Deref for Held<Tx> {
     }
 }
 
-impl<Tx> DerefMut for Held<Tx> {
+impl<Tx> DerefMut for OpenAttempt<Tx> {
     fn deref_mut(&mut self) -> &mut Tx {
         &mut self.tx
     }

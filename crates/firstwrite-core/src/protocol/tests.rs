@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::*;
-use crate::store::{Begun, Page, Query, Transacted, Write};
+use crate::store::{BeginResult, Page, Query, Transacted, Write};
 use crate::{
     AsyncTransactionalStore, Audited, BoxFuture, Capabilities, Fingerprint, FingerprintRules,
     HeldMemoryTx, KeptHeaders, Key, MemoryStore, OnLostAnswer, Parts, StateKind, Tenant, UsagePage,
@@ -318,7 +318,7 @@ fn a_renewal_in_time_keeps_the_key_and_a_late_one_says_so() {
     let mut reservation = bench.granted(&policy, 1);
     for _ in 0..5 {
         bench.advance(policy.lease / 2);
-        assert_eq!(now(renew(&bench, &mut reservation)).unwrap(), Renewed::Held);
+        assert_eq!(now(renew(&bench, &mut reservation)).unwrap(), Renewed::Current);
     }
     assert!(matches!(bench.refused(&policy, 2), Verdict::InProgress { .. }));
     bench.advance(policy.lease);
@@ -503,7 +503,7 @@ impl Store for Forgetful {
 impl AsyncTransactionalStore for Forgetful {
     type Tx = HeldMemoryTx;
 
-    async fn begin(&self, id: RecordId) -> Result<Begun<HeldMemoryTx>, StoreError> {
+    async fn begin(&self, id: RecordId) -> Result<BeginResult<HeldMemoryTx>, StoreError> {
         self.store.begin(id).await
     }
 
@@ -517,15 +517,15 @@ impl AsyncTransactionalStore for Forgetful {
     }
 }
 
-fn begun<S: AsyncTransactionalStore>(store: &S, body: &str, nonce: u64) -> Began<S::Tx> {
+fn begun<S: AsyncTransactionalStore>(store: &S, body: &str, nonce: u64) -> AtomicStart<S::Tx> {
     let (request, policy) = (Arc::new(request(body)), Arc::new(Policy::default()));
     now(begin(store, request, policy, nonce)).unwrap()
 }
 
-fn held<S: AsyncTransactionalStore>(store: &S, nonce: u64) -> Held<S::Tx> {
+fn held<S: AsyncTransactionalStore>(store: &S, nonce: u64) -> OpenAttempt<S::Tx> {
     match begun(store, "first", nonce) {
-        Began::Run(held) => held,
-        Began::Refused(verdict, _) => panic!("expected a transaction, got {verdict:?}"),
+        AtomicStart::Run(held) => held,
+        AtomicStart::Refused(verdict, _) => panic!("expected a transaction, got {verdict:?}"),
     }
 }
 
@@ -540,16 +540,17 @@ fn a_held_transaction_commits_rows_and_outcome_and_refuses_a_duplicate() {
     let bench = Bench::new();
     let mut tx = held(&bench.store, 1);
     tx.put("payment", "4990");
-    let Began::Refused(Verdict::InProgress { .. }, None) = begun(&bench.store, "first", 2) else {
+    let AtomicStart::Refused(Verdict::InProgress { .. }, None) = begun(&bench.store, "first", 2)
+    else {
         panic!("a rival is refused while the transaction is open");
     };
     let ended = now(conclude(&bench.store, tx, answer(201))).unwrap();
     assert!(matches!(ended, Atomic::Kept { .. }));
     assert_eq!(bench.store.row("payment").as_deref(), Some("4990"));
     let again = begun(&bench.store, "first", 3);
-    assert!(matches!(again, Began::Refused(Verdict::Replay { .. }, Some(_))), "{again:?}");
+    assert!(matches!(again, AtomicStart::Refused(Verdict::Replay { .. }, Some(_))), "{again:?}");
     let other = begun(&bench.store, "other", 4);
-    assert!(matches!(other, Began::Refused(Verdict::Mismatch, Some(_))), "{other:?}");
+    assert!(matches!(other, AtomicStart::Refused(Verdict::Mismatch, Some(_))), "{other:?}");
 }
 
 #[test]
@@ -596,5 +597,5 @@ fn a_lost_acknowledgement_of_a_commit_is_settled_by_asking_under_the_lock() {
     let store = Forgetful { store: bench.store.clone(), commits };
     let error = now(conclude(&store, held(&store, 1), answer(201))).unwrap_err();
     assert_eq!(error.certainty(), Certainty::Definite, "it was not committed");
-    assert!(matches!(begun(&store, "first", 2), Began::Run(_)), "a retry runs at once");
+    assert!(matches!(begun(&store, "first", 2), AtomicStart::Run(_)), "a retry runs at once");
 }

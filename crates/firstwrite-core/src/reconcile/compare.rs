@@ -107,10 +107,12 @@ fn paired(our: &Ours, their: &Theirs, by: MatchedBy, is_shared: bool, rules: &Ru
             (Class::Matched, Action::Nothing)
         }
         // Sending it again could only harm.
-        Standing::Waiting | Standing::InDoubt | Standing::GivenUp if is_proof => {
+        Standing::Waiting | Standing::HistoryLost | Standing::GivenUp if is_proof => {
             (Class::Matched, Action::Arrived)
         }
-        Standing::InDoubt | Standing::GivenUp => (Class::Likely, Action::Find(FindingKind::Likely)),
+        Standing::HistoryLost | Standing::GivenUp => {
+            (Class::Likely, Action::Find(FindingKind::Likely))
+        }
         Standing::Waiting => (Class::Late, Action::Nothing),
     };
     Verdict { matched_by: Some(by), differences, ..alone(class, action) }
@@ -159,15 +161,15 @@ fn unpaired(
     match (our.standing, seen(our, sight, rules)) {
         // Its time is not over: another run must see it, whatever it takes.
         (Standing::Waiting | Standing::Sending, _)
-        | (Standing::InDoubt, Seen::TooEarly | Seen::TooLate)
+        | (Standing::HistoryLost, Seen::TooEarly | Seen::TooLate)
         | (Standing::Arrived, Seen::TooLate) => Some((Class::Late, Action::Nothing)),
         (Standing::Arrived, Seen::Wholly) => {
             Some((Class::MissingThere, Action::Find(FindingKind::MissingThere)))
         }
-        (Standing::InDoubt, Seen::Wholly) if could_be_there => {
+        (Standing::HistoryLost, Seen::Wholly) if could_be_there => {
             Some((Class::Likely, Action::Find(FindingKind::Likely)))
         }
-        (Standing::InDoubt, Seen::Wholly) => Some((Class::Absent, Action::NotArrived)),
+        (Standing::HistoryLost, Seen::Wholly) => Some((Class::Absent, Action::NotArrived)),
         (Standing::GivenUp | Standing::Closed, Seen::Wholly | Seen::TooLate) => {
             Some((Class::Absent, Action::Nothing))
         }

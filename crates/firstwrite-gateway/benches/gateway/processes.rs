@@ -12,7 +12,7 @@ use firstwrite::Policy;
 use firstwrite_core::{BoxError, Store};
 use firstwrite_gateway::tenants::{Settings, Tenants};
 use firstwrite_gateway::{
-    Calling, Care, Forwarding, Gateway, Listening, Operations, Rules, Target,
+    Calling, Forwarding, Gateway, Listening, OperationExtras, Operations, Rules, Target,
 };
 use firstwrite_store::PostgresOptions;
 use http_body_util::{BodyExt as _, Full};
@@ -211,7 +211,7 @@ async fn serve_gateway(
         upstreams: vec![Target::new(&format!("http://{upstream}"))?],
         calling: Calling::default(),
         forwarding: Forwarding { tells_record: true, ..Forwarding::default() },
-        operations: Arc::new(Operations::new(Policy::default(), Care::default())),
+        operations: Arc::new(Operations::new(Policy::default(), OperationExtras::default())),
         tenants: Arc::new(Tenants::new(&Settings::single(), || std::time::UNIX_EPOCH)?),
         observer: None,
         counting: None,

@@ -8,7 +8,7 @@ impl Observer for Nobody {}
 
 fn limits(usual: TenantLimits) -> Limits {
     let special = HashMap::from([("big".to_owned(), TenantLimits::default())]);
-    Limits::new(usual, special, Arc::new(Holdings::new()), Arc::new(Nobody))
+    Limits::new(usual, special, Arc::new(TenantUsage::new()), Arc::new(Nobody))
 }
 
 fn tenant(name: &str) -> Tenant {
@@ -45,13 +45,13 @@ async fn only_a_key_that_was_made_is_counted_as_a_new_one() {
     let may = || limits.room(acme, Instant::now());
     let made = |step| {
         let id = firstwrite_core::RecordId::of(acme, &firstwrite::Key::new("k").unwrap());
-        limits.stored(&Stored { tenant: acme, id, step });
+        limits.stored(&RecordChange { tenant: acme, id, step });
     };
     assert!(limits.take(acme, Instant::now()).is_ok());
     assert!(may().is_ok() && may().is_ok(), "whoever asks has made none yet");
-    made(StoredStep::Kept(1));
+    made(RecordStep::Kept(1));
     assert!(may().is_ok(), "a key that stood already");
-    made(StoredStep::Made);
+    made(RecordStep::Made);
     let refused = may().err().unwrap();
     assert_eq!((refused.what, refused.wait), ("too many new keys", Duration::from_secs(2)));
     assert!(limits.take(acme, Instant::now()).is_ok(), "requests are let in, for what stands");
@@ -102,7 +102,7 @@ async fn who_is_not_verified_here_shares_one_limit_of_new_keys_with_all_like_it(
     let made = |name: &str| {
         let tenant = &tenant(name);
         let id = firstwrite_core::RecordId::of(tenant, &firstwrite::Key::new("k").unwrap());
-        limits.stored(&Stored { tenant, id, step: StoredStep::Made });
+        limits.stored(&RecordChange { tenant, id, step: RecordStep::Made });
     };
     made("auth-abababababababababababab");
     made("/auth-cdcdcdcdcdcdcdcdcdcdcdcd/auth-cdcdcdcdcdcdcdcdcdcdcdcd");
@@ -129,7 +129,7 @@ async fn what_principals_use_is_their_tenants() {
     let key = &firstwrite::Key::new("k").unwrap();
     let admit = |name: &str| {
         let tenant = &tenant(name);
-        limits.admit(&Asked { operation: &operation, tenant, key, request: &parts }).is_ok()
+        limits.admit(&AdmitContext { operation: &operation, tenant, key, request: &parts }).is_ok()
     };
     assert_eq!(
         [admit("/acme/alice"), admit("/acme/bob"), admit("/acme/carol")],
@@ -140,7 +140,7 @@ async fn what_principals_use_is_their_tenants() {
         let tenant = &tenant(name);
         assert_eq!(limits.may_make_key(tenant).is_ok(), is_let, "{name}");
         let id = firstwrite_core::RecordId::of(tenant, key);
-        limits.stored(&Stored { tenant, id, step: StoredStep::Made });
+        limits.stored(&RecordChange { tenant, id, step: RecordStep::Made });
     }
     let refused = limits.may_make_key(&tenant("acme")).unwrap_err();
     assert_eq!(refused.kind(), RejectionKind::RateLimited);

@@ -34,7 +34,7 @@ pub(super) struct Seen {
     /// Only where a cache stands in front of the store.
     pub(super) cache: Option<CacheSeen>,
     /// Set only if store usage is counted.
-    pub(super) holdings: Option<HoldingsSeen>,
+    pub(super) tenant_usage: Option<TenantUsageSeen>,
 }
 
 /// Tells how often a cache was of use: each result, and its count.
@@ -45,7 +45,7 @@ pub type CacheCounts = [(&'static str, u64); 3];
 
 /// Store usage of tenants at the last count.
 #[derive(Debug)]
-pub(super) struct HoldingsSeen {
+pub(super) struct TenantUsageSeen {
     pub(super) counts: Vec<(Word, Usage)>,
     pub(super) at: Instant,
 }
@@ -141,7 +141,7 @@ impl Seen {
             looked,
             breaker: None,
             cache: None,
-            holdings: None,
+            tenant_usage: None,
         }
     }
 
@@ -150,7 +150,7 @@ impl Seen {
     }
 }
 
-impl HoldingsSeen {
+impl TenantUsageSeen {
     /// Nothing yet.
     pub(super) fn new(now: Instant) -> Self {
         Self { counts: Vec::new(), at: now }
@@ -220,8 +220,8 @@ impl Collector for Told {
         age(&mut encoder, "reap_age", help, seen.reaped_at.elapsed())?;
         let help = "Since uncertain records and messages were last read from the store";
         age(&mut encoder, "look_age", help, seen.looked_at.elapsed())?;
-        if let Some(holdings) = &seen.holdings {
-            holdings.encode(&mut encoder)?;
+        if let Some(tenant_usage) = &seen.tenant_usage {
+            tenant_usage.encode(&mut encoder)?;
         }
         if let Some(breaker) = &seen.breaker {
             let help = "Whether the store is left alone because it is away";

@@ -15,7 +15,7 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use tokio::time::Instant;
 
 use crate::body::RequestBody;
-use crate::lanes::{self, Lanes};
+use crate::worker_threads::{self, WorkerThreads};
 
 /// One end of a connection.
 pub(super) enum Sender {
@@ -34,7 +34,7 @@ pub(super) struct Line {
 
 /// Pool of idle connections.
 pub(super) struct Pool {
-    /// One shelf per lane: a connection is registered with the runtime of the lane that made it, which would
+    /// One shelf per thread: a connection is registered with the runtime of the thread that made it, which would
     /// have to wake any other for every step.
     shelves: Box<[Mutex<Shelf>]>,
     keep_alive: Duration,
@@ -169,7 +169,7 @@ fn advance(moving: &mut Option<Moving>, context: &mut Context<'_>) {
 
 impl Pool {
     pub(super) fn new(keep_alive: Duration, kept_max: usize) -> Self {
-        let shelves = (0..=Lanes::MAX).map(|_| Mutex::default()).collect();
+        let shelves = (0..=WorkerThreads::MAX).map(|_| Mutex::default()).collect();
         Self { shelves, keep_alive, kept_max }
     }
 
@@ -208,7 +208,7 @@ impl Pool {
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelves[lanes::current()].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shelves[worker_threads::current()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

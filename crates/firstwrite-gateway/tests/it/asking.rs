@@ -8,8 +8,8 @@ use firstwrite::core::{Change, Guard, KeptHeaders, MemoryStore};
 use firstwrite::reconcile::Made;
 use firstwrite::{Key, Outcome, Policy, ProbeForm, RecordId, Store as _, Tenant, memory_store};
 use firstwrite_gateway::{
-    AgeLimit, Calling, Care, ForwardedKey, Forwarding, Gateway, Operations, Probe, ProbeSettings,
-    Rules,
+    AgeLimit, Calling, ForwardedKey, Forwarding, Gateway, OperationExtras, Operations, Probe,
+    ProbeSettings, Rules,
 };
 use http::{HeaderName, StatusCode};
 
@@ -33,7 +33,10 @@ fn probe(url: &str) -> ProbeSettings {
 
 fn asking(settings: ProbeSettings) -> Arc<Operations> {
     let probe = Some(Arc::new(Probe::new(settings, &Calling::default()).unwrap()));
-    Arc::new(Operations::new(Policy::default(), Care { probe, ..Care::default() }))
+    Arc::new(Operations::new(
+        Policy::default(),
+        OperationExtras { probe, ..OperationExtras::default() },
+    ))
 }
 
 /// The key that the upstream sees for a client's.
@@ -239,8 +242,8 @@ async fn a_request_that_is_too_old_reaches_nobody() {
     let upstream = Upstream::start().await;
     let header = HeaderName::from_static("x-made-at");
     let age = Some(AgeLimit { header, max: Duration::from_mins(1), signed: None });
-    let care = Care { age, ..Care::default() };
-    let operations = Arc::new(Operations::new(Policy::default(), care));
+    let extras = OperationExtras { age, ..OperationExtras::default() };
+    let operations = Arc::new(Operations::new(Policy::default(), extras));
     let clock = || UNIX_EPOCH + Duration::from_secs(1000);
     let gateway = start(Rules { operations, clock, ..rules(&[&upstream]) }).await;
     for (header, status) in [("x-made-at: 950\r\n", 201), ("x-made-at: 939\r\n", 400), ("", 400)] {

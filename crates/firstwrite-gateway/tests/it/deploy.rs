@@ -23,7 +23,7 @@ const DOCS: &str = include_str!("../../../../docs/telemetry.md");
 /// The text of a scrape in which every metric has a line.
 async fn scraped() -> String {
     let upstream = Upstream::start().await;
-    let counting = Counting { holdings: Arc::default(), every: Duration::from_millis(20) };
+    let counting = Counting { tenant_usage: Arc::default(), every: Duration::from_millis(20) };
     let rules = Rules { counting: Some(counting), ..rules(&[&upstream]) };
     let watched = Watched::start(rules).await;
     watched.ask(&post("k", "{}")).await;

@@ -9,7 +9,7 @@ use firstwrite::{Policy, ProblemBase, memory_store};
 use firstwrite_gateway::tenants::settings::Anonymous;
 use firstwrite_gateway::tenants::{Settings, Tenants};
 use firstwrite_gateway::{
-    Calling, Care, Forwarding, Gateway, Listening, Operations, Rules, Target,
+    Calling, Forwarding, Gateway, Listening, OperationExtras, Operations, Rules, Target,
 };
 
 use firstwrite_testkit::AwayStore;
@@ -52,7 +52,7 @@ pub(crate) fn by(settings: &Settings) -> Arc<Tenants> {
 
 /// One policy for every POST.
 pub(crate) fn policy(policy: Policy) -> Arc<Operations> {
-    Arc::new(Operations::new(policy, Care::default()))
+    Arc::new(Operations::new(policy, OperationExtras::default()))
 }
 
 pub(crate) fn anywhere() -> Listening {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use firstwrite::Policy;
-use firstwrite_gateway::{Calling, Care, Gateway, Operations, Rules, Target};
+use firstwrite_gateway::{Calling, Gateway, OperationExtras, Operations, Rules, Target};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -98,7 +98,7 @@ fn before(service: SocketAddr, operations: Operations, usual: Rules) -> Rules {
 async fn a_call_that_is_not_protected_passes_with_its_trailers() {
     let (address, asked) = service().await;
     let nobody = Upstream::start().await;
-    let operations = Operations::new(Policy::default(), Care::default());
+    let operations = Operations::new(Policy::default(), OperationExtras::default());
     let operations = operations.unprotected(Method::POST, "/shop.Payments/{method}", "gRPC");
     let gateway = start(before(address, operations, rules(&[&nobody]))).await;
     let (response, body, trailers) = call(&gateway, "/shop.Payments/Pay").await;
@@ -115,7 +115,7 @@ async fn a_call_that_is_not_protected_passes_with_its_trailers() {
 async fn a_protected_call_is_refused_in_trailers_before_anything_is_reserved() {
     let (address, asked) = service().await;
     let nobody = Upstream::start().await;
-    let operations = Operations::new(Policy::default(), Care::default());
+    let operations = Operations::new(Policy::default(), OperationExtras::default());
     let gateway = start(before(address, operations, rules(&[&nobody]))).await;
     let (response, body, trailers) = call(&gateway, "/shop.Payments/Pay").await;
     assert_eq!((response.status().as_u16(), body.len(), trailers), (200, 0, None));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use firstwrite::Policy;
 use firstwrite_gateway::tenants::Settings;
 use firstwrite_gateway::tenants::settings::{Anonymous, HeaderSettings, Source};
-use firstwrite_gateway::{Care, Operations, Rules};
+use firstwrite_gateway::{OperationExtras, Operations, Rules};
 use http::Method;
 
 use crate::client::{ask, keyed};
@@ -25,10 +25,10 @@ fn told_by(peers: &str) -> Settings {
 }
 
 fn operations() -> Arc<Operations> {
-    let bound = Care { bound_to_principal: true, ..Care::default() };
-    let operations = Operations::new(Policy::default(), Care::default())
+    let bound = OperationExtras { bound_to_principal: true, ..OperationExtras::default() };
+    let operations = Operations::new(Policy::default(), OperationExtras::default())
         .protected(Method::POST, "/mine", Policy::default(), bound)
-        .protected(Method::POST, "/sign-up", Policy::default(), Care::default());
+        .protected(Method::POST, "/sign-up", Policy::default(), OperationExtras::default());
     Arc::new(operations)
 }
 

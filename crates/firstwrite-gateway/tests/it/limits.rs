@@ -12,7 +12,8 @@ use firstwrite_gateway::tenants::settings::{
     Anonymous, AuthorizationSettings, HeaderSettings, Source,
 };
 use firstwrite_gateway::{
-    Calling, Counting, Gateway, Holdings, Limits, Metrics, MetricsLimits, Rate, Rules, TenantLimits,
+    Calling, Counting, Gateway, Limits, Metrics, MetricsLimits, Rate, Rules, TenantLimits,
+    TenantUsage,
 };
 
 use tokio::task::JoinSet;
@@ -25,12 +26,12 @@ use crate::upstream::{Script, Upstream, answer};
 use crate::wire::{Message, read_head};
 
 /// Limits for everybody, with counts of their own.
-fn limited(rules: Rules, usual: TenantLimits, every: Duration) -> (Rules, Arc<Holdings>) {
-    let holdings = Arc::new(Holdings::new());
+fn limited(rules: Rules, usual: TenantLimits, every: Duration) -> (Rules, Arc<TenantUsage>) {
+    let tenant_usage = Arc::new(TenantUsage::new());
     let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
-    let observer = Limits::new(usual, HashMap::new(), Arc::clone(&holdings), metrics);
-    let counting = Some(Counting { holdings: Arc::clone(&holdings), every });
-    (Rules { observer: Some(Arc::new(observer)), counting, ..rules }, holdings)
+    let observer = Limits::new(usual, HashMap::new(), Arc::clone(&tenant_usage), metrics);
+    let counting = Some(Counting { tenant_usage: Arc::clone(&tenant_usage), every });
+    (Rules { observer: Some(Arc::new(observer)), counting, ..rules }, tenant_usage)
 }
 
 fn keys(active_keys_max: u64) -> TenantLimits {
@@ -126,9 +127,9 @@ async fn what_stands_is_counted_at_the_start_and_what_was_reaped_is_not() {
     let upstream = Upstream::start().await;
     let former = start_on(Arc::clone(&store), rules(&[&upstream])).await;
     assert_eq!(statuses(&former, "a", &["1", "2"]).await, [201, 201]);
-    let (rules, holdings) = limited(rules(&[&upstream]), keys(2), Duration::from_millis(20));
+    let (rules, tenant_usage) = limited(rules(&[&upstream]), keys(2), Duration::from_millis(20));
     let gateway = start_on(Arc::clone(&store), rules).await;
-    while format!("{holdings:?}") == "Holdings { tenants: 0 }" {
+    while format!("{tenant_usage:?}") == "TenantUsage { tenants: 0 }" {
         tokio::task::yield_now().await;
     }
     assert_eq!(pay(&gateway, "a", "wanted").await.status(), 429);
@@ -160,25 +161,25 @@ async fn a_store_that_is_away_neither_opens_nor_closes_a_limit() {
 #[tokio::test]
 async fn a_reload_keeps_the_counts_unless_nobody_follows_them_any_more() {
     let upstream = Upstream::start().await;
-    let (first, holdings) = limited(rules(&[&upstream]), keys(10), NEVER);
+    let (first, tenant_usage) = limited(rules(&[&upstream]), keys(10), NEVER);
     let gateway = start_on(Arc::new(firstwrite::memory_store()), first).await;
     assert_eq!(statuses(&gateway, "a", &["1", "2"]).await, [201, 201]);
     let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
-    let observer = Limits::new(keys(2), HashMap::new(), Arc::clone(&holdings), metrics);
-    let counting = Some(Counting { holdings: Arc::clone(&holdings), every: NEVER });
+    let observer = Limits::new(keys(2), HashMap::new(), Arc::clone(&tenant_usage), metrics);
+    let counting = Some(Counting { tenant_usage: Arc::clone(&tenant_usage), every: NEVER });
     let next = Rules { observer: Some(Arc::new(observer)), counting, ..rules(&[&upstream]) };
     gateway.reload(next).unwrap();
-    assert_eq!(format!("{holdings:?}"), "Holdings { tenants: 1 }");
+    assert_eq!(format!("{tenant_usage:?}"), "TenantUsage { tenants: 1 }");
     assert_eq!(statuses(&gateway, "a", &["3", "2"]).await, [429, 201]);
     gateway.reload(rules(&[&upstream])).unwrap();
-    assert_eq!(format!("{holdings:?}"), "Holdings { tenants: 0 }");
+    assert_eq!(format!("{tenant_usage:?}"), "TenantUsage { tenants: 0 }");
     assert_eq!(statuses(&gateway, "a", &["3"]).await, [201]);
 }
 
 #[tokio::test]
 async fn counts_are_told_by_tenant_and_their_age_grows_while_the_store_is_away() {
     let upstream = Upstream::start().await;
-    let counting = Counting { holdings: Arc::default(), every: Duration::from_millis(20) };
+    let counting = Counting { tenant_usage: Arc::default(), every: Duration::from_millis(20) };
     let rules = Rules { counting: Some(counting), ..rules(&[&upstream]) };
     let watched = Watched::limited(rules, MetricsLimits { tenants_max: 1 }).await;
     for (who, key) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1")] {
@@ -399,9 +400,9 @@ async fn who_waits_for_a_status_is_under_way() {
 #[tokio::test]
 async fn callers_that_nobody_verified_make_so_many_keys_together() {
     let upstream = Upstream::start().await;
-    let holdings = Arc::new(Holdings::new());
+    let tenant_usage = Arc::new(TenantUsage::new());
     let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
-    let observer = Limits::new(TenantLimits::default(), HashMap::new(), holdings, metrics)
+    let observer = Limits::new(TenantLimits::default(), HashMap::new(), tenant_usage, metrics)
         .unverified_new_keys(Rate { per_second: 0.01, burst: 3.0 });
     let proxy = Source::Header(HeaderSettings {
         tenant: "x-tenant".to_owned(),

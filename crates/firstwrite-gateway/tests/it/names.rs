@@ -6,7 +6,7 @@ use std::time::Duration;
 use firstwrite::Policy;
 use firstwrite_gateway::tenants::Settings;
 use firstwrite_gateway::tenants::settings::{Anonymous, HeaderSettings, Source};
-use firstwrite_gateway::{AgeLimit, Care, Operations};
+use firstwrite_gateway::{AgeLimit, OperationExtras, Operations};
 
 use crate::client::{ask, keyed};
 use crate::frames::{
@@ -98,7 +98,7 @@ async fn a_name_that_a_setting_spells_so_arrives() {
     let mut rules = rules(&[&upstream]);
     let mut policy = Policy::default();
     policy.fingerprint.headers.push("x_version".parse().unwrap());
-    rules.operations = Arc::new(Operations::new(policy, Care::default()));
+    rules.operations = Arc::new(Operations::new(policy, OperationExtras::default()));
     let gateway = start(rules).await;
     let headers = "x_version: 1\r\nx.version: 2\r\nx-version: 3\r\n";
     assert_eq!(ask(gateway.address(), &keyed("/pay", "k", headers, "{}")).await.status(), 201);
@@ -196,8 +196,8 @@ async fn connection_cannot_drop_what_the_gateway_believed() {
         max: Duration::from_mins(1),
         signed: None,
     };
-    let care = Care { age: Some(age), ..Care::default() };
-    rules.operations = Arc::new(Operations::new(Policy::default(), care));
+    let extras = OperationExtras { age: Some(age), ..OperationExtras::default() };
+    rules.operations = Arc::new(Operations::new(Policy::default(), extras));
     let gateway = start(rules).await;
     let headers = "x-tenant: acme\r\nx-user: ann\r\nx-sent-at: 1\r\nx-hop: 1\r\n\
                    connection: x-tenant, X-User, x-sent-at, x-hop\r\n";

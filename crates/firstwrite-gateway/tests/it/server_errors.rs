@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite::{OnServerError, Policy, ProbeForm};
-use firstwrite_gateway::{Calling, Care, Operations, Probe, ProbeSettings, Rules};
+use firstwrite_gateway::{Calling, OperationExtras, Operations, Probe, ProbeSettings, Rules};
 
 use crate::client::{ask, post};
 use crate::gateway::{rules, start};
@@ -16,7 +16,7 @@ fn effects(upstream: &Upstream) -> usize {
 }
 
 fn protected(policy: Policy) -> Arc<Operations> {
-    Arc::new(Operations::new(policy, Care::default()))
+    Arc::new(Operations::new(policy, OperationExtras::default()))
 }
 
 #[tokio::test]
@@ -91,8 +91,8 @@ async fn probed(error: &str, found: &str) -> (u16, u16, usize) {
         grace: Duration::from_mins(2),
     };
     let probe = Some(Arc::new(Probe::new(settings, &Calling::default()).unwrap()));
-    let care = Care { probe, ..Care::default() };
-    let operations = Arc::new(Operations::new(Policy::default(), care));
+    let extras = OperationExtras { probe, ..OperationExtras::default() };
+    let operations = Arc::new(Operations::new(Policy::default(), extras));
     let gateway = start(Rules { operations, ..rules(&[&upstream]) }).await;
     let first = ask(gateway.address(), &post("k", "{}")).await.status();
     assert_eq!(ledger.seen().len(), 1, "it is asked before anything is released");

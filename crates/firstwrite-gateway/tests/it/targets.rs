@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use firstwrite::Policy;
-use firstwrite_gateway::{Care, Gateway, Operations};
+use firstwrite_gateway::{Gateway, OperationExtras, Operations};
 use http::Method;
 
 use crate::client::{ask, keyed};
@@ -15,8 +15,13 @@ use crate::upstream::Upstream;
 async fn started() -> (Upstream, Gateway) {
     let upstream = Upstream::start().await;
     let mut rules = rules(&[&upstream]);
-    let operations = Operations::new(Policy::default(), Care::default())
-        .protected(Method::PUT, "/accounts/{id}/transfer", Policy::default(), Care::default())
+    let operations = Operations::new(Policy::default(), OperationExtras::default())
+        .protected(
+            Method::PUT,
+            "/accounts/{id}/transfer",
+            Policy::default(),
+            OperationExtras::default(),
+        )
         .unprotected(Method::POST, "/avatars/{id}/image", "replaces a picture");
     rules.operations = Arc::new(operations);
     let gateway = start(rules).await;

@@ -8,7 +8,7 @@ use firstwrite::core::Message;
 use firstwrite::core::protocol::Swept;
 use firstwrite::worker::TurnObserver as _;
 use firstwrite::{Key, Policy, Store as _, Tenant};
-use firstwrite_gateway::{AgeLimit, Care, MetricsLimits, Operations, Rules};
+use firstwrite_gateway::{AgeLimit, MetricsLimits, OperationExtras, Operations, Rules};
 use http::{HeaderName, Method};
 
 use crate::client::{Client, keyed, post};
@@ -21,11 +21,11 @@ const GET: &str = "GET /things HTTP/1.1\r\nhost: shop.example\r\n\r\n";
 #[tokio::test]
 async fn counts_are_those_of_the_traffic() {
     let upstream = Upstream::start().await;
-    let named = Operations::new(Policy::default(), Care::default()).protected(
+    let named = Operations::new(Policy::default(), OperationExtras::default()).protected(
         Method::POST,
         "/pay/{id}",
         Policy::default(),
-        Care::default(),
+        OperationExtras::default(),
     );
     let rules = Rules { operations: Arc::new(named), ..rules(&[&upstream]) };
     let watched = Watched::start(rules).await;
@@ -78,8 +78,8 @@ async fn what_is_refused_for_its_age_is_counted() {
     let upstream = Upstream::start().await;
     let header = HeaderName::from_static("x-sent-at");
     let age = AgeLimit { header, max: Duration::from_mins(1), signed: None };
-    let care = Care { age: Some(age), ..Care::default() };
-    let operations = Arc::new(Operations::new(Policy::default(), care));
+    let extras = OperationExtras { age: Some(age), ..OperationExtras::default() };
+    let operations = Arc::new(Operations::new(Policy::default(), extras));
     let watched = Watched::start(Rules { operations, ..rules(&[&upstream]) }).await;
     watched.ask(&post("k", "{}")).await;
     let sample = "requests_total{how=\"request-too-old\",operation=\"other\",tenant=\"unknown\"}";

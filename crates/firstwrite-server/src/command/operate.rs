@@ -56,7 +56,7 @@ pub(super) const DOCTOR_EXAMPLES: &str = "\
 Examples:
   firstwrite doctor --store postgres://app@db/shop --expect-standby standby1
   firstwrite doctor --store postgres://app@db/shop --format json
-  firstwrite doctor --store postgres://app@db/shop --clear-doubt \\
+  firstwrite doctor --store postgres://app@db/shop --clear-history-loss \\
       --reason 'compared with the provider up to 14:05; nothing is missing'
 
 Exit codes: 0 nothing unsafe was found, 1 failed, 2 wrong usage, 6 something unsafe
@@ -136,7 +136,7 @@ pub(crate) struct MigrateFlags {
 }
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("settles").args(["clear_doubt", "confirm_clock"]).multiple(true))]
+#[command(group = clap::ArgGroup::new("settles").args(["clear_history_loss", "confirm_clock"]).multiple(true))]
 pub(crate) struct DoctorFlags {
     #[command(flatten)]
     pub(crate) store: StoreFlags,
@@ -146,13 +146,13 @@ pub(crate) struct DoctorFlags {
     /// Name transactions that are open for longer than this
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span)]
     pub(crate) open_for_max: Duration,
-    /// Clear the store's doubts: lost history was looked into, and unknown keys may run again
+    /// Clear the store's history losses: they were looked into, and unknown keys may run again
     #[arg(long, requires = "reason")]
-    pub(crate) clear_doubt: bool,
+    pub(crate) clear_history_loss: bool,
     /// Count the jumps of an SQLite file's clock as time that passed: the machine was off, its clock is right
     #[arg(long, requires = "reason")]
     pub(crate) confirm_clock: bool,
-    /// How you know that the doubt is settled, or the clock right; kept with it
+    /// How you know that the loss is settled, or the clock right; kept with it
     #[arg(long, value_parser = reason, requires = "settles")]
     pub(crate) reason: Option<String>,
     /// Who you are; kept with it [default: the system's user]

@@ -10,8 +10,8 @@ use firstwrite::{KeyRequirement, Observer, Policy, ProblemBase};
 use firstwrite_core::{Secret, Tenant};
 use firstwrite_gateway::tenants;
 use firstwrite_gateway::{
-    Calling, Care, Cors, Counting, ForwardedKey, Forwarding, HealthCheck, Holdings, Limits,
-    Listening, Network, Operations, Rate, Target, TenantLimits, Upgrades, tls,
+    Calling, Cors, Counting, ForwardedKey, Forwarding, HealthCheck, Limits, Listening, Network,
+    OperationExtras, Operations, Rate, Target, TenantLimits, TenantUsage, Upgrades, tls,
 };
 use serde::{Deserialize, Serialize};
 
@@ -344,10 +344,10 @@ impl GatewaySection {
     }
 
     /// Who watches over what tenants may ask for, and tells `next`; and how what
-    /// they have in the store is counted in `holdings`, if there is a limit on that.
+    /// they have in the store is counted in `tenant_usage`, if there is a limit on that.
     pub(crate) fn observer(
         &self,
-        holdings: Arc<Holdings>,
+        tenant_usage: Arc<TenantUsage>,
         next: Arc<dyn Observer>,
     ) -> Result<Watched, UsageError> {
         let (usual, special) = self.limits()?.unwrap_or_default();
@@ -358,8 +358,9 @@ impl GatewaySection {
             return Err(wrong("gateway.limits.count_every", why));
         }
         let every = span_or("gateway.limits.count_every", every, COUNT_EVERY_MIN, Counting::EVERY)?;
-        let counting = needs_counting.then(|| Counting { holdings: Arc::clone(&holdings), every });
-        let limits = Limits::new(usual, special, holdings, next);
+        let counting =
+            needs_counting.then(|| Counting { tenant_usage: Arc::clone(&tenant_usage), every });
+        let limits = Limits::new(usual, special, tenant_usage, next);
         Ok((Arc::new(limits.unverified_new_keys(self.unverified_new_keys()?)), counting))
     }
 
@@ -410,20 +411,20 @@ impl GatewaySection {
             base.key = KeyRequirement::Optional;
         }
         let calling = self.calling()?;
-        let mut base_care = Care::default();
+        let mut base_extras = OperationExtras::default();
         if let Some(section) = &self.default {
             if section.operation.is_some() {
                 return Err(wrong("gateway.default", "it is for those that are not named"));
             }
             let wrong = |what| wrong("gateway.default", what);
             base = section.policy(&base).map_err(wrong)?;
-            base_care = section.care(&base_care, &calling).map_err(wrong)?;
+            base_extras = section.extras(&base_extras, &calling).map_err(wrong)?;
         }
         let is_open = self.default.as_ref().is_some_and(|section| section.unprotected.is_some());
         let mut operations = if is_open {
             Operations::only_named()
         } else {
-            Operations::new(base.clone(), base_care.clone())
+            Operations::new(base.clone(), base_extras.clone())
         };
         let mut named = HashSet::new();
         for section in &self.operations {
@@ -443,8 +444,8 @@ impl GatewaySection {
             } else {
                 let wrong = |what| wrong(&name, what);
                 let policy = section.policy(&base).map_err(wrong)?;
-                let care = section.care(&base_care, &calling).map_err(wrong)?;
-                operations.protected(method, &pattern, policy, care)
+                let extras = section.extras(&base_extras, &calling).map_err(wrong)?;
+                operations.protected(method, &pattern, policy, extras)
             };
         }
         let forwarded = operations.check_forwarded(self.forward_key.into());

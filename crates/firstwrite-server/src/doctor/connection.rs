@@ -31,7 +31,7 @@ pub(super) fn look(store: &StoreUrl) -> Option<Finding> {
     }
     Some(Finding {
         code: "unverified-connection",
-        severity: Severity::Trouble,
+        severity: Severity::Warning,
         what: "the server is asked over a network without verified TLS".to_owned(),
         meaning: "whoever is on the way can read the password and every answer, or answer in its place",
         next_step: format!(

@@ -30,7 +30,7 @@ fn of_destination(view: &DestinationView, now: Timestamp) -> Vec<Finding> {
     if view.unknown_count > 0 {
         findings.push(Finding {
             code: "unknown-messages",
-            severity: Severity::Trouble,
+            severity: Severity::Warning,
             what: format!("{} messages to {name} may have arrived, or not", view.unknown_count),
             meaning: "they are not sent again without proof, and their clients wait",
             next_step: format!(
@@ -42,7 +42,7 @@ fn of_destination(view: &DestinationView, now: Timestamp) -> Vec<Finding> {
     if view.dead_count > 0 {
         findings.push(Finding {
             code: "dead-letters",
-            severity: Severity::Trouble,
+            severity: Severity::Warning,
             what: format!("{} messages to {name} are no longer delivered", view.dead_count),
             meaning: "the destination refused them, or their deliveries are exhausted",
             next_step: format!(
@@ -73,7 +73,7 @@ fn undelivered(view: &DestinationView, now: Timestamp) -> Option<Finding> {
         let cause = view.open_cause.as_deref().unwrap_or("it failed");
         return Some(Finding {
             code: "destination-down",
-            severity: Severity::Trouble,
+            severity: Severity::Warning,
             what: format!("{name} is left alone: {cause}"),
             meaning: "it failed too often in a row; one message goes now and then to see",
             next_step: format!("mend it; `firstwrite outbox resume {name}` has it tried at once"),
@@ -81,7 +81,7 @@ fn undelivered(view: &DestinationView, now: Timestamp) -> Option<Finding> {
     }
     Some(Finding {
         code: "messages-overdue",
-        severity: Severity::Trouble,
+        severity: Severity::Warning,
         what: format!("a message to {name} has been due for {}", brief(due_for)),
         meaning: "no worker delivers to this destination, or not fast enough",
         next_step: format!(
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_been_due_for_long_is_a_trouble() {
+    fn only_what_has_been_due_for_long_is_a_warning() {
         assert_eq!(codes(&due_for(60)), [""; 0]);
         assert_eq!(codes(&due_for(61)), ["messages-overdue"]);
         let idle = DestinationView { oldest_due_at: None, ..due_for(0) };

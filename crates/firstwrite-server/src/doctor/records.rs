@@ -36,7 +36,7 @@ async fn uncertain(store: &dyn Store) -> Result<Option<Finding>, StoreError> {
         if page.next.is_some() { ("at least ", " of those looked at") } else { ("", "") };
     Ok(Some(Finding {
         code: "uncertain-records",
-        severity: Severity::Trouble,
+        severity: Severity::Warning,
         what: format!("{least}{count} records wait for proof, the oldest{of_those} for {age}"),
         meaning: "nobody knows how these requests ended; their retries are refused",
         next_step:
@@ -56,7 +56,7 @@ async fn lapsed(store: &dyn Store) -> Result<Option<Finding>, StoreError> {
     };
     Ok(Some(Finding {
         code: "lapsed-leases",
-        severity: Severity::Trouble,
+        severity: Severity::Warning,
         what: format!("a lease ran out {} ago, and nobody has swept it", brief(oldest)),
         meaning: "no worker looks after this store: keys of dead attempts are neither freed nor \
                   marked, and nothing is reaped",

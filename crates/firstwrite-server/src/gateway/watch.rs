@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use firstwrite::Observer;
 use firstwrite::worker::{Schedule, Worker};
 use firstwrite_core::Store;
-use firstwrite_gateway::{Claim, Holdings, Metrics, MetricsLimits, Operator, Tracer};
+use firstwrite_gateway::{Claim, Metrics, MetricsLimits, Operator, TenantUsage, Tracer};
 use firstwrite_store::CacheCounts;
 
 use super::store::Opened;
@@ -22,7 +22,7 @@ pub(super) struct Watch {
     operator: Option<(SocketAddr, Arc<Metrics>)>,
     collector: Option<Collector>,
     tracer: Option<Arc<dyn Tracer>>,
-    holdings: Arc<Holdings>,
+    tenant_usage: Arc<TenantUsage>,
 }
 
 /// Observer that ignores requests, used when metrics are off.
@@ -43,7 +43,7 @@ impl Watch {
         }
         let operator = operator.map(|listen| (listen.0, Arc::new(Metrics::new(limits))));
         let tracer = collector.as_ref().map(Collector::tracer);
-        Ok(Self { operator, collector, tracer, holdings: Arc::default() })
+        Ok(Self { operator, collector, tracer, tenant_usage: Arc::default() })
     }
 
     /// Refuses an operator's address that clients connect to: only one of two listeners could have it.
@@ -66,8 +66,8 @@ impl Watch {
     }
 
     /// Returns the tenants' usage of the store, which is kept across reloads.
-    pub(super) fn holdings(&self) -> Arc<Holdings> {
-        Arc::clone(&self.holdings)
+    pub(super) fn tenant_usage(&self) -> Arc<TenantUsage> {
+        Arc::clone(&self.tenant_usage)
     }
 
     pub(super) fn tracer(&self) -> Option<Arc<dyn Tracer>> {

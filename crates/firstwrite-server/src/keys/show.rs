@@ -90,7 +90,7 @@ async fn everything(
 /// Explains why a key may have no record: it is free, or the store has lost history.
 async fn absence(store: &dyn Store, id: RecordId) -> &'static str {
     match store.check_history(id).await {
-        Err(error) if error.kind() == StoreErrorKind::InDoubt => {
+        Err(error) if error.kind() == StoreErrorKind::HistoryLost => {
             "nothing stands under this key, but the store has lost history: it may have been used; see \
              `firstwrite doctor`"
         }

@@ -4,7 +4,7 @@
 use anyhow::ensure;
 use firstwrite_core::Body;
 use firstwrite_core::outbox::{
-    Answers, Held, MessageNumber, MessageState, MessageStory, MessageView, Outbox, Receipt,
+    Answers, ClaimStatus, MessageNumber, MessageState, MessageStory, MessageView, Outbox, Receipt,
     Resolution, absence_shows_from, protocol,
 };
 use serde::Serialize;
@@ -108,8 +108,8 @@ async fn settle(
     let (number, seen) = (story.message.number, story.message.fence);
     let by = flags.word.entry(action);
     match protocol::resolve(outbox, number, seen, &resolution, &by).await? {
-        Held::Yes => Ok(verdict),
-        Held::No => why_not(outbox, number).await,
+        ClaimStatus::Current => Ok(verdict),
+        ClaimStatus::Lost => why_not(outbox, number).await,
     }
 }
 

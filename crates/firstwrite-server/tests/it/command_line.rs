@@ -90,7 +90,7 @@ fn wrong_usage_is_one_clear_complaint_and_exit_code_two() {
         &["worker", "--store", "sqlite:a.db", "--config", "nowhere.toml"],
         &["migrate", "--store", "postgres://h/d?schema=Ö"],
         &["doctor", "--store", "sqlite:a.db", "--expect-standby", "two"],
-        &["doctor", "--store", "postgres://u:secret@h/d", "--clear-doubt"],
+        &["doctor", "--store", "postgres://u:secret@h/d", "--clear-history-loss"],
     ] {
         let refused = folder.refuse(arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");

@@ -87,25 +87,25 @@ fn a_standby_that_is_expected_and_not_there_is_unsafe(folder: &Folder) {
 fn more_connections_than_there_is_room_for_are_named(folder: &Folder) {
     let database = database(folder);
     database.run(&[&format!("ALTER DATABASE {} CONNECTION LIMIT 5", database.name())]);
-    check(folder, &[], 0, &["trouble connections"]);
+    check(folder, &[], 0, &["warning connections"]);
 }
 
 fn records_that_wait_for_proof_are_counted(folder: &Folder) {
     leave_open_records(folder);
     leave_lapsed_records(folder, 1);
-    let report = check(folder, &[], 0, &["trouble uncertain-records"]);
+    let report = check(folder, &[], 0, &["warning uncertain-records"]);
     let what = report["findings"][0]["what"].as_str().unwrap();
     assert!(what.starts_with("1 records wait for proof"), "{what}");
 }
 
 fn clearing_doubts_needs_a_reason_and_says_how_many(folder: &Folder) {
     database(folder);
-    let unexplained = folder.run(&["doctor", "--store", folder.store(), "--clear-doubt"]);
+    let unexplained = folder.run(&["doctor", "--store", folder.store(), "--clear-history-loss"]);
     assert_eq!(unexplained.status.code(), Some(2));
-    let clear = ["--clear-doubt", "--reason", "nothing is missing", "--actor", "ada"];
+    let clear = ["--clear-history-loss", "--reason", "nothing is missing", "--actor", "ada"];
     assert_eq!(check(folder, &clear, 0, &[])["cleared"], 0);
     let text = folder.run(&[&["doctor", "--store", folder.store()][..], &clear].concat());
-    assert!(stdout(&text).starts_with("doubts cleared: 0\n"), "{}", stdout(&text));
+    assert!(stdout(&text).starts_with("history losses cleared: 0\n"), "{}", stdout(&text));
 }
 
 fn messages_that_wait_for_people_are_counted(folder: &Folder) {
@@ -114,7 +114,7 @@ fn messages_that_wait_for_people_are_counted(folder: &Folder) {
         folder,
         &[("lost", Fate::Unknown), ("sent", Fate::Sending), ("no", Fate::Dead(404))],
     );
-    let found = ["trouble unknown-messages", "trouble dead-letters"];
+    let found = ["warning unknown-messages", "warning dead-letters"];
     let report = check(folder, &[], 0, &found);
     let what = report["findings"][0]["what"].as_str().unwrap();
     assert_eq!(what, "1 messages to provider may have arrived, or not");
@@ -138,22 +138,22 @@ fn lose_history(folder: &Folder) {
     assert!(runtime.block_on(store.begin(request("other").id)).is_err());
 }
 
-/// On MariaDB: unknown keys are refused while a doubt stands, and run when an operator has cleared it.
+/// On MariaDB: unknown keys are refused while a history loss is open, and run when an operator has cleared it.
 #[test]
 fn a_doubt_on_mariadb_stops_unknown_keys_until_it_is_cleared() {
     let Some(folder) = Folder::on_mariadb() else { return };
     database(&folder);
     lose_history(&folder);
     // The server of the tests has no binary log.
-    let report = check(&folder, &[], 6, &["unsafe in-doubt", "trouble no-binlog"]);
+    let report = check(&folder, &[], 6, &["unsafe history-lost", "warning no-binlog"]);
     assert!(report["findings"][0]["what"].as_str().unwrap().contains("missing"), "{report:#}");
     let scene = Scene::new(&folder, "");
     let gateway = scene.gateway();
     let refused = gateway.answer(&pay("order-1"));
     assert_eq!((refused.status, &*refused.problem()), (409, "outcome-unknown"));
     assert_eq!(scene.upstream.heads(), 0, "something was sent");
-    let clear = ["--clear-doubt", "--reason", "nothing is missing", "--actor", "ada"];
-    assert_eq!(check(&folder, &clear, 0, &["trouble no-binlog"])["cleared"], 1);
+    let clear = ["--clear-history-loss", "--reason", "nothing is missing", "--actor", "ada"];
+    assert_eq!(check(&folder, &clear, 0, &["warning no-binlog"])["cleared"], 1);
     assert_eq!(gateway.answer(&pay("order-1")).status, 201);
 }
 
@@ -169,7 +169,7 @@ fn an_sqlite_file_is_looked_at_beside_its_service() {
     // A word about the file is written into it, and it has one writer.
     for (flags, exit) in [
         (&["--expect-standby", "a"][..], 2),
-        (&["--clear-doubt", "--reason", "r"], 1),
+        (&["--clear-history-loss", "--reason", "r"], 1),
         (&["--confirm-clock", "--reason", "r"], 1),
     ] {
         let refused = folder.run(&[&["doctor", "--store", "sqlite:demo.db"][..], flags].concat());

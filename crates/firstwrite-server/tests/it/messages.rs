@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::outbox::{
-    Answers, Cause, Delivery, Ending, Next, Outbox, Parcel, Settlement, Want, protocol,
+    Answers, Cause, ClaimRequest, ClaimedMessage, Delivery, Ending, Next, Outbox, Settlement,
+    protocol,
 };
 use firstwrite_core::{KeptHeaders, Key, Message, Outcome, Tenant};
 use serde_json::Value;
@@ -55,8 +56,8 @@ pub(crate) fn leave(folder: &Folder, messages: &[(Message, Fate)]) {
         for (message, fate) in messages {
             outbox.enqueue(message).await.unwrap();
             if !matches!(fate, Fate::Waiting) {
-                let parcel = claim(outbox, message).await;
-                settle(outbox, &parcel, *fate).await;
+                let claimed_message = claim(outbox, message).await;
+                settle(outbox, &claimed_message, *fate).await;
             }
         }
     });
@@ -73,18 +74,20 @@ pub(crate) fn awaited(key: &str) -> Message {
     })
 }
 
-async fn claim(outbox: &dyn Outbox, message: &Message) -> Parcel {
-    let want = Want {
+async fn claim(outbox: &dyn Outbox, message: &Message) -> ClaimedMessage {
+    let request = ClaimRequest {
         destination: message.destination().to_owned(),
         count_max: 100,
         lease_for: Duration::from_hours(1),
     };
-    let claimed = outbox.claim(&[want], 7).await.unwrap();
-    let mut parcels = claimed.parcels.into_iter();
-    parcels.find(|parcel| parcel.derived_key == message.derived_key()).unwrap()
+    let claimed = outbox.claim(&[request], 7).await.unwrap();
+    let mut claimed_messages = claimed.messages.into_iter();
+    claimed_messages
+        .find(|claimed_message| claimed_message.derived_key == message.derived_key())
+        .unwrap()
 }
 
-async fn settle(outbox: &dyn Outbox, parcel: &Parcel, fate: Fate) {
+async fn settle(outbox: &dyn Outbox, claimed_message: &ClaimedMessage, fate: Fate) {
     let (delivery, next) = match fate {
         Fate::Waiting | Fate::Sending => return,
         Fate::Unknown => {
@@ -95,7 +98,7 @@ async fn settle(outbox: &dyn Outbox, parcel: &Parcel, fate: Fate) {
             (delivery.with_status(status), Next::Dead(Cause::Refused))
         }
     };
-    let claim = parcel.claim();
+    let claim = claimed_message.claim();
     let settlement = Settlement { claim, delivery: Some(delivery), next, answer: None };
     protocol::settle(outbox, &[], &[settlement]).await.unwrap();
 }

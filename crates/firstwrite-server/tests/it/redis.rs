@@ -25,9 +25,10 @@ fn operators_are_told_what_there_is_and_what_there_is_not() {
     let doctor = folder.run(&["doctor", "--store", store]);
     assert!(doctor.status.success(), "{}{}", stdout(&doctor), stderr(&doctor));
     assert!(stdout(&doctor).contains("server-version"), "{}", stdout(&doctor));
-    let cleared = folder.run(&["doctor", "--store", store, "--clear-doubt", "--reason", "looked"]);
+    let cleared =
+        folder.run(&["doctor", "--store", store, "--clear-history-loss", "--reason", "looked"]);
     assert!(
-        stdout(&cleared).contains("doubts cleared: 0"),
+        stdout(&cleared).contains("history losses cleared: 0"),
         "{}{}",
         stdout(&cleared),
         stderr(&cleared)

@@ -1,5 +1,5 @@
 //! Two gateways, as processes, on a Redis of their own: what it loses is noticed by the one that did not write it, and a
-//! restart that loses nothing is not doubted by either.
+//! restart that loses nothing is not taken for a loss by either.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -61,7 +61,7 @@ fn a_clock_that_is_ahead_at_a_restart_runs_no_key_again() {
     assert_eq!((again.status, again.is_replay()), (201, true), "{again:?}");
     assert_eq!(scene.upstream.effects().len(), 1);
     let (code, text) = doctor(&folder, &[]);
-    assert!(code == Some(0) && text.contains("trouble: clock-jumped"), "{text}");
+    assert!(code == Some(0) && text.contains("warning: clock-jumped"), "{text}");
     gateway.kill();
     let confirm = ["--confirm-clock", "--reason", "it was off for two hours"];
     let (_, text) = doctor(&folder, &confirm);
@@ -93,9 +93,9 @@ fn a_file_that_is_deleted_under_a_gateway_lets_no_new_key_run() {
     }
     assert_eq!(scene.upstream.effects().len(), 1);
     let (code, text) = doctor(&folder, &[]);
-    assert!(code == Some(6) && text.contains("unsafe: in-doubt"), "{text}");
+    assert!(code == Some(6) && text.contains("unsafe: history-lost"), "{text}");
     gateway.kill();
-    let (_, text) = doctor(&folder, &["--clear-doubt", "--reason", "compared with the API"]);
-    assert!(text.contains("doubts cleared: 1"), "{text}");
+    let (_, text) = doctor(&folder, &["--clear-history-loss", "--reason", "compared with the API"]);
+    assert!(text.contains("history losses cleared: 1"), "{text}");
     assert_eq!(scene.gateway().answer(&pay("order-3")).status, 201);
 }

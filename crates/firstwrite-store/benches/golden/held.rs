@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use deadpool_postgres::ClientWrapper;
-use firstwrite_core::protocol::{self, Atomic, Began, Held};
+use firstwrite_core::protocol::{self, Atomic, AtomicStart, OpenAttempt};
 use firstwrite_core::{
-    AsyncTransactionalStore, Begun, Draft, DraftState, Fence, Outcome, Policy, Request, StoreError,
-    Transacted, Write,
+    AsyncTransactionalStore, BeginResult, Draft, DraftState, Fence, Outcome, Policy, Request,
+    StoreError, Transacted, Write,
 };
-use firstwrite_store::{Ahead, PostgresStore};
+use firstwrite_store::{PipelinedBegin, PostgresStore};
 use futures_util::FutureExt as _;
 use http::Response;
 
@@ -34,7 +34,7 @@ pub(crate) async fn ahead(store: PostgresStore, policy: Arc<Policy>, shop: Arc<S
         let statement = client.prepare_cached(&shop.order).await?;
         client.query_one(&statement, &[&order.customer, &order.amount]).await?.try_get(0)
     };
-    let Ahead { begun: Begun::Open(mut tx, None), first: Some(Ok(id)) } =
+    let PipelinedBegin { begun: BeginResult::Open(mut tx, None), first: Some(Ok(id)) } =
         store.begin_ahead(request.id, first).await.expect("a transaction")
     else {
         panic!("a fresh key may run");
@@ -67,11 +67,11 @@ pub(crate) async fn begin<S: AsyncTransactionalStore>(
     store: &S,
     request: &Arc<Request>,
     policy: &Arc<Policy>,
-) -> Held<S::Tx> {
+) -> OpenAttempt<S::Tx> {
     let (request, policy) = (Arc::clone(request), Arc::clone(policy));
     match protocol::begin(store, request, policy, fastrand::u64(..)).await.expect("a transaction") {
-        Began::Run(held) => held,
-        Began::Refused(verdict, _) => panic!("a fresh key may run: {verdict:?}"),
+        AtomicStart::Run(held) => held,
+        AtomicStart::Refused(verdict, _) => panic!("a fresh key may run: {verdict:?}"),
     }
 }
 

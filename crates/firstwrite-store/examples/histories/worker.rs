@@ -94,16 +94,18 @@ async fn open(url: &str) -> Result<Arc<dyn Store>, BoxError> {
 pub(crate) async fn expect_no_doubt(url: &str) -> Result<(), BoxError> {
     let look = async || {
         Ok(if url.starts_with("postgres") {
-            PostgresStore::connect(url).await?.doubts().await?
+            PostgresStore::connect(url).await?.history_losses().await?
         } else if url.starts_with("mysql") {
-            MysqlStore::connect(url).await?.doubts().await?
+            MysqlStore::connect(url).await?.history_losses().await?
         } else {
-            RedisStore::connect(url).await?.doubts().await?
+            RedisStore::connect(url).await?.history_losses().await?
         })
     };
     match patiently(look).await?.first() {
         None => Ok(()),
-        Some(doubt) => Err(format!("a false doubt of lost history: {}", doubt.detail).into()),
+        Some(loss) => {
+            Err(format!("lost history reported, and none was lost: {}", loss.detail).into())
+        }
     }
 }
 

@@ -150,7 +150,7 @@ async fn only_a_store_that_is_away_counts() {
         StoreErrorKind::Corrupt,
         StoreErrorKind::Unsupported,
         StoreErrorKind::Panicked,
-        StoreErrorKind::InDoubt,
+        StoreErrorKind::HistoryLost,
     ] {
         let scene = Scene::new();
         scene.set(Mood::Fails(kind));

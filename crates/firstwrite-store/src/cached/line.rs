@@ -42,7 +42,7 @@ enum Meanwhile {
 }
 
 /// Reason why a request was not answered.
-enum Trouble {
+enum DriverError {
     /// Another caller is connecting.
     Connecting,
     /// Redis, or the way there.
@@ -102,8 +102,8 @@ impl Line {
                 }
                 Some(value)
             }
-            Err(Trouble::Connecting) => None,
-            Err(Trouble::Failed(cause)) => {
+            Err(DriverError::Connecting) => None,
+            Err(DriverError::Failed(cause)) => {
                 pass.failed();
                 if !was_left_alone && self.is_left_alone() {
                     tracing::warn!(cause, "Redis is left alone for a while: nothing is cached");
@@ -113,7 +113,7 @@ impl Line {
         }
     }
 
-    async fn send(&self, command: &Cmd, meanwhile: Meanwhile) -> Result<Value, Trouble> {
+    async fn send(&self, command: &Cmd, meanwhile: Meanwhile) -> Result<Value, DriverError> {
         let (number, mut connection) = self.connection(meanwhile).await?;
         let asked = timeout(self.options.timeout, command.query_async(&mut connection));
         match asked.await {
@@ -122,11 +122,11 @@ impl Line {
             Ok(Err(error)) if error.code() == Some("WRONGTYPE") => Ok(Value::Nil),
             Ok(Err(error)) => {
                 self.let_go(number);
-                Err(Trouble::failed(&error))
+                Err(DriverError::failed(&error))
             }
             Err(_elapsed) => {
                 self.let_go(number);
-                Err(Trouble::Failed("no answer in time".to_owned()))
+                Err(DriverError::Failed("no answer in time".to_owned()))
             }
         }
     }
@@ -134,7 +134,7 @@ impl Line {
     async fn connection(
         &self,
         meanwhile: Meanwhile,
-    ) -> Result<(u64, MultiplexedConnection), Trouble> {
+    ) -> Result<(u64, MultiplexedConnection), DriverError> {
         if let Some(there) = self.held().there() {
             return Ok(there);
         }
@@ -143,7 +143,7 @@ impl Line {
             // The caller that connects has a time limit, and so has the next in line.
             Meanwhile::Wait => Some(self.connecting.lock().await),
         }
-        .ok_or(Trouble::Connecting)?;
+        .ok_or(DriverError::Connecting)?;
         // The previous holder of the lock may have connected.
         if let Some(there) = self.held().there() {
             return Ok(there);
@@ -155,8 +155,8 @@ impl Line {
             .set_response_timeout(None);
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
         let connection = match timeout(limit, connecting).await {
-            Ok(connected) => connected.map_err(|error| Trouble::failed(&error))?,
-            Err(_elapsed) => return Err(Trouble::Failed("no connection in time".to_owned())),
+            Ok(connected) => connected.map_err(|error| DriverError::failed(&error))?,
+            Err(_elapsed) => return Err(DriverError::Failed("no connection in time".to_owned())),
         };
         let mut held = self.held();
         held.number += 1;
@@ -190,7 +190,7 @@ impl Held {
     }
 }
 
-impl Trouble {
+impl DriverError {
     /// Returns the category of an error: its text may repeat what was sent.
     fn failed(error: &RedisError) -> Self {
         Self::Failed(error.code().map_or_else(|| error.category().to_owned(), str::to_owned))

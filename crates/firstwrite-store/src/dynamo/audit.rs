@@ -7,7 +7,7 @@
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, Timestamp};
 
-use super::fault::{corrupt, unavailable};
+use super::driver_error::{corrupt, unavailable};
 use super::items::{ID, Item, SHARD, blob, bytes, instant, number, string, text};
 use super::link::Link;
 use super::partition::Partition;

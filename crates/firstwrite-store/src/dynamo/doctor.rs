@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::{
 use firstwrite_core::{StoreError, StoreErrorKind};
 
 use super::DynamoStore;
-use super::fault::Trouble;
+use super::driver_error::DriverError;
 use super::link::Link;
 use super::table;
 use crate::OpenError;
@@ -43,7 +43,7 @@ fn place(link: &Link) -> Finding {
     }
     let is_plain = link.address.endpoint.as_deref().is_some_and(|url| url.starts_with("http:"));
     if is_plain {
-        return Finding::trouble("plain-text", what)
+        return Finding::warning("plain-text", what)
             .means("tenants, keys and answers can be read on the way")
             .next("write https:// in the endpoint");
     }
@@ -88,7 +88,7 @@ async fn expiry(link: &Link) -> Option<Finding> {
     match table::is_expiring(link).await {
         Ok(true) => None,
         Ok(false) => Some(
-            Finding::trouble("expiry", "time to live is not enabled on `expires`")
+            Finding::warning("expiry", "time to live is not enabled on `expires`")
                 .means("records past their time go only where `firstwrite worker` reaps them")
                 .next(format!("run `firstwrite migrate --store '{}'`", link.address)),
         ),
@@ -101,8 +101,8 @@ async fn backups(link: &Link) -> Option<Finding> {
     let answer = match asked {
         Ok(answer) => answer,
         Err(error) => {
-            let trouble: Trouble = link.trouble(&error);
-            return Some(hidden("dynamodb:DescribeContinuousBackups", &trouble.to_string()));
+            let error: DriverError = link.error(&error);
+            return Some(hidden("dynamodb:DescribeContinuousBackups", &error.to_string()));
         }
     };
     let recovery = answer
@@ -127,7 +127,7 @@ fn hidden(right: &str, why: &str) -> Finding {
 
 fn clock(offset: i64) -> Option<Finding> {
     (offset.abs() >= OFFSET_MAX).then(|| {
-        Finding::trouble("clock", format!("this host's clock is wrong by {} ms", -offset))
+        Finding::warning("clock", format!("this host's clock is wrong by {} ms", -offset))
             .means("it is corrected by the service's, which tells whole seconds; leases may end a second early")
             .next("have the host's clock set by NTP")
     })

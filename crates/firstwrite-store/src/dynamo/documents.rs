@@ -10,7 +10,7 @@ use firstwrite_core::documents::{
 use firstwrite_core::{BoxFuture, StoreError};
 
 use super::DynamoStore;
-use super::fault::corrupt;
+use super::driver_error::corrupt;
 use super::items::{ID, Item, SHARD, blob, bytes, instant, integer, key, number, optional};
 use super::link::Link;
 use super::partition::Partition;

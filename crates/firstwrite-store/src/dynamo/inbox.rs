@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::StoreError;
 
 use super::DynamoStore;
-use super::fault::{corrupt, unavailable, unsupported};
+use super::driver_error::{corrupt, unavailable, unsupported};
 use super::items::{EXPIRES, SHARD, expires, instant, key, number};
 use super::write::{self, Step, Terms, Transaction};
 use crate::inbox::{Consumed, Inbox};

@@ -11,7 +11,7 @@ use firstwrite_core::{
     Retention, State, StateKind, StoreError, Tenant, Timestamp,
 };
 
-use super::fault::corrupt;
+use super::driver_error::corrupt;
 use super::parts::Stored;
 use crate::encoding::{
     Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, retention_numbers,

@@ -17,7 +17,7 @@ use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use firstwrite_core::{RecordId, StoreError, Timestamp};
 
 use super::clock::{Listener, StoreClock};
-use super::fault::{Trouble, corrupt, unavailable, unsupported};
+use super::driver_error::{DriverError, corrupt, unavailable, unsupported};
 use super::items::{Item, Shards};
 use super::options::{Address, DynamoOptions};
 use super::table::Meta;
@@ -112,7 +112,7 @@ impl Link {
     ) -> Result<Option<Item>, StoreError> {
         let asked = self.client.get_item().table_name(self.table()).set_key(Some(key));
         let answer = asked.consistent_read(true).send().await;
-        let answer = answer.map_err(|error| self.trouble(&error).of_read(doing))?;
+        let answer = answer.map_err(|error| self.error(&error).of_read(doing))?;
         Ok(answer.item)
     }
 
@@ -138,7 +138,7 @@ impl Link {
                 let asked = HashMap::from([(self.table().to_owned(), asked)]);
                 let answer = self.client.batch_get_item().set_request_items(Some(asked)).send();
                 let answer = answer.await;
-                let answer = answer.map_err(|error| self.trouble(&error).of_read(doing))?;
+                let answer = answer.map_err(|error| self.error(&error).of_read(doing))?;
                 for (_, items) in answer.responses.unwrap_or_default() {
                     read.extend(items);
                 }
@@ -151,12 +151,12 @@ impl Link {
     }
 
     /// Converts the error of a call, with the next step where there is one.
-    pub(super) fn trouble<E, R>(&self, error: &SdkError<E, R>) -> Trouble
+    pub(super) fn error<E, R>(&self, error: &SdkError<E, R>) -> DriverError
     where
         E: ProvideErrorMetadata + Error + 'static,
         R: fmt::Debug + 'static,
     {
-        Trouble::of(error).at(&self.address)
+        DriverError::of(error).at(&self.address)
     }
 }
 

@@ -92,7 +92,7 @@ impl Walk {
             .set_expression_attribute_values(terms.values())
             .consistent_read(self.path == Path::Records)
             .limit(i32::try_from(limit.max(1)).unwrap_or(i32::MAX));
-        let answer = asked.send().await.map_err(|error| link.trouble(&error).of_read(doing))?;
+        let answer = asked.send().await.map_err(|error| link.error(&error).of_read(doing))?;
         if let Some(key) = &answer.last_evaluated_key {
             self.after = Some(id_of(key)?);
         } else {

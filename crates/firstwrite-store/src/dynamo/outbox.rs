@@ -22,8 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
-    MessageQuery, MessageStory, Move, Outbox, Tally, Want, WrittenPage, WrittenQuery,
+    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
+    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, Outbox, Tally, WrittenPage,
+    WrittenQuery,
 };
 use firstwrite_core::{BoxFuture, Message, StoreError};
 use tokio::sync::Notify;
@@ -40,7 +41,7 @@ pub(super) struct Delivering {
     pub(super) numbers: Numbers,
     counts: Counts,
     recount: tokio::sync::Mutex<Recount>,
-    nudge: Notify,
+    notify: Notify,
 }
 
 /// Time for which counts of handlers' messages are added up in memory before they are written.
@@ -72,12 +73,12 @@ impl Delivering {
                 tallies.add(message.destination(), Tally::Open, 1);
             }
         });
-        self.nudge();
+        self.notify();
     }
 
-    fn nudge(&self) {
-        self.nudge.notify_waiters();
-        self.nudge.notify_one();
+    fn notify(&self) {
+        self.notify.notify_waiters();
+        self.notify.notify_one();
     }
 
     /// Nothing depends on counts: what cannot be written is written later, or counted anew.
@@ -103,11 +104,11 @@ impl Outbox for DynamoStore {
 
     fn claim<'a>(
         &'a self,
-        wants: &'a [Want],
+        requests: &'a [ClaimRequest],
         nonce: u64,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
         Box::pin(async move {
-            let claimed = claim::claim(self.link(), wants, nonce).await?;
+            let claimed = claim::claim(self.link(), requests, nonce).await?;
             self.inner.delivering.write_counts(self.link()).await;
             Ok(claimed)
         })
@@ -117,13 +118,13 @@ impl Outbox for DynamoStore {
         &'a self,
         receipts: &'a [HistoryRow],
         moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>> {
         Box::pin(async move {
             let (link, delivering) = (self.link(), &self.inner.delivering);
             let held = apply::apply(link, receipts, moves, &delivering.counts).await;
             delivering.write_counts(link).await;
             // A message may be due, or a successor.
-            delivering.nudge();
+            delivering.notify();
             held
         })
     }
@@ -135,7 +136,7 @@ impl Outbox for DynamoStore {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             destinations::put(self.link(), destination, change).await?;
-            self.inner.delivering.nudge();
+            self.inner.delivering.notify();
             Ok(())
         })
     }
@@ -178,7 +179,7 @@ impl Outbox for DynamoStore {
 
     /// Only writes of this process notify, since DynamoDB sends no notifications. Messages of other processes are
     /// found by polling.
-    fn nudged(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.inner.delivering.nudge.notified())
+    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.inner.delivering.notify.notified())
     }
 }

@@ -72,7 +72,7 @@ impl Partition {
             .scan_index_forward(!self.is_backwards)
             .set_limit(limit)
             .consistent_read(true);
-        let answer = asked.send().await.map_err(|error| link.trouble(&error).of_read(doing))?;
+        let answer = asked.send().await.map_err(|error| link.error(&error).of_read(doing))?;
         let ended_at = answer.last_evaluated_key.as_ref().map(|key| blob(key, ID)).transpose()?;
         let ended_at = ended_at.map(<[u8]>::to_vec);
         Ok(Answer { items: answer.items.unwrap_or_default(), ended_at })

@@ -8,7 +8,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use firstwrite_core::{Body, KeptHeaders, Outcome, RecordId, StoreError, Timestamp};
 
-use super::fault::corrupt;
+use super::driver_error::corrupt;
 use super::items::{
     self, EXPIRES, ID, Item, OUTCOME, OUTCOME_BYTES, PARTS, SHARD, blob, bytes, text,
 };
@@ -105,7 +105,7 @@ pub(super) async fn store(
         }
         let put = link.client.put_item().table_name(link.table()).set_item(Some(item)).send();
         // Whatever became of it, no record names it.
-        put.await.map_err(|error| link.trouble(&error).of_read(doing))?;
+        put.await.map_err(|error| link.error(&error).of_read(doing))?;
     }
     Ok(Stored::InParts { parts, byte_count: encoded.len() })
 }
@@ -129,7 +129,7 @@ pub(super) async fn delete(link: &Link, id: RecordId, parts: Parts) {
     for key in parts.keys(id) {
         let deleted = link.client.delete_item().table_name(link.table()).set_key(Some(key)).send();
         if let Err(error) = deleted.await {
-            tracing::debug!(record = %id, error = %link.trouble(&error), "a part stays for now");
+            tracing::debug!(record = %id, error = %link.error(&error), "a part stays for now");
         }
     }
 }

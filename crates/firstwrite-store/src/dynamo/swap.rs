@@ -6,7 +6,7 @@ use firstwrite_core::{
 };
 
 use super::audit;
-use super::fault::unsupported;
+use super::driver_error::unsupported;
 use super::items::{
     self, DUE_AT, EXPIRES, FENCE, INTERIM, Item, OPEN, OUTCOME, OUTCOME_BYTES, PARTS,
     RETAINED_UNTIL, SHARD, STATE, Shards, UNCERTAIN_SINCE, number, text,
@@ -29,7 +29,7 @@ pub(super) async fn insert(link: &Link, draft: &Draft) -> Result<Inserted, Store
         Sent::Refused(item) => match standing(link, draft.id, item).await? {
             Some(found) => Ok(Inserted::Stands(Box::new(found))),
             // It has gone again since. The caller's next try will find the place free.
-            None => Err(super::fault::unavailable(INSERTING, "a rival came and went")),
+            None => Err(super::driver_error::unavailable(INSERTING, "a rival came and went")),
         },
     }
 }

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::{
 };
 use firstwrite_core::StoreError;
 
-use super::fault::{NOT_FOUND, Trouble};
+use super::driver_error::{DriverError, NOT_FOUND};
 use super::items::{
     DUE_AT, EXPIRES, ID, Item, OPEN, SHARD, STATE, Shards, bytes, integer, number, text,
 };
@@ -47,9 +47,9 @@ pub(super) async fn meta(link: &Link) -> Result<Option<Meta>, OpenError> {
     let asked = link.client.get_item().table_name(link.table()).set_key(Some(meta_key()));
     let item = match asked.consistent_read(true).send().await {
         Ok(answer) => answer.item,
-        Err(error) => match link.trouble(&error) {
-            trouble if trouble.code.as_deref() == Some(NOT_FOUND) => None,
-            trouble => return Err(unreachable(link, &trouble)),
+        Err(error) => match link.error(&error) {
+            error if error.code.as_deref() == Some(NOT_FOUND) => None,
+            error => return Err(unreachable(link, &error)),
         },
     };
     item.as_ref().map(read).transpose().map_err(|error| {
@@ -61,7 +61,8 @@ pub(super) async fn meta(link: &Link) -> Result<Option<Meta>, OpenError> {
 fn read(item: &Item) -> Result<Meta, StoreError> {
     let shards = u16::try_from(integer(item, SHARDS_NAME)?).ok();
     let shards = shards.filter(|count| (1..=256).contains(count));
-    let shards = shards.ok_or_else(|| super::fault::corrupt("an impossible number of shards"))?;
+    let shards =
+        shards.ok_or_else(|| super::driver_error::corrupt("an impossible number of shards"))?;
     Ok(Meta { version: integer(item, VERSION_NAME)?, shards: Shards(shards) })
 }
 
@@ -101,7 +102,7 @@ pub(super) async fn describe(link: &Link) -> Result<Option<TableDescription>, Op
         Ok(answer) => Ok(answer.table),
         Err(error) => match error.as_service_error() {
             Some(DescribeTableError::ResourceNotFoundException(_)) => Ok(None),
-            _ => Err(unreachable(link, &link.trouble(&error))),
+            _ => Err(unreachable(link, &link.error(&error))),
         },
     }
 }
@@ -141,10 +142,10 @@ async fn create(link: &Link) -> Result<(), OpenError> {
         .await;
     match made {
         Ok(_) => Ok(()),
-        Err(error) => match link.trouble(&error) {
+        Err(error) => match link.error(&error) {
             // Another process creates it at the same time.
-            trouble if trouble.code.as_deref() == Some("ResourceInUseException") => Ok(()),
-            trouble => Err(unreachable(link, &trouble)),
+            error if error.code.as_deref() == Some("ResourceInUseException") => Ok(()),
+            error => Err(unreachable(link, &error)),
         },
     }
 }
@@ -189,14 +190,14 @@ async fn expire(link: &Link) -> Result<(), OpenError> {
         Ok(_) => Ok(()),
         // Another process does it at the same time, and it is allowed once an hour.
         Err(_) if is_expiring(link).await? => Ok(()),
-        Err(error) => Err(unreachable(link, &link.trouble(&error))),
+        Err(error) => Err(unreachable(link, &link.error(&error))),
     }
 }
 
 /// Returns true if the service deletes expired items (TTL).
 pub(super) async fn is_expiring(link: &Link) -> Result<bool, OpenError> {
     let asked = link.client.describe_time_to_live().table_name(link.table()).send().await;
-    let answer = asked.map_err(|error| unreachable(link, &link.trouble(&error)))?;
+    let answer = asked.map_err(|error| unreachable(link, &link.error(&error)))?;
     Ok(answer.time_to_live_description.is_some_and(|described| {
         matches!(
             described.time_to_live_status,
@@ -219,9 +220,9 @@ async fn put_meta(link: &Link) -> Result<(), OpenError> {
     }
 }
 
-pub(super) fn unreachable(link: &Link, trouble: &Trouble) -> OpenError {
+pub(super) fn unreachable(link: &Link, error: &DriverError) -> OpenError {
     OpenError::new(format!(
-        "DynamoDB cannot be used at {}: {trouble}; check the region, the credentials of the \
+        "DynamoDB cannot be used at {}: {error}; check the region, the credentials of the \
          environment and their rights",
         link.address
     ))

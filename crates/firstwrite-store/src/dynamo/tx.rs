@@ -4,13 +4,13 @@ use std::fmt;
 
 use aws_sdk_dynamodb::types::{ConditionCheck, Delete, Put, TransactWriteItem, Update};
 use firstwrite_core::{
-    AsyncTransactionalStore, Begun, Certainty, Draft, DraftState, Fence, Found, Guard, Message,
-    RecordId, Seen, State, StoreError, Timestamp, Transacted, Write,
+    AsyncTransactionalStore, BeginResult, Certainty, Draft, DraftState, Fence, Found, Guard,
+    Message, RecordId, Seen, State, StoreError, Timestamp, Transacted, Write,
 };
 use sha2::{Digest as _, Sha256};
 
 use super::DynamoStore;
-use super::fault::{unavailable, unsupported};
+use super::driver_error::{unavailable, unsupported};
 use super::items::{Item, fence_of};
 use super::link::Link;
 use super::locks::HeldLock;
@@ -56,7 +56,7 @@ const STEPS_MAX: usize = 99;
 impl AsyncTransactionalStore for DynamoStore {
     type Tx = DynamoTx;
 
-    async fn begin(&self, id: RecordId) -> Result<Begun<DynamoTx>, StoreError> {
+    async fn begin(&self, id: RecordId) -> Result<BeginResult<DynamoTx>, StoreError> {
         let link = self.link();
         link.writable(BEGINNING)?;
         let lock = self.inner.locks.hold(id);
@@ -65,15 +65,15 @@ impl AsyncTransactionalStore for DynamoStore {
             None => None,
         };
         if let Some(found) = found.as_ref().filter(|found| is_final(found)) {
-            return Ok(Begun::Stands(Box::new(found.clone())));
+            return Ok(BeginResult::Stands(Box::new(found.clone())));
         }
-        let Some(lock) = lock else { return Ok(Begun::Busy) };
+        let Some(lock) = lock else { return Ok(BeginResult::Busy) };
         let stands = found.as_ref().map(|found| found.record.seen());
         let now = found.as_ref().map_or_else(|| link.now(), |found| found.now);
         let (steps, messages) = (Vec::new(), Vec::new());
         let link = link.clone();
         let tx = DynamoTx { link, lock, id, now, stands, steps, messages, message_items: 0 };
-        Ok(Begun::Open(tx, found.map(Box::new)))
+        Ok(BeginResult::Open(tx, found.map(Box::new)))
     }
 
     async fn conclude(&self, tx: DynamoTx, write: Write) -> Result<Transacted<()>, StoreError> {

@@ -15,7 +15,7 @@ use aws_sdk_dynamodb::types::{
 };
 use firstwrite_core::StoreError;
 
-use super::fault::{CONFLICT, Trouble, unavailable};
+use super::driver_error::{CONFLICT, DriverError, unavailable};
 use super::items::Item;
 use super::link::Link;
 
@@ -168,20 +168,20 @@ impl Step {
 /// Does one step by itself.
 pub(super) async fn send(link: &Link, step: Step, doing: &'static str) -> Result<Sent, StoreError> {
     for tried in 1.. {
-        let trouble = match send_once(link, step.clone()).await {
+        let error = match send_once(link, step.clone()).await {
             Ok(sent) => return Ok(sent),
-            Err(trouble) => trouble,
+            Err(error) => error,
         };
         // A transaction is at work on the item: nothing was written, and it will be over in a moment.
-        if trouble.code.as_deref() != Some(CONFLICT) || tried >= TRIES_MAX {
-            return Err(trouble.of_write(doing));
+        if error.code.as_deref() != Some(CONFLICT) || tried >= TRIES_MAX {
+            return Err(error.of_write(doing));
         }
         pause(tried).await;
     }
     Err(unavailable(doing, "another transaction has the item in hand"))
 }
 
-async fn send_once(link: &Link, step: Step) -> Result<Sent, Trouble> {
+async fn send_once(link: &Link, step: Step) -> Result<Sent, DriverError> {
     match step {
         Step::Put(step) => put(link, step).await,
         Step::Update(step) => update(link, step).await,
@@ -189,7 +189,7 @@ async fn send_once(link: &Link, step: Step) -> Result<Sent, Trouble> {
     }
 }
 
-async fn put(link: &Link, step: Put) -> Result<Sent, Trouble> {
+async fn put(link: &Link, step: Put) -> Result<Sent, DriverError> {
     let call = link
         .client
         .put_item()
@@ -205,10 +205,10 @@ async fn put(link: &Link, step: Put) -> Result<Sent, Trouble> {
     if let Some(PutItemError::ConditionalCheckFailedException(refused)) = error.as_service_error() {
         return Ok(Sent::Refused(refused.item.clone()));
     }
-    Err(link.trouble(&error))
+    Err(link.error(&error))
 }
 
-async fn update(link: &Link, step: Update) -> Result<Sent, Trouble> {
+async fn update(link: &Link, step: Update) -> Result<Sent, DriverError> {
     let call = link
         .client
         .update_item()
@@ -227,10 +227,10 @@ async fn update(link: &Link, step: Update) -> Result<Sent, Trouble> {
     {
         return Ok(Sent::Refused(refused.item.clone()));
     }
-    Err(link.trouble(&error))
+    Err(link.error(&error))
 }
 
-async fn delete(link: &Link, step: Delete) -> Result<Sent, Trouble> {
+async fn delete(link: &Link, step: Delete) -> Result<Sent, DriverError> {
     let call = link
         .client
         .delete_item()
@@ -248,7 +248,7 @@ async fn delete(link: &Link, step: Delete) -> Result<Sent, Trouble> {
     {
         return Ok(Sent::Refused(refused.item.clone()));
     }
-    Err(link.trouble(&error))
+    Err(link.error(&error))
 }
 
 /// Does all steps or none. The same `token` within ten minutes means the same transaction, which is done
@@ -268,7 +268,7 @@ pub(super) async fn transact(
         let Err(error) = call.client_request_token(token).send().await else {
             return Ok(Transaction::Done);
         };
-        let trouble = match canceled(&error) {
+        let error = match canceled(&error) {
             Some(Canceled::Refused(place, item)) => return Ok(Transaction::Refused(place, item)),
             // Nothing was written; the conflicting transaction will be over in a moment.
             Some(Canceled::Conflict) if tried < TRIES_MAX => {
@@ -279,15 +279,17 @@ pub(super) async fn transact(
                 return Err(unavailable(doing, "other transactions have the same items in hand"));
             }
             Some(Canceled::Busy(code)) => return Err(unavailable(doing, code)),
-            Some(Canceled::Wrong(code)) => return Err(super::fault::unsupported(doing, code)),
-            None => link.trouble(&error),
+            Some(Canceled::Wrong(code)) => {
+                return Err(super::driver_error::unsupported(doing, code));
+            }
+            None => link.error(&error),
         };
-        if trouble.is_indeterminate() && tried < TRIES_MAX {
+        if error.is_indeterminate() && tried < TRIES_MAX {
             is_unknown = true;
             pause(tried).await;
             continue;
         }
-        let error = trouble.of_write(doing);
+        let error = error.of_write(doing);
         return Err(if is_unknown { error.after_lost_acknowledgement() } else { error });
     }
     Err(unavailable(doing, "other transactions have the same items in hand"))

@@ -14,10 +14,10 @@ use firstwrite_core::{
 use tokio::sync::oneshot;
 
 use super::connect::Connection;
-use super::doubt;
-use super::fault::Trouble;
-use super::flight::{Answer, Crash, Flight, NOW, Value};
-use super::pool::Held;
+use super::driver_error::DriverError;
+use super::history_loss;
+use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
+use super::pool::PooledConnection;
 use super::rows::{self, COMPLETED, RESERVED, number_of_lost_answer, record_columns};
 use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 pub(super) use spelling::Spelling;
@@ -120,20 +120,20 @@ impl NewRow {
     }
 
     /// Adds the statement that inserts `rows`, and fails where a record exists.
-    pub(super) fn insert(flight: &mut Flight, rows: &[&Self]) -> usize {
-        let at = flight.add("INSERT INTO firstwrite_records ", &[]);
-        flight.write(COLUMNS, &[]);
+    pub(super) fn insert(pipeline: &mut Pipeline, rows: &[&Self]) -> usize {
+        let at = pipeline.add("INSERT INTO firstwrite_records ", &[]);
+        pipeline.write(COLUMNS, &[]);
         for (number, row) in rows.iter().enumerate() {
-            flight.write(if number > 0 { ", " } else { " VALUES " }, &[]);
-            flight.write("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &row.values());
+            pipeline.write(if number > 0 { ", " } else { " VALUES " }, &[]);
+            pipeline.write("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &row.values());
         }
         at
     }
 
     /// Adds the statement that writes `rows`, except where a record exists.
-    pub(super) fn insert_or_nothing(flight: &mut Flight, rows: &[&Self]) -> usize {
-        let at = Self::insert(flight, rows);
-        flight.write(" ON DUPLICATE KEY UPDATE fence = firstwrite_records.fence", &[]);
+    pub(super) fn insert_or_nothing(pipeline: &mut Pipeline, rows: &[&Self]) -> usize {
+        let at = Self::insert(pipeline, rows);
+        pipeline.write(" ON DUPLICATE KEY UPDATE fence = firstwrite_records.fence", &[]);
         at
     }
 
@@ -195,31 +195,31 @@ fn span(millis: i64) -> Value<'static> {
 }
 
 /// Commands that a pipeline wrote, and the time of writing.
-pub(super) struct Landed {
+pub(super) struct Committed {
     now: Timestamp,
     /// For each command, true if it wrote something.
     written: Vec<bool>,
 }
 
 /// Sends all of `batch`, which are for different records in the order of their ids, in one transaction.
-pub(super) async fn fly(
-    held: &mut Held,
+pub(super) async fn send(
+    held: &mut PooledConnection,
     batch: &[Command],
     spelling: Spelling,
-) -> Result<Landed, Crash> {
-    let mut flight = Flight::transaction();
+) -> Result<Committed, SendError> {
+    let mut pipeline = Pipeline::transaction();
     // Asked for first: nothing stands between what is written and its commit.
     if batch.iter().any(|command| matches!(command, Command::Insert { .. })) {
-        flight.add(doubt::STOP_IN_DOUBT, &[]);
-        held.slot().stop_unless_whole(&mut flight);
+        pipeline.add(history_loss::STOP_IF_HISTORY_LOST, &[]);
+        held.slot().stop_unless_whole(&mut pipeline);
     }
-    let counted = held.slot().count(&mut flight);
-    let statements = spell(&mut flight, batch, spelling);
-    flight.commit();
-    firstwrite_core::crash_point!("mysql-batch-before-flight");
-    let answers = held.fly(&flight).await?;
-    firstwrite_core::crash_point!("mysql-batch-after-flight");
-    let unclear = |error| Crash { trouble: Trouble::Read(error), is_unknown: true };
+    let counted = held.slot().count(&mut pipeline);
+    let statements = spell(&mut pipeline, batch, spelling);
+    pipeline.commit();
+    firstwrite_core::crash_point!("mysql-batch-before-pipeline");
+    let answers = held.send(&pipeline).await?;
+    firstwrite_core::crash_point!("mysql-batch-after-pipeline");
+    let unclear = |error| SendError { cause: DriverError::Read(error), is_unknown: true };
     let now = time_in(&answers[counted]).map_err(unclear)?;
     held.slot().acknowledged(&answers[counted]).map_err(unclear)?;
     let mut written = vec![false; batch.len()];
@@ -230,13 +230,13 @@ pub(super) async fn fly(
             written[member] = has_written;
         }
     }
-    Ok(Landed { now, written })
+    Ok(Committed { now, written })
 }
 
 /// Answers every command whose statement wrote something, and the completions that wrote nothing; returns
 /// the inserts that met an existing record.
-pub(super) fn answer(batch: Vec<Command>, landed: Landed) -> Vec<Command> {
-    let Landed { now, written } = landed;
+pub(super) fn answer(batch: Vec<Command>, committed: Committed) -> Vec<Command> {
+    let Committed { now, written } = committed;
     let mut left = Vec::new();
     for (command, is_written) in batch.into_iter().zip(written) {
         match (command, is_written) {
@@ -254,17 +254,17 @@ pub(super) fn answer(batch: Vec<Command>, landed: Landed) -> Vec<Command> {
 /// Looks up the records that the inserts in `left` met, and answers them; returns those that no longer meet
 /// one.
 pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) -> Vec<Command> {
-    let mut flight = Flight::reading();
+    let mut pipeline = Pipeline::reading();
     for command in &left {
         let sql =
             concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
-        flight.add(sql, &[Value::Bytes(command.id().as_bytes())]);
+        pipeline.add(sql, &[Value::Bytes(command.id().as_bytes())]);
     }
-    let answers = match connection.fly(&flight).await {
+    let answers = match connection.send(&pipeline).await {
         Ok(answers) => answers,
-        Err(crash) => {
+        Err(error) => {
             for command in left {
-                command.refuse(|doing| crash.error(doing));
+                command.refuse(|doing| error.error(doing));
             }
             return Vec::new();
         }
@@ -284,14 +284,14 @@ pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) 
 
 /// Answers the inserts of a batch while history is missing: existing records are returned, other inserts
 /// are refused. Returns the completions.
-pub(super) async fn answer_in_doubt(
+pub(super) async fn answer_without_history(
     connection: &mut Connection,
     batch: Vec<Command>,
 ) -> Vec<Command> {
     let is_insert = |command: &Command| matches!(command, Command::Insert { .. });
     let (inserts, completions) = batch.into_iter().partition(is_insert);
     for unknown in answer_met(connection, inserts).await {
-        unknown.refuse(doubt::refuse);
+        unknown.refuse(history_loss::refuse);
     }
     completions
 }
@@ -303,7 +303,10 @@ pub(super) fn standing(answer: &Answer) -> Result<Option<Found>, StoreError> {
 
 /// Decodes the time in an answer that holds nothing else.
 pub(super) fn time_in(answer: &Answer) -> Result<Timestamp, StoreError> {
-    let row = answer.rows.first().ok_or_else(|| super::fault::corrupt("the clock says nothing"))?;
+    let row = answer
+        .rows
+        .first()
+        .ok_or_else(|| super::driver_error::corrupt("the clock says nothing"))?;
     rows::instant(row, 0)
 }
 

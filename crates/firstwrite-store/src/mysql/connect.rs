@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use mysql_async::{Conn, DriverError, Error, OptsBuilder, Row, SslOpts};
+use mysql_async::{Conn, Error, OptsBuilder, Row, SslOpts};
 
-use super::fault::Trouble;
-use super::flight::{Answer, Crash, Flight};
+use super::driver_error::DriverError;
 use super::options::{Address, Tls};
+use super::pipeline::{Answer, Pipeline, SendError};
 use super::{rows, tls};
 use crate::{Access, OpenError};
 
@@ -60,21 +60,21 @@ impl Server {
     }
 
     /// Connects to the host that was reached last, or to the next that takes writes, if writes are wanted.
-    pub(super) async fn connect(&self) -> Result<Connection, Trouble> {
+    pub(super) async fn connect(&self) -> Result<Connection, DriverError> {
         let count = self.address.host_count();
         let first = self.host.load(Ordering::Relaxed);
-        let mut last = Trouble::Silence;
+        let mut last = DriverError::Silence;
         for place in (0..count).map(|step| (first + step) % count) {
             let limit = self.address.options.connect_for;
             let connecting = tokio::time::timeout(limit, self.connect_to(place));
-            match connecting.await.unwrap_or(Err(Trouble::Silence)) {
+            match connecting.await.unwrap_or(Err(DriverError::Silence)) {
                 Ok(connection) => {
                     if self.host.swap(place, Ordering::Relaxed) != place {
                         tracing::warn!(server = %self.address, place, "another host is used from now on");
                     }
                     return Ok(connection);
                 }
-                Err(trouble) => last = trouble,
+                Err(error) => last = error,
             }
         }
         Err(last)
@@ -89,12 +89,12 @@ impl Server {
     }
 
     /// The line for a person whose server cannot be used.
-    pub(super) fn unreachable(&self, trouble: &Trouble) -> OpenError {
+    pub(super) fn unreachable(&self, error: &DriverError) -> OpenError {
         OpenError::new(format!(
             "{} cannot be used; check that it runs, has this database and takes this user",
             self.address
         ))
-        .caused_by(trouble.to_string())
+        .caused_by(error.to_string())
     }
 
     /// With which a connection to one of the hosts is made.
@@ -103,75 +103,77 @@ impl Server {
         Dial { options: self.address.driver_options(place), tls: self.tls.clone(), may_be_plain }
     }
 
-    async fn connect_to(&self, place: usize) -> Result<Connection, Trouble> {
+    async fn connect_to(&self, place: usize) -> Result<Connection, DriverError> {
         let (conn, is_plain) = self.dial(place).made().await?;
         if is_plain {
             self.is_plain.store(true, Ordering::Relaxed);
         }
-        self.greet(conn).await
+        self.set_up(conn).await
     }
 
     /// Identifies the server, and sets up the session.
-    async fn greet(&self, mut conn: Conn) -> Result<Connection, Trouble> {
+    async fn set_up(&self, mut conn: Conn) -> Result<Connection, DriverError> {
         let options = &self.address.options;
-        let mut asking = Flight::new();
+        let mut asking = Pipeline::new();
         let about = asking.add("SELECT VERSION(), @@max_allowed_packet, @@read_only", &[]);
         let cluster = asking.add("SHOW GLOBAL VARIABLES LIKE 'wsrep\\_on'", &[]);
-        let asked = asking.fly(&mut conn, options.connect_for).await;
-        let answers = asked.map_err(|crash| crash.trouble)?;
+        let asked = asking.send(&mut conn, options.connect_for).await;
+        let answers = asked.map_err(|error| error.cause)?;
         let about = answers[about].rows.first().ok_or_else(|| unclear("no version"))?;
         let version = rows::text(about, 0)?;
         let kind = check_version(version)?;
         let packet = usize::try_from(rows::integer(about, 1)?).unwrap_or(usize::MAX);
         if self.access == Access::Write && rows::integer(about, 2)? != 0 {
-            return Err(Trouble::NoConnection("the server is read-only".to_owned()));
+            return Err(DriverError::NoConnection("the server is read-only".to_owned()));
         }
         let is_node = answers[cluster].rows.first().is_some_and(is_on);
-        let told = self.settings(kind, is_node).fly(&mut conn, options.connect_for).await;
-        told.map_err(|crash| crash.trouble)?;
+        let told = self.settings(kind, is_node).send(&mut conn, options.connect_for).await;
+        told.map_err(|error| error.cause)?;
         let limit = options.statement_timeout;
         let packet_bytes_max = packet.saturating_sub(PACKET_BYTES_SPARE);
         Ok(Connection { conn, kind, packet_bytes_max, limit })
     }
 
-    fn settings(&self, kind: Kind, is_node: bool) -> Flight {
+    fn settings(&self, kind: Kind, is_node: bool) -> Pipeline {
         let options = &self.address.options;
-        let mut flight = Flight::new();
-        flight.add("SET SESSION autocommit = 1", &[]);
+        let mut pipeline = Pipeline::new();
+        pipeline.add("SET SESSION autocommit = 1", &[]);
         // A commit must neither begin the next transaction nor end the connection.
-        flight.add("SET SESSION completion_type = 0", &[]);
+        pipeline.add("SET SESSION completion_type = 0", &[]);
         let seconds = options.lock_timeout.as_secs().max(1);
-        flight.add(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), &[]);
+        pipeline.add(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), &[]);
         // An owner that vanished must not hold its locks for eight hours.
         let seconds = options.idle_in_transaction_timeout.as_secs().max(1);
         match kind {
             Kind::MariaDb => {
-                flight.add(&format!("SET SESSION idle_transaction_timeout = {seconds}"), &[])
+                pipeline.add(&format!("SET SESSION idle_transaction_timeout = {seconds}"), &[])
             }
             // MySQL has no such limit; an idle connection is opened anew.
-            Kind::MySql => flight.add(&format!("SET SESSION wait_timeout = {seconds}"), &[]),
+            Kind::MySql => pipeline.add(&format!("SET SESSION wait_timeout = {seconds}"), &[]),
         };
         if is_node {
             // Whatever was acknowledged by any node is here before something is read: after the loss of
             // a node, the next one may still be applying what that one acknowledged.
-            flight.add("SET SESSION wsrep_sync_wait = 1", &[]);
+            pipeline.add("SET SESSION wsrep_sync_wait = 1", &[]);
         }
         if self.access == Access::ReadOnly {
-            flight.add("SET SESSION TRANSACTION READ ONLY", &[]);
+            pipeline.add("SET SESSION TRANSACTION READ ONLY", &[]);
         }
-        flight
+        pipeline
     }
 }
 
 impl Dial {
-    pub(super) async fn conn(self) -> Result<Conn, Trouble> {
+    pub(super) async fn conn(self) -> Result<Conn, DriverError> {
         Ok(self.made().await?.0)
     }
 
     /// A connection, and whether it had to be made without encryption.
-    async fn made(self) -> Result<(Conn, bool), Trouble> {
+    async fn made(self) -> Result<(Conn, bool), DriverError> {
         match Conn::new(self.options.clone().ssl_opts(self.tls)).await {
-            Err(Error::Driver(DriverError::NoClientSslFlagFromServer)) if self.may_be_plain => {
+            Err(Error::Driver(mysql_async::DriverError::NoClientSslFlagFromServer))
+                if self.may_be_plain =>
+            {
                 Ok((Conn::new(self.options).await?, true))
             }
             made => Ok((made?, false)),
@@ -181,20 +183,20 @@ impl Dial {
 
 impl Connection {
     /// Sends a pipeline, unless it is too large for the server.
-    pub(super) async fn fly(&mut self, flight: &Flight) -> Result<Vec<Answer>, Crash> {
-        let (bytes, bytes_max) = (flight.bytes(), self.packet_bytes_max);
+    pub(super) async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Answer>, SendError> {
+        let (bytes, bytes_max) = (pipeline.bytes(), self.packet_bytes_max);
         if bytes > bytes_max {
-            return Err(Crash::unsent(Trouble::TooLarge { bytes, bytes_max }));
+            return Err(SendError::unsent(DriverError::TooLarge { bytes, bytes_max }));
         }
-        flight.fly(&mut self.conn, self.limit).await
+        pipeline.send(&mut self.conn, self.limit).await
     }
 
     /// Rolls back. Returns false if the connection can no longer be used.
     pub(super) async fn roll_back(&mut self) -> bool {
-        let mut flight = Flight::new();
-        flight.add("ROLLBACK", &[]);
-        flight.add("SET SESSION autocommit = 1", &[]);
-        flight.fly(&mut self.conn, self.limit).await.is_ok()
+        let mut pipeline = Pipeline::new();
+        pipeline.add("ROLLBACK", &[]);
+        pipeline.add("SET SESSION autocommit = 1", &[]);
+        pipeline.send(&mut self.conn, self.limit).await.is_ok()
     }
 }
 
@@ -202,7 +204,7 @@ impl Connection {
 const MARIADB_MIN: (u32, u32) = (10, 6);
 const MYSQL_MIN: (u32, u32) = (8, 0);
 
-fn check_version(version: &str) -> Result<Kind, Trouble> {
+fn check_version(version: &str) -> Result<Kind, DriverError> {
     let kind = if version.contains("MariaDB") { Kind::MariaDb } else { Kind::MySql };
     // Some proxies put this in front of MariaDB's own version.
     let plain = version.strip_prefix("5.5.5-").unwrap_or(version);
@@ -217,15 +219,15 @@ fn check_version(version: &str) -> Result<Kind, Trouble> {
         return Ok(kind);
     }
     let text = format!("{name} {}.{} is too old: {}.{} is needed", found.0, found.1, min.0, min.1);
-    Err(Trouble::NoConnection(text))
+    Err(DriverError::NoConnection(text))
 }
 
 fn is_on(row: &Row) -> bool {
     matches!(rows::text(row, 1), Ok("ON" | "1"))
 }
 
-fn unclear(what: &str) -> Trouble {
-    Trouble::NoConnection(format!("the server does not say what it is: {what}"))
+fn unclear(what: &str) -> DriverError {
+    DriverError::NoConnection(format!("the server does not say what it is: {what}"))
 }
 
 #[cfg(test)]

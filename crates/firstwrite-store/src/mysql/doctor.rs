@@ -8,15 +8,15 @@ use std::time::Duration;
 use firstwrite_core::StoreError;
 
 use super::MysqlStore;
-use super::flight::{Answer, Flight, Value};
 use super::hosts;
+use super::pipeline::{Answer, Pipeline, Value};
 use super::rows::{integer, owned_text, text};
 use crate::doctor::Finding;
 
 const DOING: &str = "looking at the server";
 
 const ACKNOWLEDGED_IS_LOST: &str =
-    "a crash of the server loses keys that were acknowledged, and their effects run twice";
+    "a error of the server loses keys that were acknowledged, and their effects run twice";
 
 /// The server's settings, or its counters, by name.
 type Named = HashMap<String, String>;
@@ -29,18 +29,18 @@ pub async fn examine(
     store: &MysqlStore,
     open_for_max: Duration,
 ) -> Result<Vec<Finding>, StoreError> {
-    let mut flight = Flight::new();
-    let version = flight.add("SELECT VERSION(), @@version_comment", &[]);
-    let settings = flight.add("SHOW GLOBAL VARIABLES", &[]);
-    let counters = flight.add("SHOW GLOBAL STATUS LIKE 'wsrep\\_%'", &[]);
-    let engines = flight.add(
+    let mut pipeline = Pipeline::new();
+    let version = pipeline.add("SELECT VERSION(), @@version_comment", &[]);
+    let settings = pipeline.add("SHOW GLOBAL VARIABLES", &[]);
+    let counters = pipeline.add("SHOW GLOBAL STATUS LIKE 'wsrep\\_%'", &[]);
+    let engines = pipeline.add(
         "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() \
          AND table_name LIKE 'firstwrite\\_%' AND table_type = 'BASE TABLE' AND engine <> 'InnoDB'",
         &[],
     );
     let locks =
-        flight.add("SELECT COUNT(*) FROM (SELECT 1 FROM firstwrite_locks LIMIT 1000) l", &[]);
-    let answers = store.pool().fly(DOING, &flight).await?;
+        pipeline.add("SELECT COUNT(*) FROM (SELECT 1 FROM firstwrite_locks LIMIT 1000) l", &[]);
+    let answers = store.pool().send(DOING, &pipeline).await?;
     let mut findings = Vec::new();
     if let Some(row) = answers[version].rows.first() {
         let what = format!("{} ({})", text(row, 0)?, text(row, 1)?);
@@ -56,7 +56,7 @@ pub async fn examine(
     findings.extend(usability(&settings));
     findings.extend(cluster::look(&settings, &counters));
     findings.extend(left_locks(&answers[locks])?);
-    findings.extend(doubts(store).await?);
+    findings.extend(history_losses(store).await?);
     findings.extend(several_primaries(store).await);
     findings.extend(old_transactions(store, open_for_max).await?);
     findings.sort_by_key(|finding| finding.severity);
@@ -83,7 +83,7 @@ fn durability(settings: &Named) -> Vec<Finding> {
                 format!("the binary log is on and sync_binlog = {sync}"),
             )
             .means(
-                "after a crash, what the log does not have is undone, though it was acknowledged; \
+                "after a error, what the log does not have is undone, though it was acknowledged; \
                      replicas may have other keys than their source",
             )
             .next("set sync_binlog = 1, for good and at once (SET GLOBAL)"),
@@ -91,9 +91,9 @@ fn durability(settings: &Named) -> Vec<Finding> {
     }
     if !is_on(settings, "log_bin") && !is_on(settings, "wsrep_on") {
         findings.push(
-            Finding::trouble("no-binlog", "there is no binary log")
+            Finding::warning("no-binlog", "there is no binary log")
                 .means(
-                    "commits are shown to others before they are on disk: a crash may take back what \
+                    "commits are shown to others before they are on disk: a error may take back what \
                      a retry was answered with, though nothing that was acknowledged to its writer",
                 )
                 .next("set log_bin and sync_binlog = 1, and restart the server"),
@@ -126,7 +126,7 @@ fn engine(answer: &Answer) -> Result<Vec<Finding>, StoreError> {
         let what = format!("{} is kept by {}", text(row, 0)?, text(row, 1)?);
         findings.push(
             Finding::unsafe_("engine", what)
-                .means("nothing in it is undone, and nothing in it survives a crash for certain")
+                .means("nothing in it is undone, and nothing in it survives a error for certain")
                 .next("ALTER TABLE … ENGINE = InnoDB, after a backup"),
         );
     }
@@ -137,14 +137,14 @@ fn usability(settings: &Named) -> Vec<Finding> {
     let mut findings = Vec::new();
     if is_on(settings, "read_only") {
         findings.push(
-            Finding::trouble("read-only", "this server is read-only: it takes no writes")
+            Finding::warning("read-only", "this server is read-only: it takes no writes")
                 .means("no key can be reserved here")
                 .next("point --store at the server that takes writes, or make this one take them"),
         );
     }
     if is_on(settings, "log_bin") && value(settings, "binlog_format") == "STATEMENT" {
         findings.push(
-            Finding::trouble("binlog-format", "binlog_format = STATEMENT")
+            Finding::warning("binlog-format", "binlog_format = STATEMENT")
                 .means("READ COMMITTED cannot write with it, so no key can be reserved")
                 .next("set binlog_format = ROW"),
         );
@@ -152,7 +152,7 @@ fn usability(settings: &Named) -> Vec<Finding> {
     let packet = value(settings, "max_allowed_packet");
     if packet.parse::<i64>().is_ok_and(|bytes| bytes < PACKET_BYTES_MIN) {
         findings.push(
-            Finding::trouble("packet", format!("max_allowed_packet = {packet}"))
+            Finding::warning("packet", format!("max_allowed_packet = {packet}"))
                 .means("large answers cannot be kept, and their requests fail")
                 .next("set max_allowed_packet = 16M or more"),
         );
@@ -167,18 +167,18 @@ fn left_locks(answer: &Answer) -> Result<Option<Finding>, StoreError> {
         return Ok(None);
     }
     Ok(Some(
-        Finding::trouble("ended-by-handler", format!("{count} locks of handlers were committed"))
+        Finding::warning("ended-by-handler", format!("{count} locks of handlers were committed"))
             .means("a handler ended its transaction itself: its rows and its outcome were not one commit")
             .next("find the handler that commits, or makes tables; then DELETE FROM firstwrite_locks"),
     ))
 }
 
-async fn doubts(store: &MysqlStore) -> Result<Option<Finding>, StoreError> {
-    let doubts = store.doubts().await?;
-    let open: Vec<_> = doubts.iter().filter(|doubt| doubt.cleared.is_none()).collect();
+async fn history_losses(store: &MysqlStore) -> Result<Option<Finding>, StoreError> {
+    let losses = store.history_losses().await?;
+    let open: Vec<_> = losses.iter().filter(|loss| loss.cleared.is_none()).collect();
     let count = open.len();
     Ok(open.first().map(|first| {
-        Finding::in_doubt(format!("{count} open doubts, the first: {}", first.detail))
+        Finding::history_lost(format!("{count} open history losses, the first: {}", first.detail))
     }))
 }
 
@@ -196,14 +196,14 @@ async fn old_transactions(
     open_for_max: Duration,
 ) -> Result<Vec<Finding>, StoreError> {
     let seconds = i64::try_from(open_for_max.as_secs()).unwrap_or(i64::MAX);
-    let mut flight = Flight::new();
-    flight.add(
+    let mut pipeline = Pipeline::new();
+    pipeline.add(
         "SELECT trx_mysql_thread_id, TIMESTAMPDIFF(SECOND, trx_started, NOW()) \
          FROM information_schema.innodb_trx \
          WHERE TIMESTAMPDIFF(SECOND, trx_started, NOW()) > ? ORDER BY trx_started LIMIT 10",
         &[Value::Int(seconds)],
     );
-    let answers = match store.pool().fly(DOING, &flight).await {
+    let answers = match store.pool().send(DOING, &pipeline).await {
         Ok(answers) => answers,
         Err(error) if !error.is_retryable() => {
             return Ok(vec![
@@ -219,7 +219,7 @@ async fn old_transactions(
         let (thread, age) = (integer(row, 0)?, integer(row, 1)?);
         let what = format!("connection {thread} has a transaction open for {age} s");
         findings.push(
-            Finding::trouble("old-transaction", what)
+            Finding::warning("old-transaction", what)
                 .means("what it has locked stays locked, and replaced rows cannot be cleaned up")
                 .next(format!("find out what it does; if it is stuck, KILL {thread}")),
         );

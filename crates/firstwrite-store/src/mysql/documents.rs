@@ -9,9 +9,9 @@ use mysql_async::Row;
 
 use super::MysqlStore;
 use super::batch::time_in;
-use super::fault::corrupt;
-use super::flight::{Flight, NOW, Value};
+use super::driver_error::corrupt;
 use super::listing::sql_count;
+use super::pipeline::{NOW, Pipeline, Value};
 use super::rows::{bytes, instant_or_null, integer};
 use super::session::{Failure, Session, take};
 
@@ -24,11 +24,12 @@ async fn put_once(
     kind: &str,
     changes: &[DocumentChange],
 ) -> Result<Vec<Option<i64>>, Failure> {
-    let ask = |flight: &mut Flight| changes.iter().for_each(|change| ask(flight, kind, change));
+    let ask =
+        |pipeline: &mut Pipeline| changes.iter().for_each(|change| ask(pipeline, kind, change));
     let (_, answers) = session.begin(ask).await?;
-    let mut ending = Flight::new();
+    let mut ending = Pipeline::new();
     ending.commit();
-    session.fly(&ending).await?;
+    session.send(&ending).await?;
     let numbers = answers.chunks(2).map(|answers| match answers {
         [written, number] if written.affected > 0 => {
             let row = number.rows.first().ok_or_else(|| corrupt("a document has no number"))?;
@@ -40,43 +41,43 @@ async fn put_once(
 }
 
 /// Adds two statements: the change, and what number the document has if it was made.
-fn ask(flight: &mut Flight, kind: &str, change: &DocumentChange) {
+fn ask(pipeline: &mut Pipeline, kind: &str, change: &DocumentChange) {
     let expires =
         |content: &DocumentContent| Value::from(content.expires_at.map(Timestamp::as_millis));
     let was = match &change.step {
         DocumentStep::Add(content) => {
             let (name, bytes) = (Value::Bytes(&change.name.0), Value::Bytes(&content.bytes));
-            flight.add(
+            pipeline.add(
                 "INSERT INTO firstwrite_documents (kind, name, version, expires_at, content) \
                  VALUES (?, ?, 1, ?, ?) \
                  ON DUPLICATE KEY UPDATE version = firstwrite_documents.version",
                 &[Value::Text(kind), name, expires(content), bytes],
             );
-            flight.add("SELECT LAST_INSERT_ID()", &[]);
+            pipeline.add("SELECT LAST_INSERT_ID()", &[]);
             return;
         }
         DocumentStep::Replace(was, content) => {
-            flight.add(
+            pipeline.add(
                 "UPDATE firstwrite_documents SET version = version + 1, expires_at = ?, content = ?",
                 &[expires(content), Value::Bytes(&content.bytes)],
             );
             was
         }
         DocumentStep::Remove(was) => {
-            flight.add("DELETE FROM firstwrite_documents", &[]);
+            pipeline.add("DELETE FROM firstwrite_documents", &[]);
             was
         }
     };
     let (number, version) = (Value::Int(was.number), Value::Int(was.version));
-    flight.write(" WHERE number = ? AND version = ?", &[number, version]);
-    flight.add("SELECT ?", &[number]);
+    pipeline.write(" WHERE number = ? AND version = ?", &[number, version]);
+    pipeline.add("SELECT ?", &[number]);
 }
 
 /// Adds a look at documents of a kind.
-fn select(flight: &mut Flight, kind: &str) -> usize {
+fn select(pipeline: &mut Pipeline, kind: &str) -> usize {
     let sql = "SELECT name, number, version, content, expires_at FROM firstwrite_documents \
                WHERE kind = ?";
-    flight.add(sql, &[Value::Text(kind)])
+    pipeline.add(sql, &[Value::Text(kind)])
 }
 
 fn document(row: &Row) -> Result<Document, StoreError> {
@@ -98,14 +99,14 @@ impl Documents for MysqlStore {
         names: &'a [DocumentName],
     ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
         Box::pin(async move {
-            let mut flight = Flight::new();
-            select(&mut flight, kind);
-            flight.write(" AND name IN (NULL", &[]);
+            let mut pipeline = Pipeline::new();
+            select(&mut pipeline, kind);
+            pipeline.write(" AND name IN (NULL", &[]);
             for name in names {
-                flight.write(", ?", &[Value::Bytes(&name.0)]);
+                pipeline.write(", ?", &[Value::Bytes(&name.0)]);
             }
-            flight.write(")", &[]);
-            let answers = self.pool().fly(READING, &flight).await?;
+            pipeline.write(")", &[]);
+            let answers = self.pool().send(READING, &pipeline).await?;
             let found = answers[0].rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
             Ok(in_order(names, &found))
         })
@@ -128,17 +129,17 @@ impl Documents for MysqlStore {
         scan: DocumentScan,
     ) -> BoxFuture<'a, Result<DocumentPage, StoreError>> {
         Box::pin(async move {
-            let mut flight = Flight::reading();
-            let time = flight.add("SELECT @firstwrite_now", &[]);
-            let place = select(&mut flight, kind);
+            let mut pipeline = Pipeline::reading();
+            let time = pipeline.add("SELECT @firstwrite_now", &[]);
+            let place = select(&mut pipeline, kind);
             match scan.which {
                 Expiry::Any => {}
-                Expiry::Never => flight.write(" AND expires_at IS NULL", &[]),
-                Expiry::Past => flight.write(" AND expires_at <= ?", &[Value::Sql(NOW)]),
+                Expiry::Never => pipeline.write(" AND expires_at IS NULL", &[]),
+                Expiry::Past => pipeline.write(" AND expires_at <= ?", &[Value::Sql(NOW)]),
             }
             let bounds = [Value::Int(scan.after), Value::Int(sql_count(scan.rows_max()))];
-            flight.write(" AND number > ? ORDER BY number LIMIT ?", &bounds);
-            let answers = self.pool().fly(READING, &flight).await?;
+            pipeline.write(" AND number > ? ORDER BY number LIMIT ?", &bounds);
+            let answers = self.pool().send(READING, &pipeline).await?;
             let documents = answers[place].rows.iter().map(document);
             let documents = documents.collect::<Result<_, _>>()?;
             Ok(scan.page(documents, time_in(&answers[time])?))

@@ -19,9 +19,9 @@ use firstwrite_core::{StoreError, Timestamp};
 use mysql_async::Row;
 
 use super::connect::{Connection, Server};
-use super::doubt;
-use super::fault::{Trouble, corrupt};
-use super::flight::{Answer, Flight, NOW, Value};
+use super::driver_error::{DriverError, corrupt};
+use super::history_loss;
+use super::pipeline::{Answer, NOW, Pipeline, Value};
 use super::rows::{instant, integer};
 
 /// Counts that the server acknowledged to this store.
@@ -76,28 +76,28 @@ impl History {
 impl Slot {
     /// Adds the statements that raise this count with the pipeline's commit. Returns the index of the
     /// answer for [`Slot::acknowledged`], whose first value is the time.
-    pub(super) fn count(&self, flight: &mut Flight) -> usize {
+    pub(super) fn count(&self, pipeline: &mut Pipeline) -> usize {
         let (writer, slot) = (Value::Int(self.history.writer), Value::Int(self.number));
-        flight.add(
+        pipeline.add(
             "INSERT INTO firstwrite_history (writer, slot, commits, at) VALUES (?, ?, 1, ?) \
              ON DUPLICATE KEY UPDATE commits = commits + 1, at = ?",
             &[writer, slot, Value::Sql(NOW), Value::Sql(NOW)],
         );
-        flight.add(
+        pipeline.add(
             "SELECT @firstwrite_now, commits FROM firstwrite_history WHERE writer = ? AND slot = ?",
             &[writer, slot],
         )
     }
 
-    /// Adds a statement that fails, with [`super::fault::code::SUBQUERY_NO_1_ROW`], if a count is below its
+    /// Adds a statement that fails, with [`super::driver_error::code::SUBQUERY_NO_1_ROW`], if a count is below its
     /// known value.
-    pub(super) fn stop_unless_whole(&self, flight: &mut Flight) {
+    pub(super) fn stop_unless_whole(&self, pipeline: &mut Pipeline) {
         let own = lock(&self.history.known);
         // A slot that was not used yet knows nothing; any other of this writer does as well.
         let known = own.get_key_value(&self.number).or_else(|| own.first_key_value());
         let Some((slot, known)) = known else { return };
         let (writer, slot) = (Value::Int(self.history.writer), Value::Int(*slot));
-        flight.add(
+        pipeline.add(
             "SELECT (SELECT 1 FROM (SELECT 1 UNION ALL SELECT 2) two WHERE NOT EXISTS (\
              SELECT 1 FROM firstwrite_history WHERE writer = ? AND slot = ? AND commits >= ?))",
             &[writer, slot, Value::Int(known.commits)],
@@ -134,18 +134,18 @@ pub(super) async fn verify(
     server: &Server,
     slot: &Slot,
     connection: &mut Connection,
-) -> Result<(), Trouble> {
+) -> Result<(), DriverError> {
     let history = &slot.history;
     let known = lock(&history.known).clone();
-    doubt::compare_marks(server, connection).await?;
-    let mut flight = Flight::transaction();
-    let counts = flight.add(
+    history_loss::compare_marks(server, connection).await?;
+    let mut pipeline = Pipeline::transaction();
+    let counts = pipeline.add(
         "SELECT slot, commits, at FROM firstwrite_history WHERE writer = ?",
         &[Value::Int(history.writer)],
     );
-    let counted = slot.count(&mut flight);
-    flight.commit();
-    let answers = connection.fly(&flight).await.map_err(|crash| crash.trouble)?;
+    let counted = slot.count(&mut pipeline);
+    pipeline.commit();
+    let answers = connection.send(&pipeline).await.map_err(|error| error.cause)?;
     let now = instant(first(&answers[counted])?, 0)?;
     let mut found = BTreeMap::new();
     for row in &answers[counts].rows {
@@ -157,9 +157,9 @@ pub(super) async fn verify(
             "acknowledged commits are missing: unknown keys are refused until an operator clears it"
         );
         let detail = "commits that were acknowledged are missing";
-        doubt::raise(connection, detail, known_at).await?;
+        history_loss::raise(connection, detail, known_at).await?;
     }
-    // Reported once: from now on the doubt is recorded in its row, and an operator may clear it.
+    // Reported once: from now on the loss is recorded in its row, and an operator may clear it.
     lock(&history.known)
         .retain(|slot, count| known.get(slot) != Some(count) || !went_down(count, found.get(slot)));
     Ok(slot.acknowledged(&answers[counted])?)
@@ -183,19 +183,19 @@ fn went_down(known: &Count, found: Option<&Count>) -> bool {
 }
 
 /// Finds writers that have written nothing for long; [`forget`] deletes them.
-pub(super) fn ask_for_old(flight: &mut Flight) -> usize {
+pub(super) fn ask_for_old(pipeline: &mut Pipeline) -> usize {
     let kept_for = i64::try_from(KEPT_FOR.as_millis()).unwrap_or(i64::MAX);
-    flight.add(
+    pipeline.add(
         "SELECT writer FROM firstwrite_history GROUP BY writer HAVING MAX(at) < ? - ? LIMIT ?",
         &[Value::Sql(NOW), Value::Int(kept_for), Value::Int(DELETED_MAX)],
     )
 }
 
 /// Adds the statement that deletes the counts of the writers in `old`.
-pub(super) fn forget(flight: &mut Flight, old: &Answer) -> Result<(), StoreError> {
+pub(super) fn forget(pipeline: &mut Pipeline, old: &Answer) -> Result<(), StoreError> {
     for row in &old.rows {
         let writer = Value::Int(integer(row, 0)?);
-        flight.add("DELETE FROM firstwrite_history WHERE writer = ?", &[writer]);
+        pipeline.add("DELETE FROM firstwrite_history WHERE writer = ?", &[writer]);
     }
     Ok(())
 }

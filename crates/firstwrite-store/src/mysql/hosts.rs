@@ -8,9 +8,9 @@ use mysql_async::Conn;
 use tokio::task::JoinSet;
 
 use super::connect::Server;
-use super::doubt::{ASK_CLUSTER, cluster};
-use super::fault::Trouble;
-use super::flight::Flight;
+use super::driver_error::DriverError;
+use super::history_loss::{ASK_CLUSTER, cluster};
+use super::pipeline::Pipeline;
 use super::rows::text;
 
 /// The hosts that take writes, by name, if they are several servers. Nodes of one Galera cluster are one server, and
@@ -26,7 +26,7 @@ pub(super) async fn rivals(server: &Server) -> Option<String> {
         let (name, dial) = (server.address.host_name(place), server.dial(place));
         asking.spawn(async move {
             let asked = async { ask(&mut dial.conn().await?, limit).await };
-            (name, tokio::time::timeout(limit, asked).await.unwrap_or(Err(Trouble::Silence)))
+            (name, tokio::time::timeout(limit, asked).await.unwrap_or(Err(DriverError::Silence)))
         });
     }
     let mut writable = BTreeMap::new();
@@ -41,16 +41,16 @@ pub(super) async fn rivals(server: &Server) -> Option<String> {
 }
 
 /// Returns the identity of a server that takes writes; `None` if it takes none.
-async fn ask(conn: &mut Conn, limit: Duration) -> Result<Option<String>, Trouble> {
-    let mut flight = Flight::new();
-    let is_read_only = flight.add("SELECT @@read_only", &[]);
-    let clustered = flight.add(ASK_CLUSTER, &[]);
-    let named = flight.add(
+async fn ask(conn: &mut Conn, limit: Duration) -> Result<Option<String>, DriverError> {
+    let mut pipeline = Pipeline::new();
+    let is_read_only = pipeline.add("SELECT @@read_only", &[]);
+    let clustered = pipeline.add(ASK_CLUSTER, &[]);
+    let named = pipeline.add(
         "SHOW GLOBAL VARIABLES WHERE variable_name IN ('server_uuid', 'server_uid', 'hostname', \
          'port', 'datadir')",
         &[],
     );
-    let answers = flight.fly(conn, limit).await.map_err(|crash| crash.trouble)?;
+    let answers = pipeline.send(conn, limit).await.map_err(|error| error.cause)?;
     if answers[is_read_only].rows.first().map(|row| text(row, 0)).transpose()? != Some("0") {
         return Ok(None);
     }

@@ -4,8 +4,8 @@ use firstwrite_core::{StoreError, Timestamp};
 use mysql_async::Conn;
 
 use super::MysqlStore;
-use super::fault::{corrupt, unsupported};
-use super::flight::{Flight, NOW, Value};
+use super::driver_error::{corrupt, unsupported};
+use super::pipeline::{NOW, Pipeline, Value};
 use super::rows::integer;
 use crate::inbox::{Consumed, Inbox};
 
@@ -27,19 +27,20 @@ impl MysqlStore {
         let Some(id) = inbox.digest(message_id) else {
             return Err(unsupported(DOING, "a message's id is 1 to 512 bytes"));
         };
-        let mut flight = Flight::reading();
-        let inserted = flight.add(
+        let mut pipeline = Pipeline::reading();
+        let inserted = pipeline.add(
             "INSERT INTO firstwrite_inbox (id, consumed_at, kept_until) VALUES (?, ?, ?) \
              ON DUPLICATE KEY UPDATE id = firstwrite_inbox.id",
             &[Value::Bytes(&id), Value::Sql(NOW), Value::After(inbox.span())],
         );
         // A locking look: a transaction with a snapshot would not see what it has just waited for.
-        let looked = flight.add(
+        let looked = pipeline.add(
             "SELECT consumed_at FROM firstwrite_inbox WHERE id = ? FOR UPDATE",
             &[Value::Bytes(&id)],
         );
         let limit = self.pool().server.address.options.statement_timeout;
-        let answers = flight.fly(tx, limit).await.map_err(|crash| crash.trouble.definite(DOING))?;
+        let answers =
+            pipeline.send(tx, limit).await.map_err(|error| error.cause.definite(DOING))?;
         if answers[inserted].affected > 0 {
             return Ok(Consumed::First);
         }

@@ -9,7 +9,7 @@ use firstwrite_core::{
 };
 
 use super::batch::{standing, time_in};
-use super::flight::{Answer, Flight, NOW, Value};
+use super::pipeline::{Answer, NOW, Pipeline, Value};
 use super::pool::Pool;
 use super::rows::{self, RESERVED, instant, integer_or_null, owned_text, record_columns};
 use super::swap::number_of;
@@ -22,49 +22,49 @@ const SWEEPING: &str = "looking for lapsed leases";
 
 /// See [`firstwrite_core::Store::get`].
 pub(super) async fn get(pool: &Arc<Pool>, id: RecordId) -> Result<Option<Found>, StoreError> {
-    let mut flight = Flight::reading();
+    let mut pipeline = Pipeline::reading();
     let sql = concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
-    let place = flight.add(sql, &[Value::Bytes(id.as_bytes())]);
-    standing(&pool.fly("looking a record up", &flight).await?[place])
+    let place = pipeline.add(sql, &[Value::Bytes(id.as_bytes())]);
+    standing(&pool.send("looking a record up", &pipeline).await?[place])
 }
 
 /// See [`firstwrite_core::Store::now`].
 pub(super) async fn now(pool: &Arc<Pool>) -> Result<Timestamp, StoreError> {
-    let mut flight = Flight::reading();
-    let place = flight.add("SELECT @firstwrite_now", &[]);
-    time_in(&pool.fly("asking for the time", &flight).await?[place])
+    let mut pipeline = Pipeline::reading();
+    let place = pipeline.add("SELECT @firstwrite_now", &[]);
+    time_in(&pool.send("asking for the time", &pipeline).await?[place])
 }
 
 /// See [`firstwrite_core::Store::list`].
 pub(super) async fn list(pool: &Arc<Pool>, query: &Query) -> Result<Page, StoreError> {
     let limit = query.limit.clamp(1, Query::LIMIT_MAX);
     let after = behind(query.after);
-    let mut flight = Flight::reading();
-    let time = flight.add("SELECT @firstwrite_now", &[]);
+    let mut pipeline = Pipeline::reading();
+    let time = pipeline.add("SELECT @firstwrite_now", &[]);
     // The last id that this page looks at, if there are more behind it.
     let looked = Value::Int(sql_count(LOOKED_AT_MAX));
-    let end = flight.add(
+    let end = pipeline.add(
         "SELECT id FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT 2 OFFSET ?",
         &[Value::Bytes(&after), Value::Int(sql_count(LOOKED_AT_MAX - 1))],
     );
-    let place = flight.add(concat!("SELECT ", record_columns!(), " FROM "), &[]);
+    let place = pipeline.add(concat!("SELECT ", record_columns!(), " FROM "), &[]);
     let is_short = match query.state {
         // Open records are few and found by their state.
         Some(state @ (StateKind::Reserved | StateKind::Uncertain)) => {
-            flight.write(
+            pipeline.write(
                 "firstwrite_records r WHERE r.state = ? AND r.id > ?",
                 &[Value::Int(number_of(state)), Value::Bytes(&after)],
             );
             false
         }
         Some(StateKind::Completed) | None => {
-            flight.write(
+            pipeline.write(
                 "(SELECT id FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT ?) i \
                  JOIN firstwrite_records r ON r.id = i.id WHERE 1 = 1",
                 &[Value::Bytes(&after), looked],
             );
             if let Some(state) = query.state {
-                flight.write(" AND r.state = ?", &[Value::Int(number_of(state))]);
+                pipeline.write(" AND r.state = ?", &[Value::Int(number_of(state))]);
             }
             true
         }
@@ -72,11 +72,11 @@ pub(super) async fn list(pool: &Arc<Pool>, query: &Query) -> Result<Page, StoreE
     if let Some(tenant) = &query.tenant {
         // Byte by byte: as text, a name and the same name with a space behind it are equal.
         let tenant = Value::Bytes(tenant.as_str().as_bytes());
-        flight.write(" AND CAST(r.tenant AS BINARY) = ?", &[tenant]);
+        pipeline.write(" AND CAST(r.tenant AS BINARY) = ?", &[tenant]);
     }
     // One more than asked for tells whether there is a next page.
-    flight.write(" ORDER BY r.id LIMIT ?", &[Value::Int(sql_count(limit + 1))]);
-    let answers = pool.fly("listing records", &flight).await?;
+    pipeline.write(" ORDER BY r.id LIMIT ?", &[Value::Int(sql_count(limit + 1))]);
+    let answers = pool.send("listing records", &pipeline).await?;
     let records = answers[place].rows.iter().map(rows::record).collect::<Result<Vec<_>, _>>()?;
     let looked_at_end = match answers[end].rows.as_slice() {
         [last, _behind] if is_short => Some(rows::id(last, 0)?),
@@ -92,12 +92,12 @@ pub(super) async fn usage(
     limit: usize,
 ) -> Result<UsagePage, StoreError> {
     let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
-    let mut flight = Flight::new();
-    let place = flight.add(
+    let mut pipeline = Pipeline::new();
+    let place = pipeline.add(
         "SELECT id, tenant, outcome_bytes FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT ?",
         &[Value::Bytes(&behind(after)), Value::Int(sql_count(limit))],
     );
-    let answers = pool.fly("counting records", &flight).await?;
+    let answers = pool.send("counting records", &pipeline).await?;
     let mut sums = UsageSums::default();
     for row in &answers[place].rows {
         let id = rows::id(row, 0)?;
@@ -113,30 +113,30 @@ pub(super) async fn usage(
 
 /// See [`firstwrite_core::Store::lapsed`].
 pub(super) async fn lapsed(pool: &Arc<Pool>, limit: usize) -> Result<Vec<Found>, StoreError> {
-    let mut flight = Flight::reading();
+    let mut pipeline = Pipeline::reading();
     let sql = concat!(
         "SELECT ",
         record_columns!(),
         " FROM firstwrite_records r WHERE r.state = ? AND r.due_at <= ? ORDER BY r.due_at LIMIT ?"
     );
     let limit = Value::Int(sql_count(limit.min(Query::LIMIT_MAX)));
-    let place = flight.add(sql, &[Value::Int(RESERVED), Value::Sql(NOW), limit]);
+    let place = pipeline.add(sql, &[Value::Int(RESERVED), Value::Sql(NOW), limit]);
     pool.sweep(SWEEPING).await?;
-    let answers = pool.fly(SWEEPING, &flight).await?;
+    let answers = pool.send(SWEEPING, &pipeline).await?;
     answers[place].rows.iter().map(rows::found).collect()
 }
 
 /// See [`firstwrite_core::Store::audits`].
 pub(super) async fn audits(pool: &Arc<Pool>, id: RecordId) -> Result<Vec<Audited>, StoreError> {
-    let mut flight = Flight::new();
-    let place = ask_audits(&mut flight, id.as_bytes());
-    audited(&pool.fly("reading audit entries", &flight).await?[place])
+    let mut pipeline = Pipeline::new();
+    let place = ask_audits(&mut pipeline, id.as_bytes());
+    audited(&pool.send("reading audit entries", &pipeline).await?[place])
 }
 
 /// Adds a query for the audit entries about `subject`.
-pub(super) fn ask_audits(flight: &mut Flight, subject: &[u8]) -> usize {
+pub(super) fn ask_audits(pipeline: &mut Pipeline, subject: &[u8]) -> usize {
     let sql = "SELECT at, actor, action, reason FROM firstwrite_audit WHERE id = ? ORDER BY entry";
-    flight.add(sql, &[Value::Bytes(subject)])
+    pipeline.add(sql, &[Value::Bytes(subject)])
 }
 
 /// Reads them.

@@ -205,11 +205,9 @@ fn parameters(query: &str) -> Result<(Tls, Option<bool>), OpenError> {
 
 fn trusts_fail_over(value: &str) -> Result<bool, OpenError> {
     match value {
-        "doubted" => Ok(false),
+        "untrusted" => Ok(false),
         "trusted" => Ok(true),
-        _ => {
-            Err(OpenError::new("fail_over is doubted or trusted; leave it out to have it doubted"))
-        }
+        _ => Err(OpenError::new("fail_over is untrusted or trusted; leave it out for untrusted")),
     }
 }
 

@@ -15,28 +15,29 @@ mod written;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
-    MessageQuery, MessageStory, Move, Outbox, Want, WrittenPage, WrittenQuery,
+    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
+    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, Outbox, WrittenPage,
+    WrittenQuery,
 };
 use firstwrite_core::{BoxFuture, Message, StoreError};
 use tokio::sync::{Mutex, Notify};
 
 use super::MysqlStore;
-use super::flight::Flight;
+use super::pipeline::Pipeline;
 
 /// Outbox state that this process keeps between two steps.
 #[derive(Debug, Default)]
 pub(super) struct Delivering {
     /// Number of the message after which the next deletion step begins.
     upkeep_after: Mutex<i64>,
-    nudge: Notify,
+    work: Notify,
 }
 
 impl Delivering {
     /// Says that there may be something to claim.
-    pub(super) fn nudge(&self) {
-        self.nudge.notify_waiters();
-        self.nudge.notify_one();
+    pub(super) fn notify(&self) {
+        self.work.notify_waiters();
+        self.work.notify_one();
     }
 }
 
@@ -45,12 +46,12 @@ impl MysqlStore {
         const DOING: &str = "enqueuing a message";
         self.writes(DOING)?;
         enqueue::check(message)?;
-        let mut flight = Flight::transaction();
-        enqueue::put(&mut flight, message);
-        enqueue::put_tallies(&mut flight, std::slice::from_ref(message));
-        flight.commit();
-        self.pool().fly(DOING, &flight).await?;
-        self.inner.delivering.nudge();
+        let mut pipeline = Pipeline::transaction();
+        enqueue::put(&mut pipeline, message);
+        enqueue::put_tallies(&mut pipeline, std::slice::from_ref(message));
+        pipeline.commit();
+        self.pool().send(DOING, &pipeline).await?;
+        self.inner.delivering.notify();
         Ok(())
     }
 }
@@ -62,12 +63,12 @@ impl Outbox for MysqlStore {
 
     fn claim<'a>(
         &'a self,
-        wants: &'a [Want],
+        requests: &'a [ClaimRequest],
         nonce: u64,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
         Box::pin(async move {
             self.writes("claiming messages")?;
-            claim::claim(self.pool(), wants, nonce).await
+            claim::claim(self.pool(), requests, nonce).await
         })
     }
 
@@ -75,12 +76,12 @@ impl Outbox for MysqlStore {
         &'a self,
         receipts: &'a [HistoryRow],
         moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>> {
         Box::pin(async move {
             self.writes(apply::DOING)?;
             let held = apply::apply(self.pool(), receipts, moves).await?;
             // A message may be due, or a successor.
-            self.inner.delivering.nudge();
+            self.inner.delivering.notify();
             Ok(held)
         })
     }
@@ -93,7 +94,7 @@ impl Outbox for MysqlStore {
         Box::pin(async move {
             self.writes(destinations::DOING)?;
             destinations::put(self.pool(), destination, change).await?;
-            self.inner.delivering.nudge();
+            self.inner.delivering.notify();
             Ok(())
         })
     }
@@ -131,7 +132,7 @@ impl Outbox for MysqlStore {
         })
     }
 
-    fn nudged(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.inner.delivering.nudge.notified())
+    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.inner.delivering.work.notified())
     }
 }

@@ -13,10 +13,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::connect::{Connection, Server};
-use super::fault::{Trouble, unavailable};
-use super::flight::{Answer, Crash, Flight};
+use super::driver_error::{DriverError, unavailable};
 use super::history::{self, History, Slot};
 use super::hosts;
+use super::pipeline::{Answer, Pipeline, SendError};
 use crate::Access;
 
 /// Connections that wait to be used, and how many there may be.
@@ -36,7 +36,7 @@ struct Idle {
 }
 
 /// A connection in use.
-pub(super) struct Held {
+pub(super) struct PooledConnection {
     /// `None` once it is settled.
     connection: Option<Connection>,
     /// Counts the commits on this connection; returned before the permit is.
@@ -67,7 +67,10 @@ impl Pool {
     }
 
     /// A connection, which is alive.
-    pub(super) async fn get(self: &Arc<Self>, doing: &'static str) -> Result<Held, StoreError> {
+    pub(super) async fn get(
+        self: &Arc<Self>,
+        doing: &'static str,
+    ) -> Result<PooledConnection, StoreError> {
         let wait = self.server.address.options.pool_wait_for;
         let permit = tokio::time::timeout(wait, Arc::clone(&self.permits).acquire_owned()).await;
         let permit = match permit {
@@ -78,29 +81,34 @@ impl Pool {
             }
         };
         let slot = self.history.slot();
-        let connection = self.connection(&slot).await.map_err(|trouble| trouble.definite(doing))?;
-        Ok(Held { connection: Some(connection), slot, pool: Arc::clone(self), _permit: permit })
+        let connection = self.connection(&slot).await.map_err(|error| error.definite(doing))?;
+        Ok(PooledConnection {
+            connection: Some(connection),
+            slot,
+            pool: Arc::clone(self),
+            _permit: permit,
+        })
     }
 
     /// Runs a pipeline on its own connection. Sends it again if the server rolled it back because of
     /// another transaction.
-    pub(super) async fn fly(
+    pub(super) async fn send(
         self: &Arc<Self>,
         doing: &'static str,
-        flight: &Flight,
+        pipeline: &Pipeline,
     ) -> Result<Vec<Answer>, StoreError> {
         let mut held = self.get(doing).await?;
         for tried in 1.. {
-            match held.fly(flight).await {
+            match held.send(pipeline).await {
                 Ok(answers) => {
                     held.settle();
                     return Ok(answers);
                 }
-                Err(crash) => {
-                    let may_repeat = crash.may_repeat() && tried < TRIES_MAX;
+                Err(error) => {
+                    let may_repeat = error.may_repeat() && tried < TRIES_MAX;
                     if !may_repeat || !held.roll_back().await {
-                        held.fail(&crash).await;
-                        return Err(crash.error(doing));
+                        held.fail(&error).await;
+                        return Err(error.error(doing));
                     }
                 }
             }
@@ -111,7 +119,7 @@ impl Pool {
     /// Checks, once in each sweep, that acknowledged writes are there and that only one host takes writes.
     pub(super) async fn sweep(self: &Arc<Self>, doing: &'static str) -> Result<(), StoreError> {
         let mut held = self.get(doing).await?;
-        held.verify().await.map_err(|trouble| trouble.definite(doing))?;
+        held.verify().await.map_err(|error| error.definite(doing))?;
         held.settle();
         let found = hosts::rivals(&self.server).await;
         if let Some(hosts) = &found {
@@ -140,7 +148,7 @@ impl Pool {
         self.idle().clear();
     }
 
-    async fn connection(&self, slot: &Slot) -> Result<Connection, Trouble> {
+    async fn connection(&self, slot: &Slot) -> Result<Connection, DriverError> {
         loop {
             let Some(Idle { mut connection, since }) = self.idle().pop() else {
                 let mut connection = self.server.connect().await?;
@@ -164,7 +172,7 @@ impl Pool {
         &self,
         slot: &Slot,
         connection: &mut Connection,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DriverError> {
         if self.server.access == Access::Write {
             history::verify(&self.server, slot, connection).await?;
         }
@@ -180,7 +188,7 @@ impl Pool {
 /// Message of the `expect` on the connection.
 const HELD: &str = "a connection is there until it is settled";
 
-impl Held {
+impl PooledConnection {
     pub(super) fn connection(&mut self) -> &mut Connection {
         self.connection.as_mut().expect(HELD)
     }
@@ -193,8 +201,8 @@ impl Held {
         &self.slot
     }
 
-    pub(super) async fn fly(&mut self, flight: &Flight) -> Result<Vec<Answer>, Crash> {
-        self.connection().fly(flight).await
+    pub(super) async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Answer>, SendError> {
+        self.connection().send(pipeline).await
     }
 
     pub(super) fn refusal(&self, doing: &'static str) -> Option<StoreError> {
@@ -202,7 +210,7 @@ impl Held {
     }
 
     /// Checks that the server has all acknowledged writes.
-    pub(super) async fn verify(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn verify(&mut self) -> Result<(), DriverError> {
         let connection = self.connection.as_mut().expect(HELD);
         self.pool.verify(&self.slot, connection).await
     }
@@ -222,8 +230,8 @@ impl Held {
     }
 
     /// Ends after a pipeline that failed: rolls back, if the server is still there.
-    pub(super) async fn fail(mut self, crash: &Crash) {
-        if crash.trouble.is_about_server() {
+    pub(super) async fn fail(mut self, error: &SendError) {
+        if error.cause.is_about_server() {
             self.pool.idle().clear();
         } else if self.roll_back().await {
             self.settle();

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use firstwrite_core::StoreError;
 use tokio::sync::Mutex;
 
-use super::flight::{Flight, NOW, Value};
 use super::history;
 use super::listing::sql_count;
-use super::pool::{Held, Pool};
+use super::pipeline::{NOW, Pipeline, Value};
+use super::pool::{Pool, PooledConnection};
 use super::rows::{COMPLETED, bytes, integer};
 
 /// Position at which the next step begins.
@@ -44,19 +44,19 @@ pub(super) async fn reap(
             held.settle();
             count
         }
-        Err(crash) => {
-            held.fail(&crash).await;
-            Err(crash.error(DOING))
+        Err(error) => {
+            held.fail(&error).await;
+            Err(error.error(DOING))
         }
     }
 }
 
 async fn step(
-    held: &mut Held,
+    held: &mut PooledConnection,
     reaping: &mut Reaping,
     limit: usize,
-) -> Result<Result<usize, StoreError>, super::flight::Crash> {
-    let mut looking = Flight::transaction();
+) -> Result<Result<usize, StoreError>, super::pipeline::SendError> {
+    let mut looking = Pipeline::transaction();
     let place = looking.add(
         "SELECT r.due_at, r.id, EXISTS (SELECT 1 FROM firstwrite_pending p WHERE p.id = r.id) \
          FROM firstwrite_records r WHERE r.state = ? AND r.due_at <= ? AND r.due_at >= ? \
@@ -71,7 +71,7 @@ async fn step(
         ],
     );
     let old = history::ask_for_old(&mut looking);
-    let answers = held.fly(&looking).await?;
+    let answers = held.send(&looking).await?;
     let rows = &answers[place].rows;
     let mut due: Vec<Vec<u8>> = Vec::new();
     let mut next = None;
@@ -88,7 +88,7 @@ async fn step(
             due.push(id);
         }
     }
-    let mut ending = Flight::new();
+    let mut ending = Pipeline::new();
     for chunk in due.chunks(100) {
         ending.add("DELETE FROM firstwrite_records WHERE id IN (", &[]);
         for (place, id) in chunk.iter().enumerate() {
@@ -101,7 +101,7 @@ async fn step(
     }
     ending.commit();
     firstwrite_core::crash_point!("mysql-reap-before-commit");
-    held.fly(&ending).await?;
+    held.send(&ending).await?;
     firstwrite_core::crash_point!("mysql-reap-after-commit");
     *reaping = next.unwrap_or_default();
     Ok(Ok(due.len()))

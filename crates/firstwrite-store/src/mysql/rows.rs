@@ -6,7 +6,7 @@ use firstwrite_core::{
 };
 use mysql_async::{Row, Value};
 
-use super::fault::corrupt;
+use super::driver_error::corrupt;
 use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, retention_of};
 
 /// Columns from which a record is read, and the time of reading. `r` is the table.

@@ -8,9 +8,9 @@
 use std::fmt::Write as _;
 
 use super::connect::{Connection, Server};
-use super::fault::{Trouble, code};
-use super::flight::{Crash, Flight};
+use super::driver_error::{DriverError, code};
 use super::options::{Address, MysqlOptions};
+use super::pipeline::{Pipeline, SendError};
 use super::rows::integer;
 use crate::{Access, Migrated, OpenError};
 
@@ -29,25 +29,25 @@ const META: &str = "CREATE TABLE IF NOT EXISTS firstwrite_migrations (
 /// Brings the database that `url` names to this build's version.
 pub(super) async fn migrate(url: &str, options: MysqlOptions) -> Result<Migrated, OpenError> {
     let server = Server::new(Address::parse(url, options)?, Access::Write)?;
-    let mut connection = server.connect().await.map_err(|trouble| server.unreachable(&trouble))?;
-    let found = version(&mut connection).await.map_err(|trouble| server.unreachable(&trouble))?;
+    let mut connection = server.connect().await.map_err(|error| server.unreachable(&error))?;
+    let found = version(&mut connection).await.map_err(|error| server.unreachable(&error))?;
     let from = found.unwrap_or(0);
     if from >= VERSION {
         check(&server, found)?;
         return Ok(Migrated { from, to: from });
     }
-    let failed = |crash: Crash| {
+    let failed = |error: SendError| {
         OpenError::new(format!(
             "the tables could not be made in {}; check that this user may create tables and views, \
              or hand them to somebody who may: firstwrite migrate --dump",
             server.address
         ))
-        .caused_by(crash.trouble.to_string())
+        .caused_by(error.cause.to_string())
     };
     for statement in statements(from) {
-        let mut flight = Flight::new();
-        flight.add(&statement, &[]);
-        connection.fly(&flight).await.map_err(failed)?;
+        let mut pipeline = Pipeline::new();
+        pipeline.add(&statement, &[]);
+        connection.send(&pipeline).await.map_err(failed)?;
     }
     tracing::info!(server = %server.address, from, to = VERSION, "migrated");
     Ok(Migrated { from, to: VERSION })
@@ -76,7 +76,7 @@ pub(super) fn grants(database: &str, user: &str) -> String {
         "tallies",
         "inbox",
         "documents",
-        "doubts",
+        "history_losses",
         "history",
         "mark",
     ] {
@@ -111,16 +111,16 @@ pub(super) fn check(server: &Server, found: Option<i64>) -> Result<(), OpenError
 }
 
 /// The version that was written down last, if any was.
-pub(super) async fn version(connection: &mut Connection) -> Result<Option<i64>, Trouble> {
-    let mut flight = Flight::new();
-    flight.add("SELECT COALESCE(MAX(version), 0) FROM firstwrite_migrations", &[]);
-    match connection.fly(&flight).await {
+pub(super) async fn version(connection: &mut Connection) -> Result<Option<i64>, DriverError> {
+    let mut pipeline = Pipeline::new();
+    pipeline.add("SELECT COALESCE(MAX(version), 0) FROM firstwrite_migrations", &[]);
+    match connection.send(&pipeline).await {
         Ok(answers) => match answers[0].rows.first() {
             Some(row) => Ok(Some(integer(row, 0)?)),
             None => Ok(None),
         },
-        Err(crash) if crash.trouble.code() == Some(code::NO_SUCH_TABLE) => Ok(None),
-        Err(crash) => Err(crash.trouble),
+        Err(error) if error.cause.code() == Some(code::NO_SUCH_TABLE) => Ok(None),
+        Err(error) => Err(error.cause),
     }
 }
 

@@ -52,8 +52,8 @@ CREATE TABLE IF NOT EXISTS firstwrite_audit (
 
 -- Times at which acknowledged history was found to be missing. While one is not cleared, keys that are not known are
 -- refused.
-CREATE TABLE IF NOT EXISTS firstwrite_doubts (
-    doubt      BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+CREATE TABLE IF NOT EXISTS firstwrite_history_losses (
+    loss       BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     noticed_at BIGINT NOT NULL,
     detail     TEXT   NOT NULL,
     cleared_at BIGINT,
@@ -62,7 +62,7 @@ CREATE TABLE IF NOT EXISTS firstwrite_doubts (
 ) ENGINE = InnoDB, CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- How many commits each connection of each store that was opened has seen acknowledged: see `history.rs`. A dump is
--- put back in the order of names: this table comes before the records and behind the doubts, so that no key can
+-- put back in the order of names: this table comes before the records and behind the history losses, so that no key can
 -- run on restored records before that is noticed.
 CREATE TABLE IF NOT EXISTS firstwrite_history (
     writer  BIGINT NOT NULL,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use firstwrite_core::{StoreError, Timestamp};
 
 use super::batch::time_in;
-use super::flight::{Answer, Crash, Flight};
 use super::history::Slot;
-use super::pool::{Held, Pool, TRIES_MAX};
+use super::pipeline::{Answer, Pipeline, SendError};
+use super::pool::{Pool, PooledConnection, TRIES_MAX};
 
 /// A connection for a step.
 pub(super) struct Session {
-    held: Option<Held>,
+    held: Option<PooledConnection>,
     doing: &'static str,
     tried: usize,
 }
@@ -20,7 +20,7 @@ pub(super) struct Session {
 /// Reason why a step did not finish.
 #[derive(Debug)]
 pub(super) enum Failure {
-    Crashed(Crash),
+    Crashed(SendError),
     /// The data read is invalid, or the step cannot be done; nothing was written.
     Own(StoreError),
 }
@@ -34,8 +34,8 @@ impl Session {
     }
 
     /// Sends a pipeline.
-    pub(super) async fn fly(&mut self, flight: &Flight) -> Result<Vec<Answer>, Failure> {
-        Ok(self.held.as_mut().expect(HELD).fly(flight).await?)
+    pub(super) async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Answer>, Failure> {
+        Ok(self.held.as_mut().expect(HELD).send(pipeline).await?)
     }
 
     /// The connection's count of commits.
@@ -47,13 +47,13 @@ impl Session {
     /// Stops if history is missing.
     pub(super) async fn begin(
         &mut self,
-        rest: impl FnOnce(&mut Flight),
+        rest: impl FnOnce(&mut Pipeline),
     ) -> Result<(Timestamp, Vec<Answer>), Failure> {
-        let mut flight = Flight::transaction();
-        self.slot().stop_unless_whole(&mut flight);
-        let time = flight.add("SELECT @firstwrite_now", &[]);
-        rest(&mut flight);
-        let mut answers = self.fly(&flight).await?;
+        let mut pipeline = Pipeline::transaction();
+        self.slot().stop_unless_whole(&mut pipeline);
+        let time = pipeline.add("SELECT @firstwrite_now", &[]);
+        rest(&mut pipeline);
+        let mut answers = self.send(&pipeline).await?;
         let now = time_in(&answers[time])?;
         Ok((now, answers.split_off(time + 1)))
     }
@@ -70,18 +70,18 @@ impl Session {
         self.tried += 1;
         let held = self.held.as_mut().expect(HELD);
         match failure {
-            Failure::Crashed(crash) => {
-                let is_missing = crash.trouble.is_history_missing();
-                if (is_missing || crash.may_repeat())
+            Failure::Crashed(send_error) => {
+                let is_missing = send_error.cause.is_history_missing();
+                if (is_missing || send_error.may_repeat())
                     && self.tried < TRIES_MAX
                     && held.roll_back().await
                     && (!is_missing || held.verify().await.is_ok())
                 {
                     return Ok(());
                 }
-                let error = crash.error(self.doing);
+                let error = send_error.error(self.doing);
                 if let Some(held) = self.held.take() {
-                    held.fail(&crash).await;
+                    held.fail(&send_error).await;
                 }
                 Err(error)
             }
@@ -114,9 +114,9 @@ macro_rules! take {
 }
 pub(super) use take;
 
-impl From<Crash> for Failure {
-    fn from(crash: Crash) -> Self {
-        Self::Crashed(crash)
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Self {
+        Self::Crashed(error)
     }
 }
 

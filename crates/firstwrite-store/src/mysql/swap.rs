@@ -7,9 +7,9 @@ use firstwrite_core::{
 };
 
 use super::batch::{NewRow, kept, standing};
-use super::fault::unsupported;
-use super::flight::{Crash, Flight, NOW, Value};
-use super::pool::{Held, Pool, TRIES_MAX};
+use super::driver_error::unsupported;
+use super::pipeline::{NOW, Pipeline, SendError, Value};
+use super::pool::{Pool, PooledConnection, TRIES_MAX};
 use super::rows::{COMPLETED, RESERVED, UNCERTAIN, record_columns};
 use crate::encoding::encode_outcome;
 
@@ -35,10 +35,10 @@ pub(super) async fn swap(
                 held.settle();
                 return swapped;
             }
-            Err(crash) => {
-                if !crash.may_repeat() || tried >= TRIES_MAX || !held.roll_back().await {
-                    held.fail(&crash).await;
-                    return Err(crash.error(DOING));
+            Err(error) => {
+                if !error.may_repeat() || tried >= TRIES_MAX || !held.roll_back().await {
+                    held.fail(&error).await;
+                    return Err(error.error(DOING));
                 }
             }
         }
@@ -47,31 +47,31 @@ pub(super) async fn swap(
 }
 
 async fn swap_once(
-    held: &mut Held,
+    held: &mut PooledConnection,
     id: RecordId,
     guard: Guard,
     change: &Change,
     audit: Option<&AuditEntry>,
-) -> Result<Result<Swapped, StoreError>, Crash> {
-    let mut looking = Flight::transaction();
+) -> Result<Result<Swapped, StoreError>, SendError> {
+    let mut looking = Pipeline::transaction();
     let sql = concat!(
         "SELECT ",
         record_columns!(),
         " FROM firstwrite_records r WHERE r.id = ? FOR UPDATE"
     );
     let place = looking.add(sql, &[Value::Bytes(id.as_bytes())]);
-    let answers = held.fly(&looking).await?;
+    let answers = held.send(&looking).await?;
     let found = match standing(&answers[place]) {
         Ok(Some(found)) if guard.holds(&found.record, change) => found,
         refused => {
-            let mut ending = Flight::new();
+            let mut ending = Pipeline::new();
             ending.add("ROLLBACK", &[]);
-            held.fly(&ending).await?;
+            held.send(&ending).await?;
             return Ok(refused.map(|found| Swapped::Moved(found.map(Box::new))));
         }
     };
     let now = found.now;
-    let mut writing = Flight::new();
+    let mut writing = Pipeline::new();
     let counted = held.slot().count(&mut writing);
     write(&mut writing, &found, change);
     if let Some(entry) = audit {
@@ -79,73 +79,73 @@ async fn swap_once(
     }
     writing.commit();
     firstwrite_core::crash_point!("mysql-swap-before-commit");
-    let answers = held.fly(&writing).await?;
+    let answers = held.send(&writing).await?;
     firstwrite_core::crash_point!("mysql-swap-after-commit");
     Ok(held.slot().acknowledged(&answers[counted]).map(|()| Swapped::Done(now)))
 }
 
 /// Adds the statement that applies `change` to the locked record `found`.
-fn write(flight: &mut Flight, found: &Found, change: &Change) {
+fn write(pipeline: &mut Pipeline, found: &Found, change: &Change) {
     let id = Value::Bytes(found.record.id.as_bytes());
     match change {
         Change::Note { .. } => return,
         Change::Renew { lease_for } => {
             let values = [Value::Int(RESERVED), Value::After(*lease_for), id];
-            flight.add("UPDATE firstwrite_records SET state = ?, due_at = ? WHERE id = ?", &values)
+            pipeline.add("UPDATE firstwrite_records SET state = ?, due_at = ? WHERE id = ?", &values)
         }
         Change::Complete { outcome, retention } => {
             let [due_at, until] = kept(outcome.is_interim, *retention);
             let outcome = encode_outcome(outcome);
             let (state, outcome) = (Value::Int(COMPLETED), Value::Bytes(&outcome));
-            flight.add(
+            pipeline.add(
                 "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, outcome = ? \
                  WHERE id = ?",
                 &[state, due_at, until, outcome, id],
             )
         }
-        Change::MarkUncertain { ago } => flight.add(
+        Change::MarkUncertain { ago } => pipeline.add(
             "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = NULL, outcome = NULL \
              WHERE id = ?",
             &[Value::Int(UNCERTAIN), Value::Before(*ago), id],
         ),
-        Change::TakeOver(draft) => replace(flight, &NewRow::new(draft), None),
-        Change::Remove => flight.add("DELETE FROM firstwrite_records WHERE id = ?", &[id]),
+        Change::TakeOver(draft) => replace(pipeline, &NewRow::new(draft), None),
+        Change::Remove => pipeline.add("DELETE FROM firstwrite_records WHERE id = ?", &[id]),
     };
 }
 
 /// Adds the statement that replaces the existing record by `row`; if it is not locked, only if it is still
 /// as it was `seen`.
 pub(super) fn replace(
-    flight: &mut Flight,
+    pipeline: &mut Pipeline,
     row: &NewRow,
     seen: Option<firstwrite_core::Seen>,
 ) -> usize {
     let values = row.values();
-    let at = flight.add(
+    let at = pipeline.add(
         "UPDATE firstwrite_records SET id = ?, tenant = ?, `key` = ?, operation = ?, \
          on_lost_answer = ?, fingerprint_version = ?, fingerprint_form = ?, fingerprint = ?, \
          fence = ?, created_at = ?, state = ?, due_at = ?, retained_until = ?, replay_for = ?, \
          linger_for = ?, refuses_spent = ?, outcome = ?",
         &values,
     );
-    flight.write(" WHERE id = ?", &[values[0]]);
+    pipeline.write(" WHERE id = ?", &[values[0]]);
     if let Some(seen) = seen {
         let fence = Value::Int(seen.fence.as_u64().cast_signed());
-        flight.write(" AND fence = ? AND state = ?", &[fence, Value::Int(number_of(seen.state))]);
+        pipeline.write(" AND fence = ? AND state = ?", &[fence, Value::Int(number_of(seen.state))]);
         if let Some(until) = seen.lease_until {
-            flight.write(" AND due_at = ?", &[Value::Int(until.as_millis())]);
+            pipeline.write(" AND due_at = ?", &[Value::Int(until.as_millis())]);
         }
     }
     at
 }
 
 /// Adds an audit entry about `subject`.
-pub(super) fn put_audit(flight: &mut Flight, subject: &[u8], entry: &AuditEntry) {
-    put_audit_at(flight, subject, entry, Value::Sql(NOW));
+pub(super) fn put_audit(pipeline: &mut Pipeline, subject: &[u8], entry: &AuditEntry) {
+    put_audit_at(pipeline, subject, entry, Value::Sql(NOW));
 }
 
-fn put_audit_at(flight: &mut Flight, subject: &[u8], entry: &AuditEntry, at: Value<'_>) {
-    flight.add(
+fn put_audit_at(pipeline: &mut Pipeline, subject: &[u8], entry: &AuditEntry, at: Value<'_>) {
+    pipeline.add(
         "INSERT INTO firstwrite_audit (id, at, actor, action, reason) VALUES (?, ?, ?, ?, ?)",
         &[
             Value::Bytes(subject),

@@ -18,7 +18,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use firstwrite_core::{
-    AsyncTransactionalStore, Begun, Draft, DraftState, Found, Message, RecordId, Seen, State,
+    AsyncTransactionalStore, BeginResult, Draft, DraftState, Found, Message, RecordId, Seen, State,
     StoreError, Timestamp, Transacted, Write,
 };
 use mysql_async::Conn;
@@ -26,10 +26,10 @@ use mysql_async::Conn;
 use super::MysqlStore;
 use super::batch::{standing, time_in};
 use super::connect::Kind;
-use super::doubt;
-use super::fault::unsupported;
-use super::flight::{Crash, Flight, Value};
-use super::pool::Held;
+use super::driver_error::unsupported;
+use super::history_loss;
+use super::pipeline::{Pipeline, SendError, Value};
+use super::pool::PooledConnection;
 use super::rows::record_columns;
 use crate::releases::Releases;
 use concluding::Concluding;
@@ -51,7 +51,7 @@ pub struct MysqlTx {
 
 /// State of an open transaction.
 struct Open {
-    held: Held,
+    held: PooledConnection,
     releases: Releases,
     id: RecordId,
     now: Timestamp,
@@ -72,12 +72,12 @@ const MARK: &str = "firstwrite_begun";
 impl AsyncTransactionalStore for MysqlStore {
     type Tx = MysqlTx;
 
-    async fn begin(&self, id: RecordId) -> Result<Begun<MysqlTx>, StoreError> {
+    async fn begin(&self, id: RecordId) -> Result<BeginResult<MysqlTx>, StoreError> {
         self.writes(BEGINNING)?;
         self.inner.releases.wait(id).await;
         let mut held = self.pool().get(BEGINNING).await?;
         let mut looked = look(&mut held, id).await;
-        if matches!(&looked, Err(crash) if crash.trouble.is_history_missing())
+        if matches!(&looked, Err(error) if error.cause.is_history_missing())
             && held.roll_back().await
             && held.verify().await.is_ok()
         {
@@ -91,22 +91,22 @@ impl AsyncTransactionalStore for MysqlStore {
                 }
                 return Err(error);
             }
-            Err(crash) => {
-                let is_busy = crash.trouble.is_blocked() || crash.may_repeat();
-                held.fail(&crash).await;
-                return if is_busy { Ok(Begun::Busy) } else { Err(crash.error(BEGINNING)) };
+            Err(error) => {
+                let is_busy = error.cause.is_blocked() || error.may_repeat();
+                held.fail(&error).await;
+                return if is_busy { Ok(BeginResult::Busy) } else { Err(error.error(BEGINNING)) };
             }
         };
         if let Some(found) = found.as_ref().filter(|found| is_final(found)) {
             if held.roll_back().await {
                 held.settle();
             }
-            return Ok(Begun::Stands(Box::new(found.clone())));
+            return Ok(BeginResult::Stands(Box::new(found.clone())));
         }
         let stands = found.as_ref().map(|found| found.record.seen());
         let releases = self.inner.releases.clone();
         let open = Open { held, releases, id, now, stands, outgoing: Outgoing::default() };
-        Ok(Begun::Open(MysqlTx { open: Some(open) }, found.map(Box::new)))
+        Ok(BeginResult::Open(MysqlTx { open: Some(open) }, found.map(Box::new)))
     }
 
     async fn conclude(&self, mut tx: MysqlTx, write: Write) -> Result<Transacted<()>, StoreError> {
@@ -123,7 +123,7 @@ impl AsyncTransactionalStore for MysqlStore {
         let has_messages = keeps_rows && open.outgoing.len() > 0;
         let ended = Concluding { open, draft: &draft, keeps_rows }.run(self.pool()).await;
         if has_messages && matches!(ended, Ok(Transacted::Done(..))) {
-            self.inner.delivering.nudge();
+            self.inner.delivering.notify();
         }
         ended
     }
@@ -131,40 +131,40 @@ impl AsyncTransactionalStore for MysqlStore {
 
 /// Begins, locks without waiting, and looks up the record.
 async fn look(
-    held: &mut Held,
+    held: &mut PooledConnection,
     id: RecordId,
-) -> Result<Result<(Option<Found>, Timestamp), StoreError>, Crash> {
+) -> Result<Result<(Option<Found>, Timestamp), StoreError>, SendError> {
     let lock = [Value::Bytes(id.as_bytes())];
     let insert = "INSERT INTO firstwrite_locks (id) VALUES (?) \
                   ON DUPLICATE KEY UPDATE id = firstwrite_locks.id";
-    let mut flight = Flight::new();
-    flight.add("SET SESSION autocommit = 0", &[]);
-    flight.add("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", &[]);
-    flight.add("START TRANSACTION", &[]);
+    let mut pipeline = Pipeline::new();
+    pipeline.add("SET SESSION autocommit = 0", &[]);
+    pipeline.add("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", &[]);
+    pipeline.add("START TRANSACTION", &[]);
     match held.shared().kind {
         Kind::MariaDb => {
-            flight.add("SET STATEMENT innodb_lock_wait_timeout = 0 FOR ", &[]);
-            flight.write(insert, &lock);
+            pipeline.add("SET STATEMENT innodb_lock_wait_timeout = 0 FOR ", &[]);
+            pipeline.write(insert, &lock);
         }
         // It can refuse to wait when it reads, and not when it inserts. Between the two a rival can slip
         // in, for which this one then waits: for the length of the lock timeout at most.
         Kind::MySql => {
-            flight.add("SELECT id FROM firstwrite_locks WHERE id = ? FOR UPDATE NOWAIT", &lock);
-            flight.add(insert, &lock);
+            pipeline.add("SELECT id FROM firstwrite_locks WHERE id = ? FOR UPDATE NOWAIT", &lock);
+            pipeline.add(insert, &lock);
         }
     }
-    flight.add("SAVEPOINT firstwrite_begun", &[]);
-    flight.time();
-    let time = flight.add("SELECT @firstwrite_now", &[]);
+    pipeline.add("SAVEPOINT firstwrite_begun", &[]);
+    pipeline.time();
+    let time = pipeline.add("SELECT @firstwrite_now", &[]);
     let sql = concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
-    let place = flight.add(sql, &lock);
-    let doubt = flight.add(doubt::STANDS, &[]);
-    held.slot().stop_unless_whole(&mut flight);
-    let answers = held.fly(&flight).await?;
+    let place = pipeline.add(sql, &lock);
+    let loss = pipeline.add(history_loss::STANDS, &[]);
+    held.slot().stop_unless_whole(&mut pipeline);
+    let answers = held.send(&pipeline).await?;
     firstwrite_core::crash_point!("mysql-tx-looked");
     Ok(standing(&answers[place]).and_then(|found| {
-        if found.is_none() && doubt::stands(&answers[doubt])? {
-            return Err(doubt::refuse(BEGINNING));
+        if found.is_none() && history_loss::stands(&answers[loss])? {
+            return Err(history_loss::refuse(BEGINNING));
         }
         if let (None, Some(refusal)) = (&found, held.refusal(BEGINNING)) {
             return Err(refusal);

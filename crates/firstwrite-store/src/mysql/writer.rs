@@ -9,10 +9,10 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::batch::{Command, Spelling, answer, answer_in_doubt, answer_met, fly};
-use super::fault::{code, unavailable};
-use super::flight::Crash;
-use super::pool::{Held, Pool};
+use super::batch::{Command, Spelling, answer, answer_met, answer_without_history, send};
+use super::driver_error::{code, unavailable};
+use super::pipeline::SendError;
+use super::pool::{Pool, PooledConnection};
 
 /// The callers' end of the dispatcher.
 pub(super) struct Writes {
@@ -164,11 +164,11 @@ async fn serve(
     };
     let mut batch = batch;
     for tried in 1.. {
-        let flown = fly(&mut held, &batch, *spelling).await;
+        let flown = send(&mut held, &batch, *spelling).await;
         commits.fetch_add(1, Ordering::Relaxed);
         match flown {
-            Ok(landed) => {
-                batch = answer(batch, landed);
+            Ok(committed) => {
+                batch = answer(batch, committed);
                 if batch.is_empty() {
                     *spelling = Spelling::Together;
                 } else {
@@ -184,26 +184,26 @@ async fn serve(
                     return Served::Done;
                 }
             }
-            // A count went down: the verification records what is missing, and the batch meets the doubt.
-            Err(crash) if crash.trouble.is_history_missing() && tried < TRIES_MAX => {
+            // A count went down: the verification records what is missing, and the batch meets the loss.
+            Err(error) if error.cause.is_history_missing() && tried < TRIES_MAX => {
                 if !held.roll_back().await || held.verify().await.is_err() {
                     for command in batch {
-                        command.refuse(|doing| crash.error(doing));
+                        command.refuse(|doing| error.error(doing));
                     }
                     return Served::Done;
                 }
             }
             // One of the commands that share a statement met a record, or has lost its own; or history is
             // missing.
-            Err(crash) if crash.trouble.code() == Some(code::OUT_OF_RANGE) => {
+            Err(error) if error.cause.code() == Some(code::OUT_OF_RANGE) => {
                 if !held.roll_back().await {
                     for command in batch {
-                        command.refuse(|doing| crash.error(doing));
+                        command.refuse(|doing| error.error(doing));
                     }
                     return Served::Done;
                 }
                 if *spelling == Spelling::OneByOne {
-                    batch = answer_in_doubt(held.connection(), batch).await;
+                    batch = answer_without_history(held.connection(), batch).await;
                 }
                 *spelling = Spelling::OneByOne;
                 if batch.is_empty() {
@@ -211,12 +211,12 @@ async fn serve(
                     return Served::Done;
                 }
             }
-            Err(crash) => match after(held, crash, tried, batch.len()).await {
+            Err(error) => match after(held, error, tried, batch.len()).await {
                 After::Again(same) => held = same,
                 After::Apart => return Served::Blocked(batch),
-                After::Over(crash) => {
+                After::Over(error) => {
                     for command in batch {
-                        command.refuse(|doing| crash.error(doing));
+                        command.refuse(|doing| error.error(doing));
                     }
                     return Served::Done;
                 }
@@ -229,26 +229,26 @@ async fn serve(
 /// Next step after a failed batch.
 enum After {
     /// It was undone because of another transaction, and may be tried again.
-    Again(Held),
+    Again(PooledConnection),
     /// It was undone, and each command is to be tried by itself.
     Apart,
-    Over(Crash),
+    Over(SendError),
 }
 
-async fn after(mut held: Held, crash: Crash, tried: usize, count: usize) -> After {
-    if crash.is_unknown || crash.trouble.is_about_server() {
-        held.fail(&crash).await;
-        return After::Over(crash);
+async fn after(mut held: PooledConnection, error: SendError, tried: usize, count: usize) -> After {
+    if error.is_unknown || error.cause.is_about_server() {
+        held.fail(&error).await;
+        return After::Over(error);
     }
     if !held.roll_back().await {
-        return After::Over(crash);
+        return After::Over(error);
     }
-    if crash.trouble.is_deadlock() && tried < TRIES_MAX {
+    if error.cause.is_deadlock() && tried < TRIES_MAX {
         return After::Again(held);
     }
     held.settle();
     // One slow foreign transaction or one value that the server refuses must not fail its neighbours.
-    if count > 1 { After::Apart } else { After::Over(crash) }
+    if count > 1 { After::Apart } else { After::Over(error) }
 }
 
 async fn serve_alone(pool: &Arc<Pool>, command: Command, commits: &AtomicU64) {

@@ -16,9 +16,9 @@ use tokio_postgres::Row;
 use super::Shared;
 use super::columns::{At, Id};
 use super::connect::ROLLBACK;
-use super::doubt::{self, Acknowledged};
-use super::fault::{Trouble, corrupt};
+use super::driver_error::{DriverError, corrupt};
 use super::history::Asked;
+use super::history_loss::{self, Acknowledged};
 use super::link::Link;
 use super::profiles::whole_millis;
 use super::rows::{Looked, NewRow, column};
@@ -51,18 +51,18 @@ pub(super) enum Completed {
 
 /// Records that a pipeline wrote, with the times of writing.
 #[derive(Debug, Default)]
-pub(super) struct Landed {
+pub(super) struct Committed {
     inserted: HashMap<RecordId, Timestamp>,
     completed: HashMap<RecordId, Timestamp>,
 }
 
 /// Failure of a pipeline.
 #[derive(Debug)]
-pub(super) enum Crashed {
+pub(super) enum SendError {
     /// Nothing of it was written.
-    Undone { trouble: Trouble },
+    RolledBack { cause: DriverError },
     /// It may or may not have been committed.
-    Unknown { trouble: Trouble },
+    Unknown { cause: DriverError },
 }
 
 pub(super) const INSERTING: &str = "inserting a record";
@@ -86,14 +86,14 @@ impl Command {
 }
 
 /// Sends a batch, whose commands are for different records and in the order of their ids.
-pub(super) async fn fly(
+pub(super) async fn send(
     link: &Link<'_>,
     begin: &str,
     commands: &[Command],
-) -> Result<Landed, Crashed> {
+) -> Result<Committed, SendError> {
     let (inserts, completes) = (Inserts::new(commands), Completes::new(commands));
     let sql = link.sql();
-    let unsent = |trouble| Crashed::Undone { trouble };
+    let unsent = |cause| SendError::RolledBack { cause };
     if !inserts.ids.is_empty() {
         link.prepare(&sql.insert).await.map_err(unsent)?;
     }
@@ -102,37 +102,38 @@ pub(super) async fn fly(
     }
     let asked = link.shared.asked();
     let (inserts, completes) = (inserts.parameters(&asked), completes.parameters());
-    let flight = join4(
+    let pipeline = join4(
         link.tell(begin),
         OptionFuture::from(inserts.as_ref().map(|given| link.query(&sql.insert, given))),
         OptionFuture::from(completes.as_ref().map(|given| link.query(&sql.complete, given))),
         link.commit(),
     );
-    firstwrite_core::crash_point!("postgres-batch-before-flight");
-    let (begun, inserted, completed, committed) = flight.await;
-    firstwrite_core::crash_point!("postgres-batch-after-flight");
+    firstwrite_core::crash_point!("postgres-batch-before-send");
+    let (begun, inserted, completed, committed) = pipeline.await;
+    firstwrite_core::crash_point!("postgres-batch-after-send");
     let statements = [inserted, completed];
-    let landed = judge(begun, statements, committed);
-    if matches!(landed, Err(Crashed::Undone { .. })) && !link.client.is_closed() {
+    let written = judge(begun, statements, committed);
+    if matches!(written, Err(SendError::RolledBack { .. })) && !link.client.is_closed() {
         // Where this fails too, the connection is closed, and found to be so.
         drop(link.tell(ROLLBACK).await);
     }
-    landed
+    written
 }
 
-type Answer = Option<Result<Vec<Row>, Trouble>>;
+type Answer = Option<Result<Vec<Row>, DriverError>>;
 
 /// Determines the result of a pipeline by its first failed answer.
 fn judge(
-    begun: Result<(), Trouble>,
+    begun: Result<(), DriverError>,
     [inserted, completed]: [Answer; 2],
-    committed: Result<(), Trouble>,
-) -> Result<Landed, Crashed> {
+    committed: Result<(), DriverError>,
+) -> Result<Committed, SendError> {
     let began = begun.is_ok();
     let mut first = begun.err();
-    let mut landed = Landed::default();
+    let mut written = Committed::default();
     let mut some_ran = false;
-    for (answer, place) in [(inserted, &mut landed.inserted), (completed, &mut landed.completed)] {
+    for (answer, place) in [(inserted, &mut written.inserted), (completed, &mut written.completed)]
+    {
         match answer {
             None => {}
             Some(Ok(rows)) => {
@@ -142,20 +143,20 @@ fn judge(
                     Err(error) => first = first.or(Some(error.into())),
                 }
             }
-            Some(Err(trouble)) => {
-                first = Some(first.filter(|first| !first.is_echo()).unwrap_or(trouble));
+            Some(Err(error)) => {
+                first = Some(first.filter(|first| !first.is_echo()).unwrap_or(error));
             }
         }
     }
     match (first, committed) {
-        (None, Ok(())) => Ok(landed),
-        (None, Err(trouble)) if trouble.is_undone() => Err(Crashed::Undone { trouble }),
+        (None, Ok(())) => Ok(written),
+        (None, Err(error)) if error.is_undone() => Err(SendError::RolledBack { cause: error }),
         // The server refused a statement: what came before it is rolled back, and so is what follows.
         // Unless no transaction was begun: then each statement was its own transaction.
-        (Some(trouble), _) if trouble.is_from_server() && (began || !some_ran) => {
-            Err(Crashed::Undone { trouble })
+        (Some(error), _) if error.is_from_server() && (began || !some_ran) => {
+            Err(SendError::RolledBack { cause: error })
         }
-        (Some(trouble), _) | (None, Err(trouble)) => Err(Crashed::Unknown { trouble }),
+        (Some(error), _) | (None, Err(error)) => Err(SendError::Unknown { cause: error }),
     }
 }
 
@@ -172,13 +173,13 @@ fn stamps(rows: &[Row]) -> Result<HashMap<RecordId, Timestamp>, StoreError> {
 pub(super) fn answer_written(
     shared: &Shared,
     commands: Vec<Command>,
-    landed: &Landed,
+    written: &Committed,
 ) -> Vec<Command> {
     let mut left = Vec::new();
     for command in commands {
         match command {
             Command::Insert { row, stands_for, reply, tries } => {
-                match landed.inserted.get(&row.id) {
+                match written.inserted.get(&row.id) {
                     Some(now) => {
                         let fence = Fence::from_u64(row.fence.cast_unsigned());
                         let until = now.plus(stands_for);
@@ -188,15 +189,17 @@ pub(super) fn answer_written(
                     None => left.push(Command::Insert { row, stands_for, reply, tries }),
                 }
             }
-            Command::Complete { completion, reply } => match landed.completed.get(&completion.id) {
-                Some(now) => {
-                    let Completion { id, fence, retention, .. } = completion;
-                    let until = now.plus(retention.replay_for);
-                    acknowledge(shared, Acknowledged { id, fence, until }, *now);
-                    drop(reply.send(Ok(Completed::Swapped(Swapped::Done(*now)))));
+            Command::Complete { completion, reply } => {
+                match written.completed.get(&completion.id) {
+                    Some(now) => {
+                        let Completion { id, fence, retention, .. } = completion;
+                        let until = now.plus(retention.replay_for);
+                        acknowledge(shared, Acknowledged { id, fence, until }, *now);
+                        drop(reply.send(Ok(Completed::Swapped(Swapped::Done(*now)))));
+                    }
+                    None => left.push(Command::Complete { completion, reply }),
                 }
-                None => left.push(Command::Complete { completion, reply }),
-            },
+            }
         }
     }
     left
@@ -204,7 +207,7 @@ pub(super) fn answer_written(
 
 fn acknowledge(shared: &Shared, write: Acknowledged, now: Timestamp) {
     shared.clock.heard(now);
-    shared.witness.acknowledged(write);
+    shared.acknowledged_writes.acknowledged(write);
 }
 
 /// Maximum number of attempts of an insert that meets a rival which is gone when looked up.
@@ -221,18 +224,20 @@ pub(super) fn answer_unwritten(
     let mut again = Vec::new();
     for command in commands {
         let found = looked.remove(&command.id());
-        let in_doubt = found.as_ref().is_some_and(|looked| looked.in_doubt);
+        let history_lost = found.as_ref().is_some_and(|looked| looked.history_lost);
         let found = found.and_then(Looked::found).map(Box::new);
         match command {
             Command::Insert { row, stands_for, reply, tries } => match found {
                 Some(found) => drop(reply.send(Ok(Inserted::Stands(found)))),
-                None if in_doubt => drop(reply.send(Err(doubt::refuse(shared, INSERTING)))),
+                None if history_lost => {
+                    drop(reply.send(Err(history_loss::refuse(shared, INSERTING))))
+                }
                 None if tries < TRIES_MAX => {
                     again.push(Command::Insert { row, stands_for, reply, tries: tries + 1 });
                 }
                 None => {
                     let why = "rivals came and went";
-                    drop(reply.send(Err(super::fault::unavailable(INSERTING, why))));
+                    drop(reply.send(Err(super::driver_error::unavailable(INSERTING, why))));
                 }
             },
             Command::Complete { completion, reply } => {
@@ -252,8 +257,8 @@ fn moved(completion: &Completion, found: Option<Box<Found>>) -> Completed {
 }
 
 /// Answers every command of a pipeline that may or may not have been committed.
-pub(super) fn answer_unknown(commands: Vec<Command>, trouble: &Trouble) {
-    let text = trouble.to_string();
+pub(super) fn answer_unknown(commands: Vec<Command>, error: &DriverError) {
+    let text = error.to_string();
     for command in commands {
         command.refuse(|doing| {
             let kind = firstwrite_core::StoreErrorKind::Unavailable;

@@ -14,7 +14,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::fault::text_of;
+use super::driver_error::text_of;
 use super::options::{Address, Pooler};
 use super::tls;
 use crate::{Access, OpenError};
@@ -113,7 +113,7 @@ impl Server {
     }
 
     /// Returns the maximum duration of a pipeline of a few statements, after which the server must be gone.
-    pub(super) fn flight_max(&self) -> Duration {
+    pub(super) fn pipeline_for_max(&self) -> Duration {
         self.address.options.statement_timeout.saturating_mul(3).saturating_add(GRACE)
     }
 
@@ -134,8 +134,8 @@ impl Server {
         self.config(Role::Outbox).connect(self.tls.clone()).await
     }
 
-    /// The pool; each connection it makes is shown to `greet` first.
-    pub(super) fn pool(&self, greet: Hook) -> Result<Pool, OpenError> {
+    /// The pool; each connection it makes is shown to `verify_history` first.
+    pub(super) fn pool(&self, verify_history: Hook) -> Result<Pool, OpenError> {
         let options = &self.address.options;
         let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(self.config(Role::Pooled), self.tls.clone(), manager);
@@ -144,7 +144,7 @@ impl Server {
             .wait_timeout(Some(options.pool_wait_for))
             .create_timeout(Some(options.connect_for.saturating_mul(2)))
             .recycle_timeout(Some(options.connect_for))
-            .post_create(greet)
+            .post_create(verify_history)
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| OpenError::new("the pool cannot be made").caused_by(error))

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::connect::Role;
-use super::doubt;
-use super::fault::{Trouble, unavailable};
+use super::driver_error::{DriverError, unavailable};
+use super::history_loss;
 
 /// The callers' end of a dispatcher.
 #[derive(Debug)]
@@ -123,23 +123,23 @@ impl OwnClient {
     }
 
     /// A connection that was alive a moment ago. If there is none, nothing was sent.
-    pub(super) async fn get(&mut self) -> Result<&Arc<ClientWrapper>, Trouble> {
+    pub(super) async fn get(&mut self) -> Result<&Arc<ClientWrapper>, DriverError> {
         if self.client.as_ref().is_none_or(|client| client.is_closed()) {
             self.client = None;
             if self.away.is_some_and(|away| Instant::now() < away.until) {
-                return Err(Trouble::Away);
+                return Err(DriverError::Away);
             }
             match self.connect().await {
                 Ok(client) => {
                     self.away = None;
                     self.client = Some(Arc::new(client));
                 }
-                Err(trouble) => {
+                Err(error) => {
                     let wait = self.away.map_or(WAIT_MIN, |away| away.wait.saturating_mul(2));
                     let wait = wait.min(WAIT_MAX);
                     self.away = Some(Away { until: Instant::now() + wait, wait });
-                    tracing::warn!(server = %self.shared.server.address, %trouble, "cannot connect");
-                    return Err(trouble);
+                    tracing::warn!(server = %self.shared.server.address, %error, "cannot connect");
+                    return Err(error);
                 }
             }
         }
@@ -151,14 +151,14 @@ impl OwnClient {
         self.client = None;
     }
 
-    async fn connect(&self) -> Result<ClientWrapper, Trouble> {
+    async fn connect(&self) -> Result<ClientWrapper, DriverError> {
         let shared = &self.shared;
         let limit = shared.server.address.options.connect_for.saturating_mul(2);
         let connecting = async {
             let client = shared.server.connect(self.role).await?;
-            doubt::greet(shared, &client).await?;
+            history_loss::verify_history(shared, &client).await?;
             Ok(client)
         };
-        tokio::time::timeout(limit, connecting).await.unwrap_or(Err(Trouble::Silence))
+        tokio::time::timeout(limit, connecting).await.unwrap_or(Err(DriverError::Silence))
     }
 }

@@ -53,7 +53,7 @@ pub async fn examine(
     looked.await.map_err(|error: tokio_postgres::Error| {
         StoreError::definite(StoreErrorKind::Unavailable, DOING).caused_by(error)
     })?;
-    findings.extend(doubts(store).await?);
+    findings.extend(history_losses(store).await?);
     findings.sort_by_key(|finding| finding.severity);
     Ok(findings)
 }
@@ -106,12 +106,12 @@ async fn history(
     }))
 }
 
-async fn doubts(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
-    let doubts = store.doubts().await?;
-    let open: Vec<_> = doubts.iter().filter(|doubt| doubt.cleared.is_none()).collect();
+async fn history_losses(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
+    let losses = store.history_losses().await?;
+    let open: Vec<_> = losses.iter().filter(|loss| loss.cleared.is_none()).collect();
     let count = open.len();
     Ok(open.first().map(|first| {
-        Finding::in_doubt(format!("{count} open doubts, the first: {}", first.detail))
+        Finding::history_lost(format!("{count} open history losses, the first: {}", first.detail))
     }))
 }
 

@@ -10,8 +10,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::columns::At;
-use super::fault::{Trouble, corrupt, definite, failed_commit, no_connection};
-use super::link::{Held, Link};
+use super::driver_error::{DriverError, corrupt, definite, failed_commit, no_connection};
+use super::link::{Link, PooledTransaction};
 use super::listing::instant;
 use super::options::SchemaName;
 use super::rows::column;
@@ -82,7 +82,11 @@ fn document(row: &Row) -> Result<Document, StoreError> {
 }
 
 /// Makes one change in the transaction that is open.
-async fn put(link: Link<'_>, kind: &str, change: &DocumentChange) -> Result<Option<i64>, Trouble> {
+async fn put(
+    link: Link<'_>,
+    kind: &str,
+    change: &DocumentChange,
+) -> Result<Option<i64>, DriverError> {
     let sql = &link.sql().documents;
     let rows = match &change.step {
         DocumentStep::Add(DocumentContent { bytes, expires_at }) => {
@@ -108,7 +112,9 @@ impl Documents for PostgresStore {
     ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
         Box::pin(async move {
             let Inner { shared, pool, .. } = &*self.inner;
-            let held = Held::new(pool.get().await.map_err(|error| no_connection(READING)(&error))?);
+            let held = PooledTransaction::new(
+                pool.get().await.map_err(|error| no_connection(READING)(&error))?,
+            );
             let (link, sql) = (held.link(shared), &shared.sql.documents);
             let wanted: Vec<&[u8]> = names.iter().map(|name| &name.0[..]).collect();
             let rows = link.alone(&shared.server.begins().read, &sql.read, &[&kind, &wanted]).await;
@@ -128,7 +134,9 @@ impl Documents for PostgresStore {
         Box::pin(async move {
             self.writes(WRITING)?;
             let Inner { shared, pool, .. } = &*self.inner;
-            let held = Held::new(pool.get().await.map_err(|error| no_connection(WRITING)(&error))?);
+            let held = PooledTransaction::new(
+                pool.get().await.map_err(|error| no_connection(WRITING)(&error))?,
+            );
             let link = held.link(shared);
             let sql = &shared.sql.documents;
             for statement in [&sql.add, &sql.replace, &sql.remove] {
@@ -156,7 +164,9 @@ impl Documents for PostgresStore {
                 Expiry::Never => &sql.scan_lasting,
                 Expiry::Past => &sql.scan_expired,
             };
-            let held = Held::new(pool.get().await.map_err(|error| no_connection(READING)(&error))?);
+            let held = PooledTransaction::new(
+                pool.get().await.map_err(|error| no_connection(READING)(&error))?,
+            );
             let link = held.link(shared);
             let begin = &shared.server.begins().snapshot;
             let clock = link.begin(begin, &shared.sql.now, &[]).await.map_err(definite(READING))?;

@@ -481,10 +481,10 @@ BEGIN
         ELSIF verdict NOT IN ('fresh', 'take over') THEN
             RETURN;
         END IF;
-        IF verdict = 'fresh' AND EXISTS (SELECT FROM firstwrite.doubts AS d WHERE d.cleared_at IS NULL) THEN
+        IF verdict = 'fresh' AND EXISTS (SELECT FROM firstwrite.history_losses AS d WHERE d.cleared_at IS NULL) THEN
             RAISE EXCEPTION 'acknowledged history was lost: a key that is not known may have been used'
                 USING ERRCODE = 'FW004', DETAIL = format('record %s', this_id),
-                      HINT = 'Nothing was run. An operator must look at the doubts and clear them.';
+                      HINT = 'Nothing was run. An operator must look at firstwrite.history_losses and clear them.';
         END IF;
         -- An attempt that holds the record's lock is at work in a transaction of its own; what it will
         -- write is not there yet.

@@ -15,8 +15,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::columns::{At, Id};
-use super::doubt;
-use super::fault::{Trouble, corrupt};
+use super::driver_error::{DriverError, corrupt};
+use super::history_loss;
 use super::link::Link;
 use super::rows::column;
 
@@ -117,7 +117,7 @@ pub(super) async fn compare(
     asked: Asked,
     found: Option<i64>,
     now: Timestamp,
-) -> Result<bool, Trouble> {
+) -> Result<bool, DriverError> {
     let known = *link.shared.history.known();
     // There is nothing to compare, or another connection of this process has noticed since.
     if asked.sweeps == 0 || known.writer != asked.writer {
@@ -129,20 +129,20 @@ pub(super) async fn compare(
     }
     if is_lost {
         let detail = "commits that were acknowledged are missing";
-        doubt::raise(link, detail, Some(known.at)).await?;
+        history_loss::raise(link, detail, Some(known.at)).await?;
     }
-    // Reported once: from now on the doubt is recorded in its row, and an operator may clear it.
+    // Reported once: from now on the loss is recorded in its row, and an operator may clear it.
     link.shared.history.begin_anew(asked.writer);
     Ok(is_lost)
 }
 
 /// Sees to it that this process has a row.
-pub(super) async fn register(link: &Link<'_>) -> Result<(), Trouble> {
+pub(super) async fn register(link: &Link<'_>) -> Result<(), DriverError> {
     if link.shared.history.known().sweeps > 0 { Ok(()) } else { count(link).await }
 }
 
 /// Raises the count of this process.
-pub(super) async fn count(link: &Link<'_>) -> Result<(), Trouble> {
+pub(super) async fn count(link: &Link<'_>) -> Result<(), DriverError> {
     let writer = link.shared.history.known().writer;
     let kept_for = i64::try_from(KEPT_FOR.as_millis()).unwrap_or(i64::MAX);
     let begin = &link.shared.server.begins().rare;

@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 
 use super::PostgresStore;
 use super::columns::At;
-use super::fault::{corrupt, text_of, unsupported};
+use super::driver_error::{corrupt, text_of, unsupported};
 use super::outbox::short_millis;
 use super::sql::in_schema;
 use crate::inbox::{Consumed, Inbox};

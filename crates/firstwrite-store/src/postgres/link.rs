@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::Shared;
 use super::columns::Id;
 use super::connect::{COMMIT, PATIENT_COMMIT, ROLLBACK};
-use super::fault::Trouble;
+use super::driver_error::DriverError;
 use super::rows::{Looked, standing, unknown_profiles};
 use super::sql::{Naming, Parameters, Statement};
 use super::statements::Sql;
@@ -22,7 +22,7 @@ pub(super) struct Link<'a> {
 
 /// A pooled connection in the middle of a transaction. Unless it is settled, dropping it closes it and the
 /// server rolls back, so that no caller gets a connection with another's open transaction.
-pub(super) struct Held {
+pub(super) struct PooledTransaction {
     client: Option<Object>,
 }
 
@@ -38,13 +38,13 @@ impl<'a> Link<'a> {
     /// Waits for the server's answer, up to the longest time that it can take.
     pub(super) async fn in_time<T>(
         &self,
-        flight: impl Future<Output = Result<T, Trouble>>,
-    ) -> Result<T, Trouble> {
-        let limit = self.shared.server.flight_max();
-        tokio::time::timeout(limit, flight).await.unwrap_or(Err(Trouble::Silence))
+        pipeline: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        let limit = self.shared.server.pipeline_for_max();
+        tokio::time::timeout(limit, pipeline).await.unwrap_or(Err(DriverError::Silence))
     }
 
-    pub(super) async fn prepare(&self, statement: &Statement) -> Result<(), Trouble> {
+    pub(super) async fn prepare(&self, statement: &Statement) -> Result<(), DriverError> {
         Ok(statement.prepare(self.client, self.naming()).await?)
     }
 
@@ -53,19 +53,19 @@ impl<'a> Link<'a> {
         &self,
         statement: &Statement,
         parameters: &Parameters<'_>,
-    ) -> Result<Vec<Row>, Trouble> {
+    ) -> Result<Vec<Row>, DriverError> {
         self.in_time(async { Ok(statement.query(self.client, self.naming(), parameters).await?) })
             .await
     }
 
     /// Sends statements that answer nothing.
-    pub(super) async fn tell(&self, sql: &str) -> Result<(), Trouble> {
+    pub(super) async fn tell(&self, sql: &str) -> Result<(), DriverError> {
         self.in_time(async { Ok(self.client.batch_execute(sql).await?) }).await
     }
 
     /// Ends a transaction, however long a standby takes.
-    pub(super) async fn commit(&self) -> Result<(), Trouble> {
-        let may_wait = self.shared.witness.waits_for_standby();
+    pub(super) async fn commit(&self) -> Result<(), DriverError> {
+        let may_wait = self.shared.acknowledged_writes.waits_for_standby();
         self.tell(if may_wait { PATIENT_COMMIT } else { COMMIT }).await
     }
 
@@ -75,7 +75,7 @@ impl<'a> Link<'a> {
         begin: &str,
         statement: &Statement,
         parameters: &Parameters<'_>,
-    ) -> Result<Vec<Row>, Trouble> {
+    ) -> Result<Vec<Row>, DriverError> {
         self.prepare(statement).await?;
         let (begun, rows) = join(self.tell(begin), self.query(statement, parameters)).await;
         begun?;
@@ -88,17 +88,17 @@ impl<'a> Link<'a> {
         begin: &str,
         statement: &Statement,
         parameters: &Parameters<'_>,
-    ) -> Result<Vec<Row>, Trouble> {
+    ) -> Result<Vec<Row>, DriverError> {
         self.prepare(statement).await?;
-        let flight =
+        let pipeline =
             join3(self.tell(begin), self.query(statement, parameters), self.commit()).await;
-        let (begun, rows, committed) = flight;
+        let (begun, rows, committed) = pipeline;
         match begun.and(rows) {
             Ok(rows) => committed.map(|()| rows),
-            Err(trouble) => {
+            Err(error) => {
                 // Where this fails too, the connection is of no use, and closed as such.
                 drop(self.tell(ROLLBACK).await);
-                Err(trouble)
+                Err(error)
             }
         }
     }
@@ -106,7 +106,7 @@ impl<'a> Link<'a> {
     /// Looks up each of `ids` and returns one entry per id, in no order, also for ids without a record.
     ///
     /// With sessions, the connections that look up begin in the right isolation by themselves.
-    pub(super) async fn look(&self, ids: &[RecordId]) -> Result<Vec<Looked>, Trouble> {
+    pub(super) async fn look(&self, ids: &[RecordId]) -> Result<Vec<Looked>, DriverError> {
         let ids: Vec<Id> = ids.iter().copied().map(Id).collect();
         let find = &self.sql().find;
         let rows = match self.naming() {
@@ -117,14 +117,14 @@ impl<'a> Link<'a> {
     }
 
     /// Looks up the record under `id` from within the open transaction.
-    pub(super) async fn look_inside(&self, id: RecordId) -> Result<Option<Found>, Trouble> {
+    pub(super) async fn look_inside(&self, id: RecordId) -> Result<Option<Found>, DriverError> {
         let rows = self.query(&self.sql().find, &[&vec![Id(id)]]).await?;
         let looked = self.read(&rows).await?.pop();
         Ok(looked.and_then(Looked::found))
     }
 
     /// Decodes the rows of a look-up.
-    pub(super) async fn read(&self, rows: &[Row]) -> Result<Vec<Looked>, Trouble> {
+    pub(super) async fn read(&self, rows: &[Row]) -> Result<Vec<Looked>, DriverError> {
         let profiles = &self.shared.profiles;
         let unknown = unknown_profiles(rows, profiles);
         if !unknown.is_empty() {
@@ -147,7 +147,7 @@ impl Looked {
     }
 }
 
-impl Held {
+impl PooledTransaction {
     pub(super) fn new(client: Object) -> Self {
         Self { client: Some(client) }
     }
@@ -163,7 +163,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for PooledTransaction {
     fn drop(&mut self) {
         if let Some(client) = self.client.take() {
             drop(Object::take(client));

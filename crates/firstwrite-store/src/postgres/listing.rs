@@ -9,8 +9,8 @@ use tokio_postgres::Row;
 
 use super::Shared;
 use super::columns::{At, Id};
-use super::fault::{Trouble, corrupt, definite, no_connection};
-use super::link::{Held, Link};
+use super::driver_error::{DriverError, corrupt, definite, no_connection};
+use super::link::{Link, PooledTransaction};
 use super::rows::column;
 
 /// Maximum number of records that one page examines. A page that finds few among many ends early and says
@@ -20,7 +20,8 @@ const LOOKED_AT_MAX: i64 = 20_000;
 /// See [`firstwrite_core::Store::list`].
 pub(super) async fn list(shared: &Shared, pool: &Pool, query: &Query) -> Result<Page, StoreError> {
     const DOING: &str = "listing records";
-    let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let held =
+        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
     let link = held.link(shared);
     let page = page(&link, query).await.map_err(definite(DOING))?;
     link.commit().await.map_err(definite(DOING))?;
@@ -28,7 +29,7 @@ pub(super) async fn list(shared: &Shared, pool: &Pool, query: &Query) -> Result<
     Ok(page)
 }
 
-async fn page(link: &Link<'_>, query: &Query) -> Result<Page, Trouble> {
+async fn page(link: &Link<'_>, query: &Query) -> Result<Page, DriverError> {
     let limit = query.limit.clamp(1, Query::LIMIT_MAX);
     // One more than asked for tells whether there is a next page.
     let row_max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
@@ -75,7 +76,8 @@ pub(super) async fn usage(
         return Ok(UsagePage::default());
     };
     let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let held =
+        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
     let link = held.link(shared);
     let begin = &shared.server.begins().read;
     let rows = link.alone(begin, &shared.sql.usage, &[&Id(from), &row_max]).await;
@@ -127,7 +129,8 @@ pub(super) async fn read(
     doing: &'static str,
     statement: impl for<'a> Fn(&Link<'a>) -> (&'a super::sql::Statement, Vec<Id>),
 ) -> Result<Vec<Row>, StoreError> {
-    let held = Held::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
+    let held =
+        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
     let link = held.link(shared);
     let (statement, ids) = statement(&link);
     let given: Vec<&(dyn tokio_postgres::types::ToSql + Sync)> =

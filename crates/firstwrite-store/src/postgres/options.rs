@@ -174,7 +174,7 @@ impl Address {
                 "the PostgreSQL address cannot be read; \
                  write postgres://USER:PASSWORD@HOST:PORT/DATABASE",
             )
-            .caused_by(super::fault::text_of(&error))
+            .caused_by(super::driver_error::text_of(&error))
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(OpenError::new(
@@ -237,11 +237,9 @@ fn pooler(value: &str) -> Result<Pooler, OpenError> {
 
 fn trusts_fail_over(value: &str) -> Result<bool, OpenError> {
     match value {
-        "doubted" => Ok(false),
+        "untrusted" => Ok(false),
         "trusted" => Ok(true),
-        _ => {
-            Err(OpenError::new("fail_over is doubted or trusted; leave it out to have it doubted"))
-        }
+        _ => Err(OpenError::new("fail_over is untrusted or trusted; leave it out for untrusted")),
     }
 }
 

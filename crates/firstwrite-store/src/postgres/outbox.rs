@@ -13,7 +13,7 @@ mod claim;
 mod hints;
 mod intake;
 pub(super) mod listing;
-mod nudge;
+mod notifier;
 mod numbers;
 pub(super) mod operate;
 mod parts;
@@ -27,8 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
-    MessageQuery, MessageStory, Move, MoveGuard, Outbox, Want, WrittenPage, WrittenQuery,
+    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
+    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, MoveGuard, Outbox, WrittenPage,
+    WrittenQuery,
 };
 use firstwrite_core::{BoxFuture, Fence, Message, StoreError};
 use tokio::sync::Mutex;
@@ -40,7 +41,7 @@ use super::tx::outgoing::Columns;
 use super::{Inner, PostgresStore, Shared};
 use claim::{Again, Claiming};
 use hints::Leases;
-use nudge::Nudges;
+use notifier::Notifier;
 pub(super) use statements::OutboxSql;
 use upkeep::Upkeep;
 
@@ -51,7 +52,7 @@ pub(super) struct Delivering {
     settling: Mutex<OwnClient>,
     leases: Arc<std::sync::Mutex<Leases>>,
     upkeep: Mutex<Upkeep>,
-    nudges: Arc<Nudges>,
+    notifier: Arc<Notifier>,
 }
 
 impl Delivering {
@@ -63,19 +64,19 @@ impl Delivering {
             settling: Mutex::new(client()),
             leases,
             upkeep: Mutex::default(),
-            nudges: Arc::new(Nudges::new()),
+            notifier: Arc::new(Notifier::new()),
         }
     }
 
     /// Messages were committed.
     pub(super) fn wrote(&self, shared: &Arc<Shared>) {
-        self.nudges.nudge();
-        self.nudges.tell(shared);
+        self.notifier.notify();
+        self.notifier.tell(shared);
     }
 
     /// Closes the connections; later use opens them again.
     pub(super) async fn close(&self) {
-        self.nudges.close().await;
+        self.notifier.close().await;
         self.claiming.lock().await.close();
         self.settling.lock().await.drop_client();
     }
@@ -100,15 +101,19 @@ impl PostgresStore {
         Ok(())
     }
 
-    async fn claim_messages(&self, wants: &[Want], nonce: u64) -> Result<Claimed, StoreError> {
+    async fn claim_messages(
+        &self,
+        requests: &[ClaimRequest],
+        nonce: u64,
+    ) -> Result<Claimed, StoreError> {
         self.writes(claim::DOING)?;
         let Inner { shared, delivering, .. } = &*self.inner;
         let mut claiming = delivering.claiming.lock().await;
-        delivering.nudges.claiming();
-        let (claimed, again) = claiming.claim(shared, wants, nonce).await?;
+        delivering.notifier.claiming();
+        let (claimed, again) = claiming.claim(shared, requests, nonce).await?;
         match again {
-            Again::AtOnce => delivering.nudges.nudge(),
-            Again::Soon => delivering.nudges.nudge_soon(),
+            Again::AtOnce => delivering.notifier.notify(),
+            Again::Soon => delivering.notifier.notify_soon(),
             Again::WhenTold => {}
         }
         Ok(claimed)
@@ -118,21 +123,22 @@ impl PostgresStore {
         &self,
         receipts: &[HistoryRow],
         moves: &[Move],
-    ) -> Result<Vec<Held>, StoreError> {
+    ) -> Result<Vec<ClaimStatus>, StoreError> {
         let mut held = self.apply_taken_in(receipts, moves).await?;
         let never_claimed = MoveGuard::Idle(Fence::from_u64(0));
-        let is_left =
-            |(step, held): (&Move, &Held)| step.guard == never_claimed && *held == Held::No;
+        let is_left = |(step, held): (&Move, &ClaimStatus)| {
+            step.guard == never_claimed && *held == ClaimStatus::Lost
+        };
         if moves.iter().zip(&held).any(is_left) {
             // Perhaps no worker has taken them in yet. A move that was taken is not taken again.
             self.claim_messages(&[], 0).await?;
             for (held, again) in held.iter_mut().zip(self.apply_taken_in(&[], moves).await?) {
-                *held = if *held == Held::Yes { Held::Yes } else { again };
+                *held = if *held == ClaimStatus::Current { ClaimStatus::Current } else { again };
             }
         }
         let is_due = |step: &Move| !matches!(step.guard, MoveGuard::Claimed(_));
         if moves.iter().any(is_due) {
-            self.inner.delivering.nudges.nudge();
+            self.inner.delivering.notifier.notify();
         }
         Ok(held)
     }
@@ -141,7 +147,7 @@ impl PostgresStore {
         &self,
         receipts: &[HistoryRow],
         moves: &[Move],
-    ) -> Result<Vec<Held>, StoreError> {
+    ) -> Result<Vec<ClaimStatus>, StoreError> {
         self.writes(apply::DOING)?;
         let Inner { shared, delivering, .. } = &*self.inner;
         let mut client = delivering.settling.lock().await;
@@ -162,17 +168,17 @@ impl Outbox for PostgresStore {
 
     fn claim<'a>(
         &'a self,
-        wants: &'a [Want],
+        requests: &'a [ClaimRequest],
         nonce: u64,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
-        Box::pin(self.claim_messages(wants, nonce))
+        Box::pin(self.claim_messages(requests, nonce))
     }
 
     fn apply<'a>(
         &'a self,
         receipts: &'a [HistoryRow],
         moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>> {
         Box::pin(self.apply_moves(receipts, moves))
     }
 
@@ -185,7 +191,7 @@ impl Outbox for PostgresStore {
             self.writes(operate::DOING)?;
             let Inner { shared, pool, delivering, .. } = &*self.inner;
             operate::put_destination(shared, pool, destination, change).await?;
-            delivering.nudges.nudge();
+            delivering.notifier.notify();
             Ok(())
         })
     }
@@ -223,11 +229,11 @@ impl Outbox for PostgresStore {
         })
     }
 
-    fn nudged(&self) -> BoxFuture<'_, ()> {
+    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let Inner { shared, delivering, .. } = &*self.inner;
-            delivering.nudges.listen(shared).await;
-            delivering.nudges.nudged().await;
+            delivering.notifier.listen(shared).await;
+            delivering.notifier.wait_for_work().await;
         })
     }
 }

@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use super::Shared;
 use super::connect::Role;
 use super::dispatcher::OwnClient;
-use super::fault::{corrupt, definite, unsupported};
+use super::driver_error::{corrupt, definite, unsupported};
 use super::link::Link;
 use crate::encoding::retention_numbers;
 
@@ -33,7 +33,7 @@ pub(super) struct Profile {
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
     known: RwLock<Known>,
-    /// Held while a profile is written: many callers need a new one at the same moment.
+    /// PooledTransaction while a profile is written: many callers need a new one at the same moment.
     writing: tokio::sync::Mutex<()>,
 }
 

@@ -14,7 +14,7 @@ use super::Shared;
 use super::batch::Reply;
 use super::connect::Role;
 use super::dispatcher::{Dispatcher, OwnClient, Waiting, queue};
-use super::fault::Trouble;
+use super::driver_error::DriverError;
 use super::link::Link;
 use super::replays::Mark;
 use super::rows::Looked;
@@ -31,13 +31,13 @@ type Replies = HashMap<RecordId, Vec<Reply<Option<Found>>>>;
 pub(super) const DOING: &str = "looking a record up";
 
 /// A finished look-up.
-struct Flown {
+struct Sent {
     replies: Replies,
     mark: Mark,
-    looked: Result<Vec<Looked>, Trouble>,
+    looked: Result<Vec<Looked>, DriverError>,
 }
 
-const FLIGHTS_MAX: usize = 2;
+const PIPELINES_MAX: usize = 2;
 
 /// Starts the dispatcher, with the connection to begin with.
 pub(super) fn start(shared: &Arc<Shared>, client: ClientWrapper) -> Dispatcher<Lookup> {
@@ -50,23 +50,23 @@ pub(super) fn start(shared: &Arc<Shared>, client: ClientWrapper) -> Dispatcher<L
 
 async fn run(shared: Arc<Shared>, mut waiting: Waiting<Lookup>, mut client: OwnClient) {
     let mut lookups = Vec::new();
-    let mut flights = FuturesUnordered::new();
+    let mut pipelines = FuturesUnordered::new();
     let mut is_open = true;
-    while is_open || !flights.is_empty() {
+    while is_open || !pipelines.is_empty() {
         tokio::select! {
             biased;
-            Some(flown) = flights.next(), if !flights.is_empty() => {
-                land(&shared, &mut client, flown).await;
+            Some(sent) = pipelines.next(), if !pipelines.is_empty() => {
+                land(&shared, &mut client, sent).await;
             }
-            has_more = waiting.take(&mut lookups), if is_open && flights.len() < FLIGHTS_MAX => {
+            has_more = waiting.take(&mut lookups), if is_open && pipelines.len() < PIPELINES_MAX => {
                 is_open = has_more;
                 let replies = by_id(lookups.drain(..));
                 if replies.is_empty() {
                     continue;
                 }
                 match client.get().await {
-                    Ok(client) => flights.push(fly(&shared, Arc::clone(client), replies)),
-                    Err(trouble) => refuse(replies, &trouble),
+                    Ok(client) => pipelines.push(send(&shared, Arc::clone(client), replies)),
+                    Err(error) => refuse(replies, &error),
                 }
             }
         }
@@ -84,16 +84,16 @@ fn by_id(lookups: impl Iterator<Item = Lookup>) -> Replies {
     replies
 }
 
-async fn fly(shared: &Shared, client: Arc<ClientWrapper>, replies: Replies) -> Flown {
+async fn send(shared: &Shared, client: Arc<ClientWrapper>, replies: Replies) -> Sent {
     let mark = shared.replays.mark();
     let ids: Vec<RecordId> = replies.keys().copied().collect();
     let looked = Link { client: &client, shared }.look(&ids).await;
-    Flown { replies, mark, looked }
+    Sent { replies, mark, looked }
 }
 
 /// Answers every caller whose look-up was in the pipeline.
-async fn land(shared: &Shared, client: &mut OwnClient, flown: Flown) {
-    let Flown { mut replies, mark, looked } = flown;
+async fn land(shared: &Shared, client: &mut OwnClient, sent: Sent) {
+    let Sent { mut replies, mark, looked } = sent;
     match looked {
         Ok(looked) => {
             for one in looked {
@@ -106,22 +106,22 @@ async fn land(shared: &Shared, client: &mut OwnClient, flown: Flown) {
             }
         }
         // One row that cannot be understood must not hide the others.
-        Err(trouble @ Trouble::Read(_)) if replies.len() == 1 => refuse(replies, &trouble),
-        Err(Trouble::Read(_)) => {
+        Err(error @ DriverError::Read(_)) if replies.len() == 1 => refuse(replies, &error),
+        Err(DriverError::Read(_)) => {
             for (id, replies) in replies {
                 let looked = match client.get().await {
                     Ok(client) => Link { client, shared }.look(&[id]).await,
-                    Err(trouble) => Err(trouble),
+                    Err(error) => Err(error),
                 };
                 match looked {
                     Ok(mut looked) => answer(replies, looked.pop().and_then(Looked::found)),
-                    Err(trouble) => refuse(HashMap::from([(id, replies)]), &trouble),
+                    Err(error) => refuse(HashMap::from([(id, replies)]), &error),
                 }
             }
         }
-        Err(trouble) => {
+        Err(error) => {
             client.drop_client();
-            refuse(replies, &trouble);
+            refuse(replies, &error);
         }
     }
 }
@@ -137,8 +137,8 @@ fn answer(mut replies: Vec<Reply<Option<Found>>>, found: Option<Found>) {
     }
 }
 
-fn refuse(replies: Replies, trouble: &Trouble) {
+fn refuse(replies: Replies, error: &DriverError) {
     for reply in replies.into_values().flatten() {
-        drop(reply.send(Err(trouble.definite(DOING))));
+        drop(reply.send(Err(error.definite(DOING))));
     }
 }

@@ -11,8 +11,8 @@ use tokio_postgres::Row;
 
 use super::Shared;
 use super::columns::{At, Block};
-use super::fault::{Trouble, corrupt, definite, no_connection};
-use super::link::{Held, Link};
+use super::driver_error::{DriverError, corrupt, definite, no_connection};
+use super::link::{Link, PooledTransaction};
 use super::rows::column;
 use super::sql::Statement;
 
@@ -62,7 +62,8 @@ pub(super) async fn reap(shared: &Shared, pool: &Pool, limit: usize) -> Result<u
     // One walk at a time in this process; other processes have walks of their own.
     let mut reaping = shared.reaping.lock().await;
     let Reaping { records, endings } = &mut *reaping;
-    let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let held =
+        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
     let link = held.link(shared);
     let extent = extent(&link).await.map_err(definite(DOING))?;
     let sql = link.sql();
@@ -87,7 +88,7 @@ impl Walk {
         statement: &Statement,
         (blocks, extent): (u32, &Extent),
         limit: usize,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<usize, DriverError> {
         let count = usize::try_from(blocks.div_ceil(STRETCH_BLOCKS)).unwrap_or(usize::MAX);
         self.rest_until.resize(count, Timestamp::EPOCH);
         let (mut reaped, mut read) = (0, 0);
@@ -112,11 +113,11 @@ impl Walk {
             let begin = &link.shared.server.begins().walk;
             let rows = match link.alone(begin, statement, &given).await {
                 Ok(rows) => rows,
-                Err(trouble) if trouble.may_be_rival() => {
+                Err(error) if error.may_be_rival() => {
                     self.rest_until[stretch] = extent.now.plus(BLOCKED_FOR);
                     continue;
                 }
-                Err(trouble) => return Err(trouble),
+                Err(error) => return Err(error),
             };
             firstwrite_core::crash_point!("postgres-reap-between");
             let stretched = Stretched::read(rows.first())?;
@@ -154,7 +155,7 @@ impl Stretched {
     }
 }
 
-async fn extent(link: &Link<'_>) -> Result<Extent, Trouble> {
+async fn extent(link: &Link<'_>) -> Result<Extent, DriverError> {
     let begin = &link.shared.server.begins().walk;
     let rows = link.alone(begin, &link.sql().extent, &[]).await?;
     let row = rows.first().ok_or_else(|| corrupt("the tables' extent is one row"))?;

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
 use super::columns::{At, Id};
-use super::fault::corrupt;
+use super::driver_error::corrupt;
 use super::profiles::{Profile, Profiles, whole_millis};
 use crate::encoding::{
     Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, pack_uuid,
@@ -22,7 +22,7 @@ pub(super) struct Looked {
     pub(super) record: Option<Record>,
     pub(super) now: Timestamp,
     /// Acknowledged history is missing, and no operator has cleared that.
-    pub(super) in_doubt: bool,
+    pub(super) history_lost: bool,
 }
 
 /// A draft as it is written.
@@ -73,12 +73,12 @@ pub(super) fn unknown_profiles(rows: &[Row], profiles: &Profiles) -> Vec<i16> {
 pub(super) fn standing(row: &Row, profiles: &Profiles) -> Result<Looked, StoreError> {
     let Id(wanted) = column(row, 13)?;
     let now = column::<At>(row, 12)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
-    let in_doubt = column(row, 14)?;
+    let history_lost = column(row, 14)?;
     let record = match column::<Option<Id>>(row, 0)? {
         Some(Id(id)) => Some(record(row, id, profiles)?),
         None => None,
     };
-    Ok(Looked { id: wanted, record, now, in_doubt })
+    Ok(Looked { id: wanted, record, now, history_lost })
 }
 
 fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreError> {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use tokio_postgres::SimpleQueryMessage;
 
 use super::connect::{Role, Server};
-use super::fault::text_of;
+use super::driver_error::text_of;
 use super::options::{Address, PostgresOptions, SchemaName};
 use super::sql::in_schema;
 use crate::{Access, Migrated, OpenError};
@@ -84,7 +84,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON firstwrite.records, firstwrite.endings, 
 GRANT SELECT, INSERT, UPDATE ON firstwrite.destinations TO {role};
 GRANT SELECT, UPDATE ON firstwrite.intake TO {role};
 GRANT SELECT, INSERT ON firstwrite.profiles, firstwrite.audit TO {role};
-GRANT SELECT, INSERT, UPDATE ON firstwrite.doubts TO {role};
+GRANT SELECT, INSERT, UPDATE ON firstwrite.history_losses TO {role};
 GRANT SELECT, UPDATE ON firstwrite.mark TO {role};
 GRANT SELECT ON firstwrite.migrations, firstwrite.standing, firstwrite.keys TO {role};
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};

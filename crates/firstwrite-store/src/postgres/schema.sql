@@ -43,7 +43,7 @@ CREATE FUNCTION firstwrite.interim() RETURNS timestamptz LANGUAGE sql IMMUTABLE 
     RETURN timestamptz '294276-01-01 00:00:00+00';
 
 -- What `lease_until` is while a record is uncertain since an instant: that much later than any lease, so
--- that the oldest doubt comes first in the index of leases.
+-- that the record that is uncertain for longest comes first in the index of leases.
 CREATE FUNCTION firstwrite.uncertain(since timestamptz) RETURNS timestamptz
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN since + interval '6000000000000 seconds';
@@ -172,8 +172,8 @@ CREATE TABLE firstwrite.history (
 
 -- When acknowledged history was found to be missing. While a row is not cleared, keys that are not
 -- known are refused: they may have been used in what was lost.
-CREATE TABLE firstwrite.doubts (
-    doubt      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+CREATE TABLE firstwrite.history_losses (
+    loss       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     noticed_at timestamptz NOT NULL,
     detail     text        NOT NULL,
     cleared_at timestamptz,

@@ -13,16 +13,16 @@ use std::sync::Arc;
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AsyncTransactionalStore, AuditEntry, Audited, Begun, BoxFuture, Capabilities, Change, Draft,
-    DraftState, Found, Guard, Inserted, Message, Page, Query, RecordId, Seen, Store, StoreError,
-    StoreErrorKind, Swapped, Timestamp, Transacted, UsagePage, Write,
+    AsyncTransactionalStore, AuditEntry, Audited, BeginResult, BoxFuture, Capabilities, Change,
+    Draft, DraftState, Found, Guard, Inserted, Message, Page, Query, RecordId, Seen, Store,
+    StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, UsagePage, Write,
 };
 use sqlx::postgres::PgDatabaseError;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
 use super::PostgresStore;
-use super::doubt::{self, Acknowledged, Trust};
-use super::fault::unavailable;
+use super::driver_error::unavailable;
+use super::history_loss::{self, Acknowledged, Trust};
 use super::rows::NewRow;
 use super::tx::outgoing::Outgoing;
 use super::tx::{BEGINNING, CONCLUDING, GREETINGS_MAX, OTHER_SERVERS, check};
@@ -90,7 +90,7 @@ impl SqlxPostgresStore {
                 return Ok((tx, looked));
             }
             tx.rollback().await.map_err(|error| not_begun(&error))?;
-            self.store.greet().await?;
+            self.store.verify_history().await?;
         }
         Err(unavailable(BEGINNING, OTHER_SERVERS))
     }
@@ -101,7 +101,7 @@ impl SqlxPostgresStore {
         let row = NewRow::new(draft, self.store.profile_of(draft).await?);
         // A cached outcome that is being replaced is not kept meanwhile.
         let _changing = stands.map(|_| self.store.inner.shared.replays.changing(id));
-        if self.store.inner.shared.witness.waits_for_standby() {
+        if self.store.inner.shared.acknowledged_writes.waits_for_standby() {
             self.sql.be_patient(&mut tx).await.map_err(|error| {
                 StoreError::definite(kind_of(&error), CONCLUDING).caused_by(text_of(&error))
             })?;
@@ -126,7 +126,7 @@ impl SqlxPostgresStore {
                 if let DraftState::Completed { .. } = &draft.state {
                     let (fence, until) = (draft.fence, now.plus(draft.retention.replay_for));
                     let write = Acknowledged { id, fence, until };
-                    self.store.inner.shared.witness.acknowledged(write);
+                    self.store.inner.shared.acknowledged_writes.acknowledged(write);
                 }
                 self.store.inner.shared.clock.heard(now);
                 if outgoing.len() > 0 {
@@ -149,7 +149,7 @@ impl SqlxPostgresStore {
         error: Option<sqlx::Error>,
     ) -> Result<Transacted<()>, StoreError> {
         let may_be_rival = error.as_ref().is_none_or(|error| {
-            code_of(error).is_some_and(|code| super::fault::is_rivals_code(&code))
+            code_of(error).is_some_and(|code| super::driver_error::is_rivals_code(&code))
         });
         if may_be_rival
             && let Some(found) = self.store.look_up(draft.id).await?
@@ -174,10 +174,10 @@ fn not_begun(error: &sqlx::Error) -> StoreError {
 impl AsyncTransactionalStore for SqlxPostgresStore {
     type Tx = SqlxTx;
 
-    async fn begin(&self, id: RecordId) -> Result<Begun<SqlxTx>, StoreError> {
+    async fn begin(&self, id: RecordId) -> Result<BeginResult<SqlxTx>, StoreError> {
         let shared = &self.store.inner.shared;
         if let Some(found) = shared.replays.get(id, &shared.clock) {
-            return Ok(Begun::Stands(Box::new(found)));
+            return Ok(BeginResult::Stands(Box::new(found)));
         }
         let mark = shared.replays.mark();
         self.store.ready_for(id).await?;
@@ -192,12 +192,16 @@ impl AsyncTransactionalStore for SqlxPostgresStore {
         }
         if !is_locked || (trust != Trust::Whole && found.is_none()) {
             tx.rollback().await.map_err(|error| not_begun(&error))?;
-            return if is_locked { Err(doubt::refuse(shared, BEGINNING)) } else { Ok(Begun::Busy) };
+            return if is_locked {
+                Err(history_loss::refuse(shared, BEGINNING))
+            } else {
+                Ok(BeginResult::Busy)
+            };
         }
         let stands = found.as_ref().map(|found| found.record.seen());
         let (store, outgoing) = (self.store.clone(), Outgoing::default());
         let open = Open { tx, store, id, now, stands, outgoing };
-        Ok(Begun::Open(SqlxTx { open: Some(open) }, found.map(Box::new)))
+        Ok(BeginResult::Open(SqlxTx { open: Some(open) }, found.map(Box::new)))
     }
 
     async fn conclude(&self, mut tx: SqlxTx, write: Write) -> Result<Transacted<()>, StoreError> {
@@ -244,7 +248,7 @@ fn is_undone(error: &sqlx::Error) -> bool {
 
 fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
     match code_of(error) {
-        Some(code) => super::fault::kind_of_code(&code),
+        Some(code) => super::driver_error::kind_of_code(&code),
         None => StoreErrorKind::Unavailable,
     }
 }

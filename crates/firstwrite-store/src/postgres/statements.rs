@@ -7,7 +7,7 @@ use super::options::SchemaName;
 use super::outbox::OutboxSql;
 use super::sql::Statement;
 use super::tx::statements::TxSql;
-use super::{doubt, history, profiles};
+use super::{history, history_loss, profiles};
 
 /// The statements by name, each with the types of its parameters.
 macro_rules! statements {
@@ -101,12 +101,12 @@ statements! {
     find_profile: profiles::FIND, [TEXT, INT2, INT2, INT2, INT8, INT8, BOOL];
     put_profile: profiles::PUT, [TEXT, INT2, INT2, INT2, INT8, INT8, BOOL, INT8];
 
-    greeting: doubt::GREETING, [UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, INT8];
+    verify_history: history_loss::VERIFY_HISTORY, [UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, INT8];
     count_sweep: history::COUNT, [INT8, INT8];
-    put_doubt: doubt::PUT, [TEXT, TIMESTAMPTZ];
-    put_mark: doubt::MARK, [TEXT, BOOL, TEXT, TEXT];
-    doubts: doubt::ALL, [];
-    clear_doubts: doubt::CLEAR, [TEXT, TEXT];
+    put_history_loss: history_loss::PUT, [TEXT, TIMESTAMPTZ];
+    put_mark: history_loss::MARK, [TEXT, BOOL, TEXT, TEXT];
+    history_losses: history_loss::ALL, [];
+    clear_history_losses: history_loss::CLEAR, [TEXT, TEXT];
 }
 
 /// Columns of a record and of the ending of its attempt: see [`super::rows::standing`]. `standing` is one
@@ -134,7 +134,7 @@ const INSERT: &str = "
     FROM clock c, unnest($1::uuid[], $2::int8[], $3::int8[], $4::int2[], $5::text[], $6::bytea[],
                 $7::bytea[], $8::bytea[], $10::int8[])
          AS w(id, fence, lease_for, profile, tenant, key, fingerprint, outcome, asked_ago)
-    WHERE NOT EXISTS (SELECT FROM firstwrite.doubts d WHERE d.cleared_at IS NULL)
+    WHERE NOT EXISTS (SELECT FROM firstwrite.history_losses d WHERE d.cleared_at IS NULL)
       AND firstwrite.incarnation() = $9
       AND EXISTS (SELECT FROM firstwrite.history h WHERE h.writer = $11 AND h.sweeps >= $12)
     ON CONFLICT (id) DO NOTHING
@@ -165,7 +165,7 @@ const FIND: &str = concat!(
     "SELECT ",
     standing_columns!(),
     ", c.now, w.id AS wanted,
-       EXISTS (SELECT FROM firstwrite.doubts d WHERE d.cleared_at IS NULL) AS in_doubt
+       EXISTS (SELECT FROM firstwrite.history_losses d WHERE d.cleared_at IS NULL) AS history_lost
      FROM (SELECT firstwrite.now() AS now OFFSET 0) c
      CROSS JOIN unnest($1::uuid[]) AS w(id)
      LEFT JOIN firstwrite.records r ON r.id = w.id
@@ -177,7 +177,7 @@ const FIND: &str = concat!(
 const LIST_ALL: &str = concat!(
     "SELECT ",
     standing_columns!(),
-    ", c.now, r.id AS wanted, false AS in_doubt
+    ", c.now, r.id AS wanted, false AS history_lost
      FROM (SELECT firstwrite.now() AS now OFFSET 0) c,
           (SELECT * FROM firstwrite.records WHERE id >= $1 ORDER BY id LIMIT $2) r
      LEFT JOIN firstwrite.endings e
@@ -194,7 +194,7 @@ const LIST_ALL: &str = concat!(
 const LIST_UNCERTAIN: &str = concat!(
     "SELECT ",
     standing_columns!(),
-    ", c.now, r.id AS wanted, false AS in_doubt
+    ", c.now, r.id AS wanted, false AS history_lost
      FROM (SELECT firstwrite.now() AS now OFFSET 0) c,
           (SELECT * FROM firstwrite.records
            WHERE lease_until >= UNCERTAIN AND lease_until < INTERIM OFFSET 0) r
@@ -227,7 +227,7 @@ const SWEEP_CLOCK: &str = "
 const LAPSED: &str = concat!(
     "SELECT ",
     standing_columns!(),
-    ", c.now, r.id AS wanted, false AS in_doubt
+    ", c.now, r.id AS wanted, false AS history_lost
      FROM (SELECT firstwrite.now() AS now OFFSET 0) c, firstwrite.records r
      LEFT JOIN firstwrite.endings e ON e.id = r.id AND e.fence = r.fence
      WHERE r.lease_until > '-infinity'

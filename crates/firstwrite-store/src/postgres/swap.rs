@@ -15,9 +15,9 @@ use firstwrite_core::{
 use super::Shared;
 use super::columns::{At, Id};
 use super::connect::ROLLBACK;
-use super::doubt::{self, Acknowledged};
-use super::fault::{Trouble, definite, failed_commit, no_connection, unsupported};
-use super::link::{Held, Link};
+use super::driver_error::{DriverError, definite, failed_commit, no_connection, unsupported};
+use super::history_loss::{self, Acknowledged};
+use super::link::{Link, PooledTransaction};
 use super::rows::{NewRow, uncertain};
 use crate::encoding::encode_outcome;
 
@@ -53,7 +53,8 @@ pub(super) async fn swap(
     change: Change,
     audit: Option<&AuditEntry>,
 ) -> Result<Swapped, StoreError> {
-    let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let held =
+        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
     let link = held.link(shared);
     let row = match &change {
         Change::TakeOver(draft) => {
@@ -103,7 +104,7 @@ async fn decide(
     id: RecordId,
     guard: Guard,
     change: &Change,
-) -> Result<Result<(Found, Form), Option<Found>>, Trouble> {
+) -> Result<Result<(Found, Form), Option<Found>>, DriverError> {
     let begin = &link.shared.server.begins().rare;
     let locked = link.begin(begin, &link.sql().lock, &[&Id(id)]).await?;
     if locked.is_empty() {
@@ -138,7 +139,7 @@ impl Swap<'_> {
         change: &Change,
         row: Option<&NewRow>,
         audit: Option<&AuditEntry>,
-    ) -> Result<Applied, Trouble> {
+    ) -> Result<Applied, DriverError> {
         let (link, sql, id) = (self.link, self.link.sql(), Id(self.record.id));
         let applied = match (change, row) {
             (Change::Note { .. }, _) => Applied::Yes,
@@ -186,7 +187,7 @@ impl Swap<'_> {
     }
 
     /// Sees to it that the attempt that wore the record's fence can complete no more.
-    async fn supersede(&self) -> Result<Applied, Trouble> {
+    async fn supersede(&self) -> Result<Applied, DriverError> {
         let (link, sql) = (self.link, self.link.sql());
         match self.form {
             Form::Inline => return Ok(Applied::Yes),
@@ -210,14 +211,14 @@ impl Swap<'_> {
     }
 
     /// Removes the outcome from the ending, which goes on to block the owner.
-    async fn unend(&self) -> Result<(), Trouble> {
+    async fn unend(&self) -> Result<(), DriverError> {
         let kept_until = At::Instant(self.now.plus(SUPERSEDED_FOR));
         let given: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
             [&Id(self.record.id), &self.fence(), &kept_until];
         self.link.query(&self.link.sql().unend, &given).await.map(drop)
     }
 
-    async fn end(&self, outcome: &[u8], retention: Retention) -> Result<Applied, Trouble> {
+    async fn end(&self, outcome: &[u8], retention: Retention) -> Result<Applied, DriverError> {
         let retained_until = self.now.plus(retention.replay_for);
         let kept_until = retained_until.plus(retention.linger_for);
         let replaces = self.form == Form::Ended;
@@ -234,7 +235,7 @@ impl Swap<'_> {
         Ok(if written.is_empty() { Applied::Overtaken } else { Applied::Yes })
     }
 
-    async fn replace(&self, row: &NewRow) -> Result<(), Trouble> {
+    async fn replace(&self, row: &NewRow) -> Result<(), DriverError> {
         let tenant = row.tenant.as_str();
         let given: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
             &Id(row.id),
@@ -263,12 +264,16 @@ fn acknowledge(shared: &Shared, record: &Record, change: &Change, now: Timestamp
         Change::Note { .. } | Change::Renew { .. } | Change::MarkUncertain { .. } => {}
         Change::Complete { retention, .. } => {
             let until = now.plus(retention.replay_for);
-            shared.witness.acknowledged(Acknowledged { id, fence: record.fence, until });
+            shared.acknowledged_writes.acknowledged(Acknowledged {
+                id,
+                fence: record.fence,
+                until,
+            });
         }
         Change::TakeOver(draft) => {
-            let until = now.plus(doubt::stands_for(draft));
-            shared.witness.acknowledged(Acknowledged { id, fence: draft.fence, until });
+            let until = now.plus(history_loss::stands_for(draft));
+            shared.acknowledged_writes.acknowledged(Acknowledged { id, fence: draft.fence, until });
         }
-        Change::Remove => shared.witness.forget(id),
+        Change::Remove => shared.acknowledged_writes.forget(id),
     }
 }

@@ -15,10 +15,10 @@ use firstwrite_core::{Found, Query, StoreError, Timestamp};
 
 use super::Shared;
 use super::columns::At;
-use super::doubt::greet;
-use super::fault::{corrupt, definite, no_connection};
+use super::driver_error::{corrupt, definite, no_connection};
 use super::history;
-use super::link::Held;
+use super::history_loss::verify_history;
+use super::link::PooledTransaction;
 use super::rows::{Looked, column};
 use crate::Access;
 
@@ -62,11 +62,12 @@ pub(super) async fn lapsed(
     limit: usize,
 ) -> Result<Vec<Found>, StoreError> {
     let limit = limit.min(Query::LIMIT_MAX);
-    let held = Held::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let held =
+        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
     let link = held.link(shared);
     let (sql, begins) = (link.sql(), shared.server.begins());
     // Now and then, so that the mark follows when a standby comes or goes.
-    greet(shared, link.client).await.map_err(definite(DOING))?;
+    verify_history(shared, link.client).await.map_err(definite(DOING))?;
     if shared.server.access == Access::Write {
         history::count(&link).await.map_err(definite(DOING))?;
     }

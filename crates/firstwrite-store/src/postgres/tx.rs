@@ -9,9 +9,9 @@
 //!   [`ahead`]: the handler's first statement in the first pipeline. `releases`: dropped transactions
 //!   that are being rolled back.
 
-pub(super) mod ahead;
 mod concluding;
 pub(super) mod outgoing;
+pub(super) mod pipelined_begin;
 
 pub(super) mod statements;
 
@@ -21,15 +21,15 @@ use std::sync::Arc;
 
 use deadpool_postgres::ClientWrapper;
 use firstwrite_core::{
-    AsyncTransactionalStore, Begun, Change, Draft, DraftState, Guard, Message, RecordId, Seen,
-    Store as _, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, Write,
+    AsyncTransactionalStore, BeginResult, Change, Draft, DraftState, Guard, Message, RecordId,
+    Seen, Store as _, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, Write,
 };
 
 use super::columns::Id;
 use super::connect::ROLLBACK;
-use super::doubt::{self, Trust, greet_to_write};
-use super::fault::{definite, no_connection, unavailable, unsupported};
-use super::link::{Held, Link};
+use super::driver_error::{definite, no_connection, unavailable, unsupported};
+use super::history_loss::{self, Trust, verify_history_to_write};
+use super::link::{Link, PooledTransaction};
 use super::replays::Mark;
 use super::rows::NewRow;
 use super::{PostgresStore, Shared};
@@ -55,7 +55,7 @@ pub struct PostgresTx {
 
 /// State of an open transaction.
 struct Open {
-    held: Held,
+    held: PooledTransaction,
     shared: Arc<Shared>,
     id: RecordId,
     now: Timestamp,
@@ -77,10 +77,10 @@ pub(super) const CONCLUDING: &str = "committing a handler's work";
 impl AsyncTransactionalStore for PostgresStore {
     type Tx = PostgresTx;
 
-    async fn begin(&self, id: RecordId) -> Result<Begun<PostgresTx>, StoreError> {
+    async fn begin(&self, id: RecordId) -> Result<BeginResult<PostgresTx>, StoreError> {
         let shared = &self.inner.shared;
         if let Some(found) = shared.replays.get(id, &shared.clock) {
-            return Ok(Begun::Stands(Box::new(found)));
+            return Ok(BeginResult::Stands(Box::new(found)));
         }
         let mark = shared.replays.mark();
         let held = self.hold(id).await?;
@@ -139,7 +139,7 @@ async fn look(link: &Link<'_>, id: RecordId) -> Result<Standing, StoreError> {
             return Ok(standing);
         }
         link.tell(ROLLBACK).await.map_err(definite(BEGINNING))?;
-        greet_to_write(shared, link.client).await.map_err(definite(BEGINNING))?;
+        verify_history_to_write(shared, link.client).await.map_err(definite(BEGINNING))?;
     }
     Err(unavailable(BEGINNING, OTHER_SERVERS))
 }
@@ -147,10 +147,10 @@ async fn look(link: &Link<'_>, id: RecordId) -> Result<Standing, StoreError> {
 /// Continues a transaction whose look-up has been answered.
 async fn open(
     shared: &Arc<Shared>,
-    held: Held,
+    held: PooledTransaction,
     id: RecordId,
     (standing, mark): (Standing, Mark),
-) -> Result<Begun<PostgresTx>, StoreError> {
+) -> Result<BeginResult<PostgresTx>, StoreError> {
     let link = held.link(shared);
     let Standing { is_locked, stands, trust, now } = standing;
     let found = match (is_locked, stands) {
@@ -163,7 +163,11 @@ async fn open(
     if !is_locked || (trust != Trust::Whole && found.is_none()) {
         link.tell(ROLLBACK).await.map_err(definite(BEGINNING))?;
         held.settle();
-        return if is_locked { Err(doubt::refuse(shared, BEGINNING)) } else { Ok(Begun::Busy) };
+        return if is_locked {
+            Err(history_loss::refuse(shared, BEGINNING))
+        } else {
+            Ok(BeginResult::Busy)
+        };
     }
     shared.clock.heard(now);
     let open = Open {
@@ -174,7 +178,7 @@ async fn open(
         stands: found.as_ref().map(|found| found.record.seen()),
         outgoing: Outgoing::default(),
     };
-    Ok(Begun::Open(PostgresTx { open: Some(open) }, found.map(Box::new)))
+    Ok(BeginResult::Open(PostgresTx { open: Some(open) }, found.map(Box::new)))
 }
 
 /// Refuses a draft that a handler's work cannot be concluded with.
@@ -192,11 +196,11 @@ pub(super) fn check(draft: &Draft, id: RecordId) -> Result<(), StoreError> {
 
 impl PostgresStore {
     /// A connection for a transaction on `id`.
-    async fn hold(&self, id: RecordId) -> Result<Held, StoreError> {
+    async fn hold(&self, id: RecordId) -> Result<PooledTransaction, StoreError> {
         self.writes(BEGINNING)?;
         self.inner.shared.releases.wait(id).await;
         let client = self.inner.pool.get().await;
-        Ok(Held::new(client.map_err(|error| no_connection(BEGINNING)(&error))?))
+        Ok(PooledTransaction::new(client.map_err(|error| no_connection(BEGINNING)(&error))?))
     }
 
     /// Replaces the existing record by an outcome without an effect.
@@ -246,8 +250,8 @@ impl Drop for PostgresTx {
         releases.start(id, async move {
             // The lock is released at once; then the connection is closed, whatever state the handler left
             // it in.
-            if let Err(trouble) = held.link(&shared).tell(ROLLBACK).await {
-                tracing::debug!(record = %id, %trouble, "a dropped transaction was not rolled back by hand");
+            if let Err(error) = held.link(&shared).tell(ROLLBACK).await {
+                tracing::debug!(record = %id, %error, "a dropped transaction was not rolled back by hand");
             }
             drop(held);
         });

@@ -10,13 +10,13 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use super::batch::{
-    Command, Crashed, Landed, answer_unknown, answer_unwritten, answer_written, fly,
+    Command, Committed, SendError, answer_unknown, answer_unwritten, answer_written, send,
 };
 use super::connect::Role;
 use super::dispatcher::{Dispatcher, OwnClient, Waiting, queue};
-use super::doubt;
-use super::fault::{Trouble, no_connection, unavailable};
-use super::link::{Held, Link};
+use super::driver_error::{DriverError, no_connection, unavailable};
+use super::history_loss;
+use super::link::{Link, PooledTransaction};
 
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -98,76 +98,76 @@ impl Writer {
     }
 
     async fn serve(&mut self, batch: Vec<Command>) {
-        match self.fly(&batch).await {
-            Ok(landed) => self.answer(batch, landed).await,
-            Err(Crashed::Unknown { trouble }) => {
+        match self.send(&batch).await {
+            Ok(written) => self.answer(batch, written).await,
+            Err(SendError::Unknown { cause: error }) => {
                 self.client.drop_client();
-                answer_unknown(batch, &trouble);
+                answer_unknown(batch, &error);
             }
             // One slow foreign transaction or one bad value must not fail its neighbours.
-            Err(Crashed::Undone { trouble }) if batch.len() > 1 && trouble.is_undone() => {
+            Err(SendError::RolledBack { cause: error }) if batch.len() > 1 && error.is_undone() => {
                 for command in batch {
                     self.serve_one(command).await;
                 }
             }
-            Err(Crashed::Undone { trouble }) => self.refuse_or_wait(batch, &trouble),
+            Err(SendError::RolledBack { cause: error }) => self.refuse_or_wait(batch, &error),
         }
     }
 
     async fn serve_one(&mut self, command: Command) {
         let batch = vec![command];
-        match self.fly(&batch).await {
-            Ok(landed) => self.answer(batch, landed).await,
-            Err(Crashed::Unknown { trouble }) => {
+        match self.send(&batch).await {
+            Ok(written) => self.answer(batch, written).await,
+            Err(SendError::Unknown { cause: error }) => {
                 self.client.drop_client();
-                answer_unknown(batch, &trouble);
+                answer_unknown(batch, &error);
             }
-            Err(Crashed::Undone { trouble }) => self.refuse_or_wait(batch, &trouble),
+            Err(SendError::RolledBack { cause: error }) => self.refuse_or_wait(batch, &error),
         }
     }
 
-    fn refuse_or_wait(&mut self, commands: Vec<Command>, trouble: &Trouble) {
-        let is_blocked = trouble.is_blocked();
+    fn refuse_or_wait(&mut self, commands: Vec<Command>, error: &DriverError) {
+        let is_blocked = error.is_blocked();
         for command in commands {
             if is_blocked {
                 self.let_wait(command);
             } else {
-                refuse(command, trouble);
+                refuse(command, error);
             }
         }
     }
 
-    async fn fly(&mut self, batch: &[Command]) -> Result<Landed, Crashed> {
+    async fn send(&mut self, batch: &[Command]) -> Result<Committed, SendError> {
         if batch.is_empty() {
-            return Ok(Landed::default());
+            return Ok(Committed::default());
         }
         let client = match self.client.get().await {
             Ok(client) => client,
-            Err(trouble) => return Err(Crashed::Undone { trouble }),
+            Err(error) => return Err(SendError::RolledBack { cause: error }),
         };
         let link = Link { client, shared: &self.shared };
-        let landed = fly(&link, &self.shared.server.begins().batch, batch).await;
+        let written = send(&link, &self.shared.server.begins().batch, batch).await;
         self.commit_count.fetch_add(1, Ordering::Relaxed);
-        landed
+        written
     }
 
     /// Answers a batch that was written, and looks up the records in the way of the rest.
-    async fn answer(&mut self, batch: Vec<Command>, landed: Landed) {
+    async fn answer(&mut self, batch: Vec<Command>, written: Committed) {
         if batch.is_empty() {
             return;
         }
         let client = match self.client.get().await {
             Ok(client) => client,
             // Lost just now: the written part is committed, and nothing else is.
-            Err(trouble) => {
-                for command in answer_written(&self.shared, batch, &landed) {
-                    refuse(command, &trouble);
+            Err(error) => {
+                for command in answer_written(&self.shared, batch, &written) {
+                    refuse(command, &error);
                 }
                 return;
             }
         };
         let link = Link { client, shared: &self.shared };
-        let again = conclude(&link, batch, &landed).await;
+        let again = conclude(&link, batch, &written).await;
         self.carried.extend(again);
     }
 
@@ -203,40 +203,40 @@ async fn run_alone(shared: &Shared, pool: &Pool, command: Command) {
         Ok(client) => client,
         Err(error) => return command.refuse(|doing| no_connection(doing)(&error)),
     };
-    let held = Held::new(client);
+    let held = PooledTransaction::new(client);
     let link = held.link(shared);
     let batch = vec![command];
-    match fly(&link, &shared.server.begins().rare, &batch).await {
-        Ok(landed) => {
-            for command in conclude(&link, batch, &landed).await {
+    match send(&link, &shared.server.begins().rare, &batch).await {
+        Ok(written) => {
+            for command in conclude(&link, batch, &written).await {
                 command.refuse(|doing| unavailable(doing, "rivals came and went"));
             }
             held.settle();
         }
-        Err(Crashed::Unknown { trouble }) => answer_unknown(batch, &trouble),
-        Err(Crashed::Undone { trouble }) => {
+        Err(SendError::Unknown { cause: error }) => answer_unknown(batch, &error),
+        Err(SendError::RolledBack { cause: error }) => {
             for command in batch {
-                refuse(command, &trouble);
+                refuse(command, &error);
             }
         }
     }
 }
 
 /// Answers every command of a committed batch; returns inserts that may try again.
-async fn conclude(link: &Link<'_>, batch: Vec<Command>, landed: &Landed) -> Vec<Command> {
+async fn conclude(link: &Link<'_>, batch: Vec<Command>, written: &Committed) -> Vec<Command> {
     let shared = link.shared;
-    let left = answer_written(shared, batch, landed);
+    let left = answer_written(shared, batch, written);
     if left.is_empty() {
         return left;
     }
     let ids: Vec<RecordId> = left.iter().map(Command::id).collect();
     match link.look(&ids).await {
-        Ok(looked) => return greeted(link, answer_unwritten(shared, left, looked)).await,
+        Ok(looked) => return verified(link, answer_unwritten(shared, left, looked)).await,
         // One row that cannot be understood must not hide the others.
-        Err(Trouble::Read(_)) if left.len() > 1 => {}
-        Err(trouble) => {
+        Err(DriverError::Read(_)) if left.len() > 1 => {}
+        Err(error) => {
             for command in left {
-                refuse(command, &trouble);
+                refuse(command, &error);
             }
             return Vec::new();
         }
@@ -245,23 +245,23 @@ async fn conclude(link: &Link<'_>, batch: Vec<Command>, landed: &Landed) -> Vec<
     for command in left {
         match link.look(&[command.id()]).await {
             Ok(looked) => again.extend(answer_unwritten(shared, vec![command], looked)),
-            Err(trouble) => refuse(command, &trouble),
+            Err(error) => refuse(command, &error),
         }
     }
-    greeted(link, again).await
+    verified(link, again).await
 }
 
 /// Verifies the server before `again` is retried, since it may not be the one that was asked; refuses them
 /// if that fails.
-async fn greeted(link: &Link<'_>, again: Vec<Command>) -> Vec<Command> {
+async fn verified(link: &Link<'_>, again: Vec<Command>) -> Vec<Command> {
     if again.is_empty() {
         return again;
     }
-    match doubt::greet_to_write(link.shared, link.client).await {
+    match history_loss::verify_history_to_write(link.shared, link.client).await {
         Ok(()) => again,
-        Err(trouble) => {
+        Err(error) => {
             for command in again {
-                refuse(command, &trouble);
+                refuse(command, &error);
             }
             Vec::new()
         }
@@ -269,6 +269,6 @@ async fn greeted(link: &Link<'_>, again: Vec<Command>) -> Vec<Command> {
 }
 
 /// Answers that nothing was written.
-fn refuse(command: Command, trouble: &Trouble) {
-    command.refuse(|doing| trouble.definite(doing));
+fn refuse(command: Command, error: &DriverError) {
+    command.refuse(|doing| error.definite(doing));
 }

@@ -1,9 +1,9 @@
 //! Checks that a server keeps acknowledged writes: at opening, on every new connection and in every sweep.
 
 use super::about::About;
-use super::fault::Trouble;
+use super::driver_error::DriverError;
 use super::options::{AppendFsync, Host, RedisOptions};
-use super::ways::Ways;
+use super::routing::Router;
 use crate::OpenError;
 
 /// A server's settings for eviction and for its append-only log.
@@ -24,13 +24,13 @@ const NEXT: &str = "or say that keys may be lost (accept_key_loss=true in the ad
 
 /// Refuses servers that lose acknowledged writes, unless that is accepted, and several that take writes;
 /// returns the durability that it found.
-pub(super) async fn admit(ways: &Ways) -> Result<Durable, OpenError> {
-    let options = &ways.address.options;
+pub(super) async fn admit(router: &Router) -> Result<Durable, OpenError> {
+    let options = &router.address.options;
     let mut is_durable = true;
-    if let Some(refusal) = ways.ask_named().await {
+    if let Some(refusal) = router.ask_named().await {
         return Err(OpenError::new(refusal));
     }
-    for (host, link) in ways.masters().await.map_err(|trouble| unreachable(ways, &trouble))? {
+    for (host, link) in router.masters().await.map_err(|error| unreachable(router, &error))? {
         let conduct = Conduct::of(&link.about());
         match conduct.refusal(&host, options) {
             Some(refusal) if !options.accept_key_loss => return Err(OpenError::new(refusal)),
@@ -45,9 +45,9 @@ pub(super) async fn admit(ways: &Ways) -> Result<Durable, OpenError> {
 }
 
 /// Returns the error for a server that cannot be reached.
-pub(super) fn unreachable(ways: &Ways, trouble: &Trouble) -> OpenError {
+pub(super) fn unreachable(router: &Router, error: &DriverError) -> OpenError {
     let text = "check the address and that the server runs";
-    OpenError::new(format!("cannot reach {}; {text}", ways.address)).caused_by(trouble.to_string())
+    OpenError::new(format!("cannot reach {}; {text}", router.address)).caused_by(error.to_string())
 }
 
 impl Conduct {

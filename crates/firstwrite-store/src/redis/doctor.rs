@@ -5,7 +5,7 @@ use firstwrite_core::StoreError;
 use super::RedisStore;
 use super::about::About;
 use super::admission::Conduct;
-use super::doubt;
+use super::history_loss;
 use super::options::Host;
 use crate::doctor::Finding;
 
@@ -15,16 +15,16 @@ const MEMORY_PERCENT_MAX: u64 = 80;
 
 /// Examines the servers behind `store`.
 pub async fn examine(store: &RedisStore) -> Result<Vec<Finding>, StoreError> {
-    let ways = &store.inner.ways;
+    let router = &store.inner.router;
     let mut findings = Vec::new();
-    findings.extend(ways.ask_named().await.map(|refusal| {
+    findings.extend(router.ask_named().await.map(|refusal| {
         Finding::unsafe_("several-primaries", refusal)
             .means("a key that ran on one of them runs again on another")
             .next("find out which of them has the newest keys, and make the others its replicas")
     }));
-    let masters = ways.masters().await.map_err(|trouble| trouble.read_error(DOING))?;
+    let masters = router.masters().await.map_err(|error| error.read_error(DOING))?;
     for (host, link) in masters {
-        let about = link.refresh().await.map_err(|trouble| trouble.read_error(DOING))?;
+        let about = link.refresh().await.map_err(|error| error.read_error(DOING))?;
         let conduct = Conduct::of(&about);
         let said = |name: &str| about.says(name).unwrap_or("?");
         let product = about.says("valkey_version").map_or_else(
@@ -41,7 +41,7 @@ pub async fn examine(store: &RedisStore) -> Result<Vec<Finding>, StoreError> {
         findings.extend(memory(&host, &about));
         findings.extend(replicas(&host, &about));
     }
-    findings.extend(doubts(store).await?);
+    findings.extend(history_losses(store).await?);
     findings.sort_by_key(|finding| finding.severity);
     Ok(findings)
 }
@@ -75,7 +75,7 @@ fn persistence(host: &Host, conduct: &Conduct) -> Vec<Finding> {
                 .next("set appendfsync always, or wait_aof=true in the store's address (Redis 7.2)"),
         ),
         None => findings.push(
-            Finding::trouble("appendfsync", format!("{host}: CONFIG GET is refused"))
+            Finding::warning("appendfsync", format!("{host}: CONFIG GET is refused"))
                 .means("nobody here can say whether a crash loses keys that were acknowledged")
                 .next("look up how the log is flushed, and say so with appendfsync= in the store's address"),
         ),
@@ -95,7 +95,7 @@ fn memory(host: &Host, about: &About) -> Option<Finding> {
     }
     let percent = used.saturating_mul(100) / may_use;
     (percent >= MEMORY_PERCENT_MAX).then(|| {
-        Finding::trouble("memory", format!("{host}: {percent} % of maxmemory is used"))
+        Finding::warning("memory", format!("{host}: {percent} % of maxmemory is used"))
             .means("when it is full, new keys are refused")
             .next("raise maxmemory, shorten retention, and see that a worker reaps")
     })
@@ -110,12 +110,12 @@ fn replicas(host: &Host, about: &About) -> Option<Finding> {
     })
 }
 
-async fn doubts(store: &RedisStore) -> Result<Option<Finding>, StoreError> {
-    if !doubt::stands(&store.inner.ways).await? {
+async fn history_losses(store: &RedisStore) -> Result<Option<Finding>, StoreError> {
+    if !history_loss::stands(&store.inner.router).await? {
         return Ok(None);
     }
-    let doubts = store.doubts().await?;
-    let what = doubts.iter().rev().find(|doubt| doubt.cleared.is_none());
-    let what = what.map_or("history is missing".to_owned(), |doubt| doubt.detail.clone());
-    Ok(Some(Finding::in_doubt(what)))
+    let losses = store.history_losses().await?;
+    let what = losses.iter().rev().find(|loss| loss.cleared.is_none());
+    let what = what.map_or("history is missing".to_owned(), |loss| loss.detail.clone());
+    Ok(Some(Finding::history_lost(what)))
 }

@@ -6,7 +6,7 @@
 
 use firstwrite_core::RecordId;
 
-use super::words::Words;
+use super::command_args::CommandArgs;
 
 /// A part of the store that lives on one server: all ids that begin with this byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,16 +65,16 @@ impl Keys {
     }
 
     /// Returns the key of the index updates of a shard that have not been applied yet.
-    pub(super) fn news(&self, shard: Shard) -> Vec<u8> {
-        self.key(shard, "news")
+    pub(super) fn journal(&self, shard: Shard) -> Vec<u8> {
+        self.key(shard, "journal")
     }
 
     /// Returns the keys that a move on a record may touch, in the order in which the scripts expect them.
-    pub(super) fn moved(&self, id: RecordId) -> Words {
+    pub(super) fn moved(&self, id: RecordId) -> CommandArgs {
         let shard = Shard::of(id);
-        let mut keys = Words::with_capacity(5, 256);
+        let mut keys = CommandArgs::with_capacity(5, 256);
         keys.push(self.record(id));
-        keys.push(self.news(shard));
+        keys.push(self.journal(shard));
         keys.push(self.ids(shard));
         keys.push(self.leases(shard));
         keys.push(self.kept(shard));
@@ -86,9 +86,9 @@ impl Keys {
         self.key(shard, "mark")
     }
 
-    /// Returns the key of the raised and cleared doubts of the whole store, in its first shard.
-    pub(super) fn journal(&self) -> Vec<u8> {
-        self.key(Shard(0), "doubts")
+    /// Returns the key of the raised and cleared history losses of the whole store, in its first shard.
+    pub(super) fn history_losses(&self) -> Vec<u8> {
+        self.key(Shard(0), "history_losses")
     }
 
     /// Returns the key that marks a created store, in its first shard.
@@ -144,7 +144,7 @@ mod tests {
             keys.leases(shard),
             keys.kept(shard),
             keys.mark(shard),
-            keys.news(shard),
+            keys.journal(shard),
         ] {
             assert!(key.starts_with(&tag));
         }

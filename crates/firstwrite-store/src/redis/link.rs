@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::about::About;
 use super::admission::Conduct;
-use super::fault::Trouble;
+use super::driver_error::DriverError;
 use super::options::{Address, Host, RedisOptions};
 use super::scripts::{self, Call};
 use crate::OpenError;
@@ -46,7 +46,7 @@ impl Server {
     }
 
     /// The connection; made if there is none.
-    pub(super) async fn link(&self) -> Result<Arc<Link>, Trouble> {
+    pub(super) async fn link(&self) -> Result<Arc<Link>, DriverError> {
         let tries = self.tries.load(Ordering::Acquire);
         if let Some(link) = self.held().clone() {
             return Ok(link);
@@ -57,11 +57,11 @@ impl Server {
         }
         // A caller that waited during a failed attempt does not make another one.
         if self.tries.load(Ordering::Acquire) != tries {
-            return Err(Trouble::NotSent("the server cannot be reached".to_owned()));
+            return Err(DriverError::NotSent("the server cannot be reached".to_owned()));
         }
         let connected = timeout(self.options.connect_for, self.connect()).await;
         self.tries.fetch_add(1, Ordering::AcqRel);
-        let late = || Trouble::NotSent("no connection in time".to_owned());
+        let late = || DriverError::NotSent("no connection in time".to_owned());
         let link = Arc::new(connected.map_err(|_elapsed| late())??);
         *self.held() = Some(Arc::clone(&link));
         Ok(link)
@@ -83,13 +83,13 @@ impl Server {
         *self.held() = None;
     }
 
-    async fn connect(&self) -> Result<Link, Trouble> {
+    async fn connect(&self) -> Result<Link, DriverError> {
         // Each request has its own time limit.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.options.connect_for))
             .set_response_timeout(None);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        let connection = connection.map_err(|error| Trouble::unconnected(&error))?;
+        let connection = connection.map_err(|error| DriverError::unconnected(&error))?;
         let mut link = Link {
             host: self.host.clone(),
             connection,
@@ -98,7 +98,7 @@ impl Server {
             about: Mutex::default(),
             is_unfit: AtomicBool::new(false),
         };
-        let unsaid = |trouble: Trouble| Trouble::NotSent(trouble.to_string());
+        let unsaid = |error: DriverError| DriverError::NotSent(error.to_string());
         link.refresh().await.map_err(unsaid)?;
         link.digests = link.load(self.options.clock.is_some()).await.map_err(unsaid)?;
         Ok(link)
@@ -120,17 +120,17 @@ impl Link {
     }
 
     /// Reads the server's current description of itself.
-    pub(super) async fn refresh(&self) -> Result<Arc<About>, Trouble> {
+    pub(super) async fn refresh(&self) -> Result<Arc<About>, DriverError> {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("INFO").cmd("CONFIG").arg("GET").arg("appendfsync");
         let about = match &self.ask_all(&pipeline).await?[..] {
-            [Value::ServerError(error), _] => return Err(Trouble::said(error)),
+            [Value::ServerError(error), _] => return Err(DriverError::said(error)),
             [info, config] => Arc::new(About::read(info, config)),
-            _ => return Err(Trouble::Lost("an answer is missing".to_owned())),
+            _ => return Err(DriverError::Lost("an answer is missing".to_owned())),
         };
         // While it loads its log, the server reports that it has none.
         if about.is_loading() {
-            return Err(Trouble::NotSent("the server reads its log".to_owned()));
+            return Err(DriverError::NotSent("the server reads its log".to_owned()));
         }
         let refusal = Conduct::of(&about).refusal(&self.host, &self.options);
         let is_unfit = refusal.is_some() && !self.options.accept_key_loss;
@@ -146,7 +146,7 @@ impl Link {
     }
 
     /// Loads the scripts into the server; returns their digests.
-    pub(super) async fn load(&self, has_own_clock: bool) -> Result<Vec<Vec<u8>>, Trouble> {
+    pub(super) async fn load(&self, has_own_clock: bool) -> Result<Vec<Vec<u8>>, DriverError> {
         let mut digests = Vec::with_capacity(scripts::COUNT);
         for text in scripts::texts(has_own_clock) {
             let value = self.ask(redis::cmd("SCRIPT").arg("LOAD").arg(text)).await?;
@@ -161,7 +161,7 @@ impl Link {
         call: &Call,
         waits: &[Cmd],
         is_asking: bool,
-    ) -> Result<Vec<Value>, Trouble> {
+    ) -> Result<Vec<Value>, DriverError> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.digests[call.script.place()]).arg(call.keys.len());
         for part in call.keys.iter().chain(call.args.iter()) {
@@ -186,24 +186,24 @@ impl Link {
     }
 
     /// Asks one thing.
-    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, Trouble> {
+    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, DriverError> {
         let mut connection = self.connection.clone();
         match timeout(self.options.answer_for, connection.send_packed_command(command)).await {
-            Ok(Ok(Value::ServerError(error))) => Err(Trouble::said(&error)),
+            Ok(Ok(Value::ServerError(error))) => Err(DriverError::said(&error)),
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(Trouble::of(&error)),
-            Err(_elapsed) => Err(Trouble::Lost("no answer in time".to_owned())),
+            Ok(Err(error)) => Err(DriverError::of(&error)),
+            Err(_elapsed) => Err(DriverError::Lost("no answer in time".to_owned())),
         }
     }
 
     /// Asks several things at once. An error among the answers is an answer.
-    pub(super) async fn ask_all(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Trouble> {
+    pub(super) async fn ask_all(&self, pipeline: &Pipeline) -> Result<Vec<Value>, DriverError> {
         let mut connection = self.connection.clone();
         let asked = connection.send_packed_commands(pipeline, 0, pipeline.len());
         match timeout(self.options.answer_for, asked).await {
             Ok(Ok(values)) => Ok(values),
-            Ok(Err(error)) => Err(Trouble::of(&error)),
-            Err(_elapsed) => Err(Trouble::Lost("no answer in time".to_owned())),
+            Ok(Err(error)) => Err(DriverError::of(&error)),
+            Err(_elapsed) => Err(DriverError::Lost("no answer in time".to_owned())),
         }
     }
 }

@@ -6,16 +6,16 @@ use firstwrite_core::{
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::{Cmd, Value};
 
-use super::doubt::{AT_ONCE, each};
-use super::fault::{Trouble, corrupt};
+use super::command_args::CommandArgs;
+use super::driver_error::{DriverError, corrupt};
+use super::history_loss::{AT_ONCE, each};
+use super::journal::Journal;
 use super::keys::Shard;
 use super::link::bytes;
 use super::moves::get;
-use super::news::News;
 use super::record::{self, COUNTED_BYTES};
+use super::routing::Router;
 use super::scripts::{Call, Script};
-use super::ways::Ways;
-use super::words::Words;
 
 const LISTING: &str = "listing records";
 pub(super) const REAPING: &str = "reaping records";
@@ -28,20 +28,20 @@ const IDS_MAX: usize = 500;
 
 /// A walk over all ids in their order.
 struct Walk<'a> {
-    ways: &'a Ways,
+    router: &'a Router,
     shard: Option<Shard>,
     after: Option<RecordId>,
 }
 
 /// See [`firstwrite_core::Store::list`].
-pub(super) async fn list(ways: &Ways, query: &Query) -> Result<Page, StoreError> {
+pub(super) async fn list(router: &Router, query: &Query) -> Result<Page, StoreError> {
     let limit = query.limit.clamp(1, Query::LIMIT_MAX);
-    let now = now(ways).await?;
-    let mut walk = Walk::new(ways, query.after);
+    let now = now(router).await?;
+    let mut walk = Walk::new(router, query.after);
     let (mut records, mut looked_at, mut last) = (Vec::new(), 0, None);
     while let Some(ids) = walk.next(IDS_MAX.min(limit + 1)).await? {
         looked_at += ids.len();
-        for found in get_all(ways, ids.clone()).await? {
+        for found in get_all(router, ids.clone()).await? {
             let record = found.record;
             let is_asked_for = query.tenant.as_ref().is_none_or(|tenant| *tenant == record.tenant)
                 && query.state.is_none_or(|state| state == record.state.kind());
@@ -64,18 +64,18 @@ pub(super) async fn list(ways: &Ways, query: &Query) -> Result<Page, StoreError>
 
 /// See [`firstwrite_core::Store::usage`].
 pub(super) async fn usage(
-    ways: &Ways,
+    router: &Router,
     after: Option<RecordId>,
     limit: usize,
 ) -> Result<UsagePage, StoreError> {
     let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
-    let mut walk = Walk::new(ways, after);
+    let mut walk = Walk::new(router, after);
     let (mut sums, mut left) = (UsageSums::default(), limit);
     while left > 0
         && let Some(ids) = walk.next(IDS_MAX.min(left)).await?
     {
         left -= ids.len();
-        let counted = stream::iter(ids.into_iter().map(|id| count(ways, id))).buffered(AT_ONCE);
+        let counted = stream::iter(ids.into_iter().map(|id| count(router, id))).buffered(AT_ONCE);
         let counted: Vec<(RecordId, Option<Counted>)> = counted.try_collect().await?;
         for (id, counted) in counted {
             match counted {
@@ -90,9 +90,9 @@ pub(super) async fn usage(
 }
 
 /// See [`firstwrite_core::Store::lapsed`].
-pub(super) async fn lapsed(ways: &Ways, limit: usize) -> Result<Vec<Found>, StoreError> {
-    let ids = due(ways, limit, b'r').await?;
-    let mut found = get_all(ways, ids).await?;
+pub(super) async fn lapsed(router: &Router, limit: usize) -> Result<Vec<Found>, StoreError> {
+    let ids = due(router, limit, b'r').await?;
+    let mut found = get_all(router, ids).await?;
     let is_lapsed =
         |found: &Found| found.record.state.lease_until().is_some_and(|until| until <= found.now);
     found.retain(is_lapsed);
@@ -100,31 +100,31 @@ pub(super) async fn lapsed(ways: &Ways, limit: usize) -> Result<Vec<Found>, Stor
 }
 
 /// See [`firstwrite_core::Store::reap`].
-pub(super) async fn reap(ways: &Ways, limit: usize) -> Result<usize, StoreError> {
-    let ids = due(ways, limit, b'c').await?;
-    let reaped = stream::iter(ids.into_iter().map(|id| reap_one(ways, id))).buffered(AT_ONCE);
+pub(super) async fn reap(router: &Router, limit: usize) -> Result<usize, StoreError> {
+    let ids = due(router, limit, b'c').await?;
+    let reaped = stream::iter(ids.into_iter().map(|id| reap_one(router, id))).buffered(AT_ONCE);
     let reaped: Vec<usize> = reaped.try_collect().await?;
     Ok(reaped.into_iter().sum())
 }
 
 /// See [`firstwrite_core::Store::audits`].
-pub(super) async fn audits(ways: &Ways, id: RecordId) -> Result<Vec<Audited>, StoreError> {
+pub(super) async fn audits(router: &Router, id: RecordId) -> Result<Vec<Audited>, StoreError> {
     let mut command = redis::cmd("LRANGE");
-    command.arg(ways.keys.audits(id)).arg(0).arg(-1);
-    let Value::Array(entries) = ask(ways, Shard::of(id), &command).await? else {
+    command.arg(router.keys.audits(id)).arg(0).arg(-1);
+    let Value::Array(entries) = ask(router, Shard::of(id), &command).await? else {
         return Err(corrupt("audit entries are no list"));
     };
     entries.iter().filter_map(bytes).map(record::decode_audit).collect()
 }
 
 /// See [`firstwrite_core::Store::now`].
-pub(super) async fn now(ways: &Ways) -> Result<Timestamp, StoreError> {
-    if let Some(clock) = &ways.address.options.clock {
+pub(super) async fn now(router: &Router) -> Result<Timestamp, StoreError> {
+    if let Some(clock) = &router.address.options.clock {
         // A store that cannot be reached has no time to tell.
-        ask(ways, Shard(0), &redis::cmd("PING")).await?;
+        ask(router, Shard(0), &redis::cmd("PING")).await?;
         return Ok(clock());
     }
-    let value = ask(ways, Shard(0), &redis::cmd("TIME")).await?;
+    let value = ask(router, Shard(0), &redis::cmd("TIME")).await?;
     let wrong = || corrupt("the server does not tell the time");
     let Value::Array(parts) = value else { return Err(wrong()) };
     let number = |value: &Value| str::from_utf8(bytes(value)?).ok()?.parse::<i64>().ok();
@@ -137,18 +137,19 @@ pub(super) async fn now(ways: &Ways) -> Result<Timestamp, StoreError> {
 type Counted = Result<(firstwrite_core::Tenant, firstwrite_core::Usage), StoreError>;
 
 /// Whose a record is and how much it counts, without reading its body.
-async fn count(ways: &Ways, id: RecordId) -> Result<(RecordId, Option<Counted>), StoreError> {
-    let (shard, key) = (Shard::of(id), ways.keys.record(id));
+async fn count(router: &Router, id: RecordId) -> Result<(RecordId, Option<Counted>), StoreError> {
+    let (shard, key) = (Shard::of(id), router.keys.record(id));
     let mut start = redis::cmd("GETRANGE");
     start.arg(&key).arg(0).arg(COUNTED_BYTES - 1);
     let mut length = redis::cmd("STRLEN");
     length.arg(&key);
-    let (start, length) = match tokio::join!(ways.ask(shard, &start), ways.ask(shard, &length)) {
+    let (start, length) = match tokio::join!(router.ask(shard, &start), router.ask(shard, &length))
+    {
         (Ok(start), Ok(length)) => (start, length),
-        (Err(trouble), _) | (_, Err(trouble)) if trouble.code() == Some("WRONGTYPE") => {
+        (Err(error), _) | (_, Err(error)) if error.code() == Some("WRONGTYPE") => {
             return Ok((id, Some(Err(corrupt("a record is no string")))));
         }
-        (Err(trouble), _) | (_, Err(trouble)) => return Err(trouble.read_error(LISTING)),
+        (Err(error), _) | (_, Err(error)) => return Err(error.read_error(LISTING)),
     };
     let (Some(start), Value::Int(length)) = (bytes(&start), length) else {
         return Err(corrupt("a record is no string"));
@@ -159,35 +160,35 @@ async fn count(ways: &Ways, id: RecordId) -> Result<(RecordId, Option<Counted>),
     Ok((id, Some(record::count(start, u64::try_from(length).unwrap_or_default()))))
 }
 
-async fn reap_one(ways: &Ways, id: RecordId) -> Result<usize, StoreError> {
-    let keys = ways.keys.moved(id);
+async fn reap_one(router: &Router, id: RecordId) -> Result<usize, StoreError> {
+    let keys = router.keys.moved(id);
     let call = Call { script: Script::Reap, keys, args: [id.as_bytes()].into() };
-    let answer = ways.run(Shard::of(id), |_link| call.clone()).await;
-    let answer = answer.map_err(|trouble| trouble.error(REAPING))?;
+    let answer = router.run(Shard::of(id), |_link| call.clone()).await;
+    let answer = answer.map_err(|error| error.error(REAPING))?;
     Ok(usize::from(answer == Value::Int(1)))
 }
 
 /// Returns up to `limit` ids of due records in `state`, one of each shard in turn.
-async fn due(ways: &Ways, limit: usize, state: u8) -> Result<Vec<RecordId>, StoreError> {
+async fn due(router: &Router, limit: usize, state: u8) -> Result<Vec<RecordId>, StoreError> {
     let limit = limit.clamp(1, Query::LIMIT_MAX);
     let answers: Vec<Vec<RecordId>> = each(Shard::all(), |shard| {
-        let keys = &ways.keys;
+        let keys = &router.keys;
         let index = if state == b'r' { keys.leases(shard) } else { keys.kept(shard) };
         let call = Call {
             script: Script::Due,
-            keys: [index, keys.news(shard)].into(),
+            keys: [index, keys.journal(shard)].into(),
             args: [limit.to_string()].into(),
         };
         async move {
-            let answer = ways.run(shard, |_link| call.clone()).await;
-            let answer = answer.map_err(|trouble| trouble.read_error(LISTING))?;
+            let answer = router.run(shard, |_link| call.clone()).await;
+            let answer = answer.map_err(|error| error.read_error(LISTING))?;
             let Value::Array(parts) = answer else {
                 return Err(corrupt("a script answers what it cannot"));
             };
-            let [Value::Int(now), ids, news] = &parts[..] else {
+            let [Value::Int(now), ids, journal] = &parts[..] else {
                 return Err(corrupt("a script answers what it cannot"));
             };
-            Ok(News::read(news)?.due(read_ids(ids)?, state, Timestamp::from_millis(*now)))
+            Ok(Journal::read(journal)?.due(read_ids(ids)?, state, Timestamp::from_millis(*now)))
         }
     })
     .await?;
@@ -198,16 +199,16 @@ async fn due(ways: &Ways, limit: usize, state: u8) -> Result<Vec<RecordId>, Stor
     Ok(in_turn.take(limit).collect())
 }
 
-async fn get_all(ways: &Ways, ids: Vec<RecordId>) -> Result<Vec<Found>, StoreError> {
-    let found = stream::iter(ids.into_iter().map(|id| get(ways, id))).buffered(AT_ONCE);
+async fn get_all(router: &Router, ids: Vec<RecordId>) -> Result<Vec<Found>, StoreError> {
+    let found = stream::iter(ids.into_iter().map(|id| get(router, id))).buffered(AT_ONCE);
     let found: Vec<Option<Found>> = found.try_collect().await?;
     Ok(found.into_iter().flatten().collect())
 }
 
 impl<'a> Walk<'a> {
-    fn new(ways: &'a Ways, after: Option<RecordId>) -> Self {
+    fn new(router: &'a Router, after: Option<RecordId>) -> Self {
         let shard = after.map_or(Shard(0), Shard::of);
-        Self { ways, shard: Some(shard), after }
+        Self { router, shard: Some(shard), after }
     }
 
     /// The next ids, at most `limit`; `None` at the end. Empty shards are passed many at a time.
@@ -217,10 +218,10 @@ impl<'a> Walk<'a> {
             let shards = (first.0..=u8::MAX).take(AT_ONCE).map(Shard);
             let limit_each = limit.div_ceil(2).max(8);
             let after = self.after;
-            let ways = self.ways;
+            let router = self.router;
             let batches: Vec<Vec<RecordId>> = each(shards, |shard| {
                 let after = after.filter(|after| Shard::of(*after) == shard);
-                ids_of(ways, shard, after, limit_each)
+                ids_of(router, shard, after, limit_each)
             })
             .await?;
             let mut ids: Vec<RecordId> = Vec::new();
@@ -250,7 +251,7 @@ impl<'a> Walk<'a> {
 }
 
 async fn ids_of(
-    ways: &Ways,
+    router: &Router,
     shard: Shard,
     after: Option<RecordId>,
     limit: usize,
@@ -259,18 +260,18 @@ async fn ids_of(
         Some(id) => [&b"("[..], id.as_bytes()].concat(),
         None => b"-".to_vec(),
     };
-    let mut args = Words::from([from]);
+    let mut args = CommandArgs::from([from]);
     args.push(limit.to_string());
-    let keys = [ways.keys.ids(shard), ways.keys.news(shard)].into();
+    let keys = [router.keys.ids(shard), router.keys.journal(shard)].into();
     let call = Call { script: Script::Ids, keys, args };
-    let answer = ways.run(shard, |_link| call.clone()).await;
-    let Value::Array(parts) = answer.map_err(|trouble| trouble.read_error(LISTING))? else {
+    let answer = router.run(shard, |_link| call.clone()).await;
+    let Value::Array(parts) = answer.map_err(|error| error.read_error(LISTING))? else {
         return Err(corrupt("a script answers what it cannot"));
     };
-    let [ids, news] = &parts[..] else {
+    let [ids, journal] = &parts[..] else {
         return Err(corrupt("a script answers what it cannot"));
     };
-    Ok(News::read(news)?.list(read_ids(ids)?, after, limit))
+    Ok(Journal::read(journal)?.list(read_ids(ids)?, after, limit))
 }
 
 fn read_ids(value: &Value) -> Result<Vec<RecordId>, StoreError> {
@@ -281,6 +282,6 @@ fn read_ids(value: &Value) -> Result<Vec<RecordId>, StoreError> {
     members.iter().map(|member| id(member).ok_or_else(wrong)).collect()
 }
 
-async fn ask(ways: &Ways, shard: Shard, command: &Cmd) -> Result<Value, StoreError> {
-    ways.ask(shard, command).await.map_err(|trouble: Trouble| trouble.read_error(LISTING))
+async fn ask(router: &Router, shard: Shard, command: &Cmd) -> Result<Value, StoreError> {
+    router.ask(shard, command).await.map_err(|error: DriverError| error.read_error(LISTING))
 }

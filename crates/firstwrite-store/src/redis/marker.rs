@@ -4,23 +4,23 @@
 use redis::Value;
 
 use super::admission::unreachable;
-use super::fault::Trouble;
+use super::command_args::CommandArgs;
+use super::driver_error::DriverError;
 use super::keys::Shard;
 use super::link::bytes;
+use super::routing::Router;
 use super::scripts::{Call, Script};
-use super::ways::Ways;
-use super::words::Words;
 use crate::{Migrated, OpenError};
 
 /// The layout that this build reads and writes.
 const VERSION: i64 = 1;
 
 /// Refuses an address at which no store was created, and one of a newer build.
-pub(super) async fn check(ways: &Ways) -> Result<(), OpenError> {
-    let command = redis::cmd("GET").arg(ways.keys.store()).clone();
-    let asked = ways.ask(Shard(0), &command).await;
-    let address = &ways.address;
-    match version(&asked.map_err(|trouble| unreachable(ways, &trouble))?) {
+pub(super) async fn check(router: &Router) -> Result<(), OpenError> {
+    let command = redis::cmd("GET").arg(router.keys.store()).clone();
+    let asked = router.ask(Shard(0), &command).await;
+    let address = &router.address;
+    match version(&asked.map_err(|error| unreachable(router, &error))?) {
         0 => {
             let (prefix, text) =
                 (&address.options.prefix, "has no firstwrite store under the prefix");
@@ -35,13 +35,13 @@ pub(super) async fn check(ways: &Ways) -> Result<(), OpenError> {
 }
 
 /// Writes the key if it is not there.
-pub(super) async fn put(ways: &Ways) -> Result<Migrated, Trouble> {
+pub(super) async fn put(router: &Router) -> Result<Migrated, DriverError> {
     let call = Call {
         script: Script::Create,
-        keys: Words::from([ways.keys.store()]),
-        args: Words::from([VERSION.to_string()]),
+        keys: CommandArgs::from([router.keys.store()]),
+        args: CommandArgs::from([VERSION.to_string()]),
     };
-    let found = ways.run(Shard(0), |_link| call.clone()).await?;
+    let found = router.run(Shard(0), |_link| call.clone()).await?;
     let from = version(&found);
     Ok(Migrated { from, to: VERSION.max(from) })
 }

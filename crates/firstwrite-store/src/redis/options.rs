@@ -127,8 +127,8 @@ impl RedisOptions {
             "fail_over" => {
                 self.trusts_fail_over = match value {
                     "trusted" => true,
-                    "doubted" => false,
-                    _ => return Err(wrong("trusted or doubted")),
+                    "untrusted" => false,
+                    _ => return Err(wrong("trusted or untrusted")),
                 }
             }
             _ => {

@@ -21,7 +21,7 @@ use firstwrite_core::{
     Record, RecordId, Retention, State, StateKind, StoreError, Tenant, Timestamp, Usage,
 };
 
-use super::fault::corrupt;
+use super::driver_error::corrupt;
 use crate::encoding::{
     Reader, Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome,
     put_bytes, retention_numbers, retention_of,

@@ -2,7 +2,7 @@
 
 use std::array;
 
-use super::words::Words;
+use super::command_args::CommandArgs;
 
 /// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) enum Script {
     Ids,
     Due,
     Reap,
-    Greet,
+    VerifyHistory,
     Raise,
     Clear,
     Create,
@@ -23,8 +23,8 @@ pub(super) enum Script {
 pub(super) struct Call {
     pub(super) script: Script,
     /// Keys of one shard, unless one server has all shards.
-    pub(super) keys: Words,
-    pub(super) args: Words,
+    pub(super) keys: CommandArgs,
+    pub(super) args: CommandArgs,
 }
 
 pub(super) const COUNT: usize = 9;
@@ -34,7 +34,7 @@ const CLOCK: &str = include_str!("scripts/clock.lua");
 const CLOCK_OF_TESTS: &str = "local now = tonumber(ARGV[#ARGV])\n";
 const DEADLINES: &str = include_str!("scripts/deadlines.lua");
 const MARK: &str = include_str!("scripts/mark.lua");
-const NEWS: &str = include_str!("scripts/news.lua");
+const NEWS: &str = include_str!("scripts/journal.lua");
 
 /// Source parts of each script, after the clock.
 const STEPS: [&[&str]; COUNT] = [
@@ -43,7 +43,7 @@ const STEPS: [&[&str]; COUNT] = [
     &[include_str!("scripts/ids.lua")],
     &[DEADLINES, include_str!("scripts/due.lua")],
     &[DEADLINES, NEWS, include_str!("scripts/reap.lua")],
-    &[MARK, include_str!("scripts/greet.lua")],
+    &[MARK, include_str!("scripts/verify_history.lua")],
     &[DEADLINES, MARK, include_str!("scripts/raise.lua")],
     &[DEADLINES, MARK, include_str!("scripts/clear.lua")],
     &[include_str!("scripts/create.lua")],
@@ -54,10 +54,10 @@ impl Script {
         self as usize
     }
 
-    /// Returns true if the store waits for replicas and disks after this script. A greeting is not awaited,
+    /// Returns true if the store waits for replicas and disks after this script. A check is not awaited,
     /// since no caller relies on what it writes.
     pub(super) fn is_waited_for(self) -> bool {
-        !matches!(self, Self::Get | Self::Ids | Self::Due | Self::Greet)
+        !matches!(self, Self::Get | Self::Ids | Self::Due | Self::VerifyHistory)
     }
 }
 

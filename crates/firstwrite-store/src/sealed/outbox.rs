@@ -4,8 +4,9 @@ use std::future::{pending, ready};
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
-    MessageQuery, MessageStory, Move, Outbox, Want, WrittenPage, WrittenQuery,
+    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
+    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, Outbox, WrittenPage,
+    WrittenQuery,
 };
 use firstwrite_core::{BoxFuture, Message, Outcome, State, StoreError, StoreErrorKind};
 
@@ -51,7 +52,7 @@ impl SealedStore {
         &self,
         receipts: &[HistoryRow],
         moves: &[Move],
-    ) -> Result<Vec<Held>, StoreError> {
+    ) -> Result<Vec<ClaimStatus>, StoreError> {
         let mut sealed = moves.to_vec();
         for step in &mut sealed {
             if let Some(answer) = step.answer.take() {
@@ -72,11 +73,15 @@ impl Outbox for SealedStore {
         self.behind(|outbox| outbox.enqueue(message))
     }
 
-    fn claim<'a>(&'a self, wants: &'a [Want], nonce: u64) -> Call<'a, Claimed> {
-        self.behind(|outbox| outbox.claim(wants, nonce))
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest], nonce: u64) -> Call<'a, Claimed> {
+        self.behind(|outbox| outbox.claim(requests, nonce))
     }
 
-    fn apply<'a>(&'a self, receipts: &'a [HistoryRow], moves: &'a [Move]) -> Call<'a, Vec<Held>> {
+    fn apply<'a>(
+        &'a self,
+        receipts: &'a [HistoryRow],
+        moves: &'a [Move],
+    ) -> Call<'a, Vec<ClaimStatus>> {
         if moves.iter().all(|step| step.answer.is_none()) {
             return self.behind(|outbox| outbox.apply(receipts, moves));
         }
@@ -111,9 +116,9 @@ impl Outbox for SealedStore {
         self.behind(|outbox| outbox.upkeep(kept_for, limit))
     }
 
-    fn nudged(&self) -> BoxFuture<'_, ()> {
+    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
         match self.inner.outbox() {
-            Some(outbox) => outbox.nudged(),
+            Some(outbox) => outbox.wait_for_work(),
             None => Box::pin(pending()),
         }
     }

@@ -349,7 +349,7 @@ async fn a_record_reserved_elsewhere_is_completed_here() {
 async fn the_answer_that_a_message_brings_is_sealed() {
     use firstwrite_core::Message;
     use firstwrite_core::outbox::{
-        Answers, Held, Next, Receipt, Resolution, Settlement, Want, protocol,
+        Answers, ClaimRequest, ClaimStatus, Next, Receipt, Resolution, Settlement, protocol,
     };
     use firstwrite_testkit::{Ending, Script};
 
@@ -371,25 +371,25 @@ async fn the_answer_that_a_message_brings_is_sealed() {
         }
         let outbox = scene.sealed.outbox().unwrap();
         let lease_for = std::time::Duration::from_secs(9);
-        let want = Want { destination: "bank".to_owned(), count_max: 9, lease_for };
-        let claimed = outbox.claim(&[want], number as u64).await.unwrap();
-        let [parcel] = &claimed.parcels[..] else { panic!("one is due") };
+        let claiming = ClaimRequest { destination: "bank".to_owned(), count_max: 9, lease_for };
+        let claimed = outbox.claim(&[claiming], number as u64).await.unwrap();
+        let [claimed_message] = &claimed.messages[..] else { panic!("one is due") };
         let receipt = Receipt::default();
         let held = if key == "resolved" {
             // Its claim runs out first.
             subject.advance(lease_for).await;
             let answer = Some(outcome());
             let resolution = Resolution::Delivered { receipt, answer };
-            let seen = outbox.message(parcel.number).await.unwrap().unwrap().message.fence;
+            let seen = outbox.message(claimed_message.number).await.unwrap().unwrap().message.fence;
             let by = sample::audit("seen");
-            protocol::resolve(outbox, parcel.number, seen, &resolution, &by).await.unwrap()
+            protocol::resolve(outbox, claimed_message.number, seen, &resolution, &by).await.unwrap()
         } else {
             let next = Next::Delivered(receipt);
-            let (claim, answer) = (parcel.claim(), Some(outcome()));
+            let (claim, answer) = (claimed_message.claim(), Some(outcome()));
             let settlement = Settlement { claim, delivery: None, next, answer };
             protocol::settle(outbox, &[], &[settlement]).await.unwrap()[0]
         };
-        assert_eq!(held, Held::Yes, "{key}");
+        assert_eq!(held, ClaimStatus::Current, "{key}");
         let stored = scene.stored(request.id).await;
         if key == "dropped" {
             assert_eq!(stored_outcome(&stored).body, Body::Tombstone);

@@ -9,7 +9,7 @@ use firstwrite_core::{BoxError, StoreErrorKind};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::fault::kind_of;
+use super::driver_error::kind_of;
 use super::schema;
 use super::writer_lock::Word;
 use crate::clock::{Clock, Stopwatch};

@@ -12,7 +12,7 @@ use firstwrite_core::{BodyForm, OnLostAnswer, Retention, StoreError, Tenant};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::fault::{corrupt, definite};
+use super::driver_error::{corrupt, definite};
 use crate::encoding::retention_of;
 
 /// Values that a completed record shares with the others of its operation.

@@ -32,14 +32,14 @@ pub async fn examine(store: &SqliteStore, path: &Path) -> Result<Vec<Finding>, S
     if !journal.eq_ignore_ascii_case("wal") {
         let what = format!("the journal is `{journal}`, not `wal`");
         findings.push(
-            Finding::trouble("journal-mode", what)
+            Finding::warning("journal-mode", what)
                 .means("readers and the writer hold each other up")
                 .next("let firstwrite open the file for writing once: it sets the journal itself"),
         );
     }
     findings.extend(loss(path));
-    let doubts = store.doubts().await?.into_iter().filter(|doubt| doubt.cleared.is_none());
-    findings.extend(doubts.map(|doubt| Finding::in_doubt(doubt.detail)));
+    let losses = store.history_losses().await?.into_iter().filter(|loss| loss.cleared.is_none());
+    findings.extend(losses.map(|loss| Finding::history_lost(loss.detail)));
     findings.extend(store.clock_jumps().await?.into_iter().map(jump));
     findings.extend(store.read(store_clock::seen).await?.and_then(difference));
     findings.extend(lies_on(path).as_deref().and_then(file_system));
@@ -62,7 +62,7 @@ fn modes(path: &Path) -> Option<Finding> {
         }
     }
     (!open.is_empty()).then(|| {
-        Finding::trouble("file-mode", format!("others than the owner may use {}", open.join(", ")))
+        Finding::warning("file-mode", format!("others than the owner may use {}", open.join(", ")))
             .means("whoever has an account on this machine can read the answers, or write some")
             .next("`chmod 600` on each of them")
     })
@@ -82,7 +82,7 @@ fn loss(path: &Path) -> Option<Finding> {
             .means("what that process acknowledges since is lost when it ends; it refuses unknown keys")
             .next(
                 "stop the service, put the file back or restore a backup, start it again, then clear \
-                 the doubt that it writes down",
+                 the loss that it writes down",
             ),
     )
 }
@@ -90,7 +90,7 @@ fn loss(path: &Path) -> Option<Finding> {
 fn jump(jump: ClockJump) -> Finding {
     let hours = jump.uncounted.as_secs_f64() / 3600.0;
     let what = format!("the clock went {hours:.1} h ahead between two openings of the file");
-    Finding::trouble("clock-jumped", what)
+    Finding::warning("clock-jumped", what)
         .means("the machine was off, or its clock is wrong: earlier outcomes are kept that much longer")
         .next(
             "if the clock is right, stop the service and run `firstwrite doctor --confirm-clock \
@@ -103,7 +103,7 @@ fn difference(seen: Seen) -> Option<Finding> {
     let word = if ahead > 0 { "ahead of" } else { "behind" };
     let what = format!("the host's clock was {} s {word} the store's time", ahead.abs() / 1000);
     is_step(ahead).then(|| {
-        Finding::trouble("clock-stepped", what)
+        Finding::warning("clock-stepped", what)
             .means("leases and retention hold, but times shown to people and clients are wrong by this")
             .next("see that the clock is kept by a time service; a restart takes up what it is ahead")
     })
@@ -133,7 +133,7 @@ fn log(path: &Path) -> Option<Finding> {
     log.push("-wal");
     let bytes = fs::metadata(&log).ok()?.len();
     (bytes > LOG_BYTES_MAX).then(|| {
-        Finding::trouble("log-size", format!("the write-ahead log is {bytes} bytes"))
+        Finding::warning("log-size", format!("the write-ahead log is {bytes} bytes"))
             .means("a reader has kept a snapshot open, and look-ups become slow")
             .next("end long-running readers of the file; the log is then cut back by itself")
     })

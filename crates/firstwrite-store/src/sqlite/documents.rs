@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params, params_from_iter};
 
 use super::SqliteStore;
-use super::fault::{Failure, corrupt, definite};
+use super::driver_error::{Failure, corrupt, definite};
 use super::rows::{blob, integer};
 use super::session::Session;
 

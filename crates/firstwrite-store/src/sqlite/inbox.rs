@@ -3,7 +3,7 @@
 use firstwrite_core::{StoreError, Timestamp};
 use rusqlite::{Connection, params};
 
-use super::fault::{definite, unsupported};
+use super::driver_error::{definite, unsupported};
 use super::session::Session;
 use crate::inbox::{Consumed, Inbox};
 

@@ -7,7 +7,7 @@ use firstwrite_core::{
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Rows, params};
 
-use super::fault::{corrupt, definite};
+use super::driver_error::{corrupt, definite};
 use super::readers::View;
 use super::rows::{blob, column, find, integer, select_standing, standing, text};
 

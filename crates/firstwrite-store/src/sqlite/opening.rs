@@ -6,7 +6,7 @@ use std::time::Duration;
 use firstwrite_core::{AuditEntry, Change, RecordId, StoreError, judge_orphan};
 use rusqlite::params;
 
-use super::doubt::Trust;
+use super::history_loss::Trust;
 use super::rows::find;
 use super::session::Session;
 use super::store_clock::{ClockJump, is_step, put_seen};
@@ -35,10 +35,10 @@ impl Session {
     pub(super) fn begin_life(
         &self,
         jump: Option<ClockJump>,
-        doubt: Option<&str>,
+        loss: Option<&str>,
     ) -> Result<(), StoreError> {
         const DOING: &str = "opening the file";
-        let failed = super::fault::definite(DOING);
+        let failed = super::driver_error::definite(DOING);
         self.begin().map_err(&failed)?;
         let opened = || {
             if let Some(jump) = jump {
@@ -46,8 +46,8 @@ impl Session {
             }
             self.forget_old_jumps()?;
             self.note_time()?;
-            if let Some(doubt) = doubt {
-                self.raise_doubt(doubt)?;
+            if let Some(loss) = loss {
+                self.raise_history_loss(loss)?;
             }
             self.trust.replace(Trust::of(&self.connection)?);
             self.sweep_orphans()
@@ -61,11 +61,11 @@ impl Session {
                 "an earlier process left reservations; they are swept"
             );
         }
-        if let Trust::InDoubt(detail) = &*self.trust.borrow() {
+        if let Trust::HistoryLost(detail) = &*self.trust.borrow() {
             tracing::error!(
                 detail,
                 "history may be missing: unknown keys are refused until an \
-                 operator clears it with `firstwrite doctor --clear-doubt`"
+                 operator clears it with `firstwrite doctor --clear-history-loss`"
             );
         }
         let ahead = self.clock.seen().wall_ahead();

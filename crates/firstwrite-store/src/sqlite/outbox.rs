@@ -16,13 +16,14 @@ mod written;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Claimed, DestinationChange, DestinationView, Held, HistoryRow, MessageNumber, MessagePage,
-    MessageQuery, MessageStory, Move, Outbox, Want, WrittenPage, WrittenQuery,
+    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
+    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, Outbox, WrittenPage,
+    WrittenQuery,
 };
 use firstwrite_core::{BoxFuture, Message, StoreError};
 
 use super::SqliteStore;
-use super::fault::Failure;
+use super::driver_error::Failure;
 use super::readers::View;
 
 impl Outbox for SqliteStore {
@@ -37,18 +38,18 @@ impl Outbox for SqliteStore {
 
     fn claim<'a>(
         &'a self,
-        wants: &'a [Want],
+        requests: &'a [ClaimRequest],
         nonce: u64,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
-        let wants = wants.to_vec();
-        Box::pin(self.command("claiming messages", move |session| session.claim(&wants, nonce)))
+        let requests = requests.to_vec();
+        Box::pin(self.command("claiming messages", move |session| session.claim(&requests, nonce)))
     }
 
     fn apply<'a>(
         &'a self,
         receipts: &'a [HistoryRow],
         moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>> {
         let (receipts, moves) = (receipts.to_vec(), moves.to_vec());
         Box::pin(self.command(apply::DOING, move |session| session.apply_moves(&receipts, &moves)))
     }
@@ -97,7 +98,7 @@ impl Outbox for SqliteStore {
         )
     }
 
-    fn nudged(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.threads.nudge.notified())
+    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.threads.work.notified())
     }
 }

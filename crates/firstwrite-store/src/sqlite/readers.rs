@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::dictionary::{BOUNDS, Dictionary};
-use super::fault::definite;
+use super::driver_error::definite;
 use super::queue::Queue;
 use super::store_clock::StoreClock;
 

@@ -12,7 +12,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Row, params};
 
 use super::dictionary::Profile;
-use super::fault::{Failure, definite};
+use super::driver_error::{Failure, definite};
 use super::records::Place;
 use super::rows::{column, integer, key};
 use super::session::Session;

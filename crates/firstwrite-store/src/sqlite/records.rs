@@ -10,7 +10,7 @@ use firstwrite_core::{
 use rusqlite::{Error, params};
 
 use super::dictionary::{Profile, number_of_form, number_of_lost_answer};
-use super::fault::{Failure, unavailable, unsupported};
+use super::driver_error::{Failure, unavailable, unsupported};
 use super::keys::encode_key;
 use super::rows::{Standing, find};
 use super::session::Session;
@@ -25,7 +25,7 @@ impl Session {
         const DOING: &str = "inserting a record";
         let now = self.now();
         if !self.is_whole() && self.find(draft.id)?.is_none() {
-            self.refuse_in_doubt(DOING)?;
+            self.refuse_if_history_lost(DOING)?;
         }
         let number = self.new_number();
         if self.put_id(draft.id, number).map_err(Failure::batch(DOING))? {
@@ -80,7 +80,7 @@ impl Session {
     ) -> Result<Transacted<T>, Failure> {
         let now = self.now();
         if !self.is_whole() && self.find(id)?.is_none() {
-            self.refuse_in_doubt(TRANSACTING)?;
+            self.refuse_if_history_lost(TRANSACTING)?;
         }
         let number = self.new_number();
         let is_fresh = self.put_id(id, number).map_err(Failure::batch(TRANSACTING))?;

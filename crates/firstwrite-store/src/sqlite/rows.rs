@@ -8,7 +8,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 
 use super::dictionary::{Dictionary, form_of, lost_answer_of};
-use super::fault::{corrupt, definite};
+use super::driver_error::{corrupt, definite};
 use super::keys::decode_key;
 use super::store_clock::StoreClock;
 use crate::encoding::{Unreadable, decode_fingerprint, decode_outcome, retention_of};

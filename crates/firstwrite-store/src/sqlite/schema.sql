@@ -170,8 +170,8 @@ CREATE TABLE firstwrite_jumps (
 
 -- Times that the file was found deleted or replaced under a running process. While one is not cleared, keys that
 -- are not known are refused.
-CREATE TABLE firstwrite_doubts (
-    doubt      INTEGER PRIMARY KEY,
+CREATE TABLE firstwrite_history_losses (
+    loss       INTEGER PRIMARY KEY,
     noticed_at INTEGER NOT NULL,
     detail     TEXT NOT NULL,
     cleared_at INTEGER,

@@ -15,9 +15,9 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
 use super::dictionary::{BOUNDS, Dictionary};
-use super::doubt::Trust;
-use super::fault::{Failure, definite, unsupported};
+use super::driver_error::{Failure, definite, unsupported};
 use super::file_watch::FileWatch;
+use super::history_loss::Trust;
 use super::store_clock::StoreClock;
 use super::writer_lock::WriterLock;
 
@@ -141,7 +141,7 @@ impl Session {
     }
 
     /// Something may be there to be claimed, once this is committed.
-    pub(super) fn nudge(&self) {
+    pub(super) fn notify(&self) {
         self.has_news.set(true);
     }
 

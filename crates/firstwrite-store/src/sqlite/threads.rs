@@ -23,7 +23,7 @@ pub(super) struct Threads {
     pub(super) lookups: Arc<Queue<Lookup>>,
     pub(super) application_reads: Arc<Queue<Lookup>>,
     /// Notified after a commit that makes messages claimable.
-    pub(super) nudge: Arc<Notify>,
+    pub(super) work: Arc<Notify>,
     watch: Arc<Watch>,
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -47,7 +47,7 @@ impl Threads {
             commands: None,
             lookups: Arc::new(Queue::new(options.queue_max)),
             application_reads: Arc::new(Queue::new(options.queue_max)),
-            nudge: Arc::default(),
+            work: Arc::default(),
             watch: Arc::default(),
             readers: Mutex::default(),
             writer: Mutex::default(),
@@ -98,19 +98,19 @@ impl Threads {
     ) -> Result<(), OpenError> {
         let Writes { connection, mut lock, jump } = writes;
         let seen = store_clock::seen(&connection).map_err(|error| target.unreadable(error))?;
-        let doubt = lock.word.doubt(seen.map(|seen| seen.at));
+        let loss = lock.word.loss(seen.map(|seen| seen.at));
         let session = Session::new(connection, Arc::clone(clock), Arc::clone(&self.watch));
         let mut session = session.map_err(|error| target.unreadable(error))?;
-        let begun = session.begin_life(jump, doubt.as_deref());
+        let begun = session.begin_life(jump, loss.as_deref());
         begun.map_err(|error| target.unreadable(error))?;
         lock.forget(session.noted_at.get());
         session.files = Some((FileWatch::new(target), lock));
         let commands = Arc::new(Queue::new(options.queue_max));
         self.commands = Some(Arc::clone(&commands));
         let batch_max = options.batch_max.max(1);
-        let nudge = Arc::clone(&self.nudge);
+        let work = Arc::clone(&self.work);
         let writer = spawn("firstwrite-writer".to_owned(), move || {
-            writer::serve(session, &commands, (batch_max, &nudge));
+            writer::serve(session, &commands, (batch_max, &work));
         })?;
         self.writer = Mutex::new(Some(writer));
         Ok(())

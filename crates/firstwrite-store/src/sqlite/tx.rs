@@ -7,7 +7,7 @@ use std::ops::Deref;
 use firstwrite_core::{Message, StoreError, Tenant, Timestamp};
 use rusqlite::Connection;
 
-use super::fault::{definite, kind_of, unsupported};
+use super::driver_error::{definite, kind_of, unsupported};
 use super::session::Session;
 
 /// A transaction of an [`SqliteStore`](crate::SqliteStore): the writer's connection, inside a

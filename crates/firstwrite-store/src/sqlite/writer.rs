@@ -10,21 +10,21 @@ use firstwrite_core::{StoreError, StoreErrorKind};
 use rusqlite::ErrorCode;
 use tokio::sync::{Notify, oneshot};
 
-use super::fault::{Failure, kind_of};
+use super::driver_error::{Failure, kind_of};
 use super::queue::Queue;
 use super::session::Session;
 
 /// Something to be done in a batch.
 pub(super) trait Job: Send {
     /// Does it in the open transaction and keeps the answer. An error ends the whole batch.
-    fn run(&mut self, session: &Session) -> Result<(), Trouble>;
+    fn run(&mut self, session: &Session) -> Result<(), BatchError>;
     /// Hands the answer over, now that the transaction has ended.
-    fn answer(self: Box<Self>, end: Result<(), &Trouble>);
+    fn answer(self: Box<Self>, end: Result<(), &BatchError>);
 }
 
 /// Reason why a batch was not committed, as reported to each of its commands.
 #[derive(Clone, Debug)]
-pub(super) struct Trouble {
+pub(super) struct BatchError {
     kind: StoreErrorKind,
     /// True if certainly nothing of the batch was written.
     is_definite: bool,
@@ -45,9 +45,9 @@ pub(super) type Commands = Queue<Box<dyn Job>>;
 /// Result of a batch.
 struct Ended {
     /// Result reported to its commands.
-    told: Result<(), Trouble>,
+    told: Result<(), BatchError>,
     /// An error if the writer must stop; it is then reported to all later commands.
-    goes_on: Result<(), Trouble>,
+    goes_on: Result<(), BatchError>,
 }
 
 /// Time the writer waits for work before it checks the file: a loss is noticed within a second.
@@ -57,7 +57,7 @@ const IDLE_FOR: Duration = Duration::from_millis(500);
 const SLOW: Duration = Duration::from_millis(100);
 
 /// Serves the queue until it is closed and empty, then folds the log into the file.
-pub(super) fn serve(session: Session, queue: &Commands, (batch_max, nudge): (usize, &Notify)) {
+pub(super) fn serve(session: Session, queue: &Commands, (batch_max, work): (usize, &Notify)) {
     let mut stopped = None;
     loop {
         let Some(mut jobs) = queue.take_within(batch_max, IDLE_FOR) else {
@@ -71,15 +71,15 @@ pub(super) fn serve(session: Session, queue: &Commands, (batch_max, nudge): (usi
         }
         let (count, began_at) = (jobs.len(), read_stopwatch());
         while !jobs.is_empty() {
-            if let Some(trouble) = &stopped {
-                jobs.drain(..).for_each(|job| job.answer(Err(trouble)));
+            if let Some(failure) = &stopped {
+                jobs.drain(..).for_each(|job| job.answer(Err(failure)));
                 break;
             }
             stopped = run_batch(&session, &mut jobs).err();
             if session.take_news() {
                 // Wake all waiters, and the next one too: it may have looked already and be about to wait.
-                nudge.notify_waiters();
-                nudge.notify_one();
+                work.notify_waiters();
+                work.notify_one();
             }
         }
         let took = began_at.elapsed();
@@ -104,11 +104,11 @@ pub(super) fn serve(session: Session, queue: &Commands, (batch_max, nudge): (usi
 
 /// Runs one transaction: every job of `jobs`, or those up to one that broke it. An error means that the
 /// writer must stop; it is reported to all later commands.
-fn run_batch(session: &Session, jobs: &mut VecDeque<Box<dyn Job>>) -> Result<(), Trouble> {
+fn run_batch(session: &Session, jobs: &mut VecDeque<Box<dyn Job>>) -> Result<(), BatchError> {
     session.look_at_files();
     if let Err(error) = session.begin() {
-        let trouble = Trouble::definite(&error);
-        jobs.drain(..).for_each(|job| job.answer(Err(&trouble)));
+        let failure = BatchError::definite(&error);
+        jobs.drain(..).for_each(|job| job.answer(Err(&failure)));
         return Ok(());
     }
     let mut ran = Vec::with_capacity(jobs.len());
@@ -116,14 +116,14 @@ fn run_batch(session: &Session, jobs: &mut VecDeque<Box<dyn Job>>) -> Result<(),
     while let Some(mut job) = jobs.pop_front() {
         let done = job.run(session);
         ran.push(job);
-        if let Err(trouble) = done {
-            broken = Some(trouble);
+        if let Err(failure) = done {
+            broken = Some(failure);
             break;
         }
     }
     firstwrite_core::crash_point!("sqlite-before-commit");
     let ended = match broken {
-        Some(trouble) => Ended { told: Err(trouble), goes_on: rolled_back(session) },
+        Some(failure) => Ended { told: Err(failure), goes_on: rolled_back(session) },
         None => match session.keep_time().and_then(|()| session.commit()) {
             Ok(()) => Ended { told: Ok(()), goes_on: Ok(()) },
             Err(error) => commit_failed(session, &error),
@@ -147,19 +147,21 @@ fn commit_failed(session: &Session, error: &rusqlite::Error) -> Ended {
     );
     if is_known {
         return match rolled_back(session) {
-            Ok(()) => Ended { told: Err(Trouble::refused(error)), goes_on: Ok(()) },
-            Err(trouble) => Ended { told: Err(Trouble::indefinite(error)), goes_on: Err(trouble) },
+            Ok(()) => Ended { told: Err(BatchError::refused(error)), goes_on: Ok(()) },
+            Err(failure) => {
+                Ended { told: Err(BatchError::indefinite(error)), goes_on: Err(failure) }
+            }
         };
     }
     // The error of this one does not matter any more: nothing is written through this connection.
-    let stopped = rolled_back(session).err().unwrap_or_else(|| Trouble::stopped(error));
-    Ended { told: Err(Trouble::indefinite(error)), goes_on: Err(stopped) }
+    let stopped = rolled_back(session).err().unwrap_or_else(|| BatchError::stopped(error));
+    Ended { told: Err(BatchError::indefinite(error)), goes_on: Err(stopped) }
 }
 
-fn rolled_back(session: &Session) -> Result<(), Trouble> {
+fn rolled_back(session: &Session) -> Result<(), BatchError> {
     session.roll_back().map_err(|error| {
         tracing::error!(%error, "roll-back failed; the store stops");
-        Trouble::stopped(&error)
+        BatchError::stopped(&error)
     })
 }
 
@@ -182,29 +184,29 @@ where
     T: Send + 'static,
     W: FnOnce(&Session) -> Result<T, Failure> + Send + 'static,
 {
-    fn run(&mut self, session: &Session) -> Result<(), Trouble> {
+    fn run(&mut self, session: &Session) -> Result<(), BatchError> {
         let work = self.work.take().expect("a job runs once");
         let (answer, broken) = match work(session) {
             Ok(answer) => (Ok(answer), None),
             Err(Failure::Own(error)) => (Err(error), None),
             Err(Failure::Batch(error)) => {
-                let trouble = Trouble::of_neighbour(&error);
-                (Err(error), Some(trouble))
+                let failure = BatchError::of_neighbour(&error);
+                (Err(error), Some(failure))
             }
         };
         self.answer = Some(answer);
         // On some errors SQLite ends a transaction by itself, whichever job caused them.
         match broken {
-            Some(trouble) => Err(trouble),
+            Some(failure) => Err(failure),
             None if session.is_in_transaction() => Ok(()),
-            None => Err(Trouble::lost_transaction()),
+            None => Err(BatchError::lost_transaction()),
         }
     }
 
-    fn answer(self: Box<Self>, end: Result<(), &Trouble>) {
+    fn answer(self: Box<Self>, end: Result<(), &BatchError>) {
         let answer = match (self.answer, end) {
             (Some(answer @ Err(_)), _) | (Some(answer), Ok(())) => answer,
-            (Some(Ok(_)) | None, Err(trouble)) => Err(trouble.to_error(self.doing)),
+            (Some(Ok(_)) | None, Err(failure)) => Err(failure.to_error(self.doing)),
             (None, Ok(())) => unreachable!("a committed job has run"),
         };
         // The caller may have stopped waiting; the work is done all the same, as after a crash.
@@ -212,7 +214,7 @@ where
     }
 }
 
-impl Trouble {
+impl BatchError {
     fn definite(error: &rusqlite::Error) -> Self {
         Self { kind: kind_of(error), is_definite: true, text: error.to_string() }
     }

@@ -119,7 +119,7 @@ impl Word {
 
     /// Returns the reason to believe that history is missing from a file whose last recorded time is
     /// `seen`, if there is one.
-    pub(super) fn doubt(&self, seen: Option<Timestamp>) -> Option<String> {
+    pub(super) fn loss(&self, seen: Option<Timestamp>) -> Option<String> {
         if let Some(loss) = &self.loss {
             return Some(format!("{loss} while a process had it open"));
         }
@@ -161,10 +161,10 @@ mod tests {
         assert_eq!(Word::parse(""), Word::default());
         let word = Word::parse("00000000000000001000\n");
         assert_eq!(word, Word { seen: Some(at(1000)), loss: None });
-        assert_eq!((word.doubt(Some(at(1000))), word.doubt(Some(at(1001)))), (None, None));
-        assert!(word.doubt(Some(at(999))).is_some() && word.doubt(None).is_some());
+        assert_eq!((word.loss(Some(at(1000))), word.loss(Some(at(1001)))), (None, None));
+        assert!(word.loss(Some(at(999))).is_some() && word.loss(None).is_some());
         let lost = Word::parse("00000000000000001000\nshop.db was deleted");
-        assert!(lost.doubt(Some(at(2000))).is_some_and(|doubt| doubt.contains("deleted")));
+        assert!(lost.loss(Some(at(2000))).is_some_and(|loss| loss.contains("deleted")));
         assert!(Word::parse("something else").loss.is_some());
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::outbox::{Answers, Next, Receipt, Settlement, Want, protocol};
+use firstwrite_core::outbox::{Answers, ClaimRequest, Next, Receipt, Settlement, protocol};
 use firstwrite_core::{
     Change, Fence, Guard, Inserted, Message, OnLostAnswer, Policy, State, Store, Swapped,
 };
@@ -78,10 +78,10 @@ async fn what_may_still_change_is_never_cached() {
     assert!(scene.keys(interim.id).await.is_empty());
     let outbox = scene.store.outbox().unwrap();
     let lease_for = Duration::from_secs(9);
-    let want = Want { destination: "bank".to_owned(), count_max: 1, lease_for };
-    let parcel = outbox.claim(&[want], 1).await.unwrap().parcels.remove(0);
+    let request = ClaimRequest { destination: "bank".to_owned(), count_max: 1, lease_for };
+    let claimed_message = outbox.claim(&[request], 1).await.unwrap().messages.remove(0);
     let settlement = Settlement {
-        claim: parcel.claim(),
+        claim: claimed_message.claim(),
         delivery: None,
         next: Next::Delivered(Receipt::default()),
         answer: Some(answers.delivered.clone()),

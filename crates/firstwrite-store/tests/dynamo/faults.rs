@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::protocol::{self, Atomic, Began};
+use firstwrite_core::protocol::{self, Atomic, AtomicStart};
 use firstwrite_core::{
-    AsyncTransactionalStore as _, Begun, Certainty, Fence, Guard, Inserted, OnLostAnswer,
+    AsyncTransactionalStore as _, BeginResult, Certainty, Fence, Guard, Inserted, OnLostAnswer,
     Store as _, StoreErrorKind, Swapped, Transacted, Write,
 };
 use firstwrite_store::{DynamoOptions, DynamoStore};
@@ -92,7 +92,7 @@ async fn a_handler_whose_commit_was_not_acknowledged_is_told_how_it_ended() {
         let request = sample::request(&sample::tenant("shop"), &sample::key("k"), 1);
         let policy = sample::policy(OnLostAnswer::Resend);
         let begun = protocol::begin(&store, request.into(), policy.into(), 7).await.unwrap();
-        let Began::Run(mut held) = begun else { panic!("the key is free") };
+        let AtomicStart::Run(mut held) = begun else { panic!("the key is free") };
         put(&tables.business(), &mut held, "paid".to_owned(), "once".to_owned()).unwrap();
         // The first answer is lost with its connection; the same commit is sent again under its token.
         proxy.set(Network::CutOnceAt("HTTP/1.1 200"));
@@ -113,7 +113,7 @@ async fn a_commit_whose_answer_was_lost_is_sent_again_and_done_once() {
         let subject = DynamoSubject::new(&tables).await;
         let (store, proxy) = behind(&tables, &subject).await;
         let draft = completed("k", Fence::first(7), 10);
-        let Begun::Open(mut tx, None) = store.begin(draft.id).await.unwrap() else {
+        let BeginResult::Open(mut tx, None) = store.begin(draft.id).await.unwrap() else {
             panic!("the key is free");
         };
         put(&tables.business(), &mut tx, "paid".to_owned(), "once".to_owned()).unwrap();
@@ -138,7 +138,7 @@ async fn a_commit_of_which_nothing_was_heard_stays_uncertain() {
         let policy = std::sync::Arc::new(sample::policy(OnLostAnswer::Resend));
         let request = std::sync::Arc::new(request);
         let begun = protocol::begin(&store, request.clone(), policy.clone(), 7).await.unwrap();
-        let Began::Run(mut held) = begun else { panic!("the key is free") };
+        let AtomicStart::Run(mut held) = begun else { panic!("the key is free") };
         put(&tables.business(), &mut held, "paid".to_owned(), "once".to_owned()).unwrap();
         proxy.set(Network::Down);
         until_all_are_gone(&proxy).await;
@@ -148,7 +148,7 @@ async fn a_commit_of_which_nothing_was_heard_stays_uncertain() {
         proxy.set(Network::Up);
         assert!(store.get(id).await.unwrap().is_none());
         let begun = protocol::begin(&store, request, policy, 8).await.unwrap();
-        assert!(matches!(begun, Began::Refused(..)), "it may still take effect");
+        assert!(matches!(begun, AtomicStart::Refused(..)), "it may still take effect");
     })
     .await;
 }

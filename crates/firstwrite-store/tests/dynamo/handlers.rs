@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use firstwrite_core::protocol::{self, Atomic, Began, Held};
+use firstwrite_core::protocol::{self, Atomic, AtomicStart, OpenAttempt};
 use firstwrite_core::{Certainty, OnLostAnswer, Request, StoreErrorKind, Verdict};
 use firstwrite_store::aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck};
 use firstwrite_store::{DynamoStore, DynamoTx};
@@ -16,15 +16,15 @@ fn request(key: &str) -> Arc<Request> {
     Arc::new(sample::request(&sample::tenant("shop"), &sample::key(key), 1))
 }
 
-async fn begun(store: &DynamoStore, key: &str, nonce: u64) -> Began<DynamoTx> {
+async fn begun(store: &DynamoStore, key: &str, nonce: u64) -> AtomicStart<DynamoTx> {
     let policy = Arc::new(sample::policy(OnLostAnswer::Resend));
     protocol::begin(store, request(key), policy, nonce).await.unwrap()
 }
 
-async fn running(store: &DynamoStore, key: &str, nonce: u64) -> Held<DynamoTx> {
+async fn running(store: &DynamoStore, key: &str, nonce: u64) -> OpenAttempt<DynamoTx> {
     match begun(store, key, nonce).await {
-        Began::Run(held) => held,
-        Began::Refused(verdict, _) => panic!("{verdict:?}"),
+        AtomicStart::Run(held) => held,
+        AtomicStart::Refused(verdict, _) => panic!("{verdict:?}"),
     }
 }
 
@@ -73,7 +73,10 @@ async fn within_a_process_a_rival_is_told_at_once() {
         let store = subject.dynamo();
         let held = running(&store, "k", 1).await;
         let rival = begun(&store, "k", 2).await;
-        assert!(matches!(rival, Began::Refused(Verdict::InProgress { .. }, None)), "{rival:?}");
+        assert!(
+            matches!(rival, AtomicStart::Refused(Verdict::InProgress { .. }, None)),
+            "{rival:?}"
+        );
         drop(held);
         drop(running(&store, "k", 3).await);
     })

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::outbox::{
-    Delivery, DestinationView, Ending, Held, MessageQuery, MessageState, Next, Outbox as _, Parcel,
-    Receipt, Settlement, Want, protocol as messages,
+    ClaimRequest, ClaimStatus, ClaimedMessage, Delivery, DestinationView, Ending, MessageQuery,
+    MessageState, Next, Outbox as _, Receipt, Settlement, protocol as messages,
 };
-use firstwrite_core::protocol::{self, Atomic, Began};
+use firstwrite_core::protocol::{self, Atomic, AtomicStart};
 use firstwrite_core::{Message, OnLostAnswer, Store as _, StoreErrorKind, Timestamp, Verdict};
 use firstwrite_store::aws_sdk_dynamodb::primitives::Blob;
 use firstwrite_store::aws_sdk_dynamodb::types::AttributeValue;
@@ -28,25 +28,25 @@ fn message_of(key: &str, payload: Bytes) -> Message {
     Message::new(&tenant, &key, "step", "provider", payload).unwrap()
 }
 
-async fn claim(store: &DynamoStore, count_max: usize) -> Vec<Parcel> {
+async fn claim(store: &DynamoStore, count_max: usize) -> Vec<ClaimedMessage> {
     let lease_for = Duration::from_mins(1);
-    let want = Want { destination: "provider".to_owned(), count_max, lease_for };
-    store.claim(&[want], fastrand::u64(..)).await.unwrap().parcels
+    let request = ClaimRequest { destination: "provider".to_owned(), count_max, lease_for };
+    store.claim(&[request], fastrand::u64(..)).await.unwrap().messages
 }
 
-fn delivered(parcel: &Parcel) -> Settlement {
+fn delivered(claimed_message: &ClaimedMessage) -> Settlement {
     let receipt = Receipt { provider_id: Some("pay_1".to_owned()) };
     let ending = Ending::Delivered(receipt.clone());
     Settlement {
-        claim: parcel.claim(),
+        claim: claimed_message.claim(),
         delivery: Some(Delivery::new(ending, "in a test")),
         next: Next::Delivered(receipt),
         answer: None,
     }
 }
 
-async fn settle(store: &DynamoStore, parcel: &Parcel) -> Held {
-    messages::settle(store, &[], &[delivered(parcel)]).await.unwrap()[0]
+async fn settle(store: &DynamoStore, claimed_message: &ClaimedMessage) -> ClaimStatus {
+    messages::settle(store, &[], &[delivered(claimed_message)]).await.unwrap()[0]
 }
 
 async fn keys(store: &DynamoStore) -> Vec<String> {
@@ -60,12 +60,12 @@ async fn provider(store: &DynamoStore) -> DestinationView {
     all.into_iter().find(|view| view.name == "provider").unwrap()
 }
 
-async fn running(store: &DynamoStore, key: &str, nonce: u64) -> protocol::Held<DynamoTx> {
+async fn running(store: &DynamoStore, key: &str, nonce: u64) -> protocol::OpenAttempt<DynamoTx> {
     let request = sample::request(&sample::tenant("shop"), &sample::key(key), 1);
     let policy = sample::policy(OnLostAnswer::Resend);
     match protocol::begin(store, request.into(), policy.into(), nonce).await.unwrap() {
-        Began::Run(held) => held,
-        Began::Refused(verdict, _) => panic!("{verdict:?}"),
+        AtomicStart::Run(held) => held,
+        AtomicStart::Refused(verdict, _) => panic!("{verdict:?}"),
     }
 }
 
@@ -124,9 +124,9 @@ async fn a_commit_with_messages_whose_answer_was_lost_is_done_once() {
         let ended = protocol::conclude(&store, held, created()).await;
         assert!(matches!(ended, Ok(Atomic::Kept { .. })), "{ended:?}");
         assert_eq!((proxy.cut(), keys(&store).await.len()), (1, 1));
-        let parcels = claim(&store, 9).await;
-        assert_eq!((parcels.len(), parcels[0].lapse_count), (1, 0));
-        assert_eq!(settle(&store, &parcels[0]).await, Held::Yes);
+        let claimed_messages = claim(&store, 9).await;
+        assert_eq!((claimed_messages.len(), claimed_messages[0].lapse_count), (1, 0));
+        assert_eq!(settle(&store, &claimed_messages[0]).await, ClaimStatus::Current);
     })
     .await;
 }
@@ -161,10 +161,10 @@ async fn payloads_of_every_size_are_delivered_whole_and_leave_nothing_behind() {
         for size in sizes {
             let payload: Bytes = (0..=u8::MAX).cycle().take(size).collect();
             store.enqueue(&message_of(&format!("of-{size}"), payload.clone())).await.unwrap();
-            let parcels = claim(&store, 9).await;
-            assert_eq!(parcels.len(), 1, "{size}");
-            assert!(parcels[0].payload == payload, "{size}");
-            assert_eq!(settle(&store, &parcels[0]).await, Held::Yes);
+            let claimed_messages = claim(&store, 9).await;
+            assert_eq!(claimed_messages.len(), 1, "{size}");
+            assert!(claimed_messages[0].payload == payload, "{size}");
+            assert_eq!(settle(&store, &claimed_messages[0]).await, ClaimStatus::Current);
         }
         assert_eq!(item_count(&tables, &subject.url, "b").await, 1 + 1 + 2 + 3);
         assert_eq!(item_count(&tables, &subject.url, "q").await, 0);
@@ -187,11 +187,15 @@ async fn counts_that_are_wrong_are_put_right() {
         for key in ["1", "2", "3"] {
             store.enqueue(&message(key)).await.unwrap();
         }
-        let parcels = claim(&store, 1).await;
+        let claimed_messages = claim(&store, 1).await;
         let dead = Next::Dead(firstwrite_core::outbox::Cause::Exhausted);
-        messages::settle(&store, &[], &[Settlement { next: dead, ..delivered(&parcels[0]) }])
-            .await
-            .unwrap();
+        messages::settle(
+            &store,
+            &[],
+            &[Settlement { next: dead, ..delivered(&claimed_messages[0]) }],
+        )
+        .await
+        .unwrap();
         let counts = async || {
             let seen = provider(&store).await;
             [seen.open_count, seen.unknown_count, seen.dead_count, seen.delivered_count]
@@ -282,11 +286,11 @@ async fn a_page_has_a_message_once_while_it_ends() {
         let worker = subject.rival().await;
         let working = tokio::spawn(async move {
             loop {
-                let parcels = claim(&worker, 4).await;
-                for parcel in &parcels {
-                    assert_eq!(settle(&worker, parcel).await, Held::Yes);
+                let claimed_messages = claim(&worker, 4).await;
+                for claimed_message in &claimed_messages {
+                    assert_eq!(settle(&worker, claimed_message).await, ClaimStatus::Current);
                 }
-                if parcels.is_empty() {
+                if claimed_messages.is_empty() {
                     return;
                 }
             }

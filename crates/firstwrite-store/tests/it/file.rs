@@ -8,7 +8,7 @@ use firstwrite_core::{Capabilities, Change, Guard, Inserted, StateKind, Store, S
 use firstwrite_store::rusqlite::Connection;
 use firstwrite_store::{Access, ForeignFile, SqliteOptions, SqliteStore, create, open};
 
-use crate::group_commit::{Held, queue_and_forget};
+use crate::group_commit::{ClaimStatus, queue_and_forget};
 use crate::shop::{Shop, completed, id_of, options, reserved};
 
 fn refusal<T: std::fmt::Debug>(opened: Result<T, firstwrite_store::OpenError>) -> String {
@@ -230,7 +230,7 @@ fn somebody_elses_file_is_refused_and_left_alone() {
 #[tokio::test]
 async fn the_last_clone_may_be_dropped_inside_a_closure() {
     let Shop { store, folder, .. } = Shop::open();
-    let held = Held::hold(&store).await;
+    let held = ClaimStatus::hold(&store).await;
     let inside = store.clone();
     let (dropped, told) = tokio::sync::oneshot::channel();
     queue_and_forget(&store, move || {

@@ -8,9 +8,9 @@ use firstwrite_store::SqliteStore;
 use crate::shop::{Shop, completed, reserved};
 
 /// Keeps the writer busy inside a closure, so that what is asked meanwhile forms one batch.
-pub(crate) struct Held(mpsc::Sender<()>);
+pub(crate) struct ClaimStatus(mpsc::Sender<()>);
 
-impl Held {
+impl ClaimStatus {
     pub(crate) async fn hold(store: &SqliteStore) -> Self {
         let (go, wait) = mpsc::channel();
         let (started, has_started) = mpsc::channel();
@@ -47,7 +47,7 @@ pub(crate) async fn in_one_batch<T: Send + 'static>(
     store: &SqliteStore,
     asked: Vec<impl Future<Output = T> + Send + 'static>,
 ) -> Vec<T> {
-    let held = Held::hold(store).await;
+    let held = ClaimStatus::hold(store).await;
     // Tasks of this single-threaded runtime run in order, so each has queued its command by the
     // time the marker has run.
     let tasks: Vec<_> = asked.into_iter().map(tokio::spawn).collect();
@@ -89,7 +89,7 @@ async fn a_batch_is_no_larger_than_allowed() {
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_definitely() {
     let shop = Shop::open_with(|options| options.queue_max = 3);
-    let held = Held::hold(&shop.store).await;
+    let held = ClaimStatus::hold(&shop.store).await;
     for _ in 0..3 {
         queue_and_forget(&shop.store, || ()).await;
     }
@@ -109,7 +109,7 @@ async fn a_look_up_does_not_wait_for_the_writer() {
     let shop = Shop::open();
     let draft = completed("k", "{}");
     shop.store.insert(&draft).await.unwrap();
-    let held = Held::hold(&shop.store).await;
+    let held = ClaimStatus::hold(&shop.store).await;
     assert!(shop.store.get(draft.id).await.unwrap().is_some());
     let count: i64 = shop
         .store

@@ -30,11 +30,11 @@ async fn harmed(harm: impl FnOnce(&Path)) -> Shop {
 async fn refuses_unknown_keys(shop: &Shop) {
     // While records move, this is all that is asked of the store that new keys do not go into.
     let history = shop.store.check_history(id_of("unknown")).await.unwrap_err();
-    assert_eq!(history.kind(), StoreErrorKind::InDoubt);
+    assert_eq!(history.kind(), StoreErrorKind::HistoryLost);
     let refused = shop.store.insert(&reserved("unknown")).await.unwrap_err();
     assert_eq!(
         (refused.kind(), refused.certainty()),
-        (StoreErrorKind::InDoubt, Certainty::Definite)
+        (StoreErrorKind::HistoryLost, Certainty::Definite)
     );
     let text = refused.to_string();
     assert!(text.contains("shop.db") && text.contains("restore"), "{text}");
@@ -45,7 +45,7 @@ async fn refuses_unknown_keys(shop: &Shop) {
         })
         .await
         .unwrap_err();
-    assert_eq!(ran.kind(), StoreErrorKind::InDoubt, "{ran}");
+    assert_eq!(ran.kind(), StoreErrorKind::HistoryLost, "{ran}");
 }
 
 #[tokio::test]
@@ -82,13 +82,13 @@ async fn nothing_is_begun_that_would_be_written_into_nowhere() {
     let change = Change::TakeOver(Box::new(reserved("paid")));
     let seen = shop.store.get(id_of("paid")).await.unwrap().unwrap().record.seen();
     let taken = shop.store.swap(id_of("paid"), Guard::Seen(seen), change, None).await;
-    assert_eq!(taken.unwrap_err().kind(), StoreErrorKind::InDoubt);
+    assert_eq!(taken.unwrap_err().kind(), StoreErrorKind::HistoryLost);
     let again = |_tx: &mut firstwrite_store::SqliteTx<'_>, _found| Conclusion {
         write: Write::All(Box::new(completed("paid", "again"))),
         answer: (),
     };
     let ran = shop.store.transact(id_of("paid"), again).await;
-    assert_eq!(ran.unwrap_err().kind(), StoreErrorKind::InDoubt);
+    assert_eq!(ran.unwrap_err().kind(), StoreErrorKind::HistoryLost);
     let replayed = shop
         .store
         .transact(id_of("paid"), |_tx, found| Conclusion {
@@ -99,7 +99,7 @@ async fn nothing_is_begun_that_would_be_written_into_nowhere() {
         .unwrap();
     assert!(matches!(replayed, Transacted::Done(true, _)));
     let written = shop.store.write(|connection| connection.execute_batch("SELECT 1")).await;
-    assert_eq!(written.unwrap_err().kind(), StoreErrorKind::InDoubt);
+    assert_eq!(written.unwrap_err().kind(), StoreErrorKind::HistoryLost);
 }
 
 #[tokio::test]
@@ -131,19 +131,22 @@ async fn a_restart_on_another_file_stays_in_doubt_until_it_is_cleared() {
     }
     let store = SqliteStore::open(shop.path()).unwrap();
     let refused = store.insert(&reserved("paid")).await.unwrap_err();
-    assert_eq!(refused.kind(), StoreErrorKind::InDoubt, "{refused}");
+    assert_eq!(refused.kind(), StoreErrorKind::HistoryLost, "{refused}");
     let claimed = firstwrite_core::outbox::Outbox::claim(&store, &[], 1).await.unwrap_err();
-    assert_eq!(claimed.kind(), StoreErrorKind::InDoubt, "{claimed}");
+    assert_eq!(claimed.kind(), StoreErrorKind::HistoryLost, "{claimed}");
     let codes =
         |found: Vec<doctor::Finding>| found.iter().map(|found| found.code).collect::<Vec<_>>();
     let found = codes(doctor::sqlite(&store, &shop.path()).await.unwrap());
-    assert!(found.contains(&"in-doubt") && !found.contains(&"file-lost"), "{found:?}");
+    assert!(found.contains(&"history-lost") && !found.contains(&"file-lost"), "{found:?}");
 
-    assert_eq!(store.clear_doubts("ann", "compared with the bank's list").await.unwrap(), 1);
+    assert_eq!(
+        store.clear_history_losses("ann", "compared with the bank's list").await.unwrap(),
+        1
+    );
     assert!(matches!(store.insert(&reserved("new")).await.unwrap(), Inserted::Done(_)));
-    let doubts = store.doubts().await.unwrap();
-    assert!(doubts[0].detail.contains("replaced"), "{doubts:?}");
-    assert_eq!(doubts[0].cleared.as_ref().map(|cleared| &*cleared.by), Some("ann"));
+    let losses = store.history_losses().await.unwrap();
+    assert!(losses[0].detail.contains("replaced"), "{losses:?}");
+    assert_eq!(losses[0].cleared.as_ref().map(|cleared| &*cleared.by), Some("ann"));
     store.close().await;
     let store = SqliteStore::open(shop.path()).unwrap();
     assert!(matches!(store.insert(&reserved("newer")).await.unwrap(), Inserted::Done(_)));
@@ -179,9 +182,12 @@ async fn an_older_file_that_is_put_back_while_the_service_is_down_is_noticed() {
         }
         let store = SqliteStore::open(shop.path()).unwrap();
         let refused = store.insert(&reserved("paid")).await.unwrap_err();
-        assert_eq!(refused.kind(), StoreErrorKind::InDoubt, "{refused}");
+        assert_eq!(refused.kind(), StoreErrorKind::HistoryLost, "{refused}");
         assert!(refused.to_string().contains("older"), "{refused}");
-        assert_eq!(store.clear_doubts("ann", "compared with the bank's list").await.unwrap(), 1);
+        assert_eq!(
+            store.clear_history_losses("ann", "compared with the bank's list").await.unwrap(),
+            1
+        );
         store.close().await;
         let store = SqliteStore::open(shop.path()).unwrap();
         assert!(matches!(store.insert(&reserved("paid")).await.unwrap(), Inserted::Done(_)));
@@ -199,7 +205,7 @@ async fn a_restart_of_any_kind_raises_no_doubt() {
     shop.store.clone().close().await;
     for path in [shop.path(), killed.clone(), killed] {
         let store = SqliteStore::open(&path).unwrap();
-        assert!(store.doubts().await.unwrap().is_empty());
+        assert!(store.history_losses().await.unwrap().is_empty());
         store.close().await;
     }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::outbox::{
-    Delivery, DestinationView, Ending, Held, MessageQuery, MessageView, Next, Outbox, Parcel,
-    Receipt, Settlement, Want, protocol,
+    ClaimRequest, ClaimStatus, ClaimedMessage, Delivery, DestinationView, Ending, MessageQuery,
+    MessageView, Next, Outbox, Receipt, Settlement, protocol,
 };
 use firstwrite_core::{AuditEntry, Key, Message};
 use firstwrite_store::SqliteStore;
@@ -31,37 +31,41 @@ async fn enqueue(store: &SqliteStore, keys: &[&str]) {
     }
 }
 
-async fn claim(store: &SqliteStore, count_max: usize) -> Vec<Parcel> {
-    let want = Want { destination: "provider".to_owned(), count_max, lease_for: LEASE };
-    store.claim(&[want], 7).await.unwrap().parcels
+async fn claim(store: &SqliteStore, count_max: usize) -> Vec<ClaimedMessage> {
+    let request = ClaimRequest { destination: "provider".to_owned(), count_max, lease_for: LEASE };
+    store.claim(&[request], 7).await.unwrap().messages
 }
 
 /// Claims exactly one message.
-async fn claim_one(store: &SqliteStore) -> Parcel {
-    let mut parcels = claim(store, 1).await;
-    parcels.pop().expect("a message is due")
+async fn claim_one(store: &SqliteStore) -> ClaimedMessage {
+    let mut claimed_messages = claim(store, 1).await;
+    claimed_messages.pop().expect("a message is due")
 }
 
-fn settlement(parcel: &Parcel, delivery: Option<Delivery>, next: Next) -> Settlement {
-    Settlement { claim: parcel.claim(), delivery, next, answer: None }
+fn settlement(
+    claimed_message: &ClaimedMessage,
+    delivery: Option<Delivery>,
+    next: Next,
+) -> Settlement {
+    Settlement { claim: claimed_message.claim(), delivery, next, answer: None }
 }
 
 fn receipt(id: &str) -> Receipt {
     Receipt { provider_id: Some(id.to_owned()) }
 }
 
-fn delivered(parcel: &Parcel, id: &str) -> Settlement {
+fn delivered(claimed_message: &ClaimedMessage, id: &str) -> Settlement {
     let delivery = Delivery::new(Ending::Delivered(receipt(id)), "in a test").with_status(201);
-    settlement(parcel, Some(delivery), Next::Delivered(receipt(id)))
+    settlement(claimed_message, Some(delivery), Next::Delivered(receipt(id)))
 }
 
-fn failed(parcel: &Parcel, next: Next) -> Settlement {
+fn failed(claimed_message: &ClaimedMessage, next: Next) -> Settlement {
     let delivery = Delivery::new(Ending::Unknown, "it was away").with_status(503);
-    settlement(parcel, Some(delivery), next)
+    settlement(claimed_message, Some(delivery), next)
 }
 
 async fn settle(store: &SqliteStore, settlement: Settlement) {
-    assert_eq!(protocol::settle(store, &[], &[settlement]).await.unwrap(), [Held::Yes]);
+    assert_eq!(protocol::settle(store, &[], &[settlement]).await.unwrap(), [ClaimStatus::Current]);
 }
 
 /// Every message, the oldest first.

@@ -2,7 +2,7 @@
 //! the store goes on by itself.
 
 use bytes::Bytes;
-use firstwrite_core::protocol::{self, Atomic, Began};
+use firstwrite_core::protocol::{self, Atomic, AtomicStart};
 use firstwrite_core::{
     Certainty, Change, Fence, Guard, Inserted, OnLostAnswer, Policy, Store as _, StoreErrorKind,
     Swapped,
@@ -81,7 +81,7 @@ async fn a_handler_whose_commit_was_not_acknowledged_is_told_how_it_ended() {
         let id = request.id;
         let policy = sample::policy(OnLostAnswer::Resend);
         let begun = protocol::begin(&store, request.into(), policy.into(), 7).await.unwrap();
-        let Began::Run(mut held) = begun else { panic!("the key is free") };
+        let AtomicStart::Run(mut held) = begun else { panic!("the key is free") };
         put(&mut held, "paid".to_owned(), "once".to_owned()).await.unwrap();
         proxy.set(Network::AnswersLost);
         let there = format!("SELECT 'x' FROM firstwrite_records WHERE HEX(id) = '{}'", hex(id));

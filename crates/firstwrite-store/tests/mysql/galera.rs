@@ -33,7 +33,7 @@ async fn one_writer_of_a_cluster_keeps_every_promise_through_the_loss_of_nodes()
 }
 
 /// Two nodes that write one key at once: nobody promises that only one of them wins, and now and then the cluster
-/// confirms a commit that it undid. The doctor warns of it, and a store that was told so raises a doubt.
+/// confirms a commit that it undid. The doctor warns of it, and a store that was told so reports a loss.
 async fn rivals_on_two_nodes(cluster: &Cluster) {
     let urls = [0, 1].map(|node| in_database(&cluster.url(node), "rivals"));
     MysqlStore::migrate(&urls[0], MysqlOptions::default()).await.unwrap();
@@ -47,10 +47,10 @@ async fn rivals_on_two_nodes(cluster: &Cluster) {
         let (first, second) = tokio::join!(one.insert(&first), other.insert(&second));
         let won =
             [&first, &second].iter().filter(|ended| matches!(ended, Ok(Inserted::Done(_)))).count();
-        let is_doubted = [&first, &second]
-            .iter()
-            .any(|ended| matches!(ended, Err(error) if error.kind() == StoreErrorKind::InDoubt));
-        if is_doubted {
+        let is_history_lost = [&first, &second].iter().any(
+            |ended| matches!(ended, Err(error) if error.kind() == StoreErrorKind::HistoryLost),
+        );
+        if is_history_lost {
             break;
         }
         assert!(won > 0, "{first:?} {second:?}");
@@ -68,7 +68,7 @@ async fn rivals_on_two_nodes(cluster: &Cluster) {
         warned |= found
             .iter()
             .filter(|one| one.severity == Severity::Unsafe)
-            .any(|one| matches!(one.code, "several-writers" | "in-doubt"));
+            .any(|one| matches!(one.code, "several-writers" | "history-lost"));
     }
     assert!(warned, "a hundred races on two nodes, and nobody is warned of several writers");
 }

@@ -25,8 +25,8 @@ async fn write(store: &MysqlStore, key: &str) {
     assert!(matches!(inserted, Inserted::Done(_)), "{key}: {inserted:?}");
 }
 
-fn assert_doubted<T: std::fmt::Debug>(ended: Result<T, StoreError>) {
-    assert_eq!(ended.unwrap_err().kind(), StoreErrorKind::InDoubt);
+fn assert_history_lost<T: std::fmt::Debug>(ended: Result<T, StoreError>) {
+    assert_eq!(ended.unwrap_err().kind(), StoreErrorKind::HistoryLost);
 }
 
 async fn sweep(store: &MysqlStore) {
@@ -79,23 +79,23 @@ async fn put_back_and_ask(database: &Database, how: &str) {
     sweep(&other).await;
     put_back(database, dump);
     match how {
-        "writer" => assert_doubted(one.insert(&reserved("after", Fence::first(2))).await),
-        "other" => assert_doubted(other.insert(&reserved("after", Fence::first(2))).await),
-        "checked" => assert_doubted(other.check_history(id("after")).await),
-        "handler" => assert_doubted(other.begin(id("after")).await.map(drop)),
+        "writer" => assert_history_lost(one.insert(&reserved("after", Fence::first(2))).await),
+        "other" => assert_history_lost(other.insert(&reserved("after", Fence::first(2))).await),
+        "checked" => assert_history_lost(other.check_history(id("after")).await),
+        "handler" => assert_history_lost(other.begin(id("after")).await.map(drop)),
         _ => sweep(&other).await,
     }
-    assert_eq!(one.doubts().await.unwrap().len(), 1, "{how}");
+    assert_eq!(one.history_losses().await.unwrap().len(), 1, "{how}");
     for store in [&one, &other] {
-        assert_doubted(store.insert(&reserved("new", Fence::first(1))).await);
+        assert_history_lost(store.insert(&reserved("new", Fence::first(1))).await);
         let known = store.insert(&reserved("before", Fence::first(2))).await.unwrap();
         assert!(matches!(known, Inserted::Stands(_)), "{known:?}");
     }
-    one.clear_doubts("ops", "compared with the books").await.unwrap();
+    one.clear_history_losses("ops", "compared with the books").await.unwrap();
     write(&one, "new").await;
     write(&other, "newer").await;
     other.check_history(id("after")).await.unwrap();
-    assert_eq!(one.doubts().await.unwrap().len(), 1, "said once, by {how}");
+    assert_eq!(one.history_losses().await.unwrap().len(), 1, "said once, by {how}");
 }
 
 /// The process that did not write what is missing is the first to meet the server again.
@@ -119,8 +119,8 @@ async fn a_folder_put_back_is_noticed_by_a_process_that_wrote_nothing_of_what_is
     own.put_back();
     own.serve().await;
     drop(other.now().await);
-    assert_doubted(other.insert(&reserved("after", Fence::first(2))).await);
-    assert_eq!(other.doubts().await.unwrap().len(), 1);
+    assert_history_lost(other.insert(&reserved("after", Fence::first(2))).await);
+    assert_eq!(other.history_losses().await.unwrap().len(), 1);
 }
 
 /// What another process removes, settles by force, takes over or reaps is gone in good order.
@@ -163,8 +163,8 @@ async fn what_another_process_ends_raises_no_alarm() {
         }
         write(&one, "next").await;
         write(&other, "last").await;
-        let doubts = one.doubts().await.unwrap();
-        assert!(doubts.is_empty(), "{doubts:?}");
+        let losses = one.history_losses().await.unwrap();
+        assert!(losses.is_empty(), "{losses:?}");
     })
     .await;
 }

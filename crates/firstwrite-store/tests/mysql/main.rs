@@ -6,9 +6,9 @@
 mod batching;
 mod conformance;
 mod doctor;
-mod doubt;
 mod faults;
 mod galera;
+mod history_loss;
 mod hosts;
 mod inbox;
 mod lost_history;

@@ -1,6 +1,6 @@
 //! A MySQL store under test: a database of its own, whose clock a test moves.
 //!
-//! The clock is the view that every flight asks. A test replaces it in its own database, so that the store
+//! The clock is the view that every pipeline asks. A test replaces it in its own database, so that the store
 //! needs no hook for it.
 
 use std::fmt;
@@ -43,7 +43,7 @@ const TABLES: [&str; 11] = [
     "firstwrite_tallies",
     "firstwrite_inbox",
     "firstwrite_documents",
-    "firstwrite_doubts",
+    "firstwrite_history_losses",
 ];
 
 impl Tables {

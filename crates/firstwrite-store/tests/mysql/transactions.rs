@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    AsyncTransactionalStore as _, Begun, Certainty, Draft, Fence, Found, Store as _,
+    AsyncTransactionalStore as _, BeginResult, Certainty, Draft, Fence, Found, Store as _,
     StoreErrorKind, Transacted, Write,
 };
 use firstwrite_store::mysql_async::prelude::Queryable as _;
@@ -16,8 +16,10 @@ use crate::subject::{MysqlSubject, completed, put, reserved};
 
 async fn begin(store: &MysqlStore, draft: &Draft) -> (MysqlTx, Option<Box<Found>>) {
     match store.begin(draft.id).await.unwrap() {
-        Begun::Open(tx, found) => (tx, found),
-        other @ (Begun::Stands(_) | Begun::Busy) => panic!("a transaction is open, not {other:?}"),
+        BeginResult::Open(tx, found) => (tx, found),
+        other @ (BeginResult::Stands(_) | BeginResult::Busy) => {
+            panic!("a transaction is open, not {other:?}")
+        }
     }
 }
 
@@ -40,7 +42,7 @@ async fn a_rival_is_told_at_once_and_writes_nothing() {
         write(&mut tx, "first").await;
         let asked = Instant::now();
         for _ in 0..5 {
-            assert!(matches!(rival.begin(draft.id).await.unwrap(), Begun::Busy));
+            assert!(matches!(rival.begin(draft.id).await.unwrap(), BeginResult::Busy));
         }
         // The server would have let each wait for two seconds.
         assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
@@ -49,7 +51,7 @@ async fn a_rival_is_told_at_once_and_writes_nothing() {
         drop(other);
         let done = store.conclude(tx, all(&draft)).await.unwrap();
         assert!(matches!(done, Transacted::Done(..)));
-        assert!(matches!(rival.begin(draft.id).await.unwrap(), Begun::Stands(_)));
+        assert!(matches!(rival.begin(draft.id).await.unwrap(), BeginResult::Stands(_)));
         assert_eq!(subject.row("first").await.as_deref(), Some("written"));
         assert!(subject.tables().ask("SELECT 'x' FROM firstwrite_locks").await.is_empty());
     })

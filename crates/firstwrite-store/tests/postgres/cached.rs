@@ -135,7 +135,7 @@ async fn what_a_server_told_before_it_was_replaced_is_not_kept_for_its_successor
             replaced.admin().batch_execute(&lose).await.unwrap();
             replace_server(&replaced).await;
             let refused = seen.insert(&reserved("new", Fence::first(2))).await.unwrap_err();
-            assert_eq!(refused.kind(), StoreErrorKind::InDoubt, "{refused}");
+            assert_eq!(refused.kind(), StoreErrorKind::HistoryLost, "{refused}");
         };
         let late = Arc::new(Late::new(store, Box::pin(fail_over)));
         let cached = CachedStore::new(late, scope, &redis, patient()).unwrap();

@@ -63,7 +63,7 @@ async fn an_old_snapshot_is_named_with_who_holds_it() {
         let held = format!("process {process} of ");
         let found = findings.iter().find(|finding| finding.what.starts_with(&held));
         let found = found.unwrap_or_else(|| panic!("{findings:?}"));
-        assert_eq!((found.code, found.severity), ("old-transaction", Severity::Trouble));
+        assert_eq!((found.code, found.severity), ("old-transaction", Severity::Warning));
         assert!(found.what.contains("idle in transaction"), "{found:?}");
         assert!(found.next_step.contains(&format!("pg_terminate_backend({process})")), "{found:?}");
         let patient = examine(&database, &Expected::default(), &[]).await;
@@ -111,13 +111,13 @@ async fn dead_rows_and_updates_that_leave_their_page_are_named() {
 async fn a_doubt_is_unsafe_until_it_is_cleared() {
     on_database(Way::Direct, &[], async |database| {
         migrate(&database.url, PostgresOptions::default()).await.unwrap();
-        let doubt = "INSERT INTO firstwrite.doubts (noticed_at, detail)
+        let loss = "INSERT INTO firstwrite.history_losses (noticed_at, detail)
                      VALUES (firstwrite.now(), 'a test')";
-        let findings = examine(&database, &Expected::default(), &[doubt]).await;
-        assert_eq!(serious(&findings), ["in-doubt"]);
+        let findings = examine(&database, &Expected::default(), &[loss]).await;
+        assert_eq!(serious(&findings), ["history-lost"]);
         assert_eq!(findings[0].severity, Severity::Unsafe);
         let store = PostgresStore::connect(&database.url).await.unwrap();
-        assert_eq!(store.clear_doubts("ada", "nothing is missing").await.unwrap(), 1);
+        assert_eq!(store.clear_history_losses("ada", "nothing is missing").await.unwrap(), 1);
         store.close().await;
         let findings = examine(&database, &Expected::default(), &[]).await;
         assert!(serious(&findings).is_empty(), "{findings:?}");
@@ -144,7 +144,7 @@ async fn something_between_the_store_and_the_server_is_noticed() {
     })
     .await;
     on_database(Way::Pooler, &[], async |database| {
-        // Declared, it is no trouble.
+        // Declared, it is no error.
         let expected = Expected { port: Some(1), ..Expected::default() };
         let findings = examine(&database, &expected, &[]).await;
         assert!(serious(&findings).is_empty(), "{findings:?}");

@@ -159,7 +159,7 @@ async fn after_the_server_cut_every_connection_the_store_goes_on() {
             };
             assert!(found.is_some());
         }
-        assert!(store.doubts().await.unwrap().is_empty(), "nothing was lost");
+        assert!(store.history_losses().await.unwrap().is_empty(), "nothing was lost");
     })
     .await;
 }

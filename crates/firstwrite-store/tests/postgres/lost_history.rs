@@ -1,10 +1,10 @@
-//! Two processes on one database: lost history is noticed whichever of them is asked, and nothing is doubted that is
+//! Two processes on one database: lost history is noticed whichever of them is asked, and no loss is reported that is
 //! there. Each process is a store of its own: they share nothing but the server.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use firstwrite_core::outbox::Want;
+use firstwrite_core::outbox::ClaimRequest;
 use firstwrite_core::{
     AsyncTransactionalStore as _, Fence, Inserted, Store as _, StoreError, StoreErrorKind,
 };
@@ -27,9 +27,9 @@ async fn sweep(store: &PostgresStore) {
     store.lapsed(10).await.unwrap();
 }
 
-fn assert_doubted<T>(ended: Result<T, StoreError>, how: &str) {
+fn assert_history_lost<T>(ended: Result<T, StoreError>, how: &str) {
     let kind = ended.map(drop).map_err(|error| error.kind());
-    assert_eq!(kind, Err(StoreErrorKind::InDoubt), "{how}");
+    assert_eq!(kind, Err(StoreErrorKind::HistoryLost), "{how}");
 }
 
 /// The database as its dump, in a file.
@@ -75,31 +75,31 @@ async fn put_back_and_ask(database: &Database, how: &str) {
     put_back(database, dump);
     let again = reserved("after", Fence::first(2));
     match how {
-        "writer" => assert_doubted(one.insert(&again).await, how),
-        "other" => assert_doubted(other.insert(&again).await, how),
-        "check" => assert_doubted(other.check_history(again.id).await, how),
-        "handler" => assert_doubted(other.begin(again.id).await, how),
+        "writer" => assert_history_lost(one.insert(&again).await, how),
+        "other" => assert_history_lost(other.insert(&again).await, how),
+        "check" => assert_history_lost(other.check_history(again.id).await, how),
+        "handler" => assert_history_lost(other.begin(again.id).await, how),
         "ahead" => {
             let ahead = other.begin_ahead(again.id, async |client| client.simple_query("").await);
-            assert_doubted(ahead.await, how);
+            assert_history_lost(ahead.await, how);
         }
         "claim" => {
-            let want = Want {
+            let request = ClaimRequest {
                 destination: "sink".to_owned(),
                 count_max: 1,
                 lease_for: Duration::from_secs(30),
             };
-            assert_doubted(other.outbox().unwrap().claim(&[want], 7).await, how);
+            assert_history_lost(other.outbox().unwrap().claim(&[request], 7).await, how);
         }
         _ => sweep(&other).await,
     }
-    assert_eq!(one.doubts().await.unwrap().len(), 1, "{how}");
+    assert_eq!(one.history_losses().await.unwrap().len(), 1, "{how}");
     for store in [&one, &other] {
-        assert_doubted(store.insert(&reserved("new", Fence::first(1))).await, how);
+        assert_history_lost(store.insert(&reserved("new", Fence::first(1))).await, how);
         let known = store.insert(&reserved("before", Fence::first(2))).await.unwrap();
         assert!(matches!(known, Inserted::Stands(_)), "{how}: {known:?}");
     }
-    one.clear_doubts("ops", "compared with the books").await.unwrap();
+    one.clear_history_losses("ops", "compared with the books").await.unwrap();
     write(&one, "new").await;
     write(&other, "newer").await;
     let written = completed("profile", Fence::first(2), 10);
@@ -109,7 +109,7 @@ async fn put_back_and_ask(database: &Database, how: &str) {
         sweep(store).await;
     }
     one.check_history(again.id).await.unwrap();
-    assert_eq!(one.doubts().await.unwrap().len(), 1, "said once, by {how}");
+    assert_eq!(one.history_losses().await.unwrap().len(), 1, "said once, by {how}");
 }
 
 /// The process that did not write what is missing is the first to meet the server again, whose line of history is the
@@ -130,8 +130,8 @@ async fn a_folder_put_back_is_noticed_by_a_process_that_wrote_nothing_of_what_is
     own.stop();
     own.put_back();
     own.serve().await;
-    assert_eq!(until_back(&other, "after").await, Err(StoreErrorKind::InDoubt));
-    assert_eq!(other.doubts().await.unwrap().len(), 1);
+    assert_eq!(until_back(&other, "after").await, Err(StoreErrorKind::HistoryLost));
+    assert_eq!(other.history_losses().await.unwrap().len(), 1);
 }
 
 /// Inserts once the connections that were cut are replaced.
@@ -165,7 +165,7 @@ async fn a_process_that_did_not_sweep_for_days_raises_no_alarm() {
         write(&other, "after").await;
         sweep(&other).await;
         assert_eq!(rows().await, 2);
-        assert!(one.doubts().await.unwrap().is_empty());
+        assert!(one.history_losses().await.unwrap().is_empty());
     })
     .await;
 }

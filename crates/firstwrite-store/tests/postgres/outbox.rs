@@ -3,7 +3,7 @@
 mod counts;
 mod interim;
 mod late;
-mod nudges;
+mod notifications;
 mod operators;
 mod orders;
 mod snapshots;
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::outbox::{
-    Claimed, Delivery, DestinationView, Ending, Held, MessageQuery, MessageState, Next, Outbox,
-    Parcel, Receipt, Settlement, Want, protocol,
+    ClaimRequest, ClaimStatus, Claimed, ClaimedMessage, Delivery, DestinationView, Ending,
+    MessageQuery, MessageState, Next, Outbox, Receipt, Settlement, protocol,
 };
 use firstwrite_core::{AuditEntry, Message};
 use firstwrite_store::{PostgresOptions, PostgresStore};
@@ -40,50 +40,53 @@ async fn enqueue(store: &PostgresStore, keys: &[&str], destination: &str) {
     }
 }
 
-fn want(destination: &str, count_max: usize) -> Want {
-    Want { destination: destination.to_owned(), count_max, lease_for: LEASE }
+fn request(destination: &str, count_max: usize) -> ClaimRequest {
+    ClaimRequest { destination: destination.to_owned(), count_max, lease_for: LEASE }
 }
 
 async fn claim_all(store: &PostgresStore, destination: &str, count_max: usize) -> Claimed {
-    store.claim(&[want(destination, count_max)], fastrand::u64(..)).await.unwrap()
+    store.claim(&[request(destination, count_max)], fastrand::u64(..)).await.unwrap()
 }
 
 /// What a claim gives, by their derived keys, sorted.
-async fn claim(store: &PostgresStore, destination: &str, count_max: usize) -> Vec<Parcel> {
-    let mut parcels = claim_all(store, destination, count_max).await.parcels;
-    parcels.sort_by_key(|parcel| parcel.number);
-    parcels
+async fn claim(store: &PostgresStore, destination: &str, count_max: usize) -> Vec<ClaimedMessage> {
+    let mut claimed_messages = claim_all(store, destination, count_max).await.messages;
+    claimed_messages.sort_by_key(|claimed_message| claimed_message.number);
+    claimed_messages
 }
 
-fn keys(parcels: &[Parcel]) -> Vec<&str> {
-    parcels.iter().map(|parcel| parcel.derived_key.trim_end_matches(":s")).collect()
+fn keys(claimed_messages: &[ClaimedMessage]) -> Vec<&str> {
+    claimed_messages
+        .iter()
+        .map(|claimed_message| claimed_message.derived_key.trim_end_matches(":s"))
+        .collect()
 }
 
 fn receipt(id: &str) -> Receipt {
     Receipt { provider_id: Some(id.to_owned()) }
 }
 
-fn settlement(parcel: &Parcel, ending: Ending, next: Next) -> Settlement {
+fn settlement(claimed_message: &ClaimedMessage, ending: Ending, next: Next) -> Settlement {
     Settlement {
-        claim: parcel.claim(),
+        claim: claimed_message.claim(),
         delivery: Some(Delivery::new(ending, "what happened").with_status(200)),
         next,
         answer: None,
     }
 }
 
-fn arrived(parcel: &Parcel) -> Settlement {
-    let receipt = receipt(&format!("id-{}", parcel.number));
-    settlement(parcel, Ending::Delivered(receipt.clone()), Next::Delivered(receipt))
+fn arrived(claimed_message: &ClaimedMessage) -> Settlement {
+    let receipt = receipt(&format!("id-{}", claimed_message.number));
+    settlement(claimed_message, Ending::Delivered(receipt.clone()), Next::Delivered(receipt))
 }
 
-async fn settle(store: &PostgresStore, settlements: &[Settlement]) -> Vec<Held> {
+async fn settle(store: &PostgresStore, settlements: &[Settlement]) -> Vec<ClaimStatus> {
     protocol::settle(store, &[], settlements).await.unwrap()
 }
 
-async fn deliver(store: &PostgresStore, parcels: &[Parcel]) {
-    let all: Vec<Settlement> = parcels.iter().map(arrived).collect();
-    assert!(settle(store, &all).await.iter().all(|held| *held == Held::Yes));
+async fn deliver(store: &PostgresStore, claimed_messages: &[ClaimedMessage]) {
+    let all: Vec<Settlement> = claimed_messages.iter().map(arrived).collect();
+    assert!(settle(store, &all).await.iter().all(|held| *held == ClaimStatus::Current));
 }
 
 fn somebody(action: &str) -> AuditEntry {

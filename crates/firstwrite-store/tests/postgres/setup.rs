@@ -79,8 +79,8 @@ async fn a_dump_and_grants_are_all_that_an_application_needs() {
             assert_eq!(store.audits(removed.id).await.unwrap().len(), 1);
             store.reap(10).await.unwrap();
             store.lapsed(10).await.unwrap();
-            assert!(store.doubts().await.unwrap().is_empty());
-            assert_eq!(store.clear_doubts("a", "b").await.unwrap(), 0);
+            assert!(store.history_losses().await.unwrap().is_empty());
+            assert_eq!(store.clear_history_losses("a", "b").await.unwrap(), 0);
             let query = Query { tenant: None, state: None, after: None, limit: 10 };
             assert_eq!(store.list(&query).await.unwrap().records.len(), 2);
             store.close().await;
@@ -108,7 +108,7 @@ async fn a_store_that_only_reads_changes_nothing() {
             store.insert(&reserved("other", fence)).await.unwrap_err(),
             store.swap(draft.id, Guard::Owner(fence), done(), None).await.unwrap_err(),
             store.reap(10).await.unwrap_err(),
-            store.clear_doubts("a", "b").await.unwrap_err(),
+            store.clear_history_losses("a", "b").await.unwrap_err(),
         ] {
             assert_eq!(error.kind(), StoreErrorKind::Unsupported, "{error}");
         }

@@ -46,7 +46,7 @@ impl Tables {
     /// Empties the tables, stops the clock where it began, and opens a store on them.
     pub(crate) async fn subject(&self, options: PostgresOptions) -> PostgresSubject {
         let empty = "DELETE FROM records; DELETE FROM endings; DELETE FROM messages;
-                     DELETE FROM audit; DELETE FROM documents; DELETE FROM doubts; DELETE FROM pending;
+                     DELETE FROM audit; DELETE FROM documents; DELETE FROM history_losses; DELETE FROM pending;
                      DELETE FROM deliveries; DELETE FROM destinations; DELETE FROM tallies;
                      UPDATE test_clock SET at = '2026-01-01 00:00:00+00'";
         self.admin.batch_execute(empty).await.unwrap();

@@ -1,7 +1,7 @@
 //! What transactions that handlers hold promise beyond the suite, with each driver.
 
-mod ahead;
 mod crashes;
+mod pipelined_begin;
 mod rivals;
 mod unacknowledged;
 
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use firstwrite_core::{
-    AsyncTransactionalStore, Begun, Draft, Fence, Found, Message, OnLostAnswer, Policy, RecordId,
-    Request, Store as _, StoreError, Transacted, Write,
+    AsyncTransactionalStore, BeginResult, Draft, Fence, Found, Message, OnLostAnswer, Policy,
+    RecordId, Request, Store as _, StoreError, Transacted, Write,
 };
 use firstwrite_store::{PostgresOptions, PostgresStore, PostgresTx};
 use firstwrite_testkit::sample;
@@ -177,9 +177,9 @@ fn message(key: &str, step: &str) -> Message {
 
 async fn begin<S: Handlers>(store: &S, key: &str) -> (S::Tx, Option<Box<Found>>) {
     match store.begin(id(key)).await.unwrap() {
-        Begun::Open(tx, found) => (tx, found),
-        Begun::Stands(_) => panic!("{key} was in memory"),
-        Begun::Busy => panic!("{key} is locked"),
+        BeginResult::Open(tx, found) => (tx, found),
+        BeginResult::Stands(_) => panic!("{key} was in memory"),
+        BeginResult::Busy => panic!("{key} is locked"),
     }
 }
 
@@ -258,9 +258,9 @@ async fn an_answer_that_ignores_a_failed_statement_is_not_kept<S: Handlers>(shop
 async fn keys_that_are_not_known_are_refused_while_in_doubt<S: Handlers>(shop: Shop) {
     let store = S::open(&shop.subject).await;
     shop.reserve("known").await;
-    shop.run("INSERT INTO doubts (noticed_at, detail) VALUES (now(), 'lost')").await;
+    shop.run("INSERT INTO history_losses (noticed_at, detail) VALUES (now(), 'lost')").await;
     let error = store.begin(id("unknown")).await.map(drop).unwrap_err();
-    assert_eq!(error.kind(), firstwrite_core::StoreErrorKind::InDoubt);
+    assert_eq!(error.kind(), firstwrite_core::StoreErrorKind::HistoryLost);
     let (tx, found) = begin(&store, "known").await;
     assert!(found.is_some());
     done(store.conclude(tx, Write::Nothing).await);
@@ -285,7 +285,7 @@ async fn the_first_of_an_operation_needs_no_second_connection_of_the_pool() {
         let store = subject.postgres();
         let mut open = Vec::new();
         for key in ["one", "two"] {
-            let Begun::Open(tx, None) = store.begin(id(key)).await.unwrap() else {
+            let BeginResult::Open(tx, None) = store.begin(id(key)).await.unwrap() else {
                 panic!("{key} is free")
             };
             open.push((key, tx));

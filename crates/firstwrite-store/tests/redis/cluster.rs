@@ -182,8 +182,8 @@ async fn write_and_replay(
     acknowledged
 }
 
-/// Slots move to and fro under the writes of two processes: what was acknowledged is found where it went, and nothing is
-/// doubted.
+/// Slots move to and fro under the writes of two processes: what was acknowledged is found where it went, and no
+/// loss is reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_move_and_the_records_in_them_are_found() {
     let Some(cluster) = Cluster::start(3).await else { return };
@@ -227,7 +227,7 @@ async fn slots_move_and_the_records_in_them_are_found() {
             "{key}"
         );
     }
-    assert!(store.doubts().await.unwrap().is_empty());
+    assert!(store.history_losses().await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -269,5 +269,5 @@ async fn a_cluster_that_lost_a_server_refuses_and_goes_on_when_it_is_back() {
             tokio::task::yield_now().await;
         }
     }
-    assert!(store.doubts().await.unwrap().is_empty());
+    assert!(store.history_losses().await.unwrap().is_empty());
 }

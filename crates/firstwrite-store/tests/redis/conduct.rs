@@ -4,8 +4,8 @@ use firstwrite_core::{Store as _, StoreErrorKind};
 use firstwrite_store::doctor::{self, Severity};
 use firstwrite_store::{RedisOptions, RedisStore};
 
-use crate::doubt::{insert, insert_when_found};
 use crate::faults::{both, follow};
+use crate::history_loss::{insert, insert_when_found};
 use crate::own::Own;
 use crate::subject::created;
 
@@ -31,7 +31,7 @@ async fn settings_that_lose_keys_are_refused_at_run_time_until_they_are_set_back
         assert_eq!(insert(&one, &format!("after-{name}")).await, Ok("done"));
         other.lapsed(1).await.unwrap();
     }
-    assert!(one.doubts().await.unwrap().is_empty(), "nothing was lost");
+    assert!(one.history_losses().await.unwrap().is_empty(), "nothing was lost");
     // One who accepts it goes on.
     own.tell(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
     let accepted = format!("{}?accept_key_loss=true", own.url());
@@ -69,9 +69,9 @@ async fn keys_that_were_evicted_are_lost_history() {
     accepting.lapsed(1).await.unwrap();
     assert_eq!(insert(&accepting, "unknown").await, Ok("done"), "it was accepted");
     other.lapsed(1).await.unwrap();
-    assert_eq!(insert(&other, "new").await, Err(StoreErrorKind::InDoubt));
-    assert_eq!(insert(&one, "new").await, Err(StoreErrorKind::InDoubt));
-    other.clear_doubts("operator", "compared").await.unwrap();
+    assert_eq!(insert(&other, "new").await, Err(StoreErrorKind::HistoryLost));
+    assert_eq!(insert(&one, "new").await, Err(StoreErrorKind::HistoryLost));
+    other.clear_history_losses("operator", "compared").await.unwrap();
     for store in [&accepting, &other, &one] {
         store.lapsed(1).await.unwrap();
     }

@@ -86,7 +86,7 @@ async fn a_server_that_hides_its_settings_must_be_vouched_for() {
     assert!(
         found
             .iter()
-            .any(|finding| finding.code == "appendfsync" && finding.severity == Severity::Trouble),
+            .any(|finding| finding.code == "appendfsync" && finding.severity == Severity::Warning),
         "{found:?}"
     );
 }
@@ -162,9 +162,9 @@ async fn a_store_that_was_emptied_is_refused_until_its_loss_is_noted() {
     assert!(RedisStore::connect(&own.url()).await.unwrap_err().is_missing());
     // Who knew it notes the loss, which an operator then finds.
     let error = store.insert(&reserved("k", Fence::first(2))).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::InDoubt, "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::HistoryLost, "{error}");
     let fresh = RedisStore::connect(&own.url()).await.unwrap();
-    assert_eq!(fresh.doubts().await.unwrap().len(), 1);
+    assert_eq!(fresh.history_losses().await.unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

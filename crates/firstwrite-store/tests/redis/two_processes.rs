@@ -1,4 +1,4 @@
-//! Two processes on one store: lost history is noticed whichever of them is asked, and nothing is doubted that is
+//! Two processes on one store: lost history is noticed whichever of them is asked, and no loss is reported that is
 //! there. Each process is a store of its own: they share nothing but the server.
 
 use firstwrite_core::{Store as _, StoreErrorKind};
@@ -6,12 +6,12 @@ use firstwrite_store::RedisStore;
 use firstwrite_store::doctor::{self, Severity};
 
 use crate::cluster::Cluster;
-use crate::doubt::{insert, insert_when_found};
 use crate::faults::{both, fall_behind, follow};
+use crate::history_loss::{insert, insert_when_found};
 use crate::own::Own;
 use crate::subject::{created, reserved};
 
-const IN_DOUBT: Result<&str, StoreErrorKind> = Err(StoreErrorKind::InDoubt);
+const IN_DOUBT: Result<&str, StoreErrorKind> = Err(StoreErrorKind::HistoryLost);
 
 async fn two(url: &str) -> [RedisStore; 2] {
     [created(url).await, RedisStore::connect(url).await.unwrap()]
@@ -26,7 +26,7 @@ async fn write(store: &RedisStore, phase: &str, count: usize) {
 async fn is_unsafe(url: &str) -> bool {
     let store = RedisStore::connect_read_only(url).await.unwrap();
     let found = doctor::redis(&store).await.unwrap();
-    found.iter().any(|one| one.code == "in-doubt" && one.severity == Severity::Unsafe)
+    found.iter().any(|one| one.code == "history-lost" && one.severity == Severity::Unsafe)
 }
 
 /// Keys of one shard.
@@ -53,10 +53,10 @@ async fn an_emptied_store_is_noticed_by_one_who_wrote_nothing() {
         assert_eq!(insert(&one, "new").await, IN_DOUBT);
         assert!(is_unsafe(&own.url()).await);
         // Each says it once.
-        other.clear_doubts("operator", "it was me").await.unwrap();
+        other.clear_history_losses("operator", "it was me").await.unwrap();
         assert_eq!(insert(&one, "k-0").await, Ok("done"));
         assert_eq!(insert(&other, "k-1").await, Ok("done"));
-        assert_eq!(one.doubts().await.unwrap().len(), 1);
+        assert_eq!(one.history_losses().await.unwrap().len(), 1);
     }
 }
 
@@ -192,7 +192,7 @@ async fn a_restart_that_lost_nothing_is_not_doubted_by_two() {
         one.lapsed(1).await.unwrap();
         other.lapsed(1).await.unwrap();
     }
-    assert!(one.doubts().await.unwrap().is_empty());
+    assert!(one.history_losses().await.unwrap().is_empty());
     assert!(!is_unsafe(&own.url()).await);
 }
 
@@ -211,7 +211,7 @@ async fn an_emptied_server_of_a_cluster_is_noticed_by_one_who_wrote_nothing() {
     for number in 0..20 {
         assert_eq!(insert(&one, &format!("new-{number}")).await, IN_DOUBT, "{number}");
     }
-    other.clear_doubts("operator", "it was me").await.unwrap();
+    other.clear_history_losses("operator", "it was me").await.unwrap();
     write(&one, "later", 20).await;
-    assert_eq!(one.doubts().await.unwrap().len(), 1);
+    assert_eq!(one.history_losses().await.unwrap().len(), 1);
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::outbox::{
-    Cause, Claimed, Delivery, Ending, Held, MessageQuery, MessageState, MessageView, Next, Outbox,
-    Parcel, Receipt, Received, Sent, Settlement, Want, protocol,
+    Cause, ClaimRequest, ClaimStatus, Claimed, ClaimedMessage, Delivery, Ending, MessageQuery,
+    MessageState, MessageView, Next, Outbox, Receipt, Received, Sent, Settlement, protocol,
 };
 use firstwrite_core::{Message, Store, Timestamp};
 
@@ -44,8 +44,8 @@ const CASES: &[Case] = &[
 /// Longer than any case advances the clock without meaning it.
 const LEASE: Duration = Duration::from_mins(1);
 
-fn want(destination: &str, count_max: usize) -> Want {
-    Want { destination: destination.to_owned(), count_max, lease_for: LEASE }
+fn request(destination: &str, count_max: usize) -> ClaimRequest {
+    ClaimRequest { destination: destination.to_owned(), count_max, lease_for: LEASE }
 }
 
 fn message(harness: &Harness, key: &str) -> Message {
@@ -71,23 +71,27 @@ async fn enqueue(harness: &Harness, messages: &[Message]) -> TestResult {
     Ok(())
 }
 
-async fn claim(harness: &Harness, count_max: usize) -> Result<Vec<Parcel>, Failure> {
-    Ok(claim_of(harness, &[want("provider", count_max)]).await?.parcels)
+async fn claim(harness: &Harness, count_max: usize) -> Result<Vec<ClaimedMessage>, Failure> {
+    Ok(claim_of(harness, &[request("provider", count_max)]).await?.messages)
 }
 
-async fn claim_of(harness: &Harness, wants: &[Want]) -> Result<Claimed, Failure> {
+async fn claim_of(harness: &Harness, requests: &[ClaimRequest]) -> Result<Claimed, Failure> {
     let store = harness.store();
-    Ok(outbox(&*store)?.claim(wants, fastrand::u64(..)).await?)
+    Ok(outbox(&*store)?.claim(requests, fastrand::u64(..)).await?)
 }
 
 /// Claims exactly one message.
-async fn claim_one(harness: &Harness) -> Result<Parcel, Failure> {
-    let mut parcels = claim(harness, 1).await?;
-    parcels.pop().ok_or_else(|| Failure::new("a message that is due is claimed"))
+async fn claim_one(harness: &Harness) -> Result<ClaimedMessage, Failure> {
+    let mut claimed_messages = claim(harness, 1).await?;
+    claimed_messages.pop().ok_or_else(|| Failure::new("a message that is due is claimed"))
 }
 
-fn settlement(parcel: &Parcel, delivery: Option<Delivery>, next: Next) -> Settlement {
-    Settlement { claim: parcel.claim(), delivery, next, answer: None }
+fn settlement(
+    claimed_message: &ClaimedMessage,
+    delivery: Option<Delivery>,
+    next: Next,
+) -> Settlement {
+    Settlement { claim: claimed_message.claim(), delivery, next, answer: None }
 }
 
 fn arrived(id: &str) -> Delivery {
@@ -98,31 +102,38 @@ fn receipt(id: &str) -> Receipt {
     Receipt { provider_id: Some(id.to_owned()) }
 }
 
-fn delivered(parcel: &Parcel, id: &str) -> Settlement {
-    settlement(parcel, Some(arrived(id)), Next::Delivered(receipt(id)))
+fn delivered(claimed_message: &ClaimedMessage, id: &str) -> Settlement {
+    settlement(claimed_message, Some(arrived(id)), Next::Delivered(receipt(id)))
 }
 
-fn failed(parcel: &Parcel, next: Next) -> Settlement {
+fn failed(claimed_message: &ClaimedMessage, next: Next) -> Settlement {
     let delivery = Delivery::new(Ending::Retry, "it was away").with_status(503);
-    settlement(parcel, Some(delivery), next)
+    settlement(claimed_message, Some(delivery), next)
 }
 
-fn refused(parcel: &Parcel) -> Settlement {
+fn refused(claimed_message: &ClaimedMessage) -> Settlement {
     let delivery = Delivery::new(Ending::Refused, "declined").with_status(402);
-    settlement(parcel, Some(delivery), Next::Refused)
+    settlement(claimed_message, Some(delivery), Next::Refused)
 }
 
 fn again(pause: Duration, sent: Sent) -> Next {
     Next::Waiting { pause, counts: true, sent }
 }
 
-async fn settle(harness: &Harness, settlements: &[Settlement]) -> Result<Vec<Held>, Failure> {
+async fn settle(
+    harness: &Harness,
+    settlements: &[Settlement],
+) -> Result<Vec<ClaimStatus>, Failure> {
     let store = harness.store();
     Ok(protocol::settle(outbox(&*store)?, &[], settlements).await?)
 }
 
 async fn settled(harness: &Harness, settlement: Settlement) -> TestResult {
-    expect_equal("the claim held", &settle(harness, &[settlement]).await?, &vec![Held::Yes])
+    expect_equal(
+        "the claim held",
+        &settle(harness, &[settlement]).await?,
+        &vec![ClaimStatus::Current],
+    )
 }
 
 async fn views(harness: &Harness, query: MessageQuery) -> Result<Vec<MessageView>, Failure> {
@@ -147,17 +158,24 @@ async fn now(harness: &Harness) -> Result<Timestamp, Failure> {
 async fn a_claimed_message_is_what_was_enqueued(harness: Harness) -> TestResult {
     let message = message(&harness, "k").content_type("text/plain");
     enqueue(&harness, std::slice::from_ref(&message)).await?;
-    let parcel = claim_one(&harness).await?;
-    expect_equal("the tenant", &&parcel.tenant, &message.tenant())?;
-    expect_equal("the record", &parcel.record, &message.record())?;
-    expect_equal("the derived key", &parcel.derived_key.as_str(), &"k:step")?;
-    expect_equal("the destination", &parcel.destination.as_str(), &"provider")?;
-    expect_equal("the content type", &parcel.content_type.as_str(), &"text/plain")?;
-    expect_equal("the payload", &&parcel.payload, &message.payload())?;
-    expect_equal("when it was written", &parcel.created_at, &now(&harness).await?)?;
-    let history = (parcel.delivery_count, parcel.lapse_count, parcel.maybe_sent_at);
+    let claimed_message = claim_one(&harness).await?;
+    expect_equal("the tenant", &&claimed_message.tenant, &message.tenant())?;
+    expect_equal("the record", &claimed_message.record, &message.record())?;
+    expect_equal("the derived key", &claimed_message.derived_key.as_str(), &"k:step")?;
+    expect_equal("the destination", &claimed_message.destination.as_str(), &"provider")?;
+    expect_equal("the content type", &claimed_message.content_type.as_str(), &"text/plain")?;
+    expect_equal("the payload", &&claimed_message.payload, &message.payload())?;
+    expect_equal("when it was written", &claimed_message.created_at, &now(&harness).await?)?;
+    let history = (
+        claimed_message.delivery_count,
+        claimed_message.lapse_count,
+        claimed_message.maybe_sent_at,
+    );
     expect_equal("no history", &history, &(0, 0, None))?;
-    expect(parcel.receipt.is_none() && !parcel.is_trial, "neither a receipt nor a trial")
+    expect(
+        claimed_message.receipt.is_none() && !claimed_message.is_trial,
+        "neither a receipt nor a trial",
+    )
 }
 
 async fn what_is_claimed_is_not_claimed_again_while_its_lease_holds(
@@ -177,12 +195,14 @@ async fn a_claim_takes_no_more_than_is_wanted_and_only_for_whom(harness: Harness
     let messages: Vec<Message> = (0..10).map(|n| message(&harness, &format!("k{n}"))).collect();
     enqueue(&harness, &messages).await?;
     enqueue(&harness, &[message_to(&harness, "other", "mailer")]).await?;
-    let claimed = claim_of(&harness, &[want("provider", 3), want("nobody", 5)]).await?;
-    let keys: Vec<&str> = claimed.parcels.iter().map(|p| p.derived_key.as_str()).collect();
+    let claimed = claim_of(&harness, &[request("provider", 3), request("nobody", 5)]).await?;
+    let keys: Vec<&str> = claimed.messages.iter().map(|p| p.derived_key.as_str()).collect();
     expect_equal("the oldest first", &keys, &vec!["k0:step", "k1:step", "k2:step"])?;
-    expect(claim(&harness, 0).await?.is_empty(), "nothing for whoever wants none")?;
-    let rest = claim_of(&harness, &[want("mailer", 5), want("provider", 100)]).await?.parcels;
-    let mailed = rest.iter().filter(|parcel| parcel.destination == "mailer").count();
+    expect(claim(&harness, 0).await?.is_empty(), "nothing for whoever requests none")?;
+    let rest =
+        claim_of(&harness, &[request("mailer", 5), request("provider", 100)]).await?.messages;
+    let mailed =
+        rest.iter().filter(|claimed_message| claimed_message.destination == "mailer").count();
     expect_equal("one to the mailer, and the rest", &(mailed, rest.len()), &(1, 8))
 }
 
@@ -194,7 +214,9 @@ async fn many_workers_at_once_claim_each_message_once(harness: Harness) -> TestR
         tokio::spawn(async move {
             let mut numbers = Vec::new();
             for _ in 0..4 {
-                numbers.extend(claim(&harness, 5).await?.iter().map(|parcel| parcel.number));
+                numbers.extend(
+                    claim(&harness, 5).await?.iter().map(|claimed_message| claimed_message.number),
+                );
             }
             Ok::<_, Failure>(numbers)
         })
@@ -205,7 +227,8 @@ async fn many_workers_at_once_claim_each_message_once(harness: Harness) -> TestR
     }
     // A claim may come back empty while another one is running; the remaining messages can be claimed
     // afterwards.
-    numbers.extend(claim(&harness, 100).await?.iter().map(|parcel| parcel.number));
+    numbers
+        .extend(claim(&harness, 100).await?.iter().map(|claimed_message| claimed_message.number));
     let claimed = numbers.len();
     numbers.sort_unstable();
     numbers.dedup();
@@ -228,9 +251,9 @@ async fn a_lapsed_claim_may_have_been_sent(harness: Harness) -> TestResult {
     claim_one(&harness).await?;
     for lapse_count in 1..=3 {
         harness.advance(LEASE).await;
-        let parcel = claim_one(&harness).await?;
-        expect_equal("since the first claim", &parcel.maybe_sent_at, &Some(claimed_at))?;
-        let counts = (parcel.lapse_count, parcel.delivery_count);
+        let claimed_message = claim_one(&harness).await?;
+        expect_equal("since the first claim", &claimed_message.maybe_sent_at, &Some(claimed_at))?;
+        let counts = (claimed_message.lapse_count, claimed_message.delivery_count);
         expect_equal("a lapse and no delivery", &counts, &(lapse_count, 0))?;
     }
     Ok(())
@@ -238,11 +261,15 @@ async fn a_lapsed_claim_may_have_been_sent(harness: Harness) -> TestResult {
 
 async fn a_claim_given_back_was_not_sent(harness: Harness) -> TestResult {
     enqueue(&harness, &[message(&harness, "k")]).await?;
-    let parcel = claim_one(&harness).await?;
+    let claimed_message = claim_one(&harness).await?;
     let next = Next::Waiting { pause: Duration::ZERO, counts: false, sent: Sent::AsBefore };
-    settled(&harness, settlement(&parcel, None, next)).await?;
-    let parcel = claim_one(&harness).await?;
-    let history = (parcel.delivery_count, parcel.lapse_count, parcel.maybe_sent_at);
+    settled(&harness, settlement(&claimed_message, None, next)).await?;
+    let claimed_message = claim_one(&harness).await?;
+    let history = (
+        claimed_message.delivery_count,
+        claimed_message.lapse_count,
+        claimed_message.maybe_sent_at,
+    );
     expect_equal("no history", &history, &(0, 0, None))
 }
 
@@ -256,7 +283,7 @@ async fn a_late_worker_is_refused_by_its_fence(harness: Harness) -> TestResult {
         [again(Duration::ZERO, Sent::No), Next::Dead(Cause::Refused), Next::Refused, arrived];
     for next in nexts {
         let held = settle(&harness, &[failed(&late, next)]).await?;
-        expect_equal("a late worker", &held, &vec![Held::No])?;
+        expect_equal("a late worker", &held, &vec![ClaimStatus::Lost])?;
     }
     expect_equal("the heir's claim", &state_of(&harness, "k").await?, &MessageState::Sending)?;
     settled(&harness, delivered(&heir, "pay_1")).await
@@ -264,25 +291,25 @@ async fn a_late_worker_is_refused_by_its_fence(harness: Harness) -> TestResult {
 
 async fn a_settlement_that_is_repeated_changes_nothing(harness: Harness) -> TestResult {
     enqueue(&harness, &[message(&harness, "k")]).await?;
-    let parcel = claim_one(&harness).await?;
-    let retry = failed(&parcel, again(Duration::ZERO, Sent::No));
+    let claimed_message = claim_one(&harness).await?;
+    let retry = failed(&claimed_message, again(Duration::ZERO, Sent::No));
     settled(&harness, retry.clone()).await?;
-    expect_equal("a second time", &settle(&harness, &[retry]).await?, &vec![Held::No])?;
+    expect_equal("a second time", &settle(&harness, &[retry]).await?, &vec![ClaimStatus::Lost])?;
     for next in [Next::Delivered(receipt("pay_1")), Next::Refused, Next::Dead(Cause::Refused)] {
-        let held = settle(&harness, &[settlement(&parcel, None, next)]).await?;
-        expect_equal("another word under the same claim", &held, &vec![Held::No])?;
+        let held = settle(&harness, &[settlement(&claimed_message, None, next)]).await?;
+        expect_equal("another word under the same claim", &held, &vec![ClaimStatus::Lost])?;
     }
     expect_equal("counted once", &claim_one(&harness).await?.delivery_count, &1)
 }
 
 async fn a_delivered_message_is_never_claimed_again(harness: Harness) -> TestResult {
     enqueue(&harness, &[message(&harness, "k")]).await?;
-    let parcel = claim_one(&harness).await?;
-    settled(&harness, delivered(&parcel, "pay_1")).await?;
+    let claimed_message = claim_one(&harness).await?;
+    settled(&harness, delivered(&claimed_message, "pay_1")).await?;
     expect_equal(
         "a second time",
-        &settle(&harness, &[delivered(&parcel, "pay_2")]).await?,
-        &vec![Held::No],
+        &settle(&harness, &[delivered(&claimed_message, "pay_2")]).await?,
+        &vec![ClaimStatus::Lost],
     )?;
     for _ in 0..3 {
         expect(claim(&harness, 9).await?.is_empty(), "nothing is left to be claimed")?;
@@ -296,14 +323,17 @@ async fn a_delivered_message_is_never_claimed_again(harness: Harness) -> TestRes
 
 async fn a_receipt_outlives_the_claim_it_was_made_under(harness: Harness) -> TestResult {
     enqueue(&harness, &[message(&harness, "k")]).await?;
-    let parcel = claim_one(&harness).await?;
-    let received =
-        Received { number: parcel.number, fence: parcel.fence, delivery: arrived("pay_1") };
+    let claimed_message = claim_one(&harness).await?;
+    let received = Received {
+        number: claimed_message.number,
+        fence: claimed_message.fence,
+        delivery: arrived("pay_1"),
+    };
     let store = harness.store();
     protocol::settle(outbox(&*store)?, &[received], &[]).await?;
     harness.advance(LEASE).await;
-    let parcel = claim_one(&harness).await?;
-    expect_equal("the receipt", &parcel.receipt, &Some(receipt("pay_1")))
+    let claimed_message = claim_one(&harness).await?;
+    expect_equal("the receipt", &claimed_message.receipt, &Some(receipt("pay_1")))
 }
 
 async fn a_receipt_of_a_late_worker_is_kept(harness: Harness) -> TestResult {
@@ -315,8 +345,8 @@ async fn a_receipt_of_a_late_worker_is_kept(harness: Harness) -> TestResult {
     let store = harness.store();
     protocol::settle(outbox(&*store)?, &[received], &[]).await?;
     harness.advance(LEASE).await;
-    let parcel = claim_one(&harness).await?;
-    expect_equal("the receipt", &parcel.receipt, &Some(receipt("pay_1")))
+    let claimed_message = claim_one(&harness).await?;
+    expect_equal("the receipt", &claimed_message.receipt, &Some(receipt("pay_1")))
 }
 
 async fn a_retry_counts_and_comes_back_after_its_pause(harness: Harness) -> TestResult {
@@ -332,19 +362,22 @@ async fn a_retry_counts_and_comes_back_after_its_pause(harness: Harness) -> Test
     .into_iter()
     .enumerate()
     {
-        let parcel = claim_one(&harness).await?;
-        settled(&harness, failed(&parcel, again(pause, sent))).await?;
+        let claimed_message = claim_one(&harness).await?;
+        settled(&harness, failed(&claimed_message, again(pause, sent))).await?;
         harness.advance(sample::just_before(pause)).await;
         expect(claim(&harness, 9).await?.is_empty(), "not before its pause is over")?;
         harness.advance(sample::TICK).await;
-        let parcel = claim_one(&harness).await?;
+        let claimed_message = claim_one(&harness).await?;
         let round = u32::try_from(round).expect("four rounds");
-        expect_equal("deliveries that count", &parcel.delivery_count, &(round + 1))?;
-        expect_equal("whether it may be there", &parcel.maybe_sent_at.map(drop), &doubt)?;
-        expect(parcel.maybe_sent_at.is_none_or(|at| at > claimed_at), "since the second claim")?;
+        expect_equal("deliveries that count", &claimed_message.delivery_count, &(round + 1))?;
+        expect_equal("whether it may be there", &claimed_message.maybe_sent_at.map(drop), &doubt)?;
+        expect(
+            claimed_message.maybe_sent_at.is_none_or(|at| at > claimed_at),
+            "since the second claim",
+        )?;
         let give_back =
             Next::Waiting { pause: Duration::ZERO, counts: false, sent: Sent::AsBefore };
-        settled(&harness, settlement(&parcel, None, give_back)).await?;
+        settled(&harness, settlement(&claimed_message, None, give_back)).await?;
     }
     Ok(())
 }
@@ -353,8 +386,8 @@ async fn an_unknown_or_dead_message_is_not_claimed(harness: Harness) -> TestResu
     let ends = [("u", Next::Unknown("nobody knows")), ("d", Next::Dead(Cause::Exhausted))];
     for (key, next) in ends {
         enqueue(&harness, &[message(&harness, key)]).await?;
-        let parcel = claim_one(&harness).await?;
-        settled(&harness, failed(&parcel, next)).await?;
+        let claimed_message = claim_one(&harness).await?;
+        settled(&harness, failed(&claimed_message, next)).await?;
     }
     harness.advance(Duration::from_hours(24)).await;
     expect(claim(&harness, 9).await?.is_empty(), "neither comes back by itself")?;
@@ -370,12 +403,21 @@ async fn an_unknown_or_dead_message_is_not_claimed(harness: Harness) -> TestResu
 async fn settling_is_all_or_nothing_for_each_and_keeps_the_order(harness: Harness) -> TestResult {
     let messages: Vec<Message> = (0..5).map(|n| message(&harness, &format!("k{n}"))).collect();
     enqueue(&harness, &messages).await?;
-    let parcels = claim(&harness, 5).await?;
-    settled(&harness, delivered(&parcels[1], "pay_1")).await?;
-    let settlements: Vec<Settlement> =
-        parcels.iter().rev().map(|parcel| delivered(parcel, "pay_2")).collect();
+    let claimed_messages = claim(&harness, 5).await?;
+    settled(&harness, delivered(&claimed_messages[1], "pay_1")).await?;
+    let settlements: Vec<Settlement> = claimed_messages
+        .iter()
+        .rev()
+        .map(|claimed_message| delivered(claimed_message, "pay_2"))
+        .collect();
     let held = settle(&harness, &settlements).await?;
-    let wanted = vec![Held::Yes, Held::Yes, Held::Yes, Held::No, Held::Yes];
+    let wanted = vec![
+        ClaimStatus::Current,
+        ClaimStatus::Current,
+        ClaimStatus::Current,
+        ClaimStatus::Lost,
+        ClaimStatus::Current,
+    ];
     expect_equal("an answer for each, in order", &held, &wanted)
 }
 
@@ -384,11 +426,11 @@ async fn delivered_messages_are_deleted_after_their_time_and_no_others(
 ) -> TestResult {
     let messages: Vec<Message> = (0..4).map(|n| message(&harness, &format!("k{n}"))).collect();
     enqueue(&harness, &messages).await?;
-    let parcels = claim(&harness, 4).await?;
-    settled(&harness, delivered(&parcels[0], "pay_0")).await?;
-    settled(&harness, delivered(&parcels[1], "pay_1")).await?;
+    let claimed_messages = claim(&harness, 4).await?;
+    settled(&harness, delivered(&claimed_messages[0], "pay_0")).await?;
+    settled(&harness, delivered(&claimed_messages[1], "pay_1")).await?;
     let dead = Next::Dead(Cause::Refused);
-    settled(&harness, Settlement { next: dead, ..refused(&parcels[2]) }).await?;
+    settled(&harness, Settlement { next: dead, ..refused(&claimed_messages[2]) }).await?;
     enqueue(&harness, &[message_to(&harness, "far", "nobody")]).await?;
     let kept_for = Duration::from_hours(24);
     let store = harness.store();

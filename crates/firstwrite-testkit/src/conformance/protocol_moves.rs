@@ -67,7 +67,7 @@ async fn a_renewed_attempt_completes_after_its_first_lease(harness: Harness) -> 
     for _ in 0..5 {
         harness.advance(policy.lease / 2).await;
         let renewed = protocol::renew(&*harness.store(), &mut reservation).await?;
-        expect_equal("a live owner's renewal", &renewed, &Renewed::Held)?;
+        expect_equal("a live owner's renewal", &renewed, &Renewed::Current)?;
         protocol::sweep_once(&*harness.store(), 1000).await?;
     }
     let until = harness.record(request.id).await?.state.lease_until();

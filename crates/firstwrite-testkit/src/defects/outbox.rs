@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Becomes, Claimed, DestinationChange, DestinationView, Held, HistoryRow, Kept, MessageNumber,
-    MessagePage, MessageQuery, MessageState, MessageStory, Move, MoveGuard, Outbox, PauseChange,
-    PendingDraft, Want, WrittenPage, WrittenQuery,
+    Becomes, ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
+    Kept, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory, Move, MoveGuard,
+    Outbox, PauseChange, PendingDraft, WrittenPage, WrittenQuery,
 };
 use firstwrite_core::{BoxFuture, Message, StoreError, Timestamp};
 
@@ -13,12 +13,12 @@ use super::{Defect, DefectiveStore};
 
 impl DefectiveStore {
     fn spoil_claimed(&self, claimed: &mut Claimed) {
-        for parcel in &mut claimed.parcels {
+        for claimed_message in &mut claimed.messages {
             if self.has(Defect::LapseForgotten) {
-                (parcel.maybe_sent_at, parcel.lapse_count) = (None, 0);
+                (claimed_message.maybe_sent_at, claimed_message.lapse_count) = (None, 0);
             }
             if self.has(Defect::ReceiptForgotten) {
-                parcel.receipt = None;
+                claimed_message.receipt = None;
             }
         }
     }
@@ -99,20 +99,20 @@ impl Outbox for DefectiveStore {
 
     fn claim<'a>(
         &'a self,
-        wants: &'a [Want],
+        requests: &'a [ClaimRequest],
         nonce: u64,
     ) -> BoxFuture<'a, Result<Claimed, StoreError>> {
         Box::pin(async move {
-            let mut wants = wants.to_vec();
-            for want in &mut wants {
+            let mut requests = requests.to_vec();
+            for request in &mut requests {
                 if self.has(Defect::ClaimWithoutLease) {
-                    want.lease_for = Duration::ZERO;
+                    request.lease_for = Duration::ZERO;
                 }
                 if self.has(Defect::ClaimTakesTooMany) {
-                    want.count_max += 1;
+                    request.count_max += 1;
                 }
             }
-            let mut claimed = self.memory().claim(&wants, nonce).await?;
+            let mut claimed = self.memory().claim(&requests, nonce).await?;
             self.spoil_claimed(&mut claimed);
             Ok(claimed)
         })
@@ -122,7 +122,7 @@ impl Outbox for DefectiveStore {
         &'a self,
         receipts: &'a [HistoryRow],
         moves: &'a [Move],
-    ) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<ClaimStatus>, StoreError>> {
         Box::pin(async move {
             let mut spoilt = moves.to_vec();
             for step in &mut spoilt {
@@ -201,7 +201,7 @@ impl Outbox for DefectiveStore {
         })
     }
 
-    fn nudged(&self) -> BoxFuture<'_, ()> {
+    fn wait_for_work(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 }

@@ -180,7 +180,7 @@ async fn run(
     }
     if store.mishap(4) {
         match protocol::renew(store, &mut reservation).await {
-            Ok(Renewed::Held) => store.note(Event::Renewed),
+            Ok(Renewed::Current) => store.note(Event::Renewed),
             // An attempt that loses its lease before it sent anything stops here.
             Ok(Renewed::Lost) => {
                 store.note(Event::RenewalLost);

@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::response::Response as AxumResponse;
 use bytes::Bytes;
-use firstwrite_core::protocol::{self, Began, Held};
+use firstwrite_core::protocol::{self, AtomicStart, OpenAttempt};
 use firstwrite_core::{AsyncTransactionalStore, BoxFuture, StoreError};
 use http::Response;
 
 use super::{Close, Opened, Slot, Used};
 use crate::attempt::Attempt;
 use crate::exchange::Exchange;
-use crate::extract::Misconfigured;
+use crate::extract::ExtractorError;
 use crate::respond;
 
 /// An open transaction on the request's record, to do the work of the request in.
@@ -58,7 +58,7 @@ use crate::respond;
 /// ```
 pub struct Transaction<S: AsyncTransactionalStore> {
     /// None only on the way out.
-    held: Option<Held<S::Tx>>,
+    held: Option<OpenAttempt<S::Tx>>,
     /// True once the handler has used the transaction.
     touched: AtomicBool,
     place: Arc<Place<S>>,
@@ -85,11 +85,11 @@ struct Place<S: AsyncTransactionalStore> {
 
 enum Whereabouts<Tx> {
     /// Here, and nothing was done in it.
-    Untouched(Held<Tx>),
+    Untouched(OpenAttempt<Tx>),
     /// The handler has it, or has begun to end it.
     Out,
     /// Here again, after the handler had begun to work in it.
-    LetGo(Held<Tx>),
+    LetGo(OpenAttempt<Tx>),
     /// The handler has ended; what comes back now is too late.
     Closed,
 }
@@ -103,23 +103,23 @@ impl<S: AsyncTransactionalStore + Clone> Begin for Holding<S> {
             let Self(store) = self;
             let (request, policy) = exchange.parts();
             match protocol::begin(store, request, policy, fastrand::u64(..)).await? {
-                Began::Run(held) => {
+                AtomicStart::Run(held) => {
                     let whereabouts = Mutex::new(Whereabouts::Untouched(held));
                     let place = Arc::new(Place { store: store.clone(), whereabouts });
                     let tidied = Arc::clone(&place) as Arc<dyn Close>;
                     Ok(Opened::Run(Slot::new(exchange, place, Some(tidied))))
                 }
-                Began::Refused(verdict, found) => Ok(Opened::Refused(verdict, found)),
+                AtomicStart::Refused(verdict, found) => Ok(Opened::Refused(verdict, found)),
             }
         })
     }
 }
 
 impl<S: AsyncTransactionalStore> Transaction<S> {
-    pub(crate) fn of(slot: &Arc<Slot>) -> Result<Self, Misconfigured> {
+    pub(crate) fn of(slot: &Arc<Slot>) -> Result<Self, ExtractorError> {
         let content = Arc::clone(&slot.content);
-        let place = content.downcast::<Place<S>>().map_err(|_other| Misconfigured::OtherStore)?;
-        let held = place.take().ok_or(Misconfigured::Taken)?;
+        let place = content.downcast::<Place<S>>().map_err(|_other| ExtractorError::OtherStore)?;
+        let held = place.take().ok_or(ExtractorError::Taken)?;
         let touched = AtomicBool::new(false);
         Ok(Self { held: Some(held), touched, place, slot: Arc::clone(slot) })
     }
@@ -149,7 +149,7 @@ impl<S: AsyncTransactionalStore> Transaction<S> {
 }
 
 impl<S: AsyncTransactionalStore> Place<S> {
-    fn take(&self) -> Option<Held<S::Tx>> {
+    fn take(&self) -> Option<OpenAttempt<S::Tx>> {
         let mut whereabouts = self.whereabouts();
         match mem::replace(&mut *whereabouts, Whereabouts::Out) {
             Whereabouts::Untouched(held) => Some(held),
@@ -160,7 +160,7 @@ impl<S: AsyncTransactionalStore> Place<S> {
         }
     }
 
-    fn give_back(&self, held: Held<S::Tx>, touched: bool) {
+    fn give_back(&self, held: OpenAttempt<S::Tx>, touched: bool) {
         let mut whereabouts = self.whereabouts();
         match *whereabouts {
             Whereabouts::Out if touched => *whereabouts = Whereabouts::LetGo(held),

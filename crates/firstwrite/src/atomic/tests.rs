@@ -13,7 +13,7 @@ use tower::ServiceExt;
 
 use self::app::{App, Counting, Kind, order, policy};
 use crate::service::tests::watched::Watched;
-use crate::{IdempotencyLayer, Misconfigured};
+use crate::{ExtractorError, IdempotencyLayer};
 
 mod app;
 mod held;
@@ -177,7 +177,7 @@ async fn nothing_runs_without_the_store_or_when_it_has_lost_history() {
         let app = App::new(kind);
         app.store.fail(method);
         assert_eq!(app.send("k", "book").await, "503 store-unavailable", "{kind:?}");
-        app.store.fail_as(method, StoreErrorKind::InDoubt);
+        app.store.fail_as(method, StoreErrorKind::HistoryLost);
         assert_eq!(app.send("k", "book").await, "409 outcome-unknown", "{kind:?}");
         assert_eq!((app.counting.entered(), app.effects()), (0, (0, 0, 0)), "{kind:?}");
         app.store.recover();
@@ -191,7 +191,7 @@ async fn a_commit_that_is_refused_leaves_nothing_and_says_so() {
         let app = App::new(kind);
         app.store.fail(method);
         assert_eq!(app.send("k", "book").await, "503 store-unavailable", "{kind:?}");
-        app.store.fail_as(method, StoreErrorKind::InDoubt);
+        app.store.fail_as(method, StoreErrorKind::HistoryLost);
         assert_eq!(app.send("k", "book").await, "409 outcome-unknown", "{kind:?}");
         app.store.recover();
         let (_, rows, messages) = app.effects();
@@ -226,23 +226,23 @@ async fn a_handler_that_is_put_together_wrongly_says_so_without_running() {
         });
         check(kind, Some(made_up)).await;
     }
-    assert_ne!(Misconfigured::NotAtomic.to_string(), Misconfigured::NoAttempt.to_string());
-    assert!(Misconfigured::OtherStore.to_string().contains("IdempotencyLayer::held"));
+    assert_ne!(ExtractorError::NotAtomic.to_string(), ExtractorError::NoAttempt.to_string());
+    assert!(ExtractorError::OtherStore.to_string().contains("IdempotencyLayer::held"));
 }
 
 #[test]
 fn a_layer_refuses_policies_it_cannot_carry_out() {
-    use crate::Unusable;
+    use crate::PolicyMismatch;
     let plain = IdempotencyLayer::new(Arc::new(crate::memory_store()));
     assert_eq!(plain.check(&Policy::default()), Ok(()));
-    assert_eq!(plain.check(&policy()), Err(Unusable::NoTransactions));
+    assert_eq!(plain.check(&policy()), Err(PolicyMismatch::NoTransactions));
     let hasty = Policy { lease: Duration::from_millis(1), ..Policy::default() };
-    assert!(matches!(plain.check(&hasty), Err(Unusable::Contradictory(_))));
+    assert!(matches!(plain.check(&hasty), Err(PolicyMismatch::Contradictory(_))));
     let keyless = Policy { key: firstwrite_core::KeyRequirement::Optional, ..policy() };
     for kind in Kind::ALL {
         let layer = kind.layer(&Watched::over(crate::memory_store()));
         assert_eq!(layer.check(&policy()), Ok(()));
-        assert_eq!(layer.check(&keyless), Err(Unusable::KeylessAtomic));
+        assert_eq!(layer.check(&keyless), Err(PolicyMismatch::KeylessAtomic));
     }
 }
 

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::outbox::{Carrier, Delivery, Ending, Parcel, Probed};
+use firstwrite_core::outbox::{Carrier, ClaimedMessage, Delivery, Ending, Probed};
 use firstwrite_core::{BoxFuture, Timestamp};
 use http::header::InvalidHeaderValue;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
@@ -70,9 +70,9 @@ pub struct HttpCarrier {
 }
 
 impl HttpCarrier {
-    async fn deliver(&self, parcel: &Parcel) -> Delivery {
+    async fn deliver(&self, message: &ClaimedMessage) -> Delivery {
         // A content type can be any text; no destination will ever accept this one.
-        let Ok(request) = self.request(parcel) else {
+        let Ok(request) = self.request(message) else {
             return Delivery::new(Ending::Refused, "its content type or key cannot be a header");
         };
         match exchange(&self.client, request, self.timeout, self.answer_bytes_max).await {
@@ -81,37 +81,40 @@ impl HttpCarrier {
         }
     }
 
-    async fn ask(&self, probe: &Probe, parcel: &Parcel) -> Probed {
+    async fn ask(&self, probe: &Probe, message: &ClaimedMessage) -> Probed {
         let mut request = Request::new(Full::default());
-        let wire_key = parcel.wire_key();
+        let wire_key = message.wire_key();
         match probe.url(&wire_key) {
             Ok(url) => *request.uri_mut() = url,
             Err(_) => return Probed::Silent("the key makes the probe's URL too long".to_owned()),
         }
         *request.headers_mut() = self.headers.clone();
         match exchange(&self.client, request, self.timeout, self.answer_bytes_max).await {
-            Ok(answer) => probe.read(&answer, &wire_key, parcel.created_at),
+            Ok(answer) => probe.read(&answer, &wire_key, message.created_at),
             Err(failed) => Probed::Silent(failed.detail),
         }
     }
 
-    fn request(&self, parcel: &Parcel) -> Result<Request<Full<Bytes>>, InvalidHeaderValue> {
-        let wire_key = parcel.wire_key();
-        let mut request = Request::new(Full::new(parcel.payload.clone()));
+    fn request(
+        &self,
+        message: &ClaimedMessage,
+    ) -> Result<Request<Full<Bytes>>, InvalidHeaderValue> {
+        let wire_key = message.wire_key();
+        let mut request = Request::new(Full::new(message.payload.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.url.clone();
         let headers = request.headers_mut();
         headers.clone_from(&self.headers);
         // hyper leaves it away for an empty body, and some servers then ask for it (411).
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(parcel.payload.len()));
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(&parcel.content_type)?);
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(message.payload.len()));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(&message.content_type)?);
         let key = if self.is_key_quoted { quoted(&wire_key) } else { wire_key.clone() };
         headers.insert(self.key_header.clone(), secret(&key)?);
         if !self.signing_secrets.is_empty() {
             let id = signature::id(&wire_key);
             let timestamp = ((self.clock)().as_millis() / 1000).to_string();
             let signature =
-                signature::sign(&self.signing_secrets, &id, &timestamp, &parcel.payload);
+                signature::sign(&self.signing_secrets, &id, &timestamp, &message.payload);
             headers.insert(signature::ID, secret(&id)?);
             headers.insert(signature::TIMESTAMP, HeaderValue::from_str(&timestamp)?);
             headers.insert(signature::SIGNATURE, secret(&signature)?);
@@ -133,13 +136,13 @@ fn quoted(text: &str) -> String {
 }
 
 impl Carrier for HttpCarrier {
-    fn carry<'a>(&'a self, parcel: &'a Parcel) -> BoxFuture<'a, Delivery> {
-        Box::pin(self.deliver(parcel))
+    fn carry<'a>(&'a self, message: &'a ClaimedMessage) -> BoxFuture<'a, Delivery> {
+        Box::pin(self.deliver(message))
     }
 
-    fn probe<'a>(&'a self, parcel: &'a Parcel) -> Option<BoxFuture<'a, Probed>> {
+    fn probe<'a>(&'a self, message: &'a ClaimedMessage) -> Option<BoxFuture<'a, Probed>> {
         let probe = self.probe.as_ref()?;
-        Some(Box::pin(self.ask(probe, parcel)))
+        Some(Box::pin(self.ask(probe, message)))
     }
 }
 

@@ -27,7 +27,7 @@ use std::fmt;
 use std::time::Duration;
 
 use firstwrite_core::BoxFuture;
-use firstwrite_core::outbox::{Carrier, Delivery, Ending, Parcel, Probed};
+use firstwrite_core::outbox::{Carrier, ClaimedMessage, Delivery, Ending, Probed};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::FutureRecord;
@@ -73,18 +73,18 @@ impl KafkaCarrier {
         Ok(Self { settings, slot })
     }
 
-    async fn deliver(&self, parcel: &Parcel) -> Delivery {
+    async fn deliver(&self, claimed_message: &ClaimedMessage) -> Delivery {
         let line = match self.slot.get(|| Line::connect(&self.settings)).await {
             Ok(line) => line,
             Err(delivery) => return delivery,
         };
-        let wire_key = parcel.wire_key();
+        let wire_key = claimed_message.wire_key();
         let headers = OwnedHeaders::new()
             .insert(Header { key: "Idempotency-Key", value: Some(&wire_key) })
-            .insert(Header { key: "content-type", value: Some(&parcel.content_type) });
+            .insert(Header { key: "content-type", value: Some(&claimed_message.content_type) });
         let record = FutureRecord::to(&self.settings.topic)
-            .key(parcel.ordering_key.as_deref().unwrap_or(&wire_key))
-            .payload(&parcel.payload[..])
+            .key(claimed_message.ordering_key.as_deref().unwrap_or(&wire_key))
+            .payload(&claimed_message.payload[..])
             .headers(headers);
         let delivery = match line.producer().send_result(record) {
             // The client takes it from here. It may transmit the record several times, which the brokers
@@ -128,11 +128,11 @@ fn failed(error: &KafkaError) -> Delivery {
 }
 
 impl Carrier for KafkaCarrier {
-    fn carry<'a>(&'a self, parcel: &'a Parcel) -> BoxFuture<'a, Delivery> {
-        Box::pin(self.deliver(parcel))
+    fn carry<'a>(&'a self, claimed_message: &'a ClaimedMessage) -> BoxFuture<'a, Delivery> {
+        Box::pin(self.deliver(claimed_message))
     }
 
-    fn probe<'a>(&'a self, _parcel: &'a Parcel) -> Option<BoxFuture<'a, Probed>> {
+    fn probe<'a>(&'a self, _claimed_message: &'a ClaimedMessage) -> Option<BoxFuture<'a, Probed>> {
         None
     }
 }

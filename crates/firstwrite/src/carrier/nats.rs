@@ -27,7 +27,7 @@ use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{Event, connect_with_options};
 use firstwrite_core::BoxFuture;
-use firstwrite_core::outbox::{Carrier, Delivery, Ending, Parcel, Probed};
+use firstwrite_core::outbox::{Carrier, ClaimedMessage, Delivery, Ending, Probed};
 use tokio::sync::watch;
 
 use super::broker::{
@@ -64,8 +64,8 @@ impl NatsCarrier {
         Ok(Self { settings, slot })
     }
 
-    async fn deliver(&self, parcel: &Parcel) -> Delivery {
-        let Ok(headers) = self.headers(parcel) else {
+    async fn deliver(&self, message: &ClaimedMessage) -> Delivery {
+        let Ok(headers) = self.headers(message) else {
             return refused("the content type cannot be written as a header");
         };
         let line = match self.slot.get(|| self.connect()).await {
@@ -73,7 +73,7 @@ impl NatsCarrier {
             Err(delivery) => return delivery,
         };
         let subject = self.settings.subject.clone();
-        let payload = parcel.payload.clone();
+        let payload = message.payload.clone();
         let published = line.context.publish_with_headers(subject, headers, payload).await;
         let acknowledged = match published {
             Ok(acknowledged) => acknowledged,
@@ -110,11 +110,11 @@ impl NatsCarrier {
 
     fn headers(
         &self,
-        parcel: &Parcel,
+        message: &ClaimedMessage,
     ) -> Result<HeaderMap, async_nats::header::ParseHeaderValueError> {
         let mut headers = HeaderMap::new();
-        headers.insert(NATS_MESSAGE_ID, HeaderValue::from_str(&parcel.wire_key())?);
-        headers.insert("Content-Type", HeaderValue::from_str(&parcel.content_type)?);
+        headers.insert(NATS_MESSAGE_ID, HeaderValue::from_str(&message.wire_key())?);
+        headers.insert("Content-Type", HeaderValue::from_str(&message.content_type)?);
         if let Some(stream) = &self.settings.stream {
             headers.insert(NATS_EXPECTED_STREAM, HeaderValue::from_str(stream)?);
         }
@@ -203,11 +203,11 @@ fn judge(answer: Result<PublishAck, PublishError>) -> Result<PublishAck, Deliver
 }
 
 impl Carrier for NatsCarrier {
-    fn carry<'a>(&'a self, parcel: &'a Parcel) -> BoxFuture<'a, Delivery> {
-        Box::pin(self.deliver(parcel))
+    fn carry<'a>(&'a self, message: &'a ClaimedMessage) -> BoxFuture<'a, Delivery> {
+        Box::pin(self.deliver(message))
     }
 
-    fn probe<'a>(&'a self, _parcel: &'a Parcel) -> Option<BoxFuture<'a, Probed>> {
+    fn probe<'a>(&'a self, _claimed_message: &'a ClaimedMessage) -> Option<BoxFuture<'a, Probed>> {
         None
     }
 }

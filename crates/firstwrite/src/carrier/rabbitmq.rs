@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use firstwrite_core::BoxFuture;
-use firstwrite_core::outbox::{Carrier, Delivery, Parcel, Probed};
+use firstwrite_core::outbox::{Carrier, ClaimedMessage, Delivery, Probed};
 use lapin::options::BasicPublishOptions;
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::ShortString;
@@ -54,8 +54,8 @@ impl RabbitmqCarrier {
         Ok(Self { settings, slot, turns })
     }
 
-    async fn deliver(&self, parcel: &Parcel) -> Delivery {
-        let Ok(properties) = properties(parcel) else {
+    async fn deliver(&self, message: &ClaimedMessage) -> Delivery {
+        let Ok(properties) = properties(message) else {
             return refused("the content type is longer than the 255 bytes AMQP takes");
         };
         let mut line = None;
@@ -70,7 +70,7 @@ impl RabbitmqCarrier {
                 return retry("the server opens no channel in time");
             }
         };
-        let publishing = self.publish(&channel, parcel, properties);
+        let publishing = self.publish(&channel, message, properties);
         let Ok(published) = timeout(self.settings.timeout, publishing).await else {
             self.slot.forget(&line);
             return unknown(format!("no confirmation in {} ms", self.settings.timeout.as_millis()));
@@ -78,7 +78,7 @@ impl RabbitmqCarrier {
         match published {
             Ok(confirmation) => {
                 line.keep(channel);
-                self.judge(confirmation, parcel)
+                self.judge(confirmation, message)
             }
             Err(error) => failed(&error),
         }
@@ -109,20 +109,20 @@ impl RabbitmqCarrier {
     async fn publish(
         &self,
         channel: &Channel,
-        parcel: &Parcel,
+        message: &ClaimedMessage,
         properties: BasicProperties,
     ) -> Result<Confirmation, Error> {
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let exchange = self.settings.exchange.as_str().into();
         let routing_key = self.settings.routing_key.as_str().into();
-        let payload = &parcel.payload;
+        let payload = &message.payload;
         let sent =
             channel.basic_publish(exchange, routing_key, options, payload, properties).await?;
         sent.await
     }
 
     /// Returns the meaning of the server's confirmation.
-    fn judge(&self, confirmation: Confirmation, parcel: &Parcel) -> Delivery {
+    fn judge(&self, confirmation: Confirmation, message: &ClaimedMessage) -> Delivery {
         let (is_ack, returned) = match confirmation {
             Confirmation::Ack(returned) => (true, returned),
             Confirmation::Nack(returned) => (false, returned),
@@ -130,7 +130,7 @@ impl RabbitmqCarrier {
         };
         if let Some(returned) = returned {
             let id = returned.delivery.properties.message_id().as_ref().map(ShortString::as_str);
-            if id != Some(parcel.wire_key().as_str()) {
+            if id != Some(message.wire_key().as_str()) {
                 return unknown("another message came back in its place");
             }
             return retry(format!(
@@ -147,10 +147,10 @@ impl RabbitmqCarrier {
     }
 }
 
-fn properties(parcel: &Parcel) -> Result<BasicProperties, lapin::types::ShortStringError> {
+fn properties(message: &ClaimedMessage) -> Result<BasicProperties, lapin::types::ShortStringError> {
     Ok(BasicProperties::default()
-        .with_message_id(ShortString::try_new(parcel.wire_key())?)
-        .with_content_type(ShortString::try_new(parcel.content_type.as_str())?)
+        .with_message_id(ShortString::try_new(message.wire_key())?)
+        .with_content_type(ShortString::try_new(message.content_type.as_str())?)
         .with_delivery_mode(PERSISTENT))
 }
 
@@ -172,11 +172,11 @@ fn failed(error: &Error) -> Delivery {
 }
 
 impl Carrier for RabbitmqCarrier {
-    fn carry<'a>(&'a self, parcel: &'a Parcel) -> BoxFuture<'a, Delivery> {
-        Box::pin(self.deliver(parcel))
+    fn carry<'a>(&'a self, message: &'a ClaimedMessage) -> BoxFuture<'a, Delivery> {
+        Box::pin(self.deliver(message))
     }
 
-    fn probe<'a>(&'a self, _parcel: &'a Parcel) -> Option<BoxFuture<'a, Probed>> {
+    fn probe<'a>(&'a self, _claimed_message: &'a ClaimedMessage) -> Option<BoxFuture<'a, Probed>> {
         None
     }
 }

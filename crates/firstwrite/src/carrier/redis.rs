@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use firstwrite_core::BoxFuture;
-use firstwrite_core::outbox::{Carrier, Delivery, Parcel, Probed, Receipt};
+use firstwrite_core::outbox::{Carrier, ClaimedMessage, Delivery, Probed, Receipt};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, Value};
 use tokio::time::timeout;
@@ -62,16 +62,16 @@ impl RedisCarrier {
         Ok(Self { settings, client, slot })
     }
 
-    async fn deliver(&self, parcel: &Parcel) -> Delivery {
+    async fn deliver(&self, message: &ClaimedMessage) -> Delivery {
         let line = match self.slot.get(|| self.connect()).await {
             Ok(line) => line,
             Err(delivery) => return delivery,
         };
-        let mut command = self.command(ADD, parcel);
+        let mut command = self.command(ADD, message);
         command
-            .arg(parcel.wire_key())
-            .arg(&parcel.content_type)
-            .arg(&parcel.payload[..])
+            .arg(message.wire_key())
+            .arg(&message.content_type)
+            .arg(&message.payload[..])
             .arg(u8::from(self.settings.creates_stream))
             .arg(self.settings.length_max.unwrap_or(0));
         match self.ask(&line, &command).await {
@@ -81,13 +81,13 @@ impl RedisCarrier {
         }
     }
 
-    async fn ask_about(&self, parcel: &Parcel) -> Probed {
+    async fn ask_about(&self, message: &ClaimedMessage) -> Probed {
         let line = match self.slot.get(|| self.connect()).await {
             Ok(line) => line,
             Err(delivery) => return Probed::Silent(delivery.detail),
         };
-        let sent_at = parcel.maybe_sent_at.unwrap_or(parcel.created_at);
-        let mut command = self.command(PROBE, parcel);
+        let sent_at = message.maybe_sent_at.unwrap_or(message.created_at);
+        let mut command = self.command(PROBE, message);
         command.arg(sent_at.as_millis());
         match self.ask(&line, &command).await {
             Ok(Value::BulkString(id)) => match entry_id(&id) {
@@ -101,16 +101,16 @@ impl RedisCarrier {
     }
 
     /// `EVAL` with what both scripts take: the keys, the window and the claim's fence.
-    fn command(&self, script: &str, parcel: &Parcel) -> Cmd {
+    fn command(&self, script: &str, message: &ClaimedMessage) -> Cmd {
         let mut command = redis::cmd("EVAL");
         command
             .arg(script)
             .arg(2)
             .arg(&self.settings.stream)
-            .arg(self.settings.seen_key(&parcel.wire_key()))
+            .arg(self.settings.seen_key(&message.wire_key()))
             .arg(u64::try_from(self.settings.dedupe_for.as_millis()).unwrap_or(u64::MAX))
             // Lua has no whole numbers of 64 bits; of equal length, text compares as numbers do.
-            .arg(format!("{:020}", parcel.fence.as_u64()));
+            .arg(format!("{:020}", message.fence.as_u64()));
         command
     }
 
@@ -196,14 +196,14 @@ fn failed(error: &RedisError) -> Delivery {
 }
 
 impl Carrier for RedisCarrier {
-    fn carry<'a>(&'a self, parcel: &'a Parcel) -> BoxFuture<'a, Delivery> {
-        Box::pin(self.deliver(parcel))
+    fn carry<'a>(&'a self, message: &'a ClaimedMessage) -> BoxFuture<'a, Delivery> {
+        Box::pin(self.deliver(message))
     }
 
     /// Ask under a later claim than the one that sent: what the claim itself has under way is not shut
     /// out.
-    fn probe<'a>(&'a self, parcel: &'a Parcel) -> Option<BoxFuture<'a, Probed>> {
-        Some(Box::pin(self.ask_about(parcel)))
+    fn probe<'a>(&'a self, message: &'a ClaimedMessage) -> Option<BoxFuture<'a, Probed>> {
+        Some(Box::pin(self.ask_about(message)))
     }
 }
 

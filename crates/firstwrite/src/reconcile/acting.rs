@@ -2,7 +2,7 @@
 
 use firstwrite_core::findings::Findings;
 use firstwrite_core::outbox::{
-    Held, MessageNumber, Outbox, Receipt, Resolution, protocol as messages,
+    ClaimStatus, MessageNumber, Outbox, Receipt, Resolution, protocol as messages,
 };
 use firstwrite_core::protocol::{self, Force, Settled, Settlement};
 use firstwrite_core::reconcile::{Action, MatchedBy, Ours, Subject, Theirs, Verdict, finding};
@@ -121,7 +121,7 @@ impl Proof<'_> {
         };
         let by = self.audit("delivered", "not delivered");
         let held = messages::resolve(outbox, number, *seen, &resolution, &by).await?;
-        Ok(held == Held::Yes)
+        Ok(held == ClaimStatus::Current)
     }
 
     async fn settle_record(&self, store: &dyn Store, record: &Record) -> Result<bool, StoreError> {

@@ -237,7 +237,7 @@ fn sent_before(record: &Record) -> Duration {
 /// Returns the standing of a request.
 fn standing(record: &Record) -> Standing {
     match &record.state {
-        State::Uncertain { .. } => Standing::InDoubt,
+        State::Uncertain { .. } => Standing::HistoryLost,
         State::Reserved(_) => Standing::Sending,
         State::Completed { outcome, .. } if outcome.status.as_u16() < 400 => Standing::Arrived,
         State::Completed { .. } => Standing::Closed,

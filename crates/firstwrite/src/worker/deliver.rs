@@ -5,9 +5,9 @@
 //! batches form by themselves and an idle worker adds no delay. No transaction is open while a
 //! destination is spoken to.
 
-mod errand;
-mod lane;
-mod round;
+mod delivery_task;
+mod destination_state;
+mod dispatcher;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use firstwrite_core::outbox::{Carrier, Terms};
 use firstwrite_core::{Message, Store, StoreError};
 use tokio::sync::watch;
 
-use round::Round;
+use dispatcher::Dispatcher;
 
 /// A destination: its name, what it declares, and who carries messages there.
 #[derive(Clone, Debug)]
@@ -140,13 +140,13 @@ impl Deliver {
     /// Claims once, as much as each destination's pace allows, and returns when everything claimed is
     /// settled.
     pub async fn run_once(&self) -> Result<DeliveredCounts, StoreError> {
-        Round::new(self).once().await
+        Dispatcher::new(self).once().await
     }
 
     /// Claims until nothing is due, and returns when everything is settled. What waits for its pause
     /// is left waiting.
     pub async fn run_until_idle(&self) -> Result<DeliveredCounts, StoreError> {
-        let mut round = Round::new(self);
+        let mut round = Dispatcher::new(self);
         let mut sum = DeliveredCounts::default();
         loop {
             let counts = round.once().await?;
@@ -161,7 +161,7 @@ impl Deliver {
     /// more.
     pub(super) async fn run(self, stopped: watch::Receiver<()>) {
         if !self.destinations.is_empty() {
-            Round::new(&self).until(stopped).await;
+            Dispatcher::new(&self).until(stopped).await;
         }
     }
 }

@@ -12,7 +12,7 @@ use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::{Offset, TopicPartitionList};
 
-use crate::parcel::{PAYLOAD, parcel};
+use crate::claimed_message::{PAYLOAD, claimed_message};
 use crate::{SHORT, check, nobody, provider_id};
 
 const TOPIC: &str = "orders";
@@ -54,7 +54,7 @@ async fn read(cluster: &Cluster, count: usize) -> (Vec<OwnedMessage>, bool) {
 async fn a_record_is_stored_and_says_what_it_is() {
     let cluster = cluster();
     let carrier = carrier(&cluster.bootstrap_servers());
-    let (first, mut second) = (parcel(), parcel());
+    let (first, mut second) = (claimed_message(), claimed_message());
     second.ordering_key = Some("customer-7".to_owned());
     assert_eq!(provider_id(carrier.carry(&first).await).unwrap(), "orders/0@0");
     assert_eq!(provider_id(carrier.carry(&second).await).unwrap(), "orders/0@1");
@@ -79,7 +79,7 @@ async fn what_the_client_repeats_is_stored_once() {
         RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
     ];
     cluster.request_errors(RDKafkaApiKey::Produce, &errors);
-    assert_eq!(provider_id(carrier.carry(&parcel()).await).unwrap(), "orders/0@0");
+    assert_eq!(provider_id(carrier.carry(&claimed_message()).await).unwrap(), "orders/0@0");
     assert!(!read(&cluster, 1).await.1);
 }
 
@@ -92,44 +92,44 @@ async fn what_the_broker_will_not_have_is_refused() {
         (RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, "authorization failed"),
     ] {
         cluster.request_errors(RDKafkaApiKey::Produce, &[error]);
-        check(&carrier.carry(&parcel()).await, &Ending::Refused, detail);
+        check(&carrier.carry(&claimed_message()).await, &Ending::Refused, detail);
     }
-    let mut large = parcel();
+    let mut large = claimed_message();
     large.payload = vec![b'x'; 1024 * 1024].into();
     check(&carrier.carry(&large).await, &Ending::Refused, "too large");
-    assert_eq!(provider_id(carrier.carry(&parcel()).await).unwrap(), "orders/0@0");
+    assert_eq!(provider_id(carrier.carry(&claimed_message()).await).unwrap(), "orders/0@0");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_no_broker_can_take_it_it_is_tried_again() {
     let down = carrier(&nobody());
-    check(&down.carry(&parcel()).await, &Ending::Retry, "cannot connect");
+    check(&down.carry(&claimed_message()).await, &Ending::Retry, "cannot connect");
     let cluster = cluster();
     let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
     cluster.topic_error(TOPIC, unknown).unwrap();
     let carrier = carrier(&cluster.bootstrap_servers());
-    check(&carrier.carry(&parcel()).await, &Ending::Retry, "the topic `orders`");
+    check(&carrier.carry(&claimed_message()).await, &Ending::Retry, "the topic `orders`");
     cluster.topic_error(TOPIC, RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR).unwrap();
-    assert_eq!(provider_id(carrier.carry(&parcel()).await).unwrap(), "orders/0@0");
+    assert_eq!(provider_id(carrier.carry(&claimed_message()).await).unwrap(), "orders/0@0");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_goes_is_unknown_at_first_and_then_certain() {
     let cluster = cluster();
     let carrier = carrier(&cluster.bootstrap_servers());
-    provider_id(carrier.carry(&parcel()).await);
+    provider_id(carrier.carry(&claimed_message()).await);
     cluster.broker_down(1).unwrap();
-    check(&carrier.carry(&parcel()).await, &Ending::Unknown, "timed out");
-    check(&carrier.carry(&parcel()).await, &Ending::Retry, "cannot connect");
+    check(&carrier.carry(&claimed_message()).await, &Ending::Unknown, "timed out");
+    check(&carrier.carry(&claimed_message()).await, &Ending::Retry, "cannot connect");
     cluster.broker_up(1).unwrap();
-    assert_eq!(provider_id(carrier.carry(&parcel()).await).unwrap(), "orders/0@1");
+    assert_eq!(provider_id(carrier.carry(&claimed_message()).await).unwrap(), "orders/0@1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acknowledgement_that_is_late_is_unknown() {
     let cluster = cluster();
     let carrier = carrier(&cluster.bootstrap_servers());
-    provider_id(carrier.carry(&parcel()).await);
+    provider_id(carrier.carry(&claimed_message()).await);
     cluster.broker_round_trip_time(1, Duration::from_mins(1)).unwrap();
-    check(&carrier.carry(&parcel()).await, &Ending::Unknown, "timed out");
+    check(&carrier.carry(&claimed_message()).await, &Ending::Unknown, "timed out");
 }

@@ -1,10 +1,10 @@
 //! Carriers against real brokers; Kafka against its client's mock cluster, which is a test double.
 #![expect(clippy::unwrap_used, reason = "what prepares a test may fail it")]
 
+mod claimed_message;
 mod inbox;
 mod kafka;
 mod nats;
-mod parcel;
 mod rabbitmq;
 mod redis;
 

@@ -10,7 +10,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ConnectionProperties, ExchangeKind};
 
-use crate::parcel::{PAYLOAD, parcel};
+use crate::claimed_message::{PAYLOAD, claimed_message};
 use crate::{SHORT, check, name, nobody, provider_id, server};
 use firstwrite_testkit::{Network, Proxy};
 
@@ -89,15 +89,16 @@ async fn a_message_is_confirmed_and_says_what_it_is() {
     let Some(url) = server("rabbitmq") else { return };
     let broker = Broker::new(&url).await;
     let queue = broker.queue(FieldTable::default()).await;
-    let (carrier, parcel) = (carrier(RabbitmqSettings::to_queue(&url, &queue)), parcel());
-    assert_eq!(provider_id(carrier.carry(&parcel).await), None);
+    let (carrier, claimed_message) =
+        (carrier(RabbitmqSettings::to_queue(&url, &queue)), claimed_message());
+    assert_eq!(provider_id(carrier.carry(&claimed_message).await), None);
     let message = broker.next(&queue).await.unwrap().delivery;
     assert_eq!(message.data, PAYLOAD);
     let properties = &message.properties;
-    assert_eq!(properties.message_id().as_ref().unwrap().as_str(), parcel.wire_key());
+    assert_eq!(properties.message_id().as_ref().unwrap().as_str(), claimed_message.wire_key());
     assert_eq!(properties.content_type().as_ref().unwrap().as_str(), "application/json");
     assert_eq!(*properties.delivery_mode(), Some(2), "it is written to disk");
-    assert!(carrier.probe(&parcel).is_none());
+    assert!(carrier.probe(&claimed_message).is_none());
 }
 
 #[tokio::test]
@@ -111,7 +112,7 @@ async fn many_at_once_are_all_confirmed() {
     let tasks: Vec<_> = (0..40)
         .map(|_| {
             let carrier = std::sync::Arc::clone(&carrier);
-            tokio::spawn(async move { carrier.carry(&parcel()).await })
+            tokio::spawn(async move { carrier.carry(&claimed_message()).await })
         })
         .collect();
     for task in tasks {
@@ -123,24 +124,24 @@ async fn many_at_once_are_all_confirmed() {
 #[tokio::test]
 async fn where_nothing_is_stored_it_is_tried_again() {
     let down = carrier(RabbitmqSettings::to_queue(format!("amqp://{}", nobody()), "orders"));
-    check(&down.carry(&parcel()).await, &Ending::Retry, "cannot connect");
+    check(&down.carry(&claimed_message()).await, &Ending::Retry, "cannot connect");
     let Some(url) = server("rabbitmq") else { return };
     let broker = Broker::new(&url).await;
     let nowhere = carrier(RabbitmqSettings::to_queue(&url, name("nowhere")));
-    check(&nowhere.carry(&parcel()).await, &Ending::Retry, "NO_ROUTE");
-    check(&nowhere.carry(&parcel()).await, &Ending::Retry, "bind a queue");
+    check(&nowhere.carry(&claimed_message()).await, &Ending::Retry, "NO_ROUTE");
+    check(&nowhere.carry(&claimed_message()).await, &Ending::Retry, "bind a queue");
     let missing = carrier(RabbitmqSettings::to_exchange(&url, name("missing"), "paid"));
-    check(&missing.carry(&parcel()).await, &Ending::Retry, "no exchange");
+    check(&missing.carry(&claimed_message()).await, &Ending::Retry, "no exchange");
     let stranger = url.replace("guest:guest", "guest:wrong");
     let stranger = carrier(RabbitmqSettings::to_queue(stranger, "orders"));
-    check(&stranger.carry(&parcel()).await, &Ending::Retry, "cannot connect");
+    check(&stranger.carry(&claimed_message()).await, &Ending::Retry, "cannot connect");
     let queue = broker.queue(FieldTable::default()).await;
     let exchange = broker.exchange(&[&queue]).await;
     let gone = carrier(RabbitmqSettings::to_exchange(&url, &exchange, "paid"));
-    provider_id(gone.carry(&parcel()).await);
+    provider_id(gone.carry(&claimed_message()).await);
     let options = ExchangeDeleteOptions::default();
     broker.channel.exchange_delete(exchange.as_str().into(), options).await.unwrap();
-    check(&gone.carry(&parcel()).await, &Ending::Retry, "no exchange");
+    check(&gone.carry(&claimed_message()).await, &Ending::Retry, "no exchange");
     assert_eq!(broker.count(&queue).await, 1);
 }
 
@@ -151,10 +152,10 @@ async fn a_queue_that_does_not_take_it_is_certain_only_if_it_is_alone() {
     let (small, large) = (broker.queue(of_one()).await, broker.queue(FieldTable::default()).await);
     let exchange = broker.exchange(&[&small, &large]).await;
     let both = carrier(RabbitmqSettings::to_exchange(&url, &exchange, "paid"));
-    provider_id(both.carry(&parcel()).await);
-    check(&both.carry(&parcel()).await, &Ending::Unknown, "not every queue");
+    provider_id(both.carry(&claimed_message()).await);
+    check(&both.carry(&claimed_message()).await, &Ending::Unknown, "not every queue");
     let alone = carrier(RabbitmqSettings::to_queue(&url, &small));
-    check(&alone.carry(&parcel()).await, &Ending::Retry, "did not take it");
+    check(&alone.carry(&claimed_message()).await, &Ending::Retry, "did not take it");
     assert_eq!((broker.count(&small).await, broker.count(&large).await), (1, 2));
 }
 
@@ -166,11 +167,11 @@ async fn a_lost_confirmation_is_unknown_and_the_next_message_connects_again() {
         let queue = broker.queue(FieldTable::default()).await;
         let proxy = Proxy::new(&url).await.unwrap();
         let carrier = carrier(RabbitmqSettings::to_queue(proxy.url(&url), &queue));
-        provider_id(carrier.carry(&parcel()).await);
+        provider_id(carrier.carry(&claimed_message()).await);
         proxy.set(network);
-        check(&carrier.carry(&parcel()).await, &Ending::Unknown, "");
+        check(&carrier.carry(&claimed_message()).await, &Ending::Unknown, "");
         proxy.set(Network::Up);
-        provider_id(carrier.carry(&parcel()).await);
+        provider_id(carrier.carry(&claimed_message()).await);
         assert_eq!(broker.count(&queue).await, 3, "nothing is sent again behind our back");
     }
 }

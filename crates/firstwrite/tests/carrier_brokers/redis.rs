@@ -8,7 +8,7 @@ use firstwrite_core::outbox::{Carrier, Ending, Probed, Receipt};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Value};
 
-use crate::parcel::{PAYLOAD, parcel};
+use crate::claimed_message::{PAYLOAD, claimed_message};
 use crate::{SHORT, check, name, nobody, provider_id, server};
 use firstwrite_testkit::{Network, Proxy};
 
@@ -56,7 +56,7 @@ fn carrier(url: &str, stream: &str) -> RedisCarrier {
 async fn a_message_is_added_once_however_often_it_is_delivered() {
     let Some(url) = server("redis") else { return };
     let (mut reader, stream) = (Reader::new(&url).await, name("orders"));
-    let (carrier, first, second) = (carrier(&url, &stream), parcel(), parcel());
+    let (carrier, first, second) = (carrier(&url, &stream), claimed_message(), claimed_message());
     let id = provider_id(carrier.carry(&first).await).unwrap();
     assert_ne!(provider_id(carrier.carry(&second).await).unwrap(), id);
     assert_eq!(provider_id(carrier.carry(&first).await).unwrap(), id);
@@ -77,13 +77,13 @@ async fn a_message_is_added_once_however_often_it_is_delivered() {
 #[tokio::test]
 async fn where_nothing_is_added_it_is_tried_again() {
     let down = carrier(&format!("redis://{}", nobody()), "orders");
-    check(&down.carry(&parcel()).await, &Ending::Retry, "cannot connect");
+    check(&down.carry(&claimed_message()).await, &Ending::Retry, "cannot connect");
     let Some(url) = server("redis") else { return };
     let (mut reader, stream) = (Reader::new(&url).await, name("orders"));
     let mut careful = settings(&url, &stream);
     careful.creates_stream = false;
     let careful = RedisCarrier::new(careful).unwrap();
-    let early = parcel();
+    let early = claimed_message();
     check(&careful.carry(&early).await, &Ending::Retry, "there is no such stream");
     reader.ask::<()>(&["XGROUP", "CREATE", &stream, "readers", "0", "MKSTREAM"]).await;
     provider_id(careful.carry(&early).await);
@@ -92,7 +92,7 @@ async fn where_nothing_is_added_it_is_tried_again() {
     check(&carrier(&url, &text).carry(&early).await, &Ending::Retry, "WRONGTYPE");
     let stranger = url.replace("redis://", "redis://nobody:wrong@");
     let stranger = carrier(&stranger, &stream);
-    check(&stranger.carry(&parcel()).await, &Ending::Retry, "cannot connect");
+    check(&stranger.carry(&claimed_message()).await, &Ending::Retry, "cannot connect");
     assert_eq!(reader.entries(&stream).await.len(), 1);
 }
 
@@ -106,7 +106,7 @@ async fn a_right_that_is_missing_half_way_leaves_nothing_behind() {
     for right in ["-xadd", "-set", "-eval"] {
         let set = ["ACL", "SETUSER", &user, "reset", "on", ">pass", "~*", "+@all", right];
         reader.ask::<()>(&set).await;
-        ends.push(guest.carry(&parcel()).await);
+        ends.push(guest.carry(&claimed_message()).await);
     }
     reader.ask::<()>(&["ACL", "DELUSER", &user]).await;
     for (end, detail) in ends.iter().zip(["can't run", "can't run", "NoPerm"]) {
@@ -123,7 +123,7 @@ async fn a_stream_is_kept_at_its_length() {
     short.length_max = Some(1);
     let carrier = RedisCarrier::new(short).unwrap();
     for _ in 0..250 {
-        provider_id(carrier.carry(&parcel()).await);
+        provider_id(carrier.carry(&claimed_message()).await);
     }
     let length: u64 = reader.ask(&["XLEN", &stream]).await;
     assert!(length < 250, "about one block of 100 entries stays, not {length}");
@@ -135,15 +135,15 @@ async fn a_lost_answer_is_unknown_and_recognised_later() {
     let mut reader = Reader::new(&url).await;
     for network in [Network::AnswersLost, Network::CutAt("")] {
         let (proxy, stream) = (Proxy::new(&url).await.unwrap(), name("orders"));
-        let (carrier, parcel) = (carrier(&proxy.url(&url), &stream), parcel());
-        provider_id(carrier.carry(&crate::parcel::parcel()).await);
+        let (carrier, message) = (carrier(&proxy.url(&url), &stream), claimed_message());
+        provider_id(carrier.carry(&claimed_message()).await);
         proxy.set(network);
-        check(&carrier.carry(&parcel).await, &Ending::Unknown, "");
+        check(&carrier.carry(&message).await, &Ending::Unknown, "");
         proxy.set(Network::Up);
-        let probed = carrier.probe(&parcel).unwrap().await;
+        let probed = carrier.probe(&message).unwrap().await;
         let id = reader.entries(&stream).await[1].0.clone();
         assert_eq!(probed, Probed::Happened(Receipt { provider_id: Some(id.clone()) }));
-        assert_eq!(provider_id(carrier.carry(&parcel).await), Some(id), "{network:?}");
+        assert_eq!(provider_id(carrier.carry(&message).await), Some(id), "{network:?}");
         assert_eq!(reader.entries(&stream).await.len(), 2);
     }
 }
@@ -153,7 +153,7 @@ async fn a_probe_that_finds_nothing_shuts_out_what_came_before_it() {
     let Some(url) = server("redis") else { return };
     let (mut reader, stream) = (Reader::new(&url).await, name("orders"));
     let carrier = carrier(&url, &stream);
-    let mut earlier = parcel();
+    let mut earlier = claimed_message();
     earlier.created_at = reader.now().await;
     let mut later = earlier.clone();
     later.fence = earlier.fence.next(0);
@@ -172,18 +172,18 @@ async fn a_probe_that_finds_nothing_shuts_out_what_came_before_it() {
 async fn a_probe_is_silent_once_redis_may_have_forgotten() {
     let Some(url) = server("redis") else { return };
     let (mut reader, stream) = (Reader::new(&url).await, name("orders"));
-    let (carrier, mut parcel) = (carrier(&url, &stream), parcel());
+    let (carrier, mut message) = (carrier(&url, &stream), claimed_message());
     let now = reader.now().await.as_millis();
     let minutes = |count: i64| Timestamp::from_millis(now - count * 60_000);
-    parcel.created_at = minutes(600);
-    parcel.maybe_sent_at = Some(minutes(31));
+    message.created_at = minutes(600);
+    message.maybe_sent_at = Some(minutes(31));
     let silent = Probed::Silent("Redis may have forgotten it by now".to_owned());
-    assert_eq!(carrier.probe(&parcel).unwrap().await, silent);
-    parcel.maybe_sent_at = Some(minutes(29));
-    assert_eq!(carrier.probe(&parcel).unwrap().await, Probed::NotHappened);
+    assert_eq!(carrier.probe(&message).unwrap().await, silent);
+    message.maybe_sent_at = Some(minutes(29));
+    assert_eq!(carrier.probe(&message).unwrap().await, Probed::NotHappened);
     let mark: Value =
-        reader.ask(&["GET", &format!("{{{stream}}}:seen:{}", parcel.wire_key())]).await;
-    assert_eq!(mark, Value::BulkString(format!("!{:020}", parcel.fence.as_u64()).into_bytes()));
+        reader.ask(&["GET", &format!("{{{stream}}}:seen:{}", message.wire_key())]).await;
+    assert_eq!(mark, Value::BulkString(format!("!{:020}", message.fence.as_u64()).into_bytes()));
     let down = RedisCarrier::new(settings(&format!("redis://{}", nobody()), "s")).unwrap();
-    assert!(matches!(down.probe(&parcel).unwrap().await, Probed::Silent(_)));
+    assert!(matches!(down.probe(&message).unwrap().await, Probed::Silent(_)));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use firstwrite::carrier::http::{HttpDestination, ProbeSettings};
 use firstwrite::core::outbox::{Carrier, Delivery, Ending, Probed};
 
-use crate::provider::{Provider, answer, carry, parcel};
+use crate::provider::{Provider, answer, carry, message};
 
 async fn carry_to(url: &str, allowed: &[&str]) -> Delivery {
     let mut destination = HttpDestination::new(url).timeout(Duration::from_secs(5));
@@ -84,7 +84,7 @@ async fn probes_are_guarded_alike() {
         .probe(ProbeSettings::one(&template, "/id".parse().unwrap()))
         .build()
         .unwrap();
-    let probed = carrier.probe(&parcel()).unwrap().await;
+    let probed = carrier.probe(&message()).unwrap().await;
     assert!(
         matches!(&probed, Probed::Silent(why) if why.contains("allowed networks")),
         "{probed:?}"

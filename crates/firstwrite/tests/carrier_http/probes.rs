@@ -5,11 +5,11 @@ use firstwrite::core::outbox::{Carrier, Probed, Receipt};
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method};
 
-use crate::provider::{Provider, WIRE_KEY, answer, parcel};
+use crate::provider::{Provider, WIRE_KEY, answer, message};
 
 async fn probe(destination: HttpDestination) -> Probed {
     let carrier = destination.build().unwrap();
-    carrier.probe(&parcel()).unwrap().await
+    carrier.probe(&message()).unwrap().await
 }
 
 fn one(provider: &Provider) -> HttpDestination {
@@ -24,7 +24,7 @@ fn happened(id: &str) -> Probed {
 #[tokio::test]
 async fn a_destination_without_a_probe_cannot_be_asked() {
     let provider = Provider::start(|_| answer(200, "")).await;
-    assert!(provider.destination().build().unwrap().probe(&parcel()).is_none());
+    assert!(provider.destination().build().unwrap().probe(&message()).is_none());
 }
 
 #[tokio::test]

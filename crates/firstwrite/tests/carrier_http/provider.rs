@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use firstwrite::carrier::http::{HttpCarrier, HttpDestination};
-use firstwrite::core::outbox::{Carrier, Delivery, MessageNumber, Parcel};
+use firstwrite::core::outbox::{Carrier, ClaimedMessage, Delivery, MessageNumber};
 use firstwrite::core::{Fence, RecordId};
 use firstwrite::{Key, Tenant, Timestamp};
 use http::request::Parts;
@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// The wire key of [`parcel`].
+/// The wire key of [`message`].
 pub(crate) const WIRE_KEY: &str = "order-1:charge:ef56e51bcb051fa4";
 pub(crate) const PAYLOAD: &str = r#"{"amount":1200}"#;
 
@@ -125,9 +125,9 @@ pub(crate) fn answer(status: u16, body: &str) -> Answer {
     Response::builder().status(status).body(Full::from(body.to_owned())).unwrap()
 }
 
-pub(crate) fn parcel() -> Parcel {
+pub(crate) fn message() -> ClaimedMessage {
     let tenant = Tenant::new("acme").unwrap();
-    Parcel {
+    ClaimedMessage {
         number: MessageNumber(1),
         fence: Fence::first(1),
         record: RecordId::of(&tenant, &Key::new("order-1").unwrap()),
@@ -152,7 +152,7 @@ pub(crate) fn parcel() -> Parcel {
 
 /// Carries one message.
 pub(crate) async fn carry(carrier: &HttpCarrier) -> Delivery {
-    carrier.carry(&parcel()).await
+    carrier.carry(&message()).await
 }
 
 /// Lets the tasks of this thread come to rest: what a client does with a connection after the answer, it

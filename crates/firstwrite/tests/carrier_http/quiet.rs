@@ -12,7 +12,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::encrypted;
-use crate::provider::{Provider, answer, carry, parcel};
+use crate::provider::{Provider, answer, carry, message};
 
 /// Writes down everything that anybody in this thread says, save the test's own server.
 #[derive(Clone, Default)]
@@ -59,7 +59,7 @@ async fn hear(destination: HttpDestination, template: &str) {
         .build()
         .unwrap();
     assert!(matches!(carry(&carrier).await.ending, Ending::Delivered(_)));
-    assert!(matches!(carrier.probe(&parcel()).unwrap().await, Probed::Happened(_)));
+    assert!(matches!(carrier.probe(&message()).unwrap().await, Probed::Happened(_)));
     drop(listening);
     let heard = ears.0.lock().unwrap();
     assert!(!heard.is_empty(), "the clients below do speak");

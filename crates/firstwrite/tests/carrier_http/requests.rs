@@ -9,7 +9,7 @@ use firstwrite::core::outbox::{Carrier, Ending};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method};
 
-use crate::provider::{PAYLOAD, Provider, WIRE_KEY, answer, carry, parcel};
+use crate::provider::{PAYLOAD, Provider, WIRE_KEY, answer, carry, message};
 
 #[tokio::test]
 async fn the_request_is_the_payload_under_its_wire_key() {
@@ -73,9 +73,9 @@ async fn both_secrets_sign_and_the_id_stays_the_same() {
 async fn an_empty_payload_is_a_payload() {
     let provider = Provider::start(|_| answer(200, "")).await;
     let carrier = provider.destination().build().unwrap();
-    let mut parcel = parcel();
-    parcel.payload = Bytes::new();
-    assert!(matches!(carrier.carry(&parcel).await.ending, Ending::Delivered(_)));
+    let mut message = message();
+    message.payload = Bytes::new();
+    assert!(matches!(carrier.carry(&message).await.ending, Ending::Delivered(_)));
     assert_eq!(provider.seen()[0].0.headers["content-length"], "0");
 }
 
@@ -83,8 +83,8 @@ async fn an_empty_payload_is_a_payload() {
 async fn a_content_type_that_is_no_header_is_never_sent() {
     let provider = Provider::start(|_| answer(200, "")).await;
     let carrier = provider.destination().build().unwrap();
-    let mut parcel = parcel();
-    parcel.content_type = "text/plain\r\nX-Admin: yes".to_owned();
-    assert_eq!(carrier.carry(&parcel).await.ending, Ending::Refused);
+    let mut message = message();
+    message.content_type = "text/plain\r\nX-Admin: yes".to_owned();
+    assert_eq!(carrier.carry(&message).await.ending, Ending::Refused);
     assert_eq!(provider.connection_count(), 0);
 }

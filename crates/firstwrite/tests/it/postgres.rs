@@ -204,7 +204,7 @@ async fn when_history_was_lost_known_keys_are_answered_and_others_refused() {
         let before = PostgresStore::connect(&url).await.unwrap();
         assert_eq!(app(&before).await.send(payment("known", "{}")).await.status, 201);
         before.close().await;
-        let doubt = "INSERT INTO firstwrite.doubts (noticed_at, detail)
+        let doubt = "INSERT INTO firstwrite.history_losses (noticed_at, detail)
                      VALUES (firstwrite.now(), 'a test')";
         client(&url).await.batch_execute(doubt).await.unwrap();
         let store = PostgresStore::connect(&url).await.unwrap();
@@ -214,7 +214,7 @@ async fn when_history_was_lost_known_keys_are_answered_and_others_refused() {
         assert_eq!(refused.summary(), "409 outcome-unknown");
         assert_eq!(refused.json()["safe_new_key"], false);
         assert_eq!(effects(&url).await, (1, 1, 1));
-        store.clear_doubts("ada", "nothing is missing").await.unwrap();
+        store.clear_history_losses("ada", "nothing is missing").await.unwrap();
         assert_eq!(app.send(payment("unknown", "{}")).await.status, 201);
     })
     .await;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use firstwrite::Key;
 use firstwrite::core::findings::Findings;
 use firstwrite::core::outbox::{
-    Answers, Cause, Delivery, Ending, MessageState, Next, Settlement, Want, protocol,
+    Answers, Cause, ClaimRequest, Delivery, Ending, MessageState, Next, Settlement, protocol,
 };
 use firstwrite::core::{
     Body, BodyForm, Draft, DraftState, Fence, Fingerprint, KeptHeaders, OnLostAnswer, Outcome,
@@ -224,25 +224,25 @@ async fn one_that_was_given_up_is_delivered_if_it_is_there(stand: &Stand) {
         stand.ask(key, 500).await.unwrap();
     }
     let outbox = stand.store.outbox().unwrap();
-    let want = Want {
+    let request = ClaimRequest {
         destination: "provider".to_owned(),
         count_max: 9,
         lease_for: Duration::from_mins(1),
     };
-    for parcel in outbox.claim(&[want], 7).await.unwrap().parcels {
+    for claimed_message in outbox.claim(&[request], 7).await.unwrap().messages {
         let settlement = Settlement {
-            claim: parcel.claim(),
+            claim: claimed_message.claim(),
             delivery: Some(Delivery::new(Ending::Retry, "put off with 429")),
             next: Next::Dead(Cause::Exhausted),
             answer: None,
         };
         protocol::settle(outbox, &[], &[settlement]).await.unwrap();
-        if parcel.derived_key == "order-1:charge" {
+        if claimed_message.derived_key == "order-1:charge" {
             let foreign = Foreign {
                 amount: 500,
                 currency: "EUR".to_owned(),
                 reference: None,
-                idempotency_key: Some(parcel.wire_key()),
+                idempotency_key: Some(claimed_message.wire_key()),
                 created_at: None,
             };
             stand.provider.plant(Plant::AddForeign(foreign)).await.unwrap();

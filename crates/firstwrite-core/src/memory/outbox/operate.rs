@@ -16,32 +16,32 @@ impl Outgoing {
         change: &DestinationChange,
         now: Timestamp,
     ) {
-        let lane = self.destinations.entry(destination.to_owned()).or_default();
+        let row = self.destinations.entry(destination.to_owned()).or_default();
         match &change.pause {
             Some(PauseChange::Paused(by)) => {
-                lane.paused = Some(Audited { at: now, entry: by.clone() });
+                row.paused = Some(Audited { at: now, entry: by.clone() });
             }
-            Some(PauseChange::Resumed) => lane.paused = None,
+            Some(PauseChange::Resumed) => row.paused = None,
             None => {}
         }
         match &change.opening {
             Some(OpeningChange::Open { open_for, cause, opening_count }) => {
-                lane.open_until = Some(now.plus(*open_for));
-                lane.open_cause = Some(cause.clone());
-                lane.opening_count = *opening_count;
+                row.open_until = Some(now.plus(*open_for));
+                row.open_cause = Some(cause.clone());
+                row.opening_count = *opening_count;
             }
             Some(OpeningChange::TrialNow) => {
-                lane.open_until = lane.open_until.map(|until| until.min(now));
+                row.open_until = row.open_until.map(|until| until.min(now));
             }
             Some(OpeningChange::Closed) => {
-                (lane.open_until, lane.open_cause, lane.opening_count) = (None, None, 0);
+                (row.open_until, row.open_cause, row.opening_count) = (None, None, 0);
             }
             None => {}
         }
     }
 
     pub(super) fn views(&self, now: Timestamp) -> Vec<DestinationView> {
-        let view = |(name, lane): (&String, &super::Lane)| {
+        let view = |(name, row): (&String, &super::DestinationRow)| {
             let of = |states: &[MessageState]| {
                 let here = self.entries.values().filter(|entry| {
                     entry.message.destination() == name && states.contains(&entry.standing.state)
@@ -50,10 +50,10 @@ impl Outgoing {
             };
             DestinationView {
                 name: name.clone(),
-                paused: lane.paused.clone(),
-                open_until: lane.open_until,
-                open_cause: lane.open_cause.clone(),
-                opening_count: lane.opening_count,
+                paused: row.paused.clone(),
+                open_until: row.open_until,
+                open_cause: row.open_cause.clone(),
+                opening_count: row.opening_count,
                 open_count: of(&[MessageState::Waiting, MessageState::Sending]),
                 unknown_count: of(&[MessageState::Unknown]),
                 dead_count: of(&[MessageState::Dead]),

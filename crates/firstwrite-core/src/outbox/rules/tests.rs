@@ -11,9 +11,9 @@ const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_hours(1);
 
-fn parcel() -> Parcel {
+fn message() -> ClaimedMessage {
     let tenant = Tenant::new("acme").unwrap();
-    Parcel {
+    ClaimedMessage {
         number: MessageNumber(1),
         fence: Fence::first(1),
         record: RecordId::of(&tenant, &Key::new("order-1").unwrap()),
@@ -63,8 +63,8 @@ fn delivered(ending: Ending) -> Delivery {
 }
 
 /// With the longest pause that may be drawn.
-fn after(parcel: &Parcel, terms: &Terms, ending: Ending) -> Next {
-    after_delivery(parcel, terms, &delivered(ending), false, at(1.0))
+fn after(message: &ClaimedMessage, terms: &Terms, ending: Ending) -> Next {
+    after_delivery(message, terms, &delivered(ending), false, at(1.0))
 }
 
 fn waiting(next: Next) -> (Duration, bool, Sent) {
@@ -79,13 +79,13 @@ fn waiting(next: Next) -> (Duration, bool, Sent) {
 #[test]
 fn what_never_left_is_sent_to_any_destination() {
     for terms in [honours(), ignores(), answers()] {
-        assert_eq!(next_step(&parcel(), &terms, NOW), Step::Send);
+        assert_eq!(next_step(&message(), &terms, NOW), Step::Send);
     }
 }
 
 #[test]
 fn what_may_have_arrived_is_sent_again_only_where_its_key_is_recognised() {
-    let doubtful = |since| Parcel { maybe_sent_at: Some(ago(since)), ..parcel() };
+    let doubtful = |since| ClaimedMessage { maybe_sent_at: Some(ago(since)), ..message() };
     assert_eq!(next_step(&doubtful(HOUR), &honours(), NOW), Step::Send);
     assert_eq!(next_step(&doubtful(HOUR), &answers(), NOW), Step::Ask);
     assert!(matches!(next_step(&doubtful(SECOND), &ignores(), NOW), Step::Hold(_)));
@@ -99,29 +99,32 @@ fn what_may_have_arrived_is_sent_again_only_where_its_key_is_recognised() {
 #[test]
 fn what_is_known_to_have_arrived_is_never_sent() {
     let receipt = Receipt { provider_id: Some("pay_1".to_owned()) };
-    let parcel =
-        Parcel { receipt: Some(receipt.clone()), maybe_sent_at: Some(ago(HOUR)), ..parcel() };
-    assert_eq!(next_step(&parcel, &ignores(), NOW), Step::Settle(receipt));
+    let message = ClaimedMessage {
+        receipt: Some(receipt.clone()),
+        maybe_sent_at: Some(ago(HOUR)),
+        ..message()
+    };
+    assert_eq!(next_step(&message, &ignores(), NOW), Step::Settle(receipt));
 }
 
 #[test]
 fn a_message_under_which_claims_keep_running_out_is_held() {
-    let parcel = Parcel { lapse_count: LAPSE_COUNT_MAX, ..parcel() };
-    assert!(matches!(next_step(&parcel, &honours(), NOW), Step::Hold(_)));
+    let message = ClaimedMessage { lapse_count: LAPSE_COUNT_MAX, ..message() };
+    assert!(matches!(next_step(&message, &honours(), NOW), Step::Hold(_)));
 }
 
 #[test]
 fn pauses_double_up_to_a_bound_and_are_drawn_from_all_of_it() {
     let terms = honours();
     let bounds = (0..16).map(|delivery_count| {
-        waiting(after(&Parcel { delivery_count, ..parcel() }, &terms, Ending::Retry)).0
+        waiting(after(&ClaimedMessage { delivery_count, ..message() }, &terms, Ending::Retry)).0
     });
     let bounds: Vec<_> = bounds.collect();
     assert_eq!(bounds[..4], [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND]);
     assert_eq!(bounds[15], HOUR);
     let drawn = |random| {
         let retry = delivered(Ending::Retry);
-        waiting(after_delivery(&parcel(), &terms, &retry, false, at(random))).0
+        waiting(after_delivery(&message(), &terms, &retry, false, at(random))).0
     };
     assert_eq!(drawn(0.0), Duration::ZERO);
     assert_eq!(drawn(0.5), SECOND / 2);
@@ -131,7 +134,7 @@ fn pauses_double_up_to_a_bound_and_are_drawn_from_all_of_it() {
 fn what_a_destination_asks_for_is_granted_within_reason() {
     let asked = |retry_after| {
         let retry = Delivery { retry_after: Some(retry_after), ..delivered(Ending::Retry) };
-        waiting(after_delivery(&parcel(), &honours(), &retry, false, at(0.5))).0
+        waiting(after_delivery(&message(), &honours(), &retry, false, at(0.5))).0
     };
     assert_eq!(asked(90 * SECOND), 90 * SECOND);
     assert_eq!(asked(24 * HOUR), Terms::RETRY_AFTER_MAX);
@@ -142,20 +145,24 @@ fn what_a_destination_asks_for_is_granted_within_reason() {
 fn a_lost_answer_is_asked_about_or_repeated_or_held() {
     // Not before what was sent can no longer be under way.
     assert_eq!(
-        waiting(after(&parcel(), &answers(), Ending::Unknown)),
+        waiting(after(&message(), &answers(), Ending::Unknown)),
         (answers().timeout, true, Sent::Maybe)
     );
-    assert_eq!(waiting(after(&parcel(), &honours(), Ending::Unknown)), (SECOND, true, Sent::Maybe));
-    assert!(matches!(after(&parcel(), &ignores(), Ending::Unknown), Next::Unknown(_)));
+    assert_eq!(
+        waiting(after(&message(), &honours(), Ending::Unknown)),
+        (SECOND, true, Sent::Maybe)
+    );
+    assert!(matches!(after(&message(), &ignores(), Ending::Unknown), Next::Unknown(_)));
     // A pause that would lead out of the window is not begun.
-    let late = Parcel { maybe_sent_at: Some(ago(23 * HOUR)), delivery_count: 20, ..parcel() };
+    let late =
+        ClaimedMessage { maybe_sent_at: Some(ago(23 * HOUR)), delivery_count: 20, ..message() };
     assert!(matches!(after(&late, &honours(), Ending::Unknown), Next::Unknown(_)));
 }
 
 #[test]
 fn the_last_delivery_makes_a_dead_letter_only_of_what_cannot_have_arrived() {
-    let last = Parcel { delivery_count: honours().delivery_count_max - 1, ..parcel() };
-    let doubtful = Parcel { maybe_sent_at: Some(ago(HOUR)), ..last.clone() };
+    let last = ClaimedMessage { delivery_count: honours().delivery_count_max - 1, ..message() };
+    let doubtful = ClaimedMessage { maybe_sent_at: Some(ago(HOUR)), ..last.clone() };
     assert_eq!(after(&last, &honours(), Ending::Retry), Next::Dead(Cause::Exhausted));
     assert!(matches!(after(&doubtful, &honours(), Ending::Retry), Next::Unknown(_)));
     assert!(matches!(after(&last, &honours(), Ending::Unknown), Next::Unknown(_)));
@@ -165,15 +172,15 @@ fn the_last_delivery_makes_a_dead_letter_only_of_what_cannot_have_arrived() {
 }
 
 /// A message whose client waits for what becomes of it.
-fn awaited() -> Parcel {
+fn awaited() -> ClaimedMessage {
     let nothing = || Outcome::new(StatusCode::OK, KeptHeaders::default(), Bytes::new());
     let told = Answers { delivered: nothing(), refused: nothing() };
-    Parcel { answers: Some(Box::new(told)), ..parcel() }
+    ClaimedMessage { answers: Some(Box::new(told)), ..message() }
 }
 
 #[test]
 fn a_refusal_is_final_at_once() {
-    assert_eq!(after(&parcel(), &honours(), Ending::Refused), Next::Dead(Cause::Refused));
+    assert_eq!(after(&message(), &honours(), Ending::Refused), Next::Dead(Cause::Refused));
     assert_eq!(after(&awaited(), &honours(), Ending::Refused), Next::Refused);
 }
 
@@ -204,8 +211,9 @@ fn a_refusal_of_what_may_have_arrived_proves_nothing() {
     ];
     for (number, (terms, since, delivery_count, proven, expected)) in table.into_iter().enumerate()
     {
-        for before in [parcel(), awaited()] {
-            let doubtful = Parcel { maybe_sent_at: Some(ago(since)), delivery_count, ..before };
+        for before in [message(), awaited()] {
+            let doubtful =
+                ClaimedMessage { maybe_sent_at: Some(ago(since)), delivery_count, ..before };
             let is_awaited = doubtful.answers.is_some();
             let refused = delivered(Ending::Refused);
             let next = after_delivery(&doubtful, &terms, &refused, proven, at(1.0));
@@ -245,7 +253,7 @@ fn nothing_but_proof_ends_a_doubt() {
         for delivery_count in [0, terms.delivery_count_max - 1, terms.delivery_count_max] {
             for is_trial in [false, true] {
                 for ending in all() {
-                    let doubtful = Parcel {
+                    let doubtful = ClaimedMessage {
                         maybe_sent_at: Some(ago(HOUR)),
                         delivery_count,
                         is_trial,
@@ -269,20 +277,20 @@ fn a_destination_that_is_not_there_costs_time_and_no_deliveries() {
     let doubt = Some(ago(HOUR));
     for terms in [honours(), ignores(), answers()] {
         for (delivery_count, maybe_sent_at) in [(0, None), (24, None), (0, doubt), (24, doubt)] {
-            let parcel = Parcel { delivery_count, maybe_sent_at, ..awaited() };
-            let next = waiting(after(&parcel, &terms, Ending::NotThere));
+            let message = ClaimedMessage { delivery_count, maybe_sent_at, ..awaited() };
+            let next = waiting(after(&message, &terms, Ending::NotThere));
             // It may have acted and then redirected the caller, so a destination that can be asked is
             // asked.
             let sent = if terms.can_be_asked { Sent::Maybe } else { Sent::AsBefore };
-            assert_eq!(next, (Sightings::OPEN_MAX, false, sent));
+            assert_eq!(next, (FailureWindow::OPEN_MAX, false, sent));
         }
     }
     let quick = Terms { pause_max: SECOND, ..honours() };
-    assert_eq!(waiting(after(&parcel(), &quick, Ending::NotThere)).0, SECOND);
+    assert_eq!(waiting(after(&message(), &quick, Ending::NotThere)).0, SECOND);
     let asked = Delivery { retry_after: Some(HOUR), ..delivered(Ending::NotThere) };
-    let next = after_delivery(&parcel(), &honours(), &asked, false, at(0.0));
+    let next = after_delivery(&message(), &honours(), &asked, false, at(0.0));
     assert_eq!(waiting(next).0, HOUR);
-    let doubtful = Parcel { maybe_sent_at: doubt, ..parcel() };
+    let doubtful = ClaimedMessage { maybe_sent_at: doubt, ..message() };
     let absent = delivered(Ending::NotThere);
     let proven = after_delivery(&doubtful, &honours(), &absent, true, at(1.0));
     assert_eq!(waiting(proven).2, Sent::No);
@@ -290,7 +298,7 @@ fn a_destination_that_is_not_there_costs_time_and_no_deliveries() {
 
 #[test]
 fn a_trial_never_counts() {
-    let trial = Parcel { is_trial: true, delivery_count: 24, ..parcel() };
+    let trial = ClaimedMessage { is_trial: true, delivery_count: 24, ..message() };
     let (_, counts, sent) = waiting(after(&trial, &honours(), Ending::Retry));
     assert_eq!((counts, sent), (false, Sent::AsBefore));
     let (_, counts, sent) = waiting(after(&trial, &honours(), Ending::Unknown));
@@ -303,7 +311,7 @@ fn a_trial_never_counts() {
 
 #[test]
 fn a_destination_that_was_asked_decides_or_is_asked_again_or_is_given_up() {
-    let doubtful = Parcel { maybe_sent_at: Some(ago(HOUR)), ..parcel() };
+    let doubtful = ClaimedMessage { maybe_sent_at: Some(ago(HOUR)), ..message() };
     let receipt = Receipt { provider_id: Some("pay_1".to_owned()) };
     let happened = after_probe(&doubtful, &answers(), &Probed::Happened(receipt.clone()), at(1.0));
     assert_eq!(happened, Some(Next::Delivered(receipt)));
@@ -311,13 +319,13 @@ fn a_destination_that_was_asked_decides_or_is_asked_again_or_is_given_up() {
     let silent = Probed::Silent("it is down".to_owned());
     let again = after_probe(&doubtful, &answers(), &silent, at(1.0)).unwrap();
     assert_eq!(waiting(again), (SECOND, true, Sent::AsBefore));
-    let last = Parcel { delivery_count: 24, ..doubtful };
+    let last = ClaimedMessage { delivery_count: 24, ..doubtful };
     assert!(matches!(after_probe(&last, &answers(), &silent, at(1.0)), Some(Next::Unknown(_))));
 }
 
 #[test]
 fn what_was_proven_absent_and_then_not_sent_is_free_of_doubt() {
-    let doubtful = Parcel { maybe_sent_at: Some(ago(HOUR)), ..parcel() };
+    let doubtful = ClaimedMessage { maybe_sent_at: Some(ago(HOUR)), ..message() };
     let retry = delivered(Ending::Retry);
     let next = after_delivery(&doubtful, &answers(), &retry, true, at(1.0));
     assert_eq!(waiting(next).2, Sent::No);

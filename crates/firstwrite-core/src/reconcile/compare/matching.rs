@@ -140,7 +140,7 @@ impl<'b> Matching<'b> {
     pub(super) fn has_foreign(&self, ours: &[Ours], rules: &Rules) -> bool {
         self.unmatched().into_iter().any(|index| {
             let our = &ours[index];
-            our.standing == Standing::InDoubt && self.foreign.could_be(our, rules)
+            our.standing == Standing::HistoryLost && self.foreign.could_be(our, rules)
         })
     }
 
@@ -212,7 +212,7 @@ impl<'b> Matching<'b> {
                 self.counterparts[*index] = Some((rest.remove(found), MatchedBy::Key));
             } else if is_older_than(newest, *index) {
                 // No effect is young enough for it. It is a finding where one is believed to be there.
-                if matches!(our.standing, Standing::InDoubt | Standing::Arrived) {
+                if matches!(our.standing, Standing::HistoryLost | Standing::Arrived) {
                     self.counterparts[*index] = Some((newest, MatchedBy::Key));
                 }
             } else {

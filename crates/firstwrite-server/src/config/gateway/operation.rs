@@ -9,7 +9,7 @@ use firstwrite::{
     OnLostAnswer, OnServerError, Pointer, Policy, ProbeForm, RespondAsync,
 };
 use firstwrite_core::KeptStatuses;
-use firstwrite_gateway::{AgeLimit, Calling, Care, Probe, ProbeSettings, Signed};
+use firstwrite_gateway::{AgeLimit, Calling, OperationExtras, Probe, ProbeSettings, Signed};
 use serde::Deserialize;
 
 use crate::config::Span;
@@ -280,20 +280,24 @@ impl OperationSection {
     }
 
     /// What the gateway does beyond the policy: that of `base`, with what this section says instead.
-    pub(super) fn care(&self, base: &Care, calling: &Calling) -> Result<Care, String> {
-        let mut care = base.clone();
+    pub(super) fn extras(
+        &self,
+        base: &OperationExtras,
+        calling: &Calling,
+    ) -> Result<OperationExtras, String> {
+        let mut extras = base.clone();
         if let Some(bound) = self.bind_to_principal {
-            care.bound_to_principal = bound;
+            extras.bound_to_principal = bound;
         }
         if let Some(age) = &self.age {
-            care.age = Some(age.limit()?);
+            extras.age = Some(age.limit()?);
         }
         match &self.on_lost_answer {
-            Some(LostAnswer::Probe(probe)) => care.probe = Some(Arc::new(probe.build(calling)?)),
-            Some(LostAnswer::Uncertain | LostAnswer::Resend) => care.probe = None,
+            Some(LostAnswer::Probe(probe)) => extras.probe = Some(Arc::new(probe.build(calling)?)),
+            Some(LostAnswer::Uncertain | LostAnswer::Resend) => extras.probe = None,
             None => {}
         }
-        Ok(care)
+        Ok(extras)
     }
 }
 

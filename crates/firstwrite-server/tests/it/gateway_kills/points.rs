@@ -24,25 +24,25 @@ type Point = (&'static str, u32);
 
 /// Before the store was asked, and when it had done everything but commit.
 fn before_the_reservation(folder: &Folder) -> [Point; 2] {
-    let in_the_store = on(folder, "sqlite-before-commit", "postgres-batch-before-flight");
+    let in_the_store = on(folder, "sqlite-before-commit", "postgres-batch-before-send");
     [("reserve-before", 1), (in_the_store, 1)]
 }
 
 /// When the store had committed, and when it had said so.
 fn after_the_reservation(folder: &Folder) -> [Point; 2] {
-    let in_the_store = on(folder, "sqlite-after-commit", "postgres-batch-after-flight");
+    let in_the_store = on(folder, "sqlite-after-commit", "postgres-batch-after-send");
     [(in_the_store, 1), ("reserve-after", 1)]
 }
 
 /// When all of the answer was there, when it was about to be written, and just before that was committed.
 fn after_the_answer(folder: &Folder) -> [Point; 3] {
-    let in_the_store = on(folder, "sqlite-before-commit", "postgres-batch-before-flight");
+    let in_the_store = on(folder, "sqlite-before-commit", "postgres-batch-before-send");
     [("handler-ended", 1), ("complete-before", 1), (in_the_store, 2)]
 }
 
 /// When that was committed, when it was known to be, and when the reply was about to leave.
 fn after_the_record(folder: &Folder) -> [Point; 3] {
-    let in_the_store = on(folder, "sqlite-after-commit", "postgres-batch-after-flight");
+    let in_the_store = on(folder, "sqlite-after-commit", "postgres-batch-after-send");
     [(in_the_store, 2), ("complete-after", 1), ("answer-leaves", 1)]
 }
 

@@ -1,12 +1,12 @@
 //! Taking moves: a transaction for each, on the condition that the message is as it was read.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use firstwrite_core::outbox::{Becomes, Held, HistoryRow, Kept, Move, PastEnding};
+use firstwrite_core::outbox::{Becomes, ClaimStatus, HistoryRow, Kept, Move, PastEnding};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::super::audit;
-use super::super::fault::unavailable;
+use super::super::driver_error::unavailable;
 use super::super::link::Link;
 use super::super::write::{self, Transaction};
 use super::message::{RECEIPT, Standing, has_arrived_under};
@@ -28,7 +28,7 @@ pub(super) async fn apply(
     receipts: &[HistoryRow],
     moves: &[Move],
     counts: &Counts,
-) -> Result<Vec<Held>, StoreError> {
+) -> Result<Vec<ClaimStatus>, StoreError> {
     link.writable(DOING)?;
     let now = link.now();
     let receiving: Vec<_> = receipts.iter().map(|row| history::receive(link, row, now)).collect();
@@ -42,12 +42,12 @@ async fn apply_one(
     step: &Move,
     now: Timestamp,
     counts: &Counts,
-) -> Result<Held, StoreError> {
+) -> Result<ClaimStatus, StoreError> {
     for _ in 0..TRIES_MAX {
         let standing = match Standing::find(link, step.number, DOING).await {
             Err(error) if error.kind() == StoreErrorKind::Corrupt => {
                 tracing::warn!(message = step.number.0, %error, "a message cannot be read");
-                return Ok(Held::No);
+                return Ok(ClaimStatus::Lost);
             }
             found => found?,
         };
@@ -56,7 +56,7 @@ async fn apply_one(
             if let Some(row) = step.history.as_ref().filter(|row| row.is_due(false, None)) {
                 history::receive(link, row, now).await?;
             }
-            return Ok(Held::No);
+            return Ok(ClaimStatus::Lost);
         };
         let steps = steps(link, &standing, step, now).await?;
         let was = &standing.pending;
@@ -70,7 +70,7 @@ async fn apply_one(
             Transaction::Done => {
                 let (from, to) = (was.state.tally(), step.tally());
                 counts.note(|tallies| tallies.moved(&was.destination, from, to));
-                return Ok(Held::Yes);
+                return Ok(ClaimStatus::Current);
             }
             // The message, its record or its line has moved since it was read.
             Transaction::Refused(..) => {}

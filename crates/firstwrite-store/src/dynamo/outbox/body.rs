@@ -8,7 +8,7 @@ use firstwrite_core::Message;
 use firstwrite_core::StoreError;
 use firstwrite_core::outbox::{Answers, MessageNumber};
 
-use super::super::fault::corrupt;
+use super::super::driver_error::corrupt;
 use super::super::items::{Item, blob, bytes, integer, key, number, optional};
 use super::super::link::Link;
 use super::message::{PAYLOAD_BYTES, number_of};

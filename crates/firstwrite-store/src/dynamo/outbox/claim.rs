@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use firstwrite_core::outbox::{Claimed, MessageNumber, Parcel, Want};
+use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, MessageNumber};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, stream};
 
@@ -34,36 +34,40 @@ const DESTINATIONS_AT_ONCE: usize = 4;
 /// On what terms messages are taken.
 #[derive(Clone, Copy, Debug)]
 struct Terms<'a> {
-    want: &'a Want,
+    request: &'a ClaimRequest,
     nonce: u64,
     gate: Gate,
     now: Timestamp,
 }
 
 /// See [`firstwrite_core::outbox::Outbox::claim`].
-pub(super) async fn claim(link: &Link, wants: &[Want], nonce: u64) -> Result<Claimed, StoreError> {
+pub(super) async fn claim(
+    link: &Link,
+    requests: &[ClaimRequest],
+    nonce: u64,
+) -> Result<Claimed, StoreError> {
     link.writable(DOING)?;
     let now = link.now();
-    let mut claimed = Claimed { parcels: Vec::new(), now, closed: Vec::new() };
-    let gates = destinations::gates(link, wants, now).await?;
+    let mut claimed = Claimed { messages: Vec::new(), now, closed: Vec::new() };
+    let gates = destinations::gates(link, requests, now).await?;
     let mut open = Vec::new();
-    for (want, gate) in wants.iter().zip(gates) {
+    for (request, gate) in requests.iter().zip(gates) {
         if gate == Gate::Closed {
-            claimed.closed.push(want.destination.clone());
+            claimed.closed.push(request.destination.clone());
         } else {
-            open.push(Terms { want, nonce, gate, now });
+            open.push(Terms { request, nonce, gate, now });
         }
     }
     let taking: Vec<_> = open.into_iter().map(|terms| take_for(link, terms)).collect();
     let taken: Vec<_> = stream::iter(taking).buffered(DESTINATIONS_AT_ONCE).collect().await;
     let mut failure = None;
-    for (parcels, failed) in taken {
-        claimed.parcels.extend(parcels);
+    for (messages, failed) in taken {
+        claimed.messages.extend(messages);
         failure = failure.or(failed);
     }
     match failure {
         // What was taken is not given up for what was not.
-        Some(error) if claimed.parcels.is_empty() => Err(error),
+        Some(error) if claimed.messages.is_empty() => Err(error),
         Some(error) => {
             tracing::warn!(%error, "not all that was wanted could be claimed");
             Ok(claimed)
@@ -73,37 +77,37 @@ pub(super) async fn claim(link: &Link, wants: &[Want], nonce: u64) -> Result<Cla
 }
 
 /// Takes messages for one destination until there are enough; also what was taken before something failed.
-async fn take_for(link: &Link, terms: Terms<'_>) -> (Vec<Parcel>, Option<StoreError>) {
+async fn take_for(link: &Link, terms: Terms<'_>) -> (Vec<ClaimedMessage>, Option<StoreError>) {
     let count_max = match terms.gate {
         Gate::Closed => 0,
-        Gate::Trial { .. } => terms.want.count_max.min(1),
-        Gate::Open => terms.want.count_max.min(CLAIMED_MAX),
+        Gate::Trial { .. } => terms.request.count_max.min(1),
+        Gate::Open => terms.request.count_max.min(CLAIMED_MAX),
     };
-    let mut queue = Queue::new(link, &terms.want.destination, terms.now);
-    let mut parcels = Vec::new();
+    let mut queue = Queue::new(link, &terms.request.destination, terms.now);
+    let mut messages = Vec::new();
     for _ in 0..LOOKS_MAX {
-        if parcels.len() >= count_max {
+        if messages.len() >= count_max {
             break;
         }
-        let due = match queue.take(link, count_max - parcels.len(), DOING).await {
+        let due = match queue.take(link, count_max - messages.len(), DOING).await {
             Ok(due) if due.is_empty() => break,
             Ok(due) => due,
-            Err(error) => return (parcels, Some(error)),
+            Err(error) => return (messages, Some(error)),
         };
         let items = match read(link, &due).await {
             Ok(items) => items,
-            Err(error) => return (parcels, Some(error)),
+            Err(error) => return (messages, Some(error)),
         };
         let taking: Vec<_> = items.into_iter().map(|item| take_one(link, item, terms)).collect();
         let taken: Vec<_> = stream::iter(taking).buffered(AT_ONCE).collect().await;
         for taken in taken {
             match taken {
-                Ok(parcel) => parcels.extend(parcel),
-                Err(error) => return (parcels, Some(error)),
+                Ok(claimed_message) => messages.extend(claimed_message),
+                Err(error) => return (messages, Some(error)),
             }
         }
     }
-    (parcels, None)
+    (messages, None)
 }
 
 /// The messages in these places of the queue, in the same order.
@@ -117,7 +121,11 @@ async fn read(link: &Link, due: &[Due]) -> Result<Vec<Item>, StoreError> {
 }
 
 /// Takes one message, unless it cannot be read, is not due any more, or has to wait for another one.
-async fn take_one(link: &Link, item: Item, terms: Terms<'_>) -> Result<Option<Parcel>, StoreError> {
+async fn take_one(
+    link: &Link,
+    item: Item,
+    terms: Terms<'_>,
+) -> Result<Option<ClaimedMessage>, StoreError> {
     match try_to_take(link, item, terms).await {
         Err(error) if error.kind() == StoreErrorKind::Corrupt => {
             tracing::warn!(%error, "a message cannot be read");
@@ -131,8 +139,8 @@ async fn try_to_take(
     link: &Link,
     item: Item,
     terms: Terms<'_>,
-) -> Result<Option<Parcel>, StoreError> {
-    let Terms { want, nonce, gate, now } = terms;
+) -> Result<Option<ClaimedMessage>, StoreError> {
+    let Terms { request, nonce, gate, now } = terms;
     let standing = Standing::read(item)?;
     let was = &standing.pending;
     if was.due_at.is_none_or(|at| at > now) {
@@ -145,27 +153,27 @@ async fn try_to_take(
             return Ok(None);
         }
     };
-    let becomes = was.claimed(nonce, now, want.lease_for);
-    let parcel = parcel(link, &standing, &becomes, (gate, now)).await?;
+    let becomes = was.claimed(nonce, now, request.lease_for);
+    let claimed_message = claimed_message(link, &standing, &becomes, (gate, now)).await?;
     let mut steps = moves::change(link, was, &becomes);
     steps.extend(turn.map(|taken| *taken));
-    steps.extend(gate.step(link, want, now));
+    steps.extend(gate.step(link, request, now));
     match write::transact(link, &steps, &write::new_token(), DOING).await? {
-        Transaction::Done => Ok(Some(parcel)),
+        Transaction::Done => Ok(Some(claimed_message)),
         // Another worker has claimed it, has its turn, or makes the trial.
         Transaction::Refused(..) => Ok(None),
     }
 }
 
-async fn parcel(
+async fn claimed_message(
     link: &Link,
     standing: &Standing,
     becomes: &Pending,
     (gate, claimed_at): (Gate, Timestamp),
-) -> Result<Parcel, StoreError> {
+) -> Result<ClaimedMessage, StoreError> {
     let item = &standing.item;
     let (payload, answers) = body::load(link, item, DOING).await?;
-    Ok(Parcel {
+    Ok(ClaimedMessage {
         number: becomes.number,
         fence: becomes.fence,
         record: becomes.id,

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::outbox::{
-    DestinationChange, DestinationView, OpeningChange, PauseChange, Want,
+    ClaimRequest, DestinationChange, DestinationView, OpeningChange, PauseChange,
 };
 use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, Timestamp};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::super::audit;
-use super::super::fault::{corrupt, unavailable};
+use super::super::driver_error::{corrupt, unavailable};
 use super::super::items::{ID, Item, blob, instant, integer, key, number, optional, string, text};
 use super::super::link::Link;
 use super::super::partition::Partition;
@@ -56,10 +56,10 @@ pub(super) fn key_of(destination: &str) -> Item {
 /// Reads what may be claimed for each destination. One that cannot be read is closed, since it may be paused.
 pub(super) async fn gates(
     link: &Link,
-    wants: &[Want],
+    requests: &[ClaimRequest],
     now: Timestamp,
 ) -> Result<Vec<Gate>, StoreError> {
-    let mut keys: Vec<&str> = wants.iter().map(|want| &*want.destination).collect();
+    let mut keys: Vec<&str> = requests.iter().map(|request| &*request.destination).collect();
     keys.sort_unstable();
     keys.dedup();
     let keys: Vec<Item> = keys.into_iter().map(key_of).collect();
@@ -71,8 +71,10 @@ pub(super) async fn gates(
         });
         read.insert(blob(&item, ID)?.to_vec(), gate);
     }
-    let gate = |want: &Want| read.get(want.destination.as_bytes()).copied().unwrap_or(Gate::Open);
-    Ok(wants.iter().map(gate).collect())
+    let gate = |request: &ClaimRequest| {
+        read.get(request.destination.as_bytes()).copied().unwrap_or(Gate::Open)
+    };
+    Ok(requests.iter().map(gate).collect())
 }
 
 fn gate(item: &Item, now: Timestamp) -> Result<Gate, StoreError> {
@@ -92,15 +94,15 @@ impl Gate {
     pub(super) fn step(
         self,
         link: &Link,
-        want: &Want,
+        request: &ClaimRequest,
         now: Timestamp,
     ) -> Option<TransactWriteItem> {
         let Self::Trial { since } = self else { return None };
         let mut terms = Terms::default();
         let is_due = terms.is(OPEN_UNTIL, "=", number(since.as_millis()));
-        let until = now.plus(want.lease_for).as_millis();
+        let until = now.plus(request.lease_for).as_millis();
         let change = format!("SET {}", terms.is(OPEN_UNTIL, "=", number(until)));
-        let key = key_of(&want.destination);
+        let key = key_of(&request.destination);
         Some(Step::update(link, key, change, is_due, &terms).in_transaction())
     }
 }

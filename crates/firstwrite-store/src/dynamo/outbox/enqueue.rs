@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::outbox::MessageNumber;
 use firstwrite_core::{Message, StoreError, Timestamp};
 
-use super::super::fault::{unavailable, unsupported};
+use super::super::driver_error::{unavailable, unsupported};
 use super::super::items::SHARD;
 use super::super::link::Link;
 use super::super::write::{self, Step, Terms, Transaction};

@@ -4,7 +4,7 @@
 use firstwrite_core::outbox::{HistoryRow, MessageNumber, PastDelivery, PastEnding};
 use firstwrite_core::{StoreError, Timestamp};
 
-use super::super::fault::corrupt;
+use super::super::driver_error::corrupt;
 use super::super::items::{FENCE, fence};
 use super::super::items::{Item, SHARD, fence_of, instant, key, number, optional, string, text};
 use super::super::link::Link;

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use firstwrite_core::outbox::{MessageNumber, MessageState, MessageView, Receipt};
 use firstwrite_core::{Message, RecordId, StoreError, Timestamp};
 
-use super::super::fault::corrupt;
+use super::super::driver_error::corrupt;
 use super::super::items::{
     CREATED_AT, DUE_AT, FENCE, ID, Item, KEY, STATE, Shards, TENANT, blob, bytes, fence, fence_of,
     instant, integer, key, number, optional, string, tenant_of, text,

@@ -11,7 +11,7 @@ use firstwrite_core::outbox::MessageNumber;
 use firstwrite_core::{StoreError, Timestamp};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::super::fault::corrupt;
+use super::super::driver_error::corrupt;
 use super::super::items::{ID, Item, blob, key};
 use super::super::link::Link;
 use super::super::partition::Partition;

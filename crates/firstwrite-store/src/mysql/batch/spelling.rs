@@ -5,7 +5,7 @@
 //! So a shared statement that did not write all of its rows stops the pipeline before its commit, and the
 //! batch is sent again with one statement per command.
 
-use super::super::flight::{Flight, Value};
+use super::super::pipeline::{Pipeline, Value};
 use super::super::rows::COMPLETED;
 use super::{Command, Completion, NewRow, kept};
 
@@ -26,7 +26,11 @@ pub(super) struct Statement {
 const ROWS_MAX: usize = 64;
 
 /// Adds statements for all of `batch`.
-pub(super) fn spell(flight: &mut Flight, batch: &[Command], spelling: Spelling) -> Vec<Statement> {
+pub(super) fn spell(
+    pipeline: &mut Pipeline,
+    batch: &[Command],
+    spelling: Spelling,
+) -> Vec<Statement> {
     let rows_max = match spelling {
         Spelling::Together => ROWS_MAX,
         Spelling::OneByOne => 1,
@@ -43,18 +47,18 @@ pub(super) fn spell(flight: &mut Flight, batch: &[Command], spelling: Spelling) 
     let mut statements = Vec::new();
     for chunk in rows.chunks(rows_max) {
         let (members, rows): (Vec<usize>, Vec<&NewRow>) = chunk.iter().copied().unzip();
-        let place = NewRow::insert_or_nothing(flight, &rows);
-        stop_unless_all(flight, rows.len());
+        let place = NewRow::insert_or_nothing(pipeline, &rows);
+        stop_unless_all(pipeline, rows.len());
         statements.push(Statement { place, members });
     }
     for alike in completions.chunk_by(|(_, one), (_, other)| one.kind() == other.kind()) {
         for chunk in alike.chunks(rows_max) {
             let (members, all): (Vec<usize>, Vec<&Completion>) = chunk.iter().copied().unzip();
             let place = match all.as_slice() {
-                [one] => one.add_to(flight),
-                all => complete_all(flight, all),
+                [one] => one.add_to(pipeline),
+                all => complete_all(pipeline, all),
             };
-            stop_unless_all(flight, all.len());
+            stop_unless_all(pipeline, all.len());
             statements.push(Statement { place, members });
         }
     }
@@ -62,39 +66,39 @@ pub(super) fn spell(flight: &mut Flight, batch: &[Command], spelling: Spelling) 
 }
 
 /// Has the server stop unless the last statement, if several share it, has written all of its rows.
-fn stop_unless_all(flight: &mut Flight, count: usize) {
+fn stop_unless_all(pipeline: &mut Pipeline, count: usize) {
     if count > 1 {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         // One more than the largest number there is fails.
-        flight.add("SELECT ~0 + (ROW_COUNT() <> ?)", &[Value::Int(count)]);
+        pipeline.add("SELECT ~0 + (ROW_COUNT() <> ?)", &[Value::Int(count)]);
     }
 }
 
 /// Completes all of `completions`, which are of one kind.
-fn complete_all(flight: &mut Flight, completions: &[&Completion]) -> usize {
+fn complete_all(pipeline: &mut Pipeline, completions: &[&Completion]) -> usize {
     let Completion { is_interim, retention, .. } = *completions[0];
     let [due_at, retained_until] = kept(is_interim, retention);
     // By itself the server may prefer the index of states.
-    let place = flight.add(
+    let place = pipeline.add(
         "UPDATE firstwrite_records FORCE INDEX (PRIMARY) SET state = ?, due_at = ?, \
          retained_until = ?, outcome = CASE id",
         &[Value::Int(COMPLETED), due_at, retained_until],
     );
     for completion in completions {
         let values = [Value::Bytes(completion.id.as_bytes()), Value::Bytes(&completion.outcome)];
-        flight.write(" WHEN ? THEN ?", &values);
+        pipeline.write(" WHEN ? THEN ?", &values);
     }
-    flight.write(" END WHERE state <> ? AND id IN (", &[Value::Int(COMPLETED)]);
+    pipeline.write(" END WHERE state <> ? AND id IN (", &[Value::Int(COMPLETED)]);
     for (number, completion) in completions.iter().enumerate() {
         let id = Value::Bytes(completion.id.as_bytes());
-        flight.write(if number > 0 { ", ?" } else { "?" }, &[id]);
+        pipeline.write(if number > 0 { ", ?" } else { "?" }, &[id]);
     }
-    flight.write(") AND fence = CASE id", &[]);
+    pipeline.write(") AND fence = CASE id", &[]);
     for completion in completions {
         let fence = Value::Int(completion.fence.as_u64().cast_signed());
-        flight.write(" WHEN ? THEN ?", &[Value::Bytes(completion.id.as_bytes()), fence]);
+        pipeline.write(" WHEN ? THEN ?", &[Value::Bytes(completion.id.as_bytes()), fence]);
     }
-    flight.write(" END", &[]);
+    pipeline.write(" END", &[]);
     place
 }
 
@@ -105,9 +109,9 @@ impl Completion {
     }
 
     /// Adds the statement that completes the owner's record and no other.
-    fn add_to(&self, flight: &mut Flight) -> usize {
+    fn add_to(&self, pipeline: &mut Pipeline) -> usize {
         let [due_at, retained_until] = kept(self.is_interim, self.retention);
-        flight.add(
+        pipeline.add(
             "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, outcome = ? \
              WHERE id = ? AND fence = ? AND state <> ?",
             &[

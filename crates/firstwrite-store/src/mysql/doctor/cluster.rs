@@ -22,14 +22,14 @@ pub(super) fn look(settings: &Named, counters: &Named) -> Vec<Finding> {
     ];
     if value(counters, "wsrep_cluster_status") != "Primary" || !is_on(counters, "wsrep_ready") {
         findings.push(
-            Finding::trouble("cluster-split", "this node is not part of the cluster's majority")
+            Finding::warning("cluster-split", "this node is not part of the cluster's majority")
                 .means("no key can be reserved here")
                 .next("point --store at a node of the majority, or mend the network"),
         );
     }
     if size.parse::<u32>().is_ok_and(|size| size < 3) {
         findings.push(
-            Finding::trouble("cluster-size", format!("the cluster has {size} nodes"))
+            Finding::warning("cluster-size", format!("the cluster has {size} nodes"))
                 .means(
                     "after the loss of one node the other cannot tell whether it is the majority",
                 )

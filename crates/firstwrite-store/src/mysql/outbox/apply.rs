@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use firstwrite_core::outbox::{
-    Becomes, Held, HistoryRow, MessageNumber, MessageState, Move, MoveGuard, Tallies,
+    Becomes, ClaimStatus, HistoryRow, MessageNumber, MessageState, Move, MoveGuard, Tallies,
 };
 use firstwrite_core::{Outcome, RecordId, StoreError, Timestamp};
 
-use super::super::flight::{Answer, Flight, Value};
+use super::super::pipeline::{Answer, Pipeline, Value};
 use super::super::pool::Pool;
 use super::super::rows::{COMPLETED, integer, is_null, owned_text};
 use super::super::session::{Failure, Session, take};
@@ -34,7 +34,7 @@ pub(super) async fn apply(
     pool: &Arc<Pool>,
     receipts: &[HistoryRow],
     moves: &[Move],
-) -> Result<Vec<Held>, StoreError> {
+) -> Result<Vec<ClaimStatus>, StoreError> {
     take!(pool, DOING, |session| apply_once(&mut session, receipts, moves))
 }
 
@@ -42,19 +42,19 @@ async fn apply_once(
     session: &mut Session,
     receipts: &[HistoryRow],
     moves: &[Move],
-) -> Result<Vec<Held>, Failure> {
+) -> Result<Vec<ClaimStatus>, Failure> {
     let numbers: BTreeSet<i64> = moves.iter().map(|step| step.number.0).collect();
     let (now, standing) = lock(session, &numbers).await?;
-    let mut writing = Flight::new();
+    let mut writing = Pipeline::new();
     for row in receipts {
         deliveries::put(&mut writing, row);
     }
     let mut applying = Applying { writing, tallies: Tallies::default(), now, standing };
-    let held: Vec<Held> = moves.iter().map(|step| applying.apply_one(step)).collect();
+    let held: Vec<ClaimStatus> = moves.iter().map(|step| applying.apply_one(step)).collect();
     tallies::put_all(&mut applying.writing, &applying.tallies);
     applying.writing.commit();
     firstwrite_core::crash_point!("mysql-settle-before-commit");
-    session.fly(&applying.writing).await?;
+    session.send(&applying.writing).await?;
     firstwrite_core::crash_point!("mysql-settle-after-commit");
     Ok(held)
 }
@@ -66,9 +66,9 @@ async fn lock(
     numbers: &BTreeSet<i64>,
 ) -> Result<(Timestamp, HashMap<i64, Standing>), Failure> {
     let (now, answers) = session
-        .begin(|flight| {
+        .begin(|pipeline| {
             for number in numbers {
-                flight.add(
+                pipeline.add(
                     "SELECT destination FROM firstwrite_pending \
                      WHERE message = ? AND ordering_key IS NOT NULL",
                     &[Value::Int(*number)],
@@ -83,25 +83,25 @@ async fn lock(
             ordered.insert(*number, owned_text(row, 0)?);
         }
     }
-    let mut flight = Flight::new();
+    let mut pipeline = Pipeline::new();
     for destination in ordered.values().collect::<BTreeSet<_>>() {
-        destinations::lock(&mut flight, destination);
+        destinations::lock(&mut pipeline, destination);
     }
     let mut places = Vec::with_capacity(numbers.len());
     for number in numbers {
-        let place = pending::lock(&mut flight, MessageNumber(*number));
-        flight.add(
+        let place = pending::lock(&mut pipeline, MessageNumber(*number));
+        pipeline.add(
             "SELECT ending FROM firstwrite_deliveries WHERE message = ? \
              ORDER BY fence DESC LIMIT 1",
             &[Value::Int(*number)],
         );
-        let oldest = ordered.contains_key(number).then(|| ask_oldest(&mut flight, *number));
+        let oldest = ordered.contains_key(number).then(|| ask_oldest(&mut pipeline, *number));
         places.push((*number, place, oldest));
     }
     if places.is_empty() {
         return Ok((now, HashMap::new()));
     }
-    let answers = session.fly(&flight).await?;
+    let answers = session.send(&pipeline).await?;
     let mut standing = HashMap::with_capacity(places.len());
     for (number, place, oldest) in places {
         let pending = match answers[place].rows.first().map(|row| pending(row, 0)).transpose() {
@@ -120,23 +120,25 @@ async fn lock(
 
 /// The statements of a step, and the state that they are made of.
 struct Applying {
-    writing: Flight,
+    writing: Pipeline,
     tallies: Tallies,
     now: Timestamp,
     standing: HashMap<i64, Standing>,
 }
 
 impl Applying {
-    fn apply_one(&mut self, step: &Move) -> Held {
+    fn apply_one(&mut self, step: &Move) -> ClaimStatus {
         let now = self.now;
-        let Some(standing) = self.standing.get_mut(&step.number.0) else { return Held::No };
+        let Some(standing) = self.standing.get_mut(&step.number.0) else {
+            return ClaimStatus::Lost;
+        };
         // Taken, so that a second move of the same message finds it moved.
         let pending = standing.pending.take_if(|pending| pending.is_under(step.guard, now));
         let due = |row: &&HistoryRow| row.is_due(pending.is_some(), standing.last.as_deref());
         if let Some(row) = step.history.as_ref().filter(due) {
             deliveries::put(&mut self.writing, row);
         }
-        let Some(pending) = pending else { return Held::No };
+        let Some(pending) = pending else { return ClaimStatus::Lost };
         match &step.becomes {
             Becomes::Pending(draft) => {
                 let mut moved = pending.moved(draft, now);
@@ -156,15 +158,15 @@ impl Applying {
         if let Some(entry) = &step.audit {
             put_audit(&mut self.writing, pending.id.as_bytes(), entry);
         }
-        Held::Yes
+        ClaimStatus::Current
     }
 }
 
 /// Adds the statement that puts `outcome` in the place of the interim one under `id`, if there is one. Its
 /// retention begins now.
-fn replace_interim(flight: &mut Flight, id: RecordId, outcome: &Outcome) {
+fn replace_interim(pipeline: &mut Pipeline, id: RecordId, outcome: &Outcome) {
     let last = Outcome { is_interim: false, ..outcome.clone() };
-    flight.add(
+    pipeline.add(
         "UPDATE firstwrite_records SET outcome = ?, \
          retained_until = @firstwrite_now + replay_for, \
          due_at = @firstwrite_now + replay_for + linger_for \
@@ -174,8 +176,8 @@ fn replace_interim(flight: &mut Flight, id: RecordId, outcome: &Outcome) {
 }
 
 /// Adds a look at the oldest message under the ordering key of a message.
-fn ask_oldest(flight: &mut Flight, number: i64) -> usize {
-    flight.add(
+fn ask_oldest(pipeline: &mut Pipeline, number: i64) -> usize {
+    pipeline.add(
         "SELECT MIN(o.message) FROM firstwrite_pending p JOIN firstwrite_pending o \
          ON o.destination = p.destination AND o.ordering_key = p.ordering_key \
          WHERE p.message = ?",

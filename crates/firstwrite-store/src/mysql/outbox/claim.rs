@@ -7,14 +7,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use firstwrite_core::outbox::{Answers, Claimed, Gate, MessageState, Parcel, Receipt, Want};
+use firstwrite_core::outbox::{
+    Answers, ClaimRequest, Claimed, ClaimedMessage, Gate, MessageState, Receipt,
+};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use mysql_async::Row;
 
-use super::super::doubt;
-use super::super::fault::corrupt;
-use super::super::flight::{Answer, Flight, NOW, Value};
+use super::super::driver_error::corrupt;
+use super::super::history_loss;
 use super::super::listing::sql_count;
+use super::super::pipeline::{Answer, NOW, Pipeline, Value};
 use super::super::pool::Pool;
 use super::super::rows::{
     bytes, bytes_or_null, instant, integer, owned_text, owned_text_or_null, tenant,
@@ -35,7 +37,7 @@ const PASSED_OVER_MAX: usize = 64;
 
 /// Messages that a claim found due for one destination.
 struct Offer<'w> {
-    want: &'w Want,
+    request: &'w ClaimRequest,
     count_max: usize,
     is_trial: bool,
     due: Vec<Pending>,
@@ -44,55 +46,55 @@ struct Offer<'w> {
 /// See [`firstwrite_core::outbox::Outbox::claim`].
 pub(super) async fn claim(
     pool: &Arc<Pool>,
-    wants: &[Want],
+    requests: &[ClaimRequest],
     nonce: u64,
 ) -> Result<Claimed, StoreError> {
     if let Some(refusal) = pool.refusal(DOING) {
         return Err(refusal);
     }
     // All claims lock destinations in the same order, so that they do not deadlock.
-    let mut wants: Vec<&Want> = wants.iter().collect();
-    wants.sort_by(|one, other| one.destination.cmp(&other.destination));
-    take!(pool, DOING, |session| claim_once(&mut session, &wants, nonce))
+    let mut requests: Vec<&ClaimRequest> = requests.iter().collect();
+    requests.sort_by(|one, other| one.destination.cmp(&other.destination));
+    take!(pool, DOING, |session| claim_once(&mut session, &requests, nonce))
 }
 
 async fn claim_once(
     session: &mut Session,
-    wants: &[&Want],
+    requests: &[&ClaimRequest],
     nonce: u64,
 ) -> Result<Claimed, Failure> {
     let (now, answers) = session
-        .begin(|flight| {
-            flight.add(doubt::STANDS, &[]);
-            ask(flight, wants);
+        .begin(|pipeline| {
+            pipeline.add(history_loss::STANDS, &[]);
+            ask(pipeline, requests);
         })
         .await?;
     // What was delivered since may be among what is missing.
-    if doubt::stands(&answers[0])? {
-        return Err(doubt::refuse(DOING).into());
+    if history_loss::stands(&answers[0])? {
+        return Err(history_loss::refuse(DOING).into());
     }
-    let mut claimed = Claimed { parcels: Vec::new(), now, closed: Vec::new() };
+    let mut claimed = Claimed { messages: Vec::new(), now, closed: Vec::new() };
     let mut offers = Vec::new();
-    for (want, answers) in wants.iter().zip(answers[1..].chunks(3)) {
-        let (count_max, is_trial) = match gate(&want.destination, &answers[1], now)? {
+    for (request, answers) in requests.iter().zip(answers[1..].chunks(3)) {
+        let (count_max, is_trial) = match gate(&request.destination, &answers[1], now)? {
             Gate::Closed => {
-                claimed.closed.push(want.destination.clone());
+                claimed.closed.push(request.destination.clone());
                 continue;
             }
-            Gate::Trial => (want.count_max.min(1), true),
-            Gate::Open => (want.count_max.min(CLAIMED_MAX), false),
+            Gate::Trial => (request.count_max.min(1), true),
+            Gate::Open => (request.count_max.min(CLAIMED_MAX), false),
         };
         let mut due = due(&answers[2])?;
         // A few more than can be taken, in case some are passed over.
         due.truncate(count_max + PASSED_OVER_MAX.min(count_max.saturating_mul(4)));
-        offers.push(Offer { want, count_max, is_trial, due });
+        offers.push(Offer { request, count_max, is_trial, due });
     }
-    let mut writing = Flight::new();
+    let mut writing = Pipeline::new();
     let contents = look_inside(session, &offers).await?;
     for offer in offers {
-        let taken_before = claimed.parcels.len();
+        let taken_before = claimed.messages.len();
         for pending in offer.due {
-            if claimed.parcels.len() - taken_before == offer.count_max {
+            if claimed.messages.len() - taken_before == offer.count_max {
                 break;
             }
             let Some(content) = contents.get(&pending.number.0) else {
@@ -106,25 +108,25 @@ async fn claim_once(
                 }
                 continue;
             }
-            let pending = pending.claimed(nonce, now, offer.want.lease_for);
-            match parcel(&pending, content, (offer.is_trial, now)) {
-                Ok(parcel) => {
+            let pending = pending.claimed(nonce, now, offer.request.lease_for);
+            match claimed_message(&pending, content, (offer.is_trial, now)) {
+                Ok(claimed_message) => {
                     pending::update(&mut writing, &pending);
-                    claimed.parcels.push(parcel);
+                    claimed.messages.push(claimed_message);
                 }
                 Err(error) => skip(pending.number.0, error)?,
             }
         }
-        if offer.is_trial && claimed.parcels.len() > taken_before {
-            let until = now.plus(offer.want.lease_for);
-            destinations::put_open_until(&mut writing, &offer.want.destination, until);
+        if offer.is_trial && claimed.messages.len() > taken_before {
+            let until = now.plus(offer.request.lease_for);
+            destinations::put_open_until(&mut writing, &offer.request.destination, until);
         }
     }
     // A poll that finds nothing writes nothing.
-    let counted = (!claimed.parcels.is_empty()).then(|| session.slot().count(&mut writing));
+    let counted = (!claimed.messages.is_empty()).then(|| session.slot().count(&mut writing));
     writing.commit();
     firstwrite_core::crash_point!("mysql-claim-before-commit");
-    let answers = session.fly(&writing).await?;
+    let answers = session.send(&writing).await?;
     firstwrite_core::crash_point!("mysql-claim-after-commit");
     if let Some(place) = counted {
         session.slot().acknowledged(&answers[place])?;
@@ -133,16 +135,16 @@ async fn claim_once(
 }
 
 /// Three statements for each destination: its lock, how it stands, and what is due.
-fn ask(flight: &mut Flight, wants: &[&Want]) {
-    for want in wants {
-        let destination = Value::Text(&want.destination);
-        destinations::lock(flight, &want.destination);
-        flight.add(
+fn ask(pipeline: &mut Pipeline, requests: &[&ClaimRequest]) {
+    for request in requests {
+        let destination = Value::Text(&request.destination);
+        destinations::lock(pipeline, &request.destination);
+        pipeline.add(
             "SELECT paused_at IS NOT NULL, open_until FROM firstwrite_destinations \
              WHERE destination = ?",
             &[destination],
         );
-        let row_max = match want.count_max.min(CLAIMED_MAX) {
+        let row_max = match request.count_max.min(CLAIMED_MAX) {
             0 => 0,
             count => count + PASSED_OVER_MAX,
         };
@@ -152,7 +154,7 @@ fn ask(flight: &mut Flight, wants: &[&Want]) {
             " FROM firstwrite_pending p WHERE p.destination = ? AND p.due_at <= ? \
              ORDER BY p.due_at, p.message LIMIT ? FOR UPDATE SKIP LOCKED"
         );
-        flight.add(sql, &[destination, Value::Sql(NOW), Value::Int(sql_count(row_max))]);
+        pipeline.add(sql, &[destination, Value::Sql(NOW), Value::Int(sql_count(row_max))]);
     }
 }
 
@@ -193,18 +195,18 @@ async fn look_inside(
     session: &mut Session,
     offers: &[Offer<'_>],
 ) -> Result<HashMap<i64, Content>, Failure> {
-    let mut flight = Flight::new();
+    let mut pipeline = Pipeline::new();
     let mut asked = Vec::new();
     for offer in offers {
         for pending in &offer.due {
             let number = Value::Int(pending.number.0);
-            let message = flight.add(
+            let message = pipeline.add(
                 "SELECT tenant, derived_key, content_type, payload, created_at, answers \
                  FROM firstwrite_messages WHERE message = ?",
                 &[number],
             );
             let receipt = (pending.fence != NEVER_CLAIMED).then(|| {
-                flight.add(
+                pipeline.add(
                     "SELECT provider_id FROM firstwrite_deliveries \
                      WHERE message = ? AND ending = 'delivered' ORDER BY fence LIMIT 1",
                     &[number],
@@ -212,7 +214,7 @@ async fn look_inside(
             });
             let order = pending.ordering_key.as_ref().map(|key| {
                 let is_waiting = Value::Int((pending.state == MessageState::Waiting).into());
-                flight.add(
+                pipeline.add(
                     "SELECT EXISTS (SELECT 1 FROM firstwrite_pending q WHERE q.destination = ? \
                      AND q.ordering_key = ? AND q.message <> ? \
                      AND (q.state <> 0 OR (? = 1 AND q.message < ?)))",
@@ -231,7 +233,7 @@ async fn look_inside(
     if asked.is_empty() {
         return Ok(HashMap::new());
     }
-    let mut answers: Vec<Answer> = session.fly(&flight).await?;
+    let mut answers: Vec<Answer> = session.send(&pipeline).await?;
     let mut contents = HashMap::with_capacity(asked.len());
     for (number, message, receipt, order) in asked {
         let Some(row) = answers[message].rows.pop() else { continue };
@@ -249,13 +251,13 @@ async fn look_inside(
 }
 
 /// A message as its worker gets it.
-fn parcel(
+fn claimed_message(
     pending: &Pending,
     content: &Content,
     (is_trial, claimed_at): (bool, Timestamp),
-) -> Result<Parcel, StoreError> {
+) -> Result<ClaimedMessage, StoreError> {
     let row = &content.row;
-    Ok(Parcel {
+    Ok(ClaimedMessage {
         number: pending.number,
         fence: pending.fence,
         record: pending.id,

@@ -5,16 +5,16 @@ use firstwrite_core::StoreError;
 use firstwrite_core::outbox::{HistoryRow, MessageNumber, PastDelivery, PastEnding};
 use mysql_async::Row;
 
-use super::super::flight::{Flight, NOW, Value};
+use super::super::pipeline::{NOW, Pipeline, Value};
 use super::super::rows::{fence, instant, owned_text, owned_text_or_null, status};
 
 /// Adds the statement that writes a row, if its message is there; see [`HistoryRow`] for two rows of one fence.
-pub(super) fn put(flight: &mut Flight, row: &HistoryRow) {
+pub(super) fn put(pipeline: &mut Pipeline, row: &HistoryRow) {
     let status = Value::from(row.status.map(i64::from));
     let detail = Value::Text(&row.detail);
     let provider_id = Value::from(row.provider_id.as_deref());
     let number = Value::Int(row.number.0);
-    flight.add(
+    pipeline.add(
         "INSERT INTO firstwrite_deliveries (message, fence, at, ending, status, detail, \
          provider_id) SELECT m.message, ?, ?, ?, ?, ?, ? FROM firstwrite_messages m \
          WHERE m.message = ? ON DUPLICATE KEY UPDATE ",
@@ -29,7 +29,7 @@ pub(super) fn put(flight: &mut Flight, row: &HistoryRow) {
         ],
     );
     if row.ending != PastEnding::Delivered {
-        flight.write("fence = firstwrite_deliveries.fence", &[]);
+        pipeline.write("fence = firstwrite_deliveries.fence", &[]);
         return;
     }
     // From left to right: what it said before is asked until it says something else.
@@ -39,7 +39,7 @@ pub(super) fn put(flight: &mut Flight, row: &HistoryRow) {
         ("detail", detail),
         ("provider_id", provider_id),
     ] {
-        flight.write(
+        pipeline.write(
             &format!(
                 "firstwrite_deliveries.{column} = IF(firstwrite_deliveries.ending = 'delivered', \
                  firstwrite_deliveries.{column}, ?), "
@@ -47,12 +47,12 @@ pub(super) fn put(flight: &mut Flight, row: &HistoryRow) {
             &[value],
         );
     }
-    flight.write("firstwrite_deliveries.ending = 'delivered'", &[]);
+    pipeline.write("firstwrite_deliveries.ending = 'delivered'", &[]);
 }
 
 /// Adds a look at the last deliveries of a message, the latest first: more than a person reads.
-pub(super) fn look(flight: &mut Flight, number: MessageNumber) -> usize {
-    flight.add(
+pub(super) fn look(pipeline: &mut Pipeline, number: MessageNumber) -> usize {
+    pipeline.add(
         "SELECT at, fence, ending, status, detail, provider_id FROM firstwrite_deliveries \
          WHERE message = ? ORDER BY fence DESC LIMIT 100",
         &[Value::Int(number.0)],

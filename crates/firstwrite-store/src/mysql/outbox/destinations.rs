@@ -8,7 +8,7 @@ use firstwrite_core::outbox::{
 use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, Timestamp};
 use mysql_async::Row;
 
-use super::super::flight::{Flight, NOW, Value};
+use super::super::pipeline::{NOW, Pipeline, Value};
 use super::super::pool::Pool;
 use super::super::rows::{count, instant_or_null, integer, owned_text, owned_text_or_null};
 use super::super::swap::put_audit;
@@ -33,8 +33,8 @@ const ALL: &str = "SELECT n.destination, d.paused_at, d.paused_by, d.paused_acti
      ORDER BY n.destination";
 
 /// Adds the statement that locks a destination's row, and makes it if there is none.
-pub(super) fn lock(flight: &mut Flight, destination: &str) {
-    flight.add(
+pub(super) fn lock(pipeline: &mut Pipeline, destination: &str) {
+    pipeline.add(
         "INSERT INTO firstwrite_destinations (destination) VALUES (?) \
          ON DUPLICATE KEY UPDATE destination = firstwrite_destinations.destination",
         &[Value::Text(destination)],
@@ -49,8 +49,8 @@ pub(super) fn gate(row: &Row, now: Timestamp) -> Result<Gate, StoreError> {
 }
 
 /// Leaves a destination alone that was due for a trial, while the trial lasts.
-pub(super) fn put_open_until(flight: &mut Flight, destination: &str, until: Timestamp) {
-    flight.add(
+pub(super) fn put_open_until(pipeline: &mut Pipeline, destination: &str, until: Timestamp) {
+    pipeline.add(
         "UPDATE firstwrite_destinations SET open_until = ? WHERE destination = ?",
         &[Value::Int(until.as_millis()), Value::Text(destination)],
     );
@@ -62,11 +62,11 @@ pub(super) async fn put(
     destination: &str,
     change: &DestinationChange,
 ) -> Result<(), StoreError> {
-    let mut flight = Flight::transaction();
-    lock(&mut flight, destination);
-    flight.add("UPDATE firstwrite_destinations SET is_listed = 1", &[]);
+    let mut pipeline = Pipeline::transaction();
+    lock(&mut pipeline, destination);
+    pipeline.add("UPDATE firstwrite_destinations SET is_listed = 1", &[]);
     match &change.pause {
-        Some(PauseChange::Paused(by)) => flight.write(
+        Some(PauseChange::Paused(by)) => pipeline.write(
             ", paused_at = ?, paused_by = ?, paused_action = ?, paused_reason = ?",
             &[
                 Value::Sql(NOW),
@@ -75,39 +75,39 @@ pub(super) async fn put(
                 Value::Text(&by.reason),
             ],
         ),
-        Some(PauseChange::Resumed) => flight.write(
+        Some(PauseChange::Resumed) => pipeline.write(
             ", paused_at = NULL, paused_by = NULL, paused_action = NULL, paused_reason = NULL",
             &[],
         ),
         None => {}
     }
     match &change.opening {
-        Some(OpeningChange::Open { open_for, cause, opening_count }) => flight.write(
+        Some(OpeningChange::Open { open_for, cause, opening_count }) => pipeline.write(
             ", open_until = ?, open_cause = ?, opening_count = ?",
             &[Value::After(*open_for), Value::Text(cause), Value::Int((*opening_count).into())],
         ),
-        Some(OpeningChange::TrialNow) => flight.write(
+        Some(OpeningChange::TrialNow) => pipeline.write(
             ", open_until = IF(open_until > ?, ?, open_until)",
             &[Value::Sql(NOW), Value::Sql(NOW)],
         ),
         Some(OpeningChange::Closed) => {
-            flight.write(", open_until = NULL, open_cause = NULL, opening_count = 0", &[]);
+            pipeline.write(", open_until = NULL, open_cause = NULL, opening_count = 0", &[]);
         }
         None => {}
     }
-    flight.write(" WHERE destination = ?", &[Value::Text(destination)]);
+    pipeline.write(" WHERE destination = ?", &[Value::Text(destination)]);
     if let Some(entry) = &change.audit {
-        put_audit(&mut flight, RecordId::of_destination(destination).as_bytes(), entry);
+        put_audit(&mut pipeline, RecordId::of_destination(destination).as_bytes(), entry);
     }
-    flight.commit();
-    pool.fly(DOING, &flight).await.map(drop)
+    pipeline.commit();
+    pool.send(DOING, &pipeline).await.map(drop)
 }
 
 /// See [`firstwrite_core::outbox::Outbox::destinations`].
 pub(super) async fn destinations(pool: &Arc<Pool>) -> Result<Vec<DestinationView>, StoreError> {
-    let mut flight = Flight::reading();
-    let place = flight.add(ALL, &[Value::Sql(NOW)]);
-    let answers = pool.fly("listing destinations", &flight).await?;
+    let mut pipeline = Pipeline::reading();
+    let place = pipeline.add(ALL, &[Value::Sql(NOW)]);
+    let answers = pool.send("listing destinations", &pipeline).await?;
     answers[place].rows.iter().map(view).collect()
 }
 

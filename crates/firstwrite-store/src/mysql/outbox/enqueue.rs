@@ -3,8 +3,8 @@
 use firstwrite_core::outbox::{Tallies, Tally};
 use firstwrite_core::{Message, StoreError};
 
-use super::super::fault::unsupported;
-use super::super::flight::{Flight, NOW, Value};
+use super::super::driver_error::unsupported;
+use super::super::pipeline::{NOW, Pipeline, Value};
 use super::tallies;
 use crate::encoding::encode_answers;
 
@@ -21,10 +21,10 @@ pub(in crate::mysql) fn check(message: &Message) -> Result<(), StoreError> {
 }
 
 /// Adds the statements that write a message.
-pub(in crate::mysql) fn put(flight: &mut Flight, message: &Message) {
+pub(in crate::mysql) fn put(pipeline: &mut Pipeline, message: &Message) {
     let answers = message.answers().map(encode_answers);
     let order = message.ordering_key().map_or(Value::Null, |key| Value::Bytes(key.as_bytes()));
-    flight.add(
+    pipeline.add(
         "INSERT INTO firstwrite_messages (id, tenant, derived_key, destination, content_type, \
          payload, ordering_key, not_before, created_at, answers) \
          VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -41,7 +41,7 @@ pub(in crate::mysql) fn put(flight: &mut Flight, message: &Message) {
             answers.as_deref().map_or(Value::Null, Value::Bytes),
         ],
     );
-    flight.add(
+    pipeline.add(
         "INSERT INTO firstwrite_pending (message, id, destination, ordering_key, state, due_at, \
          fence, delivery_count, lapse_count) VALUES (LAST_INSERT_ID(), ?, ?, ?, 0, ?, 0, 0, 0)",
         &[
@@ -54,10 +54,10 @@ pub(in crate::mysql) fn put(flight: &mut Flight, message: &Message) {
 }
 
 /// Adds the statements that count messages which were just written.
-pub(in crate::mysql) fn put_tallies(flight: &mut Flight, messages: &[Message]) {
+pub(in crate::mysql) fn put_tallies(pipeline: &mut Pipeline, messages: &[Message]) {
     let mut counted = Tallies::default();
     for message in messages {
         counted.add(message.destination(), Tally::Open, 1);
     }
-    tallies::put_all(flight, &counted);
+    tallies::put_all(pipeline, &counted);
 }

@@ -9,8 +9,8 @@ use firstwrite_core::outbox::{
 use mysql_async::Row;
 
 use super::super::batch::time_in;
-use super::super::flight::{Flight, Value};
 use super::super::listing::{ask_audits, audited, sql_count};
+use super::super::pipeline::{Pipeline, Value};
 use super::super::pool::Pool;
 use super::super::rows::{
     bytes, count as small_count, fence, id, instant, integer, is_null, owned_text,
@@ -62,16 +62,16 @@ struct Filter<'q>(&'q MessageQuery);
 impl Filter<'_> {
     /// Goes on with a statement that ends in an open bracket: which messages to look at, and which of them
     /// are meant.
-    fn select(&self, flight: &mut Flight) {
-        self.source(flight);
-        flight.write(" LIMIT ?) s", &[Value::Int(sql_count(LOOKED_AT_MAX))]);
-        flight.write(concat!(message_joins!(), " WHERE 1 = 1"), &[]);
+    fn select(&self, pipeline: &mut Pipeline) {
+        self.source(pipeline);
+        pipeline.write(" LIMIT ?) s", &[Value::Int(sql_count(LOOKED_AT_MAX))]);
+        pipeline.write(concat!(message_joins!(), " WHERE 1 = 1"), &[]);
         let query = self.0;
         if let Some(destination) = &query.destination {
-            flight.write(" AND m.destination = ?", &[Value::Text(destination)]);
+            pipeline.write(" AND m.destination = ?", &[Value::Text(destination)]);
         }
         if let Some(state) = query.state {
-            flight.write(
+            pipeline.write(
                 " AND ? = CASE WHEN p.message IS NOT NULL THEN p.state \
                  WHEN l.ending = 'delivered' THEN 4 WHEN l.ending = 'refused' THEN 5 ELSE 6 END",
                 &[Value::Int(state_number(state))],
@@ -79,29 +79,29 @@ impl Filter<'_> {
         }
         if let Some(tenant) = &query.tenant {
             let tenant = Value::Bytes(tenant.as_str().as_bytes());
-            flight.write(" AND CAST(m.tenant AS BINARY) = ?", &[tenant]);
+            pipeline.write(" AND CAST(m.tenant AS BINARY) = ?", &[tenant]);
         }
         if let Some(problem) = &query.problem {
             let problem = Value::Text(problem);
-            flight.write(
+            pipeline.write(
                 " AND (INSTR(p.problem, ?) > 0 OR CAST(p.status AS CHAR) = ?)",
                 &[problem, problem],
             );
         }
         if let Some(key) = &query.derived_key {
-            flight.write(" AND m.derived_key = ?", &[Value::Text(key)]);
+            pipeline.write(" AND m.derived_key = ?", &[Value::Text(key)]);
         }
         if let Some(record) = &query.record {
-            flight.write(" AND m.id = ?", &[Value::Bytes(record.as_bytes())]);
+            pipeline.write(" AND m.id = ?", &[Value::Bytes(record.as_bytes())]);
         }
     }
 
     /// Goes on with the fewest messages that hold all that match, the oldest first.
-    fn source(&self, flight: &mut Flight) {
+    fn source(&self, pipeline: &mut Pipeline) {
         let after = Value::Int(self.0.after.map_or(i64::MIN, |number| number.0));
         // Without an index, which every message would pay for: a person asks this now and then.
         if let Some(key) = &self.0.derived_key {
-            flight.write(
+            pipeline.write(
                 "SELECT message FROM firstwrite_messages WHERE derived_key = ? AND message > ? \
                  ORDER BY message",
                 &[Value::Text(key), after],
@@ -109,7 +109,7 @@ impl Filter<'_> {
             return;
         }
         if let Some(record) = &self.0.record {
-            flight.write(
+            pipeline.write(
                 "SELECT message FROM firstwrite_messages WHERE id = ? AND message > ? \
                  ORDER BY message",
                 &[Value::Bytes(record.as_bytes()), after],
@@ -117,17 +117,17 @@ impl Filter<'_> {
             return;
         }
         match self.0.state {
-            Some(state @ (MessageState::Unknown | MessageState::Dead)) => flight.write(
+            Some(state @ (MessageState::Unknown | MessageState::Dead)) => pipeline.write(
                 "SELECT message FROM firstwrite_pending WHERE state = ? AND message > ? \
                  ORDER BY message",
                 &[Value::Int(state_number(state)), after],
             ),
-            Some(MessageState::Waiting | MessageState::Sending) => flight.write(
+            Some(MessageState::Waiting | MessageState::Sending) => pipeline.write(
                 "SELECT message FROM firstwrite_pending WHERE message > ? ORDER BY message",
                 &[after],
             ),
             Some(MessageState::Delivered | MessageState::Refused | MessageState::Dropped)
-            | None => flight.write(
+            | None => pipeline.write(
                 "SELECT message FROM firstwrite_messages WHERE message > ? ORDER BY message",
                 &[after],
             ),
@@ -142,17 +142,17 @@ pub(super) async fn messages(
 ) -> Result<MessagePage, StoreError> {
     let limit = query.limit.clamp(1, MessageQuery::LIMIT_MAX);
     let filter = Filter(query);
-    let mut flight = Flight::reading();
-    let time = flight.add("SELECT @firstwrite_now", &[]);
-    let place = flight.add(concat!("SELECT ", message_columns!(), " FROM ("), &[]);
-    filter.select(&mut flight);
+    let mut pipeline = Pipeline::reading();
+    let time = pipeline.add("SELECT @firstwrite_now", &[]);
+    let place = pipeline.add(concat!("SELECT ", message_columns!(), " FROM ("), &[]);
+    filter.select(&mut pipeline);
     // One more than asked for tells whether there is a next page.
-    flight.write(" ORDER BY m.message LIMIT ?", &[Value::Int(sql_count(limit + 1))]);
+    pipeline.write(" ORDER BY m.message LIMIT ?", &[Value::Int(sql_count(limit + 1))]);
     // The last message that this page looks at, if there are more behind it.
-    let end = flight.add("", &[]);
-    filter.source(&mut flight);
-    flight.write(" LIMIT 2 OFFSET ?", &[Value::Int(sql_count(LOOKED_AT_MAX - 1))]);
-    let answers = pool.fly("listing messages", &flight).await?;
+    let end = pipeline.add("", &[]);
+    filter.source(&mut pipeline);
+    pipeline.write(" LIMIT 2 OFFSET ?", &[Value::Int(sql_count(LOOKED_AT_MAX - 1))]);
+    let answers = pool.send("listing messages", &pipeline).await?;
     let mut messages = answers[place].rows.iter().map(view).collect::<Result<Vec<_>, _>>()?;
     let is_full = messages.len() > limit;
     messages.truncate(limit);
@@ -173,25 +173,25 @@ pub(super) async fn message(
     number: MessageNumber,
 ) -> Result<Option<MessageStory>, StoreError> {
     const DOING: &str = "reading a message";
-    let mut flight = Flight::reading();
-    let time = flight.add("SELECT @firstwrite_now", &[]);
+    let mut pipeline = Pipeline::reading();
+    let time = pipeline.add("SELECT @firstwrite_now", &[]);
     let sql = concat!(
         "SELECT ",
         message_columns!(),
         ", m.payload, m.answers FROM (SELECT CAST(? AS SIGNED) AS message) s",
         message_joins!()
     );
-    let place = flight.add(sql, &[Value::Int(number.0)]);
-    let past = deliveries::look(&mut flight, number);
-    let answered = pool.fly(DOING, &flight).await?;
+    let place = pipeline.add(sql, &[Value::Int(number.0)]);
+    let past = deliveries::look(&mut pipeline, number);
+    let answered = pool.send(DOING, &pipeline).await?;
     let Some(row) = answered[place].rows.first() else { return Ok(None) };
     let message = view(row)?;
     let mut past = answered[past].rows.iter().map(past_delivery).collect::<Result<Vec<_>, _>>()?;
     past.reverse();
     let whole = PENDING_FROM + super::pending::PENDING_COLUMNS;
-    let mut auditing = Flight::new();
+    let mut auditing = Pipeline::new();
     let audits = ask_audits(&mut auditing, message.record.as_bytes());
-    let audits = audited(&pool.fly(DOING, &auditing).await?[audits])?;
+    let audits = audited(&pool.send(DOING, &auditing).await?[audits])?;
     Ok(Some(MessageStory {
         content_type: owned_text(row, 8)?,
         payload: bytes(row, whole)?.to_vec().into(),

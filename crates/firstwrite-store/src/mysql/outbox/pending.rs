@@ -5,8 +5,8 @@ use firstwrite_core::outbox::MessageNumber;
 use firstwrite_core::{StoreError, Timestamp};
 use mysql_async::Row;
 
-use super::super::fault::corrupt;
-use super::super::flight::{Flight, Value};
+use super::super::driver_error::corrupt;
+use super::super::pipeline::{Pipeline, Value};
 use super::super::rows::{
     bytes_or_null, count, fence, id, instant_or_null, integer, owned_text, owned_text_or_null,
     status,
@@ -53,19 +53,19 @@ pub(super) fn ordering_key(row: &Row, index: usize) -> Result<Option<String>, St
 }
 
 /// Adds a look at one message, which is locked by it.
-pub(super) fn lock(flight: &mut Flight, number: MessageNumber) -> usize {
+pub(super) fn lock(pipeline: &mut Pipeline, number: MessageNumber) -> usize {
     let sql = concat!(
         "SELECT ",
         pending_columns!(),
         " FROM firstwrite_pending p WHERE p.message = ? FOR UPDATE"
     );
-    flight.add(sql, &[Value::Int(number.0)])
+    pipeline.add(sql, &[Value::Int(number.0)])
 }
 
 /// Adds the statement that writes `pending` back.
-pub(super) fn update(flight: &mut Flight, pending: &Pending) {
+pub(super) fn update(pipeline: &mut Pipeline, pending: &Pending) {
     let instant = |at: Option<Timestamp>| Value::from(at.map(Timestamp::as_millis));
-    flight.add(
+    pipeline.add(
         "UPDATE firstwrite_pending SET state = ?, due_at = ?, fence = ?, claimed_at = ?, \
          delivery_count = ?, lapse_count = ?, maybe_sent_at = ?, status = ?, problem = ? \
          WHERE message = ?",
@@ -85,18 +85,19 @@ pub(super) fn update(flight: &mut Flight, pending: &Pending) {
 }
 
 /// Adds the statements that take a message out of what is pending, and let its successor go.
-pub(super) fn end(flight: &mut Flight, pending: &Pending) {
-    flight.add("DELETE FROM firstwrite_pending WHERE message = ?", &[Value::Int(pending.number.0)]);
+pub(super) fn end(pipeline: &mut Pipeline, pending: &Pending) {
+    pipeline
+        .add("DELETE FROM firstwrite_pending WHERE message = ?", &[Value::Int(pending.number.0)]);
     if let Some(key) = &pending.ordering_key {
-        release(flight, &pending.destination, key);
+        release(pipeline, &pending.destination, key);
     }
 }
 
 /// Adds the statement that makes the oldest message under an ordering key due, if it waits.
-pub(super) fn release(flight: &mut Flight, destination: &str, ordering_key: &str) {
+pub(super) fn release(pipeline: &mut Pipeline, destination: &str, ordering_key: &str) {
     let (destination, key) = (Value::Text(destination), Value::Bytes(ordering_key.as_bytes()));
     // The inner look is a table of its own: the server does not update what it selects from.
-    flight.add(
+    pipeline.add(
         "UPDATE firstwrite_pending p \
          JOIN (SELECT MIN(message) AS oldest FROM firstwrite_pending \
                WHERE destination = ? AND ordering_key = ?) o ON p.message = o.oldest \

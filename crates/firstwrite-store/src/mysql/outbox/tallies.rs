@@ -3,18 +3,18 @@
 
 use firstwrite_core::outbox::Tallies;
 
-use super::super::flight::{Flight, Value};
+use super::super::pipeline::{Pipeline, Value};
 
 /// Adds the statements that write the differences down.
-pub(super) fn put_all(flight: &mut Flight, tallies: &Tallies) {
+pub(super) fn put_all(pipeline: &mut Pipeline, tallies: &Tallies) {
     for (destination, tally, count) in tallies.differences() {
-        put(flight, destination, tally.as_str(), count);
+        put(pipeline, destination, tally.as_str(), count);
     }
 }
 
 /// Adds the statement that writes one difference down.
-pub(super) fn put(flight: &mut Flight, destination: &str, kind: &str, delta: i64) {
-    flight.add(
+pub(super) fn put(pipeline: &mut Pipeline, destination: &str, kind: &str, delta: i64) {
+    pipeline.add(
         "INSERT INTO firstwrite_tallies (destination, kind, delta) VALUES (?, ?, ?)",
         &[Value::Text(destination), Value::Text(kind), Value::Int(delta)],
     );

@@ -8,8 +8,8 @@ use std::time::Duration;
 use firstwrite_core::{StoreError, Timestamp};
 use tokio::sync::Mutex;
 
-use super::super::flight::{Flight, NOW, Value};
 use super::super::listing::sql_count;
+use super::super::pipeline::{NOW, Pipeline, Value};
 use super::super::pool::Pool;
 use super::super::rows::{integer, owned_text};
 use super::super::session::{Failure, Session, take};
@@ -50,8 +50,8 @@ pub(super) async fn upkeep(
 /// Adds differences up, into one row for each destination and kind.
 async fn fold(session: &mut Session) -> Result<(), Failure> {
     let (_, answers) = session
-        .begin(|flight| {
-            flight.add(
+        .begin(|pipeline| {
+            pipeline.add(
                 "SELECT entry, destination, kind, delta FROM firstwrite_tallies \
                  ORDER BY entry LIMIT ? FOR UPDATE SKIP LOCKED",
                 &[Value::Int(sql_count(LOOKED_AT_MAX))],
@@ -65,7 +65,7 @@ async fn fold(session: &mut Session) -> Result<(), Failure> {
         entries.push(integer(row, 0)?);
         *sums.entry((owned_text(row, 1)?, owned_text(row, 2)?)).or_default() += integer(row, 3)?;
     }
-    let mut writing = Flight::new();
+    let mut writing = Pipeline::new();
     if sums.len() < entries.len() {
         delete(&mut writing, "DELETE FROM firstwrite_tallies WHERE entry IN (", &entries);
         for ((destination, kind), sum) in &sums {
@@ -74,7 +74,7 @@ async fn fold(session: &mut Session) -> Result<(), Failure> {
         }
     }
     writing.commit();
-    session.fly(&writing).await?;
+    session.send(&writing).await?;
     Ok(())
 }
 
@@ -82,8 +82,8 @@ async fn fold(session: &mut Session) -> Result<(), Failure> {
 /// also releases its successor.
 async fn release_forgotten(session: &mut Session) -> Result<(), Failure> {
     let (_, answers) = session
-        .begin(|flight| {
-            flight.add(
+        .begin(|pipeline| {
+            pipeline.add(
                 "SELECT p.destination, p.ordering_key FROM \
                  (SELECT MIN(message) AS oldest FROM firstwrite_pending \
                   WHERE ordering_key IS NOT NULL GROUP BY destination, ordering_key) o \
@@ -99,7 +99,7 @@ async fn release_forgotten(session: &mut Session) -> Result<(), Failure> {
     for row in &answers[0].rows {
         forgotten.extend(ordering_key(row, 1)?.map(|key| (owned_text(row, 0), key)));
     }
-    let mut writing = Flight::new();
+    let mut writing = Pipeline::new();
     for (destination, key) in forgotten {
         let destination = destination?;
         tracing::warn!(destination, "a message waited for one that is gone");
@@ -107,19 +107,19 @@ async fn release_forgotten(session: &mut Session) -> Result<(), Failure> {
         release(&mut writing, &destination, &key);
     }
     writing.commit();
-    session.fly(&writing).await?;
+    session.send(&writing).await?;
     Ok(())
 }
 
 /// Forgets messages of others that were consumed long ago.
 async fn forget_consumed(pool: &Arc<Pool>, limit: usize) -> Result<(), StoreError> {
-    let mut flight = Flight::transaction();
-    flight.add(
+    let mut pipeline = Pipeline::transaction();
+    pipeline.add(
         "DELETE FROM firstwrite_inbox WHERE kept_until <= ? ORDER BY kept_until LIMIT ?",
         &[Value::Sql(NOW), Value::Int(sql_count(limit))],
     );
-    flight.commit();
-    pool.fly(DOING, &flight).await.map(drop)
+    pipeline.commit();
+    pool.send(DOING, &pipeline).await.map(drop)
 }
 
 /// Deletes messages that ended long ago: walks the numbers, and starts again at the first that is too young.
@@ -131,8 +131,8 @@ async fn delete_ended(
     limit: usize,
 ) -> Result<(usize, i64), Failure> {
     let (now, answers) = session
-        .begin(|flight| {
-            flight.add(
+        .begin(|pipeline| {
+            pipeline.add(
                 "SELECT m.message, m.created_at, p.message IS NOT NULL, \
                  COALESCE((SELECT MAX(d.at) FROM firstwrite_deliveries d \
                            WHERE d.message = m.message), m.created_at) \
@@ -161,7 +161,7 @@ async fn delete_ended(
             due.push(number);
         }
     }
-    let mut writing = Flight::new();
+    let mut writing = Pipeline::new();
     if !due.is_empty() {
         for sql in [
             "DELETE FROM firstwrite_deliveries WHERE message IN (",
@@ -171,15 +171,15 @@ async fn delete_ended(
         }
     }
     writing.commit();
-    session.fly(&writing).await?;
+    session.send(&writing).await?;
     Ok((due.len(), if is_at_end { 0 } else { next }))
 }
 
 /// Adds a statement that ends in an open bracket and goes on with numbers.
-fn delete(flight: &mut Flight, sql: &str, numbers: &[i64]) {
-    flight.add(sql, &[]);
+fn delete(pipeline: &mut Pipeline, sql: &str, numbers: &[i64]) {
+    pipeline.add(sql, &[]);
     for (place, number) in numbers.iter().enumerate() {
-        flight.write(if place > 0 { ", ?" } else { "?" }, &[Value::Int(*number)]);
+        pipeline.write(if place > 0 { ", ?" } else { "?" }, &[Value::Int(*number)]);
     }
-    flight.write(")", &[]);
+    pipeline.write(")", &[]);
 }

@@ -8,8 +8,8 @@ use firstwrite_core::{StoreError, Timestamp};
 use mysql_async::Row;
 
 use super::super::batch::time_in;
-use super::super::flight::{Flight, Value};
 use super::super::listing::sql_count;
+use super::super::pipeline::{Pipeline, Value};
 use super::super::pool::Pool;
 use super::super::rows::{bytes, instant_or_null, integer, is_null, owned_text};
 use super::claim::answers;
@@ -39,8 +39,8 @@ pub(super) async fn written(
         let from = query.from.as_millis().saturating_sub(millis(APART_MAX));
         first_since(pool, from).await?.saturating_sub(1)
     };
-    let mut flight = Flight::reading();
-    let time = flight.add("SELECT @firstwrite_now", &[]);
+    let mut pipeline = Pipeline::reading();
+    let time = pipeline.add("SELECT @firstwrite_now", &[]);
     let sql = concat!(
         "SELECT ",
         message_columns!(),
@@ -51,7 +51,7 @@ pub(super) async fn written(
         " WHERE m.destination = ? AND m.created_at >= ? AND m.created_at < ? \
          ORDER BY m.message LIMIT ?"
     );
-    let place = flight.add(
+    let place = pipeline.add(
         sql,
         &[
             Value::Int(after),
@@ -63,12 +63,12 @@ pub(super) async fn written(
         ],
     );
     // The last message that this page looks at, if there are more behind it that can be meant.
-    let end = flight.add(
+    let end = pipeline.add(
         "SELECT message, created_at FROM firstwrite_messages WHERE message > ? \
          ORDER BY message LIMIT 2 OFFSET ?",
         &[Value::Int(after), Value::Int(sql_count(LOOKED_AT_MAX - 1))],
     );
-    let found = pool.fly(DOING, &flight).await?;
+    let found = pool.send(DOING, &pipeline).await?;
     let mut page = WrittenPage { messages: Vec::new(), next: None, now: time_in(&found[time])? };
     let mut page_bytes = 0;
     for row in &found[place].rows {
@@ -104,9 +104,9 @@ fn written_row(row: &Row) -> Result<Written, StoreError> {
 /// which every message would have to pay for.
 async fn first_since(pool: &Arc<Pool>, from: i64) -> Result<i64, StoreError> {
     let ask = async |sql: &str, values: &[Value<'_>]| {
-        let mut flight = Flight::new();
-        flight.add(sql, values);
-        pool.fly(DOING, &flight).await.map(|mut answers| answers.remove(0).rows)
+        let mut pipeline = Pipeline::new();
+        pipeline.add(sql, values);
+        pool.send(DOING, &pipeline).await.map(|mut answers| answers.remove(0).rows)
     };
     let bounds = ask(
         "SELECT COALESCE(MIN(message), 0), COALESCE(MAX(message), 0) FROM firstwrite_messages",

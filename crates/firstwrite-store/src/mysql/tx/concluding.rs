@@ -5,9 +5,9 @@ use std::sync::Arc;
 use firstwrite_core::{Draft, StoreError, StoreErrorKind, Timestamp, Transacted};
 
 use super::super::batch::{NewRow, time_in};
-use super::super::fault::{code, unavailable};
-use super::super::flight::{Answer, Crash, Flight, Value};
+use super::super::driver_error::{code, unavailable};
 use super::super::listing;
+use super::super::pipeline::{Answer, Pipeline, SendError, Value};
 use super::super::pool::Pool;
 use super::super::swap::replace;
 use super::{CONCLUDING, MARK, Open};
@@ -32,15 +32,15 @@ pub(super) async fn nothing(open: Open) -> Result<Transacted<()>, StoreError> {
 impl Concluding<'_> {
     pub(super) async fn run(mut self, pool: &Arc<Pool>) -> Result<Transacted<()>, StoreError> {
         let id = self.open.id;
-        firstwrite_core::crash_point!("mysql-tx-before-flight");
+        firstwrite_core::crash_point!("mysql-tx-before-pipeline");
         let ended = match self.open.stands {
             None => self.write_fresh().await,
             Some(_) => self.take_over().await,
         };
         let held = self.open.held;
-        let trouble = match ended {
+        let error = match ended {
             Ok(Some(now)) => {
-                firstwrite_core::crash_point!("mysql-tx-after-flight");
+                firstwrite_core::crash_point!("mysql-tx-after-pipeline");
                 held.settle();
                 return Ok(Transacted::Done((), now));
             }
@@ -53,53 +53,53 @@ impl Concluding<'_> {
                 None
             }
             Err(Ended::Wrong(error)) => return Err(error),
-            Err(Ended::Crashed(crash)) if crash.is_unknown => {
-                held.fail(&crash).await;
-                return Err(crash.error(CONCLUDING));
+            Err(Ended::Crashed(error)) if error.is_unknown => {
+                held.fail(&error).await;
+                return Err(error.error(CONCLUDING));
             }
-            Err(Ended::Crashed(crash)) => {
-                let is_gone = crash.trouble.code() == Some(code::SP_DOES_NOT_EXIST);
-                let may_be_rival = crash.trouble.may_be_rival();
-                held.fail(&crash).await;
+            Err(Ended::Crashed(error)) => {
+                let is_gone = error.cause.code() == Some(code::SP_DOES_NOT_EXIST);
+                let may_be_rival = error.cause.may_be_rival();
+                held.fail(&error).await;
                 if is_gone {
                     let why = "the transaction was ended before its end: by a deadlock, or by a \
                                statement of the handler's";
                     return Err(unavailable(CONCLUDING, why));
                 }
                 if !may_be_rival {
-                    return Err(crash.error(CONCLUDING));
+                    return Err(error.error(CONCLUDING));
                 }
-                Some(crash)
+                Some(error)
             }
         };
         // A rival came first, or its lock was in the way.
-        match (listing::get(pool, id).await?, trouble) {
+        match (listing::get(pool, id).await?, error) {
             (Some(found), _) => Ok(Transacted::Rival(Box::new(found))),
-            (None, Some(crash)) => Err(crash.error(CONCLUDING)),
+            (None, Some(error)) => Err(error.error(CONCLUDING)),
             (None, None) => Err(StoreError::definite(StoreErrorKind::Unavailable, CONCLUDING)),
         }
     }
 
     /// Sends everything in one pipeline: a plain insert, whose failure keeps the server from committing.
     async fn write_fresh(&mut self) -> Result<Option<Timestamp>, Ended> {
-        let mut flight = self.begun().await?;
-        NewRow::insert(&mut flight, &[&NewRow::new(self.draft)]);
-        let time = self.end(&mut flight);
-        let answers = self.open.held.fly(&flight).await?;
+        let mut pipeline = self.begun().await?;
+        NewRow::insert(&mut pipeline, &[&NewRow::new(self.draft)]);
+        let time = self.end(&mut pipeline);
+        let answers = self.open.held.send(&pipeline).await?;
         self.ended(&answers[time]).map(Some)
     }
 
     /// Replaces the record if it is still as it was seen, and only then commits.
     async fn take_over(&mut self) -> Result<Option<Timestamp>, Ended> {
-        let mut flight = self.begun().await?;
-        let place = replace(&mut flight, &NewRow::new(self.draft), self.open.stands);
-        let answers = self.open.held.fly(&flight).await?;
+        let mut pipeline = self.begun().await?;
+        let place = replace(&mut pipeline, &NewRow::new(self.draft), self.open.stands);
+        let answers = self.open.held.send(&pipeline).await?;
         if answers[place].affected != 1 {
             return Ok(None);
         }
-        let mut flight = Flight::new();
-        let time = self.end(&mut flight);
-        let answers = self.open.held.fly(&flight).await?;
+        let mut pipeline = Pipeline::new();
+        let time = self.end(&mut pipeline);
+        let answers = self.open.held.send(&pipeline).await?;
         self.ended(&answers[time]).map(Some)
     }
 
@@ -111,36 +111,36 @@ impl Concluding<'_> {
 
     /// Begins a pipeline that fails if the transaction is not the one that was begun, with the handler's
     /// messages in it; rolls back the handler's writes unless they are kept.
-    async fn begun(&mut self) -> Result<Flight, Ended> {
-        let mut flight = Flight::new();
+    async fn begun(&mut self) -> Result<Pipeline, Ended> {
+        let mut pipeline = Pipeline::new();
         let keep = if self.keeps_rows { "RELEASE SAVEPOINT" } else { "ROLLBACK TO SAVEPOINT" };
-        flight.add(&format!("{keep} {MARK}"), &[]);
-        flight.time();
+        pipeline.add(&format!("{keep} {MARK}"), &[]);
+        pipeline.time();
         if !self.keeps_rows {
-            return Ok(flight);
+            return Ok(pipeline);
         }
-        let mut flights = self.open.outgoing.flights(flight);
-        let last = flights.pop().unwrap_or_default();
-        for ahead in flights {
-            self.open.held.fly(&ahead).await?;
+        let mut pipelines = self.open.outgoing.pipelines(pipeline);
+        let last = pipelines.pop().unwrap_or_default();
+        for ahead in pipelines {
+            self.open.held.send(&ahead).await?;
         }
         Ok(last)
     }
 
     /// Gives the lock back, commits, and leaves the session as it was. Returns the place of the time.
-    fn end(&self, flight: &mut Flight) -> usize {
+    fn end(&self, pipeline: &mut Pipeline) -> usize {
         let id = Value::Bytes(self.open.id.as_bytes());
-        flight.add("DELETE FROM firstwrite_locks WHERE id = ?", &[id]);
-        let time = self.open.held.slot().count(flight);
-        flight.commit();
-        flight.add("SET SESSION autocommit = 1", &[]);
+        pipeline.add("DELETE FROM firstwrite_locks WHERE id = ?", &[id]);
+        let time = self.open.held.slot().count(pipeline);
+        pipeline.commit();
+        pipeline.add("SET SESSION autocommit = 1", &[]);
         time
     }
 }
 
 /// Reason why a conclusion did not finish.
 pub(super) enum Ended {
-    Crashed(Crash),
+    Crashed(SendError),
     /// It was committed, and the answer cannot be understood.
     Wrong(StoreError),
 }
@@ -151,8 +151,8 @@ impl Ended {
     }
 }
 
-impl From<Crash> for Ended {
-    fn from(crash: Crash) -> Self {
-        Self::Crashed(crash)
+impl From<SendError> for Ended {
+    fn from(error: SendError) -> Self {
+        Self::Crashed(error)
     }
 }

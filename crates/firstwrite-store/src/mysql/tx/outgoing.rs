@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use firstwrite_core::{Message, StoreError, Tenant};
 
-use super::super::fault::unsupported;
-use super::super::flight::Flight;
+use super::super::driver_error::unsupported;
 use super::super::outbox::enqueue::{check, put, put_tallies};
+use super::super::pipeline::Pipeline;
 
 /// Maximum number of messages of a transaction. A handler that needs more should combine them.
 const COUNT_MAX: usize = 1000;
@@ -46,17 +46,17 @@ impl Outgoing {
 
     /// Returns the pipelines that write all messages, beginning with `first`. The caller appends to the
     /// last.
-    pub(super) fn flights(&self, first: Flight) -> Vec<Flight> {
-        let mut flights = vec![first];
-        let mut last = flights.pop().unwrap_or_default();
+    pub(super) fn pipelines(&self, first: Pipeline) -> Vec<Pipeline> {
+        let mut pipelines = vec![first];
+        let mut last = pipelines.pop().unwrap_or_default();
         for message in &self.messages {
             if last.bytes() > FLIGHT_BYTES_MAX {
-                flights.push(std::mem::take(&mut last));
+                pipelines.push(std::mem::take(&mut last));
             }
             put(&mut last, message);
         }
         put_tallies(&mut last, &self.messages);
-        flights.push(last);
-        flights
+        pipelines.push(last);
+        pipelines
     }
 }

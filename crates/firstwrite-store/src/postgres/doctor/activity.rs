@@ -45,7 +45,7 @@ async fn sessions(client: &Client, open_for_max: f64) -> Result<Vec<Finding>, Er
         let age = seconds(age);
         let what = format!("process {pid} of {user} ({state}) has a transaction open for {age}");
         findings.push(
-            Finding::trouble("old-transaction", what).means(DEAD_ROWS_STAY).next(format!(
+            Finding::warning("old-transaction", what).means(DEAD_ROWS_STAY).next(format!(
                 "find out what it does; if it is stuck, pg_terminate_backend({pid})"
             )),
         );
@@ -72,7 +72,7 @@ async fn prepared(client: &Client, open_for_max: f64) -> Result<Vec<Finding>, Er
         let what =
             format!("prepared transaction {} of {owner} waits for {age}", name.escape_debug());
         findings.push(
-            Finding::trouble("prepared-transaction", what)
+            Finding::warning("prepared-transaction", what)
                 .means(DEAD_ROWS_STAY)
                 .next("COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator decided"),
         );
@@ -97,7 +97,7 @@ async fn slots(client: &Client) -> Result<Vec<Finding>, Error> {
         let active = if active { "in use" } else { "not in use" };
         let what = format!("replication slot {name} ({active}) is {age} transactions behind");
         findings.push(
-            Finding::trouble("replication-slot", what)
+            Finding::warning("replication-slot", what)
                 .means(DEAD_ROWS_STAY)
                 .next(format!("repair its consumer, or pg_drop_replication_slot('{name}')")),
         );
@@ -119,7 +119,7 @@ async fn standbys(client: &Client) -> Result<Vec<Finding>, Error> {
         let (name, age): (String, i64) = (shown(row, 0)?, row.try_get(1)?);
         let what = format!("standby {name} asks to keep {age} transactions (hot_standby_feedback)");
         findings.push(
-            Finding::trouble("standby-feedback", what)
+            Finding::warning("standby-feedback", what)
                 .means(DEAD_ROWS_STAY)
                 .next("end long queries on the standby, or set hot_standby_feedback = off there"),
         );

@@ -18,7 +18,7 @@ pub(super) async fn look(
     findings.extend(standby(client, settings, expected).await?);
     if client.query_one("SELECT pg_is_in_recovery()", &[]).await?.try_get(0)? {
         findings.push(
-            Finding::trouble("in-recovery", "this server is a standby: it takes no writes")
+            Finding::warning("in-recovery", "this server is a standby: it takes no writes")
                 .means("no key can be reserved here")
                 .next("point --store at the primary, or promote this server"),
         );

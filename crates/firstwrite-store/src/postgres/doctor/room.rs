@@ -40,7 +40,7 @@ async fn tables(client: &Client, schema: &str) -> Result<Vec<Finding>, Error> {
         if dead > ROWS_MIN && dead > live / 2 {
             let what = format!("{schema}.{table} holds {dead} dead rows beside {live} live ones");
             findings.push(
-                Finding::trouble("dead-rows", what)
+                Finding::warning("dead-rows", what)
                     .means("the table is larger than what it holds, and look-ups become slow")
                     .next(format!(
                         "see who holds an old snapshot; then VACUUM {schema}.{table}, and let \
@@ -73,7 +73,7 @@ async fn vacuuming(
     let mut findings = Vec::new();
     if settings.get("autovacuum").is_some_and(|value| value == "off") {
         findings.push(
-            Finding::trouble("autovacuum", "autovacuum = off")
+            Finding::warning("autovacuum", "autovacuum = off")
                 .means(meaning)
                 .next("set autovacuum = on and reload"),
         );
@@ -90,7 +90,7 @@ async fn vacuuming(
     for row in &rows {
         let table: String = row.try_get(0)?;
         findings.push(
-            Finding::trouble("autovacuum", format!("autovacuum is off for {schema}.{table}"))
+            Finding::warning("autovacuum", format!("autovacuum is off for {schema}.{table}"))
                 .means(meaning)
                 .next(format!("ALTER TABLE {schema}.{table} RESET (autovacuum_enabled)")),
         );
@@ -124,7 +124,7 @@ async fn connections(
     }
     let what = format!("one process may open {wanted} connections; there is room for {room}");
     Ok(Some(
-        Finding::trouble("connections", what)
+        Finding::warning("connections", what)
             .means("under load, requests are refused because no connection can be had")
             .next("lower the pool's size, raise max_connections, or put a pooler in between"),
     ))
@@ -148,7 +148,7 @@ async fn between(
                 .next("nothing; its own limits on connections are not seen from here"),
         ),
         (Pooler::None, true) => Some(
-            Finding::trouble("pooler", "the server answers from another port than was asked")
+            Finding::warning("pooler", "the server answers from another port than was asked")
                 .means(
                     "something stands between; a pooler in transaction mode breaks prepared \
                         statements unless it is declared",

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use firstwrite_core::outbox::{Becomes, Held, HistoryRow, Kept, Move, MoveGuard, PendingDraft};
+use firstwrite_core::outbox::{
+    Becomes, ClaimStatus, HistoryRow, Kept, Move, MoveGuard, PendingDraft,
+};
 use firstwrite_core::{Fence, StoreError};
 use futures_util::future::{OptionFuture, join4};
 use tokio_postgres::types::ToSql;
@@ -12,7 +14,7 @@ use crate::encoding::encode_outcome;
 use crate::postgres::Shared;
 use crate::postgres::columns::At;
 use crate::postgres::dispatcher::OwnClient;
-use crate::postgres::fault::{definite, failed_commit};
+use crate::postgres::driver_error::{definite, failed_commit};
 use crate::postgres::link::Link;
 use crate::postgres::rows::column;
 
@@ -24,7 +26,7 @@ pub(super) async fn apply(
     own: &mut OwnClient,
     receipts: &[HistoryRow],
     moves: &[Move],
-) -> Result<Vec<Held>, StoreError> {
+) -> Result<Vec<ClaimStatus>, StoreError> {
     if receipts.is_empty() && moves.is_empty() {
         return Ok(Vec::new());
     }
@@ -54,11 +56,11 @@ pub(super) async fn apply(
     let applied = begun.and(applied).and_then(|rows| gone.transpose().map(|_| rows));
     let rows = match applied.and_then(|rows| committed.map(|()| rows)) {
         Ok(rows) => rows,
-        Err(trouble) => {
-            if !trouble.is_undone() {
+        Err(error) => {
+            if !error.is_undone() {
                 own.drop_client();
             }
-            return Err(failed_commit(DOING)(trouble));
+            return Err(failed_commit(DOING)(error));
         }
     };
     let mut held = HashSet::new();
@@ -69,7 +71,7 @@ pub(super) async fn apply(
     }
     let said = |step: &Move| {
         let is_held = held.contains(&(step.number.0, signed(step.guard.fence())));
-        if is_held { Held::Yes } else { Held::No }
+        if is_held { ClaimStatus::Current } else { ClaimStatus::Lost }
     };
     Ok(moves.iter().map(said).collect())
 }

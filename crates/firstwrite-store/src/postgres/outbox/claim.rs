@@ -1,4 +1,4 @@
-//! Claiming: messages are taken in, and what is wanted is given out, in one transaction and one flight.
+//! Claiming: messages are taken in, and what is wanted is given out, in one transaction and one pipeline.
 //!
 //! The commit is waited for, also by the disk: a claim that was lost would make its message look as if it
 //! had never been sent.
@@ -7,7 +7,7 @@ mod given;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use firstwrite_core::outbox::{Claimed, MessageNumber, Parcel, Receipt, Want};
+use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, MessageNumber, Receipt};
 use firstwrite_core::{Fence, StoreError, Tenant, Timestamp};
 use futures_util::future::join4;
 use tokio_postgres::Row;
@@ -20,8 +20,8 @@ use crate::encoding::decode_answers;
 use crate::postgres::Shared;
 use crate::postgres::columns::{At, Id};
 use crate::postgres::dispatcher::OwnClient;
-use crate::postgres::doubt::{self, Trust, greet_to_write};
-use crate::postgres::fault::{Trouble, corrupt, definite, failed_commit, unavailable};
+use crate::postgres::driver_error::{DriverError, corrupt, definite, failed_commit, unavailable};
+use crate::postgres::history_loss::{self, Trust, verify_history_to_write};
 use crate::postgres::link::Link;
 use crate::postgres::rows::column;
 use crate::postgres::tx::{GREETINGS_MAX, OTHER_SERVERS};
@@ -38,14 +38,14 @@ pub(super) struct Claiming {
 }
 
 /// Result of one pipeline.
-struct Landed {
+struct Committed {
     now: Timestamp,
     trust: Trust,
     closed: Vec<String>,
     /// Destinations that are not written down yet.
     strangers: Vec<String>,
     again: Again,
-    parcels: Vec<Parcel>,
+    messages: Vec<ClaimedMessage>,
 }
 
 /// Time at which another claim is worthwhile.
@@ -60,12 +60,12 @@ pub(super) enum Again {
 
 pub(super) const DOING: &str = "claiming messages";
 
-/// So many messages are looked at in a flight at most; the statement says so too.
+/// So many messages are looked at in a pipeline at most; the statement says so too.
 const LOOKED_AT_MAX: i64 = 1000;
 
 /// So often a claim flies again because what it looked at was taken in by others, or goes where nothing
 /// went before.
-const FLIGHTS_MAX: usize = 100;
+const PIPELINES_MAX: usize = 100;
 
 impl Claiming {
     pub(super) fn new(client: OwnClient, leases: Arc<Mutex<Leases>>) -> Self {
@@ -87,13 +87,13 @@ impl Claiming {
     pub(super) async fn claim(
         &mut self,
         shared: &Shared,
-        wants: &[Want],
+        requests: &[ClaimRequest],
         nonce: u64,
     ) -> Result<(Claimed, Again), StoreError> {
         let mut greetings = 0;
-        for _ in 0..FLIGHTS_MAX {
-            let landed = self.fly(shared, wants, nonce).await?;
-            match landed.trust {
+        for _ in 0..PIPELINES_MAX {
+            let written = self.send(shared, requests, nonce).await?;
+            match written.trust {
                 Trust::Whole => {}
                 Trust::NotAsked => {
                     greetings += 1;
@@ -101,14 +101,14 @@ impl Claiming {
                         return Err(unavailable(DOING, OTHER_SERVERS));
                     }
                     let client = self.client.get().await.map_err(definite(DOING))?;
-                    greet_to_write(shared, client).await.map_err(definite(DOING))?;
+                    verify_history_to_write(shared, client).await.map_err(definite(DOING))?;
                     self.intake.forget();
                     continue;
                 }
                 // What was claimed and sent may be in what was lost, and would look as if it never was.
-                Trust::InDoubt => return Err(doubt::refuse(shared, DOING)),
+                Trust::HistoryLost => return Err(history_loss::refuse(shared, DOING)),
             }
-            let Landed { now, closed, strangers, mut again, parcels, .. } = landed;
+            let Committed { now, closed, strangers, mut again, messages, .. } = written;
             shared.clock.heard(now);
             if !strangers.is_empty() {
                 let client = self.client.get().await.map_err(definite(DOING))?;
@@ -116,19 +116,19 @@ impl Claiming {
                 added.map_err(definite(DOING))?;
                 again = Again::AtOnce;
             }
-            if again != Again::AtOnce || !parcels.is_empty() {
-                return Ok((Claimed { parcels, now, closed }, again));
+            if again != Again::AtOnce || !messages.is_empty() {
+                return Ok((Claimed { messages, now, closed }, again));
             }
         }
         Err(unavailable(DOING, "too many messages are being taken in"))
     }
 
-    async fn fly(
+    async fn send(
         &mut self,
         shared: &Shared,
-        wants: &[Want],
+        requests: &[ClaimRequest],
         nonce: u64,
-    ) -> Result<Landed, StoreError> {
+    ) -> Result<Committed, StoreError> {
         let client = self.client.get().await.map_err(definite(DOING))?.clone();
         let link = Link { client: &client, shared };
         self.intake.learn(&link).await.map_err(definite(DOING))?;
@@ -139,8 +139,8 @@ impl Claiming {
         }
         let asks: [&(dyn ToSql + Sync); 1] = [&turn.asks];
         // Who wants nothing has messages taken in, and nothing else.
-        let looked_at_max = if self.looks_far || wants.is_empty() { LOOKED_AT_MAX } else { 0 };
-        let given = Given::new(shared, wants, nonce, (&self.hints, &turn, looked_at_max));
+        let looked_at_max = if self.looks_far || requests.is_empty() { LOOKED_AT_MAX } else { 0 };
+        let given = Given::new(shared, requests, nonce, (&self.hints, &turn, looked_at_max));
         let given = given.parameters();
         firstwrite_core::crash_point!("outbox-claim-before-commit");
         let (begun, turned, rows, committed) = join4(
@@ -151,37 +151,37 @@ impl Claiming {
         )
         .await;
         firstwrite_core::crash_point!("outbox-claim-after-commit");
-        let landed = begun.and(turned).and_then(|turned| Ok((turned, rows?)));
-        let (turned, rows) = match landed.and_then(|rows| committed.map(|()| rows)) {
+        let written = begun.and(turned).and_then(|turned| Ok((turned, rows?)));
+        let (turned, rows) = match written.and_then(|rows| committed.map(|()| rows)) {
             Ok(rows) => rows,
-            Err(trouble) => {
-                if !trouble.is_undone() {
+            Err(error) => {
+                if !error.is_undone() {
                     self.client.drop_client();
                 }
-                return Err(failed_commit(DOING)(trouble));
+                return Err(failed_commit(DOING)(error));
             }
         };
-        self.land(wants, &turn, &turned, &rows).map_err(definite(DOING))
+        self.land(requests, &turn, &turned, &rows).map_err(definite(DOING))
     }
 
     /// Reads what was committed, and remembers what follows from it.
     fn land(
         &mut self,
-        wants: &[Want],
+        requests: &[ClaimRequest],
         turn: &Turn,
         turned: &[Row],
         rows: &[Row],
-    ) -> Result<Landed, Trouble> {
+    ) -> Result<Committed, DriverError> {
         let is_head = |row: &Row| column::<Option<At>>(row, 0).is_ok_and(|now| now.is_some());
         let head = rows.iter().find(|row| is_head(row));
         let head = head.ok_or_else(|| corrupt("a claim does not say when it was made"))?;
         let now = column::<At>(head, 0)?.instant();
         let now = now.ok_or_else(|| corrupt("the clock has stopped"))?;
-        let [is_known, in_doubt, takes_in, leaves_some, wants_more] =
+        let [is_known, history_lost, takes_in, leaves_some, wants_more] =
             [1, 2, 3, 10, 11].map(|index| column::<bool>(head, index));
         let (takes_in, leaves_some) = (takes_in?, leaves_some?);
         let is_full: Option<bool> = column(head, 8)?;
-        let trust = Trust::of(in_doubt?, is_known?);
+        let trust = Trust::of(history_lost?, is_known?);
         let again = match (is_full == Some(true) && wants_more?, leaves_some) {
             (true, _) => Again::AtOnce,
             (false, true) => Again::Soon,
@@ -191,7 +191,7 @@ impl Claiming {
         let strangers: Vec<String> = column(head, 9)?;
         if trust == Trust::Whole {
             self.hints.found_all(&column::<Vec<String>>(head, 5)?, now);
-            self.hints.looked_for_lapsed(wants, column(head, 6)?, now);
+            self.hints.looked_for_lapsed(requests, column(head, 6)?, now);
         }
         if takes_in {
             let turned = turned.first().ok_or_else(|| corrupt("a turn is not answered"))?;
@@ -200,20 +200,25 @@ impl Claiming {
             let is_whole = is_full == Some(false) && !leaves_some && strangers.is_empty();
             self.intake.looked(turn, Sight { holders, seen: column(head, 7)?, is_whole });
         }
-        let mut parcels: Vec<Parcel> =
+        let mut messages: Vec<ClaimedMessage> =
             rows.iter().filter(|row| !is_head(row)).filter_map(|row| readable(row, now)).collect();
-        parcels.sort_unstable_by_key(|parcel| parcel.number);
-        let lease_for = |parcel: &Parcel| {
-            wants.iter().find(|want| want.destination == parcel.destination).map(|w| w.lease_for)
+        messages.sort_unstable_by_key(|claimed_message| claimed_message.number);
+        let lease_for = |claimed_message: &ClaimedMessage| {
+            requests
+                .iter()
+                .find(|request| request.destination == claimed_message.destination)
+                .map(|w| w.lease_for)
         };
         let mut leases = held(&self.leases);
-        for (parcel, lease_for) in parcels.iter().filter_map(|one| Some((one, lease_for(one)?))) {
-            leases.begin(parcel.number, now.plus(lease_for));
+        for (claimed_message, lease_for) in
+            messages.iter().filter_map(|one| Some((one, lease_for(one)?)))
+        {
+            leases.begin(claimed_message.number, now.plus(lease_for));
         }
         self.hints.not_later_than(leases.next(now));
         drop(leases);
         let closed = column(head, 4)?;
-        Ok(Landed { now, trust, closed, strangers, again, parcels })
+        Ok(Committed { now, trust, closed, strangers, again, messages })
     }
 }
 
@@ -223,9 +228,9 @@ pub(super) fn held(leases: &Mutex<Leases>) -> MutexGuard<'_, Leases> {
 }
 
 /// A message that cannot be read stays claimed until its lease runs out, and keeps no other from going.
-fn readable(row: &Row, claimed_at: Timestamp) -> Option<Parcel> {
-    match parcel(row, claimed_at) {
-        Ok(parcel) => Some(parcel),
+fn readable(row: &Row, claimed_at: Timestamp) -> Option<ClaimedMessage> {
+    match claimed_message(row, claimed_at) {
+        Ok(claimed_message) => Some(claimed_message),
         Err(error) => {
             let message: Option<i64> = row.try_get(12).ok().flatten();
             tracing::error!(message, %error, "a message cannot be read, and is left as it is");
@@ -234,13 +239,13 @@ fn readable(row: &Row, claimed_at: Timestamp) -> Option<Parcel> {
     }
 }
 
-fn parcel(row: &Row, claimed_at: Timestamp) -> Result<Parcel, StoreError> {
+fn claimed_message(row: &Row, claimed_at: Timestamp) -> Result<ClaimedMessage, StoreError> {
     let answers: Option<&[u8]> = column(row, 26)?;
     let answers = answers.map(decode_answers).transpose().map_err(unreadable)?;
     let has_arrived: bool = column(row, 27)?;
     let provider_id: Option<String> = column(row, 28)?;
     let at = |index| column::<Option<At>>(row, index).map(|at| at.and_then(At::instant));
-    Ok(Parcel {
+    Ok(ClaimedMessage {
         number: MessageNumber(column(row, 12)?),
         fence: Fence::from_u64(column::<i64>(row, 13)?.cast_unsigned()),
         record: column::<Id>(row, 18)?.0,

@@ -12,13 +12,13 @@
 -- as delivered since.
 WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
 trust AS MATERIALIZED (
-    SELECT t.is_known, t.in_doubt, t.is_known AND NOT t.in_doubt AS may_claim,
-           t.is_known AND NOT t.in_doubt
+    SELECT t.is_known, t.history_lost, t.is_known AND NOT t.history_lost AS may_claim,
+           t.is_known AND NOT t.history_lost
                AND current_setting('fw_outbox.takes_in', true) = 'true' AS takes_in
     FROM (SELECT firstwrite.incarnation() = $12
                      AND EXISTS (SELECT FROM firstwrite.history h
                                  WHERE h.writer = $16 AND h.sweeps >= $17) AS is_known,
-                 EXISTS (SELECT FROM firstwrite.doubts d WHERE d.cleared_at IS NULL) AS in_doubt
+                 EXISTS (SELECT FROM firstwrite.history_losses d WHERE d.cleared_at IS NULL) AS history_lost
           OFFSET 0) t),
 wanted AS MATERIALIZED (
     SELECT d.destination, w.name, w.lease_for * interval '1 millisecond' AS lease_for,
@@ -171,7 +171,7 @@ parcels AS (
     UNION ALL
     SELECT t.message, t.fence, 0, 0, NULL, o.is_trial, NULL, NULL
     FROM taken t, open o WHERE t.state = 1 AND o.destination = t.destination)
-SELECT c.now, t.is_known, t.in_doubt, t.takes_in,
+SELECT c.now, t.is_known, t.history_lost, t.takes_in,
        ARRAY(SELECT w.name FROM wanted w
              WHERE w.is_closed
                 OR w.is_trial AND NOT EXISTS (SELECT FROM trials s WHERE s.destination = w.destination)

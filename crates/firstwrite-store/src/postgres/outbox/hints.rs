@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use firstwrite_core::Timestamp;
-use firstwrite_core::outbox::{MessageNumber, Want};
+use firstwrite_core::outbox::{ClaimRequest, MessageNumber};
 
 use crate::postgres::columns::At;
 
@@ -76,10 +76,15 @@ impl Hints {
     }
 
     /// Leases were looked at, if it was time, and so many had run out.
-    pub(super) fn looked_for_lapsed(&mut self, wants: &[Want], found: i64, now: Timestamp) {
+    pub(super) fn looked_for_lapsed(
+        &mut self,
+        requests: &[ClaimRequest],
+        found: i64,
+        now: Timestamp,
+    ) {
         let is_early = self.lapsed_next.is_some_and(|next| now < next);
         let was_set_back = self.lapsed.is_some_and(|hint| now < hint.from);
-        if wants.is_empty() || is_early && !was_set_back {
+        if requests.is_empty() || is_early && !was_set_back {
             return;
         }
         if found > 0 {
@@ -150,9 +155,9 @@ mod tests {
         Timestamp::from_millis(seconds * 1000)
     }
 
-    fn want() -> [Want; 1] {
+    fn request() -> [ClaimRequest; 1] {
         let lease_for = Duration::from_secs(30);
-        [Want { destination: "d".to_owned(), count_max: 1, lease_for }]
+        [ClaimRequest { destination: "d".to_owned(), count_max: 1, lease_for }]
     }
 
     #[test]
@@ -180,7 +185,7 @@ mod tests {
         }
         leases.end(MessageNumber(3));
         leases.begin(MessageNumber(4), Timestamp::from_millis(100_200));
-        hints.looked_for_lapsed(&want(), 0, at(100));
+        hints.looked_for_lapsed(&request(), 0, at(100));
         hints.not_later_than(leases.next(at(100)));
         assert_eq!(hints.lapsed().2, At::Instant(Timestamp::from_millis(100_200)));
         leases.end(MessageNumber(4));
@@ -191,11 +196,11 @@ mod tests {
     #[test]
     fn leases_are_looked_at_every_second_and_at_once_while_some_run_out() {
         let mut hints = Hints::default();
-        hints.looked_for_lapsed(&want(), 0, at(100));
+        hints.looked_for_lapsed(&request(), 0, at(100));
         assert_eq!(hints.lapsed().2, At::Instant(at(101)));
-        hints.looked_for_lapsed(&want(), 0, at(100));
+        hints.looked_for_lapsed(&request(), 0, at(100));
         assert_eq!(hints.lapsed().0, At::Instant(at(98)));
-        hints.looked_for_lapsed(&want(), 3, at(101));
+        hints.looked_for_lapsed(&request(), 3, at(101));
         assert_eq!(hints.lapsed(), (At::Never, At::Never, At::Never));
         hints.looked_for_lapsed(&[], 0, at(102));
         assert_eq!(hints.lapsed().2, At::Never, "nothing was wanted, so nothing was looked for");

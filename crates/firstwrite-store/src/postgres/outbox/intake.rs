@@ -17,7 +17,7 @@ use tokio_postgres::Row;
 
 use super::numbers::{Numbers, Ranges};
 use crate::postgres::Shared;
-use crate::postgres::fault::{Trouble, corrupt};
+use crate::postgres::driver_error::{DriverError, corrupt};
 use crate::postgres::link::Link;
 use crate::postgres::rows::column;
 
@@ -86,7 +86,7 @@ const PREPARED: &str = "-1/";
 
 impl Intake {
     /// Reads what was written down, where this process has not looked for a while.
-    pub(super) async fn learn(&mut self, link: &Link<'_>) -> Result<(), Trouble> {
+    pub(super) async fn learn(&mut self, link: &Link<'_>) -> Result<(), DriverError> {
         let asked = link.shared.asked();
         let tables = (asked.incarnation, asked.writer);
         let known = self.known.take_if(|known| known.tables != tables);
@@ -183,7 +183,7 @@ pub(super) async fn add_destinations(
     shared: &Shared,
     client: &ClientWrapper,
     names: &[String],
-) -> Result<(), Trouble> {
+) -> Result<(), DriverError> {
     let link = Link { client, shared };
     let begin = &shared.server.begins().outbox;
     link.alone(begin, &link.sql().outbox.add_destinations, &[&names]).await.map(drop)

@@ -13,8 +13,8 @@ use super::parts::{ending_word, number_of, state_number, state_of, unreadable};
 use crate::encoding::decode_answers;
 use crate::postgres::Shared;
 use crate::postgres::columns::{At, Id};
-use crate::postgres::fault::{Trouble, corrupt, definite, no_connection};
-use crate::postgres::link::{Held, Link};
+use crate::postgres::driver_error::{DriverError, corrupt, definite, no_connection};
+use crate::postgres::link::{Link, PooledTransaction};
 use crate::postgres::listing::audited;
 use crate::postgres::rows::column;
 
@@ -34,7 +34,7 @@ async fn page(
     link: &Link<'_>,
     query: &MessageQuery,
     now: Timestamp,
-) -> Result<MessagePage, Trouble> {
+) -> Result<MessagePage, DriverError> {
     let limit = query.limit.clamp(1, MessageQuery::LIMIT_MAX);
     // One more than asked for tells whether there is a next page.
     let row_max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
@@ -131,9 +131,10 @@ pub(in crate::postgres) async fn snapshot<T>(
     shared: &Shared,
     pool: &Pool,
     doing: &'static str,
-    read: impl AsyncFnOnce(&Link<'_>, Timestamp) -> Result<T, Trouble>,
+    read: impl AsyncFnOnce(&Link<'_>, Timestamp) -> Result<T, DriverError>,
 ) -> Result<T, StoreError> {
-    let held = Held::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
+    let held =
+        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
     let link = held.link(shared);
     let clock = link.begin(&shared.server.begins().snapshot, &link.sql().now, &[]).await;
     let clock = clock.map_err(definite(doing))?;

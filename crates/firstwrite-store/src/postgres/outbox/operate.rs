@@ -9,8 +9,8 @@ use tokio_postgres::types::ToSql;
 use super::parts::short_millis;
 use crate::postgres::Shared;
 use crate::postgres::columns::Id;
-use crate::postgres::fault::{Trouble, failed_commit, no_connection};
-use crate::postgres::link::Held;
+use crate::postgres::driver_error::{DriverError, failed_commit, no_connection};
+use crate::postgres::link::PooledTransaction;
 use crate::postgres::sql::{Parameters, Statement};
 
 pub(super) const DOING: &str = "changing a destination";
@@ -69,10 +69,11 @@ pub(in crate::postgres) async fn write(
     statement: &Statement,
     given: &Parameters<'_>,
 ) -> Result<Vec<Row>, StoreError> {
-    let held = Held::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
+    let held =
+        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
     let link = held.link(shared);
     let rows = link.alone(&shared.server.begins().rare, statement, given).await;
-    let rows = rows.map_err(failed_commit::<Trouble>(doing))?;
+    let rows = rows.map_err(failed_commit::<DriverError>(doing))?;
     held.settle();
     Ok(rows)
 }

@@ -6,7 +6,7 @@ use firstwrite_core::StoreError;
 use firstwrite_core::outbox::{MessageState, PastEnding, Tally};
 
 use crate::encoding::Unreadable;
-use crate::postgres::fault::corrupt;
+use crate::postgres::driver_error::corrupt;
 use crate::postgres::profiles::whole_millis;
 
 /// Values of `state` in `pending`. A blocked message is waiting, for its predecessor.

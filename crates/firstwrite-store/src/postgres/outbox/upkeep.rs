@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 use super::operate::write;
 use super::parts::short_millis;
 use crate::postgres::Shared;
-use crate::postgres::fault::corrupt;
+use crate::postgres::driver_error::corrupt;
 use crate::postgres::rows::column;
 
 /// Positions that the walks have reached.

@@ -13,7 +13,7 @@ use super::parts::unreadable;
 use crate::encoding::decode_answers;
 use crate::postgres::Shared;
 use crate::postgres::columns::At;
-use crate::postgres::fault::{Trouble, corrupt};
+use crate::postgres::driver_error::{DriverError, corrupt};
 use crate::postgres::link::Link;
 use crate::postgres::rows::column;
 
@@ -37,7 +37,7 @@ async fn page(
     link: &Link<'_>,
     query: &WrittenQuery,
     now: Timestamp,
-) -> Result<WrittenPage, Trouble> {
+) -> Result<WrittenPage, DriverError> {
     let limit = query.limit.clamp(1, WrittenQuery::LIMIT_MAX);
     let after = match query.after {
         Some(after) => after.0,
@@ -97,7 +97,7 @@ async fn looked_at_last(
     link: &Link<'_>,
     after: i64,
     query: &WrittenQuery,
-) -> Result<Option<MessageNumber>, Trouble> {
+) -> Result<Option<MessageNumber>, DriverError> {
     let last = LOOKED_AT_MAX - 1;
     let rows = link.query(&link.sql().outbox.written_end, &[&after, &last]).await?;
     let [last, behind] = &rows[..] else { return Ok(None) };
@@ -108,7 +108,7 @@ async fn looked_at_last(
 
 /// The number of the first message that may have been written at `from` or later, by halving: times are
 /// not indexed, which every message would have to pay for.
-async fn first_since(link: &Link<'_>, from: Timestamp) -> Result<i64, Trouble> {
+async fn first_since(link: &Link<'_>, from: Timestamp) -> Result<i64, DriverError> {
     let slack = i64::try_from(OUT_OF_ORDER_MAX.as_millis()).unwrap_or(i64::MAX);
     let from = Timestamp::from_millis(from.as_millis().saturating_sub(slack));
     let sql = &link.sql().outbox;

@@ -2,9 +2,9 @@
 
 use firstwrite_core::{Found, RecordId, StoreError};
 
-use crate::postgres::doubt::greet_to_write;
-use crate::postgres::fault::{definite, no_connection};
-use crate::postgres::link::Held;
+use crate::postgres::driver_error::{definite, no_connection};
+use crate::postgres::history_loss::verify_history_to_write;
+use crate::postgres::link::PooledTransaction;
 use crate::postgres::tx::{BEGINNING, look_again};
 use crate::postgres::{Inner, PostgresStore};
 
@@ -17,10 +17,14 @@ impl PostgresStore {
     }
 
     /// Checks that the server has all acknowledged writes.
-    pub(super) async fn greet(&self) -> Result<(), StoreError> {
+    pub(super) async fn verify_history(&self) -> Result<(), StoreError> {
         let Inner { shared, pool, .. } = &*self.inner;
-        let held = Held::new(pool.get().await.map_err(|error| no_connection(BEGINNING)(&error))?);
-        greet_to_write(shared, held.link(shared).client).await.map_err(definite(BEGINNING))?;
+        let held = PooledTransaction::new(
+            pool.get().await.map_err(|error| no_connection(BEGINNING)(&error))?,
+        );
+        verify_history_to_write(shared, held.link(shared).client)
+            .await
+            .map_err(definite(BEGINNING))?;
         held.settle();
         Ok(())
     }
@@ -29,7 +33,7 @@ impl PostgresStore {
     pub(super) async fn look_up(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
         let client =
             self.inner.pool.get().await.map_err(|error| no_connection(BEGINNING)(&error))?;
-        let held = Held::new(client);
+        let held = PooledTransaction::new(client);
         let found = look_again(&held.link(&self.inner.shared), id).await?;
         held.settle();
         Ok(found)

@@ -8,8 +8,8 @@ use sqlx::{AssertSqlSafe, Error, PgConnection, Row as _};
 
 use crate::encoding::encode_answers;
 use crate::postgres::columns::At;
-use crate::postgres::doubt::Trust;
 use crate::postgres::history;
+use crate::postgres::history_loss::Trust;
 use crate::postgres::options::SchemaName;
 use crate::postgres::profiles::whole_millis;
 use crate::postgres::rows::NewRow;
@@ -21,7 +21,7 @@ const LOOK: &str = "
     SELECT pg_try_advisory_xact_lock(
                uuid_hash_extended($1::text::uuid, 'firstwrite.records'::regclass::oid::int8)),
            EXISTS (SELECT FROM firstwrite.records WHERE id = $1::text::uuid),
-           EXISTS (SELECT FROM firstwrite.doubts WHERE cleared_at IS NULL),
+           EXISTS (SELECT FROM firstwrite.history_losses WHERE cleared_at IS NULL),
            (extract(epoch FROM firstwrite.now()) * 1000)::int8,
            firstwrite.incarnation() = $2
                AND EXISTS (SELECT FROM firstwrite.history WHERE writer = $3 AND sweeps >= $4)";

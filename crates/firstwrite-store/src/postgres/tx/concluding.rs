@@ -17,15 +17,15 @@ use super::statements::{self, MessageParameters};
 use crate::postgres::Shared;
 use crate::postgres::columns::{At, Id};
 use crate::postgres::connect::ROLLBACK;
-use crate::postgres::doubt::Acknowledged;
-use crate::postgres::fault::{Trouble, definite, failed_commit};
-use crate::postgres::link::{Held, Link};
+use crate::postgres::driver_error::{DriverError, definite, failed_commit};
+use crate::postgres::history_loss::Acknowledged;
+use crate::postgres::link::{Link, PooledTransaction};
 use crate::postgres::rows::{Looked, NewRow, column};
 use crate::postgres::swap::SUPERSEDED_FOR;
 
 /// A transaction on its way to the end.
 pub(super) struct Concluding {
-    pub(super) held: Held,
+    pub(super) held: PooledTransaction,
     pub(super) shared: Arc<Shared>,
     pub(super) row: NewRow,
     pub(super) outgoing: Outgoing,
@@ -35,7 +35,7 @@ pub(super) struct Concluding {
 pub(super) enum Written {
     At(Timestamp),
     /// Nothing was committed; a rival may be the reason.
-    Undone(Trouble),
+    Undone(DriverError),
     /// The record to be taken over has moved.
     Moved,
 }
@@ -49,7 +49,7 @@ impl Concluding {
     pub(super) async fn insert(&self) -> Result<Written, StoreError> {
         let link = self.link();
         let (record, given) = (&link.sql().tx.record, statements::record_parameters(&self.row));
-        firstwrite_core::crash_point!("postgres-tx-before-flight");
+        firstwrite_core::crash_point!("postgres-tx-before-send");
         let (inserted, committed) = if let Some(message) = self.outgoing.only_one() {
             let both = &link.sql().tx.record_and_message;
             let message = MessageParameters::new(message);
@@ -63,7 +63,7 @@ impl Concluding {
                 join3(sent, link.query(record, &given.each()), link.commit()).await;
             (sent.and(inserted), committed)
         };
-        firstwrite_core::crash_point!("postgres-tx-after-flight");
+        firstwrite_core::crash_point!("postgres-tx-after-send");
         judged(inserted, committed)
     }
 
@@ -96,18 +96,18 @@ impl Concluding {
         match self.replace(&link, seen).await {
             Ok(Some(now)) => match link.commit().await {
                 Ok(()) => Ok(Written::At(now)),
-                Err(trouble) if trouble.is_undone() => Ok(Written::Undone(trouble)),
-                Err(trouble) => Err(failed_commit(CONCLUDING)(trouble)),
+                Err(error) if error.is_undone() => Ok(Written::Undone(error)),
+                Err(error) => Err(failed_commit(CONCLUDING)(error)),
             },
             Ok(None) => Ok(Written::Moved),
-            Err(trouble) if trouble.is_undone() => Ok(Written::Undone(trouble)),
+            Err(error) if error.is_undone() => Ok(Written::Undone(error)),
             // Nothing was committed, and nothing will be.
-            Err(trouble) => Err(definite(CONCLUDING)(trouble)),
+            Err(error) => Err(definite(CONCLUDING)(error)),
         }
     }
 
     /// Returns the time of the new record; `None` if the record that was seen has moved.
-    async fn replace(&self, link: &Link<'_>, seen: Seen) -> Result<Option<Timestamp>, Trouble> {
+    async fn replace(&self, link: &Link<'_>, seen: Seen) -> Result<Option<Timestamp>, DriverError> {
         self.outgoing.prepare(link).await?;
         self.outgoing.send(link, self.row.id).await?;
         let fence = seen.fence.as_u64().cast_signed();
@@ -144,28 +144,28 @@ impl Concluding {
     ) -> Result<Transacted<()>, StoreError> {
         let link = self.link();
         let (fence, id) = (draft.fence, draft.id);
-        let trouble = match written {
+        let error = match written {
             Written::At(now) => {
                 if let DraftState::Completed { .. } = &draft.state {
                     let until = now.plus(draft.retention.replay_for);
-                    self.shared.witness.acknowledged(Acknowledged { id, fence, until });
+                    self.shared.acknowledged_writes.acknowledged(Acknowledged { id, fence, until });
                 }
                 self.shared.clock.heard(now);
                 self.held.settle();
                 return Ok(Transacted::Done((), now));
             }
-            Written::Undone(trouble) => trouble,
+            Written::Undone(error) => error,
             Written::Moved => {
-                Trouble::from(StoreError::definite(StoreErrorKind::Unavailable, CONCLUDING))
+                DriverError::from(StoreError::definite(StoreErrorKind::Unavailable, CONCLUDING))
             }
         };
         // Where the transaction is over already, the server only remarks on it.
         link.tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
-        let found = if trouble.may_be_rival() { look_again(&link, id).await? } else { None };
+        let found = if error.may_be_rival() { look_again(&link, id).await? } else { None };
         self.held.settle();
         match found {
             Some(found) if found.record.fence != fence => Ok(Transacted::Rival(Box::new(found))),
-            Some(_) | None => Err(definite(CONCLUDING)(trouble)),
+            Some(_) | None => Err(definite(CONCLUDING)(error)),
         }
     }
 }
@@ -173,14 +173,14 @@ impl Concluding {
 /// Judges a pipeline that ended with `COMMIT`. The result of `COMMIT` matters only if the insert succeeded:
 /// a failed transaction commits nothing, and the server does not report that as an error.
 fn judged(
-    inserted: Result<Vec<Row>, Trouble>,
-    committed: Result<(), Trouble>,
+    inserted: Result<Vec<Row>, DriverError>,
+    committed: Result<(), DriverError>,
 ) -> Result<Written, StoreError> {
     match inserted.and_then(|rows| committed.map(|()| rows)) {
         Ok(rows) => Ok(Written::At(statements::time_of(&rows)?)),
-        Err(trouble) if trouble.is_undone() => Ok(Written::Undone(trouble)),
+        Err(error) if error.is_undone() => Ok(Written::Undone(error)),
         // The commit was under way: it may or may not have taken effect.
-        Err(trouble) => Err(failed_commit(CONCLUDING)(trouble)),
+        Err(error) => Err(failed_commit(CONCLUDING)(error)),
     }
 }
 

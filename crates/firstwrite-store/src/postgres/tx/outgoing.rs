@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::encoding::encode_answers;
 use crate::postgres::columns::Id;
-use crate::postgres::fault::{Trouble, unsupported};
+use crate::postgres::driver_error::{DriverError, unsupported};
 use crate::postgres::link::Link;
 use crate::postgres::profiles::whole_millis;
 
@@ -55,14 +55,14 @@ impl Outgoing {
         }
     }
 
-    pub(super) async fn prepare(&self, link: &Link<'_>) -> Result<(), Trouble> {
+    pub(super) async fn prepare(&self, link: &Link<'_>) -> Result<(), DriverError> {
         match self.messages.as_slice() {
             [] => Ok(()),
             [_, ..] => link.prepare(&link.sql().tx.messages).await,
         }
     }
 
-    pub(super) async fn send(&self, link: &Link<'_>, id: RecordId) -> Result<(), Trouble> {
+    pub(super) async fn send(&self, link: &Link<'_>, id: RecordId) -> Result<(), DriverError> {
         let tx = &link.sql().tx;
         match self.messages.as_slice() {
             [] => Ok(()),

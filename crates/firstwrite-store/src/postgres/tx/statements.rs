@@ -6,8 +6,8 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::encoding::encode_answers;
 use crate::postgres::columns::{At, Id};
-use crate::postgres::doubt::Trust;
-use crate::postgres::fault::corrupt;
+use crate::postgres::driver_error::corrupt;
+use crate::postgres::history_loss::Trust;
 use crate::postgres::options::SchemaName;
 use crate::postgres::profiles::whole_millis;
 use crate::postgres::rows::{NewRow, column};
@@ -18,7 +18,7 @@ use crate::postgres::sql::Statement;
 const LOOK: &str = "
     SELECT pg_try_advisory_xact_lock(uuid_hash_extended($1, 'firstwrite.records'::regclass::oid::int8)),
            EXISTS (SELECT FROM firstwrite.records WHERE id = $1),
-           EXISTS (SELECT FROM firstwrite.doubts WHERE cleared_at IS NULL),
+           EXISTS (SELECT FROM firstwrite.history_losses WHERE cleared_at IS NULL),
            firstwrite.now(),
            firstwrite.incarnation() = $2
                AND EXISTS (SELECT FROM firstwrite.history WHERE writer = $3 AND sweeps >= $4)";
@@ -28,7 +28,7 @@ const ONLY_IF_FREE: &str = "
     SELECT 1 / (pg_try_advisory_xact_lock(
                     uuid_hash_extended($1, 'firstwrite.records'::regclass::oid::int8))
                 AND NOT EXISTS (SELECT FROM firstwrite.records WHERE id = $1)
-                AND NOT EXISTS (SELECT FROM firstwrite.doubts WHERE cleared_at IS NULL)
+                AND NOT EXISTS (SELECT FROM firstwrite.history_losses WHERE cleared_at IS NULL)
                 AND firstwrite.incarnation() = $2
                 AND EXISTS (SELECT FROM firstwrite.history WHERE writer = $3 AND sweeps >= $4))::int,
            firstwrite.now()";

@@ -1,13 +1,13 @@
 -- An operator has looked: a life begins, and what was missed before is not asked for again.
 -- KEYS: mark, and of one shard the journal
 -- ARGV: run, history, evicted, a new token, who and why
-local mark = read_mark(KEYS[1], 'doubt', 'lives')
+local mark = read_mark(KEYS[1], 'loss', 'lives')
 if not mark then return redis.error_reply(UNREADABLE) end
 redis.call('HSET', KEYS[1], 'run', ARGV[1], 'history', ARGV[2], 'evicted', ARGV[3], 'token', ARGV[4],
   'lives', begin_life(mark, ARGV[4], true))
-redis.call('HDEL', KEYS[1], 'doubt')
-if KEYS[2] and mark.doubt then
+redis.call('HDEL', KEYS[1], 'loss')
+if KEYS[2] and mark.loss then
   redis.call('RPUSH', KEYS[2], 'c' .. at(now) .. ARGV[5])
   redis.call('LTRIM', KEYS[2], -1000, -1)
 end
-return mark.doubt and 1 or 0
+return mark.loss and 1 or 0

@@ -1,5 +1,5 @@
 -- The mark of a server, or in a cluster of a shard: a hash. `count` is how many writes there were; `run`, `history` and
--- `evicted` are what the server said of itself when it was last asked; `token` names its life; `doubt` stands while
+-- `evicted` are what the server said of itself when it was last asked; `token` names its life; `loss` stands while
 -- history is missing. `lives` are the last lives, oldest first: token/count when it began/time/1 if an operator began it.
 local UNREADABLE = 'CORRUPT a mark has an unknown form'
 local LIVES_MAX = 64

@@ -1,5 +1,5 @@
 -- Inserts and swaps, each as if it were alone. No two are about the same record.
--- KEYS: mark; of each move: record, news, ids, leases, kept; then, of each that has an audit entry, audits
+-- KEYS: mark; of each move: record, journal, ids, leases, kept; then, of each that has an audit entry, audits
 -- ARGV: run, token, the count that was seen, 1 if the server is not to be written to; how many moves; of each:
 --   change, id, and
 --   insert: state, fence, first duration, second duration (of a reservation: its age), tail
@@ -7,7 +7,7 @@
 -- Answers the time, the life and its count of writes, and for each move: how it ended, and what stands or why it was
 -- refused.
 local sub = string.sub
-local mark, count = read_mark(KEYS[1], 'run', 'token', 'doubt'), tonumber(ARGV[5])
+local mark, count = read_mark(KEYS[1], 'run', 'token', 'loss'), tonumber(ARGV[5])
 if not mark then return redis.error_reply(UNREADABLE) end
 -- Whoever inserts knows which life of the server it writes to, and that nothing it saw is missing.
 local is_known = mark.run == ARGV[1] and mark.token == ARGV[2] and mark.count >= tonumber(ARGV[3])
@@ -33,7 +33,7 @@ local function after(instant, millis)
   if instant == nil or millis == 'never' then return nil end
   return instant + tonumber(millis)
 end
--- When a record in this state falls due, and until when it is replayed. Most moves of a flight ask for the same.
+-- When a record in this state falls due, and until when it is replayed. Most moves of a script ask for the same.
 local asked = {}
 local function deadlines(state, first, second)
   local name = state .. first .. ' ' .. second
@@ -58,7 +58,7 @@ local function refuse(move, why)
   refused, refusal = refused + 1, why
   answer(move, 'refused', why)
 end
--- A record is written after its entry in the news: that is what a full server refuses.
+-- A record is written after its entry in the journal: that is what a full server refuses.
 local full = {}
 local function noted(move, id, state, due)
   local length = note(KEYS[place_of(move) + 1], id, state, due)
@@ -71,8 +71,8 @@ local inserted, inserted_by, replaced = {}, {}, {}
 local function insert(move, id, argument)
   local there = values[move]
   if there then return answer(move, 'stands', there) end
-  if mark.doubt then return answer(move, 'doubt') end
-  if not is_known then return answer(move, 'greet') end
+  if mark.loss then return answer(move, 'loss') end
+  if not is_known then return answer(move, 'verify') end
   if is_unfit then return answer(move, 'unfit') end
   local state = ARGV[argument]
   local due, retained = deadlines(state, ARGV[argument + 2], ARGV[argument + 3])

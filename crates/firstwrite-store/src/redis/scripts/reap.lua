@@ -1,5 +1,5 @@
 -- Deletes one completed record past its time.
--- KEYS: record, news, ids, leases, kept
+-- KEYS: record, journal, ids, leases, kept
 -- ARGV: id
 local there = redis.call('GET', KEYS[1])
 if there and string.sub(there, 2, 2) == 'c' then

@@ -3,7 +3,7 @@
 use firstwrite_core::{Outcome, RecordId, State, StoreError, StoreErrorKind, Timestamp};
 use rusqlite::params;
 
-use super::super::fault::Failure;
+use super::super::driver_error::Failure;
 use super::super::rows::{Standing, find};
 use super::super::session::Session;
 use crate::encoding::encode_outcome;

@@ -2,10 +2,10 @@
 
 use firstwrite_core::Timestamp;
 use firstwrite_core::outbox::{
-    Becomes, Held, HistoryRow, Kept, MessageState, Move, MoveGuard, PendingDraft, Tallies,
+    Becomes, ClaimStatus, HistoryRow, Kept, MessageState, Move, MoveGuard, PendingDraft, Tallies,
 };
 
-use super::super::fault::Failure;
+use super::super::driver_error::Failure;
 use super::super::session::Session;
 use super::claim::skip;
 use super::pending::{self, Pending};
@@ -18,7 +18,7 @@ impl Session {
         &self,
         receipts: &[HistoryRow],
         moves: &[Move],
-    ) -> Result<Vec<Held>, Failure> {
+    ) -> Result<Vec<ClaimStatus>, Failure> {
         let now = self.now();
         for row in receipts {
             self.put_delivery(row, now).map_err(Failure::batch(DOING))?;
@@ -37,7 +37,7 @@ impl Session {
         step: &Move,
         tallies: &mut Tallies,
         now: Timestamp,
-    ) -> Result<Held, Failure> {
+    ) -> Result<ClaimStatus, Failure> {
         let pending = match pending::find(&self.connection, step.number) {
             Ok(pending) => pending.filter(|pending| pending.is_under(step.guard, now)),
             Err(error) => {
@@ -49,7 +49,7 @@ impl Session {
             let put = || self.put_if_due(row, pending.is_some(), now);
             put().map_err(Failure::batch(DOING))?;
         }
-        let Some(pending) = pending else { return Ok(Held::No) };
+        let Some(pending) = pending else { return Ok(ClaimStatus::Lost) };
         let write = || match &step.becomes {
             Becomes::Pending(draft) => self.put_moved(&pending, step.guard, draft, now),
             Becomes::Settled(_) => {
@@ -66,7 +66,7 @@ impl Session {
             let audit = self.put_audit(pending.id.as_bytes(), entry, now);
             audit.map_err(Failure::batch(DOING))?;
         }
-        Ok(Held::Yes)
+        Ok(ClaimStatus::Current)
     }
 
     fn put_if_due(&self, row: &HistoryRow, held: bool, now: Timestamp) -> rusqlite::Result<()> {
@@ -94,7 +94,7 @@ impl Session {
             {
                 moved.due_at = None;
             }
-            self.nudge();
+            self.notify();
         }
         self.update_pending(&moved)
     }

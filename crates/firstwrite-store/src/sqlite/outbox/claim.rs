@@ -1,10 +1,10 @@
 //! Taking due messages under a lease: one range of an index for each destination.
 
-use firstwrite_core::outbox::{Claimed, Gate, Parcel, Want};
+use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, Gate};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use rusqlite::{Row, params};
 
-use super::super::fault::{Failure, corrupt, definite};
+use super::super::driver_error::{Failure, corrupt, definite};
 use super::super::rows::{blob, column, integer, text};
 use super::super::session::Session;
 use super::deliveries::receipt_of;
@@ -21,37 +21,42 @@ const DAMAGED_MAX: usize = 64;
 
 impl Session {
     /// See [`firstwrite_core::outbox::Outbox::claim`].
-    pub(super) fn claim(&self, wants: &[Want], nonce: u64) -> Result<Claimed, Failure> {
+    pub(super) fn claim(&self, requests: &[ClaimRequest], nonce: u64) -> Result<Claimed, Failure> {
         // What was claimed and sent may be in what was lost, and would look as if it never was.
-        self.refuse_in_doubt(DOING)?;
+        self.refuse_if_history_lost(DOING)?;
         let now = self.now();
-        let mut claimed = Claimed { parcels: Vec::new(), now, closed: Vec::new() };
-        for want in wants {
-            let (count_max, is_trial) = match self.gate(&want.destination, now)? {
+        let mut claimed = Claimed { messages: Vec::new(), now, closed: Vec::new() };
+        for request in requests {
+            let (count_max, is_trial) = match self.gate(&request.destination, now)? {
                 Gate::Closed => {
-                    claimed.closed.push(want.destination.clone());
+                    claimed.closed.push(request.destination.clone());
                     continue;
                 }
-                Gate::Trial => (want.count_max.min(1), true),
-                Gate::Open => (want.count_max.min(CLAIMED_MAX), false),
+                Gate::Trial => (request.count_max.min(1), true),
+                Gate::Open => (request.count_max.min(CLAIMED_MAX), false),
             };
-            let taken_before = claimed.parcels.len();
-            for due in &self.due(want, count_max, now)? {
-                if claimed.parcels.len() - taken_before == count_max {
+            let taken_before = claimed.messages.len();
+            for due in &self.due(request, count_max, now)? {
+                if claimed.messages.len() - taken_before == count_max {
                     break;
                 }
-                claimed.parcels.extend(self.take(due, (want, nonce, is_trial), now)?);
+                claimed.messages.extend(self.take(due, (request, nonce, is_trial), now)?);
             }
-            if is_trial && claimed.parcels.len() > taken_before {
-                let until = now.plus(want.lease_for);
-                self.put_open_until(&want.destination, until).map_err(Failure::batch(DOING))?;
+            if is_trial && claimed.messages.len() > taken_before {
+                let until = now.plus(request.lease_for);
+                self.put_open_until(&request.destination, until).map_err(Failure::batch(DOING))?;
             }
         }
         Ok(claimed)
     }
 
     /// The rows that can be claimed, and some more in case of damaged ones.
-    fn due(&self, want: &Want, count_max: usize, now: Timestamp) -> Result<Vec<Pending>, Failure> {
+    fn due(
+        &self,
+        request: &ClaimRequest,
+        count_max: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Pending>, Failure> {
         if count_max == 0 {
             return Ok(Vec::new());
         }
@@ -62,7 +67,7 @@ impl Session {
         let row_max = i64::try_from(count_max + DAMAGED_MAX).unwrap_or(i64::MAX);
         let mut query = self.connection.prepare_cached(&sql).map_err(Failure::batch(DOING))?;
         let mut rows = query
-            .query(params![want.destination, now.as_millis(), row_max])
+            .query(params![request.destination, now.as_millis(), row_max])
             .map_err(Failure::batch(DOING))?;
         let mut due = Vec::new();
         while let Some(row) = rows.next().map_err(Failure::batch(DOING))? {
@@ -78,25 +83,25 @@ impl Session {
     fn take(
         &self,
         due: &Pending,
-        (want, nonce, is_trial): (&Want, u64, bool),
+        (request, nonce, is_trial): (&ClaimRequest, u64, bool),
         now: Timestamp,
-    ) -> Result<Option<Parcel>, Failure> {
+    ) -> Result<Option<ClaimedMessage>, Failure> {
         let had_claim = due.fence != NEVER_CLAIMED;
-        let pending = due.claimed(nonce, now, want.lease_for);
-        let parcel = match self.parcel(&pending, had_claim, (is_trial, now)) {
-            Ok(parcel) => parcel,
+        let pending = due.claimed(nonce, now, request.lease_for);
+        let claimed_message = match self.claimed_message(&pending, had_claim, (is_trial, now)) {
+            Ok(claimed_message) => claimed_message,
             Err(error) => return skip(pending.number.0, error).map(|()| None),
         };
         self.update_pending(&pending).map_err(Failure::batch(DOING))?;
-        Ok(Some(parcel))
+        Ok(Some(claimed_message))
     }
 
-    fn parcel(
+    fn claimed_message(
         &self,
         pending: &Pending,
         had_claim: bool,
         (is_trial, claimed_at): (bool, Timestamp),
-    ) -> Result<Parcel, StoreError> {
+    ) -> Result<ClaimedMessage, StoreError> {
         let failed = definite(DOING);
         let sql = "SELECT tenant, derived_key, content_type, payload, created_at, answers
                    FROM firstwrite_messages WHERE message = ?1";
@@ -105,7 +110,7 @@ impl Session {
         let row = rows.next().map_err(&failed)?;
         let row = row.ok_or_else(|| corrupt("a pending message is not there"))?;
         let receipt = if had_claim { receipt_of(&self.connection, pending.number)? } else { None };
-        Ok(Parcel {
+        Ok(ClaimedMessage {
             number: pending.number,
             fence: pending.fence,
             record: pending.id,

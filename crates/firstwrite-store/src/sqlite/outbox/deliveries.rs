@@ -5,7 +5,7 @@ use firstwrite_core::outbox::{HistoryRow, MessageNumber, PastDelivery, Receipt};
 use firstwrite_core::{StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::fault::definite;
+use super::super::driver_error::definite;
 use super::super::rows::{integer, text};
 use super::super::session::Session;
 use super::pending::{fence, optional_text, status};

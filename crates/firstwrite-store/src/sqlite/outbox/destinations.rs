@@ -6,7 +6,7 @@ use firstwrite_core::outbox::{
 use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, StoreErrorKind, Timestamp};
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::super::fault::{Failure, definite, kind_of};
+use super::super::driver_error::{Failure, definite, kind_of};
 use super::super::readers::View;
 use super::super::rows::{integer, text};
 use super::super::session::Session;
@@ -98,7 +98,7 @@ impl Session {
             }
         };
         write().map_err(Failure::batch(DOING))?;
-        self.nudge();
+        self.notify();
         Ok(())
     }
 

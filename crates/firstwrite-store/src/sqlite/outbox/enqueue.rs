@@ -39,7 +39,7 @@ impl Session {
         let mut tallies = Tallies::default();
         tallies.add(message.destination(), Tally::Open, 1);
         self.put_tallies(&tallies)?;
-        self.nudge();
+        self.notify();
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Session {
         let waiting = state_number(MessageState::Waiting);
         let given = params![number.0, now.as_millis(), waiting];
         if self.connection.prepare_cached(sql)?.execute(given)? > 0 {
-            self.nudge();
+            self.notify();
         }
         Ok(())
     }

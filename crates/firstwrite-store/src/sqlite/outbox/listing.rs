@@ -9,7 +9,7 @@ use firstwrite_core::{RecordId, StoreError, Tenant, Timestamp};
 use rusqlite::{Connection, Params, Row, params};
 
 use super::super::dictionary::Dictionary;
-use super::super::fault::{corrupt, definite};
+use super::super::driver_error::{corrupt, definite};
 use super::super::listing::tenant_number;
 use super::super::readers::View;
 use super::super::rows::{blob, column, integer, text};

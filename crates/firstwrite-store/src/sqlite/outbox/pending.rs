@@ -6,7 +6,7 @@ use firstwrite_core::{Fence, RecordId, StoreError, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, params};
 
-use super::super::fault::{corrupt, definite};
+use super::super::driver_error::{corrupt, definite};
 use super::super::rows::{blob, column, integer, text};
 use super::super::session::Session;
 pub(super) use crate::pending::{NEVER_CLAIMED, Pending, pending_state, state_number};

@@ -9,7 +9,7 @@ use firstwrite_core::Timestamp;
 use firstwrite_core::outbox::MessageNumber;
 use rusqlite::{Row, params};
 
-use super::super::fault::Failure;
+use super::super::driver_error::Failure;
 use super::super::session::Session;
 
 /// Maximum number of messages deleted in one step: all commits wait while it runs.

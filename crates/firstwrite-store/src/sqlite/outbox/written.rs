@@ -6,7 +6,7 @@ use firstwrite_core::outbox::{MessageNumber, Written, WrittenPage, WrittenQuery}
 use firstwrite_core::{StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::super::fault::definite;
+use super::super::driver_error::definite;
 use super::super::readers::View;
 use super::super::rows::{blob, text};
 use super::claim::answers;

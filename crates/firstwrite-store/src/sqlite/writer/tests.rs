@@ -50,7 +50,7 @@ fn after_a_failed_flush_nobody_knows_and_the_writer_stops() {
 async fn who_asks_after_the_writer_has_stopped_is_refused_definitely() {
     let (reply, answer) = oneshot::channel();
     let work = |_session: &Session| -> Result<(), Failure> { panic!("nothing runs any more") };
-    let stopped = Trouble::stopped(&failure(ffi::SQLITE_IOERR_FSYNC));
+    let stopped = BatchError::stopped(&failure(ffi::SQLITE_IOERR_FSYNC));
     Box::new(Command::new("testing", work, reply)).answer(Err(&stopped));
     let error = answer.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);

@@ -60,7 +60,10 @@ async fn while_the_other_store_is_in_doubt_unknown_keys_are_refused() {
     std::fs::remove_file(&path).unwrap();
     let draft = sample::reserved(&request("unknown"), &policy(), Fence::first(1));
     let error = moving.insert(&draft).await.unwrap_err();
-    assert_eq!((error.kind(), error.certainty()), (StoreErrorKind::InDoubt, Certainty::Definite));
+    assert_eq!(
+        (error.kind(), error.certainty()),
+        (StoreErrorKind::HistoryLost, Certainty::Definite)
+    );
     assert!(houses.new.get(draft.id).await.unwrap().is_none(), "it was withdrawn");
     let verdict = refused(&moving, "used", &policy()).await;
     assert!(matches!(verdict, Verdict::Replay { .. }), "what is known is answered: {verdict:?}");

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use firstwrite_core::outbox::{
-    Held, MessageQuery, MessageState, Outbox as _, Resolution, protocol,
+    ClaimStatus, MessageQuery, MessageState, Outbox as _, Resolution, protocol,
 };
 use firstwrite_core::{Fence, Message};
 use firstwrite_store::DynamoStore;
@@ -22,7 +22,7 @@ fn ordered(key: &str) -> Message {
 }
 
 async fn claimed(store: &DynamoStore) -> Vec<String> {
-    claim(store, 9).await.into_iter().map(|parcel| parcel.derived_key).collect()
+    claim(store, 9).await.into_iter().map(|claimed_message| claimed_message.derived_key).collect()
 }
 
 /// Its number is smaller than that of the one which is on its way.
@@ -36,10 +36,10 @@ async fn one_written_by_a_clock_that_is_behind_waits_its_turn() {
         late(&subject).await.enqueue(&ordered("earlier")).await.unwrap();
         store.enqueue(&ordered("2")).await.unwrap();
         assert!(claimed(&store).await.is_empty(), "while the first is on its way");
-        assert_eq!(settle(&store, &first[0]).await, Held::Yes);
+        assert_eq!(settle(&store, &first[0]).await, ClaimStatus::Current);
         let second = claim(&store, 9).await;
         assert_eq!((second.len(), &*second[0].derived_key), (1, "earlier:step"));
-        assert_eq!(settle(&store, &second[0]).await, Held::Yes);
+        assert_eq!(settle(&store, &second[0]).await, ClaimStatus::Current);
         assert_eq!(claimed(&store).await, ["2:step"]);
     })
     .await;
@@ -63,12 +63,12 @@ async fn one_that_is_dropped_while_it_waits_is_passed_over() {
         let held = protocol::resolve(&store, second.number, never, &Resolution::Dropped, &by)
             .await
             .unwrap();
-        assert_eq!(held, Held::Yes);
+        assert_eq!(held, ClaimStatus::Current);
         assert!(claimed(&store).await.is_empty(), "the first is still on its way");
-        assert_eq!(settle(&store, &first[0]).await, Held::Yes);
+        assert_eq!(settle(&store, &first[0]).await, ClaimStatus::Current);
         let third = claim(&store, 9).await;
         assert_eq!((third.len(), &*third[0].derived_key), (1, "3:step"));
-        assert_eq!(settle(&store, &third[0]).await, Held::Yes);
+        assert_eq!(settle(&store, &third[0]).await, ClaimStatus::Current);
         assert_eq!(item_count(&tables, &subject.url, "o").await, 0, "nothing is left of the line");
     })
     .await;
@@ -101,14 +101,14 @@ async fn lines_that_grow_while_they_shrink_are_delivered_one_by_one() {
             workers.push(tokio::spawn(async move {
                 let count = || done.lock().unwrap().values().map(Vec::len).sum::<usize>();
                 while count() < LINES * LENGTH {
-                    for parcel in claim(&store, 4).await {
-                        let line = parcel.ordering_key.clone().unwrap();
+                    for claimed_message in claim(&store, 4).await {
+                        let line = claimed_message.ordering_key.clone().unwrap();
                         assert!(under_way.lock().unwrap().insert(line.clone()), "two of {line}");
-                        let key = parcel.derived_key.clone();
+                        let key = claimed_message.derived_key.clone();
                         done.lock().unwrap().entry(line.clone()).or_default().push(key);
                         // Before the next one can be claimed.
                         under_way.lock().unwrap().remove(&line);
-                        assert_eq!(settle(&store, &parcel).await, Held::Yes);
+                        assert_eq!(settle(&store, &claimed_message).await, ClaimStatus::Current);
                     }
                     tokio::task::yield_now().await;
                 }

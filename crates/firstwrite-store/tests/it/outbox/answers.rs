@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Answers, Delivery, Ending, Held, MessageState, Next, Outbox, Resolution, protocol,
+    Answers, ClaimStatus, Delivery, Ending, MessageState, Next, Outbox, Resolution, protocol,
 };
 use firstwrite_core::{
     DraftState, Inserted, Record, State, Store, Timestamp, Transacted, TransactionalStore, Write,
@@ -53,9 +53,9 @@ async fn an_interim_answer_stands_for_ever_and_the_final_one_for_its_retention()
     assert!(interim.is_interim);
     assert_eq!((*retained_until, *kept_until), (Timestamp::NEVER, Timestamp::NEVER));
 
-    let parcel = claim_one(&shop.store).await;
-    let answer = parcel.answers.as_ref().unwrap().when_delivered(&receipt("pay_1"));
-    let mut last = delivered(&parcel, "pay_1");
+    let claimed_message = claim_one(&shop.store).await;
+    let answer = claimed_message.answers.as_ref().unwrap().when_delivered(&receipt("pay_1"));
+    let mut last = delivered(&claimed_message, "pay_1");
     last.answer = Some(answer);
     settle(&shop.store, last).await;
     let now = shop.store.now().await.unwrap();
@@ -73,10 +73,10 @@ async fn an_interim_answer_stands_for_ever_and_the_final_one_for_its_retention()
 async fn a_refusal_answers_and_a_later_finding_changes_nothing() {
     let shop = Shop::open();
     accept(&shop).await;
-    let parcel = claim_one(&shop.store).await;
-    let mut refused = failed(&parcel, Next::Refused);
+    let claimed_message = claim_one(&shop.store).await;
+    let mut refused = failed(&claimed_message, Next::Refused);
     refused.delivery = Some(Delivery::new(Ending::Refused, "declined"));
-    refused.answer = parcel.answers.as_ref().unwrap().after(&refused.next);
+    refused.answer = claimed_message.answers.as_ref().unwrap().after(&refused.next);
     settle(&shop.store, refused).await;
     let first = record(&shop).await;
     assert!(
@@ -88,10 +88,12 @@ async fn a_refusal_answers_and_a_later_finding_changes_nothing() {
     };
     let by = ada("resolve");
     let held =
-        protocol::resolve(&shop.store, parcel.number, parcel.fence, &found, &by).await.unwrap();
-    assert_eq!(held, Held::No);
+        protocol::resolve(&shop.store, claimed_message.number, claimed_message.fence, &found, &by)
+            .await
+            .unwrap();
+    assert_eq!(held, ClaimStatus::Lost);
     assert_eq!(record(&shop).await, first);
-    let story = shop.store.message(parcel.number).await.unwrap().unwrap();
+    let story = shop.store.message(claimed_message.number).await.unwrap().unwrap();
     assert_eq!((story.message.state, story.audits.len()), (MessageState::Refused, 0));
 }
 
@@ -99,17 +101,21 @@ async fn a_refusal_answers_and_a_later_finding_changes_nothing() {
 async fn a_finding_answers_and_tells_who_found_it() {
     let shop = Shop::open();
     accept(&shop).await;
-    let parcel = claim_one(&shop.store).await;
-    settle(&shop.store, failed(&parcel, Next::Unknown("nobody knows"))).await;
+    let claimed_message = claim_one(&shop.store).await;
+    settle(&shop.store, failed(&claimed_message, Next::Unknown("nobody knows"))).await;
     let found = Resolution::Delivered { receipt: receipt("pay_1"), answer: Some(outcome("paid")) };
     let by = ada("resolve");
     let held =
-        protocol::resolve(&shop.store, parcel.number, parcel.fence, &found, &by).await.unwrap();
-    assert_eq!(held, Held::Yes);
+        protocol::resolve(&shop.store, claimed_message.number, claimed_message.fence, &found, &by)
+            .await
+            .unwrap();
+    assert_eq!(held, ClaimStatus::Current);
     let again =
-        protocol::resolve(&shop.store, parcel.number, parcel.fence, &found, &by).await.unwrap();
-    assert_eq!(again, Held::No);
-    let story = shop.store.message(parcel.number).await.unwrap().unwrap();
+        protocol::resolve(&shop.store, claimed_message.number, claimed_message.fence, &found, &by)
+            .await
+            .unwrap();
+    assert_eq!(again, ClaimStatus::Lost);
+    let story = shop.store.message(claimed_message.number).await.unwrap().unwrap();
     let told: Vec<_> = story
         .deliveries
         .iter()
@@ -131,12 +137,14 @@ async fn a_record_is_not_reaped_before_its_messages_are_settled() {
     shop.store.enqueue(&message("k")).await.unwrap();
     shop.pass(RETENTION.replay_for * 100);
     assert_eq!(reap(&shop).await, 0);
-    let parcel = claim_one(&shop.store).await;
-    settle(&shop.store, failed(&parcel, Next::Unknown("nobody knows"))).await;
+    let claimed_message = claim_one(&shop.store).await;
+    settle(&shop.store, failed(&claimed_message, Next::Unknown("nobody knows"))).await;
     assert_eq!(reap(&shop).await, 0, "it may still have to be looked into");
     let by = ada("resolve");
     let dropped = Resolution::Dropped;
-    protocol::resolve(&shop.store, parcel.number, parcel.fence, &dropped, &by).await.unwrap();
+    protocol::resolve(&shop.store, claimed_message.number, claimed_message.fence, &dropped, &by)
+        .await
+        .unwrap();
     assert_eq!(reap(&shop).await, 1);
 }
 
@@ -146,8 +154,8 @@ async fn a_message_is_settled_even_if_its_record_cannot_be_read() {
     accept(&shop).await;
     let damage = "UPDATE firstwrite_records SET profile = 77";
     shop.store.write(move |connection| connection.execute_batch(damage)).await.unwrap();
-    let parcel = claim_one(&shop.store).await;
-    let mut last = delivered(&parcel, "pay_1");
+    let claimed_message = claim_one(&shop.store).await;
+    let mut last = delivered(&claimed_message, "pay_1");
     last.answer = Some(outcome("paid"));
     settle(&shop.store, last).await;
     assert_eq!(super::counts(&shop.store).await, [0, 0, 0, 1]);

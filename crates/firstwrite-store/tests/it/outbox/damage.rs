@@ -1,6 +1,6 @@
 //! A message that cannot be read stops nobody else's.
 
-use firstwrite_core::outbox::{Cause, Held, Next, Outbox, protocol};
+use firstwrite_core::outbox::{Cause, ClaimStatus, Next, Outbox, protocol};
 
 use super::{claim, claim_one, counts, delivered, enqueue, failed, settle, views};
 use crate::shop::Shop;
@@ -41,11 +41,11 @@ async fn messages_that_cannot_be_read_are_skipped_and_the_others_leave() {
 async fn a_claim_that_cannot_be_read_any_more_does_not_hold() {
     let shop = Shop::open();
     enqueue(&shop.store, &["bad", "good"]).await;
-    let parcels = claim(&shop.store, 2).await;
+    let messages = claim(&shop.store, 2).await;
     damage(&shop, "UPDATE firstwrite_pending SET lapse_count = 'x' WHERE message = 1").await;
-    let settlements = [delivered(&parcels[0], "pay_1"), delivered(&parcels[1], "pay_2")];
+    let settlements = [delivered(&messages[0], "pay_1"), delivered(&messages[1], "pay_2")];
     let held = protocol::settle(&shop.store, &[], &settlements).await.unwrap();
-    assert_eq!(held, [Held::No, Held::Yes]);
+    assert_eq!(held, [ClaimStatus::Lost, ClaimStatus::Current]);
     // That it arrived is known all the same.
     let endings = "SELECT message || ' ' || ending FROM firstwrite_deliveries ORDER BY message";
     assert_eq!(shop.column(endings).await, ["1 delivered", "2 delivered"]);
@@ -66,13 +66,13 @@ async fn a_destination_that_cannot_be_read_is_left_alone_and_harms_nobody() {
 async fn what_went_wrong_is_kept_short() {
     let shop = Shop::open();
     enqueue(&shop.store, &["k"]).await;
-    let parcel = claim_one(&shop.store).await;
-    let mut settlement = failed(&parcel, Next::Dead(Cause::Exhausted));
+    let claimed_message = claim_one(&shop.store).await;
+    let mut settlement = failed(&claimed_message, Next::Dead(Cause::Exhausted));
     settlement.delivery.as_mut().unwrap().detail = "ü".repeat(2000);
     settle(&shop.store, settlement).await;
     let view = views(&shop.store).await.remove(0);
     assert_eq!(view.problem.map(|problem| problem.len()), Some(500));
-    let story = shop.store.message(parcel.number).await.unwrap().unwrap();
+    let story = shop.store.message(claimed_message.number).await.unwrap().unwrap();
     assert_eq!(story.deliveries[0].detail.len(), 500);
     assert_eq!(counts(&shop.store).await, [0, 0, 1, 0]);
 }

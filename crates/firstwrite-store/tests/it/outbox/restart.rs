@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::MessageState::{Dead, Delivered, Sending, Unknown, Waiting};
 use firstwrite_core::outbox::{
-    Cause, Held, MessageState, Next, Outbox, Received, Resolution, Sent, Switch, protocol,
+    Cause, ClaimStatus, MessageState, Next, Outbox, Received, Resolution, Sent, Switch, protocol,
 };
 use firstwrite_store::SqliteStore;
 
@@ -27,13 +27,13 @@ fn after_a_kill(shop: &Shop) -> SqliteStore {
 async fn every_state_survives_the_end_of_the_process() {
     let shop = Shop::open();
     enqueue(&shop.store, &["delivered", "unknown", "dead", "again", "sending", "waiting"]).await;
-    let parcels = claim(&shop.store, 5).await;
-    settle(&shop.store, delivered(&parcels[0], "pay_1")).await;
-    settle(&shop.store, failed(&parcels[1], Next::Unknown("nobody knows"))).await;
-    settle(&shop.store, failed(&parcels[2], Next::Dead(Cause::Refused))).await;
+    let messages = claim(&shop.store, 5).await;
+    settle(&shop.store, delivered(&messages[0], "pay_1")).await;
+    settle(&shop.store, failed(&messages[1], Next::Unknown("nobody knows"))).await;
+    settle(&shop.store, failed(&messages[2], Next::Dead(Cause::Refused))).await;
     let pause = Duration::from_secs(5);
     let again = Next::Waiting { pause, counts: true, sent: Sent::Maybe };
-    settle(&shop.store, failed(&parcels[3], again)).await;
+    settle(&shop.store, failed(&messages[3], again)).await;
     let open = Switch::Open { open_for: LEASE, cause: "it was away".to_owned() };
     protocol::switch(&shop.store, "provider", &open).await.unwrap();
     protocol::pause(&shop.store, "provider", &ada("pause")).await.unwrap();
@@ -56,22 +56,24 @@ async fn every_state_survives_the_end_of_the_process() {
 async fn a_claim_of_the_last_process_lapses_and_its_receipt_is_found() {
     let shop = Shop::open();
     enqueue(&shop.store, &["sent", "known"]).await;
-    let parcels = claim(&shop.store, 2).await;
-    let delivery = delivered(&parcels[1], "pay_1").delivery.unwrap();
-    let (number, fence) = (parcels[1].number, parcels[1].fence);
+    let messages = claim(&shop.store, 2).await;
+    let delivery = delivered(&messages[1], "pay_1").delivery.unwrap();
+    let (number, fence) = (messages[1].number, messages[1].fence);
     protocol::settle(&shop.store, &[Received { number, fence, delivery }], &[]).await.unwrap();
 
     let next = after_a_kill(&shop);
     assert!(claim(&next, 9).await.is_empty(), "the leases still hold");
     shop.pass(LEASE);
     let claimed = claim(&next, 9).await;
-    let told: Vec<_> =
-        claimed.iter().map(|parcel| (parcel.lapse_count, parcel.receipt.clone())).collect();
+    let told: Vec<_> = claimed
+        .iter()
+        .map(|claimed_message| (claimed_message.lapse_count, claimed_message.receipt.clone()))
+        .collect();
     assert_eq!(told, [(1, None), (1, Some(receipt("pay_1")))]);
-    assert!(claimed.iter().all(|parcel| parcel.maybe_sent_at.is_some()));
+    assert!(claimed.iter().all(|claimed_message| claimed_message.maybe_sent_at.is_some()));
     // The last process, should it still be there, is refused.
-    let late = protocol::settle(&next, &[], &[delivered(&parcels[0], "pay_2")]).await.unwrap();
-    assert_eq!(late, [Held::No]);
+    let late = protocol::settle(&next, &[], &[delivered(&messages[0], "pay_2")]).await.unwrap();
+    assert_eq!(late, [ClaimStatus::Lost]);
 }
 
 #[tokio::test]
@@ -100,7 +102,7 @@ async fn the_next_in_order_is_let_go_by_whatever_ends_its_predecessor() {
     let found = Resolution::Delivered { receipt: receipt("pay_1"), answer: None };
     let by = ada("resolve");
     let held = protocol::resolve(&next, head.number, head.fence, &found, &by).await.unwrap();
-    assert_eq!(held, Held::Yes);
+    assert_eq!(held, ClaimStatus::Current);
     let second = claim_one(&next).await;
     settle(&next, failed(&second, Next::Dead(Cause::Refused))).await;
     assert!(claim(&next, 9).await.is_empty(), "a dead one holds its successors");
@@ -109,12 +111,12 @@ async fn the_next_in_order_is_let_go_by_whatever_ends_its_predecessor() {
     let held = protocol::resolve(&next, third.number, third.fence, &Resolution::Dropped, &by)
         .await
         .unwrap();
-    assert_eq!(held, Held::Yes);
+    assert_eq!(held, ClaimStatus::Current);
     assert!(claim(&next, 9).await.is_empty(), "the dead one is still there");
     let held = protocol::resolve(&next, second.number, second.fence, &Resolution::Dropped, &by)
         .await
         .unwrap();
-    assert_eq!(held, Held::Yes);
+    assert_eq!(held, ClaimStatus::Current);
     let last = claim_one(&next).await;
     assert_eq!(last.derived_key, "d:step");
     settle(&next, delivered(&last, "pay_4")).await;

@@ -13,22 +13,22 @@ use crate::shop::Shop;
 async fn only_what_ended_long_ago_is_deleted() {
     let shop = Shop::open();
     enqueue(&shop.store, &["unknown", "dead", "dropped", "early", "late", "waiting"]).await;
-    let parcels = claim(&shop.store, 5).await;
-    settle(&shop.store, failed(&parcels[0], Next::Unknown("nobody knows"))).await;
-    settle(&shop.store, failed(&parcels[1], Next::Dead(Cause::Refused))).await;
+    let messages = claim(&shop.store, 5).await;
+    settle(&shop.store, failed(&messages[0], Next::Unknown("nobody knows"))).await;
+    settle(&shop.store, failed(&messages[1], Next::Dead(Cause::Refused))).await;
     let given_back = Next::Waiting {
         pause: std::time::Duration::ZERO,
         counts: false,
         sent: firstwrite_core::outbox::Sent::AsBefore,
     };
-    settle(&shop.store, super::settlement(&parcels[2], None, given_back)).await;
-    let (number, fence) = (parcels[2].number, parcels[2].fence);
+    settle(&shop.store, super::settlement(&messages[2], None, given_back)).await;
+    let (number, fence) = (messages[2].number, messages[2].fence);
     protocol::resolve(&shop.store, number, fence, &Resolution::Dropped, &ada("drop"))
         .await
         .unwrap();
-    settle(&shop.store, delivered(&parcels[3], "pay_1")).await;
+    settle(&shop.store, delivered(&messages[3], "pay_1")).await;
     shop.pass(DAY / 2);
-    settle(&shop.store, delivered(&parcels[4], "pay_2")).await;
+    settle(&shop.store, delivered(&messages[4], "pay_2")).await;
     shop.pass(DAY / 2);
     assert_eq!(shop.store.upkeep(DAY, 9).await.unwrap(), 2);
     let left: Vec<_> = views(&shop.store).await.into_iter().map(|view| view.derived_key).collect();
@@ -44,9 +44,9 @@ async fn deleting_goes_on_where_it_stopped_and_comes_back_for_what_was_pending()
     let shop = Shop::open();
     let keys: Vec<String> = (0..30).map(|number| format!("k{number}")).collect();
     enqueue(&shop.store, &keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    let parcels = claim(&shop.store, 30).await;
-    for parcel in &parcels[1..] {
-        settle(&shop.store, delivered(parcel, "pay")).await;
+    let messages = claim(&shop.store, 30).await;
+    for claimed_message in &messages[1..] {
+        settle(&shop.store, delivered(claimed_message, "pay")).await;
     }
     shop.pass(DAY);
     let mut steps = Vec::new();
@@ -78,9 +78,9 @@ async fn a_successor_that_was_forgotten_is_let_go() {
 async fn redriving_takes_the_dead_ones_that_match_and_says_so_under_each_record() {
     let shop = Shop::open();
     enqueue(&shop.store, &["a", "b", "c", "d"]).await;
-    let parcels = claim(&shop.store, 4).await;
-    for parcel in &parcels[..3] {
-        settle(&shop.store, failed(parcel, Next::Dead(Cause::Exhausted))).await;
+    let messages = claim(&shop.store, 4).await;
+    for claimed_message in &messages[..3] {
+        settle(&shop.store, failed(claimed_message, Next::Dead(Cause::Exhausted))).await;
     }
     let by = ada("redrive");
     let other = MessageQuery { problem: Some("declined".to_owned()), ..MessageQuery::default() };

@@ -13,7 +13,7 @@ use firstwrite_store::{SqliteStore, SqliteTx};
 use tokio::time::timeout;
 
 use super::{claim, counts, enqueue, message};
-use crate::group_commit::Held;
+use crate::group_commit::ClaimStatus;
 use crate::shop::{Shop, completed, id_of};
 
 /// Longer than word ever takes; only a test that fails waits for so long.
@@ -88,19 +88,19 @@ async fn a_handler_cannot_keep_half_a_message() {
 async fn whoever_waits_is_nudged_after_the_commit_and_not_before() {
     let shop = Shop::open();
     let mut context = Context::from_waker(Waker::noop());
-    let mut nudged = pin!(shop.store.nudged());
-    assert_eq!(nudged.as_mut().poll(&mut context), Poll::Pending);
-    let held = Held::hold(&shop.store).await;
+    let mut wait_for_work = pin!(shop.store.wait_for_work());
+    assert_eq!(wait_for_work.as_mut().poll(&mut context), Poll::Pending);
+    let held = ClaimStatus::hold(&shop.store).await;
     let message = message("k");
     let mut enqueued = shop.store.enqueue(&message);
     assert!(enqueued.as_mut().poll(&mut context).is_pending());
-    assert_eq!(nudged.as_mut().poll(&mut context), Poll::Pending);
+    assert_eq!(wait_for_work.as_mut().poll(&mut context), Poll::Pending);
     held.let_go();
     enqueued.await.unwrap();
-    timeout(PATIENCE, nudged).await.expect("there was no word");
-    // Who was not waiting at that moment is nudged as well, once.
-    timeout(PATIENCE, shop.store.nudged()).await.expect("there was no word");
-    let mut third = pin!(shop.store.nudged());
+    timeout(PATIENCE, wait_for_work).await.expect("there was no word");
+    // Who was not waiting at that moment is wait_for_work as well, once.
+    timeout(PATIENCE, shop.store.wait_for_work()).await.expect("there was no word");
+    let mut third = pin!(shop.store.wait_for_work());
     assert_eq!(third.as_mut().poll(&mut context), Poll::Pending);
 }
 

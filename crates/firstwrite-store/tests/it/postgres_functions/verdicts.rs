@@ -283,14 +283,16 @@ async fn keys_that_are_not_known_are_refused_while_history_is_in_doubt() {
         let session = schema.connect().await;
         let fence = session.reserve("known").await;
         session
-            .run("INSERT INTO firstwrite.doubts (noticed_at, detail) VALUES (now(), 'lost')")
+            .run(
+                "INSERT INTO firstwrite.history_losses (noticed_at, detail) VALUES (now(), 'lost')",
+            )
             .await;
         assert_eq!(session.code(&super::reserving("unknown")).await, "FW004");
         session.run(&super::completing("known", fence, "first")).await;
         assert_eq!(session.verdict("known").await, "replay");
         session.pass(Duration::from_hours(25)).await;
         assert_eq!(session.verdict("known").await, "take over");
-        session.run("UPDATE firstwrite.doubts SET cleared_at = now()").await;
+        session.run("UPDATE firstwrite.history_losses SET cleared_at = now()").await;
         assert_eq!(session.verdict("unknown").await, "fresh");
     })
     .await;

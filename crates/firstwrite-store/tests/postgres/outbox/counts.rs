@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Cause, Ending, MessageQuery, MessageState, Next, Outbox, Parcel, Resolution, Sent, Settlement,
-    protocol,
+    Cause, ClaimedMessage, Ending, MessageQuery, MessageState, Next, Outbox, Resolution, Sent,
+    Settlement, protocol,
 };
 use firstwrite_store::PostgresStore;
 use firstwrite_testkit::Subject;
 
-use super::{LEASE, arrived, message, receipt, settlement, somebody, subject, want};
+use super::{LEASE, arrived, message, receipt, request, settlement, somebody, subject};
 use crate::server::{Way, on_database};
 use crate::subject::PostgresSubject;
 
-fn some_end(random: &mut fastrand::Rng, parcel: &Parcel) -> Settlement {
+fn some_end(random: &mut fastrand::Rng, claimed_message: &ClaimedMessage) -> Settlement {
     let waiting = Next::Waiting { pause: Duration::ZERO, counts: true, sent: Sent::No };
     match random.u8(..6) {
-        0..=2 => arrived(parcel),
-        3 => settlement(parcel, Ending::Retry, waiting),
-        4 => settlement(parcel, Ending::Unknown, Next::Unknown("nobody can be asked")),
-        _ => settlement(parcel, Ending::Refused, Next::Dead(Cause::Refused)),
+        0..=2 => arrived(claimed_message),
+        3 => settlement(claimed_message, Ending::Retry, waiting),
+        4 => settlement(claimed_message, Ending::Unknown, Next::Unknown("nobody can be asked")),
+        _ => settlement(claimed_message, Ending::Refused, Next::Dead(Cause::Refused)),
     }
 }
 
@@ -77,7 +77,7 @@ async fn counts_are_what_is_there_whatever_was_done() {
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
         let stores = [subject.postgres(), subject.rival().await];
-        let mut claimed: Vec<Parcel> = Vec::new();
+        let mut claimed: Vec<ClaimedMessage> = Vec::new();
         for step in 0..500 {
             let store = &stores[random.usize(..2)];
             match random.u8(..12) {
@@ -90,12 +90,14 @@ async fn counts_are_what_is_there_whatever_was_done() {
                     store.enqueue(&message).await.unwrap();
                 }
                 4..=6 => {
-                    let wants = [want("mailer", random.usize(..5)), want("provider", 2)];
-                    claimed.extend(store.claim(&wants, random.u64(..)).await.unwrap().parcels);
+                    let requests = [request("mailer", random.usize(..5)), request("provider", 2)];
+                    claimed.extend(store.claim(&requests, random.u64(..)).await.unwrap().messages);
                 }
                 7..=8 => {
-                    let all: Vec<Settlement> =
-                        claimed.drain(..).map(|parcel| some_end(&mut random, &parcel)).collect();
+                    let all: Vec<Settlement> = claimed
+                        .drain(..)
+                        .map(|claimed_message| some_end(&mut random, &claimed_message))
+                        .collect();
                     protocol::settle(store, &[], &all).await.unwrap();
                 }
                 9 => resolve_one(&mut random, store, step).await,

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Answers, Ending, Held, Next, Outbox, Resolution, Settlement, protocol,
+    Answers, ClaimStatus, Ending, Next, Outbox, Resolution, Settlement, protocol,
 };
 use firstwrite_core::{
-    AsyncTransactionalStore, Begun, Body, Change, Draft, Fence, Guard, Outcome, Policy, Query,
-    RecordId, State, StateKind, Store, Swapped, Timestamp, Transacted, Write,
+    AsyncTransactionalStore, BeginResult, Body, Change, Draft, Fence, Guard, Outcome, Policy,
+    Query, RecordId, State, StateKind, Store, Swapped, Timestamp, Transacted, Write,
 };
 use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::{Subject, sample};
@@ -42,7 +42,7 @@ async fn accept<S: AsyncTransactionalStore>(
 ) -> RecordId {
     let draft = draft(key, 1);
     let id = draft.id;
-    let Begun::Open(mut tx, None) = store.begin(id).await.unwrap() else {
+    let BeginResult::Open(mut tx, None) = store.begin(id).await.unwrap() else {
         panic!("the key is free");
     };
     enqueue(&mut tx, &message(key, "provider").answering(answers()));
@@ -63,8 +63,11 @@ async fn stands(store: &impl Store, id: RecordId) -> (u16, String, Timestamp) {
 }
 
 /// The claim's end, with the answer that follows from it.
-fn answered(parcel: &firstwrite_core::outbox::Parcel, settlement: Settlement) -> Settlement {
-    let answer = parcel.answers.as_ref().unwrap().after(&settlement.next);
+fn answered(
+    claimed_message: &firstwrite_core::outbox::ClaimedMessage,
+    settlement: Settlement,
+) -> Settlement {
+    let answer = claimed_message.answers.as_ref().unwrap().after(&settlement.next);
     Settlement { answer, ..settlement }
 }
 
@@ -87,13 +90,13 @@ async fn an_interim_answer_is_replaced_once(database: Database) {
     assert!(store.list(&uncertain).await.unwrap().records.is_empty());
     let completed = Query { state: Some(StateKind::Completed), ..uncertain };
     assert_eq!(store.list(&completed).await.unwrap().records.len(), 1);
-    let parcels = claim(&store, "provider", 9).await;
-    let settled = answered(&parcels[0], arrived(&parcels[0]));
-    assert_eq!(settle(&store, std::slice::from_ref(&settled)).await, [Held::Yes]);
-    assert_eq!(settle(&store, &[settled]).await, [Held::No]);
+    let messages = claim(&store, "provider", 9).await;
+    let settled = answered(&messages[0], arrived(&messages[0]));
+    assert_eq!(settle(&store, std::slice::from_ref(&settled)).await, [ClaimStatus::Current]);
+    assert_eq!(settle(&store, &[settled]).await, [ClaimStatus::Lost]);
     let now = store.now().await.unwrap();
     let until = now.plus(Policy::default().retention().replay_for);
-    let body = format!("{{\"provider\":\"id-{}\"}}", parcels[0].number);
+    let body = format!("{{\"provider\":\"id-{}\"}}", messages[0].number);
     for store in [&store, &rival] {
         assert_eq!(stands(store, id).await, (201, body.clone(), until));
     }
@@ -101,7 +104,8 @@ async fn an_interim_answer_is_replaced_once(database: Database) {
     let State::Completed { outcome, .. } = listed.state else { panic!("not completed") };
     assert_eq!(outcome.status.as_u16(), 201);
     // A retry is answered with the final one, and the key is free again when that is over.
-    let (Begun::Stands(_) | Begun::Open(_, Some(_))) = rival.begin(id).await.unwrap() else {
+    let (BeginResult::Stands(_) | BeginResult::Open(_, Some(_))) = rival.begin(id).await.unwrap()
+    else {
         panic!("a retry finds the answer");
     };
     let retention = Policy::default().retention();
@@ -130,21 +134,28 @@ async fn an_interim_answer_written_by_sqlx_is_replaced_too() {
         let store = firstwrite_store::SqlxPostgresStore::new(subject.rival().await, pool);
         let id = accept(&store, "k", |tx, message| tx.enqueue(message).unwrap()).await;
         assert_eq!(stands(&store, id).await.0, 202);
-        let parcels = claim(store.store(), "provider", 9).await;
-        let refused = settlement(&parcels[0], Ending::Refused, Next::Refused);
-        settle(store.store(), &[answered(&parcels[0], refused)]).await;
+        let messages = claim(store.store(), "provider", 9).await;
+        let refused = settlement(&messages[0], Ending::Refused, Next::Refused);
+        settle(store.store(), &[answered(&messages[0], refused)]).await;
         assert_eq!(stands(&store, id).await.0, 402);
         // The key was told of its end: what operators find out later changes nothing.
-        let parcel = &parcels[0];
+        let claimed_message = &messages[0];
         let outbox = store.outbox().unwrap();
         let late = Resolution::Delivered {
             receipt: receipt("late"),
-            answer: Some(parcel.answers.as_ref().unwrap().when_delivered(&receipt("late"))),
+            answer: Some(
+                claimed_message.answers.as_ref().unwrap().when_delivered(&receipt("late")),
+            ),
         };
-        let held =
-            protocol::resolve(outbox, parcel.number, parcel.fence, &late, &somebody("resolve"))
-                .await;
-        assert_eq!(held.unwrap(), Held::No);
+        let held = protocol::resolve(
+            outbox,
+            claimed_message.number,
+            claimed_message.fence,
+            &late,
+            &somebody("resolve"),
+        )
+        .await;
+        assert_eq!(held.unwrap(), ClaimStatus::Lost);
         assert_eq!(stands(&store, id).await.0, 402);
     })
     .await;
@@ -171,8 +182,8 @@ async fn a_reserved_record_is_completed_for_the_time_being_too() {
         subject.advance(Duration::from_hours(24 * 400)).await;
         assert_eq!(store.reap(100).await.unwrap(), 0);
         assert_eq!(stands(&store, id).await.0, 202);
-        let parcels = claim(&store, "provider", 9).await;
-        settle(&store, &[answered(&parcels[0], arrived(&parcels[0]))]).await;
+        let messages = claim(&store, "provider", 9).await;
+        settle(&store, &[answered(&messages[0], arrived(&messages[0]))]).await;
         let until = store.now().await.unwrap().plus(retention.replay_for);
         let (status, _, retained_until) = stands(&store, id).await;
         assert_eq!((status, retained_until), (201, until));
@@ -189,15 +200,18 @@ async fn a_second_message_does_not_change_what_the_first_one_answered() {
         let store = subject.postgres();
         let atomic = accept(&store, "a", |tx, message| tx.enqueue(message).unwrap()).await;
         let reserved = accept_reserved(&store, "r").await;
-        for parcel in claim(&store, "provider", 9).await {
-            settle(&store, &[answered(&parcel, arrived(&parcel))]).await;
+        for claimed_message in claim(&store, "provider", 9).await {
+            settle(&store, &[answered(&claimed_message, arrived(&claimed_message))]).await;
         }
         for key in ["a", "r"] {
             store.enqueue(&message(key, "provider").answering(answers())).await.unwrap();
         }
-        for parcel in claim(&store, "provider", 9).await {
-            let refused = settlement(&parcel, Ending::Refused, Next::Refused);
-            assert_eq!(settle(&store, &[answered(&parcel, refused)]).await, [Held::Yes]);
+        for claimed_message in claim(&store, "provider", 9).await {
+            let refused = settlement(&claimed_message, Ending::Refused, Next::Refused);
+            assert_eq!(
+                settle(&store, &[answered(&claimed_message, refused)]).await,
+                [ClaimStatus::Current]
+            );
         }
         // One that has nothing in memory.
         let rival = subject.rival().await;
@@ -214,18 +228,21 @@ async fn an_answer_comes_to_nothing_where_its_record_is_gone_or_another() {
         let subject = subject(&database).await;
         let store = subject.postgres();
         let removed = accept(&store, "removed", |tx, message| tx.enqueue(message).unwrap()).await;
-        let doubted = accept(&store, "doubted", |tx, message| tx.enqueue(message).unwrap()).await;
-        for (id, change) in [(removed, Change::Remove), (doubted, Change::MARK_UNCERTAIN)] {
+        let uncertain =
+            accept(&store, "untrusted", |tx, message| tx.enqueue(message).unwrap()).await;
+        for (id, change) in [(removed, Change::Remove), (uncertain, Change::MARK_UNCERTAIN)] {
             let seen = store.get(id).await.unwrap().unwrap().record.seen();
             let swapped = store.swap(id, Guard::Seen(seen), change, None).await.unwrap();
             assert!(matches!(swapped, Swapped::Done(_)));
         }
-        let parcels = claim(&store, "provider", 9).await;
-        let all: Vec<Settlement> =
-            parcels.iter().map(|parcel| answered(parcel, arrived(parcel))).collect();
-        assert_eq!(settle(&store, &all).await, [Held::Yes, Held::Yes]);
+        let messages = claim(&store, "provider", 9).await;
+        let all: Vec<Settlement> = messages
+            .iter()
+            .map(|claimed_message| answered(claimed_message, arrived(claimed_message)))
+            .collect();
+        assert_eq!(settle(&store, &all).await, [ClaimStatus::Current, ClaimStatus::Current]);
         assert_eq!(store.get(removed).await.unwrap(), None);
-        let record = store.get(doubted).await.unwrap().unwrap().record;
+        let record = store.get(uncertain).await.unwrap().unwrap().record;
         assert_eq!(record.state.kind(), StateKind::Uncertain);
     })
     .await;
@@ -249,7 +266,10 @@ async fn of_two_workers_with_different_answers_the_one_that_holds_the_claim_is_h
             protocol::settle(&store, &[], &late),
             protocol::settle(&rival, &[], &mine)
         );
-        assert_eq!((late.unwrap(), mine.unwrap()), (vec![Held::No], vec![Held::Yes]));
+        assert_eq!(
+            (late.unwrap(), mine.unwrap()),
+            (vec![ClaimStatus::Lost], vec![ClaimStatus::Current])
+        );
         assert_eq!(stands(&store, id).await.0, 201);
     })
     .await;

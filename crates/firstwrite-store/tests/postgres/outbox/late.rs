@@ -43,9 +43,9 @@ async fn one_that_commits_after_a_thousand_later_ones_is_delivered() {
         many(&subject, 2500).await;
         let mut got = 0;
         for _ in 0..10 {
-            let parcels = claim(&store, "mailer", 400).await;
-            got += parcels.len();
-            deliver(&store, &parcels).await;
+            let messages = claim(&store, "mailer", 400).await;
+            got += messages.len();
+            deliver(&store, &messages).await;
         }
         assert_eq!(got, 2500);
         // Another worker begins only now, and knows what was written down.
@@ -93,9 +93,9 @@ async fn everything_is_delivered_once_whatever_order_transactions_commit_in() {
                 }
                 _ => {
                     let worker = &workers[random.usize(..2)];
-                    let parcels = claim(worker, "mailer", 20).await;
-                    got.extend(keys(&parcels).into_iter().map(str::to_owned));
-                    deliver(worker, &parcels).await;
+                    let messages = claim(worker, "mailer", 20).await;
+                    got.extend(keys(&messages).into_iter().map(str::to_owned));
+                    deliver(worker, &messages).await;
                 }
             }
         }
@@ -104,9 +104,9 @@ async fn everything_is_delivered_once_whatever_order_transactions_commit_in() {
             expected.append(keys_of);
         }
         for worker in [&workers[0], &workers[1], &subject.rival().await] {
-            let parcels = claim(worker, "mailer", 1000).await;
-            got.extend(keys(&parcels).into_iter().map(str::to_owned));
-            deliver(worker, &parcels).await;
+            let messages = claim(worker, "mailer", 1000).await;
+            got.extend(keys(&messages).into_iter().map(str::to_owned));
+            deliver(worker, &messages).await;
         }
         got.sort_unstable();
         expected.sort_unstable();
@@ -148,9 +148,9 @@ async fn a_gap_that_a_claim_had_no_room_to_look_at_is_not_given_up() {
         let subject = subject(&database).await;
         let store = subject.postgres();
         enqueue(&store, &["a"], "mailer").await;
-        let parcels = claim(&store, "mailer", 1).await;
+        let messages = claim(&store, "mailer", 1).await;
         let again = Next::Waiting { pause: Duration::ZERO, counts: true, sent: Sent::No };
-        settle(&store, &[settlement(&parcels[0], Ending::Retry, again)]).await;
+        settle(&store, &[settlement(&messages[0], Ending::Retry, again)]).await;
         enqueue(&store, &["late"], "mailer").await;
         let note = "UPDATE intake SET starts = ARRAY[last, last + 1],
                                       stops = ARRAY[last, 9223372036854775807]
@@ -181,10 +181,10 @@ async fn one_that_comes_late_is_sent_behind_the_others_of_its_order() {
         deliver(&store, &first).await;
         let mut rest = Vec::new();
         for _ in 0..2 {
-            let parcels = claim(&store, "mailer", 9).await;
-            assert_eq!(parcels.len(), 1);
-            deliver(&store, &parcels).await;
-            rest.extend(keys(&parcels).into_iter().map(str::to_owned));
+            let messages = claim(&store, "mailer", 9).await;
+            assert_eq!(messages.len(), 1);
+            deliver(&store, &messages).await;
+            rest.extend(keys(&messages).into_iter().map(str::to_owned));
         }
         rest.sort_unstable();
         assert_eq!(rest, ["b", "late"]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use firstwrite_core::Store;
 use firstwrite_core::outbox::{
-    Cause, Ending, Held, MessageQuery, MessageState, Next, Outbox, Resolution, protocol,
+    Cause, ClaimStatus, Ending, MessageQuery, MessageState, Next, Outbox, Resolution, protocol,
 };
 
 use super::{
@@ -20,15 +20,17 @@ async fn dead_letters_are_found_put_back_and_delivered() {
         let subject = subject(&database).await;
         let store = subject.postgres();
         enqueue(&store, &["a", "b", "c", "d"], "mailer").await;
-        let parcels = claim(&store, "mailer", 9).await;
-        for (parcel, detail) in parcels.iter().zip(["no such user", "no such user", "too long"]) {
-            let mut dead = settlement(parcel, Ending::Refused, Next::Dead(Cause::Refused));
+        let claimed_messages = claim(&store, "mailer", 9).await;
+        for (claimed_message, detail) in
+            claimed_messages.iter().zip(["no such user", "no such user", "too long"])
+        {
+            let mut dead = settlement(claimed_message, Ending::Refused, Next::Dead(Cause::Refused));
             let delivery = dead.delivery.as_mut().unwrap();
             (delivery.status, delivery.detail) = (Some(422), detail.to_owned());
             settle(&store, &[dead]).await;
         }
         let unknown =
-            settlement(&parcels[3], Ending::Unknown, Next::Unknown("nobody can be asked"));
+            settlement(&claimed_messages[3], Ending::Unknown, Next::Unknown("nobody can be asked"));
         settle(&store, &[unknown]).await;
         let view = destination(&store, "mailer").await;
         assert_eq!((view.open_count, view.dead_count, view.unknown_count), (0, 3, 1));
@@ -56,7 +58,7 @@ async fn dead_letters_are_found_put_back_and_delivered() {
         let again = claim(&store, "mailer", 9).await;
         assert_eq!(keys(&again), ["a", "b"]);
         assert_eq!((again[0].delivery_count, again[0].fence.count()), (0, 2));
-        assert_eq!(again[0].wire_key(), parcels[0].wire_key());
+        assert_eq!(again[0].wire_key(), claimed_messages[0].wire_key());
         deliver(&store, &again).await;
         let audits = store.audits(again[0].record).await.unwrap();
         assert_eq!(audits[0].entry.action, format!("redrive message {}", again[0].number));
@@ -76,25 +78,35 @@ async fn a_message_is_resolved_once_and_only_as_it_was_seen() {
         let store = subject.postgres();
         enqueue(&store, &["a", "b"], "mailer").await;
         let by = somebody("resolve");
-        let parcels = claim(&store, "mailer", 1).await;
-        let (parcel, arrived) = (&parcels[0], receipt("pay-1"));
+        let claimed_messages = claim(&store, "mailer", 1).await;
+        let (claimed_message, arrived) = (&claimed_messages[0], receipt("pay-1"));
         let found = Resolution::Delivered { receipt: arrived.clone(), answer: None };
-        let resolve = |fence, found| protocol::resolve(&store, parcel.number, fence, found, &by);
-        assert_eq!(resolve(parcel.fence, &found).await.unwrap(), Held::No, "it is being sent");
-        let unknown = settlement(parcel, Ending::Unknown, Next::Unknown("nobody can be asked"));
+        let resolve =
+            |fence, found| protocol::resolve(&store, claimed_message.number, fence, found, &by);
+        assert_eq!(
+            resolve(claimed_message.fence, &found).await.unwrap(),
+            ClaimStatus::Lost,
+            "it is being sent"
+        );
+        let unknown =
+            settlement(claimed_message, Ending::Unknown, Next::Unknown("nobody can be asked"));
         settle(&store, &[unknown]).await;
         let not = Resolution::NotDelivered;
-        assert_eq!(resolve(parcel.fence.next(1), &not).await.unwrap(), Held::No);
-        assert_eq!(resolve(parcel.fence, &not).await.unwrap(), Held::Yes);
-        assert_eq!(resolve(parcel.fence, &found).await.unwrap(), Held::No, "somebody was faster");
+        assert_eq!(resolve(claimed_message.fence.next(1), &not).await.unwrap(), ClaimStatus::Lost);
+        assert_eq!(resolve(claimed_message.fence, &not).await.unwrap(), ClaimStatus::Current);
+        assert_eq!(
+            resolve(claimed_message.fence, &found).await.unwrap(),
+            ClaimStatus::Lost,
+            "somebody was faster"
+        );
         let again = claim(&store, "mailer", 1).await;
-        assert_eq!((again[0].number, again[0].maybe_sent_at), (parcel.number, None));
+        assert_eq!((again[0].number, again[0].maybe_sent_at), (claimed_message.number, None));
         // A claim that ran out is nobody's.
         subject.advance(LEASE).await;
-        assert_eq!(resolve(again[0].fence, &found).await.unwrap(), Held::Yes);
+        assert_eq!(resolve(again[0].fence, &found).await.unwrap(), ClaimStatus::Current);
         let late = settlement(&again[0], Ending::Refused, Next::Dead(Cause::Refused));
-        assert_eq!(settle(&store, &[late]).await, [Held::No]);
-        let story = store.message(parcel.number).await.unwrap().unwrap();
+        assert_eq!(settle(&store, &[late]).await, [ClaimStatus::Lost]);
+        let story = store.message(claimed_message.number).await.unwrap().unwrap();
         assert_eq!(story.message.receipt, Some(arrived));
         assert_eq!(story.audits.len(), 2);
         let view = destination(&store, "mailer").await;
@@ -127,7 +139,7 @@ async fn one_that_nobody_has_taken_in_is_listed_and_can_be_dropped() {
         let by = somebody("drop");
         let dropped =
             protocol::resolve(&store, view.number, view.fence, &Resolution::Dropped, &by).await;
-        assert_eq!(dropped.unwrap(), Held::Yes);
+        assert_eq!(dropped.unwrap(), ClaimStatus::Current);
         assert_eq!(states(&store).await[0].1, MessageState::Dropped);
         subject.advance(Duration::from_hours(1)).await;
         assert_eq!(keys(&claim(&store, "mailer", 9).await), ["b"]);
@@ -144,14 +156,14 @@ async fn what_was_delivered_is_kept_for_a_while_and_then_deleted() {
         let store = subject.postgres();
         let day = Duration::from_hours(24);
         enqueue(&store, &["a", "b", "c", "d"], "mailer").await;
-        let parcels = claim(&store, "mailer", 9).await;
-        deliver(&store, &parcels[..1]).await;
+        let claimed_messages = claim(&store, "mailer", 9).await;
+        deliver(&store, &claimed_messages[..1]).await;
         subject.advance(day).await;
-        deliver(&store, &parcels[1..3]).await;
+        deliver(&store, &claimed_messages[1..3]).await;
         assert_eq!(store.upkeep(2 * day, 10).await.unwrap(), 0);
         subject.advance(day).await;
         assert_eq!(store.upkeep(2 * day, 10).await.unwrap(), 1);
-        assert_eq!(store.message(parcels[0].number).await.unwrap(), None);
+        assert_eq!(store.message(claimed_messages[0].number).await.unwrap(), None);
         subject.advance(10 * day).await;
         let rival = subject.rival().await;
         assert_eq!(rival.upkeep(2 * day, 1).await.unwrap(), 1);

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Cause, Ending, Held, MessageQuery, MessageState, Next, Outbox, Resolution, Sent, protocol,
+    Cause, ClaimStatus, Ending, MessageQuery, MessageState, Next, Outbox, Resolution, Sent,
+    protocol,
 };
 use firstwrite_store::PostgresStore;
 
@@ -35,9 +36,9 @@ async fn the_next_of_an_order_goes_when_the_one_before_has_arrived() {
         settle(&store, &[settlement(&first[0], Ending::Retry, later)]).await;
         ordered(&store, &["a4"], "a").await;
         for expected in ["a1", "a2", "a3", "a4"] {
-            let parcels = claim(&store, "mailer", 9).await;
-            assert_eq!(keys(&parcels), [expected]);
-            deliver(&store, &parcels).await;
+            let claimed_messages = claim(&store, "mailer", 9).await;
+            assert_eq!(keys(&claimed_messages), [expected]);
+            deliver(&store, &claimed_messages).await;
         }
         assert!(claim(&store, "mailer", 9).await.is_empty());
     })
@@ -58,7 +59,7 @@ async fn one_that_waits_for_people_holds_its_order_up_until_they_decide() {
         let (number, fence) = (first[0].number, first[0].fence);
         let dropped =
             protocol::resolve(&store, number, fence, &Resolution::Dropped, &by).await.unwrap();
-        assert_eq!(dropped, Held::Yes);
+        assert_eq!(dropped, ClaimStatus::Current);
         let second = claim(&store, "mailer", 9).await;
         assert_eq!(keys(&second), ["a2"]);
         // One that is blocked can be dropped too, and lets nobody go.
@@ -68,7 +69,7 @@ async fn one_that_waits_for_people_holds_its_order_up_until_they_decide() {
         assert_eq!((blocked.state, blocked.due_at), (MessageState::Waiting, None));
         let dropped =
             protocol::resolve(&store, blocked.number, blocked.fence, &Resolution::Dropped, &by);
-        assert_eq!(dropped.await.unwrap(), Held::Yes);
+        assert_eq!(dropped.await.unwrap(), ClaimStatus::Current);
         ordered(&store, &["a4"], "a").await;
         assert!(claim(&store, "mailer", 9).await.is_empty());
         deliver(&store, &second).await;
@@ -150,11 +151,11 @@ async fn orders_are_kept_while_several_write_and_several_deliver() {
             let (rival, log) = (subject.rival().await, log.clone());
             workers.push(tokio::spawn(async move {
                 for _ in 0..2000 {
-                    let parcels = claim(&rival, "mailer", 4).await;
-                    for key in keys(&parcels) {
+                    let claimed_messages = claim(&rival, "mailer", 4).await;
+                    for key in keys(&claimed_messages) {
                         let _closed = log.send(key.to_owned());
                     }
-                    deliver(&rival, &parcels).await;
+                    deliver(&rival, &claimed_messages).await;
                     if log.is_closed() {
                         break;
                     }

@@ -40,17 +40,19 @@ async fn claims_do_not_walk_over_the_dead_again_and_again() {
         }
         for round in 0..2 {
             for _ in 0..COUNT / 100 {
-                let parcels = claim(&store, "mailer", 100).await;
+                let messages = claim(&store, "mailer", 100).await;
                 if round == 0 {
                     let pause = Duration::from_secs(1);
                     let next = Next::Waiting { pause, counts: true, sent: Sent::No };
-                    let all: Vec<Settlement> = parcels
+                    let all: Vec<Settlement> = messages
                         .iter()
-                        .map(|parcel| settlement(parcel, Ending::Retry, next.clone()))
+                        .map(|claimed_message| {
+                            settlement(claimed_message, Ending::Retry, next.clone())
+                        })
                         .collect();
                     settle(&store, &all).await;
                 } else {
-                    deliver(&store, &parcels).await;
+                    deliver(&store, &messages).await;
                 }
             }
             subject.advance(Duration::from_secs(1)).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use firstwrite_core::Message;
 use firstwrite_core::outbox::{
-    Delivery, Ending, Held, MessageState, Next, Outbox, Received, Sent, Settlement, Switch,
+    ClaimStatus, Delivery, Ending, MessageState, Next, Outbox, Received, Sent, Settlement, Switch,
     protocol,
 };
 use firstwrite_core::{Store, StoreErrorKind};
@@ -14,7 +14,7 @@ use firstwrite_testkit::{Subject, sample};
 
 use super::{
     LEASE, arrived, claim, claim_all, deliver, destination, enqueue, keys, message, number,
-    receipt, settle, settlement, somebody, states, subject, want,
+    receipt, request, settle, settlement, somebody, states, subject,
 };
 use crate::server::{Database, Way, on_database};
 use crate::subject::PostgresSubject;
@@ -26,10 +26,20 @@ async fn a_message_is_claimed_delivered_and_gone(database: Database) {
     enqueue(&store, &["x"], "other").await;
     let first = claim(&store, "mailer", 2).await;
     assert_eq!(keys(&first), ["a", "b"]);
-    let parcel = &first[0];
-    assert_eq!(&parcel.payload[..], b"payload of a");
-    assert_eq!((parcel.fence.count(), parcel.delivery_count, parcel.lapse_count), (1, 0, 0));
-    assert_eq!((parcel.maybe_sent_at, parcel.is_trial, &parcel.receipt), (None, false, &None));
+    let claimed_message = &first[0];
+    assert_eq!(&claimed_message.payload[..], b"payload of a");
+    assert_eq!(
+        (
+            claimed_message.fence.count(),
+            claimed_message.delivery_count,
+            claimed_message.lapse_count
+        ),
+        (1, 0, 0)
+    );
+    assert_eq!(
+        (claimed_message.maybe_sent_at, claimed_message.is_trial, &claimed_message.receipt),
+        (None, false, &None)
+    );
     assert_eq!(keys(&claim(&store, "mailer", 9).await), ["c"]);
     assert!(claim(&store, "mailer", 9).await.is_empty());
     deliver(&store, &first).await;
@@ -42,9 +52,9 @@ async fn a_message_is_claimed_delivered_and_gone(database: Database) {
     let rival = subject.rival().await;
     assert!(claim(&rival, "mailer", 9).await.is_empty());
     assert_eq!(keys(&claim(&rival, "other", 9).await), ["x"]);
-    let story = store.message(parcel.number).await.unwrap().unwrap();
+    let story = store.message(claimed_message.number).await.unwrap().unwrap();
     assert_eq!(story.message.state, MessageState::Delivered);
-    assert_eq!(story.message.receipt, Some(receipt(&format!("id-{}", parcel.number))));
+    assert_eq!(story.message.receipt, Some(receipt(&format!("id-{}", claimed_message.number))));
     assert_eq!(story.deliveries.len(), 1);
     assert_eq!(story.deliveries[0].ending, "delivered");
 }
@@ -64,10 +74,10 @@ async fn work_off(store: PostgresStore, count: usize) -> Vec<i64> {
     let mut got = Vec::new();
     let mut empty = 0;
     while empty < 3 {
-        let parcels = claim(&store, "mailer", count).await;
-        empty = if parcels.is_empty() { empty + 1 } else { 0 };
-        got.extend(parcels.iter().map(|parcel| parcel.number.0));
-        deliver(&store, &parcels).await;
+        let messages = claim(&store, "mailer", count).await;
+        empty = if messages.is_empty() { empty + 1 } else { 0 };
+        got.extend(messages.iter().map(|claimed_message| claimed_message.number.0));
+        deliver(&store, &messages).await;
     }
     got
 }
@@ -125,23 +135,23 @@ async fn a_claim_that_ran_out_is_taken_again_and_its_owner_is_refused() {
         assert_eq!(new[0].maybe_sent_at, Some(old.now), "it may have been sent since");
         assert_eq!((new[0].lapse_count, new[0].fence.count()), (1, 2));
         // The receipt of the first is kept, though its claim does not hold any more.
-        let old = &old.parcels[0];
+        let old = &old.messages[0];
         let delivery = Delivery::new(Ending::Delivered(receipt("pay-1")), "arrived");
         let received = Received { number: old.number, fence: old.fence, delivery };
         let held = protocol::settle(&store, &[received], &[arrived(old)]).await.unwrap();
-        assert_eq!(held, [Held::No]);
+        assert_eq!(held, [ClaimStatus::Lost]);
         let sent = Sent::AsBefore;
         let later = Next::Waiting { pause: Duration::ZERO, counts: false, sent };
         let back = Settlement { delivery: None, ..settlement(&new[0], Ending::Retry, later) };
-        assert_eq!(settle(&rival, std::slice::from_ref(&back)).await, [Held::Yes]);
-        assert_eq!(settle(&rival, &[back]).await, [Held::No], "once");
+        assert_eq!(settle(&rival, std::slice::from_ref(&back)).await, [ClaimStatus::Current]);
+        assert_eq!(settle(&rival, &[back]).await, [ClaimStatus::Lost], "once");
         let last = claim(&rival, "mailer", 1).await;
         assert_eq!(last[0].receipt, Some(receipt("pay-1")));
         assert_eq!((last[0].lapse_count, last[0].delivery_count), (0, 0));
         // What is known from before is written down once.
         let known = Next::Delivered(receipt("pay-1"));
         let known = Settlement { delivery: None, ..settlement(&last[0], Ending::Retry, known) };
-        assert_eq!(settle(&rival, &[known]).await, [Held::Yes]);
+        assert_eq!(settle(&rival, &[known]).await, [ClaimStatus::Current]);
         assert_eq!(number(&subject, "SELECT count(*) FROM deliveries").await, 1);
         assert!(claim(&store, "mailer", 1).await.is_empty());
     })
@@ -154,11 +164,11 @@ async fn what_the_destination_says_happened_is_not_taken_in_again() {
         let subject = subject(&database).await;
         let (store, rival) = (subject.postgres(), subject.rival().await);
         enqueue(&store, &["a"], "mailer").await;
-        let parcels = claim(&store, "mailer", 1).await;
+        let messages = claim(&store, "mailer", 1).await;
         // No delivery of this claim, and none before: the destination was asked.
         let next = Next::Delivered(receipt("pay-1"));
-        let asked = Settlement { delivery: None, ..settlement(&parcels[0], Ending::Retry, next) };
-        assert_eq!(settle(&store, &[asked]).await, [Held::Yes]);
+        let asked = Settlement { delivery: None, ..settlement(&messages[0], Ending::Retry, next) };
+        assert_eq!(settle(&store, &[asked]).await, [ClaimStatus::Current]);
         assert!(claim(&rival, "mailer", 1).await.is_empty());
         assert_eq!(states(&store).await, [("a".to_owned(), MessageState::Delivered)]);
     })
@@ -173,17 +183,17 @@ async fn a_message_waits_as_long_as_it_is_told_to() {
         let minute = Duration::from_mins(1);
         store.enqueue(&message("late", "mailer").delayed_by(minute)).await.unwrap();
         enqueue(&store, &["now"], "mailer").await;
-        let parcels = claim(&store, "mailer", 9).await;
-        assert_eq!(keys(&parcels), ["now"]);
+        let messages = claim(&store, "mailer", 9).await;
+        assert_eq!(keys(&messages), ["now"]);
         let next = Next::Waiting { pause: minute, counts: true, sent: Sent::Maybe };
-        settle(&store, &[settlement(&parcels[0], Ending::Unknown, next)]).await;
+        settle(&store, &[settlement(&messages[0], Ending::Unknown, next)]).await;
         subject.advance(sample::just_before(minute)).await;
         assert!(claim(&store, "mailer", 9).await.is_empty());
         subject.advance(sample::TICK).await;
-        let parcels = claim(&store, "mailer", 9).await;
-        assert_eq!(keys(&parcels), ["late", "now"]);
-        assert_eq!((parcels[1].delivery_count, parcels[1].maybe_sent_at.is_some()), (1, true));
-        assert_eq!((parcels[0].delivery_count, parcels[0].maybe_sent_at), (0, None));
+        let messages = claim(&store, "mailer", 9).await;
+        assert_eq!(keys(&messages), ["late", "now"]);
+        assert_eq!((messages[1].delivery_count, messages[1].maybe_sent_at.is_some()), (1, true));
+        assert_eq!((messages[0].delivery_count, messages[0].maybe_sent_at), (0, None));
     })
     .await;
 }
@@ -200,7 +210,7 @@ async fn one_of_two_workers_tries_a_destination_that_was_left_alone() {
             protocol::switch(&store, "mailer", &open).await.unwrap();
             let left_alone = claim_all(&store, "mailer", 9).await;
             assert_eq!(
-                (left_alone.parcels.len(), left_alone.closed),
+                (left_alone.messages.len(), left_alone.closed),
                 (0, vec!["mailer".to_owned()])
             );
             subject.advance(open_for).await;
@@ -211,11 +221,11 @@ async fn one_of_two_workers_tries_a_destination_that_was_left_alone() {
                 tokio::spawn(async move { claim_all(&other, "mailer", 9).await })
             );
             let (one, other) = (one.unwrap(), other.unwrap());
-            let parcels = [one.parcels, other.parcels].concat();
-            assert_eq!(parcels.len(), 1, "round {round}");
-            assert!(parcels[0].is_trial);
+            let messages = [one.messages, other.messages].concat();
+            assert_eq!(messages.len(), 1, "round {round}");
+            assert!(messages[0].is_trial);
             let next = Next::Waiting { pause: Duration::ZERO, counts: false, sent: Sent::No };
-            settle(&store, &[settlement(&parcels[0], Ending::Retry, next)]).await;
+            settle(&store, &[settlement(&messages[0], Ending::Retry, next)]).await;
         }
         let view = destination(&store, "mailer").await;
         assert_eq!((view.opening_count, view.open_cause.as_deref()), (6, Some("five failures")));
@@ -269,7 +279,7 @@ async fn a_store_that_only_reads_shows_everything_and_changes_nothing() {
         let url = format!("{}?schema={}", subject.url(), subject.schema());
         let store = PostgresStore::connect_read_only(&url).await.unwrap();
         let outbox = store.outbox().unwrap();
-        let refused = outbox.claim(&[want("mailer", 1)], 1).await.unwrap_err();
+        let refused = outbox.claim(&[request("mailer", 1)], 1).await.unwrap_err();
         assert_eq!(refused.kind(), StoreErrorKind::Unsupported);
         assert_eq!(destination(&store, "mailer").await.open_count, 2);
         assert_eq!(states(&store).await.len(), 2);
@@ -283,14 +293,14 @@ async fn nothing_is_claimed_while_acknowledged_history_is_missing() {
         let subject = subject(&database).await;
         let store = subject.postgres();
         enqueue(&store, &["a"], "mailer").await;
-        let doubt = format!(
-            "INSERT INTO doubts (noticed_at, detail) VALUES ({}.now(), 'lost')",
+        let loss = format!(
+            "INSERT INTO history_losses (noticed_at, detail) VALUES ({}.now(), 'lost')",
             subject.schema()
         );
-        subject.admin().batch_execute(&doubt).await.unwrap();
-        let refused = store.claim(&[want("mailer", 1)], 1).await.unwrap_err();
-        assert_eq!(refused.kind(), StoreErrorKind::InDoubt);
-        store.clear_doubts("ops", "looked").await.unwrap();
+        subject.admin().batch_execute(&loss).await.unwrap();
+        let refused = store.claim(&[request("mailer", 1)], 1).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::HistoryLost);
+        store.clear_history_losses("ops", "looked").await.unwrap();
         assert_eq!(claim(&store, "mailer", 1).await.len(), 1);
     })
     .await;

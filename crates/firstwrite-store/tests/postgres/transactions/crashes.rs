@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use firstwrite_core::protocol::{self, Began};
+use firstwrite_core::protocol::{self, AtomicStart};
 use firstwrite_core::{Certainty, Fence, Policy, Write};
 use http::Response;
 
@@ -95,7 +95,8 @@ async fn a_connection_lost_while_committing_is_told_as_unknown<S: Handlers>(shop
     assert_eq!(concluded.unwrap_err().certainty(), Certainty::Indeterminate);
     // The protocol asks under the lock, and finds that nothing of it was kept.
     let (request, policy) = (Arc::new(request("k")), Arc::new(Policy::default()));
-    let Began::Run(mut held) = protocol::begin(&store, request, policy, 5).await.unwrap() else {
+    let AtomicStart::Run(mut held) = protocol::begin(&store, request, policy, 5).await.unwrap()
+    else {
         panic!("nothing stands in the way")
     };
     S::put(&mut held, shop.schema(), "k").await.unwrap();

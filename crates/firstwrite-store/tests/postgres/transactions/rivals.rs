@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use firstwrite_core::{
-    Begun, Change, Fence, Guard, Policy, State, StateKind, Store as _, Swapped, Write,
+    BeginResult, Change, Fence, Guard, Policy, State, StateKind, Store as _, Swapped, Write,
 };
 use firstwrite_testkit::{Subject as _, sample};
 
@@ -13,7 +13,7 @@ async fn a_rival_is_told_at_once_while_a_handler_is_at_work<S: Handlers>(shop: S
     let (store, other) = (S::open(&shop.subject).await, S::open(&shop.subject).await);
     let tx = at_work(&shop, &store, "k").await;
     for _ in 0..3 {
-        assert!(matches!(other.begin(id("k")).await.unwrap(), Begun::Busy));
+        assert!(matches!(other.begin(id("k")).await.unwrap(), BeginResult::Busy));
     }
     // Another key is nobody's business.
     let (free, _) = begin(&other, "other").await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::protocol::{self, Atomic, Began};
+use firstwrite_core::protocol::{self, Atomic, AtomicStart};
 use firstwrite_core::{Policy, StoreError};
 use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::{Network, Proxy};
@@ -72,7 +72,8 @@ async fn pay<S: Handlers>(
     gates: &[u32],
 ) -> Result<Atomic<Infallible>, StoreError> {
     let (request, policy) = (Arc::new(request(key)), Arc::new(Policy::default()));
-    let Began::Run(mut held) = protocol::begin(store, request, policy, 7).await.unwrap() else {
+    let AtomicStart::Run(mut held) = protocol::begin(store, request, policy, 7).await.unwrap()
+    else {
         panic!("the key is free")
     };
     S::put(&mut held, shop.schema(), key).await.unwrap();

@@ -4,10 +4,10 @@ use firstwrite_core::outbox::{Answers, MessageNumber, Resolution, protocol};
 use firstwrite_core::{Fence, Outcome, Policy, State};
 
 use super::{
-    Case, Cause, Duration, Failure, Harness, Held, LEASE, Message, MessageQuery, MessageState,
-    MessageView, Next, OUTBOX, Sent, Settlement, TestResult, Timestamp, again, case, claim,
-    claim_one, delivered, enqueue, expect, expect_equal, failed, message, now, outbox, receipt,
-    refused, sample, settled, state_of, views,
+    Case, Cause, ClaimStatus, Duration, Failure, Harness, LEASE, Message, MessageQuery,
+    MessageState, MessageView, Next, OUTBOX, Sent, Settlement, TestResult, Timestamp, again, case,
+    claim, claim_one, delivered, enqueue, expect, expect_equal, failed, message, now, outbox,
+    receipt, refused, sample, settled, state_of, views,
 };
 use crate::{Ending as ScriptEnding, Script};
 
@@ -30,8 +30,8 @@ pub(super) const CASES: &[Case] = &[
 async fn bury(harness: &Harness, keys: &[&str]) -> TestResult {
     for key in keys {
         enqueue(harness, &[message(harness, key)]).await?;
-        let parcel = claim_one(harness).await?;
-        settled(harness, failed(&parcel, Next::Dead(Cause::Exhausted))).await?;
+        let claimed_message = claim_one(harness).await?;
+        settled(harness, failed(&claimed_message, Next::Dead(Cause::Exhausted))).await?;
     }
     Ok(())
 }
@@ -46,7 +46,11 @@ async fn only(harness: &Harness) -> Result<MessageView, Failure> {
     all.pop().ok_or_else(|| Failure::new("a message is there"))
 }
 
-async fn resolve(harness: &Harness, seen: &MessageView, to: Resolution) -> Result<Held, Failure> {
+async fn resolve(
+    harness: &Harness,
+    seen: &MessageView,
+    to: Resolution,
+) -> Result<ClaimStatus, Failure> {
     let store = harness.store();
     let entry = sample::audit("asked the provider");
     Ok(protocol::resolve(outbox(&*store)?, seen.number, seen.fence, &to, &entry).await?)
@@ -59,12 +63,16 @@ fn found(id: &str, answer: Option<Outcome>) -> Resolution {
 async fn dead_letters_are_redriven_under_their_old_key(harness: Harness) -> TestResult {
     bury(&harness, &["k"]).await?;
     expect_equal("one", &redrive(&harness, MessageQuery::default(), 9).await?, &1)?;
-    let parcel = claim_one(&harness).await?;
-    expect_equal("the same key", &parcel.derived_key.as_str(), &"k:step")?;
-    expect_equal("counted from the beginning", &parcel.delivery_count, &0)?;
-    let audits = harness.store().audits(parcel.record).await?;
+    let claimed_message = claim_one(&harness).await?;
+    expect_equal("the same key", &claimed_message.derived_key.as_str(), &"k:step")?;
+    expect_equal("counted from the beginning", &claimed_message.delivery_count, &0)?;
+    let audits = harness.store().audits(claimed_message.record).await?;
     let actions: Vec<&str> = audits.iter().map(|audit| audit.entry.action.as_str()).collect();
-    expect_equal("who did it", &actions, &vec![&*format!("redrive message {}", parcel.number)])
+    expect_equal(
+        "who did it",
+        &actions,
+        &vec![&*format!("redrive message {}", claimed_message.number)],
+    )
 }
 
 async fn redriving_takes_only_dead_letters_that_match_and_no_more_than_asked(
@@ -72,8 +80,8 @@ async fn redriving_takes_only_dead_letters_that_match_and_no_more_than_asked(
 ) -> TestResult {
     bury(&harness, &["1", "2", "3"]).await?;
     enqueue(&harness, &[message(&harness, "u")]).await?;
-    let parcel = claim_one(&harness).await?;
-    settled(&harness, failed(&parcel, Next::Unknown("nobody knows"))).await?;
+    let claimed_message = claim_one(&harness).await?;
+    settled(&harness, failed(&claimed_message, Next::Unknown("nobody knows"))).await?;
     let of = |problem: &str| MessageQuery {
         problem: Some(problem.to_owned()),
         ..MessageQuery::default()
@@ -97,21 +105,25 @@ async fn a_message_is_resolved_once_and_only_as_it_was_seen(harness: Harness) ->
         ("c", Resolution::NotDelivered, MessageState::Waiting),
     ] {
         enqueue(&harness, &[message(&harness, key)]).await?;
-        let parcel = claim_one(&harness).await?;
-        settled(&harness, failed(&parcel, Next::Unknown("nobody knows"))).await?;
+        let claimed_message = claim_one(&harness).await?;
+        settled(&harness, failed(&claimed_message, Next::Unknown("nobody knows"))).await?;
         let seen = only(&harness).await?;
         let stale = MessageView { fence: Fence::first(77), ..seen.clone() };
         let held = resolve(&harness, &stale, resolution.clone()).await?;
-        expect_equal("seen otherwise", &held, &Held::No)?;
-        expect_equal("done", &resolve(&harness, &seen, resolution.clone()).await?, &Held::Yes)?;
+        expect_equal("seen otherwise", &held, &ClaimStatus::Lost)?;
+        expect_equal(
+            "done",
+            &resolve(&harness, &seen, resolution.clone()).await?,
+            &ClaimStatus::Current,
+        )?;
         let held = resolve(&harness, &seen, resolution).await?;
-        expect_equal("a second time", &held, &Held::No)?;
+        expect_equal("a second time", &held, &ClaimStatus::Lost)?;
         expect_equal("what became of it", &state_of(&harness, key).await?, &state)?;
         let audits = harness.store().audits(seen.record).await?;
         expect_equal("one audit entry", &audits.len(), &1)?;
     }
-    let parcel = claim_one(&harness).await?;
-    let fresh = (parcel.derived_key.as_str(), parcel.maybe_sent_at);
+    let claimed_message = claim_one(&harness).await?;
+    let fresh = (claimed_message.derived_key.as_str(), claimed_message.maybe_sent_at);
     expect_equal("what did not arrive is as if never sent", &fresh, &("c:step", None))?;
     expect(claim(&harness, 9).await?.is_empty(), "and is the only one")
 }
@@ -120,10 +132,14 @@ async fn a_message_that_is_being_sent_is_not_resolved(harness: Harness) -> TestR
     enqueue(&harness, &[message(&harness, "k")]).await?;
     claim_one(&harness).await?;
     let seen = only(&harness).await?;
-    expect_equal("a live claim", &resolve(&harness, &seen, Resolution::Dropped).await?, &Held::No)?;
+    expect_equal(
+        "a live claim",
+        &resolve(&harness, &seen, Resolution::Dropped).await?,
+        &ClaimStatus::Lost,
+    )?;
     harness.advance(LEASE).await;
     let held = resolve(&harness, &seen, Resolution::Dropped).await?;
-    expect_equal("once it ran out", &held, &Held::Yes)
+    expect_equal("once it ran out", &held, &ClaimStatus::Current)
 }
 
 async fn what_waits_for_its_predecessor_waits_whatever_is_said_of_it(
@@ -134,18 +150,18 @@ async fn what_waits_for_its_predecessor_waits_whatever_is_said_of_it(
     settled(&harness, failed(&first, Next::Unknown("nobody knows"))).await?;
     let second = only(&harness).await?;
     let held = resolve(&harness, &second, Resolution::NotDelivered).await?;
-    expect_equal("which nobody doubted", &held, &Held::Yes)?;
+    expect_equal("which nobody doubted", &held, &ClaimStatus::Current)?;
     expect(claim(&harness, 9).await?.is_empty(), "it keeps its place")
 }
 
 async fn a_message_tells_its_story(harness: Harness) -> TestResult {
     enqueue(&harness, &[message(&harness, "k")]).await?;
-    let parcel = claim_one(&harness).await?;
-    settled(&harness, failed(&parcel, again(Duration::ZERO, Sent::No))).await?;
-    let parcel = claim_one(&harness).await?;
-    settled(&harness, delivered(&parcel, "pay_1")).await?;
+    let claimed_message = claim_one(&harness).await?;
+    settled(&harness, failed(&claimed_message, again(Duration::ZERO, Sent::No))).await?;
+    let claimed_message = claim_one(&harness).await?;
+    settled(&harness, delivered(&claimed_message, "pay_1")).await?;
     let store = harness.store();
-    let Some(story) = outbox(&*store)?.message(parcel.number).await? else {
+    let Some(story) = outbox(&*store)?.message(claimed_message.number).await? else {
         return Err(Failure::new("the message is there"));
     };
     let told: Vec<_> = story
@@ -166,14 +182,14 @@ async fn a_message_says_how_often_it_was_handed_over(harness: Harness) -> TestRe
     // One that does not count against the destination's number of deliveries is one all the same.
     let uncounted = Next::Waiting { pause: Duration::ZERO, counts: false, sent: Sent::No };
     for next in [uncounted, again(Duration::ZERO, Sent::No), Next::Dead(Cause::Refused)] {
-        let parcel = claim_one(&harness).await?;
-        settled(&harness, failed(&parcel, next)).await?;
+        let claimed_message = claim_one(&harness).await?;
+        settled(&harness, failed(&claimed_message, next)).await?;
     }
     expect_equal("of a dead letter", &only(&harness).await?.delivery_count, &3)?;
     expect_equal("put back", &redrive(&harness, MessageQuery::default(), 9).await?, &1)?;
     expect_equal("and still", &only(&harness).await?.delivery_count, &3)?;
-    let parcel = claim_one(&harness).await?;
-    settled(&harness, delivered(&parcel, "pay_1")).await?;
+    let claimed_message = claim_one(&harness).await?;
+    settled(&harness, delivered(&claimed_message, "pay_1")).await?;
     let seen = only(&harness).await?;
     expect_equal("in the end", &seen.delivery_count, &4)?;
     let story = outbox(&*harness.store())?.message(seen.number).await?;
@@ -183,8 +199,8 @@ async fn a_message_says_how_often_it_was_handed_over(harness: Harness) -> TestRe
 async fn the_messages_of_a_record_are_found_by_it(harness: Harness) -> TestResult {
     let record = harness.request("k").id;
     enqueue(&harness, &[message(&harness, "k"), message(&harness, "other")]).await?;
-    let parcel = claim_one(&harness).await?;
-    settled(&harness, delivered(&parcel, "pay_1")).await?;
+    let claimed_message = claim_one(&harness).await?;
+    settled(&harness, delivered(&claimed_message, "pay_1")).await?;
     let other = harness.request("other").id;
     for (record, wanted) in [(record, vec!["k:step"]), (other, vec!["other:step"])] {
         let found = protocol::messages_of(outbox(&*harness.store())?, record).await?;
@@ -200,8 +216,8 @@ async fn messages_are_listed_in_pages_and_by_what_they_are(harness: Harness) -> 
     let keys: Vec<String> = (0..7).map(|n| format!("k{n}")).collect();
     let messages: Vec<Message> = keys.iter().map(|key| message(&harness, key)).collect();
     enqueue(&harness, &messages).await?;
-    let parcels = claim(&harness, 2).await?;
-    settled(&harness, delivered(&parcels[0], "pay_1")).await?;
+    let claimed_messages = claim(&harness, 2).await?;
+    settled(&harness, delivered(&claimed_messages[0], "pay_1")).await?;
     let store = harness.store();
     let (mut after, mut listed) = (None, Vec::new());
     loop {
@@ -254,13 +270,14 @@ async fn an_interim_answer_is_replaced_once(harness: Harness) -> TestResult {
     accept(&harness, "k").await?;
     let (interim, _) = outcome_of(&harness, "k").await?;
     expect_equal("for now", &(interim.status.as_u16(), interim.is_interim), &(202, true))?;
-    let parcel = claim_one(&harness).await?;
-    let Some(answers) = parcel.answers.clone() else {
+    let claimed_message = claim_one(&harness).await?;
+    let Some(answers) = claimed_message.answers.clone() else {
         return Err(Failure::new("the message carries its answers"));
     };
     harness.advance(Duration::from_secs(20)).await;
     let answer = answers.when_delivered(&receipt("pay_1"));
-    let settlement = Settlement { answer: Some(answer.clone()), ..delivered(&parcel, "pay_1") };
+    let settlement =
+        Settlement { answer: Some(answer.clone()), ..delivered(&claimed_message, "pay_1") };
     settled(&harness, settlement.clone()).await?;
     let (first, retained_until) = outcome_of(&harness, "k").await?;
     expect_equal("in the end", &first, &sample::outcome(201, "paid as pay_1"))?;
@@ -280,11 +297,15 @@ async fn an_interim_answer_stands_until_it_is_replaced(harness: Harness) -> Test
     harness.store().reap(100).await?;
     let (interim, _) = outcome_of(&harness, "k").await?;
     expect_equal("still", &interim.status.as_u16(), &202)?;
-    let parcel = claim_one(&harness).await?;
-    settled(&harness, failed(&parcel, Next::Unknown("nobody knows"))).await?;
+    let claimed_message = claim_one(&harness).await?;
+    settled(&harness, failed(&claimed_message, Next::Unknown("nobody knows"))).await?;
     let seen = only(&harness).await?;
     let answer = Some(sample::outcome(201, "paid as pay_9"));
-    expect_equal("found", &resolve(&harness, &seen, found("pay_9", answer)).await?, &Held::Yes)?;
+    expect_equal(
+        "found",
+        &resolve(&harness, &seen, found("pay_9", answer)).await?,
+        &ClaimStatus::Current,
+    )?;
     let (last, _) = outcome_of(&harness, "k").await?;
     expect_equal("in the end", &last, &sample::outcome(201, "paid as pay_9"))
 }
@@ -293,9 +314,9 @@ async fn what_a_client_was_told_never_to_happen_is_not_put_back(harness: Harness
     accept(&harness, "k").await?;
     let ordered = ["1", "2"].map(|key| message(&harness, key).ordered_by("card"));
     enqueue(&harness, &ordered).await?;
-    for parcel in claim(&harness, 9).await? {
-        let answer = parcel.answers.as_ref().map(|answers| answers.when_refused());
-        settled(&harness, Settlement { answer, ..refused(&parcel) }).await?;
+    for claimed_message in claim(&harness, 9).await? {
+        let answer = claimed_message.answers.as_ref().map(|answers| answers.when_refused());
+        settled(&harness, Settlement { answer, ..refused(&claimed_message) }).await?;
     }
     let told = outcome_of(&harness, "k").await?.0;
     expect_equal("the client is told", &told, &sample::outcome(402, "declined"))?;
@@ -308,7 +329,7 @@ async fn what_a_client_was_told_never_to_happen_is_not_put_back(harness: Harness
     for seen in views(&harness, MessageQuery::default()).await? {
         let open = seen.derived_key == "2:step";
         let held = resolve(&harness, &seen, Resolution::NotDelivered).await?;
-        let wanted = if open { Held::Yes } else { Held::No };
+        let wanted = if open { ClaimStatus::Current } else { ClaimStatus::Lost };
         expect_equal("nor on anybody's word", &held, &wanted)?;
     }
     let next = claim_one(&harness).await?;
@@ -323,12 +344,12 @@ async fn a_client_can_be_told_on_somebodys_word_that_it_never_will_happen(
     harness: Harness,
 ) -> TestResult {
     accept(&harness, "k").await?;
-    let parcel = claim_one(&harness).await?;
-    settled(&harness, failed(&parcel, Next::Unknown("nobody knows"))).await?;
+    let claimed_message = claim_one(&harness).await?;
+    settled(&harness, failed(&claimed_message, Next::Unknown("nobody knows"))).await?;
     let seen = only(&harness).await?;
     let answer = Some(sample::outcome(402, "declined"));
     let held = resolve(&harness, &seen, Resolution::Refused { answer }).await?;
-    expect_equal("done", &held, &Held::Yes)?;
+    expect_equal("done", &held, &ClaimStatus::Current)?;
     let told = outcome_of(&harness, "k").await?.0;
     expect_equal("the client is told", &told, &sample::outcome(402, "declined"))?;
     expect(claim(&harness, 9).await?.is_empty(), "it is not sent")

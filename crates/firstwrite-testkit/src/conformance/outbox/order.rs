@@ -3,7 +3,7 @@
 use super::{
     Case, Duration, Failure, Harness, Message, MessageQuery, Next, OUTBOX, Sent, TestResult, again,
     case, claim, claim_of, claim_one, delivered, enqueue, expect, expect_equal, failed, message,
-    message_to, settled, views, want,
+    message_to, request, settled, views,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -17,7 +17,11 @@ fn ordered(harness: &Harness, key: &str, order: &str) -> Message {
 }
 
 async fn keys(harness: &Harness) -> Result<Vec<String>, Failure> {
-    Ok(claim(harness, 9).await?.into_iter().map(|parcel| parcel.derived_key).collect())
+    Ok(claim(harness, 9)
+        .await?
+        .into_iter()
+        .map(|claimed_message| claimed_message.derived_key)
+        .collect())
 }
 
 async fn messages_under_one_ordering_key_leave_one_by_one(harness: Harness) -> TestResult {
@@ -26,13 +30,18 @@ async fn messages_under_one_ordering_key_leave_one_by_one(harness: Harness) -> T
     enqueue(&harness, &[message(&harness, "free")]).await?;
     let mut left = Vec::new();
     loop {
-        let parcels = claim(&harness, 9).await?;
-        if parcels.is_empty() {
+        let claimed_messages = claim(&harness, 9).await?;
+        if claimed_messages.is_empty() {
             break;
         }
-        left.push(parcels.iter().map(|parcel| parcel.derived_key.clone()).collect::<Vec<_>>());
-        for parcel in &parcels {
-            settled(&harness, delivered(parcel, "pay")).await?;
+        left.push(
+            claimed_messages
+                .iter()
+                .map(|claimed_message| claimed_message.derived_key.clone())
+                .collect::<Vec<_>>(),
+        );
+        for claimed_message in &claimed_messages {
+            settled(&harness, delivered(claimed_message, "pay")).await?;
         }
     }
     for keys in &mut left {
@@ -62,6 +71,6 @@ async fn what_is_not_delivered_holds_its_successors(harness: Harness) -> TestRes
 async fn orders_of_two_destinations_do_not_meet(harness: Harness) -> TestResult {
     let messages = ["provider", "mailer"].map(|to| message_to(&harness, to, to).ordered_by("same"));
     enqueue(&harness, &messages).await?;
-    let claimed = claim_of(&harness, &[want("provider", 9), want("mailer", 9)]).await?;
-    expect_equal("one each", &claimed.parcels.len(), &2)
+    let claimed = claim_of(&harness, &[request("provider", 9), request("mailer", 9)]).await?;
+    expect_equal("one each", &claimed.messages.len(), &2)
 }

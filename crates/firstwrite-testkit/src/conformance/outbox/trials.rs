@@ -6,7 +6,7 @@ use firstwrite_core::{AuditEntry, RecordId};
 use super::{
     Case, Cause, Duration, Failure, Harness, LEASE, MessageQuery, Next, OUTBOX, Sent, TestResult,
     again, case, claim, claim_of, claim_one, delivered, enqueue, expect, expect_equal, failed,
-    message, message_to, now, outbox, refused, sample, settled, want,
+    message, message_to, now, outbox, refused, request, sample, settled,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -41,16 +41,20 @@ async fn a_destination_left_alone_gives_nothing_until_its_trial(harness: Harness
     enqueue(&harness, &[message_to(&harness, "m", "mailer")]).await?;
     switch(&harness, open()).await?;
     harness.advance(sample::just_before(Duration::from_secs(30))).await;
-    let claimed = claim_of(&harness, &[want("provider", 9), want("mailer", 9)]).await?;
-    expect_equal("only what goes elsewhere", &claimed.parcels.len(), &1)?;
+    let claimed = claim_of(&harness, &[request("provider", 9), request("mailer", 9)]).await?;
+    expect_equal("only what goes elsewhere", &claimed.messages.len(), &1)?;
     expect_equal("the closed one", &claimed.closed, &vec!["provider".to_owned()])?;
     harness.advance(sample::TICK).await;
-    let parcels = claim(&harness, 9).await?;
-    let trials: Vec<bool> = parcels.iter().map(|parcel| parcel.is_trial).collect();
+    let messages = claim(&harness, 9).await?;
+    let trials: Vec<bool> =
+        messages.iter().map(|claimed_message| claimed_message.is_trial).collect();
     expect_equal("one message goes to see", &trials, &vec![true])?;
     switch(&harness, Switch::Closed).await?;
     let rest = claim(&harness, 9).await?;
-    expect(rest.len() == 2 && !rest.iter().any(|parcel| parcel.is_trial), "then the others")
+    expect(
+        rest.len() == 2 && !rest.iter().any(|claimed_message| claimed_message.is_trial),
+        "then the others",
+    )
 }
 
 async fn one_worker_makes_the_trial(harness: Harness) -> TestResult {
@@ -79,8 +83,8 @@ async fn a_trial_without_a_message_is_still_to_come(harness: Harness) -> TestRes
     harness.advance(Duration::from_secs(30)).await;
     expect(claim(&harness, 9).await?.is_empty(), "there is no message")?;
     enqueue(&harness, &["1", "2"].map(|key| message(&harness, key))).await?;
-    let parcels = claim(&harness, 9).await?;
-    expect(parcels.len() == 1 && parcels[0].is_trial, "the first one that comes goes to see")
+    let messages = claim(&harness, 9).await?;
+    expect(messages.len() == 1 && messages[0].is_trial, "the first one that comes goes to see")
 }
 
 async fn a_paused_destination_gives_nothing_until_it_is_resumed(harness: Harness) -> TestResult {
@@ -88,8 +92,8 @@ async fn a_paused_destination_gives_nothing_until_it_is_resumed(harness: Harness
     let store = harness.store();
     protocol::pause(outbox(&*store)?, "provider", &sample::audit("an incident")).await?;
     harness.advance(Duration::from_hours(24)).await;
-    let claimed = claim_of(&harness, &[want("provider", 9)]).await?;
-    expect(claimed.parcels.is_empty(), "nothing is claimed")?;
+    let claimed = claim_of(&harness, &[request("provider", 9)]).await?;
+    expect(claimed.messages.is_empty(), "nothing is claimed")?;
     expect_equal("the closed one", &claimed.closed, &vec!["provider".to_owned()])?;
     let paused = provider(&harness).await?.paused;
     let reason = paused.map(|paused| paused.entry.reason);
@@ -104,8 +108,9 @@ async fn a_healthy_destination_is_as_before_when_it_is_resumed(harness: Harness)
     let store = harness.store();
     protocol::pause(outbox(&*store)?, "provider", &sample::audit("an incident")).await?;
     protocol::resume(outbox(&*store)?, "provider", &sample::audit("it is over")).await?;
-    let parcels = claim(&harness, 9).await?;
-    let all_at_once = parcels.len() == 3 && parcels.iter().all(|parcel| !parcel.is_trial);
+    let messages = claim(&harness, 9).await?;
+    let all_at_once =
+        messages.len() == 3 && messages.iter().all(|claimed_message| !claimed_message.is_trial);
     expect(all_at_once, "all of them at once, and none as a trial")
 }
 
@@ -143,14 +148,14 @@ async fn counts_follow_what_happens(harness: Harness) -> TestResult {
         expect_equal(expected, &found, &wanted)
     };
     counts("all wait", [7, 0, 0, 0]).await?;
-    let parcels = claim(&harness, 6).await?;
+    let messages = claim(&harness, 6).await?;
     counts("claimed ones are open", [7, 0, 0, 0]).await?;
-    settled(&harness, delivered(&parcels[0], "pay_1")).await?;
-    settled(&harness, delivered(&parcels[1], "pay_2")).await?;
-    settled(&harness, failed(&parcels[2], Next::Unknown("nobody knows"))).await?;
-    settled(&harness, failed(&parcels[3], Next::Dead(Cause::Refused))).await?;
-    settled(&harness, failed(&parcels[4], again(Duration::ZERO, Sent::No))).await?;
-    settled(&harness, refused(&parcels[5])).await?;
+    settled(&harness, delivered(&messages[0], "pay_1")).await?;
+    settled(&harness, delivered(&messages[1], "pay_2")).await?;
+    settled(&harness, failed(&messages[2], Next::Unknown("nobody knows"))).await?;
+    settled(&harness, failed(&messages[3], Next::Dead(Cause::Refused))).await?;
+    settled(&harness, failed(&messages[4], again(Duration::ZERO, Sent::No))).await?;
+    settled(&harness, refused(&messages[5])).await?;
     counts("each where it belongs", [2, 1, 1, 2]).await?;
     let store = harness.store();
     outbox(&*store)?.upkeep(Duration::from_hours(24), 100).await?;

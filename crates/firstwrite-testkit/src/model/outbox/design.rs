@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Cause, Delivery, Ending, Moment, Next, Parcel, Sent, Step, Terms, after_delivery, next_step,
+    Cause, ClaimedMessage, Delivery, Ending, Moment, Next, Sent, Step, Terms, after_delivery,
+    next_step,
 };
 
 use super::destination::Kind;
@@ -133,31 +134,32 @@ impl OutboxDesign {
     }
 
     /// Returns the next step with a claimed message: by production's rule, or by the design's mistake.
-    pub(super) fn next_step(self, parcel: &Parcel, terms: &Terms, now: u16) -> Step {
-        if self == Self::WindowIgnored && !terms.dedupe_for.is_zero() && parcel.receipt.is_none() {
+    pub(super) fn next_step(self, message: &ClaimedMessage, terms: &Terms, now: u16) -> Step {
+        if self == Self::WindowIgnored && !terms.dedupe_for.is_zero() && message.receipt.is_none() {
             return Step::Send;
         }
-        next_step(parcel, &self.believed(terms), at(now))
+        next_step(message, &self.believed(terms), at(now))
     }
 
     /// Returns the next state of a message after a delivery: by production's rule, or by the design's
     /// mistake.
     pub(super) fn after_delivery(
         self,
-        parcel: &Parcel,
+        message: &ClaimedMessage,
         terms: &Terms,
         (delivery, is_proven): (&Delivery, bool),
         moment: Moment,
     ) -> Next {
         let terms = &self.believed(terms);
-        let real = |parcel: &Parcel| after_delivery(parcel, terms, delivery, is_proven, moment);
-        let without_doubt = || real(&Parcel { maybe_sent_at: None, ..parcel.clone() });
+        let real =
+            |message: &ClaimedMessage| after_delivery(message, terms, delivery, is_proven, moment);
+        let without_doubt = || real(&ClaimedMessage { maybe_sent_at: None, ..message.clone() });
         match (self, &delivery.ending) {
             (Self::RefusalEndsDoubt, Ending::Refused) => without_doubt(),
             (Self::NotThereIsRefusal, Ending::NotThere) => {
                 let refused = Delivery::new(Ending::Refused, "");
-                let parcel = Parcel { maybe_sent_at: None, ..parcel.clone() };
-                after_delivery(&parcel, terms, &refused, is_proven, moment)
+                let message = ClaimedMessage { maybe_sent_at: None, ..message.clone() };
+                after_delivery(&message, terms, &refused, is_proven, moment)
             }
             (Self::FailureClearsDoubt, Ending::Retry) => match without_doubt() {
                 Next::Waiting { pause, counts, .. } => {
@@ -167,14 +169,14 @@ impl OutboxDesign {
                     other
                 }
             },
-            (Self::ExhaustionDropsDoubt, Ending::Retry) => match real(parcel) {
+            (Self::ExhaustionDropsDoubt, Ending::Retry) => match real(message) {
                 Next::Unknown(_) => Next::Dead(Cause::Exhausted),
                 other @ (Next::Delivered(_)
                 | Next::Waiting { .. }
                 | Next::Refused
                 | Next::Dead(_)) => other,
             },
-            (Self::ProbeTooEarly, Ending::Unknown) => match real(parcel) {
+            (Self::ProbeTooEarly, Ending::Unknown) => match real(message) {
                 Next::Waiting { counts, sent, .. } => {
                     Next::Waiting { pause: Duration::ZERO, counts, sent }
                 }
@@ -182,7 +184,7 @@ impl OutboxDesign {
                     other
                 }
             },
-            _ => real(parcel),
+            _ => real(message),
         }
     }
 

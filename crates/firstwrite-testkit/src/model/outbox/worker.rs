@@ -58,7 +58,7 @@ impl Delivering {
 
     /// Returns the next step of a worker with its claim.
     pub(super) fn step(&self, world: &World, claim: &Claim) -> Step {
-        self.design.next_step(&world.parcel(claim), &self.terms(world), world.now)
+        self.design.next_step(&world.claimed_message(claim), &self.terms(world), world.now)
     }
 
     /// Does what is to be done with a claim. The destination, if it is asked, tells what its ledger has
@@ -92,10 +92,11 @@ impl Delivering {
         let terms = self.terms(world);
         let moment = Moment { now: at(world.now), random: 0.0 };
         let was_there = Some(!matches!(probed, Probed::Silent(_)));
-        world.workers[worker] = match after_probe(&world.parcel(&claim), &terms, probed, moment) {
-            Some(next) => ended(claim, next, was_there),
-            None => Worker::Asked(claim),
-        };
+        world.workers[worker] =
+            match after_probe(&world.claimed_message(&claim), &terms, probed, moment) {
+                Some(next) => ended(claim, next, was_there),
+                None => Worker::Asked(claim),
+            };
     }
 
     /// Begins a delivery, unless too little of the lease is left.
@@ -168,8 +169,9 @@ impl Delivering {
         let terms = self.terms(world);
         let moment = Moment { now: at(world.now), random: 0.0 };
         let delivery = Delivery::new(ending, "");
-        let parcel = world.parcel(&claim);
-        let next = self.design.after_delivery(&parcel, &terms, (&delivery, is_proven), moment);
+        let claimed_message = world.claimed_message(&claim);
+        let next =
+            self.design.after_delivery(&claimed_message, &terms, (&delivery, is_proven), moment);
         let is_doubtful = claim.maybe_sent_at.is_some() && !is_proven;
         match (&delivery.ending, &next) {
             (Ending::Refused, Next::Refused | Next::Dead(_)) => {
@@ -206,7 +208,7 @@ impl Delivering {
         let Worker::Ended { claim, next, was_there, .. } = ended else { return };
         let holds = world.message.holds(MoveGuard::Claimed(claim.fence), at(world.now));
         if holds || self.design == OutboxDesign::SettlesWithoutFence {
-            let claim = world.parcel(&claim).claim();
+            let claim = world.claimed_message(&claim).claim();
             let settlement = Settlement { claim, delivery: None, next: next.clone(), answer: None };
             world.message.take(&after_settlement(&settlement).becomes, at(world.now));
             world.has_receipt |= matches!(next, Next::Delivered(_));

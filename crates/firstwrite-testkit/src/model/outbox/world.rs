@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use firstwrite_core::outbox::{
-    Answers, MessageNumber, MessageState, Next, Parcel, Receipt, Standing,
+    Answers, ClaimedMessage, MessageNumber, MessageState, Next, Receipt, Standing,
 };
 use firstwrite_core::{Fence, RecordId, Timestamp};
 
@@ -112,9 +112,9 @@ pub(super) struct Spent {
     pub(super) waits: u8,
 }
 
-static PARCEL: LazyLock<Parcel> = LazyLock::new(|| {
+static PARCEL: LazyLock<ClaimedMessage> = LazyLock::new(|| {
     let tenant = sample::tenant("acme");
-    Parcel {
+    ClaimedMessage {
         number: MessageNumber(1),
         fence: Fence::from_u64(0),
         record: RecordId::of(&tenant, &sample::key("order-1")),
@@ -164,8 +164,8 @@ impl World {
     }
 
     /// The message as its carrier sees it under `claim`.
-    pub(super) fn parcel(&self, claim: &Claim) -> Parcel {
-        Parcel {
+    pub(super) fn claimed_message(&self, claim: &Claim) -> ClaimedMessage {
+        ClaimedMessage {
             fence: claim.fence,
             delivery_count: claim.delivery_count,
             lapse_count: claim.lapse_count,

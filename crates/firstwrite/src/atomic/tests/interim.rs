@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::BoxFuture;
-use firstwrite_core::outbox::{Carrier, Delivery, Ending, Parcel, Probed, Receipt, Terms};
+use firstwrite_core::outbox::{Carrier, ClaimedMessage, Delivery, Ending, Probed, Receipt, Terms};
 
 use super::app::{App, Kind};
 use crate::worker::{Deliver, Destination};
@@ -14,11 +14,11 @@ use crate::worker::{Deliver, Destination};
 struct Mailer(Ending);
 
 impl Carrier for Mailer {
-    fn carry<'a>(&'a self, _parcel: &'a Parcel) -> BoxFuture<'a, Delivery> {
+    fn carry<'a>(&'a self, _claimed_message: &'a ClaimedMessage) -> BoxFuture<'a, Delivery> {
         Box::pin(async { Delivery::new(self.0.clone(), "as told") })
     }
 
-    fn probe<'a>(&'a self, _parcel: &'a Parcel) -> Option<BoxFuture<'a, Probed>> {
+    fn probe<'a>(&'a self, _claimed_message: &'a ClaimedMessage) -> Option<BoxFuture<'a, Probed>> {
         None
     }
 }

@@ -190,7 +190,7 @@ async fn when_the_store_is_down_nothing_runs() {
 #[tokio::test(start_paused = true)]
 async fn when_the_store_has_lost_history_nothing_runs_and_nobody_claims_to_know() {
     let world = World::new(Policy::default(), |_, _| async { Ok(answer(201, "paid")) });
-    world.store.fail_as("insert", StoreErrorKind::InDoubt);
+    world.store.fail_as("insert", StoreErrorKind::HistoryLost);
     let refused = world.send(post("k", "{}")).await;
     assert_eq!(refused.summary(), "409 outcome-unknown");
     assert_eq!(refused.json()["safe_new_key"], false);

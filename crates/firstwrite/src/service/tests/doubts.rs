@@ -11,7 +11,7 @@ use firstwrite_store::{BreakerOptions, BreakerStore};
 use tokio::sync::Semaphore;
 
 use super::harness::{Door, World, advance, answer, id, paused_store, post};
-use crate::{IdempotencyLayer, Unusable};
+use crate::{IdempotencyLayer, PolicyMismatch};
 
 /// The first run answers with `status`, later ones with 201; each is an effect.
 fn failing(policy: Policy, status: u16, said: Option<Effect>) -> World {
@@ -221,7 +221,7 @@ async fn a_lease_shorter_than_the_stores_own_time_limit_is_refused() {
     let lease = |lease| Policy { lease, ..Policy::default() };
     assert_eq!(layer.check(&lease(limit)), Ok(()));
     let short = lease(limit.checked_sub(Duration::from_millis(1)).unwrap());
-    assert_eq!(layer.check(&short), Err(Unusable::LeaseTooShort));
+    assert_eq!(layer.check(&short), Err(PolicyMismatch::LeaseTooShort));
     // A store that names no limit takes any.
     let unleased = IdempotencyLayer::new(Arc::new(paused_store()));
     assert_eq!(unleased.check(&short), Ok(()));

@@ -10,7 +10,7 @@ use firstwrite_core::{
 
 use super::harness::{Door, Handled, World, advance, answer, post, request};
 use crate::policies::Operation;
-use crate::{Observer, Stored, StoredStep};
+use crate::{Observer, RecordChange, RecordStep};
 
 /// Lets new keys be made until it is told not to, and writes down what is stored.
 #[derive(Default)]
@@ -28,11 +28,11 @@ impl Observer for Bouncer {
         Ok(())
     }
 
-    fn stored(&self, stored: &Stored<'_>) {
+    fn stored(&self, stored: &RecordChange<'_>) {
         let step = match stored.step {
-            StoredStep::Made => "made".to_owned(),
-            StoredStep::Kept(bytes) => format!("kept {bytes}"),
-            StoredStep::Freed => "freed".to_owned(),
+            RecordStep::Made => "made".to_owned(),
+            RecordStep::Kept(bytes) => format!("kept {bytes}"),
+            RecordStep::Freed => "freed".to_owned(),
         };
         self.stored.lock().unwrap().push(format!("{} {step}", stored.tenant));
     }

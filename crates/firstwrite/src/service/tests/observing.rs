@@ -7,21 +7,21 @@ use http::Request;
 use http_body_util::Full;
 
 use super::harness::{Door, World, answer, post, request};
-use crate::{Answered, Asked, How, Observer};
+use crate::{AdmitContext, Observer, RequestFinished, RequestResult};
 
 #[derive(Debug, Default)]
 struct Notes(Mutex<Vec<String>>);
 
 impl Observer for Notes {
-    fn admit(&self, asked: &Asked<'_>) -> Result<(), Rejection> {
+    fn admit(&self, asked: &AdmitContext<'_>) -> Result<(), Rejection> {
         match asked.tenant.as_str() {
             "globex" => Err(Rejection::new(RejectionKind::RateLimited)),
             _ => Ok(()),
         }
     }
 
-    fn answered(&self, answered: &Answered<'_>) {
-        let Answered { tenant, was_admitted, how, status, .. } = answered;
+    fn answered(&self, answered: &RequestFinished<'_>) {
+        let RequestFinished { tenant, was_admitted, how, status, .. } = answered;
         let tenant = tenant.map_or("nobody", |tenant| tenant.as_str());
         let status = status.map_or(0, |status| status.as_u16());
         let note = format!("{tenant} {was_admitted} {} {status}", how.as_str());
@@ -86,7 +86,7 @@ async fn a_caller_who_hangs_up_is_told_of_too() {
     assert_eq!(notes.taken(), ["acme true in-progress 409"]);
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
-    assert_eq!(notes.taken(), [format!("acme true {} 0", How::Abandoned.as_str())]);
+    assert_eq!(notes.taken(), [format!("acme true {} 0", RequestResult::Abandoned.as_str())]);
 }
 
 #[tokio::test(start_paused = true)]

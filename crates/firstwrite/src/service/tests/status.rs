@@ -124,7 +124,7 @@ async fn past_retention_nothing_is_known() {
 async fn while_the_store_is_in_doubt_an_unknown_key_is_not_called_unused() {
     let door = Door::new();
     let world = world(&door);
-    world.store.fail_as("check_history", StoreErrorKind::InDoubt);
+    world.store.fail_as("check_history", StoreErrorKind::HistoryLost);
     let answer = world.send(ask("acme", "k")).await;
     assert_eq!(answer.summary(), "409 outcome-unknown");
     assert_eq!(answer.json()["safe_new_key"], false);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use firstwrite_core::{
-    AsyncTransactionalStore, AuditEntry, Audited, Begun, BoxFuture, Capabilities, Change,
+    AsyncTransactionalStore, AuditEntry, Audited, BeginResult, BoxFuture, Capabilities, Change,
     Conclusion, Draft, Found, Guard, HeldMemoryTx, Inserted, MemoryStore, MemoryTx, Page, Query,
     RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted,
     TransactionalStore, UsagePage, Write,
@@ -179,7 +179,7 @@ impl TransactionalStore for Watched {
 impl AsyncTransactionalStore for Watched {
     type Tx = HeldMemoryTx;
 
-    async fn begin(&self, id: RecordId) -> Result<Begun<HeldMemoryTx>, StoreError> {
+    async fn begin(&self, id: RecordId) -> Result<BeginResult<HeldMemoryTx>, StoreError> {
         self.call("begin").await?;
         self.memory.begin(id).await
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use firstwrite_core::outbox::{
-    Delivery, DestinationView, Ending, MessageQuery, MessageState, Outbox, Parcel, Probed, Receipt,
-    protocol,
+    ClaimedMessage, Delivery, DestinationView, Ending, MessageQuery, MessageState, Outbox, Probed,
+    Receipt, protocol,
 };
 use firstwrite_core::{BoxFuture, Key, MemoryStore, Tenant, Timestamp};
 use tokio::sync::Semaphore;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, advance};
 use super::*;
 use crate::worker::{Schedule, Worker};
 
-mod moody;
+mod flaky_store;
 
 /// A destination that keeps what it got and ends deliveries as planned; delivered, where nothing is
 /// planned.
@@ -45,7 +45,7 @@ impl Scripted {
 }
 
 impl Carrier for Scripted {
-    fn carry<'a>(&'a self, parcel: &'a Parcel) -> BoxFuture<'a, Delivery> {
+    fn carry<'a>(&'a self, claimed_message: &'a ClaimedMessage) -> BoxFuture<'a, Delivery> {
         Box::pin(async move {
             let at_once = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
             self.at_once_max.fetch_max(at_once, Ordering::SeqCst);
@@ -53,9 +53,9 @@ impl Carrier for Scripted {
                 gate.acquire().await.unwrap().forget();
             }
             self.at_once.fetch_sub(1, Ordering::SeqCst);
-            self.got.lock().unwrap().push(parcel.derived_key.clone());
+            self.got.lock().unwrap().push(claimed_message.derived_key.clone());
             let planned = self.plan.lock().unwrap().pop_front();
-            let receipt = Receipt { provider_id: Some(format!("pay_{}", parcel.number)) };
+            let receipt = Receipt { provider_id: Some(format!("pay_{}", claimed_message.number)) };
             let ending = planned.unwrap_or(Ending::Delivered(receipt));
             let is_overloaded = self.is_overloaded && ending == Ending::Retry;
             let status = is_overloaded.then_some(429);
@@ -63,7 +63,7 @@ impl Carrier for Scripted {
         })
     }
 
-    fn probe<'a>(&'a self, _parcel: &'a Parcel) -> Option<BoxFuture<'a, Probed>> {
+    fn probe<'a>(&'a self, _claimed_message: &'a ClaimedMessage) -> Option<BoxFuture<'a, Probed>> {
         self.can_be_asked.then(|| -> BoxFuture<'a, Probed> {
             Box::pin(async move {
                 let planned = self.probed.lock().unwrap().pop_front();
@@ -252,12 +252,12 @@ async fn a_destination_that_is_not_there_makes_no_dead_letters_and_is_left_alone
 async fn a_trial_is_not_spent_on_a_message_that_is_only_held() {
     let (store, carrier) = (store(), Arc::new(Scripted::default()));
     enqueue(&store, &["lost-1", "lost-2"]).await;
-    let want = firstwrite_core::outbox::Want {
+    let request = firstwrite_core::outbox::ClaimRequest {
         destination: "provider".to_owned(),
         count_max: 2,
         lease_for: Duration::from_secs(1),
     };
-    store.claim(&[want], 7).await.unwrap();
+    store.claim(&[request], 7).await.unwrap();
     let cause = "it was away".to_owned();
     let switch = firstwrite_core::outbox::Switch::Open { open_for: Duration::from_secs(5), cause };
     protocol::switch(&store, "provider", &switch).await.unwrap();
@@ -279,7 +279,7 @@ async fn one_that_says_not_so_fast_is_asked_for_no_more_and_not_left_alone() {
         enqueue(&store, &keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
         carrier.plan(vec![Ending::Retry; 40]);
         let deliver = deliver(&store, honouring(), &carrier);
-        let mut round = Round::new(&deliver);
+        let mut round = Dispatcher::new(&deliver);
         for count in at_a_time {
             assert_eq!(round.once().await.unwrap().waiting, *count);
         }
@@ -344,17 +344,17 @@ async fn a_delivery_that_hangs_is_given_up_in_time() {
 async fn what_has_a_receipt_is_settled_and_not_sent() {
     let (store, carrier) = (store(), Arc::new(Scripted::default()));
     enqueue(&store, &["a"]).await;
-    let want = firstwrite_core::outbox::Want {
+    let request = firstwrite_core::outbox::ClaimRequest {
         destination: "provider".to_owned(),
         count_max: 1,
         lease_for: Duration::from_secs(1),
     };
-    let claimed = store.claim(&[want], 7).await.unwrap();
-    let parcel = &claimed.parcels[0];
+    let claimed = store.claim(&[request], 7).await.unwrap();
+    let claimed_message = &claimed.messages[0];
     let receipt = Receipt { provider_id: Some("pay_1".to_owned()) };
     let received = firstwrite_core::outbox::Received {
-        number: parcel.number,
-        fence: parcel.fence,
+        number: claimed_message.number,
+        fence: claimed_message.fence,
         delivery: Delivery::new(Ending::Delivered(receipt), "before the worker died"),
     };
     protocol::settle(&store, &[received], &[]).await.unwrap();

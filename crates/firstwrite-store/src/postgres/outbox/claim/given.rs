@@ -1,7 +1,7 @@
 //! The parameters of the statement that claims.
 
 use firstwrite_core::Fence;
-use firstwrite_core::outbox::Want;
+use firstwrite_core::outbox::ClaimRequest;
 use tokio_postgres::types::ToSql;
 
 use crate::postgres::Shared;
@@ -33,20 +33,20 @@ pub(super) struct Given<'a> {
 impl<'a> Given<'a> {
     pub(super) fn new(
         shared: &Shared,
-        wants: &'a [Want],
+        requests: &'a [ClaimRequest],
         nonce: u64,
         (hints, turn, looked_at_max): (&Hints, &'a Turn, i64),
     ) -> Self {
-        let due = wants.iter().map(|want| hints.due(&want.destination));
+        let due = requests.iter().map(|request| hints.due(&request.destination));
         let (due_from, due_whole_at) = due.unzip();
         let notes = turn.notes.as_ref();
         Self {
-            names: wants.iter().map(|want| want.destination.as_str()).collect(),
-            counts: wants
+            names: requests.iter().map(|request| request.destination.as_str()).collect(),
+            counts: requests
                 .iter()
-                .map(|want| i64::try_from(want.count_max.min(COUNT_MAX)).unwrap_or(i64::MAX))
+                .map(|request| i64::try_from(request.count_max.min(COUNT_MAX)).unwrap_or(i64::MAX))
                 .collect(),
-            leases: wants.iter().map(|want| short_millis(want.lease_for)).collect(),
+            leases: requests.iter().map(|request| short_millis(request.lease_for)).collect(),
             due_from,
             due_whole_at,
             // Only its nonce; the statement counts.

@@ -1,0 +1,175 @@
+//! Bounds what is held at the same time, by all clients together, of the bodies of protected requests, and of
+//! the answers that are gathered to be kept: each has a cap of its own, but there can be many of them, and
+//! they can be slow. The two are counted apart: a flood of requests, which are refused and may come again,
+//! keeps no answer from being kept.
+//!
+//! Any body gets room while less than half of it is taken. The next quarter is for tenants that hold no more
+//! than their share, and for small bodies; the last one for small bodies of such tenants. So neither one
+//! tenant nor large bodies can take all of it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use firstwrite::Room;
+use firstwrite_core::Tenant;
+
+/// Memory budget of all bodies together.
+#[derive(Debug)]
+pub(crate) struct BodyBudget {
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    tenant_bytes_max: usize,
+    /// Only tenants that hold something.
+    tenants: Mutex<HashMap<Tenant, Arc<TenantBytes>>>,
+}
+
+/// Bytes that one tenant holds.
+#[derive(Debug, Default)]
+struct TenantBytes(AtomicUsize);
+
+/// Bytes that one body holds, until it is passed on or refused.
+#[derive(Debug)]
+pub(crate) struct BodyPermit {
+    of: Arc<BodyBudget>,
+    /// Known before the first byte is taken.
+    tenant: OnceLock<(Tenant, Arc<TenantBytes>)>,
+    bytes: AtomicUsize,
+}
+
+/// Nearly every body of an API that takes JSON.
+const SMALL_BYTES: usize = 16 * 1024;
+/// Size that a request with the smallest body counts as.
+const BODY_BYTES_MIN: usize = 1024;
+
+/// A part of a request, for as long as its body is there: a clone is in the request's extensions.
+pub(crate) type SharedPermit = Arc<BodyPermit>;
+
+impl BodyBudget {
+    /// `tenant_bytes_max`: a tenant's share.
+    pub(crate) fn new(bytes_max: usize, tenant_bytes_max: usize) -> Arc<Self> {
+        let (bytes, tenants) = (AtomicUsize::new(0), Mutex::default());
+        Arc::new(Self { bytes, bytes_max, tenant_bytes_max, tenants })
+    }
+
+    pub(crate) fn share(self: &Arc<Self>) -> SharedPermit {
+        let (tenant, bytes) = (OnceLock::new(), AtomicUsize::new(0));
+        Arc::new(BodyPermit { of: Arc::clone(self), tenant, bytes })
+    }
+
+    /// Room for an answer to a request of `tenant`.
+    pub(crate) fn room(self: &Arc<Self>, tenant: &Tenant) -> Room {
+        let (share, tenant) = (self.share(), tenant.owner());
+        Room::new(move |count| {
+            share.belongs_to(&tenant);
+            share.grow(count)
+        })
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, HashMap<Tenant, Arc<TenantBytes>>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BodyPermit {
+    /// Says whose it is.
+    pub(crate) fn belongs_to(&self, tenant: &Tenant) {
+        self.tenant.get_or_init(|| {
+            let held = Arc::clone(self.of.tenants().entry(tenant.clone()).or_default());
+            (tenant.clone(), held)
+        });
+    }
+
+    /// Takes room for `count` more bytes. Returns true if there was enough.
+    pub(crate) fn grow(&self, count: usize) -> bool {
+        let before = self.bytes.fetch_add(count, Ordering::Relaxed);
+        let after = before.saturating_add(count);
+        let more = counted(after) - counted(before);
+        if more == 0 {
+            return true;
+        }
+        let of_tenant = self
+            .tenant
+            .get()
+            .map_or(0, |(_, held)| held.0.fetch_add(more, Ordering::Relaxed).saturating_add(more));
+        let of_all = self.of.bytes.fetch_add(more, Ordering::Relaxed).saturating_add(more);
+        let quarters = 2
+            + usize::from(of_tenant <= self.of.tenant_bytes_max)
+            + usize::from(after <= SMALL_BYTES);
+        of_all <= self.of.bytes_max / 4 * quarters
+    }
+}
+
+impl Drop for BodyPermit {
+    fn drop(&mut self) {
+        let bytes = counted(*self.bytes.get_mut());
+        self.of.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let Some((tenant, held)) = self.tenant.take() else { return };
+        held.0.fetch_sub(bytes, Ordering::Relaxed);
+        let mut tenants = self.of.tenants();
+        drop(held);
+        // New shares clone the entry under the same lock.
+        if tenants.get(&tenant).is_some_and(|held| Arc::strong_count(held) == 1) {
+            tenants.remove(&tenant);
+        }
+    }
+}
+
+/// Returns the memory of a body of which `bytes` have arrived: its buffer grows by doubling.
+fn counted(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        bytes => bytes.checked_next_power_of_two().unwrap_or(bytes).max(BODY_BYTES_MIN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1024;
+
+    fn share(held: &Arc<BodyBudget>, tenant: &str) -> SharedPermit {
+        let share = held.share();
+        share.belongs_to(&Tenant::new(tenant).unwrap());
+        share
+    }
+
+    #[test]
+    fn what_is_held_is_counted_from_the_first_byte_as_the_buffer_that_it_takes() {
+        let held = BodyBudget::new(64 * KIB, 64 * KIB);
+        let one = share(&held, "acme");
+        for (count, expected) in [(1, KIB), (1022, KIB), (1, KIB), (1, 2 * KIB), (1024, 4 * KIB)] {
+            assert!(one.grow(count));
+            assert_eq!(held.bytes.load(Ordering::Relaxed), expected, "{count}");
+        }
+        drop(one);
+        assert_eq!(held.bytes.load(Ordering::Relaxed), 0);
+        assert!(held.tenants().is_empty());
+    }
+
+    #[test]
+    fn neither_one_tenant_nor_large_bodies_take_all_of_it() {
+        let held = BodyBudget::new(1024 * KIB, 256 * KIB);
+        let large = |tenant| {
+            let share = share(&held, tenant);
+            share.grow(64 * KIB).then_some(share)
+        };
+        let small = |tenant| {
+            let share = share(&held, tenant);
+            share.grow(16 * KIB).then_some(share)
+        };
+        let first: Vec<SharedPermit> = std::iter::from_fn(|| large("acme")).collect();
+        assert_eq!(first.len(), 8, "one alone has half of it");
+        let second: Vec<SharedPermit> = std::iter::from_fn(|| large("globex")).collect();
+        assert_eq!(second.len(), 4, "others have a quarter more");
+        assert!(large("initech").is_none() && small("acme").is_none());
+        let third: Vec<SharedPermit> = std::iter::from_fn(|| small("initech")).collect();
+        assert_eq!(third.len(), 16, "and small bodies the last one");
+        drop(first);
+        assert!(large("umbrella").is_some(), "what is given back is free");
+        drop((second, third));
+        assert_eq!(held.bytes.load(Ordering::Relaxed), 0);
+        assert!(held.tenants().is_empty());
+    }
+}

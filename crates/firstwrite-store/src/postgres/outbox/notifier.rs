@@ -1,0 +1,241 @@
+//! Notifies workers that there may be something to claim: those of this process directly, those of other processes
+//! with `NOTIFY`.
+//!
+//! Notifications only affect how soon a message is seen. So one is sent after the commit, in a transaction of its
+//! own, and not for every commit: when many commit at once, one is under way or was just sent, and one more follows
+//! for all of them. Behind a transaction pooler a process cannot listen, but it can notify.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use deadpool_postgres::ClientWrapper;
+use futures_util::future::poll_fn;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_postgres::AsyncMessage;
+
+use crate::postgres::Shared;
+use crate::postgres::connect::Role;
+use crate::postgres::driver_error::text_of;
+use crate::postgres::link::Link;
+
+/// Notification state of this process: its waiting workers, its sender and its listener.
+#[derive(Debug)]
+pub(super) struct Notifier {
+    /// Number of notifications so far.
+    count: AtomicU64,
+    /// Value of `count` when the last claim began.
+    claimed: AtomicU64,
+    waiting: Notify,
+    /// True while a task notifies the other processes; `is_behind` makes it do so once more.
+    is_telling: AtomicBool,
+    is_behind: AtomicBool,
+    /// Connection of its own for `NOTIFY`, since handlers may hold all of the pool.
+    teller: tokio::sync::Mutex<Option<ClientWrapper>>,
+    listener: tokio::sync::OnceCell<Listener>,
+    /// Name by which this process recognises its own notifications.
+    name: String,
+}
+
+/// Task that listens until it is dropped.
+#[derive(Debug)]
+struct Listener(JoinHandle<()>);
+
+/// Interval between two notifications of one process. A delay of a fiftieth of a second does not matter, but
+/// thousands of notifications load the server.
+const TELL_EVERY: Duration = Duration::from_millis(20);
+
+/// About the time that a commit takes.
+const SOON: Duration = Duration::from_millis(5);
+
+/// Shortest and longest wait between two attempts to listen; it grows with every failure.
+const WAIT_MIN: Duration = Duration::from_millis(100);
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+impl Notifier {
+    pub(super) fn new() -> Self {
+        // Two processes with one name only miss each other's word now and then.
+        let mark = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        Self {
+            count: AtomicU64::new(0),
+            claimed: AtomicU64::new(0),
+            waiting: Notify::new(),
+            is_telling: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
+            teller: tokio::sync::Mutex::default(),
+            listener: tokio::sync::OnceCell::new(),
+            name: format!("{mark:016x}"),
+        }
+    }
+
+    /// There may be something to claim.
+    pub(super) fn notify(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.waiting.notify_waiters();
+    }
+
+    /// There may be something in a moment.
+    pub(super) fn notify_soon(self: &Arc<Self>) {
+        let notifier = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(SOON).await;
+            notifier.notify();
+        });
+    }
+
+    /// A claim begins, which sees everything there was word of.
+    pub(super) fn claiming(&self) {
+        self.claimed.store(self.count.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    /// Returns when there was word since the last claim was begun.
+    pub(super) async fn wait_for_work(&self) {
+        let mut waiting = std::pin::pin!(self.waiting.notified());
+        waiting.as_mut().enable();
+        if self.count.load(Ordering::SeqCst) == self.claimed.load(Ordering::SeqCst) {
+            waiting.await;
+        }
+    }
+
+    /// Tells the other processes, soon.
+    pub(super) fn tell(self: &Arc<Self>, shared: &Arc<Shared>) {
+        self.is_behind.store(true, Ordering::SeqCst);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.is_telling.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (notifier, shared) = (Arc::clone(self), Arc::downgrade(shared));
+        runtime.spawn(async move {
+            loop {
+                while notifier.is_behind.swap(false, Ordering::SeqCst) {
+                    let Some(shared) = shared.upgrade() else { return };
+                    notifier.tell_now(&shared).await;
+                    drop(shared);
+                    tokio::time::sleep(TELL_EVERY).await;
+                }
+                notifier.is_telling.store(false, Ordering::SeqCst);
+                // A caller may have set `is_behind` between the two.
+                let is_behind = notifier.is_behind.load(Ordering::SeqCst);
+                if !is_behind || notifier.is_telling.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn tell_now(&self, shared: &Shared) {
+        let mut teller = self.teller.lock().await;
+        let client = match teller.take().filter(|client| !client.is_closed()) {
+            Some(client) => client,
+            None => match shared.server.connect(Role::Outbox).await {
+                Ok(client) => client,
+                Err(error) => {
+                    tracing::debug!(error = text_of(&error), "nobody is told of a message");
+                    return;
+                }
+            },
+        };
+        // Do not wait for the disk: if the server crashes, its listeners are gone as well.
+        let sql = format!(
+            "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {}, '{}'; COMMIT",
+            channel(shared),
+            self.name
+        );
+        match (Link { client: &client, shared }).tell(&sql).await {
+            Ok(()) => *teller = Some(client),
+            Err(error) => tracing::debug!(%error, "nobody is told of a message"),
+        }
+    }
+
+    /// Starts to listen to other processes, unless this process already does or a pooler prevents it.
+    pub(super) async fn listen(self: &Arc<Self>, shared: &Arc<Shared>) {
+        if !shared.server.has_sessions() {
+            return;
+        }
+        let start = async || {
+            let (notifier, shared) = (Arc::downgrade(self), Arc::downgrade(shared));
+            Listener(tokio::spawn(keep_listening(notifier, shared)))
+        };
+        self.listener.get_or_init(start).await;
+    }
+
+    /// Stops listening and telling.
+    pub(super) async fn close(&self) {
+        drop(self.teller.lock().await.take());
+        if let Some(Listener(task)) = self.listener.get() {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn channel(shared: &Shared) -> String {
+    format!("\"firstwrite_{}\"", shared.server.address.options.schema)
+}
+
+async fn keep_listening(notifier: Weak<Notifier>, shared: Weak<Shared>) {
+    let mut wait = WAIT_MIN;
+    loop {
+        match listen_once(&notifier, &shared, &mut wait).await {
+            Ok(Heard::Enough) => return,
+            Ok(Heard::NoMore) => {}
+            Err(error) => {
+                tracing::debug!(error = text_of(&error), "not listening for messages of others");
+            }
+        }
+        tokio::time::sleep(wait).await;
+        wait = wait.saturating_mul(2).min(WAIT_MAX);
+    }
+}
+
+/// Reason why listening ended.
+enum Heard {
+    /// The store is gone.
+    Enough,
+    /// The connection is.
+    NoMore,
+}
+
+/// Listens until the connection is lost, or the store is gone.
+async fn listen_once(
+    notifier: &Weak<Notifier>,
+    shared: &Weak<Shared>,
+    wait: &mut Duration,
+) -> Result<Heard, tokio_postgres::Error> {
+    let Some(store) = shared.upgrade() else { return Ok(Heard::Enough) };
+    let listen = format!("LISTEN {}", channel(&store));
+    let (client, mut connection) = store.server.connect_to_listen().await?;
+    drop(store);
+    let asked = client.batch_execute(&listen);
+    let mut asked = std::pin::pin!(asked);
+    let mut is_listening = false;
+    loop {
+        tokio::select! {
+            biased;
+            listening = &mut asked, if !is_listening => {
+                listening?;
+                is_listening = true;
+                *wait = WAIT_MIN;
+                // What came before is not told.
+                let Some(notifier) = notifier.upgrade() else { return Ok(Heard::Enough) };
+                notifier.notify();
+            }
+            message = poll_fn(|context| connection.poll_message(context)) => {
+                let Some(notifier) = notifier.upgrade() else { return Ok(Heard::Enough) };
+                match message.transpose()? {
+                    Some(AsyncMessage::Notification(word)) if word.payload() != notifier.name => {
+                        notifier.notify();
+                    }
+                    Some(_) => {}
+                    None => return Ok(Heard::NoMore),
+                }
+            }
+        }
+    }
+}
