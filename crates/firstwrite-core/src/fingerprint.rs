@@ -115,7 +115,8 @@ impl Fingerprint {
 
     /// Takes the fingerprint of a request.
     ///
-    /// The id only keys the part digests: the same request under two keys has the same digest.
+    /// The id is part of the digests: the same request under two keys has two fingerprints, which cannot be
+    /// told to be of the same request without the secret, or without trying requests where there is none.
     pub fn of(
         parts: &Parts<'_>,
         rules: &FingerprintRules,
@@ -138,7 +139,7 @@ impl Fingerprint {
             version: version.number(),
             form: form.body_form(),
             secret: secret.map(Secret::id),
-            digest: form.digest(secret),
+            digest: form.digest(secret, id),
             parts: if keeps_parts {
                 PartDigests::of(&form, rules, &PartKey::of(secret, id))
             } else {

@@ -97,7 +97,7 @@ impl PartKey {
         message[..KEY_LABEL.len()].copy_from_slice(KEY_LABEL);
         message[KEY_LABEL.len()..].copy_from_slice(id.as_bytes());
         let digest = match secret {
-            Some(secret) => secret.digest(&message),
+            Some(secret) => secret.digest(&[&message]),
             None => Sha256::digest(message).into(),
         };
         let mut key = [0; 16];

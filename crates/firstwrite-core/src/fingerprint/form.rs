@@ -6,6 +6,7 @@
 use sha2::{Digest, Sha256};
 
 use super::{BodyForm, FingerprintRules, Parts, Secret, canonical, fields, media};
+use crate::RecordId;
 
 /// Begins every form, so that no other use of the secret digests the same bytes.
 const LABEL: &[u8] = b"firstwrite fingerprint";
@@ -13,7 +14,8 @@ const LABEL: &[u8] = b"firstwrite fingerprint";
 /// A way to take fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// Without content type and content encoding, and without the secret's id in what is stored.
+    /// Without content type, content encoding and the record's id, and without the secret's id in what is
+    /// stored.
     One,
     /// As they are taken now.
     Two,
@@ -26,6 +28,7 @@ pub(super) struct Form {
     /// Offsets at which each section before the body begins, then the offset of the body.
     borders: Vec<usize>,
     body: BodyForm,
+    version: Version,
 }
 
 impl Version {
@@ -103,17 +106,23 @@ impl Form {
         bytes.push(0);
         let body = append_body(parts, rules, wants_canonical, &mut bytes);
         bytes[form_tag] = body.as_byte();
-        Self { bytes, borders, body }
+        Self { bytes, borders, body, version }
     }
 
     pub(super) fn body_form(&self) -> BodyForm {
         self.body
     }
 
-    pub(super) fn digest(&self, secret: Option<&Secret>) -> [u8; 32] {
+    /// Digests the form. From version 2 on the record's id is part of it, so that a copy of a store does not
+    /// show which requests are equal, and a guess that is sent under one key tells nothing about another.
+    pub(super) fn digest(&self, secret: Option<&Secret>, id: &RecordId) -> [u8; 32] {
+        let id = match self.version {
+            Version::One => &[][..],
+            Version::Two => id.as_bytes(),
+        };
         match secret {
-            Some(secret) => secret.digest(&self.bytes),
-            None => Sha256::digest(&self.bytes).into(),
+            Some(secret) => secret.digest(&[&self.bytes, id]),
+            None => Sha256::new().chain_update(&self.bytes).chain_update(id).finalize().into(),
         }
     }
 

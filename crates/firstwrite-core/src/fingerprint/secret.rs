@@ -69,9 +69,11 @@ impl Secret {
         self.id
     }
 
-    pub(super) fn digest(&self, message: &[u8]) -> [u8; 32] {
+    /// Digests the pieces as one message.
+    pub(super) fn digest(&self, pieces: &[&[u8]]) -> [u8; 32] {
         // The key's own two blocks were hashed once, in `new`.
-        self.mac.clone().chain_update(message).finalize().into_bytes().into()
+        let mac = pieces.iter().fold(self.mac.clone(), |mac, piece| mac.chain_update(piece));
+        mac.finalize().into_bytes().into()
     }
 }
 

@@ -20,6 +20,17 @@ fn a_secret_changes_digest_and_parts() {
 }
 
 #[test]
+fn equal_requests_under_two_keys_cannot_be_told_by_their_digests() {
+    let other = RecordId::from_bytes([9; 16]);
+    for secret in [None, Some(secret(1))] {
+        let request = example(r#"{"card":"4111111111110042"}"#).with(|it| it.secret = secret);
+        let by = request.secret.as_ref();
+        let elsewhere = Fingerprint::of(&request.parts(), &request.rules, by, &other);
+        assert_ne!(request.fingerprint().digest(), elsewhere.digest(), "keyed: {}", by.is_some());
+    }
+}
+
+#[test]
 fn a_secret_that_is_known_compares_and_another_says_nothing() {
     let first = example(r#"{"amount":1}"#);
     let second = example(r#"{"amount":2}"#);
