@@ -25,7 +25,7 @@ use std::hint::black_box;
 use http::{HeaderMap, HeaderName, Method};
 
 use crate::{RecordId, Tenant};
-pub(crate) use difference::{AUTHORITY, REMOVED};
+pub(crate) use difference::AUTHORITY;
 pub use digests::PartDigests;
 pub(crate) use number::canonical_number;
 pub use pointer::{Pointer, PointerError};

@@ -18,7 +18,7 @@ use http::{Response, StatusCode};
 pub use base::{ProblemBase, ProblemBaseError};
 pub use kind::RejectionKind;
 
-use crate::fingerprint::{AUTHORITY, REMOVED};
+use crate::fingerprint::AUTHORITY;
 use crate::{KeyError, Policy, Verdict};
 
 /// A refusal, ready to be sent as `application/problem+json` (RFC 9457).
@@ -29,8 +29,6 @@ pub struct Rejection {
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
     differing: Vec<String>,
-    /// True if the request that used the key may still be released, which frees the key again.
-    is_open: bool,
     first_status: Option<StatusCode>,
     challenge: Option<&'static str>,
     is_retryable: bool,
@@ -60,7 +58,6 @@ impl Rejection {
             detail: Cow::Borrowed(kind.detail()),
             retry_after: kind.is_retryable().then_some(patience),
             differing: Vec::new(),
-            is_open: false,
             first_status: None,
             challenge: None,
             is_retryable: kind.is_retryable(),
@@ -124,26 +121,10 @@ impl Rejection {
         self
     }
 
-    /// Returns true if sending the action under a new key cannot carry it out twice.
-    ///
-    /// Under a reused key this needs a part that is known to differ from a request that has ended, and whose
-    /// outcome stays for a while: otherwise a duplicate of this request may still run under the key. The
-    /// service's name does not count: one service may have several, and the first request may have run. A
-    /// missing part, which is inferred, does not count either, nor does a part of which nothing is known.
+    /// Returns true if sending the action under a new key cannot carry it out twice; see
+    /// [`RejectionKind::is_new_key_safe`].
     pub fn is_new_key_safe(&self) -> bool {
-        let is_proof = |name: &String| name != AUTHORITY && name != REMOVED;
         self.kind.is_new_key_safe()
-            || (self.kind == RejectionKind::KeyReused
-                && !self.is_open
-                && self.differing.iter().any(is_proof))
-    }
-
-    /// Marks that the key may become free while duplicates of this request are under way: the request that used
-    /// it has not ended, or its retention soon will.
-    #[must_use]
-    pub fn while_open(mut self) -> Self {
-        self.is_open = true;
-        self
     }
 
     /// Replaces the explanation. It goes to the client: nothing internal belongs in it.
@@ -324,22 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_key_is_called_safe_only_where_something_but_the_services_name_is_known_to_differ() {
-        for (names, is_safe) in [
-            (&["/amount"][..], true),
-            (&["authority", "/amount"], true),
-            (&["method"], true),
-            // One service of two names: the first request may have run.
-            (&["authority"], false),
-            (&["authority", "(removed)"], false),
-            // Nothing is known of what differs.
-            (&["(removed)"], false),
-            (&[], false),
-        ] {
+    fn a_new_key_is_never_called_safe_after_a_reused_one() {
+        // The first request may be the same action with another timestamp, query or name of the service.
+        for names in [&["/sent_at"][..], &["query"], &["method"], &["authority"], &["(removed)"], &[]] {
             let named = names.iter().map(|&name| name.to_owned()).collect();
             let refusal = Rejection::new(RejectionKind::KeyReused).differing(named);
             let json: serde_json::Value = serde_json::from_str(&refusal.to_json()).unwrap();
-            assert_eq!(json["safe_new_key"], is_safe, "{names:?}");
+            assert_eq!(json["safe_new_key"], false, "{names:?}");
             let detail = json["detail"].as_str().unwrap();
             assert_eq!(detail.contains("service_name"), names == ["authority"], "{detail}");
         }

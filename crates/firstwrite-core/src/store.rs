@@ -11,7 +11,7 @@ use crate::documents::Documents;
 use crate::outbox::Outbox;
 use crate::record::Retention;
 use crate::{
-    AuditEntry, Audited, Draft, Fence, Outcome, Record, RecordId, State, StateKind, Tenant,
+    AuditEntry, Audited, Draft, Fence, Outcome, Record, RecordId, StateKind, Tenant,
     Timestamp, UsagePage,
 };
 
@@ -158,24 +158,6 @@ pub struct Found {
     pub record: Record,
     /// The store's clock when it was read.
     pub now: Timestamp,
-}
-
-impl Found {
-    /// A copy of a request that is older than this has arrived or never will: longer than proxies hold a
-    /// request back and clients go on retrying one.
-    const STRAGGLER_AGE_MAX: Duration = Duration::from_hours(1);
-
-    /// Returns true if the record keeps every copy of a *different* request that is still under way from
-    /// running: its outcome is kept, and its retention does not end before they have arrived.
-    ///
-    /// A reserved or uncertain record may be released before that.
-    pub fn outlasts_stragglers(&self) -> bool {
-        let State::Completed { retained_until, .. } = self.record.state else { return false };
-        let Retention { linger_for, refuses_spent, .. } = self.record.retention;
-        let kept_until =
-            if refuses_spent { retained_until.plus(linger_for) } else { retained_until };
-        self.now.plus(Self::STRAGGLER_AGE_MAX) < kept_until
-    }
 }
 
 /// Result of an insert.

@@ -89,7 +89,7 @@ pub(crate) enum Ended {
     Stands {
         verdict: Verdict,
         /// The request that the record was made for, where the answer depends on it.
-        stored: Option<StoredRequest>,
+        stored: Option<Fingerprint>,
     },
     /// The store could not be asked, or would not tell, and nothing was run.
     StoreFailed(StoreErrorKind),
@@ -99,14 +99,6 @@ pub(crate) enum Ended {
     Released(Arc<ReleasedAnswer>),
     /// The key is free, or this process does not know: ask the store.
     Open,
-}
-
-/// The request under whose key another one came.
-#[derive(Clone, Debug)]
-pub(crate) struct StoredRequest {
-    pub(crate) fingerprint: Fingerprint,
-    /// [`Found::outlasts_stragglers`]
-    pub(crate) outlasts_stragglers: bool,
 }
 
 /// The answer of an attempt that was released, as its followers get it.
@@ -299,10 +291,7 @@ impl Ended {
     pub(crate) fn stands(verdict: Verdict, found: Option<&Found>) -> Self {
         // The stored fingerprint explains a mismatch, and says how to take the request's own again.
         let is_wanted = matches!(verdict, Verdict::Mismatch | Verdict::Unreadable);
-        let stored = found.filter(|_| is_wanted).map(|found| StoredRequest {
-            fingerprint: found.record.fingerprint.clone(),
-            outlasts_stragglers: found.outlasts_stragglers(),
-        });
+        let stored = found.filter(|_| is_wanted).map(|found| found.record.fingerprint.clone());
         Self::Stands { verdict, stored }
     }
 }

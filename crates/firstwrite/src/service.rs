@@ -29,7 +29,7 @@ use tracing::Instrument as _;
 
 use crate::attempt::{self, Led};
 use crate::body::{self, Drained, ResponseBody, Unread};
-use crate::coalesce::{Ended, Follow, Joined, Phase, StoredRequest};
+use crate::coalesce::{Ended, Follow, Joined, Phase};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
 use crate::observe::{AdmitContext, Place, Seen};
@@ -293,7 +293,7 @@ fn taken_again(
 ) -> Option<Exchange> {
     match ended {
         Ended::Stands { verdict: Verdict::Unreadable, stored: Some(stored) } => {
-            exchange.like(&stored.fingerprint, &shared.secrets, call)
+            exchange.like(stored, &shared.secrets, call)
         }
         Ended::Stands { .. }
         | Ended::StoreFailed(_)
@@ -380,8 +380,7 @@ async fn behind(
             Followed::Differs
         }
         Phase::Owned if !asks_the_same => {
-            let fingerprint = first.fingerprint().clone();
-            let stored = Some(StoredRequest { fingerprint, outlasts_stragglers: false });
+            let stored = Some(first.fingerprint().clone());
             Followed::Ended(Ended::Stands { verdict: Verdict::Mismatch, stored })
         }
         Phase::Owned => match (exchange.answer_when, patience) {
@@ -404,10 +403,8 @@ fn from_ended(
     match ended {
         Ended::Stands { verdict: Verdict::Mismatch, stored: Some(stored) } => {
             tracing::debug!(verdict = "mismatch", "answered without running");
-            let differing = exchange.differing(&stored.fingerprint, &shared.secrets, call);
-            let refusal = Rejection::new(RejectionKind::KeyReused).differing(differing);
-            let is_closed = stored.outlasts_stragglers;
-            respond::rejection(&if is_closed { refusal } else { refusal.while_open() })
+            let differing = exchange.differing(stored, &shared.secrets, call);
+            respond::rejection(&Rejection::new(RejectionKind::KeyReused).differing(differing))
         }
         Ended::Stands { verdict, .. } => {
             tracing::debug!(verdict = name(verdict), "answered without running");

@@ -157,13 +157,14 @@ impl RejectionKind {
 
     /// Returns true if sending the action under a new key cannot carry it out twice.
     ///
-    /// True only where this very request cannot have run before: without a usable key. A 401, 413, 414, 429 or
-    /// 503 tells nothing about earlier attempts, and a reused key only together with the parts that differ: see
-    /// [`Rejection::is_new_key_safe`](super::Rejection::is_new_key_safe).
+    /// True only where no request for this action can have run before. A 401, 413, 414, 429 or 503 tells nothing
+    /// about earlier attempts; without a key the action may have run while keys were optional; and the request
+    /// that a reused key stands for may be the same action, sent with another timestamp.
     pub fn is_new_key_safe(self) -> bool {
         match self {
-            Self::KeyMissing | Self::KeyInvalid | Self::MethodNotAllowed => true,
-            Self::BodyTooLarge
+            Self::KeyInvalid | Self::MethodNotAllowed => true,
+            Self::KeyMissing
+            | Self::BodyTooLarge
             | Self::TargetTooLong
             | Self::KeyReused
             | Self::InProgress

@@ -46,7 +46,8 @@ async fn a_different_request_under_a_used_key_is_refused_and_does_not_run() {
         let what = format!("{} {}", different.method(), different.uri());
         let refused = world.send(different).await;
         assert_eq!(refused.summary(), "422 key-reused", "{what}");
-        assert_eq!(refused.json()["safe_new_key"], true, "{what}");
+        // It may be the same action, changed between two retries.
+        assert_eq!(refused.json()["safe_new_key"], false, "{what}");
     }
     // It may be the same service: under a new key the action would run twice there.
     let refused = world.send(other_host).await;
@@ -193,21 +194,6 @@ async fn after_retention_the_key_is_free_or_refused_as_the_policy_says() {
     advance(day).await;
     assert_eq!(world.send(post("k", "{}")).await.summary(), "410 key-expired");
     assert_eq!(world.runs(), 1);
-}
-
-/// A duplicate of the different request may arrive after the key has become free, and run.
-#[tokio::test(start_paused = true)]
-async fn near_the_end_of_retention_a_new_key_is_not_called_safe() {
-    let refusing = AfterRetention::Refuse(Policy::RETENTION_DEFAULT);
-    for (after_retention, is_safe) in [(AfterRetention::Fresh, false), (refusing, true)] {
-        let policy = Policy { after_retention, ..Policy::default() };
-        let world = World::new(policy, |_, _| async { Ok(answer(201, "once")) });
-        world.send(post("k", "{}")).await;
-        advance(Policy::RETENTION_DEFAULT.saturating_sub(Duration::from_mins(59))).await;
-        let refused = world.send(post("k", "{\"amount\":2}")).await;
-        assert_eq!(refused.summary(), "422 key-reused");
-        assert_eq!(refused.json()["safe_new_key"], is_safe, "{after_retention:?}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
