@@ -115,7 +115,7 @@ pub fn judge(found: Option<&Found>, request: &Request) -> Verdict {
         State::Reserved(_) => match record.on_lost_answer {
             OnLostAnswer::Resend => Verdict::TakeOver { from: record.fence },
             // The effect may have happened; only proof settles it.
-            OnLostAnswer::Uncertain => Verdict::Uncertain,
+            OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) => Verdict::Uncertain,
         },
     }
 }
@@ -126,7 +126,7 @@ pub fn judge_lapsed(record: &Record, now: Timestamp) -> Option<Change> {
     match &record.state {
         State::Reserved(lease) if lease.until <= now => Some(match record.on_lost_answer {
             OnLostAnswer::Resend => Change::Remove,
-            OnLostAnswer::Uncertain => Change::MARK_UNCERTAIN,
+            OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) => Change::MARK_UNCERTAIN,
         }),
         State::Reserved(_) | State::Completed { .. } | State::Uncertain { .. } => None,
     }

@@ -40,7 +40,7 @@ pub use message::{Message, MessageError};
 pub use outcome::{Body, HeaderPolicy, Interim, KeptHeaders, Outcome};
 pub use policy::{
     AfterRetention, AnswerMeaning, Effect, KeptStatuses, KeyRequirement, Mode, OnConflict,
-    OnLostAnswer, OnServerError, Policy, PolicyError, RespondAsync, is_server_error,
+    OnLostAnswer, OnServerError, Policy, PolicyError, ProbeId, RespondAsync, is_server_error,
 };
 pub use record::{
     AuditEntry, Audited, Draft, DraftState, Fence, Lease, Record, Retention, State, StateKind,

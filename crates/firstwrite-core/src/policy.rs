@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
+use sha2::{Digest as _, Sha256};
 
 use crate::record::Retention;
 use crate::{FingerprintRules, HeaderPolicy};
@@ -80,9 +81,58 @@ pub enum OnConflict {
 pub enum OnLostAnswer {
     /// The effect may have happened: the record becomes uncertain and waits for proof.
     Uncertain,
+    /// The same, and this probe can tell what happened. No other probe may: it asks another API, or by a key
+    /// that the API never saw.
+    Ask(ProbeId),
     /// Running again is safe, because effect and outcome share a transaction or because whatever
     /// is behind the handler honours the same key: the next request takes over.
     Resend,
+}
+
+/// Identity of a probe, stored with the records that it may settle: a digest of the API that it asks and of the
+/// way it asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProbeId(u32);
+
+impl ProbeId {
+    /// Derives the identity from everything that makes two probes different.
+    pub fn of(parts: &[&str]) -> Self {
+        let digest = parts.iter().fold(Sha256::new(), |digest, part| {
+            digest.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
+        });
+        let digest = digest.finalize();
+        let number = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        // Within a signed integer of four bytes, and none of the numbers of the other choices.
+        Self((number >> 1).max(OnLostAnswer::FIRST_PROBE))
+    }
+}
+
+impl OnLostAnswer {
+    const FIRST_PROBE: u32 = 2;
+
+    /// Returns the number that stores keep.
+    pub const fn to_number(self) -> u32 {
+        match self {
+            Self::Uncertain => 0,
+            Self::Resend => 1,
+            Self::Ask(ProbeId(number)) => number,
+        }
+    }
+
+    /// Restores the choice from its number; `None` if there is no such choice.
+    pub const fn from_number(number: i64) -> Option<Self> {
+        match number {
+            0 => Some(Self::Uncertain),
+            1 => Some(Self::Resend),
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "within the bounds of the pattern"
+            )]
+            2..=0x7fff_ffff => Some(Self::Ask(ProbeId(number as u32))),
+            _ => None,
+        }
+    }
 }
 
 /// Meaning of a 5xx of the handler or upstream for its key, in [`Mode::Reserved`].

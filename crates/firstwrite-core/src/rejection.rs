@@ -307,7 +307,9 @@ mod tests {
     #[test]
     fn a_new_key_is_never_called_safe_after_a_reused_one() {
         // The first request may be the same action with another timestamp, query or name of the service.
-        for names in [&["/sent_at"][..], &["query"], &["method"], &["authority"], &["(removed)"], &[]] {
+        for names in
+            [&["/sent_at"][..], &["query"], &["method"], &["authority"], &["(removed)"], &[]]
+        {
             let named = names.iter().map(|&name| name.to_owned()).collect();
             let refusal = Rejection::new(RejectionKind::KeyReused).differing(named);
             let json: serde_json::Value = serde_json::from_str(&refusal.to_json()).unwrap();

@@ -11,8 +11,8 @@ use crate::documents::Documents;
 use crate::outbox::Outbox;
 use crate::record::Retention;
 use crate::{
-    AuditEntry, Audited, Draft, Fence, Outcome, Record, RecordId, StateKind, Tenant,
-    Timestamp, UsagePage,
+    AuditEntry, Audited, Draft, Fence, Outcome, Record, RecordId, StateKind, Tenant, Timestamp,
+    UsagePage,
 };
 
 /// A boxed future, so that a store can be used as `dyn Store`.

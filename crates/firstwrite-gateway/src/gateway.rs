@@ -25,7 +25,7 @@ use crate::settings::{Listening, Rules};
 use crate::stack::{Calls, Stack};
 use crate::tenant_usage::{Counting, keep_counting};
 use crate::tenants::Tenants;
-use crate::upstream::{self, Line, UpstreamError, Upstreams};
+use crate::upstream::{self, Line, Target, UpstreamError, Upstreams};
 use crate::worker_threads::WorkerThreads;
 
 /// A gateway at work.
@@ -171,6 +171,13 @@ impl Rules {
     }
 }
 
+/// Names an API by the addresses of its servers, in any order.
+fn names_of(upstreams: &[Target]) -> String {
+    let mut names: Vec<&str> = upstreams.iter().map(Target::authority).collect();
+    names.sort_unstable();
+    names.join(",")
+}
+
 /// The path of requests; over `line`, if there is one, instead of a network.
 pub(crate) fn stack(
     store: &Arc<dyn Store>,
@@ -181,6 +188,8 @@ pub(crate) fn stack(
     let Rules { calling, forwarding, mut operations, tenants, observer, .. } = rules;
     let (metrics, tracer, clock) = (rules.metrics, rules.tracer, rules.clock);
     let (service_name, cors, problem_base) = (rules.service_name, rules.cors, rules.problem_base);
+    let service = service_name.clone().unwrap_or_else(|| names_of(&rules.upstreams));
+    operations = Arc::new(operations.asked_at(&service));
     if tracer.is_some() {
         operations = Arc::new(operations.keeping(&ATTEMPT_TRACEPARENT));
     }

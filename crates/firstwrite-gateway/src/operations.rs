@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use firstwrite::{KeyRequirement, Operation, Policies, Policy, PolicyResolver};
-use firstwrite_core::Rejection;
+use firstwrite_core::{OnLostAnswer, Record, Rejection};
 use http::request::Parts;
 use http::{HeaderName, Method};
 
@@ -74,10 +74,31 @@ impl Operations {
 
     /// The same, with a header of answers kept besides those that are.
     pub(crate) fn keeping(&self, header: &HeaderName) -> Self {
-        let keep = |policy: &mut Policy| {
+        let keep = |_name: Option<&str>, policy: &mut Policy| {
             policy.kept_headers.add(header.clone());
         };
         Self { policies: self.policies.clone().adjusted(keep), ..self.clone() }
+    }
+
+    /// The same, with the probe of each operation stored in its records. `service` names the API: no other
+    /// gateway's probe, and no later one that asks in another way, may say of such a record that nothing
+    /// happened.
+    pub(crate) fn asked_at(&self, service: &str) -> Self {
+        let name_probe = |name: Option<&str>, policy: &mut Policy| {
+            let extras = name.map_or(&self.others, |name| self.extras(name));
+            if let (Some(probe), OnLostAnswer::Uncertain) = (&extras.probe, policy.on_lost_answer) {
+                policy.on_lost_answer = OnLostAnswer::Ask(probe.id(service));
+            }
+        };
+        Self { policies: self.policies.clone().adjusted(name_probe), ..self.clone() }
+    }
+
+    /// Returns the probe that may settle `record`: the one that it was reserved with.
+    pub(crate) fn probe_of(&self, record: &Record) -> Option<&Arc<Probe>> {
+        let OnLostAnswer::Ask(_) = record.on_lost_answer else { return None };
+        let policy = self.policy(&record.operation)?;
+        let extras = self.extras(&record.operation);
+        extras.probe.as_ref().filter(|_| policy.on_lost_answer == record.on_lost_answer)
     }
 
     /// The protected operations that have a name.

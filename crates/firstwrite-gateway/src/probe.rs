@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite::core::outbox::wire_key_of;
-use firstwrite::core::{RecordId, Timestamp};
+use firstwrite::core::{ProbeId, RecordId, Timestamp};
 use firstwrite::{KeptStatuses, Key, Outcome, Policy, ProbeForm, Tenant, strict_json};
 use http::header::{HOST, HeaderMap};
 use http::{HeaderName, HeaderValue, Request, StatusCode, response};
@@ -115,6 +115,12 @@ impl Probe {
         }
         let headers = headers.into_iter().collect();
         Ok(Self { elsewhere, authority, target, headers, status, form, grace })
+    }
+
+    /// Returns the identity of the probe, for an API of this name.
+    pub(crate) fn id(&self, service: &str) -> ProbeId {
+        let authority = self.authority.as_ref().and_then(|authority| authority.to_str().ok());
+        ProbeId::of(&[authority.unwrap_or(service), &self.target])
     }
 
     pub(crate) fn grace(&self) -> Duration {

@@ -126,7 +126,7 @@ impl Resolver {
             if self.asked.contains_key(&record.id) {
                 continue;
             }
-            let Some(probe) = &self.operations.extras(&record.operation).probe else { continue };
+            let Some(probe) = self.operations.probe_of(record) else { continue };
             // The others have one probe, whatever clients call them.
             let is_named = self.operations.is_named(&record.operation);
             let name = if is_named { &*record.operation } else { "" };
@@ -285,7 +285,7 @@ mod tests {
         }
 
         /// A record that was made an hour before its attempt was given up.
-        async fn uncertain(&self, key: &str, operation: &str) -> RecordId {
+        async fn uncertain(&self, key: &str, operation: &str, by: &Operations) -> RecordId {
             let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new(key).unwrap());
             let id = RecordId::of(&tenant, &key);
             let parts = Parts {
@@ -299,7 +299,8 @@ mod tests {
             let fingerprint = Fingerprint::of(&parts, &FingerprintRules::default(), None, &id);
             let request = Request { id, tenant, key, operation: operation.into(), fingerprint };
             let store = &*self.store;
-            let reserved = protocol::reserve(store, &request, &Policy::default(), 1).await.unwrap();
+            let policy = by.policy(operation).unwrap();
+            let reserved = protocol::reserve(store, &request, &policy, 1).await.unwrap();
             let Reserved::Granted(reservation) = reserved else { panic!("{reserved:?}") };
             self.pass(Duration::from_hours(1));
             protocol::mark_uncertain(store, reservation, "no answer").await.unwrap();
@@ -318,19 +319,54 @@ mod tests {
         OperationExtras { probe, ..OperationExtras::default() }
     }
 
+    /// Operations of the API at `service`.
+    fn operations_at(service: &str, extras: OperationExtras) -> Operations {
+        Operations::new(Policy::default(), extras).asked_at(service)
+    }
+
+    fn operations(extras: OperationExtras) -> Operations {
+        operations_at("api", extras)
+    }
+
     /// One such record, and who asks about it.
     async fn uncertain(
         answer: &'static str,
         grace: Duration,
     ) -> (Arc<MemoryStore>, RecordId, Resolver, Arc<AtomicUsize>) {
         let world = World::new();
-        let id = world.uncertain("k", "POST /pay").await;
+        let operations = operations(asking("/made/{key}", grace));
+        let id = world.uncertain("k", "POST /pay", &operations).await;
         world.pass(JUST_ENOUGH);
-        let operations = Operations::new(Policy::default(), asking("/made/{key}", grace));
         let (target, asked) = says(answer).await;
         let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
         let shared: Arc<dyn Store> = world.store.clone();
         (world.store, id, Resolver::new(shared, Arc::new(operations), upstreams), asked)
+    }
+
+    const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+
+    /// Another API's gateway, a gateway that had no probe, one that asked in another way, and an application
+    /// that reserves by itself may all use the same store and the same name of an operation.
+    #[tokio::test]
+    async fn a_probe_settles_only_what_was_reserved_with_it() {
+        let world = World::new();
+        let here = Arc::new(operations(asking("/made/{key}", JUST_ENOUGH)));
+        let others = [
+            operations_at("another-api", asking("/made/{key}", JUST_ENOUGH)),
+            operations(asking("/orders/{key}", JUST_ENOUGH)),
+            operations(OperationExtras::default()),
+        ];
+        for (number, by) in others.iter().enumerate() {
+            world.uncertain(&format!("theirs-{number}"), "POST /pay", by).await;
+        }
+        let own = world.uncertain("own", "POST /pay", &here).await;
+        world.pass(JUST_ENOUGH);
+        let (target, asked) = says(NOT_FOUND).await;
+        let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
+        let shared: Arc<dyn Store> = world.store.clone();
+        let mut resolver = Resolver::new(shared, here, upstreams);
+        assert_eq!(resolver.turn().await.unwrap(), 1);
+        assert_eq!((asked.load(Ordering::SeqCst), state(&world.store, own).await), (1, None));
     }
 
     const SILENT: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
@@ -338,20 +374,22 @@ mod tests {
     #[tokio::test]
     async fn a_probe_that_does_not_answer_holds_up_its_own_records_alone() {
         let world = World::new();
-        for number in 0..20 {
-            world.uncertain(&format!("silent-{number}"), "POST /pay").await;
-        }
-        let mut told = Vec::new();
-        for number in 0..10 {
-            told.push(world.uncertain(&format!("told-{number}"), "POST /refund").await);
-        }
-        world.pass(JUST_ENOUGH);
         let (silent, asked) = says(SILENT).await;
-        let (telling, _asked) = says("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
+        let (telling, _asked) = says(NOT_FOUND).await;
         let operations = Operations::new(Policy::default(), asking("/made/{key}", JUST_ENOUGH));
         let url = format!("{telling}/made/{{key}}");
         let extras = asking(&url, JUST_ENOUGH);
         let operations = operations.protected(Method::POST, "/refund", Policy::default(), extras);
+        let operations = operations.asked_at("api");
+        for number in 0..20 {
+            world.uncertain(&format!("silent-{number}"), "POST /pay", &operations).await;
+        }
+        let mut told = Vec::new();
+        for number in 0..10 {
+            let key = format!("told-{number}");
+            told.push(world.uncertain(&key, "POST /refund", &operations).await);
+        }
+        world.pass(JUST_ENOUGH);
         let upstreams = Arc::new(Upstreams::new(&[silent], Calling::default()).unwrap());
         let shared: Arc<dyn Store> = world.store.clone();
         let mut resolver = Resolver::new(shared, Arc::new(operations), upstreams);
@@ -406,11 +444,11 @@ mod tests {
             ("200 OK\r\ncontent-length: 11\r\n\r\n{\"data\":[]}", 1),
         ] {
             let world = World::new();
-            world.uncertain("k", "POST /pay").await;
+            let extras = asking_for("/made?key={key}", form.clone(), JUST_ENOUGH);
+            let operations = Arc::new(operations(extras));
+            world.uncertain("k", "POST /pay", &operations).await;
             world.pass(JUST_ENOUGH);
             let (target, _asked) = says(format!("HTTP/1.1 {answer}").leak()).await;
-            let extras = asking_for("/made?key={key}", form.clone(), JUST_ENOUGH);
-            let operations = Arc::new(Operations::new(Policy::default(), extras));
             let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
             let mut resolver = Resolver::new(world.store, operations, upstreams);
             assert_eq!(resolver.turn().await.unwrap(), settled, "{answer}");

@@ -239,7 +239,7 @@ impl<'a> Reader<'a> {
         Ok(*first)
     }
 
-    #[cfg(feature = "redis-cache")]
+    #[cfg(any(feature = "redis", feature = "redis-cache"))]
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Unreadable> {
         let (array, rest) = self.0.split_first_chunk().ok_or(Self::SHORT)?;
         self.0 = rest;

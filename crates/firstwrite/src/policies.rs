@@ -123,16 +123,16 @@ impl Policies {
         self
     }
 
-    /// Changes every policy of the table in the same way.
+    /// Changes every policy of the table. `adjust` gets the name of the operation; none for the default policy.
     #[must_use]
-    pub fn adjusted(mut self, adjust: impl Fn(&mut Policy)) -> Self {
+    pub fn adjusted(mut self, adjust: impl Fn(Option<&str>, &mut Policy)) -> Self {
         for row in &mut self.rows {
             if let Protection::Policy(policy) = &mut row.protection {
-                adjust(Arc::make_mut(policy));
+                adjust(Some(&row.name), Arc::make_mut(policy));
             }
         }
         if let Some(policy) = &mut self.default {
-            adjust(Arc::make_mut(policy));
+            adjust(None, Arc::make_mut(policy));
         }
         self
     }
@@ -318,7 +318,7 @@ mod tests {
         let policies = Policies::new()
             .operation(Method::PUT, "/a", Policy::default())
             .unprotected(Method::PUT, "/b", "reads only")
-            .adjusted(|policy| policy.request_bytes_max = 7);
+            .adjusted(|_name, policy| policy.request_bytes_max = 7);
         let limits: Vec<_> =
             policies.known().iter().map(|policy| policy.request_bytes_max).collect();
         assert_eq!(limits, [7, 7]);

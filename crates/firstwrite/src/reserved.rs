@@ -165,18 +165,22 @@ impl RunningReservation<'_> {
                 let said = answer.extensions().get::<Effect>().copied();
                 let is_lost = policy.meaning(answer.status(), said) == AnswerMeaning::Lost;
                 match policy.on_lost_answer {
-                    OnLostAnswer::Uncertain if is_lost => {
+                    OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) if is_lost => {
                         let why = format!(
                             "answered with {}, which does not say how it ended",
                             answer.status()
                         );
                         self.mark_uncertain(Some(answer), &why).await
                     }
-                    OnLostAnswer::Uncertain | OnLostAnswer::Resend => self.release(answer).await,
+                    OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) | OnLostAnswer::Resend => {
+                        self.release(answer).await
+                    }
                 }
             }
             Ran::Lost(why) => match policy.on_lost_answer {
-                OnLostAnswer::Uncertain => self.mark_uncertain(None, &why).await,
+                OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) => {
+                    self.mark_uncertain(None, &why).await
+                }
                 OnLostAnswer::Resend => {
                     let lost = Rejection::lost_and_sent_again().retry_after(policy.retry_after);
                     self.release(respond::rejection(&lost)).await

@@ -70,10 +70,7 @@ pub(super) fn encode(place: &Place, record: &Record) -> Vec<u8> {
     });
     put_bytes(&mut rest, &encode_fingerprint(&record.fingerprint));
     rest.extend_from_slice(&record.fence.as_u64().to_be_bytes());
-    rest.push(match record.on_lost_answer {
-        OnLostAnswer::Uncertain => 0,
-        OnLostAnswer::Resend => 1,
-    });
+    rest.extend_from_slice(&record.on_lost_answer.to_number().to_be_bytes());
     rest.extend_from_slice(&record.created_at.as_millis().to_be_bytes());
     for number in retention_numbers(record.retention) {
         rest.extend_from_slice(&number.to_be_bytes());
@@ -107,11 +104,8 @@ pub(super) fn decode(place: &Place, bytes: &[u8]) -> Option<Record> {
     };
     let fingerprint = decode_fingerprint(version, form, rest.bytes().ok()?).ok()?;
     let fence = Fence::from_u64(u64::from_be_bytes(rest.array().ok()?));
-    let on_lost_answer = match rest.byte().ok()? {
-        0 => OnLostAnswer::Uncertain,
-        1 => OnLostAnswer::Resend,
-        _ => return None,
-    };
+    let number = u32::from_be_bytes(rest.array().ok()?);
+    let on_lost_answer = OnLostAnswer::from_number(number.into())?;
     let mut number = || Some(i64::from_be_bytes(rest.array().ok()?));
     let created_at = Timestamp::from_millis(number()?);
     let retention = retention_of([number()?, number()?, number()?]);

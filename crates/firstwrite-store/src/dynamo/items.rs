@@ -131,7 +131,7 @@ pub(super) fn item(shards: Shards, draft: &Draft, stored: Option<&Stored>, now: 
     put(TENANT, text(draft.tenant.as_str()));
     put(KEY, text(draft.key.as_str()));
     put(OPERATION, text(shortened(&draft.operation)));
-    put(LOST_ANSWER, text(word_of_lost_answer(draft.on_lost_answer)));
+    put(LOST_ANSWER, number(draft.on_lost_answer.to_number().into()));
     put(PRINT_VERSION, number(draft.fingerprint.version().into()));
     put(PRINT_FORM, number(draft.fingerprint.form().as_byte().into()));
     put(PRINT, bytes(&encode_fingerprint(&draft.fingerprint)));
@@ -212,7 +212,7 @@ pub(super) fn record(item: &Item, outcome: Option<&[u8]>) -> Result<Record, Stor
         operation: string(item, OPERATION)?.into(),
         fingerprint,
         fence: fence_of(item)?,
-        on_lost_answer: lost_answer(string(item, LOST_ANSWER)?)?,
+        on_lost_answer: lost_answer(integer(item, LOST_ANSWER)?)?,
         retention: retention(item)?,
         created_at: instant(item, CREATED_AT)?,
         state: state_of(item, outcome)?,
@@ -301,19 +301,8 @@ pub(super) fn blob<'a>(item: &'a Item, name: &str) -> Result<&'a [u8], StoreErro
     value.map(AsRef::as_ref).ok_or_else(|| corrupt("bytes are missing"))
 }
 
-fn word_of_lost_answer(on_lost_answer: OnLostAnswer) -> &'static str {
-    match on_lost_answer {
-        OnLostAnswer::Uncertain => "uncertain",
-        OnLostAnswer::Resend => "resend",
-    }
-}
-
-fn lost_answer(word: &str) -> Result<OnLostAnswer, StoreError> {
-    match word {
-        "uncertain" => Ok(OnLostAnswer::Uncertain),
-        "resend" => Ok(OnLostAnswer::Resend),
-        _ => Err(corrupt("an unknown choice for lost answers")),
-    }
+fn lost_answer(number: i64) -> Result<OnLostAnswer, StoreError> {
+    OnLostAnswer::from_number(number).ok_or_else(|| corrupt("an unknown choice for lost answers"))
 }
 
 fn shortened(operation: &str) -> &str {

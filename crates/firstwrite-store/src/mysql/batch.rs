@@ -18,7 +18,7 @@ use super::driver_error::DriverError;
 use super::history_loss;
 use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::pool::PooledConnection;
-use super::rows::{self, COMPLETED, RESERVED, number_of_lost_answer, record_columns};
+use super::rows::{self, COMPLETED, RESERVED, record_columns};
 use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 pub(super) use spelling::Spelling;
 use spelling::{Statement, spell};
@@ -154,7 +154,7 @@ impl NewRow {
             Value::Text(draft.tenant.as_str()),
             Value::Text(draft.key.as_str()),
             Value::Text(shortened(&draft.operation)),
-            Value::Int(number_of_lost_answer(draft.on_lost_answer)),
+            Value::Int(draft.on_lost_answer.to_number().into()),
             Value::Int(draft.fingerprint.version().into()),
             Value::Int(draft.fingerprint.form().as_byte().into()),
             Value::Bytes(fingerprint),

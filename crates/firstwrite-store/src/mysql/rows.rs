@@ -63,19 +63,8 @@ fn state(row: &Row) -> Result<State, StoreError> {
     }
 }
 
-pub(super) fn number_of_lost_answer(on_lost_answer: OnLostAnswer) -> i64 {
-    match on_lost_answer {
-        OnLostAnswer::Uncertain => 0,
-        OnLostAnswer::Resend => 1,
-    }
-}
-
 fn lost_answer(number: i64) -> Result<OnLostAnswer, StoreError> {
-    match number {
-        0 => Ok(OnLostAnswer::Uncertain),
-        1 => Ok(OnLostAnswer::Resend),
-        _ => Err(corrupt("an unknown choice for lost answers")),
-    }
+    OnLostAnswer::from_number(number).ok_or_else(|| corrupt("an unknown choice for lost answers"))
 }
 
 pub(super) fn id(row: &Row, index: usize) -> Result<RecordId, StoreError> {

@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS firstwrite_records (
     tenant              VARCHAR(255)     NOT NULL,
     `key`               VARCHAR(255)     NOT NULL,
     operation           VARCHAR(1000)    NOT NULL,
-    on_lost_answer      TINYINT          NOT NULL,
+    on_lost_answer      INT              NOT NULL,
     fingerprint_version TINYINT UNSIGNED NOT NULL,
     fingerprint_form    TINYINT UNSIGNED NOT NULL,
     fingerprint         BLOB             NOT NULL,

@@ -22,7 +22,7 @@ use crate::encoding::retention_numbers;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Profile {
     pub(super) operation: Arc<str>,
-    pub(super) on_lost_answer: i16,
+    pub(super) on_lost_answer: i32,
     pub(super) fingerprint_version: i16,
     pub(super) fingerprint_form: i16,
     /// As [`retention_numbers`].
@@ -215,7 +215,7 @@ impl Profile {
     pub(super) fn of_draft(draft: &Draft) -> Self {
         Self {
             operation: shortened(&draft.operation),
-            on_lost_answer: number_of_lost_answer(draft.on_lost_answer),
+            on_lost_answer: draft.on_lost_answer.to_number().cast_signed(),
             fingerprint_version: draft.fingerprint.version().into(),
             fingerprint_form: draft.fingerprint.form().as_byte().into(),
             retention: retention_numbers(draft.retention),
@@ -223,11 +223,8 @@ impl Profile {
     }
 
     pub(super) fn on_lost_answer(&self) -> Result<OnLostAnswer, StoreError> {
-        match self.on_lost_answer {
-            0 => Ok(OnLostAnswer::Uncertain),
-            1 => Ok(OnLostAnswer::Resend),
-            _ => Err(corrupt("an unknown choice for lost answers")),
-        }
+        OnLostAnswer::from_number(self.on_lost_answer.into())
+            .ok_or_else(|| corrupt("an unknown choice for lost answers"))
     }
 
     pub(super) fn form(&self) -> Result<BodyForm, StoreError> {
@@ -238,13 +235,6 @@ impl Profile {
     pub(super) fn version(&self) -> Result<u8, StoreError> {
         u8::try_from(self.fingerprint_version)
             .map_err(|_range| corrupt("a fingerprint's version is one byte"))
-    }
-}
-
-pub(super) fn number_of_lost_answer(on_lost_answer: OnLostAnswer) -> i16 {
-    match on_lost_answer {
-        OnLostAnswer::Uncertain => 0,
-        OnLostAnswer::Resend => 1,
     }
 }
 

@@ -61,7 +61,7 @@ CREATE FUNCTION firstwrite.is_interim(outcome bytea) RETURNS boolean
 CREATE TABLE firstwrite.profiles (
     profile             smallint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     operation           text     NOT NULL,
-    on_lost_answer      smallint NOT NULL,  -- 0: uncertain, 1: resend
+    on_lost_answer      integer NOT NULL,   -- 0: uncertain, 1: resend, else uncertain and the id of its probe
     fingerprint_version smallint NOT NULL,
     fingerprint_form    smallint NOT NULL,  -- 1: canonical JSON, 2: raw bytes
     replay_for          bigint   NOT NULL,

@@ -98,8 +98,8 @@ statements! {
 
     all_profiles: profiles::ALL, [];
     some_profiles: profiles::SOME, [INT2_ARRAY];
-    find_profile: profiles::FIND, [TEXT, INT2, INT2, INT2, INT8, INT8, BOOL];
-    put_profile: profiles::PUT, [TEXT, INT2, INT2, INT2, INT8, INT8, BOOL, INT8];
+    find_profile: profiles::FIND, [TEXT, INT4, INT2, INT2, INT8, INT8, BOOL];
+    put_profile: profiles::PUT, [TEXT, INT4, INT2, INT2, INT8, INT8, BOOL, INT8];
 
     verify_history: history_loss::VERIFY_HISTORY, [UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, INT8];
     count_sweep: history::COUNT, [INT8, INT8];

@@ -109,10 +109,7 @@ pub(super) fn tail(draft: &Draft, outcome: &[u8]) -> Vec<u8> {
     for text in [draft.tenant.as_str(), draft.key.as_str(), &draft.operation] {
         put_bytes(&mut request, text.as_bytes());
     }
-    request.push(match draft.on_lost_answer {
-        OnLostAnswer::Uncertain => 0,
-        OnLostAnswer::Resend => 1,
-    });
+    request.extend_from_slice(&draft.on_lost_answer.to_number().to_be_bytes());
     request.push(draft.fingerprint.version());
     request.push(match draft.fingerprint.form() {
         BodyForm::Canonical => 0,
@@ -144,11 +141,9 @@ pub(super) fn decode(id: RecordId, value: &[u8]) -> Result<Record, StoreError> {
     if RecordId::of(&tenant, &key) != id {
         return Err(corrupt("a record stands under another's id"));
     }
-    let on_lost_answer = match byte(&mut rest)? {
-        0 => OnLostAnswer::Uncertain,
-        1 => OnLostAnswer::Resend,
-        _ => return Err(corrupt("what a lost answer means is not said")),
-    };
+    let number = u32::from_be_bytes(rest.array().map_err(unreadable)?);
+    let on_lost_answer = OnLostAnswer::from_number(number.into())
+        .ok_or_else(|| corrupt("what a lost answer means is not said"))?;
     let version = byte(&mut rest)?;
     let form = match byte(&mut rest)? {
         0 => BodyForm::Canonical,

@@ -9,7 +9,7 @@ use firstwrite_core::{
 };
 use rusqlite::{Error, params};
 
-use super::dictionary::{Profile, number_of_form, number_of_lost_answer};
+use super::dictionary::{Profile, number_of_form};
 use super::driver_error::{Failure, unavailable, unsupported};
 use super::keys::encode_key;
 use super::rows::{Standing, find};
@@ -253,7 +253,7 @@ impl Session {
         let [replay_for, linger_for, refuses_spent] = retention_numbers(record.retention);
         let profile = Profile {
             operation: record.operation.clone(),
-            on_lost_answer: number_of_lost_answer(record.on_lost_answer),
+            on_lost_answer: i64::from(record.on_lost_answer.to_number()),
             fingerprint_version: record.fingerprint.version(),
             fingerprint_form: number_of_form(record.fingerprint.form()),
             replay_for,
@@ -297,7 +297,7 @@ impl Session {
                 record.tenant.as_str(),
                 encode_key(&record.key),
                 record.operation,
-                number_of_lost_answer(record.on_lost_answer),
+                i64::from(record.on_lost_answer.to_number()),
                 record.fingerprint.version(),
                 number_of_form(record.fingerprint.form()),
                 encode_fingerprint(&record.fingerprint),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use firstwrite_core::{
     BodyForm, Draft, Fence, Fingerprint, Inserted, KeptHeaders, OnLostAnswer, Outcome, PartDigests,
-    Policy, Query, Record, Request, SecretId,
+    Policy, ProbeId, Query, Record, Request, SecretId,
 };
 use http::header::{CONTENT_TYPE, LINK};
 use http::{HeaderValue, StatusCode};
@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
     case!("round_trip", MINIMUM, keys_that_differ_only_in_case),
     case!("round_trip", MINIMUM, an_operation_of_any_text),
     case!("round_trip", MINIMUM, the_greatest_fence),
-    case!("round_trip", MINIMUM, both_answers_to_a_lost_answer),
+    case!("round_trip", MINIMUM, every_answer_to_a_lost_answer),
     case!("round_trip", MINIMUM, unusual_statuses),
 ];
 
@@ -141,8 +141,9 @@ async fn the_greatest_fence(harness: Harness) -> TestResult {
     Ok(())
 }
 
-async fn both_answers_to_a_lost_answer(harness: Harness) -> TestResult {
-    for on_lost_answer in [OnLostAnswer::Uncertain, OnLostAnswer::Resend] {
+async fn every_answer_to_a_lost_answer(harness: Harness) -> TestResult {
+    let probe = OnLostAnswer::Ask(ProbeId::of(&["https://api.example", "/payments?key={key}"]));
+    for on_lost_answer in [OnLostAnswer::Uncertain, OnLostAnswer::Resend, probe] {
         let request = harness.request(&format!("{on_lost_answer:?}"));
         let policy = sample::policy(on_lost_answer);
         round_trip(&harness, &sample::reserved(&request, &policy, Fence::first(1))).await?;

@@ -261,7 +261,9 @@ impl Protocol {
     fn lose(&self, world: &mut World, at: u8, fence: Fence) {
         world.doubtful |= 1 << at;
         world.attempt(at).phase = match self.rules.on_lost_answer {
-            firstwrite_core::OnLostAnswer::Uncertain => Phase::Marking(fence, Try::First),
+            firstwrite_core::OnLostAnswer::Uncertain | firstwrite_core::OnLostAnswer::Ask(_) => {
+                Phase::Marking(fence, Try::First)
+            }
             firstwrite_core::OnLostAnswer::Resend => Phase::Leaving([Some(fence), None]),
         };
     }

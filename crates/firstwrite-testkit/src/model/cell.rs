@@ -146,7 +146,7 @@ pub(super) fn swap(
 
 fn policy(on_lost_answer: OnLostAnswer) -> &'static Policy {
     match on_lost_answer {
-        OnLostAnswer::Uncertain => &STAGE.uncertain,
+        OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) => &STAGE.uncertain,
         OnLostAnswer::Resend => &STAGE.resend,
     }
 }

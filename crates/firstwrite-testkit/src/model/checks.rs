@@ -321,7 +321,7 @@ impl Protocol {
             sight::<{ Sight::LandedLate as u8 }>("an effect lands after its attempt"),
         ]);
         match self.rules.on_lost_answer {
-            OnLostAnswer::Uncertain => sights.extend([
+            OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) => sights.extend([
                 sight::<{ Sight::MarkedUncertain as u8 }>("a record becomes uncertain"),
                 sight::<{ Sight::SettledHappened as u8 }>("it is settled that it happened"),
                 sight::<{ Sight::SettledAbsent as u8 }>("it is settled that it did not"),

@@ -230,7 +230,7 @@ async fn records(
 fn sent_before(record: &Record) -> Duration {
     match record.on_lost_answer {
         OnLostAnswer::Resend => record.retention.replay_for,
-        OnLostAnswer::Uncertain => Duration::ZERO,
+        OnLostAnswer::Uncertain | OnLostAnswer::Ask(_) => Duration::ZERO,
     }
 }
 
