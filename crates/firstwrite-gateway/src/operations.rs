@@ -1,6 +1,6 @@
 //! Which operations are protected, and what the gateway does for each beyond its policy.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use firstwrite::{KeyRequirement, Operation, Policies, Policy, PolicyResolver};
@@ -99,6 +99,14 @@ impl Operations {
         let policy = self.policy(&record.operation)?;
         let extras = self.extras(&record.operation);
         extras.probe.as_ref().filter(|_| policy.on_lost_answer == record.on_lost_answer)
+    }
+
+    /// Returns whether keys are bound to principals: those of operations without a name, and those of each
+    /// named one.
+    pub fn bindings(&self) -> (bool, BTreeMap<String, bool>) {
+        let named = self.named.iter();
+        let named = named.map(|(name, extras)| (name.clone(), extras.bound_to_principal)).collect();
+        (self.others.bound_to_principal, named)
     }
 
     /// The protected operations that have a name.

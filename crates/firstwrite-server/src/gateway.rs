@@ -1,5 +1,6 @@
 //! `firstwrite gateway`: safe retries in front of an API, until it is told to stop.
 
+mod contract;
 mod store;
 mod watch;
 
@@ -24,6 +25,7 @@ use crate::opening::{self, Missing, NamedStore};
 use crate::output;
 use crate::signals::{Signals, Told};
 use crate::telemetry::Collector;
+use contract::{Changed, Contract};
 use store::{Opened, Wanted};
 use watch::Watch;
 
@@ -258,6 +260,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let lease_min = leases.min().unwrap_or(Policy::LEASE_DEFAULT);
     let wanted = Wanted { missing, other: besides, cache, lease_min };
     let opened = store::open(&store, wanted).await?;
+    let accepted = if flags.accept_changed_keys { Changed::Accept } else { Changed::Refuse };
+    Contract::of(&rules).keep(&*opened.store, accepted).await?;
     let watched = watch.store(&opened);
     let targets: Vec<String> = rules.upstreams.iter().map(ToString::to_string).collect();
     let started = Gateway::start_at(claim, Arc::clone(&watched), &listening, rules);
@@ -279,7 +283,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         output::data(&format!("operator: http://{address}/metrics, /healthz, /readyz\n"))?;
     }
     while signals.told().await == Told::Reload {
-        reload(&gateway, &opened, &flags, file.as_ref(), &watch);
+        reload(&gateway, &opened, &flags, file.as_ref(), &watch).await;
     }
     if let Some(operator) = &operator {
         operator.drain();
@@ -304,7 +308,7 @@ fn elsewhere(error: &GatewayError) -> anyhow::Error {
 }
 
 /// Reads the file again. One with a mistake changes nothing.
-fn reload(
+async fn reload(
     gateway: &Gateway,
     opened: &Opened,
     flags: &GatewayFlags,
@@ -315,15 +319,16 @@ fn reload(
         tracing::warn!("there is no config file to read again");
         return;
     };
-    let read = || -> anyhow::Result<()> {
+    let read = async || -> anyhow::Result<()> {
         let file = File::read(path)?;
         let (rules, ring) = (rules(flags, &file, watch)?, file.sealing.ring()?);
         opened.check_keys(ring.as_ref())?;
+        Contract::of(&rules).keep(&*opened.store, Changed::Refuse).await?;
         gateway.reload(rules)?;
         opened.replace_keys(ring);
         Ok(())
     };
-    match read() {
+    match read().await {
         Ok(()) => tracing::info!(
             "the config file was read again: its operations, tenants, limits, upstreams and sealing keys \
              hold from now on; other settings need a restart"

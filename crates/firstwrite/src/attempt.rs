@@ -194,6 +194,11 @@ async fn keepable(response: Response<ResponseBody>, policy: &Policy) -> Ran {
     let until = Instant::now() + policy.response_within;
     let room = parts.extensions.get::<Room>();
     match gather(body, policy.response_bytes_max, Some(until), room).await {
+        // An HTTP/2 stream that is reset without an error ends like a whole body.
+        Ok(Gathered::Whole(bytes)) if is_cut(&parts, bytes.len()) => {
+            tracing::error!("the handler's answer is shorter than it said");
+            Ran::Lost("the answer is shorter than it said".to_owned())
+        }
         Ok(Gathered::Whole(bytes)) => {
             // The bytes know their length; a second opinion could differ.
             parts.headers.remove(CONTENT_LENGTH);
@@ -207,6 +212,14 @@ async fn keepable(response: Response<ResponseBody>, policy: &Policy) -> Ran {
             Ran::Lost(format!("the answer broke off: {error}"))
         }
     }
+}
+
+/// Returns true if fewer bytes came than the answer's `Content-Length` said. That of a 304 speaks of another
+/// answer's body.
+fn is_cut(parts: &http::response::Parts, length: usize) -> bool {
+    let declared = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let declared = declared.and_then(|value| value.parse::<usize>().ok());
+    parts.status != StatusCode::NOT_MODIFIED && declared.is_some_and(|declared| length < declared)
 }
 
 /// Returns true if an answer is of a kind that goes on until one side hangs up.

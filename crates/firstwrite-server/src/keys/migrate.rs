@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite_core::{Page, Query, RecordId, Store, Timestamp};
+use firstwrite_core::{Page, Query, RecordId, Store, StoreErrorKind, Timestamp};
 use firstwrite_store::Access;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -138,9 +138,25 @@ impl Walk {
     }
 
     async fn all(&mut self, wait: Duration) -> anyhow::Result<()> {
+        self.check_history().await?;
         self.copy_pages().await?;
         self.wait_for_left(wait).await?;
-        self.look_for_new().await
+        self.look_for_new().await?;
+        // Once more: what was lost while the records were copied is in neither store.
+        self.check_history().await
+    }
+
+    /// Refuses to move from a store that lost history: the new store would not know what is missing, and keys
+    /// that were used would run again there.
+    async fn check_history(&self) -> anyhow::Result<()> {
+        let any = RecordId::from_bytes([0; 16]);
+        self.from.check_history(any).await.map_err(|error| match error.kind() {
+            StoreErrorKind::HistoryLost => anyhow::Error::new(error).context(
+                "the old store has lost history, and keys that it lost would run again in the new one; look \
+                 into it, clear it with `firstwrite doctor --clear-history-loss`, and run this again",
+            ),
+            _ => error.into(),
+        })
     }
 
     async fn copy_pages(&mut self) -> anyhow::Result<()> {

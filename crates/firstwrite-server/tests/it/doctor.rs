@@ -138,9 +138,17 @@ fn lose_history(folder: &Folder) {
     assert!(runtime.block_on(store.begin(request("other").id)).is_err());
 }
 
+/// Moves the records of the folder's store to a file.
+fn moved_to_a_file(folder: &Folder) -> std::process::Output {
+    let to = "sqlite:new.db";
+    assert!(firstwrite(folder).args(["migrate", "--store", to]).output().unwrap().status.success());
+    let mut command = firstwrite(folder);
+    command.args(["keys", "migrate", "--from", folder.store(), "--to", to]).output().unwrap()
+}
+
 /// On MariaDB: unknown keys are refused while a history loss is open, and run when an operator has cleared it.
 #[test]
-fn a_doubt_on_mariadb_stops_unknown_keys_until_it_is_cleared() {
+fn lost_history_on_mariadb_stops_unknown_keys_and_moves_until_it_is_cleared() {
     let Some(folder) = Folder::on_mariadb() else { return };
     database(&folder);
     lose_history(&folder);
@@ -152,8 +160,11 @@ fn a_doubt_on_mariadb_stops_unknown_keys_until_it_is_cleared() {
     let refused = gateway.answer(&pay("order-1"));
     assert_eq!((refused.status, &*refused.problem()), (409, "outcome-unknown"));
     assert_eq!(scene.upstream.heads(), 0, "something was sent");
+    let moved = moved_to_a_file(&folder);
+    assert!(!moved.status.success() && stderr(&moved).contains("lost history"), "{moved:?}");
     let clear = ["--clear-history-loss", "--reason", "nothing is missing", "--actor", "ada"];
     assert_eq!(check(&folder, &clear, 0, &["warning no-binlog"])["cleared"], 1);
+    assert!(moved_to_a_file(&folder).status.success());
     assert_eq!(gateway.answer(&pay("order-1")).status, 201);
 }
 

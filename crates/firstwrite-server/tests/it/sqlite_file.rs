@@ -7,7 +7,7 @@ use std::time::Duration;
 use firstwrite_core::Store as _;
 use firstwrite_store::{SqliteOptions, SqliteStore};
 
-use crate::process::{Folder, firstwrite, stdout};
+use crate::process::{Folder, firstwrite, stderr, stdout};
 use crate::scene::{Scene, pay};
 use crate::upstream::Moment;
 
@@ -95,6 +95,14 @@ fn a_file_that_is_deleted_under_a_gateway_lets_no_new_key_run() {
     let (code, text) = doctor(&folder, &[]);
     assert!(code == Some(6) && text.contains("unsafe: history-lost"), "{text}");
     gateway.kill();
+    // The new store would not know what is missing.
+    let to = "sqlite:new.db";
+    assert!(
+        firstwrite(&folder).args(["migrate", "--store", to]).output().unwrap().status.success()
+    );
+    let from = ["keys", "migrate", "--from", folder.store(), "--to", to];
+    let moved = firstwrite(&folder).args(from).output().unwrap();
+    assert!(!moved.status.success() && stderr(&moved).contains("lost history"), "{moved:?}");
     let (_, text) = doctor(&folder, &["--clear-history-loss", "--reason", "compared with the API"]);
     assert!(text.contains("history losses cleared: 1"), "{text}");
     assert_eq!(scene.gateway().answer(&pay("order-3")).status, 201);

@@ -45,6 +45,19 @@ async fn a_caller_who_hangs_up_does_not_end_the_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_that_is_shorter_than_it_said_is_not_kept() {
+    let world = World::new(Policy::default(), |_, _| async {
+        let mut cut = answer(201, "abc");
+        cut.headers_mut().insert("content-length", http::HeaderValue::from_static("10"));
+        Ok(cut)
+    });
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "504 outcome-unknown");
+    assert_eq!(state(&world, "k").await, Some(StateKind::Uncertain));
+    assert_eq!(world.send(post("k", "{}")).await.summary(), "409 outcome-unknown");
+    assert_eq!(world.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stopping_server_can_wait_for_attempts_whose_callers_are_gone() {
     let door = Door::new();
     let world = behind(&door, Policy::default());

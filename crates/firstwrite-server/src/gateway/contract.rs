@@ -1,0 +1,161 @@
+//! The contract of a gateway with its store: settings that decide under which record a key stands, and by which
+//! key the API knows a request. After a change, keys that were used are unknown here, or at the API, and their
+//! requests would run again. So the store remembers these settings, and a start or a reload with others is
+//! refused until the operator accepts it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use firstwrite_core::Store;
+use firstwrite_core::documents::{DocumentChange, DocumentContent, DocumentName, DocumentStep};
+use firstwrite_gateway::{ForwardedKey, Rules};
+use serde::{Deserialize, Serialize};
+
+/// What is done with settings that are not those of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Changed {
+    /// The start or the reload fails.
+    Refuse,
+    /// The operator says that every key used so far may run again.
+    Accept,
+}
+
+/// The settings, as the store keeps them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Contract {
+    /// Name of the service; gateways of several services may share a store.
+    service: String,
+    forward_key: String,
+    /// Whether the keys of operations that have no name are bound to principals.
+    binds_others: bool,
+    /// The same for the operations that have one.
+    binds: BTreeMap<String, bool>,
+}
+
+const KIND: &str = "gateway";
+
+impl Contract {
+    pub(super) fn of(rules: &Rules) -> Self {
+        let (binds_others, binds) = rules.operations.bindings();
+        Self {
+            service: rules.service_name.clone().unwrap_or_default(),
+            forward_key: match rules.forwarding.key {
+                ForwardedKey::Derived => "derived",
+                ForwardedKey::Original => "original",
+                ForwardedKey::Nothing => "nothing",
+            }
+            .to_owned(),
+            binds_others,
+            binds,
+        }
+    }
+
+    /// Compares with the settings that `store` remembers and keeps these. A store without documents remembers
+    /// nothing.
+    pub(super) async fn keep(&self, store: &dyn Store, changed: Changed) -> anyhow::Result<()> {
+        let Some(documents) = store.documents() else { return Ok(()) };
+        let name = DocumentName::of(&["contract", &self.service]);
+        let found = documents.read(KIND, &[name]).await?.pop().flatten();
+        let known =
+            found.as_ref().map(|found| serde_json::from_slice::<Self>(&found.content.bytes));
+        let known = known.transpose().context("the store's note of the gateway's settings")?;
+        if known.as_ref() == Some(self) {
+            return Ok(());
+        }
+        let differences = known.map(|known| self.differences(&known)).unwrap_or_default();
+        if !differences.is_empty() {
+            let all = differences.join("; ");
+            if changed == Changed::Refuse {
+                bail!(
+                    "{all}: keys that were used before would run again; set it back, or start once with \
+                     --accept-changed-keys when every key is past its retention"
+                );
+            }
+            tracing::warn!("{all}: keys that were used before may run again, as accepted");
+        }
+        let content = DocumentContent { bytes: serde_json::to_vec(self)?, expires_at: None };
+        let step = match found {
+            Some(found) => DocumentStep::Replace(found.edition, content),
+            None => DocumentStep::Add(content),
+        };
+        let put = documents.put(KIND, &[DocumentChange { name, step }]).await?;
+        if put == [None] {
+            bail!("another gateway wrote its settings at the same moment; start again");
+        }
+        Ok(())
+    }
+
+    /// Names what differs from `known` in a way that matters.
+    fn differences(&self, known: &Self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.forward_key != known.forward_key {
+            let (was, is) = (&known.forward_key, &self.forward_key);
+            all.push(format!("forward_key was \"{was}\" and is \"{is}\""));
+        }
+        let says = |bound| if bound { "bound" } else { "not bound" };
+        let mut differs = |name: &str, was: bool, is: bool| {
+            if was != is {
+                let (was, is) = (says(was), says(is));
+                all.push(format!("keys of {name} were {was} to principals and are {is}"));
+            }
+        };
+        differs("operations without a section", known.binds_others, self.binds_others);
+        let names: std::collections::BTreeSet<_> =
+            known.binds.keys().chain(self.binds.keys()).collect();
+        for name in names {
+            differs(name, known.binds(name), self.binds(name));
+        }
+        all
+    }
+
+    fn binds(&self, name: &str) -> bool {
+        self.binds.get(name).copied().unwrap_or(self.binds_others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use firstwrite_core::{MemoryStore, Timestamp};
+
+    use super::*;
+
+    fn contract(forward_key: &str, binds_others: bool, binds: &[(&str, bool)]) -> Contract {
+        let binds = binds.iter().map(|(name, is)| ((*name).to_owned(), *is)).collect();
+        let (service, forward_key) = (String::new(), forward_key.to_owned());
+        Contract { service, forward_key, binds_others, binds }
+    }
+
+    #[tokio::test]
+    async fn a_change_that_makes_used_keys_unknown_is_refused_until_it_is_accepted() {
+        let store = MemoryStore::new(|| Timestamp::from_millis(0));
+        let first = contract("derived", false, &[("POST /pay", true)]);
+        first.keep(&store, Changed::Refuse).await.unwrap();
+        first.keep(&store, Changed::Refuse).await.unwrap();
+        for (other, why) in [
+            (contract("original", false, &[("POST /pay", true)]), "forward_key was \"derived\""),
+            (contract("derived", false, &[]), "keys of POST /pay were bound"),
+            (contract("derived", true, &[("POST /pay", true)]), "operations without a section"),
+        ] {
+            let refused = other.keep(&store, Changed::Refuse).await.unwrap_err().to_string();
+            assert!(
+                refused.contains(why) && refused.contains("--accept-changed-keys"),
+                "{refused}"
+            );
+        }
+        let second = contract("original", false, &[]);
+        second.keep(&store, Changed::Accept).await.unwrap();
+        second.keep(&store, Changed::Refuse).await.unwrap();
+        assert!(first.keep(&store, Changed::Refuse).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_changes_no_key_and_other_services_are_let_in() {
+        let store = MemoryStore::new(|| Timestamp::from_millis(0));
+        contract("derived", false, &[]).keep(&store, Changed::Refuse).await.unwrap();
+        let named = contract("derived", false, &[("POST /pay", false)]);
+        named.keep(&store, Changed::Refuse).await.unwrap();
+        let other = Contract { service: "other".into(), ..contract("original", true, &[]) };
+        other.keep(&store, Changed::Refuse).await.unwrap();
+        named.keep(&store, Changed::Refuse).await.unwrap();
+    }
+}
