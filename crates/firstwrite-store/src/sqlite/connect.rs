@@ -225,6 +225,15 @@ impl Target {
         OpenError::new(text).caused_by(error)
     }
 
+    /// Returns the error for a lock file that keeps no note: the next opening could not trust the file.
+    pub(super) fn lock_unwritable(&self, error: impl Into<BoxError>) -> OpenError {
+        let text = format!(
+            "the lock beside {} cannot be written; check the disk and the rights on the file",
+            self.name
+        );
+        OpenError::new(text).caused_by(error)
+    }
+
     fn unusable(&self, error: rusqlite::Error) -> OpenError {
         if kind_of(&error) == StoreErrorKind::Corrupt {
             return self.unreadable(error);

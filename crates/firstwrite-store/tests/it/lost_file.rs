@@ -194,6 +194,39 @@ async fn an_older_file_that_is_put_back_while_the_service_is_down_is_noticed() {
     }
 }
 
+/// A file that a process wrote to under another name says later times than the one that it replaces.
+#[tokio::test]
+async fn a_file_that_another_process_wrote_to_meanwhile_is_noticed() {
+    for is_backup in [true, false] {
+        let shop = Shop::open();
+        shop.store.insert(&completed("before", "{}")).await.unwrap();
+        shop.store.clone().close().await;
+        let other = beside(&shop.path(), "-other");
+        if is_backup {
+            fs::copy(shop.path(), &other).unwrap();
+        } else {
+            SqliteStore::open_or_create(&other).unwrap().close().await;
+        }
+        let store = SqliteStore::open_with(shop.path(), options(&shop.clock)).unwrap();
+        store.insert(&completed("paid", "{}")).await.unwrap();
+        store.close().await;
+        shop.pass(std::time::Duration::from_mins(1));
+        SqliteStore::open_with(&other, options(&shop.clock)).unwrap().close().await;
+        fs::rename(&other, shop.path()).unwrap();
+        let open = || SqliteStore::open_with(shop.path(), options(&shop.clock)).unwrap();
+        // Until an operator has looked, however often it is opened.
+        open().close().await;
+        let store = open();
+        let refused = store.insert(&reserved("paid")).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::HistoryLost, "{refused}");
+        assert!(refused.to_string().contains("not the file that was written last"), "{refused}");
+        store.clear_history_losses("ann", "compared with the bank's list").await.unwrap();
+        store.close().await;
+        let store = open();
+        assert!(matches!(store.insert(&reserved("paid")).await.unwrap(), Inserted::Done(_)));
+    }
+}
+
 #[tokio::test]
 async fn a_restart_of_any_kind_raises_no_doubt() {
     let shop = Shop::open();
