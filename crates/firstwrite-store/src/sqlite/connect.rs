@@ -65,6 +65,8 @@ pub enum ForeignFile {
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) path: PathBuf,
+    /// The path as it was given, which may lead to `path` through symbolic links.
+    pub(super) given: PathBuf,
     /// Name of the file in messages.
     pub(super) name: String,
 }
@@ -108,7 +110,8 @@ impl Target {
         }
         // SQLite gives the files that it makes beside this one the same mode.
         let made = private(OpenOptions::new().create(creates).append(true)).open(path);
-        let path = made.and_then(|_file| path.canonicalize()).map_err(|error| {
+        let paths = made.and_then(|_file| Ok((path.canonicalize()?, std::path::absolute(path)?)));
+        let (path, given) = paths.map_err(|error| {
             OpenError::new(format!(
                 "{name} cannot be opened for writing; check that its folder exists and is writable"
             ))
@@ -120,15 +123,16 @@ impl Target {
                  leave it one, and copy it where a second file is wanted"
             )));
         }
-        Ok(Self { path, name })
+        Ok(Self { path, given, name })
     }
 
     /// The file to read from.
     pub(super) fn for_reading(path: &Path) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         check_version(rusqlite::version_number())?;
+        let given = path.to_owned();
         let path = path.canonicalize().map_err(|error| not_there(&name).caused_by(error))?;
-        Ok(Self { path, name })
+        Ok(Self { path, given, name })
     }
 
     /// Returns the path of a file next to this one.

@@ -227,6 +227,31 @@ async fn a_file_that_another_process_wrote_to_meanwhile_is_noticed() {
     }
 }
 
+/// The open file is still there, and the next process will open another.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_that_leads_elsewhere_meanwhile_is_noticed() {
+    for is_folder in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let [link, name] = ["link", "link/a.db"].map(|name| folder.path().join(name));
+        let name = if is_folder { name } else { link.clone() };
+        let targets = ["one", "two"].map(|name| folder.path().join(name));
+        for target in &targets {
+            let file = if is_folder { target.join("a.db") } else { target.clone() };
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            SqliteStore::open_or_create(&file).unwrap().close().await;
+        }
+        std::os::unix::fs::symlink(&targets[0], &link).unwrap();
+        let store = SqliteStore::open(&name).unwrap();
+        assert!(matches!(store.insert(&reserved("new")).await.unwrap(), Inserted::Done(_)));
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&targets[1], &link).unwrap();
+        let refused = store.insert(&reserved("newer")).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::HistoryLost, "{refused}");
+        assert!(refused.to_string().contains("link"), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn a_restart_of_any_kind_raises_no_doubt() {
     let shop = Shop::open();
