@@ -97,16 +97,8 @@ impl Target {
         let name = path.display().to_string();
         check_version(rusqlite::version_number())?;
         let creates = missing == MissingFile::Create;
-        if !path.exists() {
-            if !creates {
-                return Err(not_there(&name));
-            }
-            if Word::at(&beside(path, "-lock")).seen.is_some() {
-                return Err(OpenError::new(format!(
-                    "{name} is gone, and {name}-lock remembers it; put the file back, or delete the lock \
-                     if every key that it knew may run again"
-                )));
-            }
+        if !path.exists() && (!creates || is_remembered(path)) {
+            return Err(not_there(path));
         }
         // SQLite gives the files that it makes beside this one the same mode.
         let made = private(OpenOptions::new().create(creates).append(true)).open(path);
@@ -131,7 +123,7 @@ impl Target {
         let name = path.display().to_string();
         check_version(rusqlite::version_number())?;
         let given = path.to_owned();
-        let path = path.canonicalize().map_err(|error| not_there(&name).caused_by(error))?;
+        let path = path.canonicalize().map_err(|error| not_there(path).caused_by(error))?;
         Ok(Self { path, given, name })
     }
 
@@ -250,7 +242,19 @@ impl Target {
     }
 }
 
-fn not_there(name: &str) -> OpenError {
+/// Returns true if a file that is not at `path` was there: its lock has seen it.
+fn is_remembered(path: &Path) -> bool {
+    Word::at(&beside(path, "-lock")).seen.is_some()
+}
+
+fn not_there(path: &Path) -> OpenError {
+    let name = path.display();
+    if is_remembered(path) {
+        return OpenError::new(format!(
+            "{name} is gone, and {name}-lock remembers it; put the file back, or delete the lock if every \
+             key that it knew may run again"
+        ));
+    }
     OpenError::missing(&format!("there is no file {name}"), format_args!("sqlite:{name}"))
 }
 

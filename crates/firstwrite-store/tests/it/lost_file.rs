@@ -273,8 +273,16 @@ async fn no_new_file_takes_the_place_of_one_that_is_remembered() {
     let shop = Shop::open();
     shop.store.clone().close().await;
     fs::remove_file(shop.path()).unwrap();
-    let refused = SqliteStore::open_or_create(shop.path()).unwrap_err().to_string();
-    assert!(refused.contains("-lock remembers it"), "{refused}");
+    for opened in [
+        SqliteStore::open_or_create(shop.path()),
+        // Nobody is sent to `migrate`, which refuses as well.
+        SqliteStore::open(shop.path()),
+        SqliteStore::open_read_only(shop.path()),
+    ] {
+        let refused = opened.unwrap_err();
+        assert!(!refused.is_missing(), "{refused}");
+        assert!(refused.to_string().contains("-lock remembers it"), "{refused}");
+    }
     assert!(!shop.path().exists(), "nothing was made");
     fs::remove_file(beside(&shop.path(), "-lock")).unwrap();
     SqliteStore::open_or_create(shop.path()).unwrap().close().await;
