@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Force, Settled, Settlement};
-use firstwrite_core::{AuditEntry, Query, Record, RecordId, State, StateKind, Store, StoreError};
+use firstwrite_core::{
+    AuditEntry, Query, Record, RecordId, State, StateKind, Store, StoreError, Timestamp,
+};
 use futures_util::future::join_all;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -23,6 +25,8 @@ const ASKED_MAX: usize = 50;
 const ASKED_AT_ONCE: usize = 8;
 /// More than that wait for a person anyway.
 const REMEMBERED_MAX: usize = 10_000;
+/// Maximum number of records watched for their grace. The others wait until one of these is settled.
+const WATCHED_MAX: usize = 100_000;
 
 /// Background task that asks probes.
 pub(crate) struct Resolver {
@@ -31,9 +35,29 @@ pub(crate) struct Resolver {
     upstreams: Arc<Upstreams>,
     /// Time from which each record may be asked about again.
     asked: HashMap<RecordId, Instant>,
+    /// Uncertain records of the last walk over all pages.
+    watched: HashMap<RecordId, Watched>,
+    /// Uncertain records of the walk under way, which replace `watched` at its end.
+    walk: HashMap<RecordId, Watched>,
     /// Record of each operation that was asked about last: the next turn goes on behind it.
     last_asked: HashMap<String, RecordId>,
     after: Option<RecordId>,
+}
+
+/// An uncertain record that this process has seen.
+#[derive(Clone, Copy)]
+struct Watched {
+    /// Tells this attempt from a later one under the same key.
+    since: Timestamp,
+    first_seen_at: Instant,
+}
+
+/// An uncertain record with a probe.
+struct Doubt {
+    record: Record,
+    probe: Arc<Probe>,
+    /// Time that has certainly passed since the attempt was given up.
+    given_up_for: Duration,
 }
 
 /// The records of one operation that may be asked about.
@@ -87,6 +111,8 @@ impl Resolver {
             operations,
             upstreams,
             asked: HashMap::new(),
+            watched: HashMap::new(),
+            walk: HashMap::new(),
             last_asked: HashMap::new(),
             after: None,
         }
@@ -111,28 +137,19 @@ impl Resolver {
     ///
     /// Every operation is asked about beside the others: a probe that hangs holds up its own records alone.
     pub(crate) async fn turn(&mut self) -> Result<usize, StoreError> {
-        let query = Query {
-            tenant: None,
-            state: Some(StateKind::Uncertain),
-            after: self.after,
-            limit: Query::LIMIT_MAX,
-        };
-        let page = self.store.list(&query).await?;
-        self.after = page.next;
+        let doubts = self.look().await?;
         self.asked.retain(|_, again_at| Instant::now() < *again_at);
         let mut groups: HashMap<&str, Group<'_>> = HashMap::new();
-        for record in &page.records {
-            let State::Uncertain { since } = record.state else { continue };
+        for Doubt { record, probe, given_up_for } in &doubts {
             if self.asked.contains_key(&record.id) {
                 continue;
             }
-            let Some(probe) = self.operations.probe_of(record) else { continue };
             // The others have one probe, whatever clients call them.
             let is_named = self.operations.is_named(&record.operation);
             let name = if is_named { &*record.operation } else { "" };
             let group = groups.entry(name).or_insert_with(|| Group::new(probe));
             // A "no" that comes too early is asked for again as soon as it counts.
-            let early_for = probe.grace().saturating_sub(page.now.since(since));
+            let early_for = probe.grace().saturating_sub(*given_up_for);
             group.open.push(Open { record, early_for });
         }
         let asking = groups.into_iter().map(|(operation, mut group)| {
@@ -153,6 +170,40 @@ impl Resolver {
             self.asked.extend(again.into_iter().take(room));
         }
         failed.map_or(Ok(settled), Err)
+    }
+
+    /// Reads the next page of uncertain records.
+    ///
+    /// The store's clock alone does not say how long ago an attempt was given up: it may have been set
+    /// ahead, over a restart too, or be that of another machine. So the time counts that this process has
+    /// itself seen pass, where that is less.
+    async fn look(&mut self) -> Result<Vec<Doubt>, StoreError> {
+        let query = Query {
+            tenant: None,
+            state: Some(StateKind::Uncertain),
+            after: self.after,
+            limit: Query::LIMIT_MAX,
+        };
+        let page = self.store.list(&query).await?;
+        self.after = page.next;
+        let now = Instant::now();
+        let mut doubts = Vec::new();
+        for record in page.records {
+            let State::Uncertain { since } = record.state else { continue };
+            let Some(probe) = self.operations.probe_of(&record).cloned() else { continue };
+            let known = self.watched.get(&record.id).filter(|watched| watched.since == since);
+            let watched = known.copied().unwrap_or(Watched { since, first_seen_at: now });
+            if self.walk.len() < WATCHED_MAX {
+                self.walk.insert(record.id, watched);
+            }
+            let watched_for = now.duration_since(watched.first_seen_at);
+            let given_up_for = page.now.since(since).min(watched_for);
+            doubts.push(Doubt { record, probe, given_up_for });
+        }
+        if self.after.is_none() {
+            self.watched = std::mem::take(&mut self.walk);
+        }
+        Ok(doubts)
     }
 
     /// Asks about the records of one operation, a few at a time, until the probe does not answer.
@@ -328,7 +379,7 @@ mod tests {
         operations_at("api", extras)
     }
 
-    /// One such record, and who asks about it.
+    /// One such record, and who has watched it for as long and asks about it.
     async fn uncertain(
         answer: &'static str,
         grace: Duration,
@@ -340,7 +391,17 @@ mod tests {
         let (target, asked) = says(answer).await;
         let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
         let shared: Arc<dyn Store> = world.store.clone();
-        (world.store, id, Resolver::new(shared, Arc::new(operations), upstreams), asked)
+        let mut resolver = Resolver::new(shared, Arc::new(operations), upstreams);
+        resolver.look().await.unwrap();
+        watch_for(JUST_ENOUGH).await;
+        (world.store, id, resolver, asked)
+    }
+
+    /// Lets time pass for this process, and none for the store.
+    async fn watch_for(span: Duration) {
+        tokio::time::pause();
+        tokio::time::advance(span).await;
+        tokio::time::resume();
     }
 
     const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
@@ -365,6 +426,8 @@ mod tests {
         let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
         let shared: Arc<dyn Store> = world.store.clone();
         let mut resolver = Resolver::new(shared, here, upstreams);
+        resolver.look().await.unwrap();
+        watch_for(JUST_ENOUGH).await;
         assert_eq!(resolver.turn().await.unwrap(), 1);
         assert_eq!((asked.load(Ordering::SeqCst), state(&world.store, own).await), (1, None));
     }
@@ -393,6 +456,8 @@ mod tests {
         let upstreams = Arc::new(Upstreams::new(&[silent], Calling::default()).unwrap());
         let shared: Arc<dyn Store> = world.store.clone();
         let mut resolver = Resolver::new(shared, Arc::new(operations), upstreams);
+        resolver.look().await.unwrap();
+        watch_for(JUST_ENOUGH).await;
         assert_eq!(resolver.turn().await.unwrap(), told.len());
         assert_eq!(asked.load(Ordering::SeqCst), ASKED_AT_ONCE);
         // All of them have their turn, also when the first could be asked about again by then.
@@ -429,6 +494,46 @@ mod tests {
         assert!(store.get(id).await.unwrap().is_none());
     }
 
+    /// The store's clock may have been set ahead, or be that of another machine.
+    #[tokio::test]
+    async fn a_no_counts_only_when_this_process_has_seen_the_grace_pass() {
+        let (world, operation) = (World::new(), "POST /pay");
+        let operations = Arc::new(operations(asking("/made/{key}", JUST_ENOUGH)));
+        let id = world.uncertain("k", operation, &operations).await;
+        world.pass(Duration::from_hours(3));
+        let (target, asked) = says(NOT_FOUND).await;
+        let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
+        let shared: Arc<dyn Store> = world.store.clone();
+        let mut resolver = Resolver::new(shared, Arc::clone(&operations), upstreams);
+        assert_eq!(resolver.turn().await.unwrap(), 0, "hours by that clock, seen just now");
+        watch_for(JUST_ENOUGH - Duration::from_secs(1)).await;
+        assert_eq!(resolver.turn().await.unwrap(), 0);
+        assert_eq!(asked.load(Ordering::SeqCst), 2, "a yes would have counted");
+        watch_for(Duration::from_secs(1)).await;
+        assert_eq!(resolver.turn().await.unwrap(), 1);
+        assert_eq!(state(&world.store, id).await, None);
+        // Another attempt under the same key is watched anew.
+        world.uncertain("k", operation, &operations).await;
+        world.pass(Duration::from_hours(3));
+        assert_eq!(resolver.turn().await.unwrap(), 0);
+        watch_for(JUST_ENOUGH).await;
+        assert_eq!(resolver.turn().await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_longer_uncertain_is_no_longer_watched() {
+        let (store, id, mut resolver, _asked) = uncertain(SILENT, JUST_ENOUGH).await;
+        resolver.turn().await.unwrap();
+        assert!(resolver.watched.contains_key(&id));
+        let record = store.get(id).await.unwrap().unwrap().record;
+        let audit = AuditEntry::uncertain("a test");
+        protocol::settle(&*store, &record, Settlement::NotHappened, Force::Yes, &audit)
+            .await
+            .unwrap();
+        resolver.turn().await.unwrap();
+        assert!(resolver.watched.is_empty());
+    }
+
     /// A list that is not there, a part of one, and a list that can be read in two ways are no proof.
     #[tokio::test]
     async fn of_a_list_only_a_whole_answer_is_a_no() {
@@ -451,6 +556,8 @@ mod tests {
             let (target, _asked) = says(format!("HTTP/1.1 {answer}").leak()).await;
             let upstreams = Arc::new(Upstreams::new(&[target], Calling::default()).unwrap());
             let mut resolver = Resolver::new(world.store, operations, upstreams);
+            resolver.look().await.unwrap();
+            watch_for(JUST_ENOUGH).await;
             assert_eq!(resolver.turn().await.unwrap(), settled, "{answer}");
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use firstwrite_core::Store as _;
 use firstwrite_store::{SqliteOptions, SqliteStore};
 
+use crate::open_records::{keys, leave_open_records};
 use crate::process::{Folder, firstwrite, stderr, stdout};
 use crate::scene::{Scene, pay};
 use crate::upstream::Moment;
@@ -69,6 +70,19 @@ fn a_clock_that_is_ahead_at_a_restart_runs_no_key_again() {
     // Now its hour is over, and the key is free.
     let fresh = scene.gateway().answer(&pay("order-1"));
     assert_eq!((fresh.status, fresh.is_replay()), (201, false), "{fresh:?}");
+}
+
+#[test]
+fn a_clock_that_is_ahead_at_a_restart_lets_no_doubt_be_released() {
+    let folder = Folder::new();
+    leave_open_records(&folder);
+    open_with_the_clock_ahead(&folder);
+    let release = ["release", "acme", "lost", "--reason", "the API knows nothing", "--yes"];
+    let too_soon = keys(&folder, &release);
+    assert_eq!(too_soon.status.code(), Some(5), "{}", stderr(&too_soon));
+    doctor(&folder, &["--confirm-clock", "--reason", "it was off for two hours"]);
+    let released = keys(&folder, &release);
+    assert_eq!(released.status.code(), Some(0), "{}", stderr(&released));
 }
 
 #[test]

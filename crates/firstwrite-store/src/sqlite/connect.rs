@@ -65,6 +65,8 @@ pub enum ForeignFile {
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) path: PathBuf,
+    /// The path as it was given, which may lead to `path` through symbolic links.
+    pub(super) given: PathBuf,
     /// Name of the file in messages.
     pub(super) name: String,
 }
@@ -95,20 +97,13 @@ impl Target {
         let name = path.display().to_string();
         check_version(rusqlite::version_number())?;
         let creates = missing == MissingFile::Create;
-        if !path.exists() {
-            if !creates {
-                return Err(not_there(&name));
-            }
-            if Word::at(&beside(path, "-lock")).seen.is_some() {
-                return Err(OpenError::new(format!(
-                    "{name} is gone, and {name}-lock remembers it; put the file back, or delete the lock \
-                     if every key that it knew may run again"
-                )));
-            }
+        if !path.exists() && (!creates || is_remembered(path)) {
+            return Err(not_there(path));
         }
         // SQLite gives the files that it makes beside this one the same mode.
         let made = private(OpenOptions::new().create(creates).append(true)).open(path);
-        let path = made.and_then(|_file| path.canonicalize()).map_err(|error| {
+        let paths = made.and_then(|_file| Ok((path.canonicalize()?, std::path::absolute(path)?)));
+        let (path, given) = paths.map_err(|error| {
             OpenError::new(format!(
                 "{name} cannot be opened for writing; check that its folder exists and is writable"
             ))
@@ -120,15 +115,16 @@ impl Target {
                  leave it one, and copy it where a second file is wanted"
             )));
         }
-        Ok(Self { path, name })
+        Ok(Self { path, given, name })
     }
 
     /// The file to read from.
     pub(super) fn for_reading(path: &Path) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         check_version(rusqlite::version_number())?;
-        let path = path.canonicalize().map_err(|error| not_there(&name).caused_by(error))?;
-        Ok(Self { path, name })
+        let given = path.to_owned();
+        let path = path.canonicalize().map_err(|error| not_there(path).caused_by(error))?;
+        Ok(Self { path, given, name })
     }
 
     /// Returns the path of a file next to this one.
@@ -225,6 +221,15 @@ impl Target {
         OpenError::new(text).caused_by(error)
     }
 
+    /// Returns the error for a lock file that keeps no note: the next opening could not trust the file.
+    pub(super) fn lock_unwritable(&self, error: impl Into<BoxError>) -> OpenError {
+        let text = format!(
+            "the lock beside {} cannot be written; check the disk and the rights on the file",
+            self.name
+        );
+        OpenError::new(text).caused_by(error)
+    }
+
     fn unusable(&self, error: rusqlite::Error) -> OpenError {
         if kind_of(&error) == StoreErrorKind::Corrupt {
             return self.unreadable(error);
@@ -237,7 +242,19 @@ impl Target {
     }
 }
 
-fn not_there(name: &str) -> OpenError {
+/// Returns true if a file that is not at `path` was there: its lock has seen it.
+fn is_remembered(path: &Path) -> bool {
+    Word::at(&beside(path, "-lock")).seen.is_some()
+}
+
+fn not_there(path: &Path) -> OpenError {
+    let name = path.display();
+    if is_remembered(path) {
+        return OpenError::new(format!(
+            "{name} is gone, and {name}-lock remembers it; put the file back, or delete the lock if every \
+             key that it knew may run again"
+        ));
+    }
     OpenError::missing(&format!("there is no file {name}"), format_args!("sqlite:{name}"))
 }
 

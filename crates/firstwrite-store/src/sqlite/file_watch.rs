@@ -1,8 +1,9 @@
-//! Notices that a file of the store was deleted, moved or replaced while it is open.
+//! Notices that a file of the store was deleted, moved or replaced while it is open, or that the name it was
+//! opened by leads elsewhere (a symbolic link).
 //!
 //! The system goes on writing to a file that no name leads to any more, and all of those writes are gone
 //! when the process ends. So the names are compared with the opened files before every batch, and once in a
-//! while without one: four directory look-ups, besides a flush to the disk.
+//! while without one: four or five directory look-ups, besides a flush to the disk.
 //!
 //! Only names are checked. Opening the main file once more would be harmful: closing it again frees every
 //! lock that this process has on it.
@@ -29,7 +30,7 @@ const BESIDE: [&str; 3] = ["-wal", "-shm", "-lock"];
 impl FileWatch {
     /// Remembers the files of `target`, which is open.
     pub(super) fn new(target: &Target) -> Self {
-        let mut files = Vec::with_capacity(1 + BESIDE.len());
+        let mut files = Vec::with_capacity(2 + BESIDE.len());
         let beside = BESIDE.iter().map(|suffix| target.beside(suffix));
         for path in std::iter::once(target.path.clone()).chain(beside) {
             match fs::metadata(&path) {
@@ -38,6 +39,12 @@ impl FileWatch {
                     tracing::debug!(file = %path.display(), %error, "a file is not watched");
                 }
             }
+        }
+        // The next process opens what this one leads to by then.
+        if target.given != target.path
+            && let Some((_, opened)) = files.first().filter(|(path, _)| *path == target.path)
+        {
+            files.push((target.given.clone(), *opened));
         }
         Self { files }
     }

@@ -8,6 +8,7 @@ use rusqlite::params;
 
 use super::history_loss::Trust;
 use super::rows::find;
+use super::schema::put_life;
 use super::session::Session;
 use super::store_clock::{ClockJump, is_step, put_seen};
 
@@ -30,10 +31,12 @@ struct Orphans {
 }
 
 impl Session {
-    /// Writes in one commit a new jump of the clock, the note of a lost file, and the end of the
-    /// reservations of an earlier process, whose owners cannot be alive because the file has one writer.
+    /// Writes in one commit the id of the life that begins, a new jump of the clock, the note of a lost
+    /// file, and the end of the reservations of an earlier process, whose owners cannot be alive because the
+    /// file has one writer.
     pub(super) fn begin_life(
         &self,
+        life: &str,
         jump: Option<ClockJump>,
         loss: Option<&str>,
     ) -> Result<(), StoreError> {
@@ -41,6 +44,7 @@ impl Session {
         let failed = super::driver_error::definite(DOING);
         self.begin().map_err(&failed)?;
         let opened = || {
+            put_life(&self.connection, life)?;
             if let Some(jump) = jump {
                 self.put_jump(jump)?;
             }

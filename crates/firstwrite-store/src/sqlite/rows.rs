@@ -75,7 +75,7 @@ pub(super) fn standing(
     let is_reservation = !matches!(column(row, 11)?, ValueRef::Null);
     let record = match (is_completed, is_reservation) {
         (true, false) => completed(connection, known, id, row)?,
-        (false, true) => reservation(id, row)?,
+        (false, true) => reservation(known.1, id, row)?,
         (false, false) => return Err(corrupt("an id leads to no record")),
         (true, true) => return Err(corrupt("an id leads to two records")),
     };
@@ -111,11 +111,14 @@ fn completed(
     })
 }
 
-fn reservation(id: RecordId, row: &Row<'_>) -> Result<Record, StoreError> {
+fn reservation(clock: &StoreClock, id: RecordId, row: &Row<'_>) -> Result<Record, StoreError> {
     let version = u8::try_from(integer(row, 16)?)
         .map_err(|_range| corrupt("a fingerprint's version is one byte"))?;
     let state = match column(row, 21)? {
-        ValueRef::Null => State::Uncertain { since: Timestamp::from_millis(integer(row, 22)?) },
+        ValueRef::Null => {
+            let since = clock.counted_from(Timestamp::from_millis(integer(row, 22)?));
+            State::Uncertain { since }
+        }
         ValueRef::Integer(until) => State::Reserved(Lease { until: Timestamp::from_millis(until) }),
         ValueRef::Real(_) | ValueRef::Text(_) | ValueRef::Blob(_) => {
             return Err(corrupt("a lease ends at an instant"));

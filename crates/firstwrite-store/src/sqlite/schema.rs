@@ -104,6 +104,24 @@ pub(super) fn check(connection: &Connection, file: &str) -> Result<(), OpenError
     }
 }
 
+/// Reads the id of the last life of the file: `None` before the first.
+pub(super) fn life(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let sql = "SELECT value FROM firstwrite_meta WHERE name = 'life'";
+    connection.query_row(sql, [], |row| row.get(0)).optional()
+}
+
+/// Draws the id of a new life.
+pub(super) fn new_life(connection: &Connection) -> rusqlite::Result<String> {
+    connection.query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0))
+}
+
+/// Writes the id of the life that begins.
+pub(super) fn put_life(connection: &Connection, life: &str) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO firstwrite_meta (name, value) VALUES ('life', ?1)
+               ON CONFLICT DO UPDATE SET value = ?1";
+    connection.execute(sql, [life]).map(drop)
+}
+
 fn content(connection: &Connection, file: &str) -> Result<Content, OpenError> {
     let unreadable = |error| {
         let text = format!(

@@ -158,8 +158,8 @@ CREATE TABLE firstwrite_time (
 );
 
 -- Gaps between two openings that a clock that was set ahead explains as well as a machine that was off.
--- `uncounted` milliseconds do not count for the retention of what was written before `at`, until an operator
--- confirms them.
+-- `uncounted` milliseconds do not count for the retention of what was written before `at`, nor for how long
+-- an earlier record is uncertain, until an operator confirms them.
 CREATE TABLE firstwrite_jumps (
     at           INTEGER PRIMARY KEY,
     uncounted    INTEGER NOT NULL,

@@ -6,7 +6,8 @@
 //!    back from there, and goes on from the host's clock if that is ahead.
 //! 3. Up to [`DOWNTIME_BELIEVED`] between two lives counts as time that has passed. A longer gap may be a
 //!    machine that was off or a clock that was set ahead, and nothing here can tell which: it is a *jump*,
-//!    and does not count for the retention of what was written before it, until an operator confirms it.
+//!    and does not count for the retention of what was written before it, nor for how long ago an attempt
+//!    was given up, until an operator confirms it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::connect::SqliteOptions;
 use crate::clock::{self, Clock, Stopwatch};
 
-/// A gap between two lives of the store that does not count for retention.
+/// A gap between two lives of the store that does not count as elapsed time for earlier records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockJump {
@@ -107,8 +108,8 @@ impl StoreClock {
         Seen { at: self.now(), wall: (self.wall)() }
     }
 
-    /// Returns the time from which the retention of a record written at `at` counts, so that no jump is
-    /// part of it.
+    /// Returns the time from which the retention of a record written at `at` counts, and the age of a doubt
+    /// since then, so that no jump is part of it.
     pub(super) fn counted_from(&self, at: Timestamp) -> Timestamp {
         let jumps = self.jumps.read().unwrap_or_else(PoisonError::into_inner);
         let uncounted = jumps.iter().filter(|jump| at < jump.at).map(|jump| jump.uncounted);

@@ -11,6 +11,7 @@ use super::connect::{SqliteOptions, Target};
 use super::file_watch::FileWatch;
 use super::queue::Queue;
 use super::readers::{self, Lookup, View};
+use super::schema;
 use super::session::{Session, Watch};
 use super::store_clock::{self, ClockJump, StoreClock};
 use super::writer::{self, Commands};
@@ -97,13 +98,19 @@ impl Threads {
         (options, clock): (&SqliteOptions, &Arc<StoreClock>),
     ) -> Result<(), OpenError> {
         let Writes { connection, mut lock, jump } = writes;
-        let seen = store_clock::seen(&connection).map_err(|error| target.unreadable(error))?;
-        let loss = lock.word.loss(seen.map(|seen| seen.at));
+        let read = || {
+            let seen = store_clock::seen(&connection)?;
+            Ok((seen, schema::life(&connection)?, schema::new_life(&connection)?))
+        };
+        let (seen, life, next) =
+            read().map_err(|error: rusqlite::Error| target.unreadable(error))?;
+        let loss = lock.word.loss(seen.map(|seen| seen.at), life.as_deref());
+        lock.announce_life(life, &next).map_err(|error| target.lock_unwritable(error))?;
         let session = Session::new(connection, Arc::clone(clock), Arc::clone(&self.watch));
         let mut session = session.map_err(|error| target.unreadable(error))?;
-        let begun = session.begin_life(jump, loss.as_deref());
+        let begun = session.begin_life(&next, jump, loss.as_deref());
         begun.map_err(|error| target.unreadable(error))?;
-        lock.forget(session.noted_at.get());
+        lock.begin_life(next, session.noted_at.get());
         session.files = Some((FileWatch::new(target), lock));
         let commands = Arc::new(Queue::new(options.queue_max));
         self.commands = Some(Arc::clone(&commands));

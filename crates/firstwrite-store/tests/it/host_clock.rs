@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, Draft, Found, OnLostAnswer, State, Store, Timestamp, Verdict, judge,
+    AuditEntry, Change, Draft, Found, Guard, OnLostAnswer, Query, State, StateKind, Store,
+    Timestamp, Verdict, judge,
 };
 use firstwrite_store::{SqliteStore, doctor};
 use firstwrite_testkit::ManualClock;
@@ -65,6 +66,30 @@ async fn a_clock_that_is_ahead_at_a_restart_ends_no_retention() {
     };
     assert!(retained_until >= ahead.plus(RETENTION.replay_for / 2), "{retained_until:?}");
     assert!(kept_until >= retained_until.plus(RETENTION.linger_for));
+}
+
+/// An hour after an attempt was given up, nothing of it can be under way; not an hour after a clock was set.
+#[tokio::test]
+async fn a_clock_that_is_ahead_at_a_restart_makes_no_doubt_older() {
+    let shop = Shop::open();
+    shop.store.insert(&reserved("lost")).await.unwrap();
+    let seen = found(&shop.store, "lost").await.unwrap().record.seen();
+    let lost = Change::MarkUncertain { ago: Duration::ZERO };
+    shop.store.swap(id_of("lost"), Guard::Seen(seen), lost, None).await.unwrap();
+    shop.pass(Duration::from_mins(2));
+    let ahead = shop.store.now().await.unwrap().plus(TWO_HOURS);
+    let store = reopened(&shop, ahead).await;
+    let page = Query { tenant: None, state: Some(StateKind::Uncertain), after: None, limit: 10 };
+    let uncertain_for = async || {
+        let Found { record, now } = found(&store, "lost").await.unwrap();
+        let State::Uncertain { since } = record.state else { panic!("{record:?}") };
+        let page = store.list(&page).await.unwrap();
+        assert_eq!(page.records[0].state, State::Uncertain { since }, "lists say the same");
+        now.since(since)
+    };
+    assert_eq!(uncertain_for().await, Duration::from_mins(2));
+    store.confirm_clock("ann", "the machine was off").await.unwrap();
+    assert_eq!(uncertain_for().await, TWO_HOURS + Duration::from_mins(2));
 }
 
 #[tokio::test]

@@ -194,6 +194,64 @@ async fn an_older_file_that_is_put_back_while_the_service_is_down_is_noticed() {
     }
 }
 
+/// A file that a process wrote to under another name says later times than the one that it replaces.
+#[tokio::test]
+async fn a_file_that_another_process_wrote_to_meanwhile_is_noticed() {
+    for is_backup in [true, false] {
+        let shop = Shop::open();
+        shop.store.insert(&completed("before", "{}")).await.unwrap();
+        shop.store.clone().close().await;
+        let other = beside(&shop.path(), "-other");
+        if is_backup {
+            fs::copy(shop.path(), &other).unwrap();
+        } else {
+            SqliteStore::open_or_create(&other).unwrap().close().await;
+        }
+        let store = SqliteStore::open_with(shop.path(), options(&shop.clock)).unwrap();
+        store.insert(&completed("paid", "{}")).await.unwrap();
+        store.close().await;
+        shop.pass(std::time::Duration::from_mins(1));
+        SqliteStore::open_with(&other, options(&shop.clock)).unwrap().close().await;
+        fs::rename(&other, shop.path()).unwrap();
+        let open = || SqliteStore::open_with(shop.path(), options(&shop.clock)).unwrap();
+        // Until an operator has looked, however often it is opened.
+        open().close().await;
+        let store = open();
+        let refused = store.insert(&reserved("paid")).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::HistoryLost, "{refused}");
+        assert!(refused.to_string().contains("not the file that was written last"), "{refused}");
+        store.clear_history_losses("ann", "compared with the bank's list").await.unwrap();
+        store.close().await;
+        let store = open();
+        assert!(matches!(store.insert(&reserved("paid")).await.unwrap(), Inserted::Done(_)));
+    }
+}
+
+/// The open file is still there, and the next process will open another.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_that_leads_elsewhere_meanwhile_is_noticed() {
+    for is_folder in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let [link, name] = ["link", "link/a.db"].map(|name| folder.path().join(name));
+        let name = if is_folder { name } else { link.clone() };
+        let targets = ["one", "two"].map(|name| folder.path().join(name));
+        for target in &targets {
+            let file = if is_folder { target.join("a.db") } else { target.clone() };
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            SqliteStore::open_or_create(&file).unwrap().close().await;
+        }
+        std::os::unix::fs::symlink(&targets[0], &link).unwrap();
+        let store = SqliteStore::open(&name).unwrap();
+        assert!(matches!(store.insert(&reserved("new")).await.unwrap(), Inserted::Done(_)));
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&targets[1], &link).unwrap();
+        let refused = store.insert(&reserved("newer")).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::HistoryLost, "{refused}");
+        assert!(refused.to_string().contains("link"), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn a_restart_of_any_kind_raises_no_doubt() {
     let shop = Shop::open();
@@ -215,8 +273,16 @@ async fn no_new_file_takes_the_place_of_one_that_is_remembered() {
     let shop = Shop::open();
     shop.store.clone().close().await;
     fs::remove_file(shop.path()).unwrap();
-    let refused = SqliteStore::open_or_create(shop.path()).unwrap_err().to_string();
-    assert!(refused.contains("-lock remembers it"), "{refused}");
+    for opened in [
+        SqliteStore::open_or_create(shop.path()),
+        // Nobody is sent to `migrate`, which refuses as well.
+        SqliteStore::open(shop.path()),
+        SqliteStore::open_read_only(shop.path()),
+    ] {
+        let refused = opened.unwrap_err();
+        assert!(!refused.is_missing(), "{refused}");
+        assert!(refused.to_string().contains("-lock remembers it"), "{refused}");
+    }
     assert!(!shop.path().exists(), "nothing was made");
     fs::remove_file(beside(&shop.path(), "-lock")).unwrap();
     SqliteStore::open_or_create(shop.path()).unwrap().close().await;
