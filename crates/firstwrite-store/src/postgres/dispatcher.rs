@@ -15,6 +15,7 @@ use super::Shared;
 use super::connect::Role;
 use super::driver_error::{DriverError, unavailable};
 use super::history_loss;
+use super::options::PostgresOptions;
 
 /// The callers' end of a dispatcher.
 #[derive(Debug)]
@@ -52,22 +53,18 @@ struct Away {
 const WAIT_MIN: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// A queue of `queue_max`, of which batches of `batch_max` are taken.
-pub(super) fn queue<T>(queue_max: usize, batch_max: usize) -> (mpsc::Sender<T>, Waiting<T>) {
-    let (sender, receiver) = mpsc::channel(queue_max.max(1));
-    let closing = Arc::new(Notify::new());
-    (sender, Waiting { queue: receiver, closing, batch_max: batch_max.max(1) })
-}
-
 impl<T: Send + 'static> Dispatcher<T> {
-    /// Starts the task that serves `waiting`.
-    pub(super) fn start(
-        queue: mpsc::Sender<T>,
-        closing: Arc<Notify>,
-        serving: impl Future<Output = ()> + Send + 'static,
+    /// Starts the task that `serve` makes of the queue.
+    pub(super) fn start<F: Future<Output = ()> + Send + 'static>(
+        options: &PostgresOptions,
+        serve: impl FnOnce(Waiting<T>) -> F,
     ) -> Self {
-        let task = tokio::sync::Mutex::new(Some(tokio::spawn(serving)));
-        Self { queue, closing, task }
+        let (sender, receiver) = mpsc::channel(options.queue_max.max(1));
+        let closing = Arc::new(Notify::new());
+        let batch_max = options.batch_max.max(1);
+        let waiting = Waiting { queue: receiver, closing: Arc::clone(&closing), batch_max };
+        let task = tokio::sync::Mutex::new(Some(tokio::spawn(serve(waiting))));
+        Self { queue: sender, closing, task }
     }
 
     /// Queues a command; if it cannot be, nothing will be done about it.
@@ -92,10 +89,6 @@ impl<T: Send + 'static> Dispatcher<T> {
 }
 
 impl<T> Waiting<T> {
-    pub(super) fn closing(&self) -> Arc<Notify> {
-        Arc::clone(&self.closing)
-    }
-
     /// Waits for items and takes up to a batch of them. Returns false if none will come any more. May be
     /// dropped and called again.
     pub(super) async fn take(&mut self, into: &mut Vec<T>) -> bool {

@@ -134,13 +134,14 @@ pub(super) async fn content(
                  WHERE c.relnamespace = n.oid AND c.relname = 'migrations')
          FROM pg_catalog.pg_namespace n WHERE n.nspname = '{schema}'"
     );
-    match first_number(client, &there).await? {
+    match first_value(client, &there).await?.as_deref() {
         None => return Ok(Content::Nothing),
-        Some(0) => return Ok(Content::EmptySchema),
+        Some("0") => return Ok(Content::EmptySchema),
         Some(_) => {}
     }
     let sql = format!("SELECT coalesce(max(version), 0) FROM \"{schema}\".migrations");
-    Ok(Content::Version(first_number(client, &sql).await?.unwrap_or(0)))
+    let version = first_value(client, &sql).await?.and_then(|version| version.parse().ok());
+    Ok(Content::Version(version.unwrap_or(0)))
 }
 
 /// Returns a unique identity of the tables: the database's number and name, the schema, and the time of
@@ -155,22 +156,18 @@ pub(super) async fn identity(
          FROM pg_catalog.pg_database d, \"{schema}\".migrations m
          WHERE d.datname = current_database() AND m.version = 1"
     );
-    let messages = client.simple_query(&sql).await?;
-    Ok(messages.into_iter().find_map(|message| {
-        let SimpleQueryMessage::Row(row) = message else { return None };
-        row.get(0).map(str::to_owned)
-    }))
+    first_value(client, &sql).await
 }
 
-/// Simple queries only: they need no session and no types.
-async fn first_number(
+/// Returns the first value of an answer. Simple queries only: they need no session and no types.
+async fn first_value(
     client: &tokio_postgres::Client,
     sql: &str,
-) -> Result<Option<i32>, tokio_postgres::Error> {
+) -> Result<Option<String>, tokio_postgres::Error> {
     let messages = client.simple_query(sql).await?;
     Ok(messages.into_iter().find_map(|message| {
         let SimpleQueryMessage::Row(row) = message else { return None };
-        row.try_get(0).ok().flatten().and_then(|number| number.parse().ok())
+        row.try_get(0).ok().flatten().map(str::to_owned)
     }))
 }
 
