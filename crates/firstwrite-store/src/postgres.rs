@@ -64,7 +64,7 @@ pub use options::{Pooler, PostgresOptions, SchemaName};
 use outbox::Delivering;
 use profiles::Profiles;
 use reader::LookupRequest;
-use reap::Reaping;
+use reap::ReapCursors;
 use replays::Replays;
 use rows::NewRow;
 pub use schema::{dump, grants, migrate};
@@ -102,7 +102,7 @@ struct Shared {
     history: History,
     releases: Releases,
     sweep: Sweep,
-    reaping: tokio::sync::Mutex<Reaping>,
+    reaping: tokio::sync::Mutex<ReapCursors>,
 }
 
 impl Shared {

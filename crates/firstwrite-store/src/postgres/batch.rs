@@ -71,6 +71,9 @@ enum SendError {
 /// The records that a pipeline wrote, with the times of writing.
 type WriteTimes = HashMap<RecordId, Timestamp>;
 
+/// The answer to one statement of a pipeline.
+type Answer = Result<Vec<Row>, DriverError>;
+
 pub(super) const INSERTING: &str = "inserting a record";
 pub(super) const COMPLETING: &str = "completing a record";
 
@@ -222,7 +225,7 @@ async fn send(link: &Link<'_>, begin: &str, commands: &[Command]) -> Result<Writ
 /// Determines the result of a pipeline by its first failed answer.
 fn pipeline_result(
     begun: Result<(), DriverError>,
-    answers: [Option<Result<Vec<Row>, DriverError>>; 2],
+    answers: [Option<Answer>; 2],
     committed: Result<(), DriverError>,
 ) -> Result<WriteTimes, SendError> {
     let began = begun.is_ok();
@@ -253,7 +256,7 @@ fn pipeline_result(
     }
 }
 
-fn write_times(rows: &[Row]) -> Result<Vec<(RecordId, Timestamp)>, StoreError> {
+fn write_times(rows: &[Row]) -> Result<WriteTimes, StoreError> {
     rows.iter().map(|row| Ok((column::<Id>(row, 0)?.0, instant(row, 1)?))).collect()
 }
 

@@ -197,6 +197,9 @@ impl Server {
 
 impl Begins {
     fn new(address: &Address) -> Self {
+        const WRITE: &str = " ISOLATION LEVEL READ COMMITTED";
+        const READ: &str = " ISOLATION LEVEL READ COMMITTED READ ONLY";
+        const SNAPSHOT: &str = " ISOLATION LEVEL REPEATABLE READ READ ONLY";
         let options = &address.options;
         let has_sessions = options.pooler == Pooler::None;
         let begin = |kind: &str, lock_timeout: Duration, by_index: bool| {
@@ -213,9 +216,6 @@ impl Begins {
             }
             sql
         };
-        const WRITE: &str = " ISOLATION LEVEL READ COMMITTED";
-        const READ: &str = " ISOLATION LEVEL READ COMMITTED READ ONLY";
-        const SNAPSHOT: &str = " ISOLATION LEVEL REPEATABLE READ READ ONLY";
         let lock_for = options.lock_timeout;
         Self {
             batch: begin(WRITE, BATCH_LOCK_TIMEOUT.min(lock_for), !has_sessions),

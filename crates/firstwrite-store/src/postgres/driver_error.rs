@@ -6,7 +6,7 @@ use std::fmt;
 use deadpool_postgres::PoolError;
 use firstwrite_core::{BoxError, StoreError, StoreErrorKind};
 use tokio_postgres::Error;
-use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// An error between the store and the server.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl DriverError {
 
 impl From<Error> for DriverError {
     fn from(error: Error) -> Self {
-        let severity = error.as_db_error().and_then(|db| db.parsed_severity());
+        let severity = error.as_db_error().and_then(DbError::parsed_severity);
         let ends_session = matches!(severity, Some(Severity::Panic | Severity::Fatal) | None);
         Self::Reported {
             code: error.code().cloned(),

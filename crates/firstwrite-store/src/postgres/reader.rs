@@ -13,7 +13,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use super::Shared;
 use super::batch::Reply;
 use super::connect::Role;
-use super::dispatcher::{Dispatcher, OwnClient, Waiting};
+use super::dispatcher::{Dispatcher, OwnClient, Queue};
 use super::driver_error::DriverError;
 use super::link::Link;
 use super::replays::Mark;
@@ -46,7 +46,7 @@ pub(super) fn start(shared: &Arc<Shared>, client: ClientWrapper) -> Dispatcher<L
     Dispatcher::start(options, |waiting| run(Arc::clone(shared), waiting, client))
 }
 
-async fn run(shared: Arc<Shared>, mut waiting: Waiting<LookupRequest>, mut client: OwnClient) {
+async fn run(shared: Arc<Shared>, mut waiting: Queue<LookupRequest>, mut client: OwnClient) {
     let mut lookups = Vec::new();
     let mut pipelines = FuturesUnordered::new();
     let mut is_open = true;

@@ -18,7 +18,7 @@ use super::sql::Statement;
 
 /// Positions of the walks through the tables, and the time at which each stretch is due.
 #[derive(Debug, Default)]
-pub(super) struct Reaping {
+pub(super) struct ReapCursors {
     records: Walk,
     endings: Walk,
 }
@@ -61,7 +61,7 @@ struct Extent {
 pub(super) async fn reap(shared: &Shared, pool: &Pool, limit: usize) -> Result<usize, StoreError> {
     // One walk at a time in this process; other processes have walks of their own.
     let mut reaping = shared.reaping.lock().await;
-    let Reaping { records, endings } = &mut *reaping;
+    let ReapCursors { records, endings } = &mut *reaping;
     let held = PooledTransaction::take(pool, DOING).await?;
     let link = held.link(shared);
     let extent = extent(&link).await.map_err(definite(DOING))?;

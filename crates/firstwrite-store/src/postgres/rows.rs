@@ -31,7 +31,7 @@ pub(super) struct LookupResult {
 pub(super) struct NewRow {
     pub(super) id: RecordId,
     pub(super) fence: i64,
-    /// In milliseconds; [`COMPLETED`] or [`INTERIM`] for a record that is inserted as completed.
+    /// In milliseconds; [`COMPLETED_AT_ONCE`] or [`INTERIM_AT_ONCE`].
     pub(super) lease_for: i64,
     /// Milliseconds that a copy is older than now.
     pub(super) asked_ago: i64,
@@ -45,10 +45,10 @@ pub(super) struct NewRow {
 /// No row where the clock should be.
 pub(super) const CLOCK_STOPPED: &str = "the clock has stopped";
 
-/// Instead of a lease: the record is completed at once.
-pub(super) const COMPLETED: i64 = -1;
-/// Like [`COMPLETED`], with an interim outcome.
-pub(super) const INTERIM: i64 = -2;
+/// Instead of a lease: the record is completed as it is inserted.
+const COMPLETED_AT_ONCE: i64 = -1;
+/// Like [`COMPLETED_AT_ONCE`], with an interim outcome.
+const INTERIM_AT_ONCE: i64 = -2;
 
 /// Offset added to `since` to form the lease of an uncertain record: `firstwrite.uncertain` of schema.sql.
 const UNCERTAIN_MILLIS: i64 = 6_000_000_000_000_000;
@@ -158,7 +158,8 @@ impl NewRow {
         let (lease_for, outcome) = match &draft.state {
             DraftState::Reserved { lease_for, .. } => (whole_millis(*lease_for), Vec::new()),
             DraftState::Completed { outcome, .. } => {
-                let lease_for = if outcome.is_interim { INTERIM } else { COMPLETED };
+                let lease_for =
+                    if outcome.is_interim { INTERIM_AT_ONCE } else { COMPLETED_AT_ONCE };
                 (lease_for, encode_outcome(outcome))
             }
         };

@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 use super::Shared;
 use super::batch::{self, BatchResult, Command, RIVALS_CAME_AND_WENT, refuse_all};
 use super::connect::Role;
-use super::dispatcher::{Dispatcher, OwnClient, Waiting};
+use super::dispatcher::{Dispatcher, OwnClient, Queue};
 use super::driver_error::{DriverError, no_connection, unavailable};
 use super::link::{Link, PooledTransaction};
 
 struct Writer {
     shared: Arc<Shared>,
     pool: Pool,
-    waiting: Waiting<Command>,
+    waiting: Queue<Command>,
     client: OwnClient,
     /// For a record that the last batch held already.
     carried: Vec<Command>,
