@@ -167,6 +167,17 @@ impl PooledTransaction {
         Link { client, shared }
     }
 
+    /// Rolls the transaction back, and gives the connection back to the pool.
+    pub(super) async fn roll_back(
+        self,
+        shared: &Shared,
+        doing: &'static str,
+    ) -> Result<(), StoreError> {
+        self.link(shared).tell(ROLLBACK).await.map_err(definite(doing))?;
+        self.settle();
+        Ok(())
+    }
+
     /// No transaction is open any more: the pool may have it back.
     pub(super) fn settle(mut self) {
         drop(self.client.take());

@@ -14,7 +14,6 @@ use firstwrite_core::{
 
 use super::Shared;
 use super::columns::{At, Id, Values};
-use super::connect::ROLLBACK;
 use super::driver_error::{DriverError, definite, failed_commit, unsupported};
 use super::history_loss::stands_for;
 use super::link::{Link, PooledTransaction};
@@ -92,8 +91,7 @@ pub(super) async fn swap(
         }
         Err(found) => found,
     };
-    link.tell(ROLLBACK).await.map_err(definite(DOING))?;
-    held.settle();
+    held.roll_back(shared, DOING).await?;
     Ok(Swapped::Moved(moved.map(Box::new)))
 }
 

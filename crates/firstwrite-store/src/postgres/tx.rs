@@ -104,15 +104,13 @@ impl AsyncTransactionalStore for PostgresStore {
             Write::All(draft) => (draft, true),
             Write::RecordOnly(draft) => (draft, false),
             Write::Nothing => {
-                held.link(&shared).tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
-                held.settle();
+                held.roll_back(&shared, CONCLUDING).await?;
                 return Ok(Transacted::Done((), now));
             }
         };
         check(&draft, id)?;
         if let (false, Some(seen)) = (keeps_rows, stands) {
-            held.link(&shared).tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
-            held.settle();
+            held.roll_back(&shared, CONCLUDING).await?;
             return self.take_over_alone(seen, draft).await;
         }
         let row = NewRow::new(&draft, self.profile_of(&draft).await?);
@@ -168,8 +166,7 @@ async fn open(
         shared.replays.keep(found, mark);
     }
     if let Some(refusal) = status.refusal(shared, found.as_ref()) {
-        link.tell(ROLLBACK).await.map_err(definite(BEGINNING))?;
-        held.settle();
+        held.roll_back(shared, BEGINNING).await?;
         return refusal;
     }
     shared.clock.heard(status.now);
