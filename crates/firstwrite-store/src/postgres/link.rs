@@ -40,9 +40,11 @@ impl<'a> Link<'a> {
         tokio::time::timeout(limit, pipeline).await.unwrap_or(Err(DriverError::Silence))
     }
 
+    /// Makes the next [`query`](Self::query) send its request at once, so that several can be sent in one
+    /// pipeline.
     pub(super) async fn prepare(&self, statement: &Statement) -> Result<(), DriverError> {
         if self.shared.server.has_sessions() {
-            statement.prepare(self.client).await?;
+            self.client.prepare_typed_cached(&statement.text, &statement.types).await?;
         }
         Ok(())
     }
@@ -53,11 +55,15 @@ impl<'a> Link<'a> {
         statement: &Statement,
         parameters: &Parameters<'_>,
     ) -> Result<Vec<Row>, DriverError> {
+        let Statement { text, types } = statement;
         self.in_time(async {
             Ok(if self.shared.server.has_sessions() {
-                statement.query(self.client, parameters).await?
+                let prepared = self.client.prepare_typed_cached(text, types).await?;
+                self.client.query(&prepared, parameters).await?
             } else {
-                statement.query_unnamed(self.client, parameters).await?
+                // Without a name, since the next transaction may be on another connection.
+                let typed: Vec<_> = parameters.iter().copied().zip(types.iter().cloned()).collect();
+                self.client.query_typed(text, &typed).await?
             })
         })
         .await

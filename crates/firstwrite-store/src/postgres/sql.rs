@@ -1,10 +1,8 @@
-//! Prepares and runs statements: with the schema's name filled in, prepared by name or not.
+//! The texts of statements: tables of them, the parts that they share, and the schema's name.
 
 use std::sync::Arc;
 
-use deadpool_postgres::ClientWrapper;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row};
 
 use super::options::SchemaName;
 
@@ -106,32 +104,6 @@ pub(super) fn in_schema(sql: &str, schema: &SchemaName) -> String {
 impl Statement {
     pub(super) fn new(schema: &SchemaName, text: &str, types: &[Type]) -> Self {
         Self { text: in_schema(text, schema).into(), types: types.to_vec() }
-    }
-
-    /// Makes the next [`query`](Self::query) on this connection send its request at once, so that several
-    /// can be sent in one pipeline.
-    pub(super) async fn prepare(&self, client: &ClientWrapper) -> Result<(), Error> {
-        client.prepare_typed_cached(&self.text, &self.types).await.map(drop)
-    }
-
-    /// Runs it, prepared by name: once for each connection, and kept there.
-    pub(super) async fn query(
-        &self,
-        client: &ClientWrapper,
-        parameters: &Parameters<'_>,
-    ) -> Result<Vec<Row>, Error> {
-        let statement = client.prepare_typed_cached(&self.text, &self.types).await?;
-        client.query(&statement, parameters).await
-    }
-
-    /// Runs it without a name, since the next transaction may be on another connection.
-    pub(super) async fn query_unnamed(
-        &self,
-        client: &ClientWrapper,
-        parameters: &Parameters<'_>,
-    ) -> Result<Vec<Row>, Error> {
-        let typed: Vec<_> = parameters.iter().copied().zip(self.types.iter().cloned()).collect();
-        client.query_typed(&self.text, &typed).await
     }
 }
 

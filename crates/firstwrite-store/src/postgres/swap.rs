@@ -54,23 +54,13 @@ pub(super) async fn swap(
 ) -> Result<Swapped, StoreError> {
     let held = PooledTransaction::take(pool, DOING).await?;
     let link = held.link(shared);
-    let row = match &change {
-        Change::TakeOver(draft) => {
-            Some(NewRow::new(draft, shared.profiles.number_for(shared, draft).await?))
-        }
-        Change::Note { .. }
-        | Change::Renew { .. }
-        | Change::Complete { .. }
-        | Change::MarkUncertain { .. }
-        | Change::Remove => None,
+    let row = if let Change::TakeOver(draft) = &change {
+        Some(NewRow::new(draft, shared.profiles.number_for(shared, draft).await?))
+    } else {
+        None
     };
-    let _changing = match change {
-        Change::Note { .. } | Change::Renew { .. } => None,
-        Change::Complete { .. }
-        | Change::MarkUncertain { .. }
-        | Change::TakeOver(_)
-        | Change::Remove => Some(shared.replays.changing(id)),
-    };
+    let keeps_outcome = matches!(change, Change::Note { .. } | Change::Renew { .. });
+    let _changing = (!keeps_outcome).then(|| shared.replays.changing(id));
     let moved = match lock(&link, id, guard, &change).await.map_err(definite(DOING))? {
         Ok((found, form)) => {
             if row.as_ref().is_some_and(|row| row.id != id) {
