@@ -76,21 +76,21 @@ pub fn dump(schema: &SchemaName) -> String {
 /// The SQL that lets `role` use the tables as an application: all it needs, and nothing more.
 pub fn grants(schema: &SchemaName, role: &str) -> String {
     let role = format!("\"{}\"", role.replace('"', "\"\""));
-    let sql = format!(
+    let tables = format!("\"{schema}\"");
+    format!(
         "GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT, INSERT, UPDATE, DELETE ON firstwrite.records, firstwrite.endings, firstwrite.messages, \
-         firstwrite.pending, firstwrite.deliveries, firstwrite.tallies, firstwrite.inbox, \
-         firstwrite.documents, firstwrite.history TO {role};
-GRANT SELECT, INSERT, UPDATE ON firstwrite.destinations TO {role};
-GRANT SELECT, UPDATE ON firstwrite.intake TO {role};
-GRANT SELECT, INSERT ON firstwrite.profiles, firstwrite.audit TO {role};
-GRANT SELECT, INSERT, UPDATE ON firstwrite.history_losses TO {role};
-GRANT SELECT, UPDATE ON firstwrite.mark TO {role};
-GRANT SELECT ON firstwrite.migrations, firstwrite.standing, firstwrite.keys TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {tables}.records, {tables}.endings, {tables}.messages, \
+         {tables}.pending, {tables}.deliveries, {tables}.tallies, {tables}.inbox, \
+         {tables}.documents, {tables}.history TO {role};
+GRANT SELECT, INSERT, UPDATE ON {tables}.destinations TO {role};
+GRANT SELECT, UPDATE ON {tables}.intake TO {role};
+GRANT SELECT, INSERT ON {tables}.profiles, {tables}.audit TO {role};
+GRANT SELECT, INSERT, UPDATE ON {tables}.history_losses TO {role};
+GRANT SELECT, UPDATE ON {tables}.mark TO {role};
+GRANT SELECT ON {tables}.migrations, {tables}.standing, {tables}.keys TO {role};
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
 "
-    );
-    in_schema(&sql, schema)
+    )
 }
 
 /// Checks that the schema is of a version that this build knows.
@@ -220,6 +220,7 @@ mod tests {
         for sql in [dump(&schema), grants(&schema, "shop \"x\"")] {
             assert!(!sql.contains("firstwrite."), "{sql}");
         }
+        assert!(grants(&schema, "o'neill").contains("GRANT SELECT, UPDATE ON \"keys\".mark TO"));
         assert!(dump(&schema).contains("CREATE SCHEMA keys;"));
         assert!(grants(&schema, "shop \"x\"").contains("TO \"shop \"\"x\"\"\";"));
     }

@@ -75,7 +75,7 @@ const DEFAULT_SCHEMA: &str = "firstwrite.";
 ///
 /// The texts name the default schema instead of a placeholder, so that they can be read and run as they
 /// are; a name cannot be a parameter, and `search_path` does not survive a transaction pooler. A string
-/// literal is left as it is, unless it is nothing but a name: `'firstwrite.records'::regclass`.
+/// literal is left as it is, unless it is nothing but a name, such as `'firstwrite.records'::regclass`.
 pub(super) fn in_schema(sql: &str, schema: &SchemaName) -> String {
     let quoted = format!("\"{schema}\".");
     let mut filled = String::with_capacity(sql.len());
