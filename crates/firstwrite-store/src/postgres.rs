@@ -49,23 +49,22 @@ use firstwrite_core::{
 use tokio::sync::oneshot;
 
 use crate::encoding::encode_outcome;
-use crate::history_loss::HistoryLoss;
 use crate::releases::Releases;
 use crate::server_clock::ServerClock;
 use crate::{Access, OpenError};
-use batch::{COMPLETING, Command, Completed, Completion, INSERTING};
+use batch::{COMPLETING, Command, Completion, CompletionResult, INSERTING};
 use connect::{Role, Server};
 use dispatcher::Dispatcher;
-use driver_error::{definite, no_connection, unsupported};
-use history::{Asked, History};
+use driver_error::{definite, unsupported};
+use history::{History, HistoryCheck};
 use history_loss::{AcknowledgedWrites, verify_history};
-use link::{Link, PooledTransaction};
+use link::Link;
 use options::Address;
 pub use options::{Pooler, PostgresOptions, SchemaName};
 use outbox::Delivering;
 use profiles::Profiles;
-use reader::Lookup;
-use reap::Reaping;
+use reader::LookupRequest;
+use reap::ReapCursors;
 use replays::Replays;
 use rows::NewRow;
 pub use schema::{dump, grants, migrate};
@@ -73,8 +72,7 @@ pub use schema::{dump, grants, migrate};
 pub use sqlx::{SqlxPostgresStore, SqlxTx};
 use statements::Sql;
 use sweep::Sweep;
-pub use tx::PostgresTx;
-pub use tx::pipelined_begin::PipelinedBegin;
+pub use tx::{PipelinedBegin, PostgresTx};
 
 /// A store in a PostgreSQL schema. Clones share it; when the last one is dropped, waiting commands are
 /// finished and the connections are closed.
@@ -88,7 +86,7 @@ struct Inner {
     pool: Pool,
     /// None if the store only reads.
     writes: Option<Dispatcher<Command>>,
-    reads: Dispatcher<Lookup>,
+    reads: Dispatcher<LookupRequest>,
     commit_count: Arc<AtomicU64>,
     delivering: Delivering,
 }
@@ -104,13 +102,13 @@ struct Shared {
     history: History,
     releases: Releases,
     sweep: Sweep,
-    reaping: tokio::sync::Mutex<Reaping>,
+    reaping: tokio::sync::Mutex<ReapCursors>,
 }
 
 impl Shared {
-    /// Returns the parameters by which a statement recognises the server that was asked.
-    fn asked(&self) -> Asked {
-        self.history.asked(self.acknowledged_writes.incarnation())
+    /// Returns the parameters by which a statement recognises the server that was verified.
+    fn history_check(&self) -> HistoryCheck {
+        self.history.check(self.acknowledged_writes.incarnation())
     }
 }
 
@@ -202,11 +200,13 @@ impl PostgresStore {
     #[cfg(feature = "redis-cache")]
     pub(crate) async fn identity(&self) -> Result<String, StoreError> {
         const DOING: &str = "asking which database it is";
-        let client = self.inner.pool.get().await.map_err(|error| no_connection(DOING)(&error))?;
-        let schema = &self.inner.shared.server.address.options.schema;
-        let told = schema::identity(&client, schema).await;
-        let told = told.map_err(|error| driver_error::unavailable(DOING, error))?;
-        told.ok_or_else(|| StoreError::definite(StoreErrorKind::Corrupt, DOING))
+        let Inner { shared, pool, .. } = &*self.inner;
+        let held = link::PooledTransaction::take(pool, DOING).await?;
+        let schema = &shared.server.address.options.schema;
+        let identity = schema::identity(held.link(shared).client, schema).await;
+        let identity = identity.map_err(|error| driver_error::unavailable(DOING, error))?;
+        held.settle();
+        identity.ok_or_else(|| StoreError::definite(StoreErrorKind::Corrupt, DOING))
     }
 
     /// Returns the incarnation (start) of the server that was asked last; 0 before the first.
@@ -224,37 +224,6 @@ impl PostgresStore {
     /// Returns the number of bytes of completed records cached in memory.
     pub fn cached_bytes(&self) -> u64 {
         self.inner.shared.replays.bytes()
-    }
-
-    /// Every time that acknowledged history was found to be missing, oldest first.
-    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
-        let Inner { shared, pool, .. } = &*self.inner;
-        let rows = listing::read(shared, pool, "reading history losses", |link| {
-            (&link.sql().history_losses, vec![])
-        })
-        .await?;
-        rows.iter().map(history_loss::read).collect()
-    }
-
-    /// Clears every open history loss, so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. Returns the number of losses cleared.
-    pub async fn clear_history_losses(
-        &self,
-        actor: &str,
-        reason: &str,
-    ) -> Result<usize, StoreError> {
-        const DOING: &str = "clearing history losses";
-        self.writes(DOING)?;
-        let Inner { shared, pool, .. } = &*self.inner;
-        let held =
-            PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
-        let link = held.link(shared);
-        let begin = &shared.server.begins().rare;
-        let cleared = link.alone(begin, &shared.sql.clear_history_losses, &[&actor, &reason]).await;
-        let cleared = cleared.map_err(driver_error::failed_commit(DOING))?.len();
-        held.settle();
-        tracing::warn!(server = %shared.server.address, actor, cleared, "history losses were cleared");
-        Ok(cleared)
     }
 
     /// Finishes waiting commands and closes the connections. Clones return [`StoreErrorKind::Unavailable`]
@@ -315,8 +284,8 @@ impl PostgresStore {
             let (reply, answer) = oneshot::channel();
             writes.push(COMPLETING, Command::Complete { completion, reply })?;
             match answer.await.unwrap_or_else(|gone| Err(lost(COMPLETING, gone)))? {
-                Completed::Swapped(swapped) => return Ok(swapped),
-                Completed::Undecided => {}
+                CompletionResult::Swapped(swapped) => return Ok(swapped),
+                CompletionResult::Undecided => {}
             }
         }
         // Boxed: few calls come here, and its space would be moved with every completion.
@@ -329,7 +298,7 @@ impl PostgresStore {
             return Ok(Some(found));
         }
         let (reply, answer) = oneshot::channel();
-        reads.push(reader::DOING, Lookup { id, reply })?;
+        reads.push(reader::DOING, LookupRequest { id, reply })?;
         answer.await.unwrap_or_else(|gone| Err(driver_error::unavailable(reader::DOING, gone)))
     }
 }

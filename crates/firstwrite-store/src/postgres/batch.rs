@@ -1,32 +1,33 @@
-//! One batch: reservations and completions of many callers in one transaction and one pipeline.
+//! One batch, from its commands to their answers: reservations and completions of many callers in one
+//! transaction and one pipeline.
 //!
 //! `BEGIN`, one statement for each kind, and `COMMIT` are sent together. The statements' own results tell
-//! what was written: `COMMIT` in a failed transaction is no error of its own.
+//! what was written: `COMMIT` in a failed transaction is no error of its own. Then the records that were in
+//! the way of the other commands are looked up.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use firstwrite_core::{
-    Fence, Found, Inserted, RecordId, Retention, StoreError, Swapped, Timestamp,
+    Change, Fence, Guard, Inserted, RecordId, Retention, StoreError, StoreErrorKind, Swapped,
+    Timestamp,
 };
 use futures_util::future::{OptionFuture, join4};
 use tokio::sync::oneshot;
 use tokio_postgres::Row;
 
-use super::Shared;
-use super::columns::{At, Id};
+use super::columns::{Id, Values};
 use super::connect::ROLLBACK;
-use super::driver_error::{DriverError, corrupt};
-use super::history::Asked;
-use super::history_loss::{self, Acknowledged};
+use super::driver_error::{DriverError, unavailable};
+use super::history_loss;
 use super::link::Link;
 use super::profiles::whole_millis;
-use super::rows::{Looked, NewRow, column};
+use super::rows::{LookupResult, NewRow, column, instant};
 
 /// One caller's write, with the channel for its result.
 pub(super) enum Command {
     Insert { row: NewRow, stands_for: Duration, reply: Reply<Inserted>, tries: u8 },
-    Complete { completion: Completion, reply: Reply<Completed> },
+    Complete { completion: Completion, reply: Reply<CompletionResult> },
 }
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -42,31 +43,43 @@ pub(super) struct Completion {
 
 /// Result of a completion.
 #[derive(Debug)]
-pub(super) enum Completed {
+pub(super) enum CompletionResult {
     Swapped(Swapped),
     /// The record is as its owner expects, and yet its ending was not written: an ending of a former life
     /// is in the way. Only a look-up under the record's lock can tell.
     Undecided,
 }
 
-/// Records that a pipeline wrote, with the times of writing.
-#[derive(Debug, Default)]
-pub(super) struct Committed {
-    inserted: HashMap<RecordId, Timestamp>,
-    completed: HashMap<RecordId, Timestamp>,
+/// Result of a batch.
+pub(super) enum BatchResult {
+    /// Every command was answered, except for inserts that may try again.
+    Committed { again: Vec<Command> },
+    /// Nothing was written, and no command was answered.
+    RolledBack { commands: Vec<Command>, cause: DriverError },
+    /// It may or may not have been committed. Every command was told so; the connection is of no use.
+    Unknown,
 }
 
 /// Failure of a pipeline.
-#[derive(Debug)]
-pub(super) enum SendError {
+enum SendError {
     /// Nothing of it was written.
-    RolledBack { cause: DriverError },
+    RolledBack(DriverError),
     /// It may or may not have been committed.
-    Unknown { cause: DriverError },
+    Unknown(DriverError),
 }
+
+/// The records that a pipeline wrote, with the times of writing.
+type WriteTimes = HashMap<RecordId, Timestamp>;
+
+/// The answer to one statement of a pipeline.
+type Answer = Result<Vec<Row>, DriverError>;
 
 pub(super) const INSERTING: &str = "inserting a record";
 pub(super) const COMPLETING: &str = "completing a record";
+
+/// Maximum number of attempts of an insert that meets a rival which is gone when looked up.
+const TRIES_MAX: u8 = 5;
+pub(super) const RIVALS_CAME_AND_WENT: &str = "rivals came and went";
 
 impl Command {
     pub(super) fn id(&self) -> RecordId {
@@ -76,288 +89,231 @@ impl Command {
         }
     }
 
-    /// Answers that nothing was written.
+    /// Answers with an error.
     pub(super) fn refuse(self, error: impl Fn(&'static str) -> StoreError) {
         match self {
             Self::Insert { reply, .. } => drop(reply.send(Err(error(INSERTING)))),
             Self::Complete { reply, .. } => drop(reply.send(Err(error(COMPLETING)))),
         }
     }
+
+    /// Answers that the record was written.
+    fn acknowledge(self, link: &Link<'_>, now: Timestamp) {
+        let (fence, stands_for) = match &self {
+            Self::Insert { row, stands_for, .. } => {
+                (Fence::from_u64(row.fence.cast_unsigned()), *stands_for)
+            }
+            Self::Complete { completion, .. } => {
+                (completion.fence, completion.retention.replay_for)
+            }
+        };
+        link.shared.acknowledged(self.id(), fence, now, stands_for);
+        match self {
+            Self::Insert { reply, .. } => drop(reply.send(Ok(Inserted::Done(now)))),
+            Self::Complete { reply, .. } => {
+                drop(reply.send(Ok(CompletionResult::Swapped(Swapped::Done(now)))));
+            }
+        }
+    }
+
+    /// Answers with the record that was in the way; returns an insert that may try again.
+    fn answer(self, link: &Link<'_>, result: Option<LookupResult>) -> Option<Self> {
+        let history_lost = result.as_ref().is_some_and(|result| result.history_lost);
+        let found = result.and_then(LookupResult::found).map(Box::new);
+        match self {
+            Self::Insert { row, stands_for, reply, tries } => {
+                let answer = match found {
+                    Some(found) => Ok(Inserted::Stands(found)),
+                    None if history_lost => Err(history_loss::refuse(link.shared, INSERTING)),
+                    None if tries < TRIES_MAX => {
+                        return Some(Self::Insert { row, stands_for, reply, tries: tries + 1 });
+                    }
+                    None => Err(unavailable(INSERTING, RIVALS_CAME_AND_WENT)),
+                };
+                drop(reply.send(answer));
+            }
+            Self::Complete { completion, reply } => {
+                let guard = Guard::Owner(completion.fence);
+                let holds =
+                    found.as_ref().is_some_and(|f| guard.holds(&f.record, &Change::MARK_UNCERTAIN));
+                let result = if holds {
+                    CompletionResult::Undecided
+                } else {
+                    CompletionResult::Swapped(Swapped::Moved(found))
+                };
+                drop(reply.send(Ok(result)));
+            }
+        }
+        None
+    }
 }
 
-/// Sends a batch, whose commands are for different records and in the order of their ids.
-pub(super) async fn send(
-    link: &Link<'_>,
-    begin: &str,
-    commands: &[Command],
-) -> Result<Committed, SendError> {
-    let (inserts, completes) = (Inserts::new(commands), Completes::new(commands));
+/// Runs a batch, whose commands are for different records and in the order of their ids.
+pub(super) async fn run(link: &Link<'_>, begin: &str, commands: Vec<Command>) -> BatchResult {
+    let times = match send(link, begin, &commands).await {
+        Ok(times) => times,
+        Err(SendError::RolledBack(cause)) => return BatchResult::RolledBack { commands, cause },
+        Err(SendError::Unknown(cause)) => {
+            let text = cause.to_string();
+            let kind = StoreErrorKind::Unavailable;
+            for command in commands {
+                command.refuse(|doing| StoreError::indeterminate(kind, doing).caused_by(&*text));
+            }
+            return BatchResult::Unknown;
+        }
+    };
+    let mut unwritten = Vec::new();
+    for command in commands {
+        match times.get(&command.id()) {
+            Some(now) => command.acknowledge(link, *now),
+            None => unwritten.push(command),
+        }
+    }
+    let mut again = answer_unwritten(link, unwritten).await;
+    // It may not be the server that was asked.
+    if !again.is_empty()
+        && let Err(error) = history_loss::verify_history_to_write(link.shared, link.client).await
+    {
+        refuse_all(again.drain(..), &error);
+    }
+    BatchResult::Committed { again }
+}
+
+/// Answers that nothing was written.
+pub(super) fn refuse_all(commands: impl IntoIterator<Item = Command>, error: &DriverError) {
+    for command in commands {
+        command.refuse(|doing| error.definite(doing));
+    }
+}
+
+async fn send(link: &Link<'_>, begin: &str, commands: &[Command]) -> Result<WriteTimes, SendError> {
+    let (mut rows, mut completions) = (Vec::new(), Vec::new());
+    for command in commands {
+        match command {
+            Command::Insert { row, .. } => rows.push(row),
+            Command::Complete { completion, .. } => completions.push(completion),
+        }
+    }
     let sql = link.sql();
-    let unsent = |cause| SendError::RolledBack { cause };
-    if !inserts.ids.is_empty() {
-        link.prepare(&sql.insert).await.map_err(unsent)?;
+    if !rows.is_empty() {
+        link.prepare(&sql.insert).await.map_err(SendError::RolledBack)?;
     }
-    if !completes.ids.is_empty() {
-        link.prepare(&sql.complete).await.map_err(unsent)?;
+    if !completions.is_empty() {
+        link.prepare(&sql.complete).await.map_err(SendError::RolledBack)?;
     }
-    let asked = link.shared.asked();
-    let (inserts, completes) = (inserts.parameters(&asked), completes.parameters());
+    let (inserts, completes) = (insert_values(link, &rows), complete_values(&completions));
+    let (inserts, completes) = (inserts.parameters(), completes.parameters());
+    let insert = (!rows.is_empty()).then(|| link.query(&sql.insert, &inserts));
+    let complete = (!completions.is_empty()).then(|| link.query(&sql.complete, &completes));
     let pipeline = join4(
         link.tell(begin),
-        OptionFuture::from(inserts.as_ref().map(|given| link.query(&sql.insert, given))),
-        OptionFuture::from(completes.as_ref().map(|given| link.query(&sql.complete, given))),
+        OptionFuture::from(insert),
+        OptionFuture::from(complete),
         link.commit(),
     );
     firstwrite_core::crash_point!("postgres-batch-before-send");
     let (begun, inserted, completed, committed) = pipeline.await;
     firstwrite_core::crash_point!("postgres-batch-after-send");
-    let statements = [inserted, completed];
-    let written = judge(begun, statements, committed);
-    if matches!(written, Err(SendError::RolledBack { .. })) && !link.client.is_closed() {
+    let written = pipeline_result(begun, [inserted, completed], committed);
+    if matches!(written, Err(SendError::RolledBack(_))) && !link.client.is_closed() {
         // Where this fails too, the connection is closed, and found to be so.
         drop(link.tell(ROLLBACK).await);
     }
     written
 }
 
-type Answer = Option<Result<Vec<Row>, DriverError>>;
-
 /// Determines the result of a pipeline by its first failed answer.
-fn judge(
+fn pipeline_result(
     begun: Result<(), DriverError>,
-    [inserted, completed]: [Answer; 2],
+    answers: [Option<Answer>; 2],
     committed: Result<(), DriverError>,
-) -> Result<Committed, SendError> {
+) -> Result<WriteTimes, SendError> {
     let began = begun.is_ok();
     let mut first = begun.err();
-    let mut written = Committed::default();
+    let mut times = WriteTimes::new();
     let mut some_ran = false;
-    for (answer, place) in [(inserted, &mut written.inserted), (completed, &mut written.completed)]
-    {
+    for answer in answers.into_iter().flatten() {
         match answer {
-            None => {}
-            Some(Ok(rows)) => {
+            Ok(rows) => {
                 some_ran = true;
-                match stamps(&rows) {
-                    Ok(stamps) => *place = stamps,
+                match write_times(&rows) {
+                    Ok(written) => times.extend(written),
                     Err(error) => first = first.or(Some(error.into())),
                 }
             }
-            Some(Err(error)) => {
-                first = Some(first.filter(|first| !first.is_echo()).unwrap_or(error));
-            }
+            Err(error) => first = Some(first.filter(|first| !first.is_echo()).unwrap_or(error)),
         }
     }
     match (first, committed) {
-        (None, Ok(())) => Ok(written),
-        (None, Err(error)) if error.is_undone() => Err(SendError::RolledBack { cause: error }),
+        (None, Ok(())) => Ok(times),
+        (None, Err(error)) if error.is_undone() => Err(SendError::RolledBack(error)),
         // The server refused a statement: what came before it is rolled back, and so is what follows.
         // Unless no transaction was begun: then each statement was its own transaction.
         (Some(error), _) if error.is_from_server() && (began || !some_ran) => {
-            Err(SendError::RolledBack { cause: error })
+            Err(SendError::RolledBack(error))
         }
-        (Some(error), _) | (None, Err(error)) => Err(SendError::Unknown { cause: error }),
+        (Some(error), _) | (None, Err(error)) => Err(SendError::Unknown(error)),
     }
 }
 
-fn stamps(rows: &[Row]) -> Result<HashMap<RecordId, Timestamp>, StoreError> {
-    let stamp = |row: &Row| {
-        let Id(id) = column(row, 0)?;
-        let at = column::<At>(row, 1)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
-        Ok((id, at))
-    };
-    rows.iter().map(stamp).collect()
+fn write_times(rows: &[Row]) -> Result<WriteTimes, StoreError> {
+    rows.iter().map(|row| Ok((column::<Id>(row, 0)?.0, instant(row, 1)?))).collect()
 }
 
-/// Answers every command whose write was committed, and returns the other commands.
-pub(super) fn answer_written(
-    shared: &Shared,
-    commands: Vec<Command>,
-    written: &Committed,
-) -> Vec<Command> {
-    let mut left = Vec::new();
-    for command in commands {
-        match command {
-            Command::Insert { row, stands_for, reply, tries } => {
-                match written.inserted.get(&row.id) {
-                    Some(now) => {
-                        let fence = Fence::from_u64(row.fence.cast_unsigned());
-                        let until = now.plus(stands_for);
-                        acknowledge(shared, Acknowledged { id: row.id, fence, until }, *now);
-                        drop(reply.send(Ok(Inserted::Done(*now))));
-                    }
-                    None => left.push(Command::Insert { row, stands_for, reply, tries }),
-                }
-            }
-            Command::Complete { completion, reply } => {
-                match written.completed.get(&completion.id) {
-                    Some(now) => {
-                        let Completion { id, fence, retention, .. } = completion;
-                        let until = now.plus(retention.replay_for);
-                        acknowledge(shared, Acknowledged { id, fence, until }, *now);
-                        drop(reply.send(Ok(Completed::Swapped(Swapped::Done(*now)))));
-                    }
-                    None => left.push(Command::Complete { completion, reply }),
-                }
-            }
-        }
+/// Looks up the records in the way of `commands`, and answers with them; returns inserts that may try again.
+async fn answer_unwritten(link: &Link<'_>, commands: Vec<Command>) -> Vec<Command> {
+    if commands.is_empty() {
+        return commands;
     }
-    left
-}
-
-fn acknowledge(shared: &Shared, write: Acknowledged, now: Timestamp) {
-    shared.clock.heard(now);
-    shared.acknowledged_writes.acknowledged(write);
-}
-
-/// Maximum number of attempts of an insert that meets a rival which is gone when looked up.
-const TRIES_MAX: u8 = 5;
-
-/// Answers the commands whose write failed with the existing record; returns inserts that may try again.
-pub(super) fn answer_unwritten(
-    shared: &Shared,
-    commands: Vec<Command>,
-    looked: Vec<Looked>,
-) -> Vec<Command> {
-    let mut looked: HashMap<RecordId, Looked> =
-        looked.into_iter().map(|looked| (looked.id, looked)).collect();
+    let ids: Vec<RecordId> = commands.iter().map(Command::id).collect();
     let mut again = Vec::new();
-    for command in commands {
-        let found = looked.remove(&command.id());
-        let history_lost = found.as_ref().is_some_and(|looked| looked.history_lost);
-        let found = found.and_then(Looked::found).map(Box::new);
-        match command {
-            Command::Insert { row, stands_for, reply, tries } => match found {
-                Some(found) => drop(reply.send(Ok(Inserted::Stands(found)))),
-                None if history_lost => {
-                    drop(reply.send(Err(history_loss::refuse(shared, INSERTING))))
-                }
-                None if tries < TRIES_MAX => {
-                    again.push(Command::Insert { row, stands_for, reply, tries: tries + 1 });
-                }
-                None => {
-                    let why = "rivals came and went";
-                    drop(reply.send(Err(super::driver_error::unavailable(INSERTING, why))));
-                }
-            },
-            Command::Complete { completion, reply } => {
-                drop(reply.send(Ok(moved(&completion, found))));
+    match link.look(&ids).await {
+        Ok(results) => {
+            let mut results: HashMap<RecordId, LookupResult> =
+                results.into_iter().map(|result| (result.id, result)).collect();
+            for command in commands {
+                let result = results.remove(&command.id());
+                again.extend(command.answer(link, result));
             }
         }
+        // One row that cannot be understood must not hide the others.
+        Err(DriverError::Read(_)) if commands.len() > 1 => {
+            for command in commands {
+                match link.look(&[command.id()]).await {
+                    Ok(mut results) => again.extend(command.answer(link, results.pop())),
+                    Err(error) => refuse_all([command], &error),
+                }
+            }
+        }
+        Err(error) => refuse_all(commands, &error),
     }
     again
 }
 
-fn moved(completion: &Completion, found: Option<Box<Found>>) -> Completed {
-    let guard = firstwrite_core::Guard::Owner(completion.fence);
-    let still_holds = found
-        .as_ref()
-        .is_some_and(|found| guard.holds(&found.record, &firstwrite_core::Change::MARK_UNCERTAIN));
-    if still_holds { Completed::Undecided } else { Completed::Swapped(Swapped::Moved(found)) }
+fn insert_values<'a>(link: &Link<'_>, rows: &'a [&NewRow]) -> Values<'a> {
+    let check = link.shared.history_check();
+    Values::default()
+        .and_each(rows, |row| Id(row.id))
+        .and_each(rows, |row| row.fence)
+        .and_each(rows, |row| row.lease_for)
+        .and_each(rows, |row| row.profile)
+        .and_each(rows, |row| row.tenant.as_str())
+        .and_each(rows, |row| &row.key[..])
+        .and_each(rows, |row| &row.fingerprint[..])
+        .and_each(rows, |row| &row.outcome[..])
+        .and(check.incarnation)
+        .and_each(rows, |row| row.asked_ago)
+        .and(check.writer)
+        .and(check.sweeps)
 }
 
-/// Answers every command of a pipeline that may or may not have been committed.
-pub(super) fn answer_unknown(commands: Vec<Command>, error: &DriverError) {
-    let text = error.to_string();
-    for command in commands {
-        command.refuse(|doing| {
-            let kind = firstwrite_core::StoreErrorKind::Unavailable;
-            StoreError::indeterminate(kind, doing).caused_by(text.clone())
-        });
-    }
-}
-
-struct Inserts<'a> {
-    ids: Vec<Id>,
-    fences: Vec<i64>,
-    lease_fors: Vec<i64>,
-    asked_agos: Vec<i64>,
-    profiles: Vec<i16>,
-    tenants: Vec<&'a str>,
-    keys: Vec<&'a [u8]>,
-    fingerprints: Vec<&'a [u8]>,
-    outcomes: Vec<&'a [u8]>,
-}
-
-impl<'a> Inserts<'a> {
-    fn new(commands: &'a [Command]) -> Self {
-        let rows: Vec<&NewRow> = commands
-            .iter()
-            .filter_map(|command| match command {
-                Command::Insert { row, .. } => Some(row),
-                Command::Complete { .. } => None,
-            })
-            .collect();
-        Self {
-            ids: rows.iter().map(|row| Id(row.id)).collect(),
-            fences: rows.iter().map(|row| row.fence).collect(),
-            asked_agos: rows.iter().map(|row| row.asked_ago).collect(),
-            lease_fors: rows.iter().map(|row| row.lease_for).collect(),
-            profiles: rows.iter().map(|row| row.profile).collect(),
-            tenants: rows.iter().map(|row| row.tenant.as_str()).collect(),
-            keys: rows.iter().map(|row| &row.key[..]).collect(),
-            fingerprints: rows.iter().map(|row| &row.fingerprint[..]).collect(),
-            outcomes: rows.iter().map(|row| &row.outcome[..]).collect(),
-        }
-    }
-
-    fn parameters<'p>(
-        &'p self,
-        asked: &'p Asked,
-    ) -> Option<[&'p (dyn tokio_postgres::types::ToSql + Sync); 12]> {
-        (!self.ids.is_empty()).then_some([
-            &self.ids,
-            &self.fences,
-            &self.lease_fors,
-            &self.profiles,
-            &self.tenants,
-            &self.keys,
-            &self.fingerprints,
-            &self.outcomes,
-            &asked.incarnation,
-            &self.asked_agos,
-            &asked.writer,
-            &asked.sweeps,
-        ])
-    }
-}
-
-struct Completes<'a> {
-    ids: Vec<Id>,
-    fences: Vec<i64>,
-    replay_fors: Vec<i64>,
-    keep_fors: Vec<i64>,
-    outcomes: Vec<&'a [u8]>,
-}
-
-impl<'a> Completes<'a> {
-    fn new(commands: &'a [Command]) -> Self {
-        let all: Vec<&Completion> = commands
-            .iter()
-            .filter_map(|command| match command {
-                Command::Insert { .. } => None,
-                Command::Complete { completion, .. } => Some(completion),
-            })
-            .collect();
-        let keep_for = |retention: Retention| {
+fn complete_values<'a>(completions: &'a [&Completion]) -> Values<'a> {
+    Values::default()
+        .and_each(completions, |one| Id(one.id))
+        .and_each(completions, |one| one.fence.as_u64().cast_signed())
+        .and_each(completions, |one| whole_millis(one.retention.replay_for))
+        .and_each(completions, |Completion { retention, .. }| {
             whole_millis(retention.replay_for.saturating_add(retention.linger_for))
-        };
-        Self {
-            ids: all.iter().map(|one| Id(one.id)).collect(),
-            fences: all.iter().map(|one| one.fence.as_u64().cast_signed()).collect(),
-            replay_fors: all.iter().map(|one| whole_millis(one.retention.replay_for)).collect(),
-            keep_fors: all.iter().map(|one| keep_for(one.retention)).collect(),
-            outcomes: all.iter().map(|one| &one.outcome[..]).collect(),
-        }
-    }
-
-    fn parameters(&self) -> Option<[&(dyn tokio_postgres::types::ToSql + Sync); 5]> {
-        (!self.ids.is_empty()).then_some([
-            &self.ids,
-            &self.fences,
-            &self.replay_fors,
-            &self.keep_fors,
-            &self.outcomes,
-        ])
-    }
+        })
+        .and_each(completions, |one| &one.outcome[..])
 }

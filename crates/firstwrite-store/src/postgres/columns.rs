@@ -1,4 +1,4 @@
-//! Encodes ids, instants and block positions in PostgreSQL's binary format.
+//! Encodes ids, instants and block positions in PostgreSQL's binary format, and collects parameters.
 
 use std::error::Error;
 
@@ -25,6 +25,10 @@ pub(super) enum At {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block(pub(super) u32);
 
+/// The parameters of a statement, in order.
+#[derive(Default)]
+pub(super) struct Values<'a>(Vec<Box<dyn ToSql + Sync + Send + 'a>>);
+
 /// Milliseconds from the Unix epoch to the server's, the beginning of 2000.
 const EPOCH_MILLIS: i64 = 946_684_800_000;
 
@@ -42,6 +46,26 @@ impl At {
             Self::Instant(at) => Some(at),
             Self::Never | Self::Always => None,
         }
+    }
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn and(mut self, value: impl ToSql + Sync + Send + 'a) -> Self {
+        self.0.push(Box::new(value));
+        self
+    }
+
+    /// Adds an array with one value of each row.
+    pub(super) fn and_each<R, T: ToSql + Sync + Send + 'a>(
+        self,
+        rows: &'a [R],
+        value: impl Fn(&'a R) -> T,
+    ) -> Self {
+        self.and(rows.iter().map(value).collect::<Vec<T>>())
+    }
+
+    pub(super) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.0.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect()
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::driver_error::text_of;
-use super::options::{Address, Pooler};
+use super::options::{Address, Pooler, PostgresOptions};
 use super::tls;
 use crate::{Access, OpenError};
 
@@ -179,9 +179,7 @@ impl Server {
             Role::Pooled | Role::Reader | Role::Outbox => options.lock_timeout,
             Role::Writer => BATCH_LOCK_TIMEOUT.min(options.lock_timeout),
         };
-        let mut settings = timeouts(options.statement_timeout, lock_timeout);
-        let idle_for = millis(options.idle_in_transaction_timeout);
-        settings.push(("idle_in_transaction_session_timeout", idle_for));
+        let mut settings = timeouts(options, lock_timeout);
         if self.access == Access::ReadOnly {
             settings.push(("default_transaction_read_only", "on".to_owned()));
         }
@@ -199,15 +197,16 @@ impl Server {
 
 impl Begins {
     fn new(address: &Address) -> Self {
+        const WRITE: &str = " ISOLATION LEVEL READ COMMITTED";
+        const READ: &str = " ISOLATION LEVEL READ COMMITTED READ ONLY";
+        const SNAPSHOT: &str = " ISOLATION LEVEL REPEATABLE READ READ ONLY";
         let options = &address.options;
         let has_sessions = options.pooler == Pooler::None;
         let begin = |kind: &str, lock_timeout: Duration, by_index: bool| {
             let mut sql = format!("BEGIN{kind}");
             let mut settings = Vec::new();
             if !has_sessions {
-                settings = timeouts(options.statement_timeout, lock_timeout);
-                let idle_for = millis(options.idle_in_transaction_timeout);
-                settings.push(("idle_in_transaction_session_timeout", idle_for));
+                settings = timeouts(options, lock_timeout);
             }
             if by_index {
                 settings.extend(BY_INDEX.map(|(name, value)| (name, value.to_owned())));
@@ -219,28 +218,28 @@ impl Begins {
         };
         let lock_for = options.lock_timeout;
         Self {
-            batch: begin(
-                " ISOLATION LEVEL READ COMMITTED",
-                BATCH_LOCK_TIMEOUT.min(lock_for),
-                !has_sessions,
-            ),
-            look: begin(" ISOLATION LEVEL READ COMMITTED READ ONLY", lock_for, !has_sessions),
+            batch: begin(WRITE, BATCH_LOCK_TIMEOUT.min(lock_for), !has_sessions),
+            look: begin(READ, lock_for, !has_sessions),
             handler: begin("", lock_for, false),
-            outbox: begin(" ISOLATION LEVEL READ COMMITTED", lock_for, !has_sessions),
-            rare: begin(" ISOLATION LEVEL READ COMMITTED", lock_for, true),
-            read: begin(" ISOLATION LEVEL READ COMMITTED READ ONLY", lock_for, true),
-            snapshot: begin(" ISOLATION LEVEL REPEATABLE READ READ ONLY", lock_for, true),
+            outbox: begin(WRITE, lock_for, !has_sessions),
+            rare: begin(WRITE, lock_for, true),
+            read: begin(READ, lock_for, true),
+            snapshot: begin(SNAPSHOT, lock_for, true),
             walk: format!(
                 "{}; SET LOCAL lock_timeout = {}; SET LOCAL synchronous_commit = off",
-                begin(" ISOLATION LEVEL READ COMMITTED", lock_for, true),
+                begin(WRITE, lock_for, true),
                 millis(WALK_LOCK_TIMEOUT.min(lock_for))
             ),
         }
     }
 }
 
-fn timeouts(statement: Duration, lock: Duration) -> Vec<(&'static str, String)> {
-    vec![("statement_timeout", millis(statement)), ("lock_timeout", millis(lock))]
+fn timeouts(options: &PostgresOptions, lock: Duration) -> Vec<(&'static str, String)> {
+    vec![
+        ("statement_timeout", millis(options.statement_timeout)),
+        ("lock_timeout", millis(lock)),
+        ("idle_in_transaction_session_timeout", millis(options.idle_in_transaction_timeout)),
+    ]
 }
 
 /// Formats a timeout. The server takes 0 as no limit, so 0 becomes the smallest limit.

@@ -15,6 +15,7 @@ use super::Shared;
 use super::connect::Role;
 use super::driver_error::{DriverError, unavailable};
 use super::history_loss;
+use super::options::PostgresOptions;
 
 /// The callers' end of a dispatcher.
 #[derive(Debug)]
@@ -24,10 +25,10 @@ pub(super) struct Dispatcher<T> {
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The dispatcher's end of the queue.
+/// The dispatcher's end of the queue of commands.
 #[derive(Debug)]
-pub(super) struct Waiting<T> {
-    queue: mpsc::Receiver<T>,
+pub(super) struct Queue<T> {
+    receiver: mpsc::Receiver<T>,
     closing: Arc<Notify>,
     batch_max: usize,
 }
@@ -37,12 +38,12 @@ pub(super) struct OwnClient {
     shared: Arc<Shared>,
     role: Role,
     client: Option<Arc<ClientWrapper>>,
-    away: Option<Away>,
+    backoff: Option<Backoff>,
 }
 
 /// The server could not be reached; not tried again before `until`.
 #[derive(Clone, Copy, Debug)]
-struct Away {
+struct Backoff {
     until: Instant,
     wait: Duration,
 }
@@ -52,22 +53,18 @@ struct Away {
 const WAIT_MIN: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// A queue of `queue_max`, of which batches of `batch_max` are taken.
-pub(super) fn queue<T>(queue_max: usize, batch_max: usize) -> (mpsc::Sender<T>, Waiting<T>) {
-    let (sender, receiver) = mpsc::channel(queue_max.max(1));
-    let closing = Arc::new(Notify::new());
-    (sender, Waiting { queue: receiver, closing, batch_max: batch_max.max(1) })
-}
-
 impl<T: Send + 'static> Dispatcher<T> {
-    /// Starts the task that serves `waiting`.
-    pub(super) fn start(
-        queue: mpsc::Sender<T>,
-        closing: Arc<Notify>,
-        serving: impl Future<Output = ()> + Send + 'static,
+    /// Starts the task that `serve` makes of the queue.
+    pub(super) fn start<F: Future<Output = ()> + Send + 'static>(
+        options: &PostgresOptions,
+        serve: impl FnOnce(Queue<T>) -> F,
     ) -> Self {
-        let task = tokio::sync::Mutex::new(Some(tokio::spawn(serving)));
-        Self { queue, closing, task }
+        let (sender, receiver) = mpsc::channel(options.queue_max.max(1));
+        let closing = Arc::new(Notify::new());
+        let batch_max = options.batch_max.max(1);
+        let waiting = Queue { receiver, closing: Arc::clone(&closing), batch_max };
+        let task = tokio::sync::Mutex::new(Some(tokio::spawn(serve(waiting))));
+        Self { queue: sender, closing, task }
     }
 
     /// Queues a command; if it cannot be, nothing will be done about it.
@@ -91,19 +88,15 @@ impl<T: Send + 'static> Dispatcher<T> {
     }
 }
 
-impl<T> Waiting<T> {
-    pub(super) fn closing(&self) -> Arc<Notify> {
-        Arc::clone(&self.closing)
-    }
-
+impl<T> Queue<T> {
     /// Waits for items and takes up to a batch of them. Returns false if none will come any more. May be
     /// dropped and called again.
     pub(super) async fn take(&mut self, into: &mut Vec<T>) -> bool {
         loop {
             tokio::select! {
                 biased;
-                count = self.queue.recv_many(into, self.batch_max) => return count > 0,
-                () = self.closing.notified() => self.queue.close(),
+                count = self.receiver.recv_many(into, self.batch_max) => return count > 0,
+                () = self.closing.notified() => self.receiver.close(),
             }
         }
     }
@@ -111,7 +104,7 @@ impl<T> Waiting<T> {
     /// Takes waiting items, up to a batch including those that `into` holds already.
     pub(super) fn take_more(&mut self, into: &mut Vec<T>) {
         while into.len() < self.batch_max {
-            let Ok(one) = self.queue.try_recv() else { return };
+            let Ok(one) = self.receiver.try_recv() else { return };
             into.push(one);
         }
     }
@@ -119,25 +112,25 @@ impl<T> Waiting<T> {
 
 impl OwnClient {
     pub(super) fn new(shared: Arc<Shared>, role: Role, client: Option<ClientWrapper>) -> Self {
-        Self { shared, role, client: client.map(Arc::new), away: None }
+        Self { shared, role, client: client.map(Arc::new), backoff: None }
     }
 
     /// A connection that was alive a moment ago. If there is none, nothing was sent.
     pub(super) async fn get(&mut self) -> Result<&Arc<ClientWrapper>, DriverError> {
         if self.client.as_ref().is_none_or(|client| client.is_closed()) {
             self.client = None;
-            if self.away.is_some_and(|away| Instant::now() < away.until) {
+            if self.backoff.is_some_and(|backoff| Instant::now() < backoff.until) {
                 return Err(DriverError::Away);
             }
             match self.connect().await {
                 Ok(client) => {
-                    self.away = None;
+                    self.backoff = None;
                     self.client = Some(Arc::new(client));
                 }
                 Err(error) => {
-                    let wait = self.away.map_or(WAIT_MIN, |away| away.wait.saturating_mul(2));
+                    let wait = self.backoff.map_or(WAIT_MIN, |last| last.wait.saturating_mul(2));
                     let wait = wait.min(WAIT_MAX);
-                    self.away = Some(Away { until: Instant::now() + wait, wait });
+                    self.backoff = Some(Backoff { until: Instant::now() + wait, wait });
                     tracing::warn!(server = %self.shared.server.address, %error, "cannot connect");
                     return Err(error);
                 }

@@ -7,68 +7,44 @@ use firstwrite_core::documents::{
 use firstwrite_core::{BoxFuture, StoreError};
 use futures_util::future::try_join_all;
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 
 use super::columns::At;
-use super::driver_error::{DriverError, corrupt, definite, failed_commit, no_connection};
+use super::driver_error::{DriverError, corrupt, definite, failed_commit};
 use super::link::{Link, PooledTransaction};
-use super::listing::instant;
-use super::options::SchemaName;
-use super::rows::column;
-use super::sql::Statement;
+use super::rows::{CLOCK_STOPPED, column, instant, only};
+use super::sql::statements;
 use super::{Inner, PostgresStore};
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";
 
-/// Every statement about documents.
-#[derive(Debug)]
-pub(super) struct DocumentsSql {
-    read: Statement,
-    scan_any: Statement,
-    scan_lasting: Statement,
-    scan_expired: Statement,
-    add: Statement,
-    replace: Statement,
-    remove: Statement,
+statements! {
+    /// Every statement about documents.
+    pub(super) struct DocumentsSql() {
+        read: select("d.name = ANY ($2)"), [TEXT, BYTEA_ARRAY];
+        scan_any: scan("true"), [TEXT, INT8, INT8];
+        scan_lasting: scan("d.expires_at IS NULL"), [TEXT, INT8, INT8];
+        scan_expired: scan("d.expires_at <= firstwrite.now()"), [TEXT, INT8, INT8];
+        add: "INSERT INTO firstwrite.documents (kind, name, version, expires_at, content)
+              VALUES ($1, $2, 1, $3, $4) ON CONFLICT (kind, name) DO NOTHING RETURNING number",
+            [TEXT, BYTEA, TIMESTAMPTZ, BYTEA];
+        replace: "UPDATE firstwrite.documents SET version = version + 1, expires_at = $3, content = $4
+                  WHERE number = $1 AND version = $2 RETURNING number",
+            [INT8, INT8, TIMESTAMPTZ, BYTEA];
+        remove: "DELETE FROM firstwrite.documents WHERE number = $1 AND version = $2 RETURNING number",
+            [INT8, INT8];
+    }
 }
 
-impl DocumentsSql {
-    pub(super) fn new(schema: &SchemaName) -> Self {
-        let statement = |text: &str, types: &[Type]| Statement::new(schema, text, types);
-        let select = |condition: &str, types: &[Type]| {
-            let columns = "d.name, d.number, d.version, d.content, d.expires_at";
-            let from = "FROM firstwrite.documents d WHERE d.kind = $1";
-            statement(&format!("SELECT {columns} {from} AND {condition}"), types)
-        };
-        let scan = |which: &str| {
-            let condition = format!("d.number > $2 AND {which} ORDER BY d.number LIMIT $3");
-            select(&condition, &[Type::TEXT, Type::INT8, Type::INT8])
-        };
-        let edition = "WHERE d.number = $1 AND d.version = $2 RETURNING d.number";
-        Self {
-            read: select("d.name = ANY ($2)", &[Type::TEXT, Type::BYTEA_ARRAY]),
-            scan_any: scan("true"),
-            scan_lasting: scan("d.expires_at IS NULL"),
-            scan_expired: scan("d.expires_at <= firstwrite.now()"),
-            add: statement(
-                "INSERT INTO firstwrite.documents (kind, name, version, expires_at, content)
-                 VALUES ($1, $2, 1, $3, $4) ON CONFLICT (kind, name) DO NOTHING RETURNING number",
-                &[Type::TEXT, Type::BYTEA, Type::TIMESTAMPTZ, Type::BYTEA],
-            ),
-            replace: statement(
-                &format!(
-                    "UPDATE firstwrite.documents d
-                     SET version = d.version + 1, expires_at = $3, content = $4 {edition}"
-                ),
-                &[Type::INT8, Type::INT8, Type::TIMESTAMPTZ, Type::BYTEA],
-            ),
-            remove: statement(
-                &format!("DELETE FROM firstwrite.documents d {edition}"),
-                &[Type::INT8, Type::INT8],
-            ),
-        }
-    }
+fn select(condition: &str) -> String {
+    format!(
+        "SELECT d.name, d.number, d.version, d.content, d.expires_at
+         FROM firstwrite.documents d WHERE d.kind = $1 AND {condition}"
+    )
+}
+
+fn scan(condition: &str) -> String {
+    select(&format!("d.number > $2 AND {condition} ORDER BY d.number LIMIT $3"))
 }
 
 fn document(row: &Row) -> Result<Document, StoreError> {
@@ -112,14 +88,9 @@ impl Documents for PostgresStore {
     ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
         Box::pin(async move {
             let Inner { shared, pool, .. } = &*self.inner;
-            let held = PooledTransaction::new(
-                pool.get().await.map_err(|error| no_connection(READING)(&error))?,
-            );
-            let (link, sql) = (held.link(shared), &shared.sql.documents);
             let wanted: Vec<&[u8]> = names.iter().map(|name| &name.0[..]).collect();
-            let rows = link.alone(&shared.server.begins().read, &sql.read, &[&kind, &wanted]).await;
-            let rows = rows.map_err(definite(READING))?;
-            held.settle();
+            let read = &shared.sql.documents.read;
+            let rows = shared.read_alone(pool, READING, read, &[&kind, &wanted]).await?;
             let found = rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
             Ok(in_order(names, &found))
         })
@@ -134,9 +105,7 @@ impl Documents for PostgresStore {
         Box::pin(async move {
             self.writes(WRITING)?;
             let Inner { shared, pool, .. } = &*self.inner;
-            let held = PooledTransaction::new(
-                pool.get().await.map_err(|error| no_connection(WRITING)(&error))?,
-            );
+            let held = PooledTransaction::take(pool, WRITING).await?;
             let link = held.link(shared);
             let sql = &shared.sql.documents;
             for statement in [&sql.add, &sql.replace, &sql.remove] {
@@ -164,19 +133,17 @@ impl Documents for PostgresStore {
                 Expiry::Never => &sql.scan_lasting,
                 Expiry::Past => &sql.scan_expired,
             };
-            let held = PooledTransaction::new(
-                pool.get().await.map_err(|error| no_connection(READING)(&error))?,
-            );
+            let held = PooledTransaction::take(pool, READING).await?;
             let link = held.link(shared);
             let begin = &shared.server.begins().snapshot;
             let clock = link.begin(begin, &shared.sql.now, &[]).await.map_err(definite(READING))?;
             let rows_max = i64::try_from(scan.rows_max()).unwrap_or(i64::MAX);
-            let given: [&(dyn ToSql + Sync); 3] = [&kind, &scan.after, &rows_max];
-            let rows = link.query(statement, &given).await.map_err(definite(READING))?;
+            let rows = link.query(statement, &[&kind, &scan.after, &rows_max]).await;
+            let rows = rows.map_err(definite(READING))?;
             link.commit().await.map_err(definite(READING))?;
             held.settle();
             let documents = rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
-            Ok(scan.page(documents, instant(clock.first())?))
+            Ok(scan.page(documents, instant(only(&clock, CLOCK_STOPPED)?, 0)?))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Maps the server's and the driver's errors to store errors.
+//! Maps the server's and the drivers' errors to store errors.
 
 use std::error::Error as _;
 use std::fmt;
@@ -11,49 +11,20 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 /// An error between the store and the server.
 #[derive(Debug)]
 pub(super) enum DriverError {
-    /// An error reported by the server or the driver.
-    Said(Error),
+    /// An error reported by the server or a driver.
+    Reported {
+        /// The server's code; `None` for an error of the driver's own.
+        code: Option<SqlState>,
+        text: String,
+        /// True if the server reported it and the session goes on: the transaction is rolled back.
+        is_undone: bool,
+    },
     /// Nothing came back in time, not even the server's own timeout.
     Silence,
     /// The server could not be reached a moment ago and is not tried again yet.
     Away,
     /// An answer was read and is invalid.
     Read(StoreError),
-}
-
-/// The kind of error an error is.
-fn kind_of(error: &DriverError) -> StoreErrorKind {
-    let code = match error {
-        DriverError::Said(error) => error.code(),
-        DriverError::Silence | DriverError::Away => None,
-        DriverError::Read(error) => return error.kind(),
-    };
-    code.map_or(StoreErrorKind::Unavailable, |code| kind_of_code(code.code()))
-}
-
-/// Returns the kind of error for a server's code.
-pub(super) fn kind_of_code(code: &str) -> StoreErrorKind {
-    if code == SqlState::DISK_FULL.code() || code == SqlState::OUT_OF_MEMORY.code() {
-        return StoreErrorKind::Full;
-    }
-    // By class: connection, transaction state on a standby, rollback, resources, not in its
-    // prescribed state (locks), operator's intervention, system.
-    match code.get(..2) {
-        Some("08" | "25" | "40" | "53" | "55" | "57" | "58") => StoreErrorKind::Unavailable,
-        Some("XX") => StoreErrorKind::Corrupt,
-        Some(_) | None => StoreErrorKind::Unsupported,
-    }
-}
-
-/// See [`DriverError::may_be_rival`].
-pub(super) fn is_rivals_code(code: &str) -> bool {
-    let codes = [
-        SqlState::UNIQUE_VIOLATION,
-        SqlState::T_R_SERIALIZATION_FAILURE,
-        SqlState::T_R_DEADLOCK_DETECTED,
-        SqlState::LOCK_NOT_AVAILABLE,
-    ];
-    codes.iter().any(|rival| rival.code() == code)
 }
 
 /// The error in words. A server's message and code; never its detail, which may hold values.
@@ -67,17 +38,9 @@ pub(super) fn text_of(error: &Error) -> String {
     }
 }
 
-/// A failed step of which nothing was committed.
+/// Makes the error of a failed step of which nothing was committed.
 pub(super) fn definite<E: Into<DriverError>>(doing: &'static str) -> impl Fn(E) -> StoreError {
     move |error| error.into().definite(doing)
-}
-
-/// Makes the error of a failed step that may or may not have been committed.
-pub(super) fn indeterminate<E: Into<DriverError>>(doing: &'static str) -> impl Fn(E) -> StoreError {
-    move |error| {
-        let error = error.into();
-        StoreError::indeterminate(kind_of(&error), doing).caused_by(error.to_string())
-    }
 }
 
 /// Makes the error of a failed COMMIT. An error after which the session lives on rolled back the
@@ -86,60 +49,111 @@ pub(super) fn indeterminate<E: Into<DriverError>>(doing: &'static str) -> impl F
 pub(super) fn failed_commit<E: Into<DriverError>>(doing: &'static str) -> impl Fn(E) -> StoreError {
     move |error| {
         let error = error.into();
-        if error.is_undone() { definite(doing)(error) } else { indeterminate(doing)(error) }
+        if error.is_undone() {
+            return error.definite(doing);
+        }
+        StoreError::indeterminate(error.kind(), doing).caused_by(error.to_string())
     }
 }
 
 impl DriverError {
-    /// The error of a step that certainly was not done.
+    /// Returns the error of a step that certainly was not done.
     pub(super) fn definite(&self, doing: &'static str) -> StoreError {
-        StoreError::definite(kind_of(self), doing).caused_by(self.to_string())
+        StoreError::definite(self.kind(), doing).caused_by(self.to_string())
+    }
+
+    fn kind(&self) -> StoreErrorKind {
+        if let Self::Read(error) = self {
+            return error.kind();
+        }
+        let Some(code) = self.code() else { return StoreErrorKind::Unavailable };
+        if [SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY].contains(code) {
+            return StoreErrorKind::Full;
+        }
+        // By class: connection, transaction state on a standby, rollback, resources, not in its
+        // prescribed state (locks), operator's intervention, system.
+        match code.code().get(..2) {
+            Some("08" | "25" | "40" | "53" | "55" | "57" | "58") => StoreErrorKind::Unavailable,
+            Some("XX") => StoreErrorKind::Corrupt,
+            Some(_) | None => StoreErrorKind::Unsupported,
+        }
+    }
+
+    /// Returns the server's code, if the server itself reported the error.
+    fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Reported { code, .. } => code.as_ref(),
+            Self::Silence | Self::Away | Self::Read(_) => None,
+        }
     }
 
     /// Returns true if the server reported that it rolled back, and the session is still alive.
     pub(super) fn is_undone(&self) -> bool {
-        match self {
-            Self::Said(error) => error.as_db_error().is_some_and(|db| !ends_session(db)),
-            Self::Silence | Self::Away | Self::Read(_) => false,
-        }
+        matches!(self, Self::Reported { is_undone: true, .. })
     }
 
     /// Returns true if the server itself reported the error, whether or not the session survived.
     pub(super) fn is_from_server(&self) -> bool {
-        matches!(self, Self::Said(error) if error.as_db_error().is_some())
+        self.code().is_some()
     }
 
     /// Returns true if waiting for another transaction's lock took too long.
     pub(super) fn is_blocked(&self) -> bool {
-        matches!(self, Self::Said(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
+        self.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    }
+
+    /// Returns true if a statement failed on purpose (it divides by zero to do so).
+    pub(super) fn is_division_by_zero(&self) -> bool {
+        self.code() == Some(&SqlState::DIVISION_BY_ZERO)
+    }
+
+    /// Returns true if the error only says that an earlier statement of the transaction failed.
+    pub(super) fn is_echo(&self) -> bool {
+        self.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
     }
 
     /// Returns true if a concurrent write may be the cause: a unique key, a serialization failure, a
     /// deadlock, a lock timeout, or a record that has moved.
     pub(super) fn may_be_rival(&self) -> bool {
+        const CODES: [SqlState; 4] = [
+            SqlState::UNIQUE_VIOLATION,
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::LOCK_NOT_AVAILABLE,
+        ];
         match self {
-            Self::Said(error) => error.code().is_some_and(|code| is_rivals_code(code.code())),
             Self::Read(error) => error.is_retryable(),
-            Self::Silence | Self::Away => false,
+            Self::Reported { .. } | Self::Silence | Self::Away => {
+                self.code().is_some_and(|code| CODES.contains(code))
+            }
         }
-    }
-
-    /// Returns true if a statement failed on purpose (it divides by zero to do so).
-    pub(super) fn is_division_by_zero(&self) -> bool {
-        let code = Some(&SqlState::DIVISION_BY_ZERO);
-        matches!(self, Self::Said(error) if error.code() == code)
-    }
-
-    /// Returns true if the error only says that an earlier statement of the transaction failed.
-    pub(super) fn is_echo(&self) -> bool {
-        let echo = Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
-        matches!(self, Self::Said(error) if error.code() == echo)
     }
 }
 
 impl From<Error> for DriverError {
     fn from(error: Error) -> Self {
-        Self::Said(error)
+        let severity = error.as_db_error().and_then(DbError::parsed_severity);
+        let ends_session = matches!(severity, Some(Severity::Panic | Severity::Fatal) | None);
+        Self::Reported {
+            code: error.code().cloned(),
+            text: text_of(&error),
+            is_undone: !ends_session,
+        }
+    }
+}
+
+#[cfg(feature = "sqlx")]
+impl From<sqlx::Error> for DriverError {
+    fn from(error: sqlx::Error) -> Self {
+        use sqlx::postgres::{PgDatabaseError, PgSeverity};
+        match error.as_database_error().and_then(|db| db.try_downcast_ref::<PgDatabaseError>()) {
+            Some(db) => Self::Reported {
+                code: Some(SqlState::from_code(db.code())),
+                text: format!("{} ({})", db.message(), db.code()),
+                is_undone: db.severity() == PgSeverity::Error,
+            },
+            None => Self::Reported { code: None, text: error.to_string(), is_undone: false },
+        }
     }
 }
 
@@ -152,7 +166,7 @@ impl From<StoreError> for DriverError {
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Said(error) => f.write_str(&text_of(error)),
+            Self::Reported { text, .. } => f.write_str(text),
             Self::Silence => f.write_str("the server does not answer"),
             Self::Away => f.write_str("the server is away"),
             Self::Read(error) => error.fmt(f),
@@ -160,7 +174,7 @@ impl fmt::Display for DriverError {
     }
 }
 
-/// No connection was to be had, so nothing was sent.
+/// Makes the error of a step that got no connection, so nothing was sent.
 pub(super) fn no_connection(doing: &'static str) -> impl Fn(&PoolError) -> StoreError {
     move |error| {
         let text = match error {
@@ -183,21 +197,7 @@ pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> Stor
     StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
 }
 
-/// A step that was not begun.
+/// Returns the error for a step that was not begun.
 pub(super) fn unavailable(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
     StoreError::definite(StoreErrorKind::Unavailable, doing).caused_by(why)
-}
-
-fn ends_session(error: &DbError) -> bool {
-    match error.parsed_severity() {
-        Some(Severity::Panic | Severity::Fatal) | None => true,
-        Some(
-            Severity::Error
-            | Severity::Warning
-            | Severity::Notice
-            | Severity::Debug
-            | Severity::Info
-            | Severity::Log,
-        ) => false,
-    }
 }

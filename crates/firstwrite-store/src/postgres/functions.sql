@@ -1,5 +1,6 @@
 -- Version 1, after schema.sql: firstwrite for applications in any language. `firstwrite.` stands for
--- the schema, whatever its name. What the functions promise is in docs/sql.md.
+-- the schema, whatever its name; in a message, a name is a literal of its own. What the functions promise
+-- is in docs/sql.md.
 --
 -- Errors of our own are of class FW: FW001 the attempt no longer owns the key, FW002 another transaction
 -- completed the key, FW003 an argument, FW004 lost history, FW005 stored bytes, FW006 a step that was
@@ -484,7 +485,7 @@ BEGIN
         IF verdict = 'fresh' AND EXISTS (SELECT FROM firstwrite.history_losses AS d WHERE d.cleared_at IS NULL) THEN
             RAISE EXCEPTION 'acknowledged history was lost: a key that is not known may have been used'
                 USING ERRCODE = 'FW004', DETAIL = format('record %s', this_id),
-                      HINT = 'Nothing was run. An operator must look at firstwrite.history_losses and clear them.';
+                      HINT = 'Nothing was run. An operator must look at ' || 'firstwrite.history_losses' || ' and clear them.';
         END IF;
         -- An attempt that holds the record's lock is at work in a transaction of its own; what it will
         -- write is not there yet.
@@ -537,7 +538,7 @@ CREATE FUNCTION firstwrite.refuse_late(this_id uuid, this_fence bigint) RETURNS 
 BEGIN
     RAISE EXCEPTION 'the attempt no longer owns the key'
         USING ERRCODE = 'FW001', DETAIL = format('record %s, fence %s', this_id, this_fence),
-              HINT = 'Roll back, and ask firstwrite.status what stands: another attempt has taken over '
+              HINT = 'Roll back, and ask ' || 'firstwrite.status' || ' what stands: another attempt has taken over '
                   || 'or the key was released.';
 END $$;
 
@@ -548,7 +549,7 @@ CREATE FUNCTION firstwrite.refuse_completed(this_id uuid, this_fence bigint) RET
 BEGIN
     RAISE EXCEPTION 'another transaction has completed the key'
         USING ERRCODE = 'FW002', DETAIL = format('record %s, fence %s', this_id, this_fence),
-              HINT = 'Roll back, and answer with what firstwrite.status says. A transaction that is '
+              HINT = 'Roll back, and answer with what ' || 'firstwrite.status' || ' says. A transaction that is '
                   || 'repeated because its COMMIT was not acknowledged was committed the first time.';
 END $$;
 
@@ -569,13 +570,13 @@ DECLARE
 BEGIN
     IF fence IS NULL THEN
         RAISE EXCEPTION 'a fence is missing'
-            USING ERRCODE = 'FW003', HINT = 'Pass the fence that firstwrite.reserve gave to this attempt.';
+            USING ERRCODE = 'FW003', HINT = 'Pass the fence that ' || 'firstwrite.reserve' || ' gave to this attempt.';
     END IF;
     IF status NOT BETWEEN 200 AND 499 OR status IN (401, 407, 408, 421, 425, 429, 431) THEN
         RAISE EXCEPTION 'an answer with status % does not end a key', status
             USING ERRCODE = 'FW003',
-                  HINT = 'Roll back your rows and call firstwrite.release if nothing happened, or '
-                      || 'firstwrite.mark_uncertain if something may have.';
+                  HINT = 'Roll back your rows and call ' || 'firstwrite.release' || ' if nothing happened, or '
+                      || 'firstwrite.mark_uncertain' || ' if something may have.';
     END IF;
     SELECT lower(line.value ->> 0) INTO never FROM jsonb_array_elements(headers) AS line(value)
      WHERE lower(line.value ->> 0) = ANY (firstwrite.never_kept()) LIMIT 1;
@@ -714,7 +715,7 @@ BEGIN
     END IF;
     IF fence IS NULL THEN
         RAISE EXCEPTION 'a fence is missing'
-            USING ERRCODE = 'FW003', HINT = 'Pass the fence that firstwrite.reserve gave to this attempt.';
+            USING ERRCODE = 'FW003', HINT = 'Pass the fence that ' || 'firstwrite.reserve' || ' gave to this attempt.';
     END IF;
     -- The second look is for what was committed while the insert waited for a rival.
     FOR look IN 1..2 LOOP
@@ -744,5 +745,5 @@ BEGIN
         USING ERRCODE = 'FW006', DETAIL = format('record %s, fence %s', this_id, fence),
               HINT = 'Name each message''s step apart. Roll back a transaction that is repeated because '
                   || 'its COMMIT was not acknowledged: it was committed the first time, and '
-                  || 'firstwrite.status says how the key stands.';
+                  || 'firstwrite.status' || ' says how the key stands.';
 END $$;

@@ -10,24 +10,23 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use firstwrite_core::{StoreError, Timestamp};
-use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
+use firstwrite_core::{RecordId, Timestamp};
 
-use super::columns::{At, Id};
-use super::driver_error::{DriverError, corrupt};
+use super::columns::{Id, Values};
+use super::driver_error::DriverError;
 use super::history_loss;
 use super::link::Link;
-use super::rows::column;
+use super::profiles::whole_millis;
+use super::rows::{column, instant, only};
 
 /// The count of sweeps that the server acknowledged to this process.
 #[derive(Debug)]
 pub(super) struct History {
-    known: Mutex<Known>,
+    known: Mutex<SweepCount>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
+struct SweepCount {
     /// The process's row; a new one after a loss, so that it is not confused with a row that a backup
     /// brings back.
     writer: i64,
@@ -40,16 +39,16 @@ struct Known {
 /// Parameters by which a statement checks that the server was verified and that its tables are not older
 /// since.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct HistoryCheck {
     pub(super) incarnation: i64,
     pub(super) writer: i64,
     pub(super) sweeps: i64,
 }
 
-impl Asked {
+impl HistoryCheck {
     /// Returns the parameters of a look-up of one record.
-    pub(super) fn about<'a>(&'a self, id: &'a Id) -> [&'a (dyn ToSql + Sync); 4] {
-        [id, &self.incarnation, &self.writer, &self.sweeps]
+    pub(super) fn values<'a>(self, id: RecordId) -> Values<'a> {
+        Values::default().and(Id(id)).and(self.incarnation).and(self.writer).and(self.sweeps)
     }
 }
 
@@ -73,11 +72,11 @@ pub(super) const COUNT: &str = "
 
 impl Default for History {
     fn default() -> Self {
-        Self { known: Mutex::new(Known::new()) }
+        Self { known: Mutex::new(SweepCount::new()) }
     }
 }
 
-impl Known {
+impl SweepCount {
     fn new() -> Self {
         Self { writer: fastrand::i64(..), sweeps: 0, at: Timestamp::EPOCH }
     }
@@ -91,21 +90,21 @@ impl Known {
 
 impl History {
     /// Returns the parameters for statements that write to the server that was verified last.
-    pub(super) fn asked(&self, incarnation: i64) -> Asked {
-        let Known { writer, sweeps, .. } = *self.known();
-        Asked { incarnation, writer, sweeps }
+    pub(super) fn check(&self, incarnation: i64) -> HistoryCheck {
+        let SweepCount { writer, sweeps, .. } = *self.known();
+        HistoryCheck { incarnation, writer, sweeps }
     }
 
     /// Forgets the count of `writer`.
     fn begin_anew(&self, writer: i64) {
         let mut known = self.known();
         if known.writer == writer {
-            *known = Known::new();
+            *known = SweepCount::new();
         }
     }
 
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, SweepCount> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,16 +113,16 @@ impl History {
 /// tables are older.
 pub(super) async fn compare(
     link: &Link<'_>,
-    asked: Asked,
+    check: HistoryCheck,
     found: Option<i64>,
     now: Timestamp,
 ) -> Result<bool, DriverError> {
     let known = *link.shared.history.known();
     // There is nothing to compare, or another connection of this process has noticed since.
-    if asked.sweeps == 0 || known.writer != asked.writer {
+    if check.sweeps == 0 || known.writer != check.writer {
         return Ok(false);
     }
-    let is_lost = Known { sweeps: asked.sweeps, ..known }.is_lost(found, now);
+    let is_lost = SweepCount { sweeps: check.sweeps, ..known }.is_lost(found, now);
     if !is_lost && found.is_some() {
         return Ok(false);
     }
@@ -132,7 +131,7 @@ pub(super) async fn compare(
         history_loss::raise(link, detail, Some(known.at)).await?;
     }
     // Reported once: from now on the loss is recorded in its row, and an operator may clear it.
-    link.shared.history.begin_anew(asked.writer);
+    link.shared.history.begin_anew(check.writer);
     Ok(is_lost)
 }
 
@@ -144,21 +143,16 @@ pub(super) async fn register(link: &Link<'_>) -> Result<(), DriverError> {
 /// Raises the count of this process.
 pub(super) async fn count(link: &Link<'_>) -> Result<(), DriverError> {
     let writer = link.shared.history.known().writer;
-    let kept_for = i64::try_from(KEPT_FOR.as_millis()).unwrap_or(i64::MAX);
+    let kept_for = whole_millis(KEPT_FOR);
     let begin = &link.shared.server.begins().rare;
     let rows = link.alone(begin, &link.sql().count_sweep, &[&writer, &kept_for]).await?;
-    let row = rows.first().ok_or_else(|| corrupt("a count is not there"))?;
-    let (sweeps, at) = read(row)?;
+    let row = only(&rows, "a count is not there")?;
+    let (sweeps, at) = (column(row, 0)?, instant(row, 1)?);
     let mut known = link.shared.history.known();
     if known.writer == writer && known.sweeps < sweeps {
-        *known = Known { writer, sweeps, at };
+        *known = SweepCount { writer, sweeps, at };
     }
     Ok(())
-}
-
-fn read(row: &Row) -> Result<(i64, Timestamp), StoreError> {
-    let at = column::<At>(row, 1)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
-    Ok((column(row, 0)?, at))
 }
 
 #[cfg(test)]
@@ -168,18 +162,18 @@ mod tests {
     #[test]
     fn a_count_that_went_down_or_is_gone_is_a_loss() {
         let at = Timestamp::from_millis(10);
-        let known = Known { writer: 1, sweeps: 5, at };
+        let known = SweepCount { writer: 1, sweeps: 5, at };
         for (found, is_lost) in [(Some(5), false), (Some(9), false), (Some(4), true), (None, true)]
         {
             assert_eq!(known.is_lost(found, at), is_lost, "{found:?}");
         }
-        assert!(!Known::new().is_lost(None, at), "nothing was acknowledged yet");
+        assert!(!SweepCount::new().is_lost(None, at), "nothing was acknowledged yet");
     }
 
     #[test]
     fn a_process_that_was_away_for_days_may_have_been_forgotten() {
         let at = Timestamp::from_millis(10);
-        let known = Known { writer: 1, sweeps: 5, at };
+        let known = SweepCount { writer: 1, sweeps: 5, at };
         assert!(!known.is_lost(None, at.plus(MISSED_FOR)));
         assert!(known.is_lost(Some(4), at.plus(MISSED_FOR)), "a row that is there was not deleted");
     }

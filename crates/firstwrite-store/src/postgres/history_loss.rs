@@ -21,15 +21,14 @@ use std::time::Duration;
 use deadpool_postgres::{ClientWrapper, Pool};
 use firstwrite_core::{Draft, DraftState, Fence, RecordId, StoreError, StoreErrorKind, Timestamp};
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
-use super::Shared;
-use super::columns::{At, Id};
-use super::driver_error::{DriverError, corrupt, definite, no_connection};
+use super::columns::{At, Id, Values};
+use super::driver_error::{DriverError, definite, failed_commit};
 use super::history;
 use super::link::{Link, PooledTransaction};
-use super::rows::column;
+use super::rows::{column, instant, only};
 use super::swap::SUPERSEDED_FOR;
+use super::{Inner, PostgresStore, Shared};
 use crate::Access;
 use crate::history_loss::{ClearedLoss, HistoryLoss};
 
@@ -39,7 +38,7 @@ use crate::history_loss::{ClearedLoss, HistoryLoss};
 /// not, and a loss affects the last commits.
 #[derive(Debug)]
 pub(super) struct AcknowledgedWrites {
-    newest: Mutex<VecDeque<Acknowledged>>,
+    newest: Mutex<VecDeque<AcknowledgedWrite>>,
     /// Incarnation of the server that was asked last.
     incarnation: AtomicI64,
     /// True if commits to that server may have to wait for a standby.
@@ -51,8 +50,8 @@ pub(super) struct AcknowledgedWrites {
 pub(super) enum Trust {
     /// The server has all acknowledged writes.
     Whole,
-    /// The server was not asked yet.
-    NotAsked,
+    /// The server was not verified yet.
+    Unverified,
     /// History is missing, and no operator has cleared that.
     HistoryLost,
 }
@@ -63,10 +62,10 @@ const REMEMBERED_MAX: usize = 128;
 /// A write that must be there until `until`, by the server's clock: after that, it may have been taken
 /// over or reaped in good order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Acknowledged {
-    pub(super) id: RecordId,
-    pub(super) fence: Fence,
-    pub(super) until: Timestamp,
+struct AcknowledgedWrite {
+    id: RecordId,
+    fence: Fence,
+    until: Timestamp,
 }
 
 /// Returns the time for which a written draft stands at least, whatever is put in its place: an outcome that
@@ -122,7 +121,7 @@ pub(super) const CLEAR: &str = "
 impl Trust {
     pub(super) fn of(history_lost: bool, is_known: bool) -> Self {
         match (is_known, history_lost) {
-            (false, _) => Self::NotAsked,
+            (false, _) => Self::Unverified,
             (true, true) => Self::HistoryLost,
             (true, false) => Self::Whole,
         }
@@ -142,7 +141,7 @@ impl Default for AcknowledgedWrites {
 impl AcknowledgedWrites {
     /// Remembers a write that the server acknowledged, in place of earlier ones of the same record: the end
     /// of a reservation decides how long the record is kept.
-    pub(super) fn acknowledged(&self, write: Acknowledged) {
+    fn add(&self, write: AcknowledgedWrite) {
         let mut newest = self.newest();
         newest.retain(|earlier| earlier.id != write.id);
         if newest.len() >= REMEMBERED_MAX {
@@ -162,14 +161,28 @@ impl AcknowledgedWrites {
         self.waits_for_standby.load(Ordering::Relaxed)
     }
 
-    /// The record under `id` was removed in good order: it bears acknowledged_writes no more.
+    /// Forgets a record that was removed in good order.
     pub(super) fn forget(&self, id: RecordId) {
         self.newest().retain(|write| write.id != id);
     }
 
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn newest(&self) -> MutexGuard<'_, VecDeque<Acknowledged>> {
+    fn newest(&self) -> MutexGuard<'_, VecDeque<AcknowledgedWrite>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Remembers an acknowledged write, which stands for at least `stands_for` from `now` on.
+    pub(super) fn acknowledged(
+        &self,
+        id: RecordId,
+        fence: Fence,
+        now: Timestamp,
+        stands_for: Duration,
+    ) {
+        self.clock.heard(now);
+        self.acknowledged_writes.add(AcknowledgedWrite { id, fence, until: now.plus(stands_for) });
     }
 }
 
@@ -187,25 +200,25 @@ pub(super) async fn verify_history(
     shared: &Shared,
     client: &ClientWrapper,
 ) -> Result<(), DriverError> {
-    let newest = shared.acknowledged_writes.newest().clone();
     if shared.server.access != Access::Write {
         return Ok(());
     }
+    let newest = Vec::from(shared.acknowledged_writes.newest().clone());
     let link = Link { client, shared };
-    let asked = shared.asked();
-    let (sql, begins) = (link.sql(), shared.server.begins());
-    let ids: Vec<Id> = newest.iter().map(|write| Id(write.id)).collect();
-    let fences: Vec<i64> = newest.iter().map(|write| write.fence.as_u64().cast_signed()).collect();
-    let untils: Vec<At> = newest.iter().map(|write| At::Instant(write.until)).collect();
-    let rows = link
-        .alone(&begins.read, &sql.verify_history, &[&ids, &fences, &untils, &asked.writer])
-        .await?;
-    let row = rows.first().ok_or_else(|| corrupt("a verify_history is not answered"))?;
+    let check = shared.history_check();
+    let values = Values::default()
+        .and_each(&newest, |write| Id(write.id))
+        .and_each(&newest, |write| write.fence.as_u64().cast_signed())
+        .and_each(&newest, |write| At::Instant(write.until))
+        .and(check.writer);
+    let (begin, verify) = (&shared.server.begins().read, &link.sql().verify_history);
+    let rows = link.alone(begin, verify, &values.parameters()).await?;
+    let row = only(&rows, "a verification is not answered")?;
     compare_marks(&link, row).await?;
-    let now = column::<At>(row, 6)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
     // A standby may be behind without a loss, as long as it is none.
     let is_standby: bool = column(row, 7)?;
-    let is_older = !is_standby && history::compare(&link, asked, column(row, 8)?, now).await?;
+    let is_older =
+        !is_standby && history::compare(&link, check, column(row, 8)?, instant(row, 6)?).await?;
     if let Some(Id(missing)) = column(row, 9)? {
         if !is_older {
             let detail = format!("the acknowledged write of record {missing} is missing");
@@ -222,8 +235,7 @@ pub(super) async fn verify_history(
 /// See [`firstwrite_core::Store::check_history`].
 pub(super) async fn check(shared: &Shared, pool: &Pool) -> Result<(), StoreError> {
     const DOING: &str = "checking the history";
-    let held =
-        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let held = PooledTransaction::take(pool, DOING).await?;
     let link = held.link(shared);
     verify_history(shared, link.client).await.map_err(definite(DOING))?;
     let losses = link.alone(&shared.server.begins().read, &link.sql().history_losses, &[]).await;
@@ -235,6 +247,35 @@ pub(super) async fn check(shared: &Shared, pool: &Pool) -> Result<(), StoreError
         }
     }
     Ok(())
+}
+
+impl PostgresStore {
+    /// Every time that acknowledged history was found to be missing, oldest first.
+    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
+        let Inner { shared, pool, .. } = &*self.inner;
+        let statement = &shared.sql.history_losses;
+        let rows = shared.read_alone(pool, "reading history losses", statement, &[]).await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// Clears every open history loss, so that unknown keys can be written again; call it once an
+    /// operator has examined the loss. Returns the number of losses cleared.
+    pub async fn clear_history_losses(
+        &self,
+        actor: &str,
+        reason: &str,
+    ) -> Result<usize, StoreError> {
+        const DOING: &str = "clearing history losses";
+        self.writes(DOING)?;
+        let Inner { shared, pool, .. } = &*self.inner;
+        let held = PooledTransaction::take(pool, DOING).await?;
+        let (begin, clear) = (&shared.server.begins().rare, &shared.sql.clear_history_losses);
+        let cleared = held.link(shared).alone(begin, clear, &[&actor, &reason]).await;
+        let cleared = cleared.map_err(failed_commit(DOING))?.len();
+        held.settle();
+        tracing::warn!(server = %shared.server.address, actor, cleared, "history losses were cleared");
+        Ok(cleared)
+    }
 }
 
 /// Asks a server before new keys are written to it: see [`verify_history`].
@@ -272,9 +313,9 @@ async fn compare_marks(link: &Link<'_>, row: &Row) -> Result<(), DriverError> {
     if detail.is_some() {
         shared.replays.forget_all();
     }
+    let values = Values::default().and(epoch).and(is_synchronous).and(marked).and(detail);
     let begin = &shared.server.begins().rare;
-    let given: [&(dyn ToSql + Sync); 4] = [&epoch, &is_synchronous, &marked, &detail];
-    link.alone(begin, &link.sql().put_mark, &given).await.map(drop)
+    link.alone(begin, &link.sql().put_mark, &values.parameters()).await.map(drop)
 }
 
 /// Writes down that history is missing, unless that is known: a loss is open, or one was noticed since
@@ -297,7 +338,7 @@ pub(super) async fn raise(
     link.alone(begin, &link.sql().put_history_loss, &[&detail, &known_at]).await.map(drop)
 }
 
-pub(super) fn read(row: &Row) -> Result<HistoryLoss, StoreError> {
+fn read(row: &Row) -> Result<HistoryLoss, StoreError> {
     let at = |index| column::<Option<At>>(row, index).map(|at| at.and_then(At::instant));
     let cleared = match (at(2)?, column(row, 3)?, column(row, 4)?) {
         (Some(at), Some(by), Some(reason)) => Some(ClearedLoss { at, by, reason }),

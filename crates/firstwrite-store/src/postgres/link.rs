@@ -1,6 +1,6 @@
 //! A connection in use: runs one statement, or several in one pipeline if nothing is decided in between.
 
-use deadpool_postgres::{ClientWrapper, Object};
+use deadpool_postgres::{ClientWrapper, Object, Pool};
 use firstwrite_core::{Found, RecordId, StoreError};
 use futures_util::future::{join, join3};
 use tokio_postgres::Row;
@@ -8,9 +8,9 @@ use tokio_postgres::Row;
 use super::Shared;
 use super::columns::Id;
 use super::connect::{COMMIT, PATIENT_COMMIT, ROLLBACK};
-use super::driver_error::DriverError;
-use super::rows::{Looked, standing, unknown_profiles};
-use super::sql::{Naming, Parameters, Statement};
+use super::driver_error::{DriverError, definite, no_connection};
+use super::rows::{LookupResult, unknown_profiles};
+use super::sql::{Parameters, Statement};
 use super::statements::Sql;
 
 /// A connection with the store's shared state.
@@ -31,12 +31,8 @@ impl<'a> Link<'a> {
         &self.shared.sql
     }
 
-    fn naming(&self) -> Naming {
-        if self.shared.server.has_sessions() { Naming::Named } else { Naming::Unnamed }
-    }
-
     /// Waits for the server's answer, up to the longest time that it can take.
-    pub(super) async fn in_time<T>(
+    async fn in_time<T>(
         &self,
         pipeline: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {
@@ -44,8 +40,13 @@ impl<'a> Link<'a> {
         tokio::time::timeout(limit, pipeline).await.unwrap_or(Err(DriverError::Silence))
     }
 
+    /// Makes the next [`query`](Self::query) send its request at once, so that several can be sent in one
+    /// pipeline.
     pub(super) async fn prepare(&self, statement: &Statement) -> Result<(), DriverError> {
-        Ok(statement.prepare(self.client, self.naming()).await?)
+        if self.shared.server.has_sessions() {
+            self.client.prepare_typed_cached(&statement.text, &statement.types).await?;
+        }
+        Ok(())
     }
 
     /// Runs a statement in the transaction that is open, or in one of its own.
@@ -54,8 +55,18 @@ impl<'a> Link<'a> {
         statement: &Statement,
         parameters: &Parameters<'_>,
     ) -> Result<Vec<Row>, DriverError> {
-        self.in_time(async { Ok(statement.query(self.client, self.naming(), parameters).await?) })
-            .await
+        let Statement { text, types } = statement;
+        self.in_time(async {
+            Ok(if self.shared.server.has_sessions() {
+                let prepared = self.client.prepare_typed_cached(text, types).await?;
+                self.client.query(&prepared, parameters).await?
+            } else {
+                // Without a name, since the next transaction may be on another connection.
+                let typed: Vec<_> = parameters.iter().copied().zip(types.iter().cloned()).collect();
+                self.client.query_typed(text, &typed).await?
+            })
+        })
+        .await
     }
 
     /// Sends statements that answer nothing.
@@ -90,9 +101,8 @@ impl<'a> Link<'a> {
         parameters: &Parameters<'_>,
     ) -> Result<Vec<Row>, DriverError> {
         self.prepare(statement).await?;
-        let pipeline =
+        let (begun, rows, committed) =
             join3(self.tell(begin), self.query(statement, parameters), self.commit()).await;
-        let (begun, rows, committed) = pipeline;
         match begun.and(rows) {
             Ok(rows) => committed.map(|()| rows),
             Err(error) => {
@@ -103,15 +113,16 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Looks up each of `ids` and returns one entry per id, in no order, also for ids without a record.
+    /// Looks up each of `ids` and returns one result per id, in no order, also for ids without a record.
     ///
     /// With sessions, the connections that look up begin in the right isolation by themselves.
-    pub(super) async fn look(&self, ids: &[RecordId]) -> Result<Vec<Looked>, DriverError> {
+    pub(super) async fn look(&self, ids: &[RecordId]) -> Result<Vec<LookupResult>, DriverError> {
         let ids: Vec<Id> = ids.iter().copied().map(Id).collect();
         let find = &self.sql().find;
-        let rows = match self.naming() {
-            Naming::Named => self.query(find, &[&ids]).await?,
-            Naming::Unnamed => self.alone(&self.shared.server.begins().look, find, &[&ids]).await?,
+        let rows = if self.shared.server.has_sessions() {
+            self.query(find, &[&ids]).await?
+        } else {
+            self.alone(&self.shared.server.begins().look, find, &[&ids]).await?
         };
         self.read(&rows).await
     }
@@ -119,35 +130,40 @@ impl<'a> Link<'a> {
     /// Looks up the record under `id` from within the open transaction.
     pub(super) async fn look_inside(&self, id: RecordId) -> Result<Option<Found>, DriverError> {
         let rows = self.query(&self.sql().find, &[&vec![Id(id)]]).await?;
-        let looked = self.read(&rows).await?.pop();
-        Ok(looked.and_then(Looked::found))
+        Ok(self.read(&rows).await?.pop().and_then(LookupResult::found))
+    }
+
+    /// Looks up the record under `id` in a transaction of its own.
+    pub(super) async fn look_alone(&self, id: RecordId) -> Result<Option<Found>, DriverError> {
+        let begin = &self.shared.server.begins().read;
+        let rows = self.alone(begin, &self.sql().find, &[&vec![Id(id)]]).await?;
+        Ok(self.read(&rows).await?.pop().and_then(LookupResult::found))
     }
 
     /// Decodes the rows of a look-up.
-    pub(super) async fn read(&self, rows: &[Row]) -> Result<Vec<Looked>, DriverError> {
+    pub(super) async fn read(&self, rows: &[Row]) -> Result<Vec<LookupResult>, DriverError> {
         let profiles = &self.shared.profiles;
         let unknown = unknown_profiles(rows, profiles);
         if !unknown.is_empty() {
             profiles.learn(&self.query(&self.sql().some_profiles, &[&unknown]).await?)?;
         }
-        let looked: Result<Vec<Looked>, StoreError> =
-            rows.iter().map(|row| standing(row, profiles)).collect();
-        let looked = looked?;
-        if let Some(last) = looked.last() {
+        let results: Result<Vec<LookupResult>, StoreError> =
+            rows.iter().map(|row| LookupResult::read(row, profiles)).collect();
+        let results = results?;
+        if let Some(last) = results.last() {
             self.shared.clock.heard(last.now);
         }
-        Ok(looked)
-    }
-}
-
-impl Looked {
-    pub(super) fn found(self) -> Option<Found> {
-        let now = self.now;
-        self.record.map(|record| Found { record, now })
+        Ok(results)
     }
 }
 
 impl PooledTransaction {
+    /// Takes a connection from the pool.
+    pub(super) async fn take(pool: &Pool, doing: &'static str) -> Result<Self, StoreError> {
+        let client = pool.get().await.map_err(|error| no_connection(doing)(&error))?;
+        Ok(Self::new(client))
+    }
+
     pub(super) fn new(client: Object) -> Self {
         Self { client: Some(client) }
     }
@@ -155,6 +171,17 @@ impl PooledTransaction {
     pub(super) fn link<'a>(&'a self, shared: &'a Shared) -> Link<'a> {
         let client = self.client.as_ref().expect("a connection is there until it is settled");
         Link { client, shared }
+    }
+
+    /// Rolls the transaction back, and gives the connection back to the pool.
+    pub(super) async fn roll_back(
+        self,
+        shared: &Shared,
+        doing: &'static str,
+    ) -> Result<(), StoreError> {
+        self.link(shared).tell(ROLLBACK).await.map_err(definite(doing))?;
+        self.settle();
+        Ok(())
     }
 
     /// No transaction is open any more: the pool may have it back.
@@ -168,5 +195,22 @@ impl Drop for PooledTransaction {
         if let Some(client) = self.client.take() {
             drop(Object::take(client));
         }
+    }
+}
+
+impl Shared {
+    /// Runs one statement that only reads, in a transaction of its own on a pooled connection.
+    pub(super) async fn read_alone(
+        &self,
+        pool: &Pool,
+        doing: &'static str,
+        statement: &Statement,
+        parameters: &Parameters<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let held = PooledTransaction::take(pool, doing).await?;
+        let rows = held.link(self).alone(&self.server.begins().read, statement, parameters).await;
+        let rows = rows.map_err(definite(doing))?;
+        held.settle();
+        Ok(rows)
     }
 }

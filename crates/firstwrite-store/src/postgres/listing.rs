@@ -8,10 +8,10 @@ use firstwrite_core::{
 use tokio_postgres::Row;
 
 use super::Shared;
-use super::columns::{At, Id};
-use super::driver_error::{DriverError, corrupt, definite, no_connection};
+use super::columns::{Id, Values};
+use super::driver_error::{DriverError, definite};
 use super::link::{Link, PooledTransaction};
-use super::rows::column;
+use super::rows::{CLOCK_STOPPED, column, instant, only};
 
 /// Maximum number of records that one page examines. A page that finds few among many ends early and says
 /// where the next one starts, so that no listing holds a snapshot, and with it dead rows, for long.
@@ -20,8 +20,7 @@ const LOOKED_AT_MAX: i64 = 20_000;
 /// See [`firstwrite_core::Store::list`].
 pub(super) async fn list(shared: &Shared, pool: &Pool, query: &Query) -> Result<Page, StoreError> {
     const DOING: &str = "listing records";
-    let held =
-        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let held = PooledTransaction::take(pool, DOING).await?;
     let link = held.link(shared);
     let page = page(&link, query).await.map_err(definite(DOING))?;
     link.commit().await.map_err(definite(DOING))?;
@@ -35,7 +34,7 @@ async fn page(link: &Link<'_>, query: &Query) -> Result<Page, DriverError> {
     let row_max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
     let (sql, begin) = (link.sql(), &link.shared.server.begins().snapshot);
     let clock = link.begin(begin, &sql.now, &[]).await?;
-    let now = instant(clock.first())?;
+    let now = instant(only(&clock, CLOCK_STOPPED)?, 0)?;
     let Some(from) = query.after.map_or(Some(RecordId::from_bytes([0; 16])), successor) else {
         return Ok(Page { records: Vec::new(), next: None, now });
     };
@@ -44,9 +43,9 @@ async fn page(link: &Link<'_>, query: &Query) -> Result<Page, DriverError> {
         (link.query(&sql.list_uncertain, &[&from, &tenant, &row_max]).await?, None)
     } else {
         let state = query.state.map(StateKind::as_str);
-        let given: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-            [&from, &LOOKED_AT_MAX, &tenant, &state, &row_max];
-        let rows = link.query(&sql.list_all, &given).await?;
+        let values =
+            Values::default().and(from).and(LOOKED_AT_MAX).and(tenant).and(state).and(row_max);
+        let rows = link.query(&sql.list_all, &values.parameters()).await?;
         let last = LOOKED_AT_MAX - 1;
         let ids = link.query(&sql.looked_at_end, &[&from, &last]).await?;
         let end = match &ids[..] {
@@ -56,7 +55,7 @@ async fn page(link: &Link<'_>, query: &Query) -> Result<Page, DriverError> {
         (rows, end)
     };
     let mut records: Vec<Record> =
-        link.read(&rows).await?.into_iter().filter_map(|looked| looked.record).collect();
+        link.read(&rows).await?.into_iter().filter_map(|result| result.record).collect();
     let is_full = records.len() > limit;
     records.truncate(limit);
     let next = if is_full { records.last().map(|record| record.id) } else { looked_at_end };
@@ -76,13 +75,7 @@ pub(super) async fn usage(
         return Ok(UsagePage::default());
     };
     let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let held =
-        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
-    let link = held.link(shared);
-    let begin = &shared.server.begins().read;
-    let rows = link.alone(begin, &shared.sql.usage, &[&Id(from), &row_max]).await;
-    let rows = rows.map_err(definite(DOING))?;
-    held.settle();
+    let rows = shared.read_alone(pool, DOING, &shared.sql.usage, &[&Id(from), &row_max]).await?;
     let mut sums = UsageSums::default();
     for row in &rows {
         let (Id(id), name) = (column(row, 0)?, column::<&str>(row, 1)?);
@@ -110,52 +103,27 @@ pub(super) async fn audits(
     id: RecordId,
 ) -> Result<Vec<Audited>, StoreError> {
     const DOING: &str = "reading audit entries";
-    let rows = read(shared, pool, DOING, |link| (&link.sql().audits, vec![Id(id)])).await?;
+    let rows = shared.read_alone(pool, DOING, &shared.sql.audits, &[&Id(id)]).await?;
     rows.iter().map(audited).collect()
 }
 
 /// See [`firstwrite_core::Store::now`].
 pub(super) async fn now(shared: &Shared, pool: &Pool) -> Result<Timestamp, StoreError> {
-    let rows = read(shared, pool, "reading the clock", |link| (&link.sql().now, vec![])).await?;
-    let now = instant(rows.first())?;
+    let rows = shared.read_alone(pool, "reading the clock", &shared.sql.now, &[]).await?;
+    let now = instant(only(&rows, CLOCK_STOPPED)?, 0)?;
     shared.clock.heard(now);
     Ok(now)
 }
 
-/// Runs one statement that only reads, on a pooled connection.
-pub(super) async fn read(
-    shared: &Shared,
-    pool: &Pool,
-    doing: &'static str,
-    statement: impl for<'a> Fn(&Link<'a>) -> (&'a super::sql::Statement, Vec<Id>),
-) -> Result<Vec<Row>, StoreError> {
-    let held =
-        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
-    let link = held.link(shared);
-    let (statement, ids) = statement(&link);
-    let given: Vec<&(dyn tokio_postgres::types::ToSql + Sync)> =
-        ids.iter().map(|id| id as &(dyn tokio_postgres::types::ToSql + Sync)).collect();
-    let begin = &shared.server.begins().read;
-    let rows = link.alone(begin, statement, &given).await.map_err(definite(doing))?;
-    held.settle();
-    Ok(rows)
-}
-
 pub(super) fn audited(row: &Row) -> Result<Audited, StoreError> {
     Ok(Audited {
-        at: instant(Some(row))?,
+        at: instant(row, 0)?,
         entry: AuditEntry {
             actor: column(row, 1)?,
             action: column(row, 2)?,
             reason: column(row, 3)?,
         },
     })
-}
-
-/// Reads the instant in a row's first column.
-pub(super) fn instant(row: Option<&Row>) -> Result<Timestamp, StoreError> {
-    let at = row.map(|row| column::<At>(row, 0)).transpose()?.and_then(At::instant);
-    at.ok_or_else(|| corrupt("an instant is missing"))
 }
 
 #[cfg(test)]

@@ -34,10 +34,9 @@ use firstwrite_core::outbox::{
 use firstwrite_core::{BoxFuture, Fence, Message, StoreError};
 use tokio::sync::Mutex;
 
-use super::columns::Id;
 use super::connect::Role;
 use super::dispatcher::OwnClient;
-use super::tx::outgoing::Columns;
+use super::tx::statements::messages_values;
 use super::{Inner, PostgresStore, Shared};
 use claim::{Again, Claiming};
 use hints::Leases;
@@ -93,10 +92,9 @@ impl PostgresStore {
         const DOING: &str = "enqueuing a message";
         self.writes(DOING)?;
         let Inner { shared, pool, delivering, .. } = &*self.inner;
-        let id = Id(message.record());
-        let columns = Columns::new(std::slice::from_ref(message));
+        let values = messages_values(message.record(), std::slice::from_ref(message));
         let messages = &shared.sql.tx.messages;
-        operate::write(shared, pool, DOING, messages, &columns.parameters(&id)).await?;
+        operate::write(shared, pool, DOING, messages, &values.parameters()).await?;
         delivering.wrote(shared);
         Ok(())
     }

@@ -12,10 +12,12 @@ use firstwrite_core::{BodyForm, Draft, OnLostAnswer, StoreError};
 use tokio_postgres::Row;
 
 use super::Shared;
+use super::columns::Values;
 use super::connect::Role;
 use super::dispatcher::OwnClient;
 use super::driver_error::{corrupt, definite, unsupported};
 use super::link::Link;
+use super::rows::column;
 use crate::encoding::retention_numbers;
 
 /// Values that a record shares with the others of its operation.
@@ -32,13 +34,13 @@ pub(super) struct Profile {
 /// The profiles as this process knows them.
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
-    known: RwLock<Known>,
-    /// PooledTransaction while a profile is written: many callers need a new one at the same moment.
+    known: RwLock<ProfileMaps>,
+    /// Locked while a profile is written: many callers need a new one at the same moment.
     writing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct ProfileMaps {
     numbers: HashMap<Arc<Profile>, i16>,
     profiles: HashMap<i16, Arc<Profile>>,
 }
@@ -81,11 +83,6 @@ pub(super) const PUT: &str = "
     ON CONFLICT DO NOTHING RETURNING profile";
 
 impl Profiles {
-    /// Returns the number of the profile of `draft`, if it is known here.
-    pub(super) fn known_number(&self, draft: &Draft) -> Option<i16> {
-        self.known().numbers.get(&Profile::of_draft(draft)).copied()
-    }
-
     /// Returns the number of the profile of `draft`; if there is none, writes it on a new connection:
     /// handlers that wait for this may hold all those of the pool.
     pub(super) async fn number_for(
@@ -93,16 +90,17 @@ impl Profiles {
         shared: &Arc<Shared>,
         draft: &Draft,
     ) -> Result<i16, StoreError> {
-        if let Some(number) = self.known_number(draft) {
-            return Ok(number);
+        let profile = Profile::of_draft(draft);
+        let known = self.known().numbers.get(&profile).copied();
+        match known {
+            Some(number) => Ok(number),
+            // Boxed: it happens once for each operation, and its space would be moved with every draft.
+            None => Box::pin(self.put(shared, profile)).await,
         }
-        // Boxed: it happens once for each operation, and the room for it would be moved with every draft.
-        Box::pin(self.put(shared, draft)).await
     }
 
-    async fn put(&self, shared: &Arc<Shared>, draft: &Draft) -> Result<i16, StoreError> {
+    async fn put(&self, shared: &Arc<Shared>, profile: Profile) -> Result<i16, StoreError> {
         let _turn = self.writing.lock().await;
-        let profile = Profile::of_draft(draft);
         if let Some(number) = self.known().numbers.get(&profile) {
             return Ok(*number);
         }
@@ -127,17 +125,16 @@ impl Profiles {
         count_max: i64,
     ) -> Result<Option<i16>, StoreError> {
         let [replay_for, linger_for, refuses_spent] = profile.retention;
-        let refuses_spent = refuses_spent != 0;
-        let facts: [&(dyn tokio_postgres::types::ToSql + Sync); 8] = [
-            &&*profile.operation,
-            &profile.on_lost_answer,
-            &profile.fingerprint_version,
-            &profile.fingerprint_form,
-            &replay_for,
-            &linger_for,
-            &refuses_spent,
-            &count_max,
-        ];
+        let values = Values::default()
+            .and(&*profile.operation)
+            .and(profile.on_lost_answer)
+            .and(profile.fingerprint_version)
+            .and(profile.fingerprint_form)
+            .and(replay_for)
+            .and(linger_for)
+            .and(refuses_spent != 0)
+            .and(count_max);
+        let facts = values.parameters();
         let sql = link.sql();
         // Look-ups before and after: an insert that meets a rival's still uses up a number.
         for (statement, facts) in [
@@ -148,7 +145,7 @@ impl Profiles {
             let begin = &link.shared.server.begins().rare;
             let rows = link.alone(begin, statement, facts).await.map_err(definite(DOING))?;
             if let Some(row) = rows.first() {
-                let number = row.try_get(0).map_err(definite(DOING))?;
+                let number = column(row, 0)?;
                 self.known_mut().profiles.insert(number, Arc::new(profile.clone()));
                 return Ok(Some(number));
             }
@@ -164,23 +161,14 @@ impl Profiles {
     /// Remembers rows of [`ALL`] or [`SOME`].
     pub(super) fn learn(&self, rows: &[Row]) -> Result<(), StoreError> {
         for row in rows {
-            let read = || -> Result<_, tokio_postgres::Error> {
-                let operation: &str = row.try_get(1)?;
-                let profile = Profile {
-                    operation: operation.into(),
-                    on_lost_answer: row.try_get(2)?,
-                    fingerprint_version: row.try_get(3)?,
-                    fingerprint_form: row.try_get(4)?,
-                    retention: [
-                        row.try_get(5)?,
-                        row.try_get(6)?,
-                        i64::from(row.try_get::<_, bool>(7)?),
-                    ],
-                };
-                Ok((row.try_get::<_, i16>(0)?, profile))
+            let profile = Profile {
+                operation: column::<&str>(row, 1)?.into(),
+                on_lost_answer: column(row, 2)?,
+                fingerprint_version: column(row, 3)?,
+                fingerprint_form: column(row, 4)?,
+                retention: [column(row, 5)?, column(row, 6)?, column::<bool>(row, 7)?.into()],
             };
-            let (number, profile) =
-                read().map_err(|_column| corrupt("a profile does not say what a profile says"))?;
+            let number = column(row, 0)?;
             let profile = Arc::new(profile);
             let mut known = self.known_mut();
             known.profiles.insert(number, Arc::clone(&profile));
@@ -197,11 +185,11 @@ impl Profiles {
     }
 
     /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn known(&self) -> RwLockReadGuard<'_, Known> {
+    fn known(&self) -> RwLockReadGuard<'_, ProfileMaps> {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known_mut(&self) -> RwLockWriteGuard<'_, Known> {
+    fn known_mut(&self) -> RwLockWriteGuard<'_, ProfileMaps> {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         // More names than profiles are known when operations share `(other)`: then it begins anew.
         if known.numbers.len() > 2 * usize::try_from(OTHER_COUNT_MAX).unwrap_or(usize::MAX) {
@@ -212,7 +200,7 @@ impl Profiles {
 }
 
 impl Profile {
-    pub(super) fn of_draft(draft: &Draft) -> Self {
+    fn of_draft(draft: &Draft) -> Self {
         Self {
             operation: shortened(&draft.operation),
             on_lost_answer: draft.on_lost_answer.to_number().cast_signed(),

@@ -13,14 +13,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use super::Shared;
 use super::batch::Reply;
 use super::connect::Role;
-use super::dispatcher::{Dispatcher, OwnClient, Waiting, queue};
+use super::dispatcher::{Dispatcher, OwnClient, Queue};
 use super::driver_error::DriverError;
 use super::link::Link;
 use super::replays::Mark;
-use super::rows::Looked;
+use super::rows::LookupResult;
 
 /// One caller's question.
-pub(super) struct Lookup {
+pub(super) struct LookupRequest {
     pub(super) id: RecordId,
     pub(super) reply: Reply<Option<Found>>,
 }
@@ -30,33 +30,31 @@ type Replies = HashMap<RecordId, Vec<Reply<Option<Found>>>>;
 
 pub(super) const DOING: &str = "looking a record up";
 
-/// A finished look-up.
-struct Sent {
+/// A look-up that was answered, and the callers that wait for it.
+struct FinishedLookup {
     replies: Replies,
     mark: Mark,
-    looked: Result<Vec<Looked>, DriverError>,
+    results: Result<Vec<LookupResult>, DriverError>,
 }
 
 const PIPELINES_MAX: usize = 2;
 
 /// Starts the dispatcher, with the connection to begin with.
-pub(super) fn start(shared: &Arc<Shared>, client: ClientWrapper) -> Dispatcher<Lookup> {
+pub(super) fn start(shared: &Arc<Shared>, client: ClientWrapper) -> Dispatcher<LookupRequest> {
     let options = &shared.server.address.options;
-    let (sender, waiting) = queue(options.queue_max, options.batch_max);
-    let closing = waiting.closing();
     let client = OwnClient::new(Arc::clone(shared), Role::Reader, Some(client));
-    Dispatcher::start(sender, closing, run(Arc::clone(shared), waiting, client))
+    Dispatcher::start(options, |waiting| run(Arc::clone(shared), waiting, client))
 }
 
-async fn run(shared: Arc<Shared>, mut waiting: Waiting<Lookup>, mut client: OwnClient) {
+async fn run(shared: Arc<Shared>, mut waiting: Queue<LookupRequest>, mut client: OwnClient) {
     let mut lookups = Vec::new();
     let mut pipelines = FuturesUnordered::new();
     let mut is_open = true;
     while is_open || !pipelines.is_empty() {
         tokio::select! {
             biased;
-            Some(sent) = pipelines.next(), if !pipelines.is_empty() => {
-                land(&shared, &mut client, sent).await;
+            Some(finished) = pipelines.next(), if !pipelines.is_empty() => {
+                answer_all(&shared, &mut client, finished).await;
             }
             has_more = waiting.take(&mut lookups), if is_open && pipelines.len() < PIPELINES_MAX => {
                 is_open = has_more;
@@ -73,9 +71,9 @@ async fn run(shared: Arc<Shared>, mut waiting: Waiting<Lookup>, mut client: OwnC
     }
 }
 
-fn by_id(lookups: impl Iterator<Item = Lookup>) -> Replies {
+fn by_id(lookups: impl Iterator<Item = LookupRequest>) -> Replies {
     let mut replies = Replies::new();
-    for Lookup { id, reply } in lookups {
+    for LookupRequest { id, reply } in lookups {
         // Skip callers that no longer wait for the answer.
         if !reply.is_closed() {
             replies.entry(id).or_default().push(reply);
@@ -84,21 +82,21 @@ fn by_id(lookups: impl Iterator<Item = Lookup>) -> Replies {
     replies
 }
 
-async fn send(shared: &Shared, client: Arc<ClientWrapper>, replies: Replies) -> Sent {
+async fn send(shared: &Shared, client: Arc<ClientWrapper>, replies: Replies) -> FinishedLookup {
     let mark = shared.replays.mark();
     let ids: Vec<RecordId> = replies.keys().copied().collect();
-    let looked = Link { client: &client, shared }.look(&ids).await;
-    Sent { replies, mark, looked }
+    let results = Link { client: &client, shared }.look(&ids).await;
+    FinishedLookup { replies, mark, results }
 }
 
 /// Answers every caller whose look-up was in the pipeline.
-async fn land(shared: &Shared, client: &mut OwnClient, sent: Sent) {
-    let Sent { mut replies, mark, looked } = sent;
-    match looked {
-        Ok(looked) => {
-            for one in looked {
-                let replies = replies.remove(&one.id).unwrap_or_default();
-                let found = one.found();
+async fn answer_all(shared: &Shared, client: &mut OwnClient, finished: FinishedLookup) {
+    let FinishedLookup { mut replies, mark, results } = finished;
+    match results {
+        Ok(results) => {
+            for result in results {
+                let replies = replies.remove(&result.id).unwrap_or_default();
+                let found = result.found();
                 if let Some(found) = &found {
                     shared.replays.keep(found, mark);
                 }
@@ -109,12 +107,12 @@ async fn land(shared: &Shared, client: &mut OwnClient, sent: Sent) {
         Err(error @ DriverError::Read(_)) if replies.len() == 1 => refuse(replies, &error),
         Err(DriverError::Read(_)) => {
             for (id, replies) in replies {
-                let looked = match client.get().await {
+                let results = match client.get().await {
                     Ok(client) => Link { client, shared }.look(&[id]).await,
                     Err(error) => Err(error),
                 };
-                match looked {
-                    Ok(mut looked) => answer(replies, looked.pop().and_then(Looked::found)),
+                match results {
+                    Ok(mut results) => answer(replies, results.pop().and_then(LookupResult::found)),
                     Err(error) => refuse(HashMap::from([(id, replies)]), &error),
                 }
             }

@@ -10,15 +10,15 @@ use firstwrite_core::{StoreError, Timestamp};
 use tokio_postgres::Row;
 
 use super::Shared;
-use super::columns::{At, Block};
-use super::driver_error::{DriverError, corrupt, definite, no_connection};
+use super::columns::{At, Block, Values};
+use super::driver_error::{DriverError, corrupt, definite};
 use super::link::{Link, PooledTransaction};
-use super::rows::column;
+use super::rows::{column, instant, only};
 use super::sql::Statement;
 
 /// Positions of the walks through the tables, and the time at which each stretch is due.
 #[derive(Debug, Default)]
-pub(super) struct Reaping {
+pub(super) struct ReapCursors {
     records: Walk,
     endings: Walk,
 }
@@ -61,9 +61,8 @@ struct Extent {
 pub(super) async fn reap(shared: &Shared, pool: &Pool, limit: usize) -> Result<usize, StoreError> {
     // One walk at a time in this process; other processes have walks of their own.
     let mut reaping = shared.reaping.lock().await;
-    let Reaping { records, endings } = &mut *reaping;
-    let held =
-        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let ReapCursors { records, endings } = &mut *reaping;
+    let held = PooledTransaction::take(pool, DOING).await?;
     let link = held.link(shared);
     let extent = extent(&link).await.map_err(definite(DOING))?;
     let sql = link.sql();
@@ -108,10 +107,13 @@ impl Walk {
             let end = if is_last { u32::MAX } else { start + STRETCH_BLOCKS };
             let due_max = (limit - reaped).min(REAPED_MAX);
             let row_max = i64::try_from(due_max).unwrap_or(i64::MAX);
-            let given: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-                [&Block(start), &Block(end), &extent.oldest_message, &row_max];
+            let values = Values::default()
+                .and(Block(start))
+                .and(Block(end))
+                .and(extent.oldest_message)
+                .and(row_max);
             let begin = &link.shared.server.begins().walk;
-            let rows = match link.alone(begin, statement, &given).await {
+            let rows = match link.alone(begin, statement, &values.parameters()).await {
                 Ok(rows) => rows,
                 Err(error) if error.may_be_rival() => {
                     self.rest_until[stretch] = extent.now.plus(BLOCKED_FOR);
@@ -120,15 +122,15 @@ impl Walk {
                 Err(error) => return Err(error),
             };
             firstwrite_core::crash_point!("postgres-reap-between");
-            let stretched = Stretched::read(rows.first())?;
-            reaped += stretched.reaped;
-            if stretched.due >= due_max {
+            let result = StretchResult::read(only(&rows, "a reap answers with one row")?)?;
+            reaped += result.reaped;
+            if result.due >= due_max {
                 // There may be more: this stretch is examined again first.
                 self.next = stretch;
             } else if !is_last {
                 let rest_max = extent.now.plus(REST_MAX);
                 self.rest_until[stretch] =
-                    stretched.due_at.map_or(rest_max, |due_at| due_at.min(rest_max));
+                    result.due_at.map_or(rest_max, |due_at| due_at.min(rest_max));
             }
         }
         Ok(reaped)
@@ -136,16 +138,15 @@ impl Walk {
 }
 
 /// Result of reaping one stretch.
-struct Stretched {
+struct StretchResult {
     reaped: usize,
     due: usize,
     /// Time at which the first of the remaining records is due.
     due_at: Option<Timestamp>,
 }
 
-impl Stretched {
-    fn read(row: Option<&Row>) -> Result<Self, StoreError> {
-        let row = row.ok_or_else(|| corrupt("a reap answers with one row"))?;
+impl StretchResult {
+    fn read(row: &Row) -> Result<Self, StoreError> {
         let count = |index| {
             usize::try_from(column::<i64>(row, index)?)
                 .map_err(|_range| corrupt("a number below zero"))
@@ -158,15 +159,14 @@ impl Stretched {
 async fn extent(link: &Link<'_>) -> Result<Extent, DriverError> {
     let begin = &link.shared.server.begins().walk;
     let rows = link.alone(begin, &link.sql().extent, &[]).await?;
-    let row = rows.first().ok_or_else(|| corrupt("the tables' extent is one row"))?;
+    let row = only(&rows, "the tables' extent is one row")?;
     let blocks = |index| -> Result<u32, StoreError> {
         Ok(u32::try_from(column::<i64>(row, index)?).unwrap_or(u32::MAX))
     };
-    let now = column::<At>(row, 3)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
     Ok(Extent {
         record_blocks: blocks(0)?,
         ending_blocks: blocks(1)?,
         oldest_message: column(row, 2)?,
-        now,
+        now: instant(row, 3)?,
     })
 }

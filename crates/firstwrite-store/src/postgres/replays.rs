@@ -27,7 +27,7 @@ pub(super) struct Replays {
 type Records = Cache<RecordId, Arc<Record>, Weight>;
 
 /// Guard that marks a completed record as possibly changing, as long as it lives.
-pub(super) struct Changing<'a> {
+pub(super) struct ChangeGuard<'a> {
     replays: &'a Replays,
     id: RecordId,
 }
@@ -95,11 +95,11 @@ impl Replays {
     }
 
     /// To be held while something completed may be changed.
-    pub(super) fn changing(&self, id: RecordId) -> Changing<'_> {
+    pub(super) fn changing(&self, id: RecordId) -> ChangeGuard<'_> {
         *self.changing_now().entry(id).or_default() += 1;
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.forget(id);
-        Changing { replays: self, id }
+        ChangeGuard { replays: self, id }
     }
 
     /// Empties the cache, because it may differ from the server.
@@ -131,7 +131,7 @@ impl Replays {
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         let replays = self.replays;
         replays.changes.fetch_add(1, Ordering::SeqCst);

@@ -2,7 +2,8 @@
 //! be understood is reported as corrupt, never a panic or a guess.
 
 use firstwrite_core::{
-    Draft, DraftState, Fence, Key, Lease, Record, RecordId, State, StoreError, Tenant, Timestamp,
+    Draft, DraftState, Fence, Found, Key, Lease, Record, RecordId, State, StoreError, Tenant,
+    Timestamp,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -17,7 +18,7 @@ use crate::encoding::{
 
 /// Result of looking up an id.
 #[derive(Debug)]
-pub(super) struct Looked {
+pub(super) struct LookupResult {
     pub(super) id: RecordId,
     pub(super) record: Option<Record>,
     pub(super) now: Timestamp,
@@ -30,7 +31,7 @@ pub(super) struct Looked {
 pub(super) struct NewRow {
     pub(super) id: RecordId,
     pub(super) fence: i64,
-    /// In milliseconds; [`COMPLETED`] or [`INTERIM`] for a record that is inserted as completed.
+    /// In milliseconds; [`COMPLETED_AT_ONCE`] or [`INTERIM_AT_ONCE`].
     pub(super) lease_for: i64,
     /// Milliseconds that a copy is older than now.
     pub(super) asked_ago: i64,
@@ -41,10 +42,13 @@ pub(super) struct NewRow {
     pub(super) outcome: Vec<u8>,
 }
 
-/// Instead of a lease: the record is completed at once.
-pub(super) const COMPLETED: i64 = -1;
-/// Like [`COMPLETED`], with an interim outcome.
-pub(super) const INTERIM: i64 = -2;
+/// No row where the clock should be.
+pub(super) const CLOCK_STOPPED: &str = "the clock has stopped";
+
+/// Instead of a lease: the record is completed as it is inserted.
+const COMPLETED_AT_ONCE: i64 = -1;
+/// Like [`COMPLETED_AT_ONCE`], with an interim outcome.
+const INTERIM_AT_ONCE: i64 = -2;
 
 /// Offset added to `since` to form the lease of an uncertain record: `firstwrite.uncertain` of schema.sql.
 const UNCERTAIN_MILLIS: i64 = 6_000_000_000_000_000;
@@ -69,16 +73,21 @@ pub(super) fn unknown_profiles(rows: &[Row], profiles: &Profiles) -> Vec<i16> {
     unknown
 }
 
-/// Decodes one row of a look-up by ids.
-pub(super) fn standing(row: &Row, profiles: &Profiles) -> Result<Looked, StoreError> {
-    let Id(wanted) = column(row, 13)?;
-    let now = column::<At>(row, 12)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
-    let history_lost = column(row, 14)?;
-    let record = match column::<Option<Id>>(row, 0)? {
-        Some(Id(id)) => Some(record(row, id, profiles)?),
-        None => None,
-    };
-    Ok(Looked { id: wanted, record, now, history_lost })
+impl LookupResult {
+    pub(super) fn read(row: &Row, profiles: &Profiles) -> Result<Self, StoreError> {
+        let Id(wanted) = column(row, 13)?;
+        let record = match column::<Option<Id>>(row, 0)? {
+            Some(Id(id)) => Some(record(row, id, profiles)?),
+            None => None,
+        };
+        let (now, history_lost) = (instant(row, 12)?, column(row, 14)?);
+        Ok(Self { id: wanted, record, now, history_lost })
+    }
+
+    pub(super) fn found(self) -> Option<Found> {
+        let now = self.now;
+        self.record.map(|record| Found { record, now })
+    }
 }
 
 fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreError> {
@@ -149,7 +158,8 @@ impl NewRow {
         let (lease_for, outcome) = match &draft.state {
             DraftState::Reserved { lease_for, .. } => (whole_millis(*lease_for), Vec::new()),
             DraftState::Completed { outcome, .. } => {
-                let lease_for = if outcome.is_interim { INTERIM } else { COMPLETED };
+                let lease_for =
+                    if outcome.is_interim { INTERIM_AT_ONCE } else { COMPLETED_AT_ONCE };
                 (lease_for, encode_outcome(outcome))
             }
         };
@@ -188,8 +198,14 @@ pub(super) fn column<'r, T: FromSql<'r>>(row: &'r Row, index: usize) -> Result<T
     row.try_get(index).map_err(|_type| corrupt("a column does not hold what it should"))
 }
 
-fn instant(row: &Row, index: usize) -> Result<Timestamp, StoreError> {
+/// Reads a column that holds an instant.
+pub(super) fn instant(row: &Row, index: usize) -> Result<Timestamp, StoreError> {
     column::<At>(row, index)?.instant().ok_or_else(|| corrupt("an instant is missing"))
+}
+
+/// Returns the only row of an answer; `what` says what it means that there is none.
+pub(super) fn only<'r>(rows: &'r [Row], what: &'static str) -> Result<&'r Row, StoreError> {
+    rows.first().ok_or_else(|| corrupt(what))
 }
 
 fn unreadable(Unreadable(what): Unreadable) -> StoreError {

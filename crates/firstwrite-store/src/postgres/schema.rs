@@ -76,21 +76,21 @@ pub fn dump(schema: &SchemaName) -> String {
 /// The SQL that lets `role` use the tables as an application: all it needs, and nothing more.
 pub fn grants(schema: &SchemaName, role: &str) -> String {
     let role = format!("\"{}\"", role.replace('"', "\"\""));
-    let sql = format!(
+    let tables = format!("\"{schema}\"");
+    format!(
         "GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT, INSERT, UPDATE, DELETE ON firstwrite.records, firstwrite.endings, firstwrite.messages, \
-         firstwrite.pending, firstwrite.deliveries, firstwrite.tallies, firstwrite.inbox, \
-         firstwrite.documents, firstwrite.history TO {role};
-GRANT SELECT, INSERT, UPDATE ON firstwrite.destinations TO {role};
-GRANT SELECT, UPDATE ON firstwrite.intake TO {role};
-GRANT SELECT, INSERT ON firstwrite.profiles, firstwrite.audit TO {role};
-GRANT SELECT, INSERT, UPDATE ON firstwrite.history_losses TO {role};
-GRANT SELECT, UPDATE ON firstwrite.mark TO {role};
-GRANT SELECT ON firstwrite.migrations, firstwrite.standing, firstwrite.keys TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {tables}.records, {tables}.endings, {tables}.messages, \
+         {tables}.pending, {tables}.deliveries, {tables}.tallies, {tables}.inbox, \
+         {tables}.documents, {tables}.history TO {role};
+GRANT SELECT, INSERT, UPDATE ON {tables}.destinations TO {role};
+GRANT SELECT, UPDATE ON {tables}.intake TO {role};
+GRANT SELECT, INSERT ON {tables}.profiles, {tables}.audit TO {role};
+GRANT SELECT, INSERT, UPDATE ON {tables}.history_losses TO {role};
+GRANT SELECT, UPDATE ON {tables}.mark TO {role};
+GRANT SELECT ON {tables}.migrations, {tables}.standing, {tables}.keys TO {role};
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
 "
-    );
-    in_schema(&sql, schema)
+    )
 }
 
 /// Checks that the schema is of a version that this build knows.
@@ -134,13 +134,14 @@ pub(super) async fn content(
                  WHERE c.relnamespace = n.oid AND c.relname = 'migrations')
          FROM pg_catalog.pg_namespace n WHERE n.nspname = '{schema}'"
     );
-    match first_number(client, &there).await? {
+    match first_value(client, &there).await?.as_deref() {
         None => return Ok(Content::Nothing),
-        Some(0) => return Ok(Content::EmptySchema),
+        Some("0") => return Ok(Content::EmptySchema),
         Some(_) => {}
     }
     let sql = format!("SELECT coalesce(max(version), 0) FROM \"{schema}\".migrations");
-    Ok(Content::Version(first_number(client, &sql).await?.unwrap_or(0)))
+    let version = first_value(client, &sql).await?.and_then(|version| version.parse().ok());
+    Ok(Content::Version(version.unwrap_or(0)))
 }
 
 /// Returns a unique identity of the tables: the database's number and name, the schema, and the time of
@@ -155,22 +156,18 @@ pub(super) async fn identity(
          FROM pg_catalog.pg_database d, \"{schema}\".migrations m
          WHERE d.datname = current_database() AND m.version = 1"
     );
-    let messages = client.simple_query(&sql).await?;
-    Ok(messages.into_iter().find_map(|message| {
-        let SimpleQueryMessage::Row(row) = message else { return None };
-        row.get(0).map(str::to_owned)
-    }))
+    first_value(client, &sql).await
 }
 
-/// Simple queries only: they need no session and no types.
-async fn first_number(
+/// Returns the first value of an answer. Simple queries only: they need no session and no types.
+async fn first_value(
     client: &tokio_postgres::Client,
     sql: &str,
-) -> Result<Option<i32>, tokio_postgres::Error> {
+) -> Result<Option<String>, tokio_postgres::Error> {
     let messages = client.simple_query(sql).await?;
     Ok(messages.into_iter().find_map(|message| {
         let SimpleQueryMessage::Row(row) = message else { return None };
-        row.try_get(0).ok().flatten().and_then(|number| number.parse().ok())
+        row.try_get(0).ok().flatten().map(str::to_owned)
     }))
 }
 
@@ -223,6 +220,7 @@ mod tests {
         for sql in [dump(&schema), grants(&schema, "shop \"x\"")] {
             assert!(!sql.contains("firstwrite."), "{sql}");
         }
+        assert!(grants(&schema, "o'neill").contains("GRANT SELECT, UPDATE ON \"keys\".mark TO"));
         assert!(dump(&schema).contains("CREATE SCHEMA keys;"));
         assert!(grants(&schema, "shop \"x\"").contains("TO \"shop \"\"x\"\"\";"));
     }

@@ -4,29 +4,34 @@
 //! `sqlx` transaction. `sqlx` sends one statement at a time, so this costs two round trips more than
 //! [`PostgresTx`](crate::PostgresTx).
 
-mod own;
-mod statements;
-
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use firstwrite_core::outbox::Outbox;
+use bytes::BytesMut;
 use firstwrite_core::{
-    AsyncTransactionalStore, AuditEntry, Audited, BeginResult, BoxFuture, Capabilities, Change,
-    Draft, DraftState, Found, Guard, Inserted, Message, Page, Query, RecordId, Seen, Store,
-    StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, UsagePage, Write,
+    AsyncTransactionalStore, AuditEntry, BeginResult, BoxFuture, Change, Draft, Found, Guard,
+    Inserted, Message, RecordId, Seen, Store, StoreError, Swapped, Timestamp, Transacted, Write,
 };
-use sqlx::postgres::PgDatabaseError;
-use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use sqlx::encode::{Encode, IsNull};
+use sqlx::error::BoxDynError;
+use sqlx::postgres::types::Oid;
+use sqlx::postgres::{PgArgumentBuffer, PgRow, PgTypeInfo};
+use sqlx::{AssertSqlSafe, Error, PgConnection, PgPool, Postgres, Row as _, Transaction};
+use tokio_postgres::types::{self, FromSql, ToSql};
 
 use super::PostgresStore;
-use super::driver_error::unavailable;
-use super::history_loss::{self, Acknowledged, Trust};
+use super::columns::{At, Id, Values};
+use super::driver_error::{DriverError, definite, failed_commit, unavailable};
+use super::history_loss::{Trust, stands_for, verify_history_to_write};
+use super::link::PooledTransaction;
 use super::rows::NewRow;
-use super::tx::outgoing::Outgoing;
-use super::tx::{BEGINNING, CONCLUDING, GREETINGS_MAX, OTHER_SERVERS, check};
-use statements::{Looked, SqlxSql};
+use super::sql::Statement;
+use super::swap::SUPERSEDED_FOR;
+use super::tx::commit::{Outgoing, expected_lease};
+use super::tx::statements::{KeyStatus, messages_values, replace_values};
+use super::tx::{BEGINNING, CONCLUDING, OPEN, OTHER_SERVERS, VERIFICATIONS_MAX, check};
+use crate::delegate::delegate;
 
 /// A [`PostgresStore`] whose handlers work with transactions of an `sqlx` pool. Both must lead to the
 /// same database.
@@ -34,7 +39,6 @@ use statements::{Looked, SqlxSql};
 pub struct SqlxPostgresStore {
     store: PostgresStore,
     pool: PgPool,
-    sql: Arc<SqlxSql>,
 }
 
 /// A transaction of a [`SqlxPostgresStore`].
@@ -54,15 +58,10 @@ struct Open {
     outgoing: Outgoing,
 }
 
-/// Message of the `expect` on the open transaction.
-const OPEN: &str = "a transaction is open until it is concluded";
-
 impl SqlxPostgresStore {
     /// Joins a store and a pool.
     pub fn new(store: PostgresStore, pool: PgPool) -> Self {
-        let options = &store.inner.shared.server.address.options;
-        let sql = SqlxSql::new(&options.schema, store.inner.shared.server.has_sessions());
-        Self { store, pool, sql: Arc::new(sql) }
+        Self { store, pool }
     }
 
     /// The store that keeps the records.
@@ -80,65 +79,115 @@ impl SqlxPostgresStore {
     async fn look(
         &self,
         id: RecordId,
-    ) -> Result<(Transaction<'static, Postgres>, Looked), StoreError> {
-        for _ in 0..GREETINGS_MAX {
-            let mut tx = self.pool.begin().await.map_err(|error| not_begun(&error))?;
-            let known = self.store.inner.shared.asked();
-            let looked =
-                self.sql.look(&mut tx, id, known).await.map_err(|error| not_begun(&error))?;
-            if looked.trust != Trust::NotAsked {
-                return Ok((tx, looked));
+    ) -> Result<(Transaction<'static, Postgres>, KeyStatus), StoreError> {
+        let shared = &self.store.inner.shared;
+        for _ in 0..VERIFICATIONS_MAX {
+            let mut tx = self.pool.begin().await.map_err(definite(BEGINNING))?;
+            let values = shared.history_check().values(id);
+            let row = self.query(&mut tx, &shared.sql.tx.look, &values).await;
+            let status = row.and_then(key_status).map_err(definite(BEGINNING))?;
+            if status.trust != Trust::Unverified {
+                return Ok((tx, status));
             }
-            tx.rollback().await.map_err(|error| not_begun(&error))?;
-            self.store.verify_history().await?;
+            tx.rollback().await.map_err(definite(BEGINNING))?;
+            let held = PooledTransaction::take(&self.store.inner.pool, BEGINNING).await?;
+            let verified = verify_history_to_write(shared, held.link(shared).client).await;
+            verified.map_err(definite(BEGINNING))?;
+            held.settle();
         }
         Err(unavailable(BEGINNING, OTHER_SERVERS))
+    }
+
+    /// Looks up the record under `id` on a connection of the store's own, as it is now.
+    async fn look_up(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
+        let held = PooledTransaction::take(&self.store.inner.pool, BEGINNING).await?;
+        let found = held.link(&self.store.inner.shared).look_alone(id).await;
+        let found = found.map_err(definite(CONCLUDING))?;
+        held.settle();
+        Ok(found)
+    }
+
+    /// Runs a statement of ours, and returns the first row of its answer.
+    async fn query(
+        &self,
+        connection: &mut PgConnection,
+        statement: &Statement,
+        values: &Values<'_>,
+    ) -> Result<Option<PgRow>, DriverError> {
+        let is_persistent = self.store.inner.shared.server.has_sessions();
+        // Ours but for the schema's name, which is plain by its type.
+        let mut query =
+            sqlx::query(AssertSqlSafe(Arc::clone(&statement.text))).persistent(is_persistent);
+        for (value, kind) in values.parameters().into_iter().zip(&statement.types) {
+            query = query.bind(Argument { value, kind });
+        }
+        Ok(query.fetch_optional(connection).await?)
+    }
+
+    /// Inserts the record and the messages, or replaces the record that was seen; returns no time if that
+    /// record has moved.
+    async fn write(
+        &self,
+        tx: &mut PgConnection,
+        row: &NewRow,
+        stands: Option<Seen>,
+        messages: &[Message],
+    ) -> Result<Option<Timestamp>, DriverError> {
+        let sql = &self.store.inner.shared.sql;
+        let Some(seen) = stands else {
+            let (statement, values) = sql.tx.insertion(row, messages);
+            let written = self.query(tx, statement, &values).await?;
+            return Ok(Some(time(&written.ok_or(Error::RowNotFound)?, 0)?));
+        };
+        if !messages.is_empty() {
+            self.query(tx, &sql.tx.messages, &messages_values(row.id, messages)).await?;
+        }
+        let (fence, lease_until) = (seen.fence.as_u64().cast_signed(), expected_lease(seen));
+        let values = replace_values(row, fence, lease_until);
+        let Some(written) = self.query(tx, &sql.tx.replace, &values).await? else {
+            return Ok(None);
+        };
+        let now = time(&written, 0)?;
+        // A completed attempt has ended already.
+        if lease_until.is_none() {
+            return Ok(Some(now));
+        }
+        let (ended_at, kept_until) = (At::Instant(now), At::Instant(now.plus(SUPERSEDED_FOR)));
+        let values = Values::default().and(Id(row.id)).and(fence).and(ended_at).and(kept_until);
+        Ok(self.query(tx, &sql.supersede, &values).await?.map(|_ended| now))
     }
 
     /// Writes everything in `open`, and commits.
     async fn commit(&self, open: Open, draft: &Draft) -> Result<Transacted<()>, StoreError> {
         let Open { mut tx, id, stands, outgoing, .. } = open;
+        let (shared, messages) = (&self.store.inner.shared, outgoing.messages());
         let row = NewRow::new(draft, self.store.profile_of(draft).await?);
         // A cached outcome that is being replaced is not kept meanwhile.
-        let _changing = stands.map(|_| self.store.inner.shared.replays.changing(id));
-        if self.store.inner.shared.acknowledged_writes.waits_for_standby() {
-            self.sql.be_patient(&mut tx).await.map_err(|error| {
-                StoreError::definite(kind_of(&error), CONCLUDING).caused_by(text_of(&error))
-            })?;
+        let _changing = stands.map(|_| shared.replays.changing(id));
+        if shared.acknowledged_writes.waits_for_standby() {
+            // See [`PATIENT_COMMIT`](super::connect::PATIENT_COMMIT).
+            let patient = sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await;
+            patient.map_err(definite(CONCLUDING))?;
         }
-        let written = match stands {
-            None => self.sql.insert(&mut tx, &row, &outgoing).await.map(Some),
-            Some(seen) => self.sql.replace(&mut tx, &row, seen, &outgoing).await,
-        };
-        let (now, lost) = match written {
-            Ok(now) => (now, None),
-            Err(error) => (None, Some(error)),
-        };
-        let Some(now) = now else {
-            // Undone by now or about to be; nothing of it was committed.
-            if let Err(error) = tx.rollback().await {
-                tracing::debug!(record = %id, error = %text_of(&error), "a roll-back failed");
+        let now = match self.write(&mut tx, &row, stands, messages).await {
+            Ok(Some(now)) => now,
+            moved_or_failed => {
+                // Undone by now or about to be; nothing of it was committed.
+                roll_back(tx, id).await;
+                let moved = unavailable(CONCLUDING, "the record has moved").into();
+                return self.rival_or(draft, moved_or_failed.err().unwrap_or(moved)).await;
             }
-            return self.rival_or(draft, lost).await;
         };
-        match tx.commit().await {
+        match tx.commit().await.map_err(DriverError::from) {
             Ok(()) => {
-                if let DraftState::Completed { .. } = &draft.state {
-                    let (fence, until) = (draft.fence, now.plus(draft.retention.replay_for));
-                    let write = Acknowledged { id, fence, until };
-                    self.store.inner.shared.acknowledged_writes.acknowledged(write);
-                }
-                self.store.inner.shared.clock.heard(now);
-                if outgoing.len() > 0 {
+                shared.acknowledged(id, draft.fence, now, stands_for(draft));
+                if !messages.is_empty() {
                     self.store.wrote_messages();
                 }
                 Ok(Transacted::Done((), now))
             }
-            Err(error) if is_undone(&error) => self.rival_or(draft, Some(error)).await,
-            Err(error) => {
-                Err(StoreError::indeterminate(kind_of(&error), CONCLUDING)
-                    .caused_by(text_of(&error)))
-            }
+            Err(error) if error.is_undone() => self.rival_or(draft, error).await,
+            Err(error) => Err(failed_commit(CONCLUDING)(error)),
         }
     }
 
@@ -146,29 +195,67 @@ impl SqlxPostgresStore {
     async fn rival_or(
         &self,
         draft: &Draft,
-        error: Option<sqlx::Error>,
+        error: DriverError,
     ) -> Result<Transacted<()>, StoreError> {
-        let may_be_rival = error.as_ref().is_none_or(|error| {
-            code_of(error).is_some_and(|code| super::driver_error::is_rivals_code(&code))
-        });
-        if may_be_rival
-            && let Some(found) = self.store.look_up(draft.id).await?
+        if error.may_be_rival()
+            && let Some(found) = self.look_up(draft.id).await?
             && found.record.fence != draft.fence
         {
             return Ok(Transacted::Rival(Box::new(found)));
         }
-        Err(match error {
-            Some(error) => {
-                StoreError::definite(kind_of(&error), CONCLUDING).caused_by(text_of(&error))
-            }
-            None => StoreError::definite(StoreErrorKind::Unavailable, CONCLUDING),
-        })
+        Err(definite(CONCLUDING)(error))
     }
 }
 
-/// A transaction that did not begin, so nothing of it was done.
-fn not_begun(error: &sqlx::Error) -> StoreError {
-    StoreError::definite(kind_of(error), BEGINNING).caused_by(text_of(error))
+/// A parameter as `tokio-postgres` encodes it, so that both drivers share statements and values.
+struct Argument<'a> {
+    value: &'a (dyn ToSql + Sync),
+    kind: &'a types::Type,
+}
+
+impl sqlx::Type<Postgres> for Argument<'_> {
+    /// Unused: every argument says its own type.
+    fn type_info() -> PgTypeInfo {
+        PgTypeInfo::with_oid(Oid(0))
+    }
+}
+
+impl Encode<'_, Postgres> for Argument<'_> {
+    fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        let mut bytes = BytesMut::new();
+        let is_null = self.value.to_sql_checked(self.kind, &mut bytes)?;
+        buffer.extend_from_slice(&bytes);
+        Ok(match is_null {
+            types::IsNull::Yes => IsNull::Yes,
+            types::IsNull::No => IsNull::No,
+        })
+    }
+
+    fn produces(&self) -> Option<PgTypeInfo> {
+        Some(PgTypeInfo::with_oid(Oid(self.kind.oid())))
+    }
+}
+
+fn key_status(row: Option<PgRow>) -> Result<KeyStatus, DriverError> {
+    let row = row.ok_or(Error::RowNotFound)?;
+    Ok(KeyStatus {
+        is_locked: row.try_get(0)?,
+        has_record: row.try_get(1)?,
+        trust: Trust::of(row.try_get(2)?, row.try_get(4)?),
+        now: time(&row, 3)?,
+    })
+}
+
+fn time(row: &PgRow, index: usize) -> Result<Timestamp, Error> {
+    let bytes = row.try_get_raw(index)?.as_bytes().map_err(Error::Decode)?;
+    let at = At::from_sql(&types::Type::TIMESTAMPTZ, bytes).map_err(Error::Decode)?;
+    at.instant().ok_or_else(|| Error::Decode("an instant is missing".into()))
+}
+
+async fn roll_back(tx: Transaction<'static, Postgres>, id: RecordId) {
+    if let Err(error) = tx.rollback().await.map_err(DriverError::from) {
+        tracing::debug!(record = %id, %error, "a roll-back failed");
+    }
 }
 
 impl AsyncTransactionalStore for SqlxPostgresStore {
@@ -180,36 +267,28 @@ impl AsyncTransactionalStore for SqlxPostgresStore {
             return Ok(BeginResult::Stands(Box::new(found)));
         }
         let mark = shared.replays.mark();
-        self.store.ready_for(id).await?;
-        let (tx, Looked { is_locked, stands, trust, now }) = self.look(id).await?;
+        self.store.writes(BEGINNING)?;
+        shared.releases.wait(id).await;
+        let (tx, status) = self.look(id).await?;
         // An existing record is committed, so another connection sees it too.
-        let found = match (is_locked, stands) {
-            (true, true) => self.store.look_up(id).await?,
-            (true, false) | (false, _) => None,
-        };
+        let found =
+            if status.is_locked && status.has_record { self.look_up(id).await? } else { None };
         if let Some(found) = &found {
             shared.replays.keep(found, mark);
         }
-        if !is_locked || (trust != Trust::Whole && found.is_none()) {
-            tx.rollback().await.map_err(|error| not_begun(&error))?;
-            return if is_locked {
-                Err(history_loss::refuse(shared, BEGINNING))
-            } else {
-                Ok(BeginResult::Busy)
-            };
+        if let Some(refusal) = status.refusal(shared, found.as_ref()) {
+            tx.rollback().await.map_err(definite(BEGINNING))?;
+            return refusal;
         }
         let stands = found.as_ref().map(|found| found.record.seen());
         let (store, outgoing) = (self.store.clone(), Outgoing::default());
-        let open = Open { tx, store, id, now, stands, outgoing };
+        let open = Open { tx, store, id, now: status.now, stands, outgoing };
         Ok(BeginResult::Open(SqlxTx { open: Some(open) }, found.map(Box::new)))
     }
 
     async fn conclude(&self, mut tx: SqlxTx, write: Write) -> Result<Transacted<()>, StoreError> {
         let open = tx.open.take().expect(OPEN);
         let (id, stands, now) = (open.id, open.stands, open.now);
-        let undone = |error: sqlx::Error| {
-            StoreError::definite(kind_of(&error), CONCLUDING).caused_by(text_of(&error))
-        };
         match write {
             Write::All(draft) => {
                 check(&draft, id)?;
@@ -217,7 +296,7 @@ impl AsyncTransactionalStore for SqlxPostgresStore {
             }
             Write::RecordOnly(draft) => {
                 check(&draft, id)?;
-                open.tx.rollback().await.map_err(undone)?;
+                open.tx.rollback().await.map_err(definite(CONCLUDING))?;
                 match stands {
                     Some(seen) => self.store.take_over_alone(seen, draft).await,
                     None => match self.store.insert(&draft).await? {
@@ -227,37 +306,10 @@ impl AsyncTransactionalStore for SqlxPostgresStore {
                 }
             }
             Write::Nothing => {
-                open.tx.rollback().await.map_err(undone)?;
+                open.tx.rollback().await.map_err(definite(CONCLUDING))?;
                 Ok(Transacted::Done((), now))
             }
         }
-    }
-}
-
-/// A server's error, with its code.
-fn code_of(error: &sqlx::Error) -> Option<String> {
-    error.as_database_error()?.code().map(std::borrow::Cow::into_owned)
-}
-
-/// Returns true if the server reported that it rolled back, and the session is still alive.
-fn is_undone(error: &sqlx::Error) -> bool {
-    let database =
-        error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
-    database.is_some_and(|error| error.severity() == sqlx::postgres::PgSeverity::Error)
-}
-
-fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
-    match code_of(error) {
-        Some(code) => super::driver_error::kind_of_code(&code),
-        None => StoreErrorKind::Unavailable,
-    }
-}
-
-/// The error in words. A server's message and code; never its detail, which may hold values.
-fn text_of(error: &sqlx::Error) -> String {
-    match (error.as_database_error(), code_of(error)) {
-        (Some(database), Some(code)) => format!("{} ({code})", database.message()),
-        (Some(_), None) | (None, _) => error.to_string(),
     }
 }
 
@@ -293,11 +345,7 @@ impl DerefMut for SqlxTx {
 impl Drop for SqlxTx {
     fn drop(&mut self) {
         let Some(Open { tx, store, id, .. }) = self.open.take() else { return };
-        store.inner.shared.releases.start(id, async move {
-            if let Err(error) = tx.rollback().await {
-                tracing::debug!(record = %id, error = %text_of(&error), "a roll-back failed");
-            }
-        });
+        store.inner.shared.releases.start(id, roll_back(tx, id));
     }
 }
 
@@ -305,7 +353,7 @@ impl fmt::Debug for SqlxTx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqlxTx")
             .field("record", &self.open.as_ref().map(|open| open.id))
-            .field("message_count", &self.open.as_ref().map(|open| open.outgoing.len()))
+            .field("message_count", &self.open.as_ref().map(|open| open.outgoing.messages().len()))
             .finish_non_exhaustive()
     }
 }
@@ -317,10 +365,6 @@ impl fmt::Debug for SqlxPostgresStore {
 }
 
 impl Store for SqlxPostgresStore {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         self.store.insert(draft)
     }
@@ -339,43 +383,5 @@ impl Store for SqlxPostgresStore {
         self.store.get(id)
     }
 
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.store.list(query)
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.store.usage(after, limit)
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        self.store.lapsed(limit)
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        self.store.reap(limit)
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.store.audits(id)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.store.now()
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.store.check_history(id)
-    }
-
-    fn outbox(&self) -> Option<&dyn Outbox> {
-        self.store.outbox()
-    }
-
-    fn documents(&self) -> Option<&dyn firstwrite_core::Documents> {
-        self.store.documents()
-    }
+    delegate!(store: capabilities, lapsed, list, usage, reap, audits, now, check_history, outbox, documents);
 }

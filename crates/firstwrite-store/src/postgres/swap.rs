@@ -13,10 +13,9 @@ use firstwrite_core::{
 };
 
 use super::Shared;
-use super::columns::{At, Id};
-use super::connect::ROLLBACK;
-use super::driver_error::{DriverError, definite, failed_commit, no_connection, unsupported};
-use super::history_loss::{self, Acknowledged};
+use super::columns::{At, Id, Values};
+use super::driver_error::{DriverError, definite, failed_commit, unsupported};
+use super::history_loss::stands_for;
 use super::link::{Link, PooledTransaction};
 use super::rows::{NewRow, uncertain};
 use crate::encoding::encode_outcome;
@@ -39,8 +38,8 @@ enum Form {
 
 /// Result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Applied {
-    Yes,
+enum ChangeResult {
+    Applied,
     /// The owner completed in between.
     Overtaken,
 }
@@ -53,27 +52,16 @@ pub(super) async fn swap(
     change: Change,
     audit: Option<&AuditEntry>,
 ) -> Result<Swapped, StoreError> {
-    let held =
-        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let held = PooledTransaction::take(pool, DOING).await?;
     let link = held.link(shared);
-    let row = match &change {
-        Change::TakeOver(draft) => {
-            Some(NewRow::new(draft, shared.profiles.number_for(shared, draft).await?))
-        }
-        Change::Note { .. }
-        | Change::Renew { .. }
-        | Change::Complete { .. }
-        | Change::MarkUncertain { .. }
-        | Change::Remove => None,
+    let row = if let Change::TakeOver(draft) = &change {
+        Some(NewRow::new(draft, shared.profiles.number_for(shared, draft).await?))
+    } else {
+        None
     };
-    let _changing = match change {
-        Change::Note { .. } | Change::Renew { .. } => None,
-        Change::Complete { .. }
-        | Change::MarkUncertain { .. }
-        | Change::TakeOver(_)
-        | Change::Remove => Some(shared.replays.changing(id)),
-    };
-    let moved = match decide(&link, id, guard, &change).await.map_err(definite(DOING))? {
+    let keeps_outcome = matches!(change, Change::Note { .. } | Change::Renew { .. });
+    let _changing = (!keeps_outcome).then(|| shared.replays.changing(id));
+    let moved = match lock(&link, id, guard, &change).await.map_err(definite(DOING))? {
         Ok((found, form)) => {
             if row.as_ref().is_some_and(|row| row.id != id) {
                 return Err(unsupported(DOING, "the draft is for another record"));
@@ -81,25 +69,24 @@ pub(super) async fn swap(
             let now = found.now;
             let swap = Swap { link: &link, record: &found.record, form, now };
             match swap.apply(&change, row.as_ref(), audit).await.map_err(definite(DOING))? {
-                Applied::Yes => {
+                ChangeResult::Applied => {
                     firstwrite_core::crash_point!("postgres-swap-before-commit");
                     link.commit().await.map_err(failed_commit(DOING))?;
                     held.settle();
                     acknowledge(shared, &found.record, &change, now);
                     return Ok(Swapped::Done(now));
                 }
-                Applied::Overtaken => link.look_inside(id).await.map_err(definite(DOING))?,
+                ChangeResult::Overtaken => link.look_inside(id).await.map_err(definite(DOING))?,
             }
         }
         Err(found) => found,
     };
-    link.tell(ROLLBACK).await.map_err(definite(DOING))?;
-    held.settle();
+    held.roll_back(shared, DOING).await?;
     Ok(Swapped::Moved(moved.map(Box::new)))
 }
 
 /// Locks the record and returns it, with the form of its completion if the guard holds.
-async fn decide(
+async fn lock(
     link: &Link<'_>,
     id: RecordId,
     guard: Guard,
@@ -119,7 +106,7 @@ async fn decide(
         State::Reserved(_) | State::Uncertain { .. } => Form::Open,
         State::Completed { .. } => {
             let fence = found.record.fence.as_u64().cast_signed();
-            let ending = link.query(&link.sql().ending, &[&Id(id), &fence]).await?;
+            let ending = link.query(&link.sql().has_ending, &[&Id(id), &fence]).await?;
             if ending.is_empty() { Form::Inline } else { Form::Ended }
         }
     };
@@ -139,21 +126,21 @@ impl Swap<'_> {
         change: &Change,
         row: Option<&NewRow>,
         audit: Option<&AuditEntry>,
-    ) -> Result<Applied, DriverError> {
+    ) -> Result<ChangeResult, DriverError> {
         let (link, sql, id) = (self.link, self.link.sql(), Id(self.record.id));
         let applied = match (change, row) {
-            (Change::Note { .. }, _) => Applied::Yes,
+            (Change::Note { .. }, _) => ChangeResult::Applied,
             (Change::Renew { lease_for }, _) => {
                 let until = At::Instant(self.now.plus(*lease_for));
                 link.query(&sql.lease, &[&id, &until]).await?;
-                Applied::Yes
+                ChangeResult::Applied
             }
             (Change::MarkUncertain { ago }, _) => {
                 if self.form == Form::Ended {
                     self.unend().await?;
                 }
                 link.query(&sql.reopen, &[&id, &uncertain(self.now.minus(*ago))]).await?;
-                Applied::Yes
+                ChangeResult::Applied
             }
             (Change::Complete { outcome, retention }, _) => {
                 if self.form == Form::Inline {
@@ -161,23 +148,23 @@ impl Swap<'_> {
                 }
                 self.end(&encode_outcome(outcome), *retention).await?
             }
-            (Change::TakeOver(_), Some(row)) => match self.supersede().await? {
-                Applied::Yes => {
+            (Change::TakeOver(_), Some(row)) => {
+                let superseded = self.supersede().await?;
+                if superseded == ChangeResult::Applied {
                     self.replace(row).await?;
-                    Applied::Yes
                 }
-                Applied::Overtaken => Applied::Overtaken,
-            },
-            (Change::TakeOver(_), None) => Applied::Overtaken,
-            (Change::Remove, _) => match self.supersede().await? {
-                Applied::Yes => {
+                superseded
+            }
+            (Change::TakeOver(_), None) => ChangeResult::Overtaken,
+            (Change::Remove, _) => {
+                let superseded = self.supersede().await?;
+                if superseded == ChangeResult::Applied {
                     link.query(&sql.remove, &[&id]).await?;
-                    Applied::Yes
                 }
-                Applied::Overtaken => Applied::Overtaken,
-            },
+                superseded
+            }
         };
-        if applied == Applied::Yes
+        if applied == ChangeResult::Applied
             && let Some(AuditEntry { actor, action, reason }) = audit
         {
             let at = At::Instant(self.now.minus(change.audited_ago()));
@@ -187,93 +174,90 @@ impl Swap<'_> {
     }
 
     /// Sees to it that the attempt that wore the record's fence can complete no more.
-    async fn supersede(&self) -> Result<Applied, DriverError> {
-        let (link, sql) = (self.link, self.link.sql());
+    async fn supersede(&self) -> Result<ChangeResult, DriverError> {
         match self.form {
-            Form::Inline => return Ok(Applied::Yes),
-            Form::Ended => {
-                self.unend().await?;
-                return Ok(Applied::Yes);
+            Form::Inline => {}
+            Form::Ended => self.unend().await?,
+            Form::Open => {
+                if !supersede(self.link, self.record.id, self.fence(), self.now).await? {
+                    return Ok(ChangeResult::Overtaken);
+                }
             }
-            Form::Open => {}
         }
-        let (id, fence) = (Id(self.record.id), self.fence());
-        let (ended_at, kept_until) =
-            (At::Instant(self.now), At::Instant(self.now.plus(SUPERSEDED_FOR)));
-        let written = link.query(&sql.supersede, &[&id, &fence, &ended_at, &kept_until]).await?;
-        if !written.is_empty() {
-            return Ok(Applied::Yes);
-        }
-        // Either the owner completed since the look-up, or an ending of a former life is in the way.
-        let ending = link.query(&sql.ending, &[&id, &fence]).await?;
-        let is_outcome = ending.first().is_some_and(|row| row.try_get(0).unwrap_or(true));
-        Ok(if is_outcome { Applied::Overtaken } else { Applied::Yes })
+        Ok(ChangeResult::Applied)
     }
 
     /// Removes the outcome from the ending, which goes on to block the owner.
     async fn unend(&self) -> Result<(), DriverError> {
         let kept_until = At::Instant(self.now.plus(SUPERSEDED_FOR));
-        let given: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
-            [&Id(self.record.id), &self.fence(), &kept_until];
-        self.link.query(&self.link.sql().unend, &given).await.map(drop)
+        let values = self.attempt().and(kept_until);
+        self.link.query(&self.link.sql().unend, &values.parameters()).await.map(drop)
     }
 
-    async fn end(&self, outcome: &[u8], retention: Retention) -> Result<Applied, DriverError> {
+    async fn end(&self, outcome: &[u8], retention: Retention) -> Result<ChangeResult, DriverError> {
         let retained_until = self.now.plus(retention.replay_for);
         let kept_until = retained_until.plus(retention.linger_for);
-        let replaces = self.form == Form::Ended;
-        let given: [&(dyn tokio_postgres::types::ToSql + Sync); 7] = [
-            &Id(self.record.id),
-            &self.fence(),
-            &At::Instant(self.now),
-            &At::Instant(retained_until),
-            &At::Instant(kept_until),
-            &outcome,
-            &replaces,
-        ];
-        let written = self.link.query(&self.link.sql().end, &given).await?;
-        Ok(if written.is_empty() { Applied::Overtaken } else { Applied::Yes })
+        let values = self
+            .attempt()
+            .and(At::Instant(self.now))
+            .and(At::Instant(retained_until))
+            .and(At::Instant(kept_until))
+            .and(outcome)
+            .and(self.form == Form::Ended);
+        let written = self.link.query(&self.link.sql().end, &values.parameters()).await?;
+        Ok(if written.is_empty() { ChangeResult::Overtaken } else { ChangeResult::Applied })
     }
 
     async fn replace(&self, row: &NewRow) -> Result<(), DriverError> {
-        let tenant = row.tenant.as_str();
-        let given: [&(dyn tokio_postgres::types::ToSql + Sync); 9] = [
-            &Id(row.id),
-            &row.fence,
-            &At::Instant(self.now),
-            &row.lease_for,
-            &row.profile,
-            &tenant,
-            &row.key,
-            &row.fingerprint,
-            &row.outcome,
-        ];
-        self.link.query(&self.link.sql().replace, &given).await.map(drop)
+        let values = Values::default()
+            .and(Id(row.id))
+            .and(row.fence)
+            .and(At::Instant(self.now))
+            .and(row.lease_for)
+            .and(row.profile)
+            .and(row.tenant.as_str())
+            .and(&row.key[..])
+            .and(&row.fingerprint[..])
+            .and(&row.outcome[..]);
+        self.link.query(&self.link.sql().replace, &values.parameters()).await.map(drop)
     }
 
     fn fence(&self) -> i64 {
         self.record.fence.as_u64().cast_signed()
     }
+
+    fn attempt<'v>(&self) -> Values<'v> {
+        Values::default().and(Id(self.record.id)).and(self.fence())
+    }
+}
+
+/// Writes the ending that shuts out the owner of an attempt; returns false if the owner completed before.
+pub(super) async fn supersede(
+    link: &Link<'_>,
+    id: RecordId,
+    fence: i64,
+    now: Timestamp,
+) -> Result<bool, DriverError> {
+    let (ended_at, kept_until) = (At::Instant(now), At::Instant(now.plus(SUPERSEDED_FOR)));
+    let rows =
+        link.query(&link.sql().supersede, &[&Id(id), &fence, &ended_at, &kept_until]).await?;
+    Ok(!rows.is_empty())
 }
 
 /// Remembers the acknowledged write.
 fn acknowledge(shared: &Shared, record: &Record, change: &Change, now: Timestamp) {
-    shared.clock.heard(now);
     let id = record.id;
     match change {
-        Change::Note { .. } | Change::Renew { .. } | Change::MarkUncertain { .. } => {}
+        Change::Note { .. } | Change::Renew { .. } | Change::MarkUncertain { .. } => {
+            shared.clock.heard(now);
+        }
         Change::Complete { retention, .. } => {
-            let until = now.plus(retention.replay_for);
-            shared.acknowledged_writes.acknowledged(Acknowledged {
-                id,
-                fence: record.fence,
-                until,
-            });
+            shared.acknowledged(id, record.fence, now, retention.replay_for);
         }
-        Change::TakeOver(draft) => {
-            let until = now.plus(history_loss::stands_for(draft));
-            shared.acknowledged_writes.acknowledged(Acknowledged { id, fence: draft.fence, until });
+        Change::TakeOver(draft) => shared.acknowledged(id, draft.fence, now, stands_for(draft)),
+        Change::Remove => {
+            shared.clock.heard(now);
+            shared.acknowledged_writes.forget(id);
         }
-        Change::Remove => shared.acknowledged_writes.forget(id),
     }
 }

@@ -15,11 +15,11 @@ use firstwrite_core::{Found, Query, StoreError, Timestamp};
 
 use super::Shared;
 use super::columns::At;
-use super::driver_error::{corrupt, definite, no_connection};
+use super::driver_error::definite;
 use super::history;
 use super::history_loss::verify_history;
 use super::link::PooledTransaction;
-use super::rows::{Looked, column};
+use super::rows::{CLOCK_STOPPED, LookupResult, column, instant, only};
 use crate::Access;
 
 /// Progress of the sweeps through expired leases.
@@ -62,8 +62,7 @@ pub(super) async fn lapsed(
     limit: usize,
 ) -> Result<Vec<Found>, StoreError> {
     let limit = limit.min(Query::LIMIT_MAX);
-    let held =
-        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(DOING)(&error))?);
+    let held = PooledTransaction::take(pool, DOING).await?;
     let link = held.link(shared);
     let (sql, begins) = (link.sql(), shared.server.begins());
     // Now and then, so that the mark follows when a standby comes or goes.
@@ -72,21 +71,18 @@ pub(super) async fn lapsed(
         history::count(&link).await.map_err(definite(DOING))?;
     }
     let clock = link.alone(&begins.read, &sql.sweep_clock, &[]).await.map_err(definite(DOING))?;
-    let clock = clock.first().ok_or_else(|| corrupt("the clock has stopped"))?;
-    let now = column::<At>(clock, 0)?.instant().ok_or_else(|| corrupt("the clock has stopped"))?;
-    let pass = Pass { at: now, writers: column(clock, 1)? };
-    let from = shared.sweep.from(now);
+    let clock = only(&clock, CLOCK_STOPPED)?;
+    let pass = Pass { at: instant(clock, 0)?, writers: column(clock, 1)? };
+    let from = shared.sweep.from(pass.at);
     let since = from.map_or(At::Never, At::Instant);
     let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = link
-        .alone(&begins.read, &sql.lapsed, &[&since, &row_max])
-        .await
-        .map_err(definite(DOING))?;
-    let looked = link.read(&rows).await.map_err(definite(DOING))?;
+    let rows = link.alone(&begins.read, &sql.lapsed, &[&since, &row_max]).await;
+    let rows = rows.map_err(definite(DOING))?;
+    let results = link.read(&rows).await.map_err(definite(DOING))?;
     held.settle();
-    let lapsed: Vec<Found> = looked.into_iter().filter_map(Looked::found).collect();
+    let lapsed: Vec<Found> = results.into_iter().filter_map(LookupResult::found).collect();
     let earliest = lapsed.iter().filter_map(|found| found.record.state.lease_until()).min();
-    shared.sweep.looked(pass, from, earliest);
+    shared.sweep.finish(pass, from, earliest);
     Ok(lapsed)
 }
 
@@ -100,7 +96,7 @@ impl Sweep {
     }
 
     /// Records a finished pass. Leases that it found are examined again until they have been changed.
-    fn looked(&self, pass: Pass, from: Option<Timestamp>, earliest: Option<Timestamp>) {
+    fn finish(&self, pass: Pass, from: Option<Timestamp>, earliest: Option<Timestamp>) {
         let mut progress = self.progress();
         let now = pass.at;
         let before = progress.take();
@@ -136,8 +132,7 @@ impl Pass {
 
 /// Every lease that a later transaction counts ends after this.
 fn late(at: Timestamp) -> Timestamp {
-    let late_for = i64::try_from(LATE_FOR.as_millis()).unwrap_or(i64::MAX);
-    Timestamp::from_millis(at.as_millis().saturating_sub(late_for))
+    at.minus(LATE_FOR)
 }
 
 #[cfg(test)]
@@ -157,9 +152,9 @@ mod tests {
     fn what_was_looked_at_is_left_alone_until_the_hour_is_over() {
         let sweep = Sweep::default();
         assert_eq!(sweep.from(at(1000)), None);
-        sweep.looked(pass(1000, &[]), None, None);
+        sweep.finish(pass(1000, &[]), None, None);
         assert_eq!(sweep.from(at(1010)), Some(at(940)));
-        sweep.looked(pass(1010, &[]), Some(at(940)), None);
+        sweep.finish(pass(1010, &[]), Some(at(940)), None);
         assert_eq!(sweep.from(at(4599)), Some(at(950)));
         assert_eq!(sweep.from(at(4600)), None);
     }
@@ -167,30 +162,30 @@ mod tests {
     #[test]
     fn what_was_found_is_found_again_until_it_is_changed() {
         let sweep = Sweep::default();
-        sweep.looked(pass(1000, &[]), None, Some(at(500)));
+        sweep.finish(pass(1000, &[]), None, Some(at(500)));
         assert_eq!(sweep.from(at(1001)), Some(at(500)));
     }
 
     #[test]
     fn a_clock_that_was_set_back_has_everything_looked_at() {
         let sweep = Sweep::default();
-        sweep.looked(pass(1000, &[]), None, None);
+        sweep.finish(pass(1000, &[]), None, None);
         assert_eq!(sweep.from(at(900)), None);
     }
 
     #[test]
     fn no_pass_moves_on_while_a_writer_is_there_whose_reservation_it_cannot_see() {
         let sweep = Sweep::default();
-        sweep.looked(pass(1000, &[]), None, None);
-        sweep.looked(pass(1100, &["3/7"]), Some(at(940)), None);
+        sweep.finish(pass(1000, &[]), None, None);
+        sweep.finish(pass(1100, &["3/7"]), Some(at(940)), None);
         assert_eq!(sweep.from(at(1200)), Some(at(940)), "the pass before had no writers");
-        sweep.looked(pass(1200, &["3/7", "4/1"]), Some(at(940)), None);
+        sweep.finish(pass(1200, &["3/7", "4/1"]), Some(at(940)), None);
         assert_eq!(sweep.from(at(1300)), Some(at(940)));
-        sweep.looked(pass(1300, &["4/2"]), Some(at(940)), None);
+        sweep.finish(pass(1300, &["4/2"]), Some(at(940)), None);
         assert_eq!(sweep.from(at(1400)), Some(at(1040)), "all that wrote at 1100 have ended");
-        sweep.looked(pass(1400, &["4/3"]), Some(at(1040)), None);
+        sweep.finish(pass(1400, &["4/3"]), Some(at(1040)), None);
         assert_eq!(sweep.from(at(1500)), Some(at(1240)), "all that wrote at 1300 have ended");
-        sweep.looked(pass(1500, &[]), Some(at(1240)), None);
+        sweep.finish(pass(1500, &[]), Some(at(1240)), None);
         assert_eq!(sweep.from(at(1600)), Some(at(1440)));
     }
 
@@ -198,10 +193,10 @@ mod tests {
     fn a_writer_that_was_there_at_the_first_pass_has_everything_looked_at_again() {
         let sweep = Sweep::default();
         for seconds in [1000, 1100] {
-            sweep.looked(pass(seconds, &["3/7"]), None, None);
+            sweep.finish(pass(seconds, &["3/7"]), None, None);
             assert_eq!(sweep.from(at(seconds + 1)), None);
         }
-        sweep.looked(pass(1200, &["4/1"]), None, None);
+        sweep.finish(pass(1200, &["4/1"]), None, None);
         assert_eq!(sweep.from(at(1201)), Some(at(940)));
     }
 }

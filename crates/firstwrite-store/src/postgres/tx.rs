@@ -5,14 +5,11 @@
 //! is written by a plain insert, sent together with `COMMIT`: if it fails, the server refuses to commit.
 //! Only in the rare case of a take-over is the result of the write examined before the commit is sent.
 //!
-//! - [`statements`]: the SQL. [`concluding`]: the end. [`outgoing`]: messages until they are written.
-//!   [`ahead`]: the handler's first statement in the first pipeline. `releases`: dropped transactions
-//!   that are being rolled back.
+//! A handler's first statement can be sent in the pipeline that begins its transaction. The look-up is then
+//! a statement that fails unless the key is free. The server refuses the statements sent after it without
+//! running them, so sending them before the verdict is known does no harm.
 
-mod concluding;
-pub(super) mod outgoing;
-pub(super) mod pipelined_begin;
-
+pub(super) mod commit;
 pub(super) mod statements;
 
 use std::fmt;
@@ -21,23 +18,21 @@ use std::sync::Arc;
 
 use deadpool_postgres::ClientWrapper;
 use firstwrite_core::{
-    AsyncTransactionalStore, BeginResult, Change, Draft, DraftState, Guard, Message, RecordId,
-    Seen, Store as _, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, Write,
+    AsyncTransactionalStore, BeginResult, Change, Draft, DraftState, Found, Guard, Message,
+    RecordId, Seen, Store as _, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, Write,
 };
+use futures_util::future::join3;
+use tokio_postgres::{Error, Row};
 
-use super::columns::Id;
 use super::connect::ROLLBACK;
-use super::driver_error::{definite, no_connection, unavailable, unsupported};
+use super::driver_error::{definite, unavailable, unsupported};
 use super::history_loss::{self, Trust, verify_history_to_write};
 use super::link::{Link, PooledTransaction};
 use super::replays::Mark;
-use super::rows::NewRow;
+use super::rows::{NewRow, column, instant, only};
 use super::{PostgresStore, Shared};
-use concluding::Concluding;
-#[cfg(feature = "sqlx")]
-pub(super) use concluding::{lease_column, look_again};
-use outgoing::Outgoing;
-use statements::Standing;
+use commit::{Commit, Outgoing};
+use statements::KeyStatus;
 
 /// A transaction of a [`PostgresStore`]: a connection of its pool, inside a transaction that the store
 /// began and ends.
@@ -64,11 +59,21 @@ struct Open {
     outgoing: Outgoing,
 }
 
+/// Result of beginning a transaction with its first statement pipelined.
+#[derive(Debug)]
+pub struct PipelinedBegin<T> {
+    /// The transaction, as [`begin`](AsyncTransactionalStore::begin) gives it.
+    pub begun: BeginResult<PostgresTx>,
+    /// Result of the statement. `None` if the key was not free: then the server did not run it, and a
+    /// caller that may run all the same (a take-over) sends it again.
+    pub first: Option<Result<T, Error>>,
+}
+
 /// Message of the `expect` on the open transaction.
-const OPEN: &str = "a transaction is open until it is concluded";
+pub(super) const OPEN: &str = "a transaction is open until it is concluded";
 
 /// Maximum number of times that a transaction begins again because the server was not the one asked last.
-pub(super) const GREETINGS_MAX: usize = 3;
+pub(super) const VERIFICATIONS_MAX: usize = 3;
 pub(super) const OTHER_SERVERS: &str = "connections lead to different servers";
 
 pub(super) const BEGINNING: &str = "beginning a handler's transaction";
@@ -83,10 +88,10 @@ impl AsyncTransactionalStore for PostgresStore {
             return Ok(BeginResult::Stands(Box::new(found)));
         }
         let mark = shared.replays.mark();
-        let held = self.hold(id).await?;
-        let standing = look(&held.link(shared), id).await?;
+        let held = self.take_connection(id).await?;
+        let status = look(&held.link(shared), id).await?;
         firstwrite_core::crash_point!("postgres-tx-looked");
-        open(shared, held, id, (standing, mark)).await
+        open(shared, held, id, status, mark).await
     }
 
     async fn conclude(
@@ -99,44 +104,43 @@ impl AsyncTransactionalStore for PostgresStore {
             Write::All(draft) => (draft, true),
             Write::RecordOnly(draft) => (draft, false),
             Write::Nothing => {
-                held.link(&shared).tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
-                held.settle();
+                held.roll_back(&shared, CONCLUDING).await?;
                 return Ok(Transacted::Done((), now));
             }
         };
         check(&draft, id)?;
         if let (false, Some(seen)) = (keeps_rows, stands) {
-            held.link(&shared).tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
-            held.settle();
+            held.roll_back(&shared, CONCLUDING).await?;
             return self.take_over_alone(seen, draft).await;
         }
         let row = NewRow::new(&draft, self.profile_of(&draft).await?);
-        let writes_messages = keeps_rows && outgoing.len() > 0;
-        let concluding = Concluding { held, shared, row, outgoing };
+        let writes_messages = keeps_rows && !outgoing.messages().is_empty();
+        let commit = Commit { held, shared, row, outgoing };
         let written = match stands {
-            None if keeps_rows => concluding.insert().await?,
-            None => concluding.insert_alone().await?,
-            Some(seen) => concluding.take_over(seen).await?,
+            None if keeps_rows => commit.insert().await?,
+            None => commit.insert_alone().await?,
+            Some(seen) => commit.take_over(seen).await?,
         };
-        let ended = concluding.end(written, &draft).await?;
-        if writes_messages && matches!(ended, Transacted::Done(..)) {
+        let result = commit.end(written, &draft).await?;
+        if writes_messages && matches!(result, Transacted::Done(..)) {
             self.wrote_messages();
         }
-        Ok(ended)
+        Ok(result)
     }
 }
 
 /// Begins a transaction with a look-up of the record. First verifies a server for which that was not done
 /// yet.
-async fn look(link: &Link<'_>, id: RecordId) -> Result<Standing, StoreError> {
+async fn look(link: &Link<'_>, id: RecordId) -> Result<KeyStatus, StoreError> {
     let (shared, look) = (link.shared, &link.sql().tx.look);
-    for _ in 0..GREETINGS_MAX {
-        let (asked, id) = (shared.asked(), Id(id));
-        let given = asked.about(&id);
-        let begun = link.begin(&shared.server.begins().handler, look, &given).await;
-        let standing = Standing::read(&begun.map_err(definite(BEGINNING))?)?;
-        if standing.trust != Trust::NotAsked {
-            return Ok(standing);
+    for _ in 0..VERIFICATIONS_MAX {
+        let values = shared.history_check().values(id);
+        let begin = &shared.server.begins().handler;
+        let rows = link.begin(begin, look, &values.parameters()).await;
+        let rows = rows.map_err(definite(BEGINNING))?;
+        let status = KeyStatus::read(only(&rows, "a look-up answers nothing")?)?;
+        if status.trust != Trust::Unverified {
+            return Ok(status);
         }
         link.tell(ROLLBACK).await.map_err(definite(BEGINNING))?;
         verify_history_to_write(shared, link.client).await.map_err(definite(BEGINNING))?;
@@ -149,36 +153,59 @@ async fn open(
     shared: &Arc<Shared>,
     held: PooledTransaction,
     id: RecordId,
-    (standing, mark): (Standing, Mark),
+    status: KeyStatus,
+    mark: Mark,
 ) -> Result<BeginResult<PostgresTx>, StoreError> {
     let link = held.link(shared);
-    let Standing { is_locked, stands, trust, now } = standing;
-    let found = match (is_locked, stands) {
-        (true, true) => link.look_inside(id).await.map_err(definite(BEGINNING))?,
-        (true, false) | (false, _) => None,
+    let found = if status.is_locked && status.has_record {
+        link.look_inside(id).await.map_err(definite(BEGINNING))?
+    } else {
+        None
     };
     if let Some(found) = &found {
         shared.replays.keep(found, mark);
     }
-    if !is_locked || (trust != Trust::Whole && found.is_none()) {
-        link.tell(ROLLBACK).await.map_err(definite(BEGINNING))?;
-        held.settle();
-        return if is_locked {
-            Err(history_loss::refuse(shared, BEGINNING))
-        } else {
-            Ok(BeginResult::Busy)
-        };
+    if let Some(refusal) = status.refusal(shared, found.as_ref()) {
+        held.roll_back(shared, BEGINNING).await?;
+        return refusal;
     }
-    shared.clock.heard(now);
+    shared.clock.heard(status.now);
     let open = Open {
         held,
         shared: Arc::clone(shared),
         id,
-        now,
+        now: status.now,
         stands: found.as_ref().map(|found| found.record.seen()),
         outgoing: Outgoing::default(),
     };
     Ok(BeginResult::Open(PostgresTx { open: Some(open) }, found.map(Box::new)))
+}
+
+impl KeyStatus {
+    fn read(row: &Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            is_locked: column(row, 0)?,
+            has_record: column(row, 1)?,
+            trust: Trust::of(column(row, 2)?, column(row, 4)?),
+            now: instant(row, 3)?,
+        })
+    }
+
+    /// Returns the answer if the handler may not run: a rival holds the key, or it is unknown and history
+    /// is missing.
+    pub(super) fn refusal<T>(
+        &self,
+        shared: &Shared,
+        found: Option<&Found>,
+    ) -> Option<Result<BeginResult<T>, StoreError>> {
+        if !self.is_locked {
+            Some(Ok(BeginResult::Busy))
+        } else if self.trust != Trust::Whole && found.is_none() {
+            Some(Err(history_loss::refuse(shared, BEGINNING)))
+        } else {
+            None
+        }
+    }
 }
 
 /// Refuses a draft that a handler's work cannot be concluded with.
@@ -195,12 +222,58 @@ pub(super) fn check(draft: &Draft, id: RecordId) -> Result<(), StoreError> {
 }
 
 impl PostgresStore {
-    /// A connection for a transaction on `id`.
-    async fn hold(&self, id: RecordId) -> Result<PooledTransaction, StoreError> {
+    /// Begins a transaction on `id` as [`begin`](AsyncTransactionalStore::begin) does, with the handler's
+    /// `first` statement in the same pipeline: for handlers whose first statement does not depend on the
+    /// existing record. It saves a round trip.
+    ///
+    /// `first` is given the connection and must do nothing but send statements over it. If the key is not
+    /// free, the server refuses them without running them.
+    pub async fn begin_ahead<T, F>(
+        &self,
+        id: RecordId,
+        first: F,
+    ) -> Result<PipelinedBegin<T>, StoreError>
+    where
+        F: AsyncFnOnce(&ClientWrapper) -> Result<T, Error>,
+    {
+        let shared = &self.inner.shared;
+        if let Some(found) = shared.replays.get(id, &shared.clock) {
+            return Ok(PipelinedBegin { begun: BeginResult::Stands(Box::new(found)), first: None });
+        }
+        let mark = shared.replays.mark();
+        let held = self.take_connection(id).await?;
+        let link = held.link(shared);
+        let (tx, begin) = (&link.sql().tx, &shared.server.begins().handler);
+        // Both now: nothing can be prepared in a transaction that failed.
+        link.prepare(&tx.only_if_free).await.map_err(definite(BEGINNING))?;
+        link.prepare(&tx.look).await.map_err(definite(BEGINNING))?;
+        let values = shared.history_check().values(id);
+        let parameters = values.parameters();
+        // In this order: each is sent when it is first polled.
+        let free = link.query(&tx.only_if_free, &parameters);
+        let (begun, free, first) = join3(link.tell(begin), free, first(link.client)).await;
+        begun.map_err(definite(BEGINNING))?;
+        let (status, first) = match free {
+            Ok(rows) => {
+                let now = instant(only(&rows, "a look-up answers nothing")?, 1)?;
+                let (is_locked, has_record, trust) = (true, false, Trust::Whole);
+                (KeyStatus { is_locked, has_record, trust, now }, Some(first))
+            }
+            Err(error) if error.is_division_by_zero() => {
+                // Not free: the ordinary look-up says why.
+                link.tell(ROLLBACK).await.map_err(definite(BEGINNING))?;
+                (look(&link, id).await?, None)
+            }
+            Err(error) => return Err(definite(BEGINNING)(error)),
+        };
+        Ok(PipelinedBegin { begun: open(shared, held, id, status, mark).await?, first })
+    }
+
+    /// Takes a connection for a transaction on `id`, once no dropped one of this process holds its lock.
+    async fn take_connection(&self, id: RecordId) -> Result<PooledTransaction, StoreError> {
         self.writes(BEGINNING)?;
         self.inner.shared.releases.wait(id).await;
-        let client = self.inner.pool.get().await;
-        Ok(PooledTransaction::new(client.map_err(|error| no_connection(BEGINNING)(&error))?))
+        PooledTransaction::take(&self.inner.pool, BEGINNING).await
     }
 
     /// Replaces the existing record by an outcome without an effect.
@@ -226,7 +299,7 @@ impl PostgresTx {
     /// A step is enqueued at most once in a transaction: the destination tells messages apart by their
     /// derived keys.
     pub fn enqueue(&mut self, message: &Message) -> Result<(), StoreError> {
-        self.open_mut().outgoing.push(message)
+        self.open.as_mut().expect(OPEN).outgoing.push(message)
     }
 
     /// The store's time at which this transaction began.
@@ -236,10 +309,6 @@ impl PostgresTx {
 
     fn open(&self) -> &Open {
         self.open.as_ref().expect(OPEN)
-    }
-
-    fn open_mut(&mut self) -> &mut Open {
-        self.open.as_mut().expect(OPEN)
     }
 }
 
@@ -271,7 +340,7 @@ impl fmt::Debug for PostgresTx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresTx")
             .field("record", &self.open.as_ref().map(|open| open.id))
-            .field("message_count", &self.open.as_ref().map(|open| open.outgoing.len()))
+            .field("message_count", &self.open.as_ref().map(|open| open.outgoing.messages().len()))
             .finish_non_exhaustive()
     }
 }

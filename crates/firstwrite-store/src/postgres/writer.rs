@@ -9,19 +9,16 @@ use firstwrite_core::RecordId;
 use tokio::task::JoinSet;
 
 use super::Shared;
-use super::batch::{
-    Command, Committed, SendError, answer_unknown, answer_unwritten, answer_written, send,
-};
+use super::batch::{self, BatchResult, Command, RIVALS_CAME_AND_WENT, refuse_all};
 use super::connect::Role;
-use super::dispatcher::{Dispatcher, OwnClient, Waiting, queue};
+use super::dispatcher::{Dispatcher, OwnClient, Queue};
 use super::driver_error::{DriverError, no_connection, unavailable};
-use super::history_loss;
 use super::link::{Link, PooledTransaction};
 
-pub(super) struct Writer {
+struct Writer {
     shared: Arc<Shared>,
     pool: Pool,
-    waiting: Waiting<Command>,
+    waiting: Queue<Command>,
     client: OwnClient,
     /// For a record that the last batch held already.
     carried: Vec<Command>,
@@ -42,19 +39,19 @@ pub(super) fn start(
     commit_count: &Arc<AtomicU64>,
 ) -> Dispatcher<Command> {
     let options = &shared.server.address.options;
-    let (sender, waiting) = queue(options.queue_max, options.batch_max);
-    let closing = waiting.closing();
-    let writer = Writer {
-        shared: Arc::clone(shared),
-        pool: pool.clone(),
-        waiting,
-        client: OwnClient::new(Arc::clone(shared), Role::Writer, None),
-        carried: Vec::new(),
-        alone: JoinSet::new(),
-        blocked: HashMap::new(),
-        commit_count: Arc::clone(commit_count),
-    };
-    Dispatcher::start(sender, closing, writer.run())
+    Dispatcher::start(options, |waiting| {
+        let writer = Writer {
+            shared: Arc::clone(shared),
+            pool: pool.clone(),
+            waiting,
+            client: OwnClient::new(Arc::clone(shared), Role::Writer, None),
+            carried: Vec::new(),
+            alone: JoinSet::new(),
+            blocked: HashMap::new(),
+            commit_count: Arc::clone(commit_count),
+        };
+        writer.run()
+    })
 }
 
 impl Writer {
@@ -98,77 +95,46 @@ impl Writer {
     }
 
     async fn serve(&mut self, batch: Vec<Command>) {
-        match self.send(&batch).await {
-            Ok(written) => self.answer(batch, written).await,
-            Err(SendError::Unknown { cause: error }) => {
-                self.client.drop_client();
-                answer_unknown(batch, &error);
-            }
+        match self.run_batch(batch).await {
+            Ok(()) => {}
             // One slow foreign transaction or one bad value must not fail its neighbours.
-            Err(SendError::RolledBack { cause: error }) if batch.len() > 1 && error.is_undone() => {
-                for command in batch {
-                    self.serve_one(command).await;
+            Err((commands, cause)) if commands.len() > 1 && cause.is_undone() => {
+                for command in commands {
+                    if let Err((alone, cause)) = self.run_batch(vec![command]).await {
+                        self.refuse_or_wait(alone, &cause);
+                    }
                 }
             }
-            Err(SendError::RolledBack { cause: error }) => self.refuse_or_wait(batch, &error),
+            Err((commands, cause)) => self.refuse_or_wait(commands, &cause),
         }
     }
 
-    async fn serve_one(&mut self, command: Command) {
-        let batch = vec![command];
-        match self.send(&batch).await {
-            Ok(written) => self.answer(batch, written).await,
-            Err(SendError::Unknown { cause: error }) => {
-                self.client.drop_client();
-                answer_unknown(batch, &error);
-            }
-            Err(SendError::RolledBack { cause: error }) => self.refuse_or_wait(batch, &error),
+    /// Runs a batch. If it was rolled back, returns its commands and the cause.
+    async fn run_batch(&mut self, batch: Vec<Command>) -> Result<(), (Vec<Command>, DriverError)> {
+        if batch.is_empty() {
+            return Ok(());
         }
+        let client = match self.client.get().await {
+            Ok(client) => client,
+            Err(error) => return Err((batch, error)),
+        };
+        self.commit_count.fetch_add(1, Ordering::Relaxed);
+        let link = Link { client, shared: &self.shared };
+        match batch::run(&link, &self.shared.server.begins().batch, batch).await {
+            BatchResult::Committed { again } => self.carried.extend(again),
+            BatchResult::RolledBack { commands, cause } => return Err((commands, cause)),
+            BatchResult::Unknown => self.client.drop_client(),
+        }
+        Ok(())
     }
 
     fn refuse_or_wait(&mut self, commands: Vec<Command>, error: &DriverError) {
-        let is_blocked = error.is_blocked();
+        if !error.is_blocked() {
+            return refuse_all(commands, error);
+        }
         for command in commands {
-            if is_blocked {
-                self.let_wait(command);
-            } else {
-                refuse(command, error);
-            }
+            self.let_wait(command);
         }
-    }
-
-    async fn send(&mut self, batch: &[Command]) -> Result<Committed, SendError> {
-        if batch.is_empty() {
-            return Ok(Committed::default());
-        }
-        let client = match self.client.get().await {
-            Ok(client) => client,
-            Err(error) => return Err(SendError::RolledBack { cause: error }),
-        };
-        let link = Link { client, shared: &self.shared };
-        let written = send(&link, &self.shared.server.begins().batch, batch).await;
-        self.commit_count.fetch_add(1, Ordering::Relaxed);
-        written
-    }
-
-    /// Answers a batch that was written, and looks up the records in the way of the rest.
-    async fn answer(&mut self, batch: Vec<Command>, written: Committed) {
-        if batch.is_empty() {
-            return;
-        }
-        let client = match self.client.get().await {
-            Ok(client) => client,
-            // Lost just now: the written part is committed, and nothing else is.
-            Err(error) => {
-                for command in answer_written(&self.shared, batch, &written) {
-                    refuse(command, &error);
-                }
-                return;
-            }
-        };
-        let link = Link { client, shared: &self.shared };
-        let again = conclude(&link, batch, &written).await;
-        self.carried.extend(again);
     }
 
     /// Moves `command` out of the batch to wait alone for another application's transaction.
@@ -204,71 +170,14 @@ async fn run_alone(shared: &Shared, pool: &Pool, command: Command) {
         Err(error) => return command.refuse(|doing| no_connection(doing)(&error)),
     };
     let held = PooledTransaction::new(client);
-    let link = held.link(shared);
-    let batch = vec![command];
-    match send(&link, &shared.server.begins().rare, &batch).await {
-        Ok(written) => {
-            for command in conclude(&link, batch, &written).await {
-                command.refuse(|doing| unavailable(doing, "rivals came and went"));
+    match batch::run(&held.link(shared), &shared.server.begins().rare, vec![command]).await {
+        BatchResult::Committed { again } => {
+            for command in again {
+                command.refuse(|doing| unavailable(doing, RIVALS_CAME_AND_WENT));
             }
             held.settle();
         }
-        Err(SendError::Unknown { cause: error }) => answer_unknown(batch, &error),
-        Err(SendError::RolledBack { cause: error }) => {
-            for command in batch {
-                refuse(command, &error);
-            }
-        }
+        BatchResult::RolledBack { commands, cause } => refuse_all(commands, &cause),
+        BatchResult::Unknown => {}
     }
-}
-
-/// Answers every command of a committed batch; returns inserts that may try again.
-async fn conclude(link: &Link<'_>, batch: Vec<Command>, written: &Committed) -> Vec<Command> {
-    let shared = link.shared;
-    let left = answer_written(shared, batch, written);
-    if left.is_empty() {
-        return left;
-    }
-    let ids: Vec<RecordId> = left.iter().map(Command::id).collect();
-    match link.look(&ids).await {
-        Ok(looked) => return verified(link, answer_unwritten(shared, left, looked)).await,
-        // One row that cannot be understood must not hide the others.
-        Err(DriverError::Read(_)) if left.len() > 1 => {}
-        Err(error) => {
-            for command in left {
-                refuse(command, &error);
-            }
-            return Vec::new();
-        }
-    }
-    let mut again = Vec::new();
-    for command in left {
-        match link.look(&[command.id()]).await {
-            Ok(looked) => again.extend(answer_unwritten(shared, vec![command], looked)),
-            Err(error) => refuse(command, &error),
-        }
-    }
-    verified(link, again).await
-}
-
-/// Verifies the server before `again` is retried, since it may not be the one that was asked; refuses them
-/// if that fails.
-async fn verified(link: &Link<'_>, again: Vec<Command>) -> Vec<Command> {
-    if again.is_empty() {
-        return again;
-    }
-    match history_loss::verify_history_to_write(link.shared, link.client).await {
-        Ok(()) => again,
-        Err(error) => {
-            for command in again {
-                refuse(command, &error);
-            }
-            Vec::new()
-        }
-    }
-}
-
-/// Answers that nothing was written.
-fn refuse(command: Command, error: &DriverError) {
-    command.refuse(|doing| error.definite(doing));
 }

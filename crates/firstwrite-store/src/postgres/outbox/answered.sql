@@ -11,15 +11,15 @@ ended AS (
     SELECT i.id, i.fence, c.now, firstwrite.deadline(c.now, p.replay_for),
            firstwrite.deadline(c.now, p.replay_for::numeric + p.linger_for), i.answer
     FROM clock c, interim i JOIN firstwrite.profiles p ON p.profile = i.profile
-    WHERE i.lease_until = INTERIM
+    WHERE i.lease_until = firstwrite.interim()
     ON CONFLICT (id, fence) DO NOTHING),
 -- Of records that were reserved first.
 replaced AS (
     UPDATE firstwrite.endings e
     SET ended_at = c.now, outcome = i.answer,
-        retained_until = CASE WHEN e.retained_until >= INTERIM THEN LATEST
+        retained_until = CASE WHEN e.retained_until >= firstwrite.interim() THEN timestamptz '294276-12-31 23:59:59.999+00'
                               ELSE c.now + (e.retained_until - e.ended_at) END,
-        kept_until = CASE WHEN e.kept_until >= INTERIM THEN LATEST
+        kept_until = CASE WHEN e.kept_until >= firstwrite.interim() THEN timestamptz '294276-12-31 23:59:59.999+00'
                           ELSE c.now + (e.kept_until - e.ended_at) END
     FROM clock c, interim i
     WHERE e.id = i.id AND e.fence = i.fence AND firstwrite.is_interim(e.outcome))

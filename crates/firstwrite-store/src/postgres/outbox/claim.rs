@@ -24,7 +24,7 @@ use crate::postgres::driver_error::{DriverError, corrupt, definite, failed_commi
 use crate::postgres::history_loss::{self, Trust, verify_history_to_write};
 use crate::postgres::link::Link;
 use crate::postgres::rows::column;
-use crate::postgres::tx::{GREETINGS_MAX, OTHER_SERVERS};
+use crate::postgres::tx::{OTHER_SERVERS, VERIFICATIONS_MAX};
 use given::Given;
 
 /// Runs claims one at a time, on a connection of its own, and remembers what the last one learnt.
@@ -95,9 +95,9 @@ impl Claiming {
             let written = self.send(shared, requests, nonce).await?;
             match written.trust {
                 Trust::Whole => {}
-                Trust::NotAsked => {
+                Trust::Unverified => {
                     greetings += 1;
-                    if greetings > GREETINGS_MAX {
+                    if greetings > VERIFICATIONS_MAX {
                         return Err(unavailable(DOING, OTHER_SERVERS));
                     }
                     let client = self.client.get().await.map_err(definite(DOING))?;

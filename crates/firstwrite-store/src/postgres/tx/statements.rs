@@ -1,17 +1,13 @@
-//! The statements of handlers' transactions.
+//! The statements of handlers' transactions and their parameters, for both drivers.
 
-use firstwrite_core::{Message, StoreError, Timestamp};
-use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use firstwrite_core::{Message, RecordId, Timestamp};
 
 use crate::encoding::encode_answers;
-use crate::postgres::columns::{At, Id};
-use crate::postgres::driver_error::corrupt;
+use crate::postgres::columns::{At, Id, Values};
 use crate::postgres::history_loss::Trust;
-use crate::postgres::options::SchemaName;
 use crate::postgres::profiles::whole_millis;
-use crate::postgres::rows::{NewRow, column};
-use crate::postgres::sql::Statement;
+use crate::postgres::rows::NewRow;
+use crate::postgres::sql::{INTERIM, Statement, UNCERTAIN, later, statements};
 
 /// Tries the record's lock and tells whether there is a record. Lock and look-up see what was committed
 /// before the lock was tried: a rival that commits in between is caught by the primary key.
@@ -33,209 +29,169 @@ const ONLY_IF_FREE: &str = "
                 AND EXISTS (SELECT FROM firstwrite.history WHERE writer = $3 AND sweeps >= $4))::int,
            firstwrite.now()";
 
-/// Has no `ON CONFLICT`: a conflict must fail the transaction, whose `COMMIT` is under way. A bit of the
-/// outcome's first byte tells whether it is interim.
-const RECORD: &str = "
+const INSERT_RECORD: &str = "
     INSERT INTO firstwrite.records
-        (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
-    VALUES ($1, $2, firstwrite.now(),
-            CASE get_byte($7, 0) & 2 WHEN 2 THEN INTERIM ELSE '-infinity' END, $3, $4, $5, $6, $7)
-    RETURNING created_at";
+        (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)";
 
-/// With the only message of a handler, as most have one: a statement less.
-const RECORD_AND_MESSAGE: &str = "
-    WITH sent AS (
-        INSERT INTO firstwrite.messages (id, tenant, derived_key, destination, content_type, payload,
-                                         ordering_key, created_at, not_before, answers)
-        VALUES ($1, $8, $9, $10, $11, $12, $13, firstwrite.now(),
-                CASE WHEN $14 >= AGES THEN LATEST
-                     ELSE firstwrite.now() + $14 * interval '1 millisecond' END, $15))
-    INSERT INTO firstwrite.records
-        (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)
-    VALUES ($1, $2, firstwrite.now(),
-            CASE get_byte($7, 0) & 2 WHEN 2 THEN INTERIM ELSE '-infinity' END, $3, $4, $5, $6, $7)
-    RETURNING created_at";
-
-const REPLACE: &str = "
-    UPDATE firstwrite.records
-    SET fence = $2, created_at = firstwrite.now(), profile = $3,
-        lease_until = CASE get_byte($7, 0) & 2 WHEN 2 THEN INTERIM ELSE '-infinity' END,
-        tenant = $4, key = $5, fingerprint = $6, outcome = $7
-    WHERE id = $1 AND fence = $8 AND ($9::timestamptz IS NULL OR lease_until = $9)
-    RETURNING created_at";
-
-const MESSAGES: &str = "
+const INSERT_MESSAGES: &str = "
     INSERT INTO firstwrite.messages (id, tenant, derived_key, destination, content_type, payload,
-                                     ordering_key, created_at, not_before, answers)
-    SELECT $1, m.tenant, m.derived_key, m.destination, m.content_type, m.payload, m.ordering_key,
-           c.now, CASE WHEN m.delay >= AGES THEN LATEST
-                       ELSE c.now + m.delay * interval '1 millisecond' END, m.answers
-    FROM (SELECT firstwrite.now() AS now OFFSET 0) c,
-         unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::int8[],
-                $9::bytea[]) WITH ORDINALITY
-             AS m(tenant, derived_key, destination, content_type, payload, ordering_key, delay, answers,
-                  place)
-    ORDER BY m.place";
+                                     ordering_key, created_at, not_before, answers)";
 
-/// The statements of handlers' transactions, with the schema's name in place.
-#[derive(Debug)]
-pub(crate) struct TxSql {
-    pub(super) look: Statement,
-    pub(super) only_if_free: Statement,
-    pub(super) record: Statement,
-    pub(super) replace: Statement,
-    pub(super) record_and_message: Statement,
-    pub(in crate::postgres) messages: Statement,
+statements! {
+    /// The statements of handlers' transactions.
+    pub(in crate::postgres) struct TxSql() {
+        look: LOOK, [UUID, INT8, INT8, INT8];
+        only_if_free: ONLY_IF_FREE, [UUID, INT8, INT8, INT8];
+        record: insert_record(), [UUID, INT8, INT2, TEXT, BYTEA, BYTEA, BYTEA];
+        record_and_message: insert_record_and_message(),
+            [UUID, INT8, INT2, TEXT, BYTEA, BYTEA, BYTEA,
+             TEXT, TEXT, TEXT, TEXT, BYTEA, TEXT, INT8, BYTEA];
+        record_and_messages: insert_record_and_messages(),
+            [UUID, INT8, INT2, TEXT, BYTEA, BYTEA, BYTEA,
+             TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, INT8_ARRAY,
+             BYTEA_ARRAY];
+        replace: replace(), [UUID, INT8, INT2, TEXT, BYTEA, BYTEA, BYTEA, INT8, TIMESTAMPTZ];
+        messages: insert_messages(
+            "(SELECT firstwrite.now() AS now OFFSET 0)", "$2, $3, $4, $5, $6, $7, $8, $9"),
+            [UUID, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, INT8_ARRAY,
+             BYTEA_ARRAY];
+    }
 }
 
-/// Result of the first look-up of a transaction.
+/// Returns the `lease_until` of a record that is written with its outcome, as SQL. A bit of the outcome's
+/// first byte tells whether it is interim.
+fn lease() -> String {
+    format!("CASE get_byte($7, 0) & 2 WHEN 2 THEN {INTERIM} ELSE '-infinity' END")
+}
+
+/// Has no `ON CONFLICT`: a conflict must fail the transaction, whose `COMMIT` is under way.
+fn insert_record() -> String {
+    let lease = lease();
+    format!(
+        "{INSERT_RECORD}
+         VALUES ($1, $2, firstwrite.now(), {lease}, $3, $4, $5, $6, $7) RETURNING created_at"
+    )
+}
+
+/// With the only message of a handler, as most have one.
+fn insert_record_and_message() -> String {
+    let (record, not_before) = (insert_record(), later("firstwrite.now()", "$14"));
+    format!(
+        "WITH sent AS ({INSERT_MESSAGES}
+             VALUES ($1, $8, $9, $10, $11, $12, $13, firstwrite.now(), {not_before}, $15))
+         {record}"
+    )
+}
+
+fn insert_record_and_messages() -> String {
+    let messages = insert_messages("clock", "$8, $9, $10, $11, $12, $13, $14, $15");
+    let lease = lease();
+    format!(
+        "WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now), sent AS ({messages})
+         {INSERT_RECORD}
+         SELECT $1, $2, c.now, {lease}, $3, $4, $5, $6, $7 FROM clock c RETURNING created_at"
+    )
+}
+
+fn insert_messages(clock: &str, arrays: &str) -> String {
+    let not_before = later("c.now", "m.delay");
+    format!(
+        "{INSERT_MESSAGES}
+         SELECT $1, m.tenant, m.derived_key, m.destination, m.content_type, m.payload, m.ordering_key,
+                c.now, {not_before}, m.answers
+         FROM {clock} c, unnest({arrays}) WITH ORDINALITY
+              AS m(tenant, derived_key, destination, content_type, payload, ordering_key, delay, answers,
+                   place)
+         ORDER BY m.place"
+    )
+}
+
+/// `$9` is the lease; null if it does not matter, infinity for a record that is uncertain.
+fn replace() -> String {
+    let lease = lease();
+    format!(
+        "UPDATE firstwrite.records
+         SET fence = $2, created_at = firstwrite.now(), profile = $3, lease_until = {lease},
+             tenant = $4, key = $5, fingerprint = $6, outcome = $7
+         WHERE id = $1 AND fence = $8
+           AND CASE WHEN $9 IS NULL THEN true
+                    WHEN $9 = 'infinity' THEN lease_until >= {UNCERTAIN} AND lease_until < {INTERIM}
+                    ELSE lease_until = $9 END
+         RETURNING created_at"
+    )
+}
+
+/// The state of a key when a transaction on it begins: the answer to [`LOOK`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
-    pub(super) is_locked: bool,
-    pub(super) stands: bool,
-    pub(super) trust: Trust,
-    pub(super) now: Timestamp,
-}
-
-/// The parameters of [`RECORD`], and the first of [`REPLACE`].
-pub(super) struct RecordParameters<'a> {
-    id: Id,
-    tenant: &'a str,
-    row: &'a NewRow,
-}
-
-/// The last parameters of [`RECORD_AND_MESSAGE`].
-pub(super) struct MessageParameters<'a> {
-    tenant: &'a str,
-    derived_key: &'a str,
-    destination: &'a str,
-    content_type: &'a str,
-    payload: &'a [u8],
-    ordering_key: Option<&'a str>,
-    delay: i64,
-    answers: Option<Vec<u8>>,
+pub(in crate::postgres) struct KeyStatus {
+    pub(in crate::postgres) is_locked: bool,
+    pub(in crate::postgres) has_record: bool,
+    pub(in crate::postgres) trust: Trust,
+    pub(in crate::postgres) now: Timestamp,
 }
 
 impl TxSql {
-    pub(crate) fn new(schema: &SchemaName) -> Self {
-        let new = |text: &str, types: &[Type]| Statement::new(schema, text, types);
-        let record =
-            [Type::UUID, Type::INT8, Type::INT2, Type::TEXT, Type::BYTEA, Type::BYTEA, Type::BYTEA];
-        let replace = [&record[..], &[Type::INT8, Type::TIMESTAMPTZ]].concat();
-        let message = [
-            Type::TEXT,
-            Type::TEXT,
-            Type::TEXT,
-            Type::TEXT,
-            Type::BYTEA,
-            Type::TEXT,
-            Type::INT8,
-            Type::BYTEA,
-        ];
-        let both = [&record[..], &message].concat();
-        let looked = [Type::UUID, Type::INT8, Type::INT8, Type::INT8];
-        let messages = [
-            Type::UUID,
-            Type::TEXT_ARRAY,
-            Type::TEXT_ARRAY,
-            Type::TEXT_ARRAY,
-            Type::TEXT_ARRAY,
-            Type::BYTEA_ARRAY,
-            Type::TEXT_ARRAY,
-            Type::INT8_ARRAY,
-            Type::BYTEA_ARRAY,
-        ];
-        Self {
-            look: new(LOOK, &looked),
-            only_if_free: new(ONLY_IF_FREE, &looked),
-            record: new(RECORD, &record),
-            replace: new(REPLACE, &replace),
-            record_and_message: new(RECORD_AND_MESSAGE, &both),
-            messages: new(MESSAGES, &messages),
+    /// Returns the statement that inserts a record and its messages, with its parameters.
+    pub(in crate::postgres) fn insertion<'a>(
+        &'a self,
+        row: &'a NewRow,
+        messages: &'a [Message],
+    ) -> (&'a Statement, Values<'a>) {
+        let record = record_values(row);
+        match messages {
+            [] => (&self.record, record),
+            [message] => (&self.record_and_message, and_message(record, message)),
+            [_, _, ..] => (&self.record_and_messages, and_messages(record, messages)),
         }
     }
 }
 
-impl Standing {
-    pub(super) fn read(rows: &[Row]) -> Result<Self, StoreError> {
-        let row = rows.first().ok_or_else(|| corrupt("a look-up answers nothing"))?;
-        Ok(Self {
-            is_locked: column(row, 0)?,
-            stands: column(row, 1)?,
-            trust: Trust::of(column(row, 2)?, column(row, 4)?),
-            now: instant(row, 3)?,
-        })
-    }
+/// Returns the first parameters of every statement that writes a record.
+fn record_values(row: &NewRow) -> Values<'_> {
+    Values::default()
+        .and(Id(row.id))
+        .and(row.fence)
+        .and(row.profile)
+        .and(row.tenant.as_str())
+        .and(&row.key[..])
+        .and(&row.fingerprint[..])
+        .and(&row.outcome[..])
 }
 
-pub(super) fn record_parameters(row: &NewRow) -> RecordParameters<'_> {
-    RecordParameters { id: Id(row.id), tenant: row.tenant.as_str(), row }
+/// Returns the parameters of [`TxSql::replace`].
+pub(in crate::postgres) fn replace_values(
+    row: &NewRow,
+    fence: i64,
+    lease_until: Option<At>,
+) -> Values<'_> {
+    record_values(row).and(fence).and(lease_until)
 }
 
-impl RecordParameters<'_> {
-    pub(super) fn each(&self) -> [&(dyn ToSql + Sync); 7] {
-        let row = self.row;
-        [&self.id, &row.fence, &row.profile, &self.tenant, &row.key, &row.fingerprint, &row.outcome]
-    }
-
-    pub(super) fn and<'a>(
-        &'a self,
-        message: &'a MessageParameters<'a>,
-    ) -> [&'a (dyn ToSql + Sync); 15] {
-        let [id, fence, profile, tenant, key, fingerprint, outcome] = self.each();
-        [
-            id,
-            fence,
-            profile,
-            tenant,
-            key,
-            fingerprint,
-            outcome,
-            &message.tenant,
-            &message.derived_key,
-            &message.destination,
-            &message.content_type,
-            &message.payload,
-            &message.ordering_key,
-            &message.delay,
-            &message.answers,
-        ]
-    }
-
-    pub(super) fn with<'a>(
-        &'a self,
-        fence: &'a i64,
-        lease_until: &'a (dyn ToSql + Sync),
-    ) -> [&'a (dyn ToSql + Sync); 9] {
-        let [id, new_fence, profile, tenant, key, fingerprint, outcome] = self.each();
-        [id, new_fence, profile, tenant, key, fingerprint, outcome, fence, lease_until]
-    }
+/// Returns the parameters of [`TxSql::messages`].
+pub(in crate::postgres) fn messages_values(id: RecordId, messages: &[Message]) -> Values<'_> {
+    and_messages(Values::default().and(Id(id)), messages)
 }
 
-impl<'a> MessageParameters<'a> {
-    pub(super) fn new(message: &'a Message) -> Self {
-        Self {
-            tenant: message.tenant().as_str(),
-            derived_key: message.derived_key(),
-            destination: message.destination(),
-            content_type: message.payload_type(),
-            payload: &message.payload()[..],
-            ordering_key: message.ordering_key(),
-            delay: whole_millis(message.delay()),
-            answers: message.answers().map(encode_answers),
-        }
-    }
+fn and_message<'a>(values: Values<'a>, message: &'a Message) -> Values<'a> {
+    values
+        .and(message.tenant().as_str())
+        .and(message.derived_key())
+        .and(message.destination())
+        .and(message.payload_type())
+        .and(&message.payload()[..])
+        .and(message.ordering_key())
+        .and(whole_millis(message.delay()))
+        .and(message.answers().map(encode_answers))
 }
 
-/// The time at which a record was written.
-pub(super) fn time_of(rows: &[Row]) -> Result<Timestamp, StoreError> {
-    time(rows.first().ok_or_else(|| corrupt("a written record does not say when"))?)
-}
-
-pub(super) fn time(row: &Row) -> Result<Timestamp, StoreError> {
-    instant(row, 0)
-}
-
-pub(super) fn instant(row: &Row, index: usize) -> Result<Timestamp, StoreError> {
-    column::<At>(row, index)?.instant().ok_or_else(|| corrupt("the clock has stopped"))
+fn and_messages<'a>(values: Values<'a>, messages: &'a [Message]) -> Values<'a> {
+    values
+        .and_each(messages, |message| message.tenant().as_str())
+        .and_each(messages, Message::derived_key)
+        .and_each(messages, Message::destination)
+        .and_each(messages, Message::payload_type)
+        .and_each(messages, |message| &message.payload()[..])
+        .and_each(messages, Message::ordering_key)
+        .and_each(messages, |message| whole_millis(message.delay()))
+        .and_each(messages, |message| message.answers().map(encode_answers))
 }

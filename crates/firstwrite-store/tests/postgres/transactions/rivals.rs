@@ -122,6 +122,17 @@ async fn a_client_error_takes_over_without_rows<S: Handlers>(shop: Shop) {
     assert_eq!(shop.counts().await, [0, 0, 1]);
 }
 
+async fn an_uncertain_record_is_replaced_where_it_was_seen<S: Handlers>(shop: Shop) {
+    let store = S::open(&shop.subject).await;
+    let (owner, keeper) = (shop.reserve("k").await.fence, shop.subject.postgres());
+    let marked = keeper.swap(id("k"), Guard::Owner(owner), Change::MARK_UNCERTAIN, None).await;
+    assert!(matches!(marked.unwrap(), Swapped::Done(_)));
+    let tx = at_work(&shop, &store, "k").await;
+    done(store.conclude(tx, Write::All(outcome("k", owner.next(1)))).await);
+    assert_eq!(shop.found("k").await.record.fence, owner.next(1));
+    assert_eq!(shop.counts().await, [1, 1, 1]);
+}
+
 with_each_driver!(
     a_rival_is_told_at_once_while_a_handler_is_at_work,
     a_reservation_that_slipped_in_undoes_the_handlers_work,
@@ -131,4 +142,5 @@ with_each_driver!(
     of_a_take_over_and_a_late_owner_at_once_one_wins,
     a_renewal_in_between_saves_the_owner,
     a_client_error_takes_over_without_rows,
+    an_uncertain_record_is_replaced_where_it_was_seen,
 );

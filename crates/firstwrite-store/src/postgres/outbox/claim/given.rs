@@ -6,7 +6,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::postgres::Shared;
 use crate::postgres::columns::At;
-use crate::postgres::history::Asked;
+use crate::postgres::history::HistoryCheck;
 use crate::postgres::outbox::hints::Hints;
 use crate::postgres::outbox::intake::Turn;
 use crate::postgres::outbox::parts::short_millis;
@@ -24,7 +24,7 @@ pub(super) struct Given<'a> {
     nonce: i64,
     lapsed: (At, At, At),
     turn: &'a Turn,
-    asked: Asked,
+    asked: HistoryCheck,
     noted_starts: Option<&'a [i64]>,
     noted_stops: Option<&'a [i64]>,
     looked_at_max: i64,
@@ -53,7 +53,7 @@ impl<'a> Given<'a> {
             nonce: (Fence::first(nonce).as_u64() ^ Fence::first(0).as_u64()).cast_signed(),
             lapsed: hints.lapsed(),
             turn,
-            asked: shared.asked(),
+            asked: shared.history_check(),
             noted_starts: notes.map(|kept| &kept.starts[..]),
             noted_stops: notes.map(|kept| &kept.stops[..]),
             looked_at_max,
