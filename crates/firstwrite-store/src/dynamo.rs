@@ -9,18 +9,14 @@ mod clock;
 pub(crate) mod doctor;
 mod documents;
 mod driver_error;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod inbox;
 mod items;
 mod link;
 mod listing;
-mod locks;
 mod options;
 mod outbox;
 mod partition;
 mod parts;
-mod reap;
 mod swap;
 mod table;
 mod tx;
@@ -38,12 +34,12 @@ use firstwrite_core::{
 
 use crate::{Access, Migrated, OpenError};
 use link::Link;
-use locks::Locks;
+use listing::Reaping;
 use options::Address;
 pub use options::DynamoOptions;
 use outbox::Delivering;
-use reap::Reaping;
 pub use tx::DynamoTx;
+use tx::Locks;
 
 /// A store in a DynamoDB table. Clones share it.
 #[derive(Clone)]
@@ -146,7 +142,7 @@ impl Store for DynamoStore {
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(reap::reap(self.link(), &self.inner.reaping, limit))
+        Box::pin(listing::reap(self.link(), &self.inner.reaping, limit))
     }
 
     fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
@@ -168,6 +164,12 @@ impl Store for DynamoStore {
     fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
+}
+
+/// Parses an address, for [`crate::fuzzing`].
+#[cfg(feature = "fuzzing")]
+pub(crate) fn parse_address(text: &str) {
+    drop(Address::parse(text));
 }
 
 impl fmt::Debug for DynamoStore {

@@ -53,5 +53,5 @@ fn address(bytes: &[u8]) {
     #[cfg(feature = "mysql")]
     crate::mysql::fuzzing::address(text);
     #[cfg(feature = "dynamodb")]
-    crate::dynamo::fuzzing::address(text);
+    crate::dynamo::parse_address(text);
 }

@@ -8,10 +8,10 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, Timestamp};
 
 use super::driver_error::{corrupt, unavailable};
-use super::items::{ID, Item, SHARD, blob, bytes, instant, number, string, text};
+use super::items::{ID, Item, blob, instant, key, number, set, string, text};
 use super::link::Link;
 use super::partition::Partition;
-use super::write::{self, Step, Terms, Transaction};
+use super::write::{self, Step, Transaction};
 
 const AT: &str = "at";
 const ACTOR: &str = "actor";
@@ -32,24 +32,16 @@ pub(super) async fn send(
     for _ in 0..TRIES_MAX {
         let last = query(link, about, None, true, doing).await?.into_iter().next();
         let place = last.map_or(Ok(0), |item| place_of(&item))?.saturating_add(1);
-        let mut item = Item::from([
-            (SHARD.to_owned(), text(about)),
-            (ID.to_owned(), bytes(&place.to_be_bytes())),
-            (AT.to_owned(), number(at.as_millis())),
-        ]);
-        for (name, value) in
-            [(ACTOR, &entry.actor), (ACTION, &entry.action), (REASON, &entry.reason)]
-        {
-            item.insert(name.to_owned(), text(value));
-        }
-        let mut terms = Terms::default();
-        let free = format!("attribute_not_exists({})", terms.name(SHARD));
+        let mut item = key(about, &place.to_be_bytes());
+        let AuditEntry { actor, action, reason } = entry;
+        let texts = [(ACTOR, text(actor)), (ACTION, text(action)), (REASON, text(reason))];
+        set(&mut item, texts.into_iter().chain([(AT, number(at.as_millis()))]));
         let mut all = steps.clone();
-        all.push(Step::put(link, item, free, &terms).in_transaction());
+        all.push(Step::put_new(link, item).in_transaction());
         match write::transact(link, &all, &write::new_token(), doing).await? {
             // The number is taken.
             Transaction::Refused(place, _) if place == steps.len() => {}
-            ended @ (Transaction::Done | Transaction::Refused(..)) => return Ok(ended),
+            end @ (Transaction::Done | Transaction::Refused(..)) => return Ok(end),
         }
     }
     Err(unavailable(doing, "many others write audit entries of the same thing"))

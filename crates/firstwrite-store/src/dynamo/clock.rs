@@ -104,9 +104,9 @@ impl Bounds {
 pub(super) struct Listener(pub(super) Arc<StoreClock>);
 
 #[derive(Debug)]
-struct Asked(Timestamp);
+struct SendTime(Timestamp);
 
-impl Storable for Asked {
+impl Storable for SendTime {
     type Storer = StoreReplace<Self>;
 }
 
@@ -121,7 +121,7 @@ impl Intercept for Listener {
         _components: &RuntimeComponents,
         bag: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        bag.interceptor_state().store_put(Asked((self.0.source)()));
+        bag.interceptor_state().store_put(SendTime((self.0.source)()));
         Ok(())
     }
 
@@ -133,8 +133,8 @@ impl Intercept for Listener {
     ) -> Result<(), BoxError> {
         let date = context.response().headers().get("date");
         let date = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
-        if let (Some(date), Some(Asked(asked))) = (date, bag.load::<Asked>()) {
-            self.0.heard(date.secs(), *asked, (self.0.source)());
+        if let (Some(date), Some(SendTime(sent_at))) = (date, bag.load::<SendTime>()) {
+            self.0.heard(date.secs(), *sent_at, (self.0.source)());
         }
         Ok(())
     }

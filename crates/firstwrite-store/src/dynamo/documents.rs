@@ -11,10 +11,10 @@ use firstwrite_core::{BoxFuture, StoreError};
 
 use super::DynamoStore;
 use super::driver_error::corrupt;
-use super::items::{ID, Item, SHARD, blob, bytes, instant, integer, key, number, optional};
+use super::items::{ID, Item, blob, bytes, instant, integer, key, number, optional, set};
 use super::link::Link;
 use super::partition::Partition;
-use super::write::{self, Sent, Step, Terms, Transaction};
+use super::write::{self, Step, Terms};
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";
@@ -63,23 +63,14 @@ async fn add(
     content: &DocumentContent,
 ) -> Result<Option<i64>, StoreError> {
     let mut item = key_of(kind, given);
-    item.insert(NAME.to_owned(), bytes(&name.0));
-    item.insert(VERSION.to_owned(), number(1));
-    item.insert(CONTENT.to_owned(), bytes(&content.bytes));
-    if let Some(expires_at) = content.expires_at {
-        item.insert(EXPIRES_AT.to_owned(), number(expires_at.as_millis()));
-    }
+    let content_bytes = (CONTENT, bytes(&content.bytes));
+    set(&mut item, [(NAME, bytes(&name.0)), (VERSION, number(1)), content_bytes]);
+    set(&mut item, content.expires_at.map(|at| (EXPIRES_AT, number(at.as_millis()))));
     let mut pointer = pointer(kind, name);
-    pointer.insert(NUMBER.to_owned(), number(given));
-    let steps = [pointer, item].map(|item| {
-        let mut terms = Terms::default();
-        let is_free = format!("attribute_not_exists({})", terms.name(SHARD));
-        Step::put(link, item, is_free, &terms).in_transaction()
-    });
-    Ok(match write::transact(link, &steps, &write::new_token(), WRITING).await? {
-        Transaction::Done => Some(given),
-        Transaction::Refused(..) => None,
-    })
+    set(&mut pointer, [(NUMBER, number(given))]);
+    let steps = [pointer, item].map(|item| Step::put_new(link, item).in_transaction());
+    let end = write::transact(link, &steps, &write::new_token(), WRITING).await?;
+    Ok(end.is_done().then_some(given))
 }
 
 async fn replace(
@@ -98,10 +89,7 @@ async fn replace(
     };
     let change = format!("SET {version}, {bytes}{expiry}");
     let step = Step::update(link, key_of(kind, was.number), change, condition, &terms);
-    Ok(match write::send(link, step, WRITING).await? {
-        Sent::Done => Some(was.number),
-        Sent::Refused(_) => None,
-    })
+    Ok(write::send(link, step, WRITING).await?.is_done().then_some(was.number))
 }
 
 async fn remove(
@@ -115,10 +103,8 @@ async fn remove(
     let document = Step::delete(link, key_of(kind, was.number), condition, &terms);
     let pointer = Step::remove(link, pointer(kind, name));
     let steps = [document, pointer].map(Step::in_transaction);
-    Ok(match write::transact(link, &steps, &write::new_token(), WRITING).await? {
-        Transaction::Done => Some(was.number),
-        Transaction::Refused(..) => None,
-    })
+    let end = write::transact(link, &steps, &write::new_token(), WRITING).await?;
+    Ok(end.is_done().then_some(was.number))
 }
 
 impl Documents for DynamoStore {

@@ -6,7 +6,7 @@ use firstwrite_core::StoreError;
 
 use super::DynamoStore;
 use super::driver_error::{corrupt, unavailable, unsupported};
-use super::items::{EXPIRES, SHARD, expires, instant, key, number};
+use super::items::{EXPIRES, expires, instant, key, number, set};
 use super::write::{self, Step, Terms, Transaction};
 use crate::inbox::{Consumed, Inbox};
 
@@ -45,13 +45,11 @@ impl DynamoStore {
         let now = link.now();
         let kept_until = inbox.kept_until(now);
         let mut item = key(format!("i#{:032x}", u128::from_be_bytes(id)), &id);
-        item.insert(CONSUMED_AT.to_owned(), number(now.as_millis()));
-        item.insert(KEPT_UNTIL.to_owned(), number(kept_until.as_millis()));
-        if let Some(at) = expires(kept_until) {
-            item.insert(EXPIRES.to_owned(), number(at));
-        }
+        let times = [(CONSUMED_AT, now), (KEPT_UNTIL, kept_until)];
+        set(&mut item, times.map(|(name, at)| (name, number(at.as_millis()))));
+        set(&mut item, expires(kept_until).map(|at| (EXPIRES, number(at))));
         let mut terms = Terms::default();
-        let is_new = format!("attribute_not_exists({})", terms.name(SHARD));
+        let is_new = terms.is_free();
         let is_forgotten = terms.is(KEPT_UNTIL, "<=", number(now.as_millis()));
         let noted = Step::put(link, item, format!("{is_new} OR {is_forgotten}"), &terms);
         let mut steps = vec![noted.in_transaction()];

@@ -7,18 +7,20 @@ use std::time::Duration;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use firstwrite_core::{
-    BodyForm, Draft, DraftState, Fence, Found, Key, Lease, OnLostAnswer, Outcome, Record, RecordId,
-    Retention, State, StateKind, StoreError, Tenant, Timestamp,
+    BodyForm, Draft, DraftState, Fence, Key, Lease, OnLostAnswer, Record, RecordId, Retention,
+    State, StateKind, StoreError, Tenant, Timestamp,
 };
 
 use super::driver_error::corrupt;
-use super::parts::Stored;
 use crate::encoding::{
     Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, retention_numbers,
     retention_of,
 };
 
 pub(super) type Item = HashMap<String, AttributeValue>;
+
+/// Some attributes of an item, by name.
+pub(super) type Attributes = Vec<(&'static str, AttributeValue)>;
 
 /// The partition key: the shard, or the subject of an item that is not a record.
 pub(super) const SHARD: &str = "shard";
@@ -89,8 +91,7 @@ impl Shards {
 
     /// The primary key of a record.
     pub(super) fn key(self, id: RecordId) -> Item {
-        let shard = text(Self::name(self.place(id)));
-        Item::from([(SHARD.to_owned(), shard), (ID.to_owned(), bytes(id.as_bytes()))])
+        key(Self::name(self.place(id)), id.as_bytes())
     }
 }
 
@@ -124,54 +125,38 @@ pub(super) fn expires(kept_until: Timestamp) -> Option<i64> {
     Some(at / 1000 + 1).filter(|seconds| *seconds < 253_402_300_800)
 }
 
-/// The item of `draft`, written at `now`. `stored` is where its outcome is, if it has one.
-pub(super) fn item(shards: Shards, draft: &Draft, stored: Option<&Stored>, now: Timestamp) -> Item {
-    let mut item = shards.key(draft.id);
-    let mut put = |name: &str, value: AttributeValue| item.insert(name.to_owned(), value);
-    put(TENANT, text(draft.tenant.as_str()));
-    put(KEY, text(draft.key.as_str()));
-    put(OPERATION, text(shortened(&draft.operation)));
-    put(LOST_ANSWER, number(draft.on_lost_answer.to_number().into()));
-    put(PRINT_VERSION, number(draft.fingerprint.version().into()));
-    put(PRINT_FORM, number(draft.fingerprint.form().as_byte().into()));
-    put(PRINT, bytes(&encode_fingerprint(&draft.fingerprint)));
-    put(FENCE, fence(draft.fence));
-    put(CREATED_AT, number(now.minus(draft.state.asked_ago()).as_millis()));
-    let retention = retention_numbers(draft.retention);
-    put(RETENTION, AttributeValue::L(retention.map(number).to_vec()));
-    put(STATE, state(draft.state.kind()));
-    match &draft.state {
-        DraftState::Reserved { lease_for, .. } => {
-            put(DUE_AT, number(now.plus(*lease_for).as_millis()));
-            put(OPEN, text(Shards::name(shards.place(draft.id))));
-        }
-        DraftState::Completed { outcome } => {
-            for (name, value) in completed(outcome, stored, draft.retention, now) {
-                put(name, value);
-            }
-        }
-    }
-    item
+/// Sets attributes of an item.
+pub(super) fn set<'n>(
+    item: &mut Item,
+    attributes: impl IntoIterator<Item = (&'n str, AttributeValue)>,
+) {
+    item.extend(attributes.into_iter().map(|(name, value)| (name.to_owned(), value)));
 }
 
-/// Returns the attributes that a completion at `now` writes.
-pub(super) fn completed(
-    outcome: &Outcome,
-    stored: Option<&Stored>,
-    retention: Retention,
-    now: Timestamp,
-) -> Vec<(&'static str, AttributeValue)> {
-    let (retained_until, kept_until) = deadlines(outcome, retention, now);
-    let mut written = vec![
-        (DUE_AT, number(kept_until.as_millis())),
-        (RETAINED_UNTIL, number(retained_until.as_millis())),
+/// The item of `draft`, written at `now`. `completion` holds the attributes of its outcome, if it has one.
+pub(super) fn item(shards: Shards, draft: &Draft, completion: Attributes, now: Timestamp) -> Item {
+    let mut item = shards.key(draft.id);
+    let retention = retention_numbers(draft.retention);
+    let attributes = [
+        (TENANT, text(draft.tenant.as_str())),
+        (KEY, text(draft.key.as_str())),
+        (OPERATION, text(shortened(&draft.operation))),
+        (LOST_ANSWER, number(draft.on_lost_answer.to_number().into())),
+        (PRINT_VERSION, number(draft.fingerprint.version().into())),
+        (PRINT_FORM, number(draft.fingerprint.form().as_byte().into())),
+        (PRINT, bytes(&encode_fingerprint(&draft.fingerprint))),
+        (FENCE, fence(draft.fence)),
+        (CREATED_AT, number(now.minus(draft.state.asked_ago()).as_millis())),
+        (RETENTION, AttributeValue::L(retention.map(number).to_vec())),
+        (STATE, state(draft.state.kind())),
     ];
-    written.extend(expires(kept_until).map(|at| (EXPIRES, number(at))));
-    if outcome.is_interim {
-        written.push((INTERIM, AttributeValue::Bool(true)));
+    set(&mut item, attributes);
+    if let DraftState::Reserved { lease_for, .. } = &draft.state {
+        let open = text(Shards::name(shards.place(draft.id)));
+        set(&mut item, [(DUE_AT, number(now.plus(*lease_for).as_millis())), (OPEN, open)]);
     }
-    written.extend(stored.map(Stored::attributes).into_iter().flatten());
-    written
+    set(&mut item, completion);
+    item
 }
 
 /// The retention that a record was reserved with.
@@ -181,19 +166,6 @@ pub(super) fn retention(item: &Item) -> Result<Retention, StoreError> {
     });
     let numbers = numbers.and_then(|numbers| <[i64; 3]>::try_from(numbers).ok());
     numbers.map(retention_of).ok_or_else(|| corrupt("a record does not say how long it is kept"))
-}
-
-/// Returns the times at which a completion at `now` stops being replayed and at which its record may be
-/// deleted.
-pub(super) fn deadlines(
-    outcome: &Outcome,
-    retention: Retention,
-    now: Timestamp,
-) -> (Timestamp, Timestamp) {
-    match State::completed(outcome.clone(), retention, now) {
-        State::Completed { retained_until, kept_until, .. } => (retained_until, kept_until),
-        State::Reserved(_) | State::Uncertain { .. } => (now, now),
-    }
 }
 
 /// The record in an item. `outcome` is the encoded outcome, where it was in parts.
@@ -217,15 +189,6 @@ pub(super) fn record(item: &Item, outcome: Option<&[u8]>) -> Result<Record, Stor
         created_at: instant(item, CREATED_AT)?,
         state: state_of(item, outcome)?,
     })
-}
-
-/// The same as what was found at `now`.
-pub(super) fn found(
-    item: &Item,
-    outcome: Option<&[u8]>,
-    now: Timestamp,
-) -> Result<Found, StoreError> {
-    Ok(Found { record: record(item, outcome)?, now })
 }
 
 fn state_of(item: &Item, outcome: Option<&[u8]>) -> Result<State, StoreError> {
@@ -255,8 +218,12 @@ pub(super) fn kind_of(item: &Item) -> Result<StateKind, StoreError> {
 }
 
 pub(super) fn id_of(item: &Item) -> Result<RecordId, StoreError> {
-    let id = blob(item, ID)?.try_into().map_err(|_length| corrupt("an id has 16 bytes"))?;
-    Ok(RecordId::from_bytes(id))
+    record_id(blob(item, ID)?)
+}
+
+pub(super) fn record_id(bytes: &[u8]) -> Result<RecordId, StoreError> {
+    let id = bytes.try_into().map(RecordId::from_bytes);
+    id.map_err(|_length| corrupt("an id has 16 bytes"))
 }
 
 pub(super) fn tenant_of(item: &Item) -> Result<Tenant, StoreError> {
@@ -281,7 +248,7 @@ pub(super) fn optional<'a, T>(
     item.contains_key(name).then(|| read(item, name)).transpose()
 }
 
-/// Returns the primary key of an item that is not a record.
+/// Returns a primary key.
 pub(super) fn key(shard: impl Into<String>, id: &[u8]) -> Item {
     Item::from([(SHARD.to_owned(), text(shard)), (ID.to_owned(), bytes(id))])
 }

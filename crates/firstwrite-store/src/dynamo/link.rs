@@ -159,9 +159,3 @@ impl Link {
         DriverError::of(error).at(&self.address)
     }
 }
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Link({}, {:?})", self.address, self.access)
-    }
-}

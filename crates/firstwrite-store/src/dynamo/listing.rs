@@ -1,4 +1,5 @@
-//! Reads records: one record, pages for operators, usage sums, lapsed leases for the sweep.
+//! Reads records: one record, pages for operators, usage sums, lapsed leases for the sweep; and deletes those
+//! past their time.
 //!
 //! Shards are in the order of ids, so a walk goes through one after the other. Reserved and uncertain
 //! records are found through an index, which may lag by a moment: records that it names are read again, and
@@ -7,15 +8,17 @@
 use firstwrite_core::{
     Found, Page, Query, Record, RecordId, StateKind, StoreError, Usage, UsagePage, UsageSums,
 };
+use futures_util::{StreamExt as _, stream};
+use tokio::sync::Mutex;
 
 use super::items::{
-    self, DUE_AT, ID, Item, OPEN, OUTCOME_BYTES, SHARD, STATE, Shards, bytes, id_of, integer,
-    kind_of, number, tenant_of, text,
+    self, DUE_AT, FENCE, ID, Item, OUTCOME_BYTES, PARTS, STATE, Shards, TENANT, fence_of, id_of,
+    integer, kind_of, number, record_id, tenant_of, text,
 };
 use super::link::Link;
-use super::parts;
-use super::table::OPEN_INDEX;
-use super::write::Terms;
+use super::partition::{Partition, Source};
+use super::parts::{self, Parts};
+use super::write::{self, Step, Terms};
 
 /// Maximum number of times that a record is read if the parts of its outcome were replaced meanwhile.
 const TRIES_MAX: usize = 3;
@@ -24,82 +27,46 @@ const TRIES_MAX: usize = 3;
 /// ends early and says where the next one starts.
 const ANSWERS_MAX: usize = 40;
 
-/// Route of a walk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Path {
-    /// Through all records, as they are at this moment.
-    Records,
-    /// Through all records, as they were a moment ago: half the price.
-    RecordsLately,
-    /// Through the index of those that are reserved or uncertain.
-    Open,
-}
-
-/// A walk through shards, one answer at a time.
+/// A walk through the shards of all records, one answer at a time.
 #[derive(Clone, Debug)]
-pub(super) struct Walk {
-    path: Path,
+struct Walk {
+    source: Source,
     shard: u16,
     after: Option<RecordId>,
 }
 
-/// The next request of a walk.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ask<'a> {
-    /// Maximum number of records to examine.
-    pub(super) limit: usize,
-    /// Attributes to return; all of them if none is named.
-    pub(super) shown: &'a [&'a str],
-    pub(super) doing: &'static str,
-}
-
 impl Walk {
-    pub(super) fn new(link: &Link, path: Path, after: Option<RecordId>) -> Self {
-        Self { path, shard: after.map_or(0, |id| link.shards.place(id)), after }
+    fn new(link: &Link, source: Source, after: Option<RecordId>) -> Self {
+        Self { source, shard: after.map_or(0, |id| link.shards.place(id)), after }
     }
 
     /// Returns true if nothing more is left to request.
-    pub(super) fn is_over(&self, link: &Link) -> bool {
+    fn is_over(&self, link: &Link) -> bool {
         self.shard >= link.shards.0
     }
 
-    /// Requests the next answer: of the records examined, those that pass `filter`.
-    pub(super) async fn step(
+    /// Requests the next answer: of up to `limit` records examined, those that pass `filter`, with the
+    /// attributes that are `shown`.
+    async fn step(
         &mut self,
         link: &Link,
-        ask: Ask<'_>,
+        (limit, shown): (usize, &'static [&'static str]),
+        doing: &'static str,
         filter: impl FnOnce(&mut Terms) -> Option<String>,
     ) -> Result<Vec<Item>, StoreError> {
-        let Ask { limit, shown, doing } = ask;
-        let mut terms = Terms::default();
-        let hash = if self.path == Path::Open { OPEN } else { SHARD };
-        let mut which = terms.is(hash, "=", text(Shards::name(self.shard)));
-        if let Some(after) = self.after {
-            let behind = terms.is(ID, ">", bytes(after.as_bytes()));
-            which = format!("{which} AND {behind}");
-        }
-        let filter = filter(&mut terms);
-        let shown: Vec<String> = shown.iter().map(|name| terms.name(name)).collect();
-        let asked = link
-            .client
-            .query()
-            .table_name(link.table())
-            .set_index_name((self.path == Path::Open).then(|| OPEN_INDEX.to_owned()))
-            .key_condition_expression(which)
-            .set_filter_expression(filter)
-            .set_projection_expression((!shown.is_empty()).then(|| shown.join(", ")))
-            .set_expression_attribute_names(terms.names())
-            .set_expression_attribute_values(terms.values())
-            .consistent_read(self.path == Path::Records)
-            .limit(i32::try_from(limit.max(1)).unwrap_or(i32::MAX));
-        let answer = asked.send().await.map_err(|error| link.error(&error).of_read(doing))?;
-        if let Some(key) = &answer.last_evaluated_key {
-            self.after = Some(id_of(key)?);
-        } else {
+        let query = Partition {
+            after: self.after.map(|id| id.as_bytes().to_vec()),
+            limit: Some(limit),
+            shown,
+            source: self.source,
+            ..Partition::of(Shards::name(self.shard))
+        };
+        let answer = query.ask(link, doing, filter).await?;
+        self.after = answer.ended_at.as_deref().map(record_id).transpose()?;
+        if self.after.is_none() {
             self.shard += 1;
-            self.after = None;
         }
-        Ok(answer.items.unwrap_or_default())
+        Ok(answer.items)
     }
 }
 
@@ -117,7 +84,7 @@ pub(super) async fn found(link: &Link, mut item: Item) -> Result<Option<Found>, 
     let id = id_of(&item)?;
     for _ in 1..TRIES_MAX {
         match parts::load(link, &item).await {
-            Ok(outcome) => return items::found(&item, outcome.as_deref(), link.now()).map(Some),
+            Ok(outcome) => return read(link, &item, outcome.as_deref()),
             Err(error) if error.is_retryable() => return Err(error),
             Err(_replaced_or_damaged) => match link.item(id, "looking a record up").await? {
                 Some(again) => item = again,
@@ -126,23 +93,27 @@ pub(super) async fn found(link: &Link, mut item: Item) -> Result<Option<Found>, 
         }
     }
     let outcome = parts::load(link, &item).await?;
-    items::found(&item, outcome.as_deref(), link.now()).map(Some)
+    read(link, &item, outcome.as_deref())
+}
+
+fn read(link: &Link, item: &Item, outcome: Option<&[u8]>) -> Result<Option<Found>, StoreError> {
+    Ok(Some(Found { record: items::record(item, outcome)?, now: link.now() }))
 }
 
 /// See [`firstwrite_core::Store::list`].
 pub(super) async fn list(link: &Link, query: &Query) -> Result<Page, StoreError> {
     const DOING: &str = "listing records";
     let limit = query.limit.clamp(1, Query::LIMIT_MAX);
-    let path = match query.state {
+    let (source, shown): (_, &[&str]) = match query.state {
         // Open records are few and have an index.
-        Some(StateKind::Reserved | StateKind::Uncertain) => Path::Open,
-        Some(StateKind::Completed) | None => Path::Records,
+        Some(StateKind::Reserved | StateKind::Uncertain) => (Source::OpenIndex, &[ID]),
+        Some(StateKind::Completed) | None => (Source::Table, &[]),
     };
     let is_wanted = |record: &Record| {
         query.state.is_none_or(|state| record.state.kind() == state)
             && query.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant)
     };
-    let mut walk = Walk::new(link, path, query.after);
+    let mut walk = Walk::new(link, source, query.after);
     let mut records: Vec<Record> = Vec::new();
     let mut last_looked_at = query.after;
     for _ in 0..ANSWERS_MAX.max(link.shards.0.into()) {
@@ -153,14 +124,11 @@ pub(super) async fn list(link: &Link, query: &Query) -> Result<Page, StoreError>
         let missing = limit + 1 - records.len();
         let is_whole = query.state.is_none() && query.tenant.is_none();
         let looked_at = if is_whole { missing } else { Query::LIMIT_MAX };
-        let shown: &[&str] = if path == Path::Open { &[ID] } else { &[] };
-        let filter = |terms: &mut Terms| filter(terms, path, query);
-        let ask = Ask { limit: looked_at, shown, doing: DOING };
-        let answer = walk.step(link, ask, filter).await?;
-        let answer = match path {
-            Path::Open => read_again(link, &answer, DOING).await?,
-            Path::Records | Path::RecordsLately => answer,
-        };
+        let filter = |terms: &mut Terms| filter(terms, source, query);
+        let mut answer = walk.step(link, (looked_at, shown), DOING, filter).await?;
+        if source == Source::OpenIndex {
+            answer = read_again(link, &answer, DOING).await?;
+        }
         for item in answer {
             if records.len() > limit {
                 break;
@@ -191,13 +159,13 @@ fn between(link: &Link, walk: &Walk, last: Option<RecordId>) -> RecordId {
 }
 
 /// Builds the filter by which the service sends fewer items. It still reads all of them.
-fn filter(terms: &mut Terms, path: Path, query: &Query) -> Option<String> {
+fn filter(terms: &mut Terms, source: Source, query: &Query) -> Option<String> {
     let mut holds = Vec::new();
     if let Some(state) = query.state {
         holds.push(terms.is(STATE, "=", items::state(state)));
     }
-    if let (Some(tenant), Path::Records) = (&query.tenant, path) {
-        holds.push(terms.is(items::TENANT, "=", text(tenant.as_str())));
+    if let (Some(tenant), Source::Table) = (&query.tenant, source) {
+        holds.push(terms.is(TENANT, "=", text(tenant.as_str())));
     }
     (!holds.is_empty()).then(|| holds.join(" AND "))
 }
@@ -209,16 +177,15 @@ pub(super) async fn usage(
     limit: usize,
 ) -> Result<UsagePage, StoreError> {
     let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
-    let mut walk = Walk::new(link, Path::RecordsLately, after);
+    let mut walk = Walk::new(link, Source::TableLately, after);
     let mut sums = UsageSums::default();
     let mut count = 0;
     for _ in 0..ANSWERS_MAX.max(link.shards.0.into()) {
         if walk.is_over(link) || count >= limit {
             break;
         }
-        let shown = [ID, items::TENANT, OUTCOME_BYTES];
-        let ask = Ask { limit: limit - count, shown: &shown, doing: "counting records" };
-        let answer = walk.step(link, ask, |_| None).await?;
+        let shown = &[ID, TENANT, OUTCOME_BYTES];
+        let answer = walk.step(link, (limit - count, shown), "counting records", |_| None).await?;
         count += answer.len();
         for item in &answer {
             let bytes = integer(item, OUTCOME_BYTES).ok().and_then(|bytes| bytes.try_into().ok());
@@ -238,7 +205,7 @@ pub(super) async fn usage(
 pub(super) async fn lapsed(link: &Link, limit: usize) -> Result<Vec<Found>, StoreError> {
     const DOING: &str = "looking for lapsed leases";
     let limit = limit.min(Query::LIMIT_MAX);
-    let mut walk = Walk::new(link, Path::Open, None);
+    let mut walk = Walk::new(link, Source::OpenIndex, None);
     let mut lapsed: Vec<Found> = Vec::new();
     for _ in 0..ANSWERS_MAX.max(link.shards.0.into()) {
         if walk.is_over(link) || lapsed.len() >= limit {
@@ -251,8 +218,7 @@ pub(super) async fn lapsed(link: &Link, limit: usize) -> Result<Vec<Found>, Stor
             Some(format!("{is_reserved} AND {is_due}"))
         };
         // The index is narrow: a megabyte of it is thousands of records.
-        let ask = Ask { limit: 10_000, shown: &[ID], doing: DOING };
-        let answer = walk.step(link, ask, filter).await?;
+        let answer = walk.step(link, (10_000, &[ID]), DOING, filter).await?;
         let missing = limit - lapsed.len();
         let named = &answer[..answer.len().min(missing)];
         for item in read_again(link, named, DOING).await? {
@@ -278,4 +244,85 @@ async fn read_again(
     read.sort_by_key(|item| id_of(item).ok());
     read.retain(|item| kind_of(item).is_ok());
     Ok(read)
+}
+
+/// Position at which the next step of reaping begins.
+#[derive(Debug, Default)]
+pub(super) struct Reaping {
+    walk: Option<Walk>,
+}
+
+/// Maximum number of records reaped in one call.
+const REAPED_MAX: usize = 500;
+
+/// Answers read in one call of reaping, each of up to a megabyte, beyond one for each shard.
+const REAP_ANSWERS_MAX: usize = 8;
+
+/// Maximum number of records examined for one answer.
+const LOOKED_AT_MAX: usize = 2000;
+
+/// Maximum number of records deleted at a time.
+const AT_ONCE: usize = 8;
+
+const REAPING: &str = "reaping records";
+
+/// See [`firstwrite_core::Store::reap`]. The service does the same by itself, free of charge and days late. A
+/// cursor walks over all records, so that each call reads a bounded part of them.
+pub(super) async fn reap(
+    link: &Link,
+    reaping: &Mutex<Reaping>,
+    limit: usize,
+) -> Result<usize, StoreError> {
+    link.writable(REAPING)?;
+    // One at a time in a process: two would walk the same way.
+    let mut reaping = reaping.lock().await;
+    let limit = limit.min(REAPED_MAX);
+    let mut count = 0;
+    for _ in 0..REAP_ANSWERS_MAX + usize::from(link.shards.0) {
+        if count >= limit {
+            break;
+        }
+        let from = reaping.walk.take();
+        let from = from.unwrap_or_else(|| Walk::new(link, Source::TableLately, None));
+        let mut walk = from.clone();
+        let now = link.now();
+        let filter = |terms: &mut Terms| {
+            let is_completed = terms.is(STATE, "=", items::state(StateKind::Completed));
+            Some(format!("{is_completed} AND {}", terms.is(DUE_AT, "<=", number(now.as_millis()))))
+        };
+        let due = walk.step(link, (LOOKED_AT_MAX, &[ID, FENCE, PARTS]), REAPING, filter).await?;
+        let room = limit - count;
+        let is_more = due.len() > room;
+        let deleting =
+            due.into_iter().take(room).map(|item| async move { delete(link, &item).await });
+        let deleted: Vec<_> = stream::iter(deleting).buffer_unordered(AT_ONCE).collect().await;
+        for deleted in deleted {
+            count += usize::from(deleted?);
+        }
+        // What did not fit is found by the same look again.
+        let next = if is_more { from } else { walk };
+        if next.is_over(link) {
+            return Ok(count);
+        }
+        reaping.walk = Some(next);
+    }
+    Ok(count)
+}
+
+/// Deletes one record, if it is unchanged since it was examined.
+async fn delete(link: &Link, item: &Item) -> Result<bool, StoreError> {
+    let id = id_of(item)?;
+    let mut terms = Terms::default();
+    let condition = [
+        terms.is(FENCE, "=", items::fence(fence_of(item)?)),
+        terms.is(STATE, "=", items::state(StateKind::Completed)),
+        terms.is(DUE_AT, "<=", number(link.now().as_millis())),
+    ]
+    .join(" AND ");
+    let step = Step::delete(link, link.shards.key(id), condition, &terms);
+    let is_done = write::send(link, step, REAPING).await?.is_done();
+    if is_done && let Some(parts) = Parts::of(item)? {
+        parts::delete(link, id, parts).await;
+    }
+    Ok(is_done)
 }

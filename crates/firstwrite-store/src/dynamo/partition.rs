@@ -1,9 +1,10 @@
-//! Reads the items under one partition key in the order of sort keys, as they are at this moment.
+//! Queries: reads the items under one partition key in the order of sort keys.
 
 use firstwrite_core::StoreError;
 
-use super::items::{ID, Item, SHARD, blob, bytes, text};
+use super::items::{ID, Item, OPEN, SHARD, blob, bytes, text};
 use super::link::Link;
+use super::table::OPEN_INDEX;
 use super::write::Terms;
 
 /// Query for the items of a partition.
@@ -18,6 +19,21 @@ pub(super) struct Partition {
     pub(super) limit: Option<usize>,
     /// Reverses the order: the last come first.
     pub(super) is_backwards: bool,
+    /// Attributes to return; all of them if none is named.
+    pub(super) shown: &'static [&'static str],
+    pub(super) source: Source,
+}
+
+/// Source of a query's items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The table, as it is at this moment.
+    #[default]
+    Table,
+    /// The table, as it was a moment ago: half the price.
+    TableLately,
+    /// The index of records that are reserved or uncertain, which may lag by a moment.
+    OpenIndex,
 }
 
 /// Answer to a partition query.
@@ -41,7 +57,8 @@ impl Partition {
         filter: impl FnOnce(&mut Terms) -> Option<String>,
     ) -> Result<Answer, StoreError> {
         let mut terms = Terms::default();
-        let mut which = terms.is(SHARD, "=", text(&*self.shard));
+        let is_index = self.source == Source::OpenIndex;
+        let mut which = terms.is(if is_index { OPEN } else { SHARD }, "=", text(&*self.shard));
         let bounds = match (&self.after, &self.until) {
             (None, None) => None,
             (Some(after), None) => Some(terms.is(ID, ">", bytes(after))),
@@ -60,19 +77,22 @@ impl Partition {
             which = format!("{which} AND {bounds}");
         }
         let filter = filter(&mut terms);
+        let shown: Vec<String> = self.shown.iter().map(|name| terms.name(name)).collect();
         let limit = self.limit.map(|limit| i32::try_from(limit.max(1)).unwrap_or(i32::MAX));
-        let asked = link
+        let query = link
             .client
             .query()
             .table_name(link.table())
+            .set_index_name(is_index.then(|| OPEN_INDEX.to_owned()))
             .key_condition_expression(which)
             .set_filter_expression(filter)
+            .set_projection_expression((!shown.is_empty()).then(|| shown.join(", ")))
             .set_expression_attribute_names(terms.names())
             .set_expression_attribute_values(terms.values())
             .scan_index_forward(!self.is_backwards)
             .set_limit(limit)
-            .consistent_read(true);
-        let answer = asked.send().await.map_err(|error| link.error(&error).of_read(doing))?;
+            .consistent_read(self.source == Source::Table);
+        let answer = query.send().await.map_err(|error| link.error(&error).of_read(doing))?;
         let ended_at = answer.last_evaluated_key.as_ref().map(|key| blob(key, ID)).transpose()?;
         let ended_at = ended_at.map(<[u8]>::to_vec);
         Ok(Answer { items: answer.items.unwrap_or_default(), ended_at })

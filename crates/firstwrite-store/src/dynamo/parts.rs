@@ -6,21 +6,17 @@
 //! record names (because it had moved or was replaced) when they expire.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use firstwrite_core::{Body, KeptHeaders, Outcome, RecordId, StoreError, Timestamp};
+use firstwrite_core::{
+    Body, KeptHeaders, Outcome, RecordId, Retention, State, StateKind, StoreError, Timestamp,
+};
 
 use super::driver_error::corrupt;
 use super::items::{
-    self, EXPIRES, ID, Item, OUTCOME, OUTCOME_BYTES, PARTS, SHARD, blob, bytes, text,
+    self, Attributes, DUE_AT, EXPIRES, INTERIM, Item, OUTCOME, OUTCOME_BYTES, PARTS,
+    RETAINED_UNTIL, STATE, blob, bytes, number, text,
 };
 use super::link::Link;
 use crate::encoding::encode_outcome;
-
-/// Location of an encoded outcome.
-#[derive(Debug)]
-pub(super) enum Stored {
-    InRecord(Vec<u8>),
-    InParts { parts: Parts, byte_count: usize },
-}
 
 /// The parts that hold an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,22 +33,6 @@ const PART_BYTES_MAX: usize = 400_000;
 
 /// Maximum number of parts. A larger outcome is not kept: the key is spent, and a retry is told so.
 const PARTS_MAX: usize = 16;
-
-impl Stored {
-    pub(super) fn attributes(&self) -> Vec<(&'static str, AttributeValue)> {
-        let length = |count: usize| items::number(i64::try_from(count).unwrap_or(i64::MAX));
-        match self {
-            Self::InRecord(outcome) => {
-                vec![(OUTCOME, bytes(outcome)), (OUTCOME_BYTES, length(outcome.len()))]
-            }
-            Self::InParts { parts, byte_count } => {
-                let Parts { number, count } = parts;
-                let name = text(format!("{number:016x}.{count}"));
-                vec![(PARTS, name), (OUTCOME_BYTES, length(*byte_count))]
-            }
-        }
-    }
-}
 
 impl Parts {
     /// Reads from a record which parts hold its outcome, if any do.
@@ -71,43 +51,58 @@ impl Parts {
         (0..self.count).map(move |place| {
             let mut sort_key = self.number.to_be_bytes().to_vec();
             sort_key.extend_from_slice(&place.to_be_bytes());
-            let shard = text(format!("p#{id}"));
-            Item::from([(SHARD.to_owned(), shard), (ID.to_owned(), bytes(&sort_key))])
+            items::key(format!("p#{id}"), &sort_key)
         })
     }
 }
 
-/// Encodes an outcome, and writes its parts if it does not fit into its record.
-pub(super) async fn store(
+/// Returns the attributes of a record that is completed with `outcome` at `now`. Writes the parts of an outcome
+/// that does not fit into its record.
+pub(super) async fn complete(
     link: &Link,
     id: RecordId,
     outcome: &Outcome,
-    kept_until: Timestamp,
-    doing: &'static str,
-) -> Result<Stored, StoreError> {
+    retention: Retention,
+    (now, doing): (Timestamp, &'static str),
+) -> Result<Attributes, StoreError> {
+    let (retained_until, kept_until) = match State::completed(outcome.clone(), retention, now) {
+        State::Completed { retained_until, kept_until, .. } => (retained_until, kept_until),
+        State::Reserved(_) | State::Uncertain { .. } => (now, now),
+    };
+    let expires = items::expires(kept_until).map(|at| (EXPIRES, number(at)));
+    let mut written = vec![
+        (STATE, items::state(StateKind::Completed)),
+        (DUE_AT, number(kept_until.as_millis())),
+        (RETAINED_UNTIL, number(retained_until.as_millis())),
+    ];
+    written.extend(expires.clone());
+    if outcome.is_interim {
+        written.push((INTERIM, AttributeValue::Bool(true)));
+    }
     let encoded = encode_outcome(outcome);
-    if encoded.len() <= IN_RECORD_MAX {
-        return Ok(Stored::InRecord(encoded));
-    }
+    let length =
+        |bytes: &[u8]| (OUTCOME_BYTES, number(i64::try_from(bytes.len()).unwrap_or(i64::MAX)));
     let count = encoded.len().div_ceil(PART_BYTES_MAX);
-    // An interim outcome is replaced, and nothing says when its parts might go.
-    if count > PARTS_MAX || outcome.is_interim {
+    if encoded.len() <= IN_RECORD_MAX {
+        written.extend([length(&encoded), (OUTCOME, bytes(&encoded))]);
+    } else if count > PARTS_MAX || outcome.is_interim {
+        // An interim outcome is replaced, and nothing says when its parts might go.
         tracing::warn!(record = %id, bytes = encoded.len(), "an outcome is too large to be kept");
-        return Ok(Stored::InRecord(tombstone(outcome)));
-    }
-    let count = u16::try_from(count).expect("at most PARTS_MAX");
-    let parts = Parts { number: fastrand::u64(..), count };
-    for (part, key) in encoded.chunks(PART_BYTES_MAX).zip(parts.keys(id)) {
-        let mut item = key;
-        item.insert(OUTCOME.to_owned(), bytes(part));
-        if let Some(at) = items::expires(kept_until) {
-            item.insert(EXPIRES.to_owned(), items::number(at));
+        let encoded = tombstone(outcome);
+        written.extend([length(&encoded), (OUTCOME, bytes(&encoded))]);
+    } else {
+        let count = u16::try_from(count).expect("at most PARTS_MAX");
+        let parts = Parts { number: fastrand::u64(..), count };
+        for (part, mut item) in encoded.chunks(PART_BYTES_MAX).zip(parts.keys(id)) {
+            items::set(&mut item, [(OUTCOME, bytes(part))].into_iter().chain(expires.clone()));
+            let put = link.client.put_item().table_name(link.table()).set_item(Some(item)).send();
+            // Whatever became of it, no record names it.
+            put.await.map_err(|error| link.error(&error).of_read(doing))?;
         }
-        let put = link.client.put_item().table_name(link.table()).set_item(Some(item)).send();
-        // Whatever became of it, no record names it.
-        put.await.map_err(|error| link.error(&error).of_read(doing))?;
+        let name = text(format!("{:016x}.{count}", parts.number));
+        written.extend([length(&encoded), (PARTS, name)]);
     }
-    Ok(Stored::InParts { parts, byte_count: encoded.len() })
+    Ok(written)
 }
 
 /// The encoded outcome of a record whose outcome is in parts; `None` if it is in none.

@@ -6,68 +6,52 @@ use firstwrite_core::{
 };
 
 use super::audit;
-use super::driver_error::unsupported;
+use super::driver_error::{unavailable, unsupported};
 use super::items::{
-    self, DUE_AT, EXPIRES, FENCE, INTERIM, Item, OPEN, OUTCOME, OUTCOME_BYTES, PARTS,
-    RETAINED_UNTIL, SHARD, STATE, Shards, UNCERTAIN_SINCE, number, text,
+    self, Attributes, DUE_AT, EXPIRES, FENCE, INTERIM, Item, OPEN, OUTCOME, OUTCOME_BYTES, PARTS,
+    RETAINED_UNTIL, STATE, Shards, UNCERTAIN_SINCE, number, text,
 };
 use super::link::Link;
-use super::listing;
-use super::parts::{self, Stored};
-use super::write::{self, Sent, Step, Terms, Transaction};
+use super::write::{self, Step, Terms, Transaction};
+use super::{listing, parts};
 
-pub(super) const INSERTING: &str = "inserting a record";
-pub(super) const SWAPPING: &str = "swapping a record";
+const INSERTING: &str = "inserting a record";
+const SWAPPING: &str = "swapping a record";
 
 /// See [`firstwrite_core::Store::insert`].
 pub(super) async fn insert(link: &Link, draft: &Draft) -> Result<Inserted, StoreError> {
     link.writable(INSERTING)?;
     let now = link.now();
-    let stored = stored(link, draft, now, INSERTING).await?;
-    match write::send(link, fresh(link, draft, stored.as_ref(), now), INSERTING).await? {
-        Sent::Done => Ok(Inserted::Done(now)),
-        Sent::Refused(item) => match standing(link, draft.id, item).await? {
+    let step = put(link, draft, None, (now, INSERTING)).await?;
+    match write::send(link, step, INSERTING).await? {
+        Transaction::Done => Ok(Inserted::Done(now)),
+        Transaction::Refused(_, item) => match standing(link, draft.id, item).await? {
             Some(found) => Ok(Inserted::Stands(Box::new(found))),
             // It has gone again since. The caller's next try will find the place free.
-            None => Err(super::driver_error::unavailable(INSERTING, "a rival came and went")),
+            None => Err(unavailable(INSERTING, "a rival came and went")),
         },
     }
 }
 
-/// Writes the parts of a draft's outcome, if it has one that needs parts.
-pub(super) async fn stored(
+/// Returns the step that writes `draft` where there is no record, or in place of the one that `replaced` holds
+/// for. Writes the parts of its outcome, if it has one that needs parts.
+pub(super) async fn put(
     link: &Link,
     draft: &Draft,
-    now: Timestamp,
-    doing: &'static str,
-) -> Result<Option<Stored>, StoreError> {
-    match &draft.state {
-        DraftState::Reserved { .. } => Ok(None),
+    replaced: Option<Guard>,
+    (now, doing): (Timestamp, &'static str),
+) -> Result<Step, StoreError> {
+    let completion = match &draft.state {
+        DraftState::Reserved { .. } => Vec::new(),
         DraftState::Completed { outcome } => {
-            let (_, kept_until) = items::deadlines(outcome, draft.retention, now);
-            parts::store(link, draft.id, outcome, kept_until, doing).await.map(Some)
+            parts::complete(link, draft.id, outcome, draft.retention, (now, doing)).await?
         }
-    }
-}
-
-/// Returns the step that writes `draft` if there is no record.
-pub(super) fn fresh(link: &Link, draft: &Draft, stored: Option<&Stored>, now: Timestamp) -> Step {
-    let mut terms = Terms::default();
-    let condition = format!("attribute_not_exists({})", terms.name(SHARD));
-    Step::put(link, items::item(link.shards, draft, stored, now), condition, &terms)
-}
-
-/// Returns the step that replaces the existing record by `draft` if `guard` holds.
-pub(super) fn take_over(
-    link: &Link,
-    draft: &Draft,
-    guard: Guard,
-    stored: Option<&Stored>,
-    now: Timestamp,
-) -> Step {
+    };
+    let item = items::item(link.shards, draft, completion, now);
+    let Some(guard) = replaced else { return Ok(Step::put_new(link, item)) };
     let mut terms = Terms::default();
     let condition = condition(&mut terms, guard, false);
-    Step::put(link, items::item(link.shards, draft, stored, now), condition, &terms)
+    Ok(Step::put(link, item, condition, &terms))
 }
 
 /// See [`firstwrite_core::Store::swap`].
@@ -84,25 +68,17 @@ pub(super) async fn swap(
     let sent = match audit {
         None => write::send(link, step, SWAPPING).await?,
         Some(entry) => {
-            let steps = vec![step.in_transaction()];
             let about = audit::of_record(id);
             let at = now.minus(change.audited_ago());
-            match audit::send(link, &about, steps, entry, (at, SWAPPING)).await? {
-                Transaction::Done => Sent::Done,
-                Transaction::Refused(_, item) => Sent::Refused(item),
-            }
+            audit::send(link, &about, vec![step.in_transaction()], entry, (at, SWAPPING)).await?
         }
     };
-    match sent {
-        Sent::Done => Ok(Swapped::Done(now)),
-        Sent::Refused(item) => {
-            let found = match item {
-                Some(item) => listing::found(link, item).await?,
-                None => None,
-            };
-            Ok(Swapped::Moved(found.map(Box::new)))
-        }
-    }
+    let found = match sent {
+        Transaction::Done => return Ok(Swapped::Done(now)),
+        Transaction::Refused(_, Some(item)) => listing::found(link, item).await?,
+        Transaction::Refused(_, None) => None,
+    };
+    Ok(Swapped::Moved(found.map(Box::new)))
 }
 
 /// The step that applies `change` while `guard` holds.
@@ -116,7 +92,6 @@ async fn step(
     let mut terms = Terms::default();
     let condition = condition(&mut terms, guard, matches!(change, Change::Renew { .. }));
     let key = link.shards.key(id);
-    let open = || text(Shards::name(link.shards.place(id)));
     Ok(match change {
         Change::Note { .. } => {
             let state = terms.name(STATE);
@@ -128,17 +103,15 @@ async fn step(
             Step::update(link, key, set, condition, &terms)
         }
         Change::Complete { outcome, retention } => {
-            let (_, kept_until) = items::deadlines(outcome, *retention, now);
-            let stored = parts::store(link, id, outcome, kept_until, SWAPPING).await?;
-            let mut written = items::completed(outcome, Some(&stored), *retention, now);
-            written.push((STATE, items::state(StateKind::Completed)));
+            let written = parts::complete(link, id, outcome, *retention, (now, SWAPPING)).await?;
             let change = changes(&mut terms, written);
             Step::update(link, key, change, condition, &terms)
         }
         Change::MarkUncertain { ago } => {
             let since = number(now.minus(*ago).as_millis());
             let uncertain = (STATE, items::state(StateKind::Uncertain));
-            let written = vec![uncertain, (UNCERTAIN_SINCE, since), (OPEN, open())];
+            let open = text(Shards::name(link.shards.place(id)));
+            let written = vec![uncertain, (UNCERTAIN_SINCE, since), (OPEN, open)];
             let change = changes(&mut terms, written);
             Step::update(link, key, change, condition, &terms)
         }
@@ -146,8 +119,7 @@ async fn step(
             if draft.id != id {
                 return Err(unsupported(SWAPPING, "the draft is for another record"));
             }
-            let stored = stored(link, draft, now, SWAPPING).await?;
-            take_over(link, draft, guard, stored.as_ref(), now)
+            put(link, draft, Some(guard), (now, SWAPPING)).await?
         }
         Change::Remove => Step::delete(link, key, condition, &terms),
     })
@@ -168,15 +140,11 @@ const OF_STATE: [&str; 10] = [
 ];
 
 /// Writes these attributes, and removes those of the former state.
-pub(super) fn changes(
-    terms: &mut Terms,
-    written: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
-) -> String {
-    let is_gone = |name: &&str| written.iter().all(|(kept, _)| kept != name);
-    let gone: Vec<&str> = OF_STATE.into_iter().filter(is_gone).collect();
-    let gone: Vec<String> = gone.into_iter().map(|name| terms.name(name)).collect();
-    let set: Vec<String> =
-        written.into_iter().map(|(name, value)| terms.is(name, "=", value)).collect();
+pub(super) fn changes(terms: &mut Terms, written: Attributes) -> String {
+    let gone = OF_STATE.into_iter().filter(|name| written.iter().all(|(kept, _)| kept != name));
+    let gone: Vec<String> = gone.map(|name| terms.name(name)).collect();
+    let set = written.into_iter().map(|(name, value)| terms.is(name, "=", value));
+    let set: Vec<String> = set.collect();
     format!("SET {} REMOVE {}", set.join(", "), gone.join(", "))
 }
 
@@ -192,9 +160,8 @@ fn condition(terms: &mut Terms, guard: Guard, must_be_reserved: bool) -> String 
                 terms.is(FENCE, "=", items::fence(seen.fence)),
                 terms.is(STATE, "=", items::state(seen.state)),
             ];
-            holds.extend(
-                seen.lease_until.map(|until| terms.is(DUE_AT, "=", number(until.as_millis()))),
-            );
+            let until = seen.lease_until.map(|until| number(until.as_millis()));
+            holds.extend(until.map(|until| terms.is(DUE_AT, "=", until)));
             holds
         }
     };

@@ -10,12 +10,12 @@ use aws_sdk_dynamodb::types::{
 };
 use firstwrite_core::StoreError;
 
-use super::driver_error::{DriverError, NOT_FOUND};
+use super::driver_error::{DriverError, NOT_FOUND, corrupt};
 use super::items::{
-    DUE_AT, EXPIRES, ID, Item, OPEN, SHARD, STATE, Shards, bytes, integer, number, text,
+    DUE_AT, EXPIRES, ID, Item, OPEN, SHARD, STATE, Shards, integer, key, number, set,
 };
 use super::link::Link;
-use super::write::{self, Sent, Step, Terms};
+use super::write::{self, Step};
 use crate::{Migrated, OpenError};
 
 /// Metadata that a table holds about itself.
@@ -39,7 +39,7 @@ const READY_WITHIN: Duration = Duration::from_mins(3);
 const READY_ASKED_EVERY: Duration = Duration::from_millis(300);
 
 fn meta_key() -> Item {
-    Item::from([(SHARD.to_owned(), text("meta")), (ID.to_owned(), bytes(b"firstwrite"))])
+    key("meta", b"firstwrite")
 }
 
 /// Reads the table's metadata; `None` if there is no table, or nothing of ours in it.
@@ -61,8 +61,7 @@ pub(super) async fn meta(link: &Link) -> Result<Option<Meta>, OpenError> {
 fn read(item: &Item) -> Result<Meta, StoreError> {
     let shards = u16::try_from(integer(item, SHARDS_NAME)?).ok();
     let shards = shards.filter(|count| (1..=256).contains(count));
-    let shards =
-        shards.ok_or_else(|| super::driver_error::corrupt("an impossible number of shards"))?;
+    let shards = shards.ok_or_else(|| corrupt("an impossible number of shards"))?;
     Ok(Meta { version: integer(item, VERSION_NAME)?, shards: Shards(shards) })
 }
 
@@ -208,16 +207,11 @@ pub(super) async fn is_expiring(link: &Link) -> Result<bool, OpenError> {
 
 async fn put_meta(link: &Link) -> Result<(), OpenError> {
     let mut item = meta_key();
-    item.insert(VERSION_NAME.to_owned(), number(VERSION));
-    item.insert(SHARDS_NAME.to_owned(), number(link.address.shards.into()));
-    let mut terms = Terms::default();
-    let free = format!("attribute_not_exists({})", terms.name(SHARD));
-    let put = Step::put(link, item, free, &terms);
-    let sent = write::send(link, put, "marking the table").await;
-    match sent.map_err(|error| OpenError::new(error.to_string()))? {
-        // The first process to write has decided.
-        Sent::Done | Sent::Refused(_) => Ok(()),
-    }
+    let shards = number(link.address.shards.into());
+    set(&mut item, [(VERSION_NAME, number(VERSION)), (SHARDS_NAME, shards)]);
+    // If it is refused, another process was first and has decided.
+    let sent = write::send(link, Step::put_new(link, item), "marking the table").await;
+    sent.map(drop).map_err(|error| OpenError::new(error.to_string()))
 }
 
 pub(super) fn unreachable(link: &Link, error: &DriverError) -> OpenError {

@@ -1,6 +1,9 @@
 //! A handler's work: its writes are collected, and sent with the outcome in one transaction.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{ConditionCheck, Delete, Put, TransactWriteItem, Update};
 use firstwrite_core::{
@@ -8,14 +11,14 @@ use firstwrite_core::{
     Message, RecordId, Seen, State, StoreError, Timestamp, Transacted, Write,
 };
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use super::DynamoStore;
 use super::driver_error::{unavailable, unsupported};
-use super::items::{Item, fence_of};
+use super::items::fence_of;
 use super::link::Link;
-use super::locks::HeldLock;
 use super::outbox::{Numbers, enqueue};
-use super::write::{self, Sent, Step, Transaction};
+use super::write::{self, Step, Transaction};
 use super::{listing, swap};
 
 /// The writes of one handler on a [`DynamoStore`]. They are collected here, and written together with the
@@ -103,38 +106,31 @@ async fn commit(
     work: &Work,
 ) -> Result<Transacted<()>, StoreError> {
     let now = link.now();
-    let stored = swap::stored(link, draft, now, CONCLUDING).await?;
-    let record = match stands {
-        None => swap::fresh(link, draft, stored.as_ref(), now),
-        Some(seen) => swap::take_over(link, draft, Guard::Seen(seen), stored.as_ref(), now),
-    };
-    let standing = match send(link, numbers, draft, record, work).await? {
-        None => return Ok(Transacted::Done((), now)),
+    let record = swap::put(link, draft, stands.map(Guard::Seen), (now, CONCLUDING)).await?;
+    let rival = match send(link, numbers, draft, record, work).await? {
+        Transaction::Done => return Ok(Transacted::Done((), now)),
         // Our own write, whose acknowledgement was lost the first time.
-        Some(Some(item)) if fence_of(&item)? == draft.fence => {
+        Transaction::Refused(_, Some(item)) if fence_of(&item)? == draft.fence => {
             return Ok(Transacted::Done((), now));
         }
-        Some(item) => swap::standing(link, draft.id, item).await?,
+        Transaction::Refused(_, item) => swap::standing(link, draft.id, item).await?,
     };
-    match standing {
+    match rival {
         Some(found) => Ok(Transacted::Rival(Box::new(found))),
         None => Err(unavailable(CONCLUDING, "what stood there has gone")),
     }
 }
 
-/// Sends everything or nothing. Returns `Some` with the existing item if the record was refused.
+/// Sends everything or nothing. It is refused only if the record was.
 async fn send(
     link: &Link,
     numbers: &Numbers,
     draft: &Draft,
     record: Step,
     work: &Work,
-) -> Result<Option<Option<Item>>, StoreError> {
+) -> Result<Transaction, StoreError> {
     if work.steps.is_empty() && work.messages.is_empty() {
-        return Ok(match write::send(link, record, CONCLUDING).await? {
-            Sent::Done => None,
-            Sent::Refused(item) => Some(item),
-        });
+        return write::send(link, record, CONCLUDING).await;
     }
     let mut all = vec![record.in_transaction()];
     all.extend_from_slice(&work.steps);
@@ -146,8 +142,7 @@ async fn send(
         }
         let token = token(link.table(), draft.id, draft.fence, tried);
         match write::transact(link, &all, &token, CONCLUDING).await? {
-            Transaction::Done => return Ok(None),
-            Transaction::Refused(0, item) => return Ok(Some(item)),
+            end @ (Transaction::Done | Transaction::Refused(0, _)) => return Ok(end),
             // A message's number is taken: nothing was written, and others are drawn.
             Transaction::Refused(place, _) if place >= messages_from => {}
             Transaction::Refused(place, _) => {
@@ -271,6 +266,72 @@ impl fmt::Debug for DynamoTx {
     }
 }
 
+/// Locks on records within this process: those with a handler at work, and those with a commit of unknown
+/// result. Clones share them.
+///
+/// DynamoDB has no lock that a handler could hold. Between processes only the commit decides; within one, a
+/// rival is told at once. And while the result of a commit is unknown, a look-up that does not find it must
+/// not be taken as proof that it failed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Locks {
+    locks: Arc<Mutex<HashMap<RecordId, Lock>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Lock {
+    Held,
+    /// A commit may still take effect until then.
+    Unresolved(Instant),
+}
+
+/// A lock that is given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct HeldLock {
+    locks: Locks,
+    id: RecordId,
+}
+
+/// Time after which no commit can still take effect: longer than the service works on any call.
+const UNRESOLVED_FOR: Duration = Duration::from_secs(30);
+
+impl Locks {
+    /// Takes the lock of `id`, unless this process holds it already or has a commit of unknown result under it.
+    pub(super) fn hold(&self, id: RecordId) -> Option<HeldLock> {
+        let mut locks = self.locks();
+        match locks.get(&id) {
+            Some(Lock::Held) => return None,
+            Some(Lock::Unresolved(until)) if Instant::now() < *until => return None,
+            Some(Lock::Unresolved(_)) | None => {}
+        }
+        locks.insert(id, Lock::Held);
+        Some(HeldLock { locks: self.clone(), id })
+    }
+
+    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
+    fn locks(&self) -> MutexGuard<'_, HashMap<RecordId, Lock>> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HeldLock {
+    /// Keeps the lock until the commit under it can no longer take effect.
+    pub(super) fn leave_unresolved(self) {
+        let mut locks = self.locks.locks();
+        let now = Instant::now();
+        locks.retain(|_, lock| !matches!(lock, Lock::Unresolved(until) if *until <= now));
+        locks.insert(self.id, Lock::Unresolved(now + UNRESOLVED_FOR));
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        let mut locks = self.locks.locks();
+        if matches!(locks.get(&self.id), Some(Lock::Held)) {
+            locks.remove(&self.id);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,5 +347,18 @@ mod tests {
         assert_ne!(first, token("other", id, fence, 0));
         assert_ne!(first, token("keys", id, fence, 1));
         assert!((1..=36).contains(&first.len()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_comes_back_when_it_is_certain_how_it_ended() {
+        let (locks, id) = (Locks::default(), RecordId::from_bytes([7; 16]));
+        let held = locks.hold(id).unwrap();
+        assert!(locks.hold(id).is_none());
+        drop(held);
+        locks.hold(id).unwrap().leave_unresolved();
+        assert!(locks.hold(id).is_none());
+        tokio::time::advance(UNRESOLVED_FOR).await;
+        assert!(locks.hold(id).is_some());
+        assert!(locks.locks().is_empty());
     }
 }

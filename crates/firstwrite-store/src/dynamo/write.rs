@@ -15,36 +15,44 @@ use aws_sdk_dynamodb::types::{
 };
 use firstwrite_core::StoreError;
 
-use super::driver_error::{CONFLICT, DriverError, unavailable};
-use super::items::Item;
+use super::driver_error::{CONFLICT, DriverError, unavailable, unsupported};
+use super::items::{Item, SHARD};
 use super::link::Link;
 
-/// One conditional write.
+/// One write, on a condition or without one.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
-    Put(Put),
-    Update(Update),
-    Delete(Delete),
+pub(super) struct Step {
+    table: String,
+    action: Action,
+    condition: Option<String>,
+    terms: Terms,
 }
 
-/// Result of a step.
-#[derive(Debug)]
-pub(super) enum Sent {
-    Done,
-    /// Its condition did not hold. Holds the item found there, if any.
-    Refused(Option<Item>),
+#[derive(Clone, Debug)]
+enum Action {
+    Put(Item),
+    /// A key and the update expression.
+    Update(Item, String),
+    Delete(Item),
 }
 
-/// Result of several steps in one transaction.
+/// Result of a step, or of several in one transaction.
 #[derive(Debug)]
 pub(super) enum Transaction {
     Done,
-    /// The condition of the step at this index did not hold, and nothing was written. Holds the item found there.
+    /// The condition of the step at this index did not hold, and nothing was written. Holds the item found
+    /// there, if any.
     Refused(usize, Option<Item>),
 }
 
+impl Transaction {
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Self::Done)
+    }
+}
+
 /// Names and values of an expression.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Terms {
     names: HashMap<String, String>,
     values: HashMap<String, AttributeValue>,
@@ -73,6 +81,11 @@ impl Terms {
         format!("{} {operator} {}", self.name(name), self.value(value))
     }
 
+    /// The condition that nothing is there.
+    pub(super) fn is_free(&mut self) -> String {
+        format!("attribute_not_exists({})", self.name(SHARD))
+    }
+
     pub(super) fn names(&self) -> Option<HashMap<String, String>> {
         Some(self.names.clone()).filter(|names| !names.is_empty())
     }
@@ -82,18 +95,50 @@ impl Terms {
     }
 }
 
+/// Gives a call, or an item of a transaction, the table, the condition and the terms of a step.
+macro_rules! conditional {
+    ($builder:expr, $step:expr) => {
+        $builder
+            .table_name($step.table)
+            .set_return_values_on_condition_check_failure(
+                $step.condition.is_some().then_some(OnRefusal::AllOld),
+            )
+            .set_condition_expression($step.condition)
+            .set_expression_attribute_names($step.terms.names())
+            .set_expression_attribute_values($step.terms.values())
+    };
+}
+
+/// Makes a call, and tells a condition that did not hold from an error.
+macro_rules! send {
+    ($link:expr, $call:expr, $error:ident) => {
+        match $call.send().await {
+            Ok(_) => Ok(Transaction::Done),
+            Err(error) => match error.as_service_error() {
+                Some($error::ConditionalCheckFailedException(refused)) => {
+                    Ok(Transaction::Refused(0, refused.item.clone()))
+                }
+                _ => Err($link.error(&error)),
+            },
+        }
+    };
+}
+
 impl Step {
+    fn new(link: &Link, action: Action, condition: Option<String>, terms: &Terms) -> Self {
+        Self { table: link.table().to_owned(), action, condition, terms: terms.clone() }
+    }
+
     /// Puts `item` where `condition` holds.
     pub(super) fn put(link: &Link, item: Item, condition: String, terms: &Terms) -> Self {
-        let step = Put::builder()
-            .table_name(link.table())
-            .set_item(Some(item))
-            .condition_expression(condition)
-            .set_expression_attribute_names(terms.names())
-            .set_expression_attribute_values(terms.values())
-            .return_values_on_condition_check_failure(OnRefusal::AllOld)
-            .build();
-        Self::Put(step.expect("a table and an item are given"))
+        Self::new(link, Action::Put(item), Some(condition), terms)
+    }
+
+    /// Puts `item` where there is none.
+    pub(super) fn put_new(link: &Link, item: Item) -> Self {
+        let mut terms = Terms::default();
+        let is_free = terms.is_free();
+        Self::put(link, item, is_free, &terms)
     }
 
     /// Changes the item under `key` where `condition` holds.
@@ -104,69 +149,57 @@ impl Step {
         condition: String,
         terms: &Terms,
     ) -> Self {
-        let step = Update::builder()
-            .table_name(link.table())
-            .set_key(Some(key))
-            .update_expression(change)
-            .condition_expression(condition)
-            .set_expression_attribute_names(terms.names())
-            .set_expression_attribute_values(terms.values())
-            .return_values_on_condition_check_failure(OnRefusal::AllOld)
-            .build();
-        Self::Update(step.expect("a table, a key and a change are given"))
+        Self::new(link, Action::Update(key, change), Some(condition), terms)
     }
 
     /// Deletes the item under `key` where `condition` holds.
     pub(super) fn delete(link: &Link, key: Item, condition: String, terms: &Terms) -> Self {
-        let step = Delete::builder()
-            .table_name(link.table())
-            .set_key(Some(key))
-            .condition_expression(condition)
-            .set_expression_attribute_names(terms.names())
-            .set_expression_attribute_values(terms.values())
-            .return_values_on_condition_check_failure(OnRefusal::AllOld)
-            .build();
-        Self::Delete(step.expect("a table and a key are given"))
+        Self::new(link, Action::Delete(key), Some(condition), terms)
     }
 
     /// Puts `item`, whether or not there is one.
     pub(super) fn place(link: &Link, item: Item) -> Self {
-        let step = Put::builder().table_name(link.table()).set_item(Some(item)).build();
-        Self::Put(step.expect("a table and an item are given"))
+        Self::new(link, Action::Put(item), None, &Terms::default())
     }
 
     /// Changes the item under `key`, or makes it.
     pub(super) fn set(link: &Link, key: Item, change: String, terms: &Terms) -> Self {
-        let step = Update::builder()
-            .table_name(link.table())
-            .set_key(Some(key))
-            .update_expression(change)
-            .set_expression_attribute_names(terms.names())
-            .set_expression_attribute_values(terms.values())
-            .build();
-        Self::Update(step.expect("a table, a key and a change are given"))
+        Self::new(link, Action::Update(key, change), None, terms)
     }
 
     /// Deletes the item under `key`, if there is one.
     pub(super) fn remove(link: &Link, key: Item) -> Self {
-        let step = Delete::builder().table_name(link.table()).set_key(Some(key)).build();
-        Self::Delete(step.expect("a table and a key are given"))
+        Self::new(link, Action::Delete(key), None, &Terms::default())
     }
 
     /// Converts to an item of a transaction.
     pub(super) fn in_transaction(self) -> TransactWriteItem {
+        const COMPLETE: &str = "a table, a key and a change are given";
         let item = TransactWriteItem::builder();
-        match self {
-            Self::Put(put) => item.put(put),
-            Self::Update(update) => item.update(update),
-            Self::Delete(delete) => item.delete(delete),
+        match self.action {
+            Action::Put(put) => {
+                let put = conditional!(Put::builder().set_item(Some(put)), self).build();
+                item.put(put.expect(COMPLETE))
+            }
+            Action::Update(key, change) => {
+                let update = Update::builder().set_key(Some(key)).update_expression(change);
+                item.update(conditional!(update, self).build().expect(COMPLETE))
+            }
+            Action::Delete(key) => {
+                let delete = conditional!(Delete::builder().set_key(Some(key)), self).build();
+                item.delete(delete.expect(COMPLETE))
+            }
         }
         .build()
     }
 }
 
 /// Does one step by itself.
-pub(super) async fn send(link: &Link, step: Step, doing: &'static str) -> Result<Sent, StoreError> {
+pub(super) async fn send(
+    link: &Link,
+    step: Step,
+    doing: &'static str,
+) -> Result<Transaction, StoreError> {
     for tried in 1.. {
         let error = match send_once(link, step.clone()).await {
             Ok(sent) => return Ok(sent),
@@ -181,74 +214,22 @@ pub(super) async fn send(link: &Link, step: Step, doing: &'static str) -> Result
     Err(unavailable(doing, "another transaction has the item in hand"))
 }
 
-async fn send_once(link: &Link, step: Step) -> Result<Sent, DriverError> {
-    match step {
-        Step::Put(step) => put(link, step).await,
-        Step::Update(step) => update(link, step).await,
-        Step::Delete(step) => delete(link, step).await,
+async fn send_once(link: &Link, step: Step) -> Result<Transaction, DriverError> {
+    let client = &link.client;
+    match step.action {
+        Action::Put(item) => {
+            let call = conditional!(client.put_item().set_item(Some(item)), step);
+            send!(link, call, PutItemError)
+        }
+        Action::Update(key, change) => {
+            let call = client.update_item().set_key(Some(key)).update_expression(change);
+            send!(link, conditional!(call, step), UpdateItemError)
+        }
+        Action::Delete(key) => {
+            let call = conditional!(client.delete_item().set_key(Some(key)), step);
+            send!(link, call, DeleteItemError)
+        }
     }
-}
-
-async fn put(link: &Link, step: Put) -> Result<Sent, DriverError> {
-    let call = link
-        .client
-        .put_item()
-        .table_name(step.table_name)
-        .set_item(Some(step.item))
-        .set_condition_expression(step.condition_expression)
-        .set_expression_attribute_names(step.expression_attribute_names)
-        .set_expression_attribute_values(step.expression_attribute_values)
-        .set_return_values_on_condition_check_failure(
-            step.return_values_on_condition_check_failure,
-        );
-    let Err(error) = call.send().await else { return Ok(Sent::Done) };
-    if let Some(PutItemError::ConditionalCheckFailedException(refused)) = error.as_service_error() {
-        return Ok(Sent::Refused(refused.item.clone()));
-    }
-    Err(link.error(&error))
-}
-
-async fn update(link: &Link, step: Update) -> Result<Sent, DriverError> {
-    let call = link
-        .client
-        .update_item()
-        .table_name(step.table_name)
-        .set_key(Some(step.key))
-        .update_expression(step.update_expression)
-        .set_condition_expression(step.condition_expression)
-        .set_expression_attribute_names(step.expression_attribute_names)
-        .set_expression_attribute_values(step.expression_attribute_values)
-        .set_return_values_on_condition_check_failure(
-            step.return_values_on_condition_check_failure,
-        );
-    let Err(error) = call.send().await else { return Ok(Sent::Done) };
-    if let Some(UpdateItemError::ConditionalCheckFailedException(refused)) =
-        error.as_service_error()
-    {
-        return Ok(Sent::Refused(refused.item.clone()));
-    }
-    Err(link.error(&error))
-}
-
-async fn delete(link: &Link, step: Delete) -> Result<Sent, DriverError> {
-    let call = link
-        .client
-        .delete_item()
-        .table_name(step.table_name)
-        .set_key(Some(step.key))
-        .set_condition_expression(step.condition_expression)
-        .set_expression_attribute_names(step.expression_attribute_names)
-        .set_expression_attribute_values(step.expression_attribute_values)
-        .set_return_values_on_condition_check_failure(
-            step.return_values_on_condition_check_failure,
-        );
-    let Err(error) = call.send().await else { return Ok(Sent::Done) };
-    if let Some(DeleteItemError::ConditionalCheckFailedException(refused)) =
-        error.as_service_error()
-    {
-        return Ok(Sent::Refused(refused.item.clone()));
-    }
-    Err(link.error(&error))
 }
 
 /// Does all steps or none. The same `token` within ten minutes means the same transaction, which is done
@@ -269,18 +250,20 @@ pub(super) async fn transact(
             return Ok(Transaction::Done);
         };
         let error = match canceled(&error) {
-            Some(Canceled::Refused(place, item)) => return Ok(Transaction::Refused(place, item)),
+            Some(CancelReason::Refused(place, item)) => {
+                return Ok(Transaction::Refused(place, item));
+            }
             // Nothing was written; the conflicting transaction will be over in a moment.
-            Some(Canceled::Conflict) if tried < TRIES_MAX => {
+            Some(CancelReason::Conflict) if tried < TRIES_MAX => {
                 pause(tried).await;
                 continue;
             }
-            Some(Canceled::Conflict) => {
+            Some(CancelReason::Conflict) => {
                 return Err(unavailable(doing, "other transactions have the same items in hand"));
             }
-            Some(Canceled::Busy(code)) => return Err(unavailable(doing, code)),
-            Some(Canceled::Wrong(code)) => {
-                return Err(super::driver_error::unsupported(doing, code));
+            Some(CancelReason::Busy(code)) => return Err(unavailable(doing, code)),
+            Some(CancelReason::Wrong(code)) => {
+                return Err(unsupported(doing, code));
             }
             None => link.error(&error),
         };
@@ -301,7 +284,7 @@ pub(super) fn new_token() -> String {
 }
 
 /// Reason why a transaction was cancelled, as far as it matters.
-enum Canceled {
+enum CancelReason {
     Refused(usize, Option<Item>),
     Conflict,
     Busy(String),
@@ -309,7 +292,7 @@ enum Canceled {
 }
 
 /// Reads the reasons for which a transaction was cancelled; `None` if it was not.
-fn canceled<R>(error: &SdkError<TransactWriteItemsError, R>) -> Option<Canceled> {
+fn canceled<R>(error: &SdkError<TransactWriteItemsError, R>) -> Option<CancelReason> {
     let Some(TransactWriteItemsError::TransactionCanceledException(canceled)) =
         error.as_service_error()
     else {
@@ -320,19 +303,19 @@ fn canceled<R>(error: &SdkError<TransactWriteItemsError, R>) -> Option<Canceled>
         |place: usize| reasons.get(place).and_then(|reason| reason.code()).unwrap_or("None");
     let find = |wanted: &str| (0..reasons.len()).find(|place| code_at(*place) == wanted);
     if let Some(place) = find("ConditionalCheckFailed") {
-        return Some(Canceled::Refused(place, reasons[place].item.clone()));
+        return Some(CancelReason::Refused(place, reasons[place].item.clone()));
     }
     if find("TransactionConflict").is_some() {
-        return Some(Canceled::Conflict);
+        return Some(CancelReason::Conflict);
     }
     let other = (0..reasons.len()).find(|place| code_at(*place) != "None");
     let (code, place) = other.map_or(("no reason", 0), |place| (code_at(place), place));
     let text = reasons.get(place).and_then(|reason| reason.message()).unwrap_or_default();
     let text = format!("the transaction was cancelled: {code}, item {place}: {text}");
     Some(match code {
-        "ThrottlingError" | "ProvisionedThroughputExceeded" => Canceled::Busy(text),
+        "ThrottlingError" | "ProvisionedThroughputExceeded" => CancelReason::Busy(text),
         // Too large, of the wrong type, or whatever else will not go away by itself.
-        _ => Canceled::Wrong(text),
+        _ => CancelReason::Wrong(text),
     })
 }
 

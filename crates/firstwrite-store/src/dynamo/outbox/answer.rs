@@ -1,9 +1,9 @@
 //! Replacing a record's interim answer with the last one, once, in the transaction that settles its message.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use firstwrite_core::{Outcome, RecordId, StateKind, StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::{Outcome, RecordId, StoreError, StoreErrorKind, Timestamp};
 
-use super::super::items::{self, FENCE, INTERIM, Item, STATE, fence_of, retention};
+use super::super::items::{self, FENCE, INTERIM, Item, fence_of, retention};
 use super::super::link::Link;
 use super::super::parts;
 use super::super::swap::changes;
@@ -44,15 +44,12 @@ async fn replace(
     }
     let retention = retention(item)?;
     let last = Outcome { is_interim: false, ..outcome.clone() };
-    let (_, kept_until) = items::deadlines(&last, retention, now);
-    let stored = parts::store(link, id, &last, kept_until, DOING).await?;
+    let written = parts::complete(link, id, &last, retention, (now, DOING)).await?;
     let mut terms = Terms::default();
     let condition = [
         terms.is(FENCE, "=", items::fence(fence_of(item)?)),
         format!("attribute_exists({})", terms.name(INTERIM)),
     ];
-    let mut written = items::completed(&last, Some(&stored), retention, now);
-    written.push((STATE, items::state(StateKind::Completed)));
     let change = changes(&mut terms, written);
     let key = link.shards.key(id);
     let step = Step::update(link, key, change, condition.join(" AND "), &terms);

@@ -11,7 +11,7 @@ use futures_util::{StreamExt as _, stream};
 use super::super::items::{FENCE, Item, fence, fence_of, integer, number};
 use super::super::link::Link;
 use super::super::partition::Partition;
-use super::super::write::{self, Sent, Step, Terms};
+use super::super::write::{self, Step, Terms, Transaction};
 use super::destinations::{self, count_name};
 use super::listing::{Look, Range};
 use super::message::{ENDED, ENDED_AT, Standing, UNDER_WAY, key_of, number_of, shard};
@@ -100,7 +100,7 @@ async fn delete(link: &Link, item: &Item) -> Result<bool, StoreError> {
     let mut terms = Terms::default();
     let is_same = terms.is(FENCE, "=", fence(fence_of(item)?));
     let step = Step::delete(link, key_of(link, ENDED, message), is_same, &terms);
-    Ok(matches!(write::send(link, step, DOING).await?, Sent::Done))
+    Ok(matches!(write::send(link, step, DOING).await?, Transaction::Done))
 }
 
 impl Recount {
