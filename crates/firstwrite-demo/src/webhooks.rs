@@ -39,7 +39,7 @@ struct Notice {
 #[derive(Debug, Deserialize)]
 struct Made {
     id: String,
-    /// What we called it.
+    /// Our reference for it.
     reference: Option<String>,
 }
 

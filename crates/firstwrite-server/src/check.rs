@@ -23,8 +23,8 @@ const UPSTREAM: &str = "http://127.0.0.1:3000";
 const TENANTS: &str = "single";
 
 /// Text for a configuration without a fingerprint secret.
-const PLAIN: &str = "PLAIN: whoever reads the store can try guesses at what was asked for, such as card \
-                     numbers;\n                set fingerprint_secrets under [gateway], or [sealing]";
+const PLAIN: &str = "PLAIN: a reader of the store can guess at request contents, such as card numbers, \
+                     and check;\n                set fingerprint_secrets under [gateway], or [sealing]";
 
 impl Settings {
     /// Plans every command that follows the file as its start does, and opens nothing: a file that holds

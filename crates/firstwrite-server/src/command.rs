@@ -64,7 +64,7 @@ pub(crate) struct Arguments {
     command: Command,
 }
 
-/// How a run ended; the process's exit code.
+/// Result of a run: the process's exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,
@@ -77,7 +77,7 @@ pub(crate) enum Exit {
     Found = 7,
 }
 
-/// What is going to be done: checked, resolved, and not begun.
+/// A command, checked and resolved, that has not begun.
 #[derive(Debug)]
 pub(crate) struct Plan {
     telemetry: telemetry::Settings,
@@ -107,11 +107,11 @@ struct SharedFlags {
     #[arg(long, global = true, value_name = "FILE")]
     #[arg(env = "FIRSTWRITE_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
-    /// What to log: a level, or a filter such as `warn,firstwrite=debug`
+    /// Log level, or a filter such as `warn,firstwrite=debug`
     #[arg(long, global = true, value_name = "FILTER")]
     #[arg(env = "FIRSTWRITE_LOG", hide_env_values = true)]
     log: Option<String>,
-    /// How log lines look on standard error [default: text]
+    /// Format of log lines on standard error [default: text]
     #[arg(long, global = true, value_enum, value_name = "text|json", hide_possible_values = true)]
     #[arg(env = "FIRSTWRITE_LOG_FORMAT", hide_env_values = true)]
     log_format: Option<LogFormat>,

@@ -43,7 +43,7 @@ pub(crate) use store_url::StoreUrl;
 /// A settings file is a page; anything larger is the wrong file.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// What may stand in the file given with `--config`.
+/// Settings of the file given with `--config`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
@@ -135,7 +135,7 @@ pub(crate) struct DemoSection {
     pub(crate) provider: Option<String>,
 }
 
-/// Where to listen.
+/// Address to listen on.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen(pub(crate) SocketAddr);
@@ -168,8 +168,8 @@ impl File {
         (self.gateway_part != GatewayPart::Absent).then_some(self.gateway.forward_key)
     }
 
-    /// What keys the fingerprints of a gateway: what is given for it, then what is derived from the keys of
-    /// `[sealing]`, so that one can be given while records stand that the other keyed.
+    /// Returns the secrets that key a gateway's fingerprints: configured ones first, then those derived from
+    /// the keys of `[sealing]`, so that one can be configured while records exist that the other keyed.
     pub(crate) fn fingerprint_secrets(&self) -> Result<Secrets, UsageError> {
         let mut secrets = self.gateway.given_secrets()?;
         secrets.extend(self.sealing.fingerprint_secrets()?);
@@ -178,7 +178,7 @@ impl File {
     }
 }
 
-/// What was asked for makes no sense; one line that says what to do instead.
+/// A wrong use of the program; its one line says what to do instead.
 #[derive(Debug)]
 pub(crate) struct UsageError(String);
 
@@ -278,7 +278,7 @@ impl UsageError {
     }
 }
 
-/// What was given by flag or environment, or else by the file.
+/// Returns the value of the flag or the environment, or else that of the file.
 ///
 /// A refusal names the flag and says what is expected, without repeating what was given: it may
 /// hold a password.

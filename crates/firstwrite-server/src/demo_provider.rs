@@ -31,7 +31,7 @@ impl Settings {
         let listen = config::given("--listen", flags.listen.as_deref(), None::<Listen>)?;
         let listen = listen.map_or(LISTEN_DEFAULT, |listen| listen.0);
         if !listen.ip().is_loopback() {
-            let message = "--listen: whoever reaches it can make it do anything; use a loopback \
+            let message = "--listen: every client that reaches it can make it do anything; use a loopback \
                            address, such as 127.0.0.1:8090";
             return Err(UsageError::new(message));
         }

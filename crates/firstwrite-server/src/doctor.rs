@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     format: Format,
 }
 
-/// Whose word it is that a history loss is settled.
+/// The operator who says that a history loss is settled.
 #[derive(Clone, Debug)]
 struct Clearing {
     actor: String,

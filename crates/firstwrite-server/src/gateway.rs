@@ -351,8 +351,8 @@ fn banner(
     );
     if is_single {
         text.push_str(
-            "tenants: single: everybody who can reach this address is one customer, and gets the answers \
-             of all others under the same key\n",
+            "tenants: single: all clients that can reach this address are one customer, and get each \
+             other's answers under the same key\n",
         );
     }
     text

@@ -15,7 +15,7 @@ const LEGEND: &str = "\
 *     stated, not measured by the suite; `firstwrite stores NAME` says it in full, and what shows it
 ";
 
-/// Which stores to tell of, and how.
+/// The stores to describe, and the format.
 #[derive(Debug)]
 pub(crate) struct Settings {
     entries: Vec<Entry>,

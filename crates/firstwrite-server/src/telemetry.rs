@@ -21,7 +21,7 @@ trait Lines: Layer<Registry> + Send + Sync {}
 
 impl<L: Layer<Registry> + Send + Sync> Lines for L {}
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {

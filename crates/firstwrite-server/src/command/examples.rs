@@ -73,7 +73,7 @@ fn an_example_ends_where_its_explanation_begins() {
     assert_eq!(words("a  'b c' '' d"), ["a", "b c", "", "d"]);
 }
 
-/// What `deploy/` starts: units and services, which nobody runs here.
+/// Commands that `deploy/` starts: units and services, which no test runs.
 #[test]
 fn every_deployed_command_is_taken_as_it_is_written() {
     let units = [

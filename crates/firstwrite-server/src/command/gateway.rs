@@ -15,8 +15,8 @@ Examples:
   firstwrite gateway --upstream http://127.0.0.1:3000 --tenants header=x-tenant,from=10.0.0.0/8
   firstwrite gateway --config firstwrite.toml --store postgres://app@db/shop --create
 
-Nobody can guess whose requests they are: without --tenants, and without [gateway.tenants]
-in the config file, the gateway explains the four choices and does not start.
+The gateway cannot guess whose requests they are: without --tenants, and without
+[gateway.tenants] in the config file, it explains the four choices and does not start.
 
 Without a config file every POST needs an Idempotency-Key, and anything but a POST passes
 through. Stops on SIGTERM when what is under way has ended, and reads its config file
@@ -30,16 +30,16 @@ pub(crate) struct GatewayFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = "FIRSTWRITE_UPSTREAM", hide_env_values = true, value_delimiter = ',')]
     pub(crate) upstream: Vec<String>,
-    /// Whose requests they are: authorization, single, jwt=… or header=…
+    /// Source of a request's tenant: authorization, single, jwt=… or header=…
     #[arg(long, value_name = "WHOSE")]
     #[arg(env = "FIRSTWRITE_TENANTS", hide_env_values = true)]
     pub(crate) tenants: Option<String>,
-    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8080]
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[arg(env = "FIRSTWRITE_LISTEN", hide_env_values = true)]
     pub(crate) listen: Option<String>,
-    /// Where operators find /metrics, /healthz and /readyz; without it, nowhere. Nobody is asked
-    /// for credentials there
+    /// Address of /metrics, /healthz and /readyz for operators; without it, they are not served. It
+    /// asks for no credentials
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[arg(env = "FIRSTWRITE_OPERATOR", hide_env_values = true)]
     pub(crate) operator: Option<String>,
@@ -47,7 +47,7 @@ pub(crate) struct GatewayFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = "FIRSTWRITE_OTLP", hide_env_values = true)]
     pub(crate) otlp: Option<String>,
-    /// Where records are kept, sqlite:, postgres:, mysql:, redis: or dynamodb: [default: sqlite:firstwrite.db]
+    /// Store of the records, sqlite:, postgres:, mysql:, redis: or dynamodb: [default: sqlite:firstwrite.db]
     #[arg(long, value_name = "URL")]
     #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
     pub(crate) store: Option<String>,
@@ -108,7 +108,7 @@ pub(crate) struct AuditFlags {
     /// An OpenAPI document, YAML or JSON
     #[arg(value_name = "FILE")]
     pub(crate) document: PathBuf,
-    /// What stands before every path, instead of what the document says
+    /// Prefix of every path, instead of the document's own
     #[arg(long, value_name = "PATH")]
     pub(crate) base_path: Option<String>,
     #[command(flatten)]
@@ -125,7 +125,7 @@ pub(crate) struct CheckFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = "FIRSTWRITE_UPSTREAM", hide_env_values = true, value_delimiter = ',')]
     pub(crate) upstream: Vec<String>,
-    /// Whose requests they are, where the file has no [gateway.tenants]
+    /// Source of a request's tenant, if the file has no [gateway.tenants]
     #[arg(long, value_name = "WHOSE")]
     #[arg(env = "FIRSTWRITE_TENANTS", hide_env_values = true)]
     pub(crate) tenants: Option<String>,

@@ -127,7 +127,7 @@ pub(crate) struct MoveFlags {
     /// Start after this record id, where an earlier run was broken off
     #[arg(long, value_parser = record_id, value_name = "RECORD_ID")]
     pub(crate) after: Option<RecordId>,
-    /// How long to wait for records whose attempts are still under way
+    /// Time to wait for records whose attempts are still under way
     #[arg(long, value_parser = span, value_name = "TIME", default_value = "60s")]
     pub(crate) wait: Duration,
 }
@@ -136,7 +136,7 @@ pub(crate) struct MoveFlags {
 #[command(override_usage = "firstwrite keys show [OPTIONS] TENANT KEY\n       \
     firstwrite keys show [OPTIONS] KEY\n       firstwrite keys show [OPTIONS] RECORD_ID")]
 pub(crate) struct ShowFlags {
-    /// Whose key, and the key, without quotes; or a key of any tenant; or a record id, as logs have it
+    /// Tenant and key, without quotes; or a key of any tenant; or a record id, as logs have it
     #[arg(value_name = "TENANT KEY | KEY | RECORD_ID", num_args = 1..=2, required = true)]
     pub(crate) words: Vec<String>,
     /// Show the body of the outcome too
@@ -144,22 +144,22 @@ pub(crate) struct ShowFlags {
     pub(crate) body: bool,
 }
 
-/// Whose key is settled, by whom and why.
+/// The key to settle, the operator and the reason.
 #[derive(Debug, Args)]
 pub(crate) struct FindingFlags {
-    /// Whose key it is
+    /// The key's tenant
     #[arg(value_parser = tenant)]
     pub(crate) tenant: Tenant,
     /// The key, without quotes
     #[arg(value_parser = key)]
     pub(crate) key: Key,
-    /// How you know what became of the request; kept in the audit entry
+    /// Your evidence of what became of the request; kept in the audit entry
     #[arg(long, value_parser = reason)]
     pub(crate) reason: String,
-    /// Who you are; kept in the audit entry [default: the system's user]
+    /// Your name; kept in the audit entry [default: the system's user]
     #[arg(long, value_parser = reason)]
     pub(crate) actor: Option<String>,
-    /// Do it without asking; where nobody can be asked, nothing is changed without this
+    /// Do it without asking; without a terminal to ask on, nothing is changed unless this is given
     #[arg(long)]
     pub(crate) yes: bool,
     /// Act although an attempt still holds its lease, or gave up less than an hour ago: what it does

@@ -8,26 +8,26 @@ use super::values::reason;
 use crate::actor;
 use crate::output::Format;
 
-/// Which store, and how to print.
+/// The store and the output format.
 #[derive(Debug, Args)]
 pub(crate) struct LookFlags {
     /// The store to look into, such as sqlite:firstwrite-demo.db
     #[arg(long, global = true, value_name = "URL")]
     #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
     pub(crate) store: Option<String>,
-    /// How to print: for people, or one JSON document
+    /// Output format: for people, or one JSON document
     #[arg(long, global = true, value_enum, default_value = "table", value_name = "table|json")]
     #[arg(hide_possible_values = true)]
     pub(crate) format: Format,
 }
 
-/// What an operator says, and who it is.
+/// An operator's reason and name.
 #[derive(Debug, Args)]
 pub(crate) struct WordFlags {
     /// Why; kept in the audit entry
     #[arg(long, value_parser = reason)]
     pub(crate) reason: String,
-    /// Who you are; kept in the audit entry [default: the system's user]
+    /// Your name; kept in the audit entry [default: the system's user]
     #[arg(long, value_parser = reason)]
     pub(crate) actor: Option<String>,
 }

@@ -64,11 +64,11 @@ was found.";
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoFlags {
-    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8080]
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[arg(env = "FIRSTWRITE_LISTEN", hide_env_values = true)]
     pub(crate) listen: Option<String>,
-    /// Where records and payments are kept, sqlite:, postgres:, mysql: or redis: [default: sqlite:firstwrite-demo.db]
+    /// Store of the records and payments, sqlite:, postgres:, mysql: or redis: [default: sqlite:firstwrite-demo.db]
     #[arg(long, value_name = "URL")]
     #[arg(env = STORE_ENVIRONMENT, hide_env_values = true)]
     pub(crate) store: Option<String>,
@@ -81,17 +81,17 @@ pub(crate) struct DemoFlags {
     #[arg(long, value_name = "URL")]
     #[arg(env = "FIRSTWRITE_PROVIDER", hide_env_values = true)]
     pub(crate) provider: Option<String>,
-    /// What that provider signs its webhooks with [default: that of `firstwrite demo-provider`]
+    /// Secret with which that provider signs its webhooks [default: that of `firstwrite demo-provider`]
     #[arg(long, value_name = "SECRET")]
     #[arg(env = "FIRSTWRITE_WEBHOOK_SECRET", hide_env_values = true)]
     pub(crate) webhook_secret: Option<String>,
-    /// How long a caller waits for the provider's word before it is told 202 [default: 2s]
+    /// Time that a caller waits for the provider's answer before it gets a 202 [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = span)]
     #[arg(env = "FIRSTWRITE_WAIT_FOR", hide_env_values = true)]
     pub(crate) wait_for: Option<Duration>,
 }
 
-/// Which store a command works on.
+/// The store that a command works on.
 #[derive(Debug, Args)]
 pub(crate) struct StoreFlags {
     /// The store, such as `postgres://app@db/shop` or `sqlite:firstwrite-demo.db`
@@ -100,10 +100,10 @@ pub(crate) struct StoreFlags {
     pub(crate) store: Option<String>,
 }
 
-/// How a command prints what it found.
+/// Output format of a command.
 #[derive(Debug, Args)]
 pub(crate) struct FormatFlags {
-    /// How to print: for people, or one JSON document
+    /// Output format: for people, or one JSON document
     #[arg(long, value_enum, default_value = "table", value_name = "table|json")]
     #[arg(hide_possible_values = true)]
     pub(crate) format: Format,
@@ -152,10 +152,10 @@ pub(crate) struct DoctorFlags {
     /// Count the jumps of an SQLite file's clock as time that passed: the machine was off, its clock is right
     #[arg(long, requires = "reason")]
     pub(crate) confirm_clock: bool,
-    /// How you know that the loss is settled, or the clock right; kept with it
+    /// Your evidence that the loss is settled, or the clock right; kept with it
     #[arg(long, value_parser = reason, requires = "settles")]
     pub(crate) reason: Option<String>,
-    /// Who you are; kept with it [default: the system's user]
+    /// Your name; kept with it [default: the system's user]
     #[arg(long, value_parser = reason)]
     pub(crate) actor: Option<String>,
     #[command(flatten)]

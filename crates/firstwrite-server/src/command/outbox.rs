@@ -21,8 +21,8 @@ const LIST_EXAMPLES: &str = "\
 Example:
   firstwrite outbox list --store postgres://app@db/shop --state dead --problem 404
 
-States: waiting (due, or will be), sending (a worker has it), unknown (whether it arrived
-nobody knows), dead (no longer delivered by itself), delivered, dropped.";
+States: waiting (due, or will be), sending (a worker has it), unknown (it may or may
+not have arrived), dead (no longer delivered by itself), delivered, dropped.";
 
 const SHOW_EXAMPLES: &str = "\
 Example:
@@ -133,7 +133,7 @@ pub(crate) struct OutboxListFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct OutboxShowFlags {
-    /// Which message
+    /// Number of the message
     #[arg(value_parser = message_number)]
     pub(crate) number: MessageNumber,
     /// Show the payload too
@@ -160,20 +160,20 @@ pub(crate) struct RedriveFlags {
     /// Do it; without this, nothing is changed
     #[arg(long, requires = "reason")]
     pub(crate) yes: bool,
-    /// How many to put back in a second (/s), minute (/m) or hour (/h)
+    /// Number of messages to put back in a second (/s), minute (/m) or hour (/h)
     #[arg(long, value_parser = rate, default_value = "50/s", value_name = "COUNT/UNIT")]
     pub(crate) rate: Rate,
-    /// Why they can be delivered now; kept in the audit entries
+    /// Reason why they can be delivered now; kept in the audit entries
     #[arg(long, value_parser = reason)]
     pub(crate) reason: Option<String>,
-    /// Who you are; kept in the audit entries [default: the system's user]
+    /// Your name; kept in the audit entries [default: the system's user]
     #[arg(long, value_parser = reason)]
     pub(crate) actor: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseFlags {
-    /// Which destination
+    /// Name of the destination
     #[arg(value_parser = destination, value_name = "NAME")]
     pub(crate) destination: String,
     #[command(flatten)]
@@ -185,13 +185,13 @@ pub(crate) struct PauseFlags {
 #[command(group = ArgGroup::new("finding").required(true)
     .args(["delivered", "not_delivered", "refused", "drop"]))]
 pub(crate) struct OutboxSettleFlags {
-    /// Which message
+    /// Number of the message
     #[arg(value_parser = message_number)]
     pub(crate) number: MessageNumber,
     /// It arrived
     #[arg(long)]
     pub(crate) delivered: bool,
-    /// What the provider calls what it made of it
+    /// The provider's id for it
     #[arg(long, value_parser = text, value_name = "ID", requires = "delivered")]
     pub(crate) provider_id: Option<String>,
     /// It certainly did not arrive: send it again

@@ -16,45 +16,45 @@ Examples:
 
 How often something goes wrong: a probability such as 0.25, `every=3`, `first=2`, `always`
 or `never`. An amount of 666 is always declined. `PUT /control` changes all of it while it
-runs. It listens and sends on loopback only: whoever reaches it can make it do anything.
+runs. It listens and sends on loopback only: every client that reaches it can make it do anything.
 
 Exit codes: 0 stopped, 1 failed, 2 wrong usage.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ProviderFlags {
-    /// Where to listen, on loopback; port 0 takes a free one [default: 127.0.0.1:8090]
+    /// Address to listen on, on loopback; port 0 takes a free one [default: 127.0.0.1:8090]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
     /// The file in which every payment is kept; made if it is not there
     #[arg(long, value_name = "FILE", default_value = "firstwrite-provider.jsonl")]
     pub(crate) ledger: PathBuf,
-    /// What an Idempotency-Key is to it
+    /// Treatment of an Idempotency-Key
     #[arg(long, value_name = "honour|ignore|forget=TIME", default_value = "honour")]
     #[arg(value_parser = keys)]
     pub(crate) keys: Keys,
-    /// How long it takes before a payment is made
+    /// Delay before it makes a payment
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = span)]
     pub(crate) delay: Duration,
-    /// How often it says 503 before anything is done
+    /// Chance that it answers 503 before it does anything
     #[arg(long, value_name = "CHANCE", default_value = "never", value_parser = chance)]
     pub(crate) fail_before_effect: Chance,
-    /// How often it says 500 after the payment was made
+    /// Chance that it answers 500 after it made the payment
     #[arg(long, value_name = "CHANCE", default_value = "never", value_parser = chance)]
     pub(crate) fail_after_effect: Chance,
-    /// How often it makes the payment and hangs up without an answer
+    /// Chance that it makes the payment and hangs up without an answer
     #[arg(long, value_name = "CHANCE", default_value = "never", value_parser = chance)]
     pub(crate) lose_answers: Chance,
-    /// How many calls it takes in a second before it says 429 [default: any number]
+    /// Number of calls it takes in a second before it answers 429 [default: any number]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rate_limit: Option<u32>,
     /// Tell this address, on loopback, of every payment
     #[arg(long, value_name = "URL")]
     pub(crate) webhook_url: Option<String>,
-    /// What webhooks are signed with [default: the one that `firstwrite demo` expects]
+    /// Secret with which it signs webhooks [default: the one that `firstwrite demo` expects]
     #[arg(long, value_name = "SECRET")]
     #[arg(env = "FIRSTWRITE_WEBHOOK_SECRET", hide_env_values = true)]
     pub(crate) webhook_secret: Option<String>,
-    /// How often each webhook is sent
+    /// Number of times it sends each webhook
     #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "webhook_url")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) webhook_duplicates: u32,
@@ -62,7 +62,7 @@ pub(crate) struct ProviderFlags {
     #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "webhook_url")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) webhook_out_of_order: u32,
-    /// What its luck is drawn from
+    /// Seed of its random choices
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
 }

@@ -62,7 +62,7 @@ pub(crate) enum ReconcileCommand {
     Run(ReconcileRunFlags),
     /// List what a person has to look at
     Findings(FindingsFlags),
-    /// Make a finding somebody's
+    /// Give a finding an owner
     Assign(AssignFlags),
     /// Close a finding, once it is dealt with
     #[command(after_help = RESOLVE_EXAMPLES)]
@@ -116,13 +116,13 @@ pub(crate) struct FindingsFlags {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("owner").required(true).args(["to", "to_nobody"]))]
 pub(crate) struct AssignFlags {
-    /// Which finding
+    /// Number of the finding
     #[arg(value_parser = finding_number)]
     pub(crate) number: FindingNumber,
-    /// Whose it is from now on
+    /// Its owner from now on
     #[arg(long, value_parser = owner, value_name = "OWNER")]
     pub(crate) to: Option<Owner>,
-    /// Nobody's
+    /// No owner
     #[arg(long)]
     pub(crate) to_nobody: bool,
     #[command(flatten)]
@@ -132,7 +132,7 @@ pub(crate) struct AssignFlags {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("closing").required(true).args(["fixed", "accepted"]))]
 pub(crate) struct ResolveFlags {
-    /// Which finding
+    /// Number of the finding
     #[arg(value_parser = finding_number)]
     pub(crate) number: FindingNumber,
     /// It was put right

@@ -17,7 +17,7 @@ pub(crate) struct StoresFlags {
     /// Only this store, in full
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// How to print: for people, or one JSON document
+    /// Output format: for people, or one JSON document
     #[arg(long, value_enum, default_value = "table", value_name = "table|json")]
     #[arg(hide_possible_values = true)]
     pub(crate) format: Format,

@@ -1,4 +1,4 @@
-//! How single values are read from the command line, each with what is expected instead.
+//! Parsers of single values of the command line; each error says what is expected instead.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ pub(super) fn message_state(text: &str) -> Result<MessageState, &'static str> {
         .ok_or("a state is waiting, sending, unknown, dead, delivered or dropped")
 }
 
-/// What is searched for or kept as an id: one line that is not empty.
+/// Parses a search text or an id: one line that is not empty.
 pub(super) fn text(text: &str) -> Result<String, &'static str> {
     let is_fine = (1..=AUDIT_CHARACTERS_MAX).contains(&text.chars().count())
         && !text.chars().any(char::is_control);

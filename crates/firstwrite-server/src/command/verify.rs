@@ -43,14 +43,14 @@ pub(crate) struct VerifyFlags {
     /// The header that carries the key
     #[arg(long, value_name = "NAME", default_value = "Idempotency-Key")]
     pub(crate) key_header: HeaderName,
-    /// What is expected where APIs differ in good faith
+    /// Expectations where APIs differ in good faith
     #[arg(long, value_name = "draft-07|stripe|strict", default_value = "draft-07")]
     #[arg(value_parser = profile)]
     pub(crate) profile: Profile,
     /// Say that requests without a key are taken on purpose
     #[arg(long)]
     pub(crate) optional_keys: bool,
-    /// Where in the JSON body a value makes it another request [default: the first number]
+    /// Place in the JSON body of a value that makes it another request [default: the first number]
     #[arg(long, value_name = "POINTER")]
     pub(crate) vary: Option<String>,
     /// A header that a retry must get as the first did, besides Content-Type and Location
@@ -69,7 +69,7 @@ pub(crate) struct EffectsFlags {
     /// Count by asking this URL before and after
     #[arg(long, value_name = "URL", conflicts_with_all = ["effects_webhook", "id_pointer"])]
     pub(crate) effects_url: Option<String>,
-    /// Where in its answer the number stands, or a list whose length is the number
+    /// Place of the number in its answer, or of a list whose length is the number
     #[arg(long, value_name = "POINTER", default_value = "/count", requires = "effects_url")]
     pub(crate) effects_pointer: String,
     /// A header of that request [default: those of --header, if the host is the same]
@@ -92,10 +92,10 @@ pub(crate) struct MeansFlags {
     /// Say that the API has one tenant, so that nothing is missing
     #[arg(long, conflicts_with = "other_tenant_headers")]
     pub(crate) single_tenant: bool,
-    /// What makes a request slow: a header, or a query such as '?sleep=700'
+    /// Hint that makes a request slow: a header, or a query such as '?sleep=700'
     #[arg(long, value_name = "NAME: VALUE|?QUERY", value_parser = hint)]
     pub(crate) slow: Option<Hint>,
-    /// What makes a request fail with a 5xx: a header
+    /// Hint that makes a request fail with a 5xx: a header
     #[arg(long, value_name = "NAME: VALUE", value_parser = hint)]
     pub(crate) fault: Option<Hint>,
     /// Ends the server at once and starts it again, in the background
@@ -110,13 +110,13 @@ pub(crate) struct MeansFlags {
     /// Revokes the credentials of --header; done last
     #[arg(long, value_name = "COMMAND")]
     pub(crate) revoke_cmd: Option<String>,
-    /// How long keys are kept, if it is short enough to wait for, such as 3s
+    /// Time for which keys are kept, if it is short enough to wait for, such as 3s
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) retention: Option<Duration>,
     /// Look at the other operations of this OpenAPI document, too
     #[arg(long, value_name = "FILE")]
     pub(crate) openapi: Option<PathBuf>,
-    /// What stands before the document's paths [default: as its servers say]
+    /// Prefix of the document's paths [default: as its servers say]
     #[arg(long, value_name = "PATH", requires = "openapi")]
     pub(crate) base_path: Option<String>,
     /// Send each of them a request without a key, and with {} as its body
@@ -132,21 +132,21 @@ pub(crate) struct BoundsFlags {
     /// Believe these certificates besides the platform's
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// What decides the run's choices [default: drawn, and printed]
+    /// Seed of the run's choices [default: drawn, and printed]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
-    /// How many race at once
+    /// Number of requests that race at once
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u16).range(2..=100))]
     pub(crate) racers: u16,
-    /// How many requests are sent at most
+    /// Maximum number of requests sent
     #[arg(long, value_name = "COUNT", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub(crate) requests_max: u32,
-    /// How long an answer is waited for
+    /// Time to wait for an answer
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span)]
     pub(crate) timeout: Duration,
-    /// How long a key may be busy before it counts as blocked
+    /// Time for which a key may be busy before it counts as blocked
     #[arg(long, value_name = "TIME", default_value = "45s", value_parser = span)]
     pub(crate) settle: Duration,
     /// Only these checks or groups, such as `race` or `key-missing`; may be repeated
@@ -164,7 +164,7 @@ pub(crate) struct BoundsFlags {
     /// List the checks, and send nothing
     #[arg(long)]
     pub(crate) list: bool,
-    /// How to print: for people, or one JSON document
+    /// Output format: for people, or one JSON document
     #[arg(long, value_enum, default_value = "table", value_name = "table|json")]
     #[arg(hide_possible_values = true)]
     pub(crate) format: Format,

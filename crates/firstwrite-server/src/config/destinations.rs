@@ -23,7 +23,7 @@ use self::terms::TermsSection;
 use super::UsageError;
 use super::mistake::Mistake;
 
-/// What every destination may be called by: the words of `kind`.
+/// The words that `kind` takes.
 const KINDS: &str = "`http`, `nats`, `rabbitmq`, `kafka` or `redis`";
 
 /// The sections of one file, in the order of their names.
@@ -34,7 +34,7 @@ pub(crate) struct Destinations(Vec<Section>);
 #[derive(Debug)]
 struct Section {
     name: String,
-    /// Where it begins in the text.
+    /// Offset of its beginning in the text.
     offset: usize,
     /// Its file and line, for complaints.
     place: String,
@@ -42,7 +42,7 @@ struct Section {
     kind: KindSection,
 }
 
-/// What only this kind of destination knows.
+/// Settings of one kind of destination.
 #[derive(Debug)]
 enum KindSection {
     Http(Box<HttpSection>),

@@ -1,4 +1,4 @@
-//! The config file and the addresses in it, given bytes that nobody would write: see `firstwrite_testkit::fuzz`.
+//! The config file and the addresses in it, given arbitrary bytes: see `firstwrite_testkit::fuzz`.
 
 use firstwrite_testkit::fuzz::drive;
 

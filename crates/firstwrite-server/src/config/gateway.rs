@@ -120,7 +120,7 @@ pub(crate) struct GatewaySection {
 #[serde(try_from = "String")]
 pub(crate) struct Upstream(pub(crate) Target);
 
-/// Which key the upstream sees.
+/// The key that the upstream sees.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ForwardKey {
@@ -166,7 +166,7 @@ struct TlsSection {
     client_roots: Option<String>,
 }
 
-/// What a tenant may ask for, of each gateway.
+/// Limits of a tenant, in each gateway.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitsSection {
@@ -202,14 +202,14 @@ const HEALTH_EVERY_MIN: Duration = Duration::from_millis(100);
 /// A walk over all records is no matter of milliseconds.
 const COUNT_EVERY_MIN: Duration = Duration::from_secs(1);
 
-/// Who watches, and what is counted for it.
+/// An observer, and the counting that it needs.
 type Watched = (Arc<dyn Observer>, Option<Counting>);
 
 /// The limits of most tenants, and those of some by name.
 type LimitsByTenant = (TenantLimits, HashMap<String, TenantLimits>);
 
 impl GatewaySection {
-    /// How upstreams are called.
+    /// Returns the settings of calls to upstreams.
     pub(crate) fn calling(&self) -> Result<Calling, UsageError> {
         let usual = Calling::default();
         let limit =
@@ -250,13 +250,13 @@ impl GatewaySection {
         })
     }
 
-    /// How many connections the operator asked for, where that is not what there is anyway.
+    /// Returns the configured number of connections, if it differs from the default.
     pub(crate) fn connections_max(&self) -> Option<usize> {
         let asked_for = self.connections_max.map(NonZeroUsize::get);
         asked_for.filter(|count| *count != Listening::CONNECTIONS_MAX)
     }
 
-    /// Where to listen, and in which voice.
+    /// Returns the settings of the listener: address, protocol and limits.
     pub(crate) fn listening(&self, listen: SocketAddr) -> Result<Listening, UsageError> {
         let usual = Listening::at(listen);
         let plain = Listening {
@@ -273,7 +273,7 @@ impl GatewaySection {
         Ok(Listening { tls: Some(config), ..plain })
     }
 
-    /// Whose requests they are, by the flag or by the file. Nothing is guessed.
+    /// Returns the tenant resolver of the flag or of the file. Nothing is guessed.
     pub(crate) fn tenants(&self, flag: Option<&str>) -> Result<tenants::Settings, UsageError> {
         let mut settings = match (flag, &self.tenants) {
             (Some(choice), _) => choice.parse().map_err(|error| wrong("--tenants", error))?,
@@ -284,7 +284,7 @@ impl GatewaySection {
         Ok(settings)
     }
 
-    /// What stands for the host in fingerprints.
+    /// Returns the name that replaces the host in fingerprints.
     pub(crate) fn service_name(&self) -> Result<Option<String>, UsageError> {
         match self.service_name.as_deref() {
             Some("") => Err(wrong("gateway.service_name", "a name is not empty; leave it out")),
@@ -302,7 +302,7 @@ impl GatewaySection {
         self.fingerprint_secrets.iter().map(read).collect()
     }
 
-    /// How requests are passed on.
+    /// Returns the settings of forwarded requests.
     pub(crate) fn forwarding(&self) -> Result<Forwarding, UsageError> {
         let usual = Forwarding::default();
         let upgrades = match &self.upgrades {
@@ -325,7 +325,7 @@ impl GatewaySection {
         })
     }
 
-    /// Which pages of other origins may read answers.
+    /// Returns the origins whose pages may read answers.
     pub(crate) fn cors(&self) -> Result<Option<Cors>, UsageError> {
         let Some(CorsSection { origins, credentials, expose }) = &self.cors else {
             return Ok(None);
@@ -337,14 +337,14 @@ impl GatewaySection {
         cors.map(Some).map_err(|what| wrong("gateway.cors", what))
     }
 
-    /// Where the pages of problems are.
+    /// Returns the address of the problem pages.
     pub(crate) fn problem_base(&self) -> Result<ProblemBase, UsageError> {
         let Some(base) = &self.problem_base else { return Ok(ProblemBase::default()) };
         ProblemBase::new(base).map_err(|what| wrong("gateway.problem_base", what))
     }
 
-    /// Who watches over what tenants may ask for, and tells `next`; and how what
-    /// they have in the store is counted in `tenant_usage`, if there is a limit on that.
+    /// Returns the observer that enforces the limits of tenants and calls `next`, and the counting of their
+    /// usage of the store in `tenant_usage`, if that is limited.
     pub(crate) fn observer(
         &self,
         tenant_usage: Arc<TenantUsage>,
@@ -400,7 +400,7 @@ impl GatewaySection {
         Ok(Some((usual, special)))
     }
 
-    /// Which operations are protected, and how. `optional_keys`: as a flag says it.
+    /// Returns the protected operations with their policies. `optional_keys` is the flag's.
     pub(crate) fn operations(&self, optional_keys: Option<bool>) -> Result<Operations, UsageError> {
         let mut base = Policy::default();
         if optional_keys.or(self.optional_keys).unwrap_or(false) {
@@ -531,7 +531,7 @@ impl TryFrom<String> for Upstream {
 mod tests {
     use crate::config::File;
 
-    /// What the page shows is what the program takes.
+    /// The program accepts the settings that the page shows.
     #[test]
     fn the_settings_in_the_documentation_hold() {
         let page = include_str!("../../../../docs/gateway.md");

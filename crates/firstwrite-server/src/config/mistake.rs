@@ -1,6 +1,6 @@
-//! What is wrong with a settings file, and where.
+//! Mistakes in a settings file, with their places.
 
-/// What is wrong, and where in the text.
+/// A mistake, and its place in the text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     offset: Option<usize>,

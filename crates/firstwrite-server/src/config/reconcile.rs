@@ -185,7 +185,7 @@ struct CsvSection {
     bytes_max: Option<NonZeroU64>,
 }
 
-/// Which entries of an account were made: `"all"`, or those with a status.
+/// The entries of an account that count as made: `"all"`, or those with a status.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum MadeSection {

@@ -51,7 +51,7 @@ impl SealingSection {
         Ok(Some(if self.require.unwrap_or(true) { ring } else { ring.reading_plain() }))
     }
 
-    /// What keys fingerprints where nothing else is given for it: secrets derived from the keys.
+    /// Returns the secrets that key fingerprints if no others are configured: derived from the keys.
     pub(super) fn fingerprint_secrets(&self) -> Result<Secrets, UsageError> {
         let Some(ring) = self.ring()? else { return Ok(Secrets::default()) };
         ring.fingerprint_secrets().map_err(|error| wrong("sealing.keys", error))

@@ -1,4 +1,4 @@
-//! Which store: its address, and the same address fit to be shown.
+//! The address of a store, and the same address fit to be shown.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// Which store. Shown without its password.
+/// Address of a store. Shown without its password.
 #[derive(Clone, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub(crate) enum StoreUrl {
@@ -32,7 +32,7 @@ impl StoreUrl {
         Self::Sqlite(path.into())
     }
 
-    /// The whole address, its password included: for whoever opens it, never to be shown.
+    /// The whole address, its password included: for opening the store, never to be shown.
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Sqlite(path) => format!("sqlite:{}", path.display()),
@@ -44,7 +44,7 @@ impl StoreUrl {
 }
 
 impl StoreUrl {
-    /// What the address says under `name`, if anything.
+    /// Returns the parameter `name` of the address, if it has one.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         let Self::Postgres(url) = self else { return None };
         let (_, query) = url.split_once('?')?;

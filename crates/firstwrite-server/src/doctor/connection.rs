@@ -33,7 +33,7 @@ pub(super) fn look(store: &StoreUrl) -> Option<Finding> {
         code: "unverified-connection",
         severity: Severity::Warning,
         what: "the server is asked over a network without verified TLS".to_owned(),
-        meaning: "whoever is on the way can read the password and every answer, or answer in its place",
+        meaning: "an attacker on the network can read the password and every answer, or answer in its place",
         next_step: format!(
             "{parameter}, with the server's certificate authority if it is your own"
         ),

@@ -35,7 +35,7 @@ pub(super) async fn look(store: &dyn Store) -> Result<Vec<Finding>, StoreError> 
             code: "plain-fingerprints",
             severity: Severity::Note,
             what: format!("no secret keys the fingerprints of {unkeyed} of {count} records looked at"),
-            meaning: "whoever reads the store can try guesses at what was asked for, such as card numbers",
+            meaning: "a reader of the store can guess at request contents, such as card numbers, and check",
             next_step: "set `fingerprint_secrets` under [gateway], or [sealing]; in an application, \
                         IdempotencyLayer::secrets"
                 .to_owned(),
@@ -46,7 +46,7 @@ pub(super) async fn look(store: &dyn Store) -> Result<Vec<Finding>, StoreError> 
             code: "unsealed-outcomes",
             severity: Severity::Note,
             what: format!("the answers of {plain} of {count} records looked at are not sealed"),
-            meaning: "whoever reads the database, a backup or a replica reads them",
+            meaning: "a reader of the database, a backup or a replica reads them",
             next_step:
                 "if that must not be, give the commands keys under [sealing] (docs/encryption.md)"
                     .to_owned(),

@@ -64,7 +64,7 @@ fn undelivered(view: &DestinationView, now: Timestamp) -> Option<Finding> {
             code: "destination-paused",
             severity: Severity::Note,
             what: format!("{name} has been paused for {}", brief(now.since(paused.at))),
-            meaning: "messages to it wait until somebody resumes it",
+            meaning: "messages to it wait until an operator resumes it",
             next_step: format!("`firstwrite outbox resume {name}` when it may go on"),
         });
     }

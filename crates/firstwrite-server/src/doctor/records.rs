@@ -38,7 +38,7 @@ async fn uncertain(store: &dyn Store) -> Result<Option<Finding>, StoreError> {
         code: "uncertain-records",
         severity: Severity::Warning,
         what: format!("{least}{count} records wait for proof, the oldest{of_those} for {age}"),
-        meaning: "nobody knows how these requests ended; their retries are refused",
+        meaning: "it is unknown how these requests ended; their retries are refused",
         next_step:
             "`firstwrite keys list --state uncertain`, find out, then `firstwrite keys settle`"
                 .to_owned(),
@@ -57,7 +57,7 @@ async fn lapsed(store: &dyn Store) -> Result<Option<Finding>, StoreError> {
     Ok(Some(Finding {
         code: "lapsed-leases",
         severity: Severity::Warning,
-        what: format!("a lease ran out {} ago, and nobody has swept it", brief(oldest)),
+        what: format!("a lease ran out {} ago, and no worker has swept it", brief(oldest)),
         meaning: "no worker looks after this store: keys of dead attempts are neither freed nor \
                   marked, and nothing is reaped",
         next_step: "run `firstwrite worker`, or the library's Worker in the application".to_owned(),

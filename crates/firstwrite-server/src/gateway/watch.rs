@@ -26,9 +26,9 @@ pub(super) struct Watch {
 }
 
 /// Observer that ignores requests, used when metrics are off.
-struct Nobody;
+struct NoObserver;
 
-impl Observer for Nobody {}
+impl Observer for NoObserver {}
 
 impl Watch {
     pub(super) fn resolve(
@@ -78,7 +78,7 @@ impl Watch {
     pub(super) fn observer(&self) -> Arc<dyn Observer> {
         match self.metrics() {
             Some(metrics) => metrics,
-            None => Arc::new(Nobody),
+            None => Arc::new(NoObserver),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Which records are meant by what an operator typed: a tenant and a key, a record id as logs have it, or a key
+//! Finds the records that an operator's input names: a tenant and a key, a record id as logs have it, or a key
 //! whose tenant is not known.
 
 use std::collections::BTreeSet;

@@ -344,7 +344,7 @@ fn report(summary: &Summary, format: Format) -> anyhow::Result<Exit> {
             "{} keys are still under way in the old store; run this again when they have ended";
         output::note(&text.replace("{}", &summary.left.to_string()));
     } else if summary.new_in_old > 0 {
-        let text = "{} keys were written into the old store meanwhile: somebody still has it as --store; \
+        let text = "{} keys were written into the old store meanwhile: a process still has it as --store; \
                     change that, and run this again";
         output::note(&text.replace("{}", &summary.new_in_old.to_string()));
     } else {

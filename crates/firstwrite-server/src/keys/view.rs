@@ -13,7 +13,7 @@ pub(super) struct RecordView {
     pub(super) key: String,
     pub(super) state: &'static str,
     pub(super) operation: String,
-    /// Which attempt last owned the record, from 1.
+    /// Number of the attempt that last owned the record, from 1.
     pub(super) attempt: u64,
     pub(super) created_at: String,
     /// The status every retry is answered with, once completed.

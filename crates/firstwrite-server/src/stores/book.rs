@@ -72,27 +72,27 @@ pub(super) const PROMISES: [Promise; 7] = [
     },
 ];
 
-/// What one run of the suite showed of one store.
+/// Result of one run of the suite on one store.
 #[derive(Debug, Deserialize)]
 pub(super) struct Shown {
     store: String,
-    /// What it ran on.
+    /// Server that it ran on.
     pub(super) server: String,
     pub(super) claims: Vec<String>,
-    /// How many cases passed, by subject.
+    /// Number of cases that passed, by subject.
     #[serde(rename = "shown")]
     cases: BTreeMap<String, u64>,
-    /// How many did not apply.
+    /// Number of cases that did not apply, by subject.
     pub(super) unclaimed: BTreeMap<String, u64>,
 }
 
-/// What is written down of one store by hand.
+/// Facts about one store that are written by hand.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stated {
     pub(super) id: String,
     pub(super) name: String,
-    /// How its addresses begin; none where it has no address.
+    /// Scheme of its addresses; `None` if it has no address.
     pub(super) scheme: Option<String>,
     pub(super) docs: String,
     pub(super) meant_for: String,

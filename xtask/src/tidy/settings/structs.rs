@@ -5,7 +5,7 @@
 #[derive(Debug)]
 pub(super) struct Struct {
     pub(super) name: String,
-    /// Whether a setting that it does not know is refused: so begins every section.
+    /// True if it refuses unknown settings, as every section does.
     pub(super) is_section: bool,
     pub(super) fields: Vec<Field>,
 }
@@ -15,7 +15,7 @@ pub(super) struct Field {
     pub(super) name: String,
     /// Its type, as it is written.
     pub(super) kind: String,
-    /// Whether it may be left out, whatever its type.
+    /// True if it may be left out, whatever its type.
     pub(super) has_default: bool,
     /// Its doc comment, in one line.
     pub(super) text: String,
@@ -34,14 +34,14 @@ pub(super) struct Source {
     pub(super) words: Vec<Words>,
 }
 
-/// What is open at a line.
+/// The declaration that a line is part of.
 enum Open {
     Nothing,
     Struct(Struct),
     Enum(Words, Style),
 }
 
-/// How serde writes the names of variants.
+/// The form in which serde writes the names of variants.
 #[derive(Clone, Copy)]
 enum Style {
     AsIs,

@@ -1,4 +1,4 @@
-//! What every kind of destination declares: time limits, tries, and how long it recognises a key.
+//! Terms that every kind of destination declares: time limits, tries, and how long it recognises a key.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a section becomes, and how it is refused.
+//! Tests of accepted and refused sections.
 
 use std::time::Duration;
 

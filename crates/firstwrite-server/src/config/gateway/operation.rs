@@ -53,7 +53,7 @@ pub(super) struct OperationSection {
     /// Answer to a duplicate while the first attempt runs: a 409 at once, or the first answer within a
     /// time. Default: `"reject"`.
     conflict: Option<Conflict>,
-    /// Meaning of a lost answer: nobody knows, the API recognises the key, or a probe asks. Default:
+    /// Meaning of a lost answer: unknown, the API recognises the key, or a probe asks. Default:
     /// `"uncertain"`.
     on_lost_answer: Option<LostAnswer>,
     /// Meaning of a 5xx other than 502 and 504, which always count as a lost answer. Default:
@@ -171,7 +171,7 @@ struct FingerprintSection {
     /// Places in a JSON body that do not count. Not with `body = "bytes"`.
     #[serde(default)]
     ignore: Vec<String>,
-    /// Lets a 422 name what differs though no secret keys fingerprints: whoever reads the store can then guess
+    /// Lets a 422 name what differs though no secret keys fingerprints: a reader of the store can then guess
     /// at each part of a request by itself. Default: `false`.
     explain: Option<bool>,
 }
@@ -279,7 +279,7 @@ impl OperationSection {
         matches!(self.key, Some(KeyWord::Required))
     }
 
-    /// What the gateway does beyond the policy: that of `base`, with what this section says instead.
+    /// Returns the settings beyond the policy: those of `base`, overridden by this section.
     pub(super) fn extras(
         &self,
         base: &OperationExtras,

@@ -13,7 +13,7 @@ pub(super) struct Heading {
 #[derive(Clone)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// Whether it is a section of its own, with rows of its own.
+    /// True if it is a section with rows of its own.
     pub(super) is_section: bool,
     /// As it would be written in a file, if the page says so.
     default: Option<&'static str>,

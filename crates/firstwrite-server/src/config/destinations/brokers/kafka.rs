@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::super::super::given::Given;
 use super::{TermsSection, carrier, named, timeout};
 
-/// What the carrier adds to both of its time limits.
+/// Time that the carrier adds to both of its time limits.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The settings of `kind = "kafka"`.
