@@ -18,7 +18,7 @@ const ACTOR: &str = "actor";
 const ACTION: &str = "action";
 const REASON: &str = "reason";
 
-/// Operators do not crowd around one record.
+/// Maximum number of tries; operators rarely act on one record at the same moment.
 const TRIES_MAX: usize = 8;
 
 /// Writes `steps` and `entry`, or nothing. `about` comes from [`of_record`] and its like.

@@ -60,12 +60,13 @@ impl StoreClock {
         self.offset.load(Ordering::Relaxed)
     }
 
-    /// The service wrote `date`, in whole seconds, between two readings of the host's clock.
-    fn heard(&self, date: i64, asked: Timestamp, answered: Timestamp) {
+    /// Learns from `date`, which the service wrote, in whole seconds, between two readings of the host's
+    /// clock.
+    fn learn(&self, date: i64, asked: Timestamp, answered: Timestamp) {
         let Some(bounds) = &self.bounds else { return };
-        let heard = Bounds::new(date.saturating_mul(1000), asked.as_millis(), answered.as_millis());
+        let newer = Bounds::new(date.saturating_mul(1000), asked.as_millis(), answered.as_millis());
         let mut bounds = bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = bounds.map_or(heard, |before| before.and(heard));
+        let known = bounds.map_or(newer, |before| before.and(newer));
         *bounds = Some(known);
         let before = self.offset.swap(known.offset(), Ordering::Relaxed);
         if known.offset().abs() >= NOTED_FROM && before.abs() < NOTED_FROM {
@@ -134,7 +135,7 @@ impl Intercept for Listener {
         let date = context.response().headers().get("date");
         let date = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
         if let (Some(date), Some(SendTime(sent_at))) = (date, bag.load::<SendTime>()) {
-            self.0.heard(date.secs(), *sent_at, (self.0.source)());
+            self.0.learn(date.secs(), *sent_at, (self.0.source)());
         }
         Ok(())
     }
@@ -158,7 +159,7 @@ mod tests {
     }
 
     fn hear(clock: &StoreClock, date: i64, asked: i64, answered: i64) {
-        clock.heard(date, Timestamp::from_millis(asked), Timestamp::from_millis(answered));
+        clock.learn(date, Timestamp::from_millis(asked), Timestamp::from_millis(answered));
     }
 
     #[test]

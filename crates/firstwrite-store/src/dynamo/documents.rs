@@ -12,7 +12,6 @@ use firstwrite_core::{BoxFuture, StoreError};
 use super::DynamoStore;
 use super::driver_error::corrupt;
 use super::items::{ID, Item, blob, bytes, instant, integer, key, number, optional, set};
-use super::link::Link;
 use super::partition::Partition;
 use super::write::{self, Step, Terms};
 
@@ -25,7 +24,7 @@ const VERSION: &str = "version";
 const CONTENT: &str = "content";
 const EXPIRES_AT: &str = "expires_at";
 
-/// The partition of all documents of a kind: a person reads them.
+/// Returns the partition of all documents of a kind: one is enough for what people read.
 fn all(kind: &str) -> String {
     format!("documents#{kind}")
 }
@@ -53,58 +52,43 @@ fn document(item: &Item) -> Result<Document, StoreError> {
     })
 }
 
-/// Adds a document and the pointer to it, unless one of them is there. A number that another process has
-/// given out at the same moment is as good as a name that is taken: the writer reads again.
-async fn add(
-    link: &Link,
-    kind: &str,
-    given: i64,
-    name: &DocumentName,
-    content: &DocumentContent,
-) -> Result<Option<i64>, StoreError> {
-    let mut item = key_of(kind, given);
-    let content_bytes = (CONTENT, bytes(&content.bytes));
-    set(&mut item, [(NAME, bytes(&name.0)), (VERSION, number(1)), content_bytes]);
-    set(&mut item, content.expires_at.map(|at| (EXPIRES_AT, number(at.as_millis()))));
-    let mut pointer = pointer(kind, name);
-    set(&mut pointer, [(NUMBER, number(given))]);
-    let steps = [pointer, item].map(|item| Step::put_new(link, item).in_transaction());
-    let end = write::transact(link, &steps, &write::new_token(), WRITING).await?;
-    Ok(end.is_done().then_some(given))
-}
-
-async fn replace(
-    link: &Link,
-    kind: &str,
-    was: Edition,
-    content: &DocumentContent,
-) -> Result<Option<i64>, StoreError> {
-    let mut terms = Terms::default();
-    let condition = terms.is(VERSION, "=", number(was.version));
-    let version = terms.is(VERSION, "=", number(was.version + 1));
-    let bytes = terms.is(CONTENT, "=", bytes(&content.bytes));
-    let expiry = match content.expires_at {
-        Some(at) => format!(", {}", terms.is(EXPIRES_AT, "=", number(at.as_millis()))),
-        None => format!(" REMOVE {}", terms.name(EXPIRES_AT)),
-    };
-    let change = format!("SET {version}, {bytes}{expiry}");
-    let step = Step::update(link, key_of(kind, was.number), change, condition, &terms);
-    Ok(write::send(link, step, WRITING).await?.is_done().then_some(was.number))
-}
-
-async fn remove(
-    link: &Link,
-    kind: &str,
-    was: Edition,
-    name: &DocumentName,
-) -> Result<Option<i64>, StoreError> {
-    let mut terms = Terms::default();
-    let condition = terms.is(VERSION, "=", number(was.version));
-    let document = Step::delete(link, key_of(kind, was.number), condition, &terms);
-    let pointer = Step::remove(link, pointer(kind, name));
-    let steps = [document, pointer].map(Step::in_transaction);
-    let end = write::transact(link, &steps, &write::new_token(), WRITING).await?;
-    Ok(end.is_done().then_some(was.number))
+impl DynamoStore {
+    /// Returns the steps of a change, and the number of its document.
+    fn document_steps(&self, kind: &str, change: &DocumentChange) -> (i64, Vec<Step>) {
+        let link = self.link();
+        let pointer = pointer(kind, &change.name);
+        let mut terms = Terms::default();
+        match &change.step {
+            // A number that another process has given out at the same moment is as good as a name that is
+            // taken: the writer reads again.
+            DocumentStep::Add(DocumentContent { bytes: content, expires_at }) => {
+                let given = self.inner.delivering.numbers.next(link.now());
+                let (mut pointer, mut item) = (pointer, key_of(kind, given));
+                set(&mut pointer, [(NUMBER, number(given))]);
+                set(&mut item, [(NAME, bytes(&change.name.0)), (VERSION, number(1))]);
+                set(&mut item, [(CONTENT, bytes(content))]);
+                set(&mut item, expires_at.map(|at| (EXPIRES_AT, number(at.as_millis()))));
+                (given, [pointer, item].map(|item| Step::put_new(link, item)).into())
+            }
+            DocumentStep::Replace(was, DocumentContent { bytes: content, expires_at }) => {
+                let condition = terms.is(VERSION, "=", number(was.version));
+                let version = terms.is(VERSION, "=", number(was.version + 1));
+                let content = terms.is(CONTENT, "=", bytes(content));
+                let expiry = match expires_at {
+                    Some(at) => format!(", {}", terms.is(EXPIRES_AT, "=", number(at.as_millis()))),
+                    None => format!(" REMOVE {}", terms.name(EXPIRES_AT)),
+                };
+                let change = format!("SET {version}, {content}{expiry}");
+                let key = key_of(kind, was.number);
+                (was.number, vec![Step::update(link, key, change, condition, &terms)])
+            }
+            DocumentStep::Remove(was) => {
+                let condition = terms.is(VERSION, "=", number(was.version));
+                let document = Step::delete(link, key_of(kind, was.number), condition, &terms);
+                (was.number, vec![document, Step::remove(link, pointer)])
+            }
+        }
+    }
 }
 
 impl Documents for DynamoStore {
@@ -134,17 +118,10 @@ impl Documents for DynamoStore {
             let link = self.link();
             link.writable(WRITING)?;
             let mut written = Vec::with_capacity(changes.len());
-            for DocumentChange { name, step } in changes {
-                written.push(match step {
-                    DocumentStep::Add(content) => {
-                        let given = self.inner.delivering.numbers.next(link.now());
-                        add(link, kind, given, name, content).await?
-                    }
-                    DocumentStep::Replace(was, content) => {
-                        replace(link, kind, *was, content).await?
-                    }
-                    DocumentStep::Remove(was) => remove(link, kind, *was, name).await?,
-                });
+            for change in changes {
+                let (number, steps) = self.document_steps(kind, change);
+                let end = write::send_all(link, steps, WRITING).await?;
+                written.push(end.is_done().then_some(number));
             }
             Ok(written)
         })

@@ -11,15 +11,15 @@ use firstwrite_core::{BoxError, Certainty, StoreError, StoreErrorKind};
 pub(super) struct DriverError {
     kind: StoreErrorKind,
     certainty: Certainty,
-    /// The service's name for it, where it was the service that spoke.
+    /// The service's code, if the service answered.
     pub(super) code: Option<String>,
     text: String,
 }
 
-/// There is no such table.
+/// Code of a missing table.
 pub(super) const NOT_FOUND: &str = "ResourceNotFoundException";
 
-/// Another transaction is at work on the item; nothing was written.
+/// Code of a conflict with another transaction on the item; nothing was written.
 pub(super) const CONFLICT: &str = "TransactionConflictException";
 
 impl DriverError {
@@ -70,7 +70,7 @@ impl DriverError {
         self.certainty == Certainty::Indeterminate
     }
 
-    /// The error of a step that may have written something.
+    /// Returns the error of a step that may have written something.
     pub(super) fn of_write(self, doing: &'static str) -> StoreError {
         let error = match self.certainty {
             Certainty::Definite => StoreError::definite(self.kind, doing),
@@ -79,7 +79,7 @@ impl DriverError {
         error.caused_by(self.text)
     }
 
-    /// The error of a step that only read.
+    /// Returns the error of a step that only read.
     pub(super) fn of_read(self, doing: &'static str) -> StoreError {
         StoreError::definite(self.kind, doing).caused_by(self.text)
     }
@@ -146,7 +146,7 @@ pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> Stor
     StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
 }
 
-/// A step that was not done.
+/// Returns the error of a step that was not done.
 pub(super) fn unavailable(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
     StoreError::definite(StoreErrorKind::Unavailable, doing).caused_by(why)
 }

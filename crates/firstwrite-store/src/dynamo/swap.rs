@@ -25,7 +25,7 @@ pub(super) async fn insert(link: &Link, draft: &Draft) -> Result<Inserted, Store
     let step = put(link, draft, None, (now, INSERTING)).await?;
     match write::send(link, step, INSERTING).await? {
         Transaction::Done => Ok(Inserted::Done(now)),
-        Transaction::Refused(_, item) => match standing(link, draft.id, item).await? {
+        Transaction::Refused(_, item) => match existing(link, draft.id, item).await? {
             Some(found) => Ok(Inserted::Stands(Box::new(found))),
             // It has gone again since. The caller's next try will find the place free.
             None => Err(unavailable(INSERTING, "a rival came and went")),
@@ -172,7 +172,7 @@ fn condition(terms: &mut Terms, guard: Guard, must_be_reserved: bool) -> String 
 }
 
 /// Returns the record that a refused write found in its place; reads it if the service did not return it.
-pub(super) async fn standing(
+pub(super) async fn existing(
     link: &Link,
     id: RecordId,
     item: Option<Item>,

@@ -37,16 +37,16 @@ pub struct DynamoTx {
     now: Timestamp,
     /// The record that the handler's work will take over, as last read.
     stands: Option<Seen>,
+    work: Work,
+}
+
+/// Writes and messages to be committed with a record.
+#[derive(Default)]
+struct Work {
     steps: Vec<TransactWriteItem>,
     messages: Vec<Message>,
     /// Number of the transaction's items that the messages take.
     message_items: usize,
-}
-
-/// Writes and messages to be committed with a record.
-struct Work {
-    steps: Vec<TransactWriteItem>,
-    messages: Vec<Message>,
 }
 
 const BEGINNING: &str = "beginning a handler's transaction";
@@ -73,18 +73,16 @@ impl AsyncTransactionalStore for DynamoStore {
         let Some(lock) = lock else { return Ok(BeginResult::Busy) };
         let stands = found.as_ref().map(|found| found.record.seen());
         let now = found.as_ref().map_or_else(|| link.now(), |found| found.now);
-        let (steps, messages) = (Vec::new(), Vec::new());
-        let link = link.clone();
-        let tx = DynamoTx { link, lock, id, now, stands, steps, messages, message_items: 0 };
+        let tx = DynamoTx { link: link.clone(), lock, id, now, stands, work: Work::default() };
         Ok(BeginResult::Open(tx, found.map(Box::new)))
     }
 
     async fn conclude(&self, tx: DynamoTx, write: Write) -> Result<Transacted<()>, StoreError> {
-        let DynamoTx { link, lock, id, now, stands, steps, messages, .. } = tx;
+        let DynamoTx { link, lock, id, now, stands, work } = tx;
         let (draft, work) = match write {
             Write::Nothing => return Ok(Transacted::Done((), now)),
-            Write::All(draft) => (draft, Work { steps, messages }),
-            Write::RecordOnly(draft) => (draft, Work { steps: Vec::new(), messages: Vec::new() }),
+            Write::All(draft) => (draft, work),
+            Write::RecordOnly(draft) => (draft, Work::default()),
         };
         check(&draft, id)?;
         let ended = commit(&link, &self.inner.delivering.numbers, &draft, stands, &work).await;
@@ -113,7 +111,7 @@ async fn commit(
         Transaction::Refused(_, Some(item)) if fence_of(&item)? == draft.fence => {
             return Ok(Transacted::Done((), now));
         }
-        Transaction::Refused(_, item) => swap::standing(link, draft.id, item).await?,
+        Transaction::Refused(_, item) => swap::existing(link, draft.id, item).await?,
     };
     match rival {
         Some(found) => Ok(Transacted::Rival(Box::new(found))),
@@ -190,22 +188,22 @@ fn check(draft: &Draft, id: RecordId) -> Result<(), StoreError> {
 }
 
 impl DynamoTx {
-    /// Has an item written.
+    /// Adds the write of an item.
     pub fn put(&mut self, put: Put) -> Result<(), StoreError> {
         self.push(TransactWriteItem::builder().put(put).build())
     }
 
-    /// Has an item changed.
+    /// Adds the change of an item.
     pub fn update(&mut self, update: Update) -> Result<(), StoreError> {
         self.push(TransactWriteItem::builder().update(update).build())
     }
 
-    /// Has an item deleted.
+    /// Adds the deletion of an item.
     pub fn delete(&mut self, delete: Delete) -> Result<(), StoreError> {
         self.push(TransactWriteItem::builder().delete(delete).build())
     }
 
-    /// Has everything depend on a condition on an item that is not written.
+    /// Adds a condition on an item that is not written.
     pub fn check(&mut self, check: ConditionCheck) -> Result<(), StoreError> {
         self.push(TransactWriteItem::builder().condition_check(check).build())
     }
@@ -220,33 +218,33 @@ impl DynamoTx {
         self.now
     }
 
-    /// Has a message written. It takes two items of the transaction, one more with an ordering key, and one for
+    /// Adds a message. It takes two items of the transaction, one more with an ordering key, and one for
     /// each 400 kB of a payload of more than 500 bytes.
     pub fn enqueue(&mut self, message: &Message) -> Result<(), StoreError> {
         let count = enqueue::item_count(message)?;
         let is_same = |other: &Message| {
             (other.tenant(), other.derived_key()) == (message.tenant(), message.derived_key())
         };
-        if self.messages.iter().any(is_same) {
+        if self.work.messages.iter().any(is_same) {
             return Err(unsupported(
                 COLLECTING,
                 "the step was enqueued before in this transaction; name each message's step apart",
             ));
         }
         self.has_room_for(count)?;
-        self.messages.push(message.clone());
-        self.message_items += count;
+        self.work.messages.push(message.clone());
+        self.work.message_items += count;
         Ok(())
     }
 
     fn push(&mut self, step: TransactWriteItem) -> Result<(), StoreError> {
         self.has_room_for(1)?;
-        self.steps.push(step);
+        self.work.steps.push(step);
         Ok(())
     }
 
     fn has_room_for(&self, count: usize) -> Result<(), StoreError> {
-        if self.steps.len() + self.message_items + count <= STEPS_MAX {
+        if self.work.steps.len() + self.work.message_items + count <= STEPS_MAX {
             return Ok(());
         }
         let why = format!(
@@ -260,8 +258,8 @@ impl fmt::Debug for DynamoTx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DynamoTx")
             .field("record", &self.id)
-            .field("step_count", &self.steps.len())
-            .field("message_count", &self.messages.len())
+            .field("step_count", &self.work.steps.len())
+            .field("message_count", &self.work.messages.len())
             .finish_non_exhaustive()
     }
 }

@@ -62,26 +62,26 @@ pub(super) struct Terms {
 const TRIES_MAX: u32 = 5;
 
 impl Terms {
-    /// An attribute in an expression: many of our names are words of the language.
+    /// Returns the placeholder of an attribute: many of our names are reserved words.
     pub(super) fn name(&mut self, name: &str) -> String {
         let placeholder = format!("#{name}");
         self.names.insert(placeholder.clone(), name.to_owned());
         placeholder
     }
 
-    /// A value in an expression.
+    /// Returns the placeholder of a value.
     pub(super) fn value(&mut self, value: AttributeValue) -> String {
         let placeholder = format!(":v{}", self.values.len());
         self.values.insert(placeholder.clone(), value);
         placeholder
     }
 
-    /// `name = value`, or with another operator.
+    /// Returns `name = value`, or the same with another operator.
     pub(super) fn is(&mut self, name: &str, operator: &str, value: AttributeValue) -> String {
         format!("{} {operator} {}", self.name(name), self.value(value))
     }
 
-    /// The condition that nothing is there.
+    /// Returns the condition that no item is there.
     pub(super) fn is_free(&mut self) -> String {
         format!("attribute_not_exists({})", self.name(SHARD))
     }
@@ -200,7 +200,9 @@ pub(super) async fn send(
     step: Step,
     doing: &'static str,
 ) -> Result<Transaction, StoreError> {
-    for tried in 1.. {
+    let mut tried = 0;
+    loop {
+        tried += 1;
         let error = match send_once(link, step.clone()).await {
             Ok(sent) => return Ok(sent),
             Err(error) => error,
@@ -211,7 +213,21 @@ pub(super) async fn send(
         }
         pause(tried).await;
     }
-    Err(unavailable(doing, "another transaction has the item in hand"))
+}
+
+/// Does all steps or none: one by itself, several in a transaction.
+pub(super) async fn send_all(
+    link: &Link,
+    steps: Vec<Step>,
+    doing: &'static str,
+) -> Result<Transaction, StoreError> {
+    match <[Step; 1]>::try_from(steps) {
+        Ok([step]) => send(link, step, doing).await,
+        Err(steps) => {
+            let steps: Vec<_> = steps.into_iter().map(Step::in_transaction).collect();
+            transact(link, &steps, &new_token(), doing).await
+        }
+    }
 }
 
 async fn send_once(link: &Link, step: Step) -> Result<Transaction, DriverError> {
@@ -243,8 +259,9 @@ pub(super) async fn transact(
     token: &str,
     doing: &'static str,
 ) -> Result<Transaction, StoreError> {
-    let mut is_unknown = false;
-    for tried in 1.. {
+    let (mut tried, mut is_unknown) = (0, false);
+    loop {
+        tried += 1;
         let call = link.client.transact_write_items().set_transact_items(Some(steps.to_vec()));
         let Err(error) = call.client_request_token(token).send().await else {
             return Ok(Transaction::Done);
@@ -261,10 +278,8 @@ pub(super) async fn transact(
             Some(CancelReason::Conflict) => {
                 return Err(unavailable(doing, "other transactions have the same items in hand"));
             }
-            Some(CancelReason::Busy(code)) => return Err(unavailable(doing, code)),
-            Some(CancelReason::Wrong(code)) => {
-                return Err(unsupported(doing, code));
-            }
+            Some(CancelReason::Busy(text)) => return Err(unavailable(doing, text)),
+            Some(CancelReason::Wrong(text)) => return Err(unsupported(doing, text)),
             None => link.error(&error),
         };
         if error.is_indeterminate() && tried < TRIES_MAX {
@@ -275,10 +290,9 @@ pub(super) async fn transact(
         let error = error.of_write(doing);
         return Err(if is_unknown { error.after_lost_acknowledgement() } else { error });
     }
-    Err(unavailable(doing, "other transactions have the same items in hand"))
 }
 
-/// A token for a transaction that is sent by one caller alone.
+/// Returns a token for a transaction that one caller alone sends.
 pub(super) fn new_token() -> String {
     format!("{:032x}", fastrand::u128(..))
 }
