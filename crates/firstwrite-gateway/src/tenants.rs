@@ -4,7 +4,9 @@
 //!    there decides.
 //! 2. An invalid credential is a refusal. No later source is asked, so a caller gets no further
 //!    with a broken token than with none.
-//! 3. Without any credential, the caller is the anonymous tenant where the settings say so, and
+//! 3. A credential that no source takes for its own is a refusal too: `Authorization`, and a header
+//!    that a listed proxy sets.
+//! 4. Without any credential, the caller is the anonymous tenant where the settings say so, and
 //!    is refused elsewhere.
 //!
 //! A refusal is `tenant-unknown` (401). Why exactly goes to the log, in fixed words: no credential,
@@ -193,6 +195,13 @@ impl Tenants {
                     return Err(Refusal { reason, challenge });
                 }
             }
+        }
+        // Callers whose credentials are read by nobody here would share one tenant, and its answers.
+        let proxied = self.headers().filter(|header| header.trusts(peer));
+        let is_unclaimed = authorization.is_some()
+            || proxied.flat_map(TrustedHeader::names).any(|it| request.headers.contains_key(it));
+        if is_unclaimed {
+            return Err(refuse(Reason::Unclaimed));
         }
         if self.may_be_anonymous(request) {
             return Ok(Identity::anonymous());
