@@ -98,15 +98,7 @@ pub(crate) fn request(parts: &mut Parts, calls: &Calls) {
     for name in tenants.untrusted_headers(peer.as_ref()) {
         parts.headers.remove(name);
     }
-    drop_where(&mut parts.headers, |name| {
-        // The body knows its length; a second opinion could differ. What the client expects of the next hop
-        // was answered here.
-        *name == CONTENT_LENGTH
-            || *name == EXPECT
-            || HOP_BY_HOP.contains(name)
-            || Names::is_of_record(name)
-            || names.is_misread(name)
-    });
+    drop_where(&mut parts.headers, |name| is_dropped_from_requests(name, names));
     if trailers {
         parts.headers.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -132,16 +124,33 @@ pub(crate) fn frame(parts: &mut Parts, body: &RequestBody, calling: &Calling) {
     }
 }
 
-/// Removes every trailer of a client that the gateway sets, believes or compares, since some servers read
-/// trailers as headers.
+/// Tells whether a field of a request ends here, be it a header or a trailer.
+fn is_dropped_from_requests(name: &HeaderName, names: &Names) -> bool {
+    // The body knows its length; a second opinion could differ. What the client expects of the next hop was
+    // answered here.
+    *name == CONTENT_LENGTH
+        || *name == EXPECT
+        || HOP_BY_HOP.contains(name)
+        || is_ours(name)
+        || names.is_misread(name)
+}
+
+/// Tells whether a field of an answer ends here, be it a header or a trailer.
+fn is_dropped_from_answers(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(name) || is_ours(name)
+}
+
+/// Removes trailers of a client that would not pass as headers, or that mean something in a head alone, since
+/// some servers read trailers as headers.
 pub(crate) fn trailers(trailers: &mut HeaderMap, names: &Names) {
     drop_where(trailers, |name| {
-        HOP_BY_HOP.contains(name)
-            || !names.is_droppable(name)
-            || Names::is_of_record(name)
-            || Names::is_for_whom(name)
-            || names.is_misread(name)
+        is_dropped_from_requests(name, names) || !names.may_be_trailer(name)
     });
+}
+
+/// The same for the trailers of an answer, of which nothing was believed.
+pub(crate) fn answer_trailers(trailers: &mut HeaderMap) {
+    drop_where(trailers, |name| is_dropped_from_answers(name) || Names::is_head_only(name));
 }
 
 /// HTTP/2 may send a cookie in crumbs, one field each; HTTP/1.1 knows one field (RFC 9113, section 8.2.3).
@@ -164,8 +173,8 @@ pub(crate) fn effect(headers: &mut HeaderMap) -> Option<Effect> {
     Some(if is_none { Effect::None } else { Effect::Happened })
 }
 
-/// Tells whether a header of an answer is one by which the gateway speaks of keys. No upstream knows better.
-fn is_of_keys(name: &HeaderName) -> bool {
+/// Tells whether the gateway alone may set this field. A client's or an upstream's is forged.
+fn is_ours(name: &HeaderName) -> bool {
     *name == IDEMPOTENT_REPLAYED
         || *name == IDEMPOTENCY_EXPIRES
         || name.as_str().starts_with("firstwrite-")
@@ -176,9 +185,7 @@ pub(crate) fn response(headers: &mut HeaderMap) {
     drop_named(headers, Names::is_droppable_from_answers);
     let has_two_framings = has_two_framings(headers);
     drop_where(headers, |name| {
-        HOP_BY_HOP.contains(name)
-            || is_of_keys(name)
-            || (has_two_framings && name == CONTENT_LENGTH)
+        is_dropped_from_answers(name) || (has_two_framings && name == CONTENT_LENGTH)
     });
 }
 

@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use super::Server;
 use super::pool::Sender;
 use crate::body::Patient;
-use crate::forward::has_two_framings;
+use crate::forward::{answer_trailers, has_two_framings};
 
 /// The body of an upstream's answer, as it comes.
 pub(crate) struct AnswerBody {
@@ -99,7 +99,10 @@ impl Body for AnswerBody {
             Poll::Ready(Some(Err(_))) => self.connection = None,
             Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
         }
-        polled
+        match polled {
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(passed(frame).map(Ok)),
+            polled @ (Poll::Ready(_) | Poll::Pending) => polled,
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -114,6 +117,18 @@ impl Body for AnswerBody {
             Source::Connection(body) => body.size_hint(),
             Source::Line(body) => body.size_hint(),
         }
+    }
+}
+
+/// Returns what passes of a part of an answer: of trailers those that would pass as headers. They are the last
+/// part, so that without any the body is at its end.
+fn passed(frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            answer_trailers(&mut trailers);
+            (!trailers.is_empty()).then(|| Frame::trailers(trailers))
+        }
+        Err(data) => Some(data),
     }
 }
 
