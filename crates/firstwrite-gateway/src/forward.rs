@@ -4,6 +4,7 @@ mod names;
 mod origin;
 
 use firstwrite::{Attempt, Effect, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
+use firstwrite_core::{Rejection, RejectionKind};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -106,6 +107,8 @@ pub(crate) fn request(parts: &mut Parts, calls: &Calls) {
     origin::tell(&mut parts.headers, peer.as_ref(), host.as_ref(), &forwarding.trusted_proxies);
     if let Some(attempt) = parts.extensions.get::<Attempt>() {
         say_which_record(&mut parts.headers, attempt, forwarding);
+    } else if forwarding.key == ForwardedKey::Nothing {
+        parts.headers.remove(IDEMPOTENCY_KEY);
     }
     if let Some(host) = host {
         parts.headers.insert(HOST, host);
@@ -193,6 +196,37 @@ pub(crate) fn response(headers: &mut HeaderMap) {
 /// 6.3).
 pub(crate) fn has_two_framings(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
+}
+
+/// Checks the key of a request that is not protected, which passes as it is: one that the gateway could have
+/// derived for somebody else's request would get that one's answer from the upstream.
+pub(crate) fn check_key(headers: &HeaderMap, forwarded: ForwardedKey) -> Result<(), Rejection> {
+    if forwarded == ForwardedKey::Nothing {
+        return Ok(());
+    }
+    let refused = |detail| Err(Rejection::new(RejectionKind::KeyInvalid).detail(detail));
+    let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
+    match (keys.next(), keys.next()) {
+        (_, Some(_)) => refused("There is more than one Idempotency-Key."),
+        (Some(key), None) if has_derived(key) => {
+            refused("The key has the form of those that this gateway makes itself.")
+        }
+        (_, None) => Ok(()),
+    }
+}
+
+/// Returns true if a key as [`Attempt::wire_key`] makes it for [`STEP`] stands somewhere in a value, however it
+/// is quoted.
+fn has_derived(value: &HeaderValue) -> bool {
+    let is_hex =
+        |text: &[u8], length| text.len() == length && text.iter().all(u8::is_ascii_hexdigit);
+    let is_derived = |text: &[u8]| {
+        let Some(colon) = text.iter().rposition(|byte| *byte == b':') else { return false };
+        let (front, back) = (&text[..colon], &text[colon + 1..]);
+        let is_of_step = front.strip_suffix(STEP.as_bytes()).is_some_and(|key| key.ends_with(b":"));
+        (is_hex(back, 16) && is_of_step) || (is_hex(front, 32) && back == STEP.as_bytes())
+    };
+    value.as_bytes().split(|byte| b"\"\\,; \t".contains(byte)).any(is_derived)
 }
 
 /// The host that was asked for, wherever it was named.

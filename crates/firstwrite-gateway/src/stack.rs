@@ -157,6 +157,12 @@ impl Stack {
             Span::current().record("otel.name", name);
         }
         let kind = if operation.is_some() { Kind::Protected } else { Kind::Passed };
+        if operation.is_none()
+            && let Err(refused) = forward::check_key(&parts.headers, self.calls.forwarding.key)
+        {
+            metrics.inspect(|metrics| metrics.passed(refused.status()));
+            return Ok(closing(self.calls.refusal(&refused), parts.version));
+        }
         let _under_way = metrics.map(|metrics| metrics.under_way(kind));
         if let Some(token) = self.calls.forwarding.upgrades.wanted(&parts) {
             if let Some(operation) = &operation {
