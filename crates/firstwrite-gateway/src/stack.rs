@@ -85,7 +85,8 @@ impl Stack {
     pub(crate) fn new(layer: IdempotencyLayer, calls: Calls) -> Self {
         let calling = calls.upstreams.calling();
         let bytes_max = calling.held_bytes_max;
-        let budget = || BodyBudget::new(bytes_max, calling.tenant_part_of(bytes_max));
+        let share = calling.tenant_part_of(bytes_max);
+        let budget = || BodyBudget::new(bytes_max, share, calls.tenants.verifies());
         let (bodies, answers) = (budget(), budget());
         Self {
             layer,

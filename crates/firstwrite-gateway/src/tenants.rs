@@ -134,6 +134,17 @@ impl Tenants {
         self.ask(request).map_err(Refusal::into_rejection)
     }
 
+    /// Returns true if some callers are verified here, so that others must not crowd them out.
+    pub(crate) fn verifies(&self) -> bool {
+        self.sources.iter().any(|source| match source {
+            Verifier::Single | Verifier::Authorization(_) => false,
+            Verifier::Jwt(_)
+            | Verifier::ApiKeys(_)
+            | Verifier::Header(_)
+            | Verifier::Certificate(_) => true,
+        })
+    }
+
     /// Every header by which listed peers name a tenant or a principal.
     pub fn trusted_headers(&self) -> impl Iterator<Item = &HeaderName> {
         self.headers().flat_map(TrustedHeader::names)
