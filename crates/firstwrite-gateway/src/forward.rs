@@ -7,7 +7,7 @@ use firstwrite::{Attempt, Effect, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
 use firstwrite_core::{Rejection, RejectionKind};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -181,6 +181,11 @@ fn is_ours(name: &HeaderName) -> bool {
     *name == IDEMPOTENT_REPLAYED
         || *name == IDEMPOTENCY_EXPIRES
         || name.as_str().starts_with("firstwrite-")
+}
+
+/// Tells whether the gateway sets this field on the way to upstreams or clients, whatever was sent.
+pub(crate) fn is_set_here(name: &HeaderName) -> bool {
+    is_ours(name) || Names::is_for_whom(name) || HOP_BY_HOP.contains(name) || *name == VIA
 }
 
 /// Makes an upstream's answer one of ours to a client.

@@ -219,6 +219,7 @@ pub(crate) fn stack(
         metrics,
         tracer,
         clock,
+        lines: Lines::default(),
     };
     Ok(Stack::new(layer, calls))
 }

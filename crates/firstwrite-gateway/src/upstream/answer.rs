@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::BoxError;
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -41,13 +41,15 @@ impl AnswerBody {
     }
 
     pub(super) fn wrap(
-        response: Response<Incoming>,
+        mut response: Response<Incoming>,
         sender: Sender,
         server: &Arc<Server>,
         idle_for_max: Duration,
     ) -> Response<Self> {
         let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let is_last = has_two_framings(response.headers());
+        // An old one is about the connection to the upstream; how the client is answered is its own matter.
+        *response.version_mut() = Version::HTTP_11;
         response.map(|body| {
             let connection = Some((sender, Arc::clone(server)));
             let body = Source::Connection(Patient::new(body, idle_for_max));

@@ -80,6 +80,39 @@ async fn a_key_that_the_gateway_could_have_derived_passes_nowhere() {
 }
 
 #[tokio::test]
+async fn an_answer_is_in_the_clients_version() {
+    let upstream = Upstream::start().await;
+    upstream.does(Script::AnswerAndHangUp("HTTP/1.0 200 OK\r\n\r\nold".to_owned()));
+    let gateway = start(rules(&[&upstream])).await;
+    for request in [GET.to_owned(), keyed("/pay", "k", "", "{}")] {
+        let answered = ask(gateway.address(), &request).await;
+        assert_eq!((answered.start.as_str(), &*answered.text()), ("HTTP/1.1 200 OK", "old"));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_with_another_coding_than_chunked_is_lost() {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    for (number, coding) in
+        ["gzip, chunked", "gzip", "chunked, chunked", "identity", "x\r\ntransfer-encoding: chunked"]
+            .iter()
+            .enumerate()
+    {
+        let text =
+            format!("HTTP/1.1 200 OK\r\ntransfer-encoding: {coding}\r\n\r\n2\r\nhi\r\n0\r\n\r\n");
+        upstream.does(Script::AnswerAndHangUp(text));
+        let passed = ask(gateway.address(), GET).await;
+        assert_eq!((passed.status(), passed.code().as_str()), (502, "answer-lost"), "{coding}");
+        let request = keyed("/pay", &number.to_string(), "", "{}");
+        for (status, code) in [(504, "outcome-unknown"), (409, "outcome-unknown")] {
+            let kept = ask(gateway.address(), &request).await;
+            assert_eq!((kept.status(), kept.code().as_str()), (status, code), "{coding}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_body_is_streamed_both_ways() {
     let upstream = Upstream::start().await;
     let events = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
