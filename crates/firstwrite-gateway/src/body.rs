@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::body_budget::SharedPermit;
 use crate::forward::{self, Names};
+use crate::head;
 
 /// The body of a request to an upstream.
 pub struct RequestBody(Kind);
@@ -83,7 +84,7 @@ impl Body for RequestBody {
             Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Kind::Streamed(body, with) => match Pin::new(body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => {
-                    Poll::Ready(trailers(frame, with).map(Ok))
+                    Poll::Ready(trailers(frame, with).transpose())
                 }
                 Poll::Ready(Some(Ok(frame))) if !has_room(with, &frame) => {
                     Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::QuotaExceeded).into())))
@@ -166,12 +167,15 @@ fn has_room(with: &With, frame: &Frame<Bytes>) -> bool {
     }
 }
 
-/// Returns the trailers to pass on, if any.
-fn trailers(frame: Frame<Bytes>, with: &With) -> Option<Frame<Bytes>> {
-    let With::Trailers(names) = with else { return None };
-    let mut trailers = frame.into_trailers().ok()?;
+/// Returns the trailers to pass on, if any, or an error if they are malformed.
+fn trailers(frame: Frame<Bytes>, with: &With) -> Result<Option<Frame<Bytes>>, BoxError> {
+    let Ok(mut trailers) = frame.into_trailers() else { return Ok(None) };
+    if head::has_padded_values(&trailers) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a trailer is malformed").into());
+    }
+    let With::Trailers(names) = with else { return Ok(None) };
     forward::trailers(&mut trailers, names);
-    (!trailers.is_empty()).then(|| Frame::trailers(trailers))
+    Ok((!trailers.is_empty()).then(|| Frame::trailers(trailers)))
 }
 
 /// Error kind by which the layer and other readers of bodies recognise a slow client.

@@ -5,7 +5,8 @@
 //!
 //! Any body gets room while less than half of it is taken. The next quarter is for tenants that hold no more
 //! than their share, and for small bodies; the last one for small bodies of such tenants. So neither one
-//! tenant nor large bodies can take all of it.
+//! tenant nor large bodies can take all of it. Where some callers are verified, all others together have one
+//! share, and no more than the first half beyond it: they can be as many tenants as they like.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,12 +15,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use firstwrite::Room;
 use firstwrite_core::Tenant;
 
+use crate::tenants::is_unverified;
+
 /// Memory budget of all bodies together.
 #[derive(Debug)]
 pub(crate) struct BodyBudget {
     bytes: AtomicUsize,
     bytes_max: usize,
     tenant_bytes_max: usize,
+    /// Bytes of all tenants together that the gateway did not verify, where it verifies others.
+    unverified: Option<TenantBytes>,
     /// Only tenants that hold something.
     tenants: Mutex<HashMap<Tenant, Arc<TenantBytes>>>,
 }
@@ -46,10 +51,12 @@ const BODY_BYTES_MIN: usize = 1024;
 pub(crate) type SharedPermit = Arc<BodyPermit>;
 
 impl BodyBudget {
-    /// `tenant_bytes_max`: a tenant's share.
-    pub(crate) fn new(bytes_max: usize, tenant_bytes_max: usize) -> Arc<Self> {
+    /// `tenant_bytes_max`: a tenant's share. `is_joint`: whether tenants that the gateway did not verify have
+    /// one share together, besides one each.
+    pub(crate) fn new(bytes_max: usize, tenant_bytes_max: usize, is_joint: bool) -> Arc<Self> {
         let (bytes, tenants) = (AtomicUsize::new(0), Mutex::default());
-        Arc::new(Self { bytes, bytes_max, tenant_bytes_max, tenants })
+        let unverified = is_joint.then(TenantBytes::default);
+        Arc::new(Self { bytes, bytes_max, tenant_bytes_max, unverified, tenants })
     }
 
     pub(crate) fn share(self: &Arc<Self>) -> SharedPermit {
@@ -92,11 +99,23 @@ impl BodyPermit {
             .tenant
             .get()
             .map_or(0, |(_, held)| held.0.fetch_add(more, Ordering::Relaxed).saturating_add(more));
+        let of_joint = self
+            .joint()
+            .map_or(0, |held| held.0.fetch_add(more, Ordering::Relaxed).saturating_add(more));
         let of_all = self.of.bytes.fetch_add(more, Ordering::Relaxed).saturating_add(more);
-        let quarters = 2
-            + usize::from(of_tenant <= self.of.tenant_bytes_max)
-            + usize::from(after <= SMALL_BYTES);
+        let share = self.of.tenant_bytes_max;
+        let quarters = if of_joint > share {
+            2
+        } else {
+            2 + usize::from(of_tenant <= share) + usize::from(after <= SMALL_BYTES)
+        };
         of_all <= self.of.bytes_max / 4 * quarters
+    }
+
+    /// Bytes of all whose share its tenant is in, if it is one of those.
+    fn joint(&self) -> Option<&TenantBytes> {
+        let unverified = self.of.unverified.as_ref()?;
+        self.tenant.get().filter(|(tenant, _)| is_unverified(tenant)).map(|_| unverified)
     }
 }
 
@@ -104,6 +123,9 @@ impl Drop for BodyPermit {
     fn drop(&mut self) {
         let bytes = counted(*self.bytes.get_mut());
         self.of.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(held) = self.joint() {
+            held.0.fetch_sub(bytes, Ordering::Relaxed);
+        }
         let Some((tenant, held)) = self.tenant.take() else { return };
         held.0.fetch_sub(bytes, Ordering::Relaxed);
         let mut tenants = self.of.tenants();
@@ -137,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_counted_from_the_first_byte_as_the_buffer_that_it_takes() {
-        let held = BodyBudget::new(64 * KIB, 64 * KIB);
+        let held = BodyBudget::new(64 * KIB, 64 * KIB, false);
         let one = share(&held, "acme");
         for (count, expected) in [(1, KIB), (1022, KIB), (1, KIB), (1, 2 * KIB), (1024, 4 * KIB)] {
             assert!(one.grow(count));
@@ -150,7 +172,7 @@ mod tests {
 
     #[test]
     fn neither_one_tenant_nor_large_bodies_take_all_of_it() {
-        let held = BodyBudget::new(1024 * KIB, 256 * KIB);
+        let held = BodyBudget::new(1024 * KIB, 256 * KIB, false);
         let large = |tenant| {
             let share = share(&held, tenant);
             share.grow(64 * KIB).then_some(share)
@@ -171,5 +193,22 @@ mod tests {
         drop((second, third));
         assert_eq!(held.bytes.load(Ordering::Relaxed), 0);
         assert!(held.tenants().is_empty());
+    }
+
+    #[test]
+    fn those_whom_nobody_verified_have_one_share_together() {
+        let held = BodyBudget::new(1024 * KIB, 256 * KIB, true);
+        let small = |tenant: &str| {
+            let share = share(&held, tenant);
+            share.grow(16 * KIB).then_some(share)
+        };
+        let made_up = |number: usize| small(&format!("auth-{number:024x}"));
+        let many: Vec<SharedPermit> = (0..100).map_while(made_up).collect();
+        assert_eq!(many.len(), 32, "half of it");
+        assert!(small("anonymous").is_none());
+        let large = share(&held, "acme");
+        assert!(large.grow(128 * KIB) && small("acme").is_some());
+        drop((many, large));
+        assert_eq!(held.unverified.as_ref().unwrap().0.load(Ordering::Relaxed), 0);
     }
 }

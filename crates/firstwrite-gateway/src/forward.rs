@@ -4,9 +4,10 @@ mod names;
 mod origin;
 
 use firstwrite::{Attempt, Effect, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
+use firstwrite_core::{Rejection, RejectionKind};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -98,15 +99,7 @@ pub(crate) fn request(parts: &mut Parts, calls: &Calls) {
     for name in tenants.untrusted_headers(peer.as_ref()) {
         parts.headers.remove(name);
     }
-    drop_where(&mut parts.headers, |name| {
-        // The body knows its length; a second opinion could differ. What the client expects of the next hop
-        // was answered here.
-        *name == CONTENT_LENGTH
-            || *name == EXPECT
-            || HOP_BY_HOP.contains(name)
-            || Names::is_of_record(name)
-            || names.is_misread(name)
-    });
+    drop_where(&mut parts.headers, |name| is_dropped_from_requests(name, names));
     if trailers {
         parts.headers.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -114,6 +107,8 @@ pub(crate) fn request(parts: &mut Parts, calls: &Calls) {
     origin::tell(&mut parts.headers, peer.as_ref(), host.as_ref(), &forwarding.trusted_proxies);
     if let Some(attempt) = parts.extensions.get::<Attempt>() {
         say_which_record(&mut parts.headers, attempt, forwarding);
+    } else if forwarding.key == ForwardedKey::Nothing {
+        parts.headers.remove(IDEMPOTENCY_KEY);
     }
     if let Some(host) = host {
         parts.headers.insert(HOST, host);
@@ -132,16 +127,33 @@ pub(crate) fn frame(parts: &mut Parts, body: &RequestBody, calling: &Calling) {
     }
 }
 
-/// Removes every trailer of a client that the gateway sets, believes or compares, since some servers read
-/// trailers as headers.
+/// Tells whether a field of a request ends here, be it a header or a trailer.
+fn is_dropped_from_requests(name: &HeaderName, names: &Names) -> bool {
+    // The body knows its length; a second opinion could differ. What the client expects of the next hop was
+    // answered here.
+    *name == CONTENT_LENGTH
+        || *name == EXPECT
+        || HOP_BY_HOP.contains(name)
+        || is_ours(name)
+        || names.is_misread(name)
+}
+
+/// Tells whether a field of an answer ends here, be it a header or a trailer.
+fn is_dropped_from_answers(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(name) || is_ours(name)
+}
+
+/// Removes trailers of a client that would not pass as headers, or that mean something in a head alone, since
+/// some servers read trailers as headers.
 pub(crate) fn trailers(trailers: &mut HeaderMap, names: &Names) {
     drop_where(trailers, |name| {
-        HOP_BY_HOP.contains(name)
-            || !names.is_droppable(name)
-            || Names::is_of_record(name)
-            || Names::is_for_whom(name)
-            || names.is_misread(name)
+        is_dropped_from_requests(name, names) || !names.may_be_trailer(name)
     });
+}
+
+/// The same for the trailers of an answer, of which nothing was believed.
+pub(crate) fn answer_trailers(trailers: &mut HeaderMap) {
+    drop_where(trailers, |name| is_dropped_from_answers(name) || Names::is_head_only(name));
 }
 
 /// HTTP/2 may send a cookie in crumbs, one field each; HTTP/1.1 knows one field (RFC 9113, section 8.2.3).
@@ -164,11 +176,16 @@ pub(crate) fn effect(headers: &mut HeaderMap) -> Option<Effect> {
     Some(if is_none { Effect::None } else { Effect::Happened })
 }
 
-/// Tells whether a header of an answer is one by which the gateway speaks of keys. No upstream knows better.
-fn is_of_keys(name: &HeaderName) -> bool {
+/// Tells whether the gateway alone may set this field. A client's or an upstream's is forged.
+fn is_ours(name: &HeaderName) -> bool {
     *name == IDEMPOTENT_REPLAYED
         || *name == IDEMPOTENCY_EXPIRES
         || name.as_str().starts_with("firstwrite-")
+}
+
+/// Tells whether the gateway sets this field on the way to upstreams or clients, whatever was sent.
+pub(crate) fn is_set_here(name: &HeaderName) -> bool {
+    is_ours(name) || Names::is_for_whom(name) || HOP_BY_HOP.contains(name) || *name == VIA
 }
 
 /// Makes an upstream's answer one of ours to a client.
@@ -176,9 +193,7 @@ pub(crate) fn response(headers: &mut HeaderMap) {
     drop_named(headers, Names::is_droppable_from_answers);
     let has_two_framings = has_two_framings(headers);
     drop_where(headers, |name| {
-        HOP_BY_HOP.contains(name)
-            || is_of_keys(name)
-            || (has_two_framings && name == CONTENT_LENGTH)
+        is_dropped_from_answers(name) || (has_two_framings && name == CONTENT_LENGTH)
     });
 }
 
@@ -186,6 +201,37 @@ pub(crate) fn response(headers: &mut HeaderMap) {
 /// 6.3).
 pub(crate) fn has_two_framings(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
+}
+
+/// Checks the key of a request that is not protected, which passes as it is: one that the gateway could have
+/// derived for somebody else's request would get that one's answer from the upstream.
+pub(crate) fn check_key(headers: &HeaderMap, forwarded: ForwardedKey) -> Result<(), Rejection> {
+    if forwarded == ForwardedKey::Nothing {
+        return Ok(());
+    }
+    let refused = |detail| Err(Rejection::new(RejectionKind::KeyInvalid).detail(detail));
+    let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
+    match (keys.next(), keys.next()) {
+        (_, Some(_)) => refused("There is more than one Idempotency-Key."),
+        (Some(key), None) if has_derived(key) => {
+            refused("The key has the form of those that this gateway makes itself.")
+        }
+        (_, None) => Ok(()),
+    }
+}
+
+/// Returns true if a key as [`Attempt::wire_key`] makes it for [`STEP`] stands somewhere in a value, however it
+/// is quoted.
+fn has_derived(value: &HeaderValue) -> bool {
+    let is_hex =
+        |text: &[u8], length| text.len() == length && text.iter().all(u8::is_ascii_hexdigit);
+    let is_derived = |text: &[u8]| {
+        let Some(colon) = text.iter().rposition(|byte| *byte == b':') else { return false };
+        let (front, back) = (&text[..colon], &text[colon + 1..]);
+        let is_of_step = front.strip_suffix(STEP.as_bytes()).is_some_and(|key| key.ends_with(b":"));
+        (is_hex(back, 16) && is_of_step) || (is_hex(front, 32) && back == STEP.as_bytes())
+    };
+    value.as_bytes().split(|byte| b"\"\\,; \t".contains(byte)).any(is_derived)
 }
 
 /// The host that was asked for, wherever it was named.

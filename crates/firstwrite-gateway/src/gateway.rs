@@ -22,9 +22,9 @@ use crate::operations::Operations;
 use crate::resolve::Resolver;
 use crate::serve::Server;
 use crate::settings::{Listening, Rules};
-use crate::stack::{Calls, Stack};
+use crate::stack::{Calls, Lines, Stack};
 use crate::tenant_usage::{Counting, keep_counting};
-use crate::tenants::Tenants;
+use crate::tenants::{Tenants, is_unverified};
 use crate::upstream::{self, Line, Target, UpstreamError, Upstreams};
 use crate::worker_threads::WorkerThreads;
 
@@ -200,6 +200,9 @@ pub(crate) fn stack(
     let mut layer = IdempotencyLayer::new(Arc::clone(store))
         .attempts_max(attempts_max)
         .tenant_attempts_max(calling.tenant_part_of(attempts_max));
+    if tenants.verifies() {
+        layer = layer.joint_tenants(is_unverified);
+    }
     layer = layer.secrets(rules.secrets);
     layer = layer.problem_base(problem_base.clone());
     for policy in operations.known() {
@@ -225,6 +228,7 @@ pub(crate) fn stack(
         metrics,
         tracer,
         clock,
+        lines: Lines::default(),
     };
     Ok(Stack::new(layer, calls))
 }

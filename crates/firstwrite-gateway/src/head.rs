@@ -1,7 +1,7 @@
 //! Refuses requests by their head alone, before any other check.
 
 use firstwrite_core::{Rejection, RejectionKind};
-use http::header::{COOKIE, HOST, TRANSFER_ENCODING};
+use http::header::{AUTHORIZATION, COOKIE, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Version};
@@ -36,10 +36,31 @@ pub(crate) fn check(request: &Parts) -> Result<(), Rejection> {
     if head_bytes(&request.headers) > HEAD_BYTES_MAX || count(&request.headers) > HEADERS_MAX {
         return Err(Rejection::new(RejectionKind::HeadTooLarge));
     }
+    if request.version == Version::HTTP_2 && has_padded_values(&request.headers) {
+        return Err(malformed("A header begins or ends with white space."));
+    }
     check_form(request)?;
     check_path(request.uri.path())?;
     check_framing(request)?;
+    check_authorization(&request.headers)?;
     check_host(request)
+}
+
+/// Returns true if a field begins or ends with white space, which is malformed in HTTP/2 (RFC 9113, section
+/// 8.2.1). Many servers take it off, so that one credential would have many spellings. The parser of HTTP/1.1
+/// takes it off itself.
+pub(crate) fn has_padded_values(fields: &HeaderMap) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let mut values = fields.values().map(HeaderValue::as_bytes);
+    values.any(|value| is_space(value.first()) || is_space(value.last()))
+}
+
+/// Of two credentials the gateway may believe one and the upstream the other.
+fn check_authorization(headers: &HeaderMap) -> Result<(), Rejection> {
+    if headers.get_all(AUTHORIZATION).iter().nth(1).is_some() {
+        return Err(malformed("There is more than one Authorization."));
+    }
+    Ok(())
 }
 
 /// Returns the size of the headers on the wire. The parser checks its buffer only while a head is incomplete,
@@ -226,6 +247,26 @@ mod tests {
         let mut all = head("*", &[("host", "a")]);
         all.method = Method::OPTIONS;
         assert_eq!(status(&all), 200);
+    }
+
+    #[test]
+    fn over_http2_no_value_begins_or_ends_with_white_space() {
+        for value in [" a", "a ", "\ta", "a\t", " ", "\t"] {
+            let mut parts = head("/a", &[("host", "a"), ("x-a", value)]);
+            assert_eq!(status(&parts), 200, "the parser of HTTP/1.1 takes it off: {value:?}");
+            parts.version = Version::HTTP_2;
+            assert_eq!(status(&parts), 400, "{value:?}");
+        }
+        let mut parts = head("/a", &[("host", "a"), ("x-a", "a \tb"), ("x-b", "")]);
+        parts.version = Version::HTTP_2;
+        assert_eq!(status(&parts), 200);
+    }
+
+    #[test]
+    fn there_is_one_authorization_at_the_most() {
+        let one = ("authorization", "Bearer a");
+        assert_eq!(status(&head("/a", &[("host", "a"), one])), 200);
+        assert_eq!(status(&head("/a", &[("host", "a"), one, one])), 400);
     }
 
     #[test]

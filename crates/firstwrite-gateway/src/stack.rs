@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use firstwrite::{
     ATTEMPT_TRACEPARENT, Attempt, Effect, IdempotencyLayer, Operation, PolicyResolver as _,
-    ResponseBody,
+    ResponseBody, Seldom,
 };
 use firstwrite_core::{
     BoxError, BoxFuture, ProblemBase, Rejection, RejectionKind, Timestamp, is_server_error,
@@ -72,6 +72,16 @@ pub(crate) struct Calls {
     pub(crate) metrics: Option<Arc<Metrics>>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) clock: fn() -> SystemTime,
+    pub(crate) lines: Lines,
+}
+
+/// Log lines that strangers could repeat while an upstream is down.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    not_sent: Seldom,
+    failed: Seldom,
+    silent: Seldom,
+    pub(crate) other_protocol: Seldom,
 }
 
 /// The upstreams in the handler's place.
@@ -85,7 +95,8 @@ impl Stack {
     pub(crate) fn new(layer: IdempotencyLayer, calls: Calls) -> Self {
         let calling = calls.upstreams.calling();
         let bytes_max = calling.held_bytes_max;
-        let budget = || BodyBudget::new(bytes_max, calling.tenant_part_of(bytes_max));
+        let share = calling.tenant_part_of(bytes_max);
+        let budget = || BodyBudget::new(bytes_max, share, calls.tenants.verifies());
         let (bodies, answers) = (budget(), budget());
         Self {
             layer,
@@ -157,6 +168,12 @@ impl Stack {
             Span::current().record("otel.name", name);
         }
         let kind = if operation.is_some() { Kind::Protected } else { Kind::Passed };
+        if operation.is_none()
+            && let Err(refused) = forward::check_key(&parts.headers, self.calls.forwarding.key)
+        {
+            metrics.inspect(|metrics| metrics.passed(refused.status()));
+            return Ok(closing(self.calls.refusal(&refused), parts.version));
+        }
         let _under_way = metrics.map(|metrics| metrics.under_way(kind));
         if let Some(token) = self.calls.forwarding.upgrades.wanted(&parts) {
             if let Some(operation) = &operation {
@@ -283,7 +300,9 @@ impl Service<Request<RequestBody>> for Handler {
                 }
                 // Nothing happened, and saying so frees the key.
                 (Err(CallError::NotSent(error)), Some(_)) => {
-                    tracing::warn!(%error, "no upstream could be reached; nothing was sent");
+                    if let Some(left_out) = calls.lines.not_sent.now() {
+                        tracing::warn!(%error, left_out, "no upstream could be reached; nothing was sent");
+                    }
                     Ok(calls.not_sent().map(whole))
                 }
                 (Err(lost @ CallError::Lost(_)), Some(attempt)) => {
@@ -326,7 +345,9 @@ impl Calls {
         if let Some(refused) = at_fault(error) {
             return closing(self.refusal(&refused), version);
         }
-        tracing::warn!(%error, "a call to an upstream failed");
+        if let Some(left_out) = self.lines.failed.now() {
+            tracing::warn!(%error, left_out, "a call to an upstream failed");
+        }
         let response = match error {
             CallError::NotSent(_) => self.not_sent(),
             CallError::Lost(cause) => {
@@ -359,8 +380,15 @@ impl Calls {
             Found::Happened(found) => happened(*found),
             Found::Nothing => failed,
             Found::Silence(why) => {
-                let record_id = attempt.record_id();
-                tracing::warn!(%record_id, why, "a probe did not say what came before a server error");
+                if let Some(left_out) = self.lines.silent.now() {
+                    let record_id = attempt.record_id();
+                    tracing::warn!(
+                        %record_id,
+                        why,
+                        left_out,
+                        "a probe did not say what came before a server error"
+                    );
+                }
                 saying(failed, Some(Effect::Happened))
             }
         }

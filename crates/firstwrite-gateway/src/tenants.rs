@@ -4,7 +4,9 @@
 //!    there decides.
 //! 2. An invalid credential is a refusal. No later source is asked, so a caller gets no further
 //!    with a broken token than with none.
-//! 3. Without any credential, the caller is the anonymous tenant where the settings say so, and
+//! 3. A credential that no source takes for its own is a refusal too: `Authorization`, and a header
+//!    that a listed proxy sets.
+//! 4. Without any credential, the caller is the anonymous tenant where the settings say so, and
 //!    is refused elsewhere.
 //!
 //! A refusal is `tenant-unknown` (401). Why exactly goes to the log, in fixed words: no credential,
@@ -132,6 +134,17 @@ impl Tenants {
         self.ask(request).map_err(Refusal::into_rejection)
     }
 
+    /// Returns true if some callers are verified here, so that others must not crowd them out.
+    pub(crate) fn verifies(&self) -> bool {
+        self.sources.iter().any(|source| match source {
+            Verifier::Single | Verifier::Authorization(_) => false,
+            Verifier::Jwt(_)
+            | Verifier::ApiKeys(_)
+            | Verifier::Header(_)
+            | Verifier::Certificate(_) => true,
+        })
+    }
+
     /// Every header by which listed peers name a tenant or a principal.
     pub fn trusted_headers(&self) -> impl Iterator<Item = &HeaderName> {
         self.headers().flat_map(TrustedHeader::names)
@@ -193,6 +206,13 @@ impl Tenants {
                     return Err(Refusal { reason, challenge });
                 }
             }
+        }
+        // Callers whose credentials are read by nobody here would share one tenant, and its answers.
+        let proxied = self.headers().filter(|header| header.trusts(peer));
+        let is_unclaimed = authorization.is_some()
+            || proxied.flat_map(TrustedHeader::names).any(|it| request.headers.contains_key(it));
+        if is_unclaimed {
+            return Err(refuse(Reason::Unclaimed));
         }
         if self.may_be_anonymous(request) {
             return Ok(Identity::anonymous());

@@ -32,9 +32,11 @@ impl Upgrades {
             if token.is_empty() || !token.bytes().all(is_part) {
                 return Err(format!("{token:?} is no name of a protocol such as websocket"));
             }
-            if ["h2c", "h2", "h3", "http"].iter().any(|http| name.eq_ignore_ascii_case(http)) {
+            // Drafts have names such as h2c-14, and within TLS anything could be spoken.
+            let name = name.to_ascii_lowercase();
+            if ["h2", "h3", "http", "tls"].iter().any(|http| name.starts_with(http)) {
                 return Err(format!(
-                    "{token} is HTTP: its requests would pass without keys, tenants and limits"
+                    "{token} carries HTTP: its requests would pass without keys, tenants and limits"
                 ));
             }
             HeaderValue::from_str(&token.to_ascii_lowercase()).map_err(|error| error.to_string())
@@ -95,7 +97,12 @@ pub(crate) async fn pass(
     }
     if !names_only(response.headers(), token) {
         // With the response the connection is dropped, and with it whatever speaks there.
-        tracing::warn!("an upstream changed to another protocol than it was asked for");
+        if let Some(left_out) = calls.lines.other_protocol.now() {
+            tracing::warn!(
+                left_out,
+                "an upstream changed to another protocol than it was asked for"
+            );
+        }
         let lost = Rejection::answer_lost(false, false)
             .detail("The upstream changed to another protocol than the request asked for.");
         return stack::closing(calls.refusal(&lost), Version::HTTP_11);
@@ -161,7 +168,20 @@ mod tests {
 
     #[test]
     fn http_is_no_protocol_to_change_to() {
-        for wrong in ["h2c", "H2C", "HTTP/2.0", "h3", "", "a b", "a,b", "websocket\r\n"] {
+        for wrong in [
+            "h2c",
+            "H2C",
+            "h2c-14",
+            "h2",
+            "HTTP/2.0",
+            "h3",
+            "TLS/1.0",
+            "tls",
+            "",
+            "a b",
+            "a,b",
+            "websocket\r\n",
+        ] {
             assert!(Upgrades::new([wrong]).is_err(), "{wrong:?}");
         }
         let upgrades = Upgrades::new(["WebSocket", "shout/1"]).unwrap();

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use firstwrite::Attempt;
 use firstwrite_core::BoxError;
+use http::header::TRANSFER_ENCODING;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use tokio::time::timeout;
 
 pub(crate) use answer::AnswerBody;
@@ -195,6 +196,14 @@ fn may_begin(attempt: Option<&Attempt>) -> bool {
     attempt.and_then(Attempt::lease_left).is_none_or(|left| left >= LEASE_LEFT_MIN)
 }
 
+/// Returns true if a body has another transfer coding than chunked, once: what is read of it is not what was
+/// meant, and to keep or pass it on as plain would make something else of it.
+fn has_other_coding(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
+    let Some(line) = lines.next() else { return false };
+    lines.next().is_some() || !line.as_bytes().eq_ignore_ascii_case(b"chunked")
+}
+
 /// A call that failed, with the request where it can still be sent.
 enum Failed {
     NotSent(BoxError, Option<Box<Request<RequestBody>>>),
@@ -273,6 +282,9 @@ impl Server {
         calling: &Calling,
     ) -> Result<Response<AnswerBody>, Failed> {
         match timeout(calling.answer_within, sender.send(*request)).await {
+            Ok(Ok(response)) if has_other_coding(response.headers()) => {
+                Err(Failed::Lost("the answer has another transfer coding than chunked".into()))
+            }
             Ok(Ok(response)) => {
                 self.health.answered();
                 Ok(AnswerBody::wrap(response, sender, self, calling.idle_for_max))

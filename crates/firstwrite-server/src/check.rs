@@ -65,13 +65,22 @@ impl Settings {
              sealed        {}\n  fingerprints  {}\n",
             path.display(),
             verdict(has_gateway, has_store),
-            if has_gateway { "named" } else { "not named" },
+            tenants(&gateway, has_gateway),
             destinations.len(),
             file.reconcile.check()?,
             if file.sealing.ring()?.is_some() { "yes" } else { "no" },
             if file.fingerprint_secrets()?.is_empty() { PLAIN } else { "keyed" }
         );
         Ok(Self { said })
+    }
+}
+
+/// Says whether the file names tenants, and who of them shares answers.
+fn tenants(gateway: &gateway::Settings, has_gateway: bool) -> String {
+    match gateway.tenants_note().filter(|_| has_gateway) {
+        Some(note) => format!("named; {note}"),
+        None if has_gateway => "named".to_owned(),
+        None => "not named".to_owned(),
     }
 }
 

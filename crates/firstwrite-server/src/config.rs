@@ -50,7 +50,7 @@ pub(crate) struct File {
     /// Address of the store that holds records and messages. Without it, the gateway takes
     /// `sqlite:firstwrite.db`, the demo `sqlite:firstwrite-demo.db`, and other commands need `--store`.
     pub(crate) store: Option<StoreUrl>,
-    /// Level or filter of log lines, such as `"info,h2=debug"`. `info` or `warn` alone is the level of
+    /// Level or filter of log lines, such as `"warn,firstwrite=debug"`. `info` or `warn` alone is the level of
     /// firstwrite, and of libraries only errors are logged. Services log at `info` and other commands at
     /// `warn` unless it is set.
     pub(crate) log: Option<String>,

@@ -44,7 +44,8 @@ pub(crate) struct Settings {
     schedule: Schedule,
     watch: Watch,
     flags: GatewayFlags,
-    is_single: bool,
+    /// Line about callers who share keys and answers.
+    tenants_note: Option<String>,
     /// Config file from which a reload reads the rules.
     file: Option<PathBuf>,
 }
@@ -93,7 +94,7 @@ impl Settings {
         Ok(Self {
             listening: section.listening(listen)?,
             connections_max: section.connections_max(),
-            is_single: section.tenants(flags.tenants.as_deref())?.is_single(),
+            tenants_note: section.tenants(flags.tenants.as_deref())?.note(),
             other,
             store: NamedStore { url: store, ring: file.sealing.ring()? },
             missing: if may_create { Missing::Create } else { Missing::Refuse },
@@ -110,6 +111,11 @@ impl Settings {
     /// Number of servers that requests are passed on to.
     pub(crate) fn upstream_count(&self) -> usize {
         self.rules.upstreams.len()
+    }
+
+    /// Line about callers who share keys and answers, if there is something to say.
+    pub(crate) fn tenants_note(&self) -> Option<&str> {
+        self.tenants_note.as_deref()
     }
 
     /// The operations that it protects.
@@ -246,7 +252,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         watch,
         flags,
         file,
-        is_single,
+        tenants_note,
     } = settings;
     listening.connections_max =
         descriptors::connections(descriptors::raise(), connections_max, Listening::CONNECTIONS_MAX);
@@ -269,7 +275,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let worker = watch.worker(&watched, schedule);
     let operator = watch.open(operator_claim, &watched).await?;
     let scheme = if listening.tls.is_some() { "https" } else { "http" };
-    output::data(&banner(scheme, &gateway, &store.url, &targets, is_single))?;
+    output::data(&banner(scheme, &gateway, &store.url, &targets, tenants_note.as_deref()))?;
     if opened.is_new {
         output::data("this store is new and empty: it knows no key used before\n")?;
     }
@@ -342,18 +348,15 @@ fn banner(
     gateway: &Gateway,
     store: &StoreUrl,
     targets: &[String],
-    is_single: bool,
+    tenants_note: Option<&str>,
 ) -> String {
     let mut text = format!(
         "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n",
         gateway.address(),
         targets.join(", ")
     );
-    if is_single {
-        text.push_str(
-            "tenants: single: all clients that can reach this address are one customer, and get each \
-             other's answers under the same key\n",
-        );
+    if let Some(note) = tenants_note {
+        text.push_str(&format!("tenants: {note}\n"));
     }
     text
 }

@@ -9,7 +9,10 @@ use std::panic;
 
 use clap::ValueEnum;
 use serde::Deserialize;
-use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
+use tracing_subscriber::layer::{Filter, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
 
@@ -75,12 +78,13 @@ impl Settings {
             LogFormat::Text => lines.boxed(),
             LogFormat::Json => lines.json().boxed(),
         };
+        let lines = lines.with_filter(capped(filter));
         let installed = match collector {
             None => {
-                tracing_subscriber::registry().with(lines).with(filter).init();
+                tracing_subscriber::registry().with(lines).init();
                 Installed::without_traces()
             }
-            Some(collector) => Installed::with_traces(lines.with_filter(filter), &collector)?,
+            Some(collector) => Installed::with_traces(lines, &collector)?,
         };
         // A panic's message may carry a caller's data; where it happened is enough to find it.
         panic::set_hook(Box::new(|panicked| {
@@ -115,6 +119,17 @@ impl Installed {
     }
 }
 
+/// Adds to a filter what no filter can ask for.
+fn capped(filter: EnvFilter) -> impl Filter<Registry> {
+    filter.and(filter_fn(may_be_logged).with_max_level_hint(LevelFilter::TRACE))
+}
+
+/// Below a warning, `h2` writes whole heads into its lines, with the keys and credentials in them.
+fn may_be_logged(line: &Metadata<'_>) -> bool {
+    let is_h2 = line.target() == "h2" || line.target().starts_with("h2::");
+    !is_h2 || *line.level() <= Level::WARN
+}
+
 /// A level alone is that of firstwrite. What is below it says less: a library that warns of what a client sends
 /// lets clients write the log. Who wants to hear more names a library, or asks for `debug` or `trace`.
 fn ours(filter: &str) -> String {
@@ -126,6 +141,9 @@ fn ours(filter: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
     #[test]
@@ -134,13 +152,48 @@ mod tests {
         assert!(Settings::new("firstwrite=loud", LogFormat::Text).is_err());
     }
 
+    /// Keeps what is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_filter_lets_a_library_show_what_clients_sent() {
+        for filter in ["trace", "debug", "info,h2=debug", "h2::server=trace,other=debug"] {
+            let log = Log::default();
+            let writer = log.clone();
+            let lines = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
+            let filter = Settings::new(filter, LogFormat::Text).unwrap().filter;
+            let subscriber = tracing_subscriber::registry().with(lines.with_filter(capped(filter)));
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::debug!(target: "h2", "canary");
+                tracing::debug!(target: "h2::server", "malformed path canary");
+                tracing::info!(target: "h2::codec::framed_read", "canary");
+                let span = tracing::trace_span!(target: "h2::hpack", "decode", header = "canary");
+                span.in_scope(|| tracing::warn!(target: "h2::proto", "a warning"));
+            });
+            let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            assert!(!logged.contains("canary"), "{logged}");
+        }
+    }
+
     #[test]
     fn a_level_alone_is_ours_and_a_filter_is_taken_as_it_is() {
         assert_eq!(
             (&*ours("info"), &*ours(" WARN ")),
             ("error,firstwrite=info", "error,firstwrite=warn")
         );
-        for filter in ["info,h2=info", "h2=debug", "error", "debug", "trace", "off"] {
+        for filter in ["info,rustls=info", "rustls=debug", "error", "debug", "trace", "off"] {
             assert_eq!(ours(filter), filter);
         }
     }

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use firstwrite_core::{
-    Fingerprint, Found, Outcome, Policy, RecordId, Rejection, Request, StoreErrorKind, Timestamp,
-    Verdict,
+    Fingerprint, Found, Outcome, Policy, RecordId, Rejection, Request, StoreErrorKind, Tenant,
+    Timestamp, Verdict,
 };
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderValue, Response};
@@ -117,8 +117,12 @@ struct InFlight {
 }
 
 impl Running {
-    pub(crate) fn new(attempts_max: usize, tenant_attempts_max: usize) -> Self {
-        let seats = Arc::new(Seats::new(attempts_max, tenant_attempts_max));
+    pub(crate) fn new(
+        attempts_max: usize,
+        tenant_attempts_max: usize,
+        joint: Option<fn(&Tenant) -> bool>,
+    ) -> Self {
+        let seats = Arc::new(Seats::new(attempts_max, tenant_attempts_max, joint));
         Self { attempts: Mutex::default(), seats }
     }
 

@@ -50,6 +50,7 @@ pub(crate) struct Shared {
     problem_base: Option<ProblemBase>,
     attempts_max: usize,
     tenant_attempts_max: Option<usize>,
+    joint_tenants: Option<fn(&Tenant) -> bool>,
     pub(crate) running: Arc<Running>,
     /// Lines of the log that clients could repeat.
     pub(crate) lines: Arc<Lines>,
@@ -76,7 +77,8 @@ impl Shared {
     fn limit(&mut self) {
         let attempts_max = self.attempts_max;
         let tenant_attempts_max = self.tenant_attempts_max.unwrap_or(attempts_max.div_ceil(SHARES));
-        self.running = Arc::new(Running::new(attempts_max, tenant_attempts_max));
+        self.running =
+            Arc::new(Running::new(attempts_max, tenant_attempts_max, self.joint_tenants));
     }
 
     /// An answer as it goes to the caller.
@@ -114,7 +116,8 @@ impl IdempotencyLayer {
                 problem_base: None,
                 attempts_max: ATTEMPTS_MAX,
                 tenant_attempts_max: None,
-                running: Arc::new(Running::new(ATTEMPTS_MAX, ATTEMPTS_MAX / SHARES)),
+                joint_tenants: None,
+                running: Arc::new(Running::new(ATTEMPTS_MAX, ATTEMPTS_MAX / SHARES, None)),
                 lines: Arc::default(),
                 withdrawals: Arc::new(Semaphore::new(WITHDRAWALS_MAX)),
             }),
@@ -238,6 +241,16 @@ impl IdempotencyLayer {
     pub fn tenant_attempts_max(mut self, tenant_attempts_max: usize) -> Self {
         let shared = Arc::make_mut(&mut self.shared);
         shared.tenant_attempts_max = Some(tenant_attempts_max);
+        shared.limit();
+        self
+    }
+
+    /// Sets the tenants that, besides a share of attempts each, have one such share together: callers who can be
+    /// as many tenants as they like, because nobody verified who they are. Default: none.
+    #[must_use]
+    pub fn joint_tenants(mut self, are_joint: fn(&Tenant) -> bool) -> Self {
+        let shared = Arc::make_mut(&mut self.shared);
+        shared.joint_tenants = Some(are_joint);
         shared.limit();
         self
     }

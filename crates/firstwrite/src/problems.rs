@@ -89,8 +89,16 @@ fn wants_html(request: &Parts) -> bool {
     let lines = request.headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
     let mut ranges = lines.flat_map(|line| line.split(','));
     ranges.any(|range| {
-        let essence = range.split(';').next().unwrap_or_default().trim();
-        essence.eq_ignore_ascii_case("text/html")
+        let mut parts = range.split(';').map(str::trim);
+        let essence = parts.next().unwrap_or_default();
+        // A weight of zero says that it is not wanted.
+        essence.eq_ignore_ascii_case("text/html") && !parts.any(is_zero_weight)
+    })
+}
+
+fn is_zero_weight(parameter: &str) -> bool {
+    parameter.split_once('=').is_some_and(|(name, weight)| {
+        name.trim().eq_ignore_ascii_case("q") && weight.trim().parse() == Ok(0.0)
     })
 }
 
@@ -114,5 +122,21 @@ mod tests {
             );
         }
         assert_eq!(PAGES.len(), RejectionKind::ALL.len());
+    }
+
+    #[test]
+    fn html_is_for_those_who_want_it() {
+        let wants = |accept: &str| {
+            let request = http::Request::get("/").header(ACCEPT, accept).body(()).unwrap();
+            wants_html(&request.into_parts().0)
+        };
+        for yes in
+            ["text/html", "text/html;q=0.1", "a/b, Text/HTML; level=1 ; q=1", "text/html;q=1.0"]
+        {
+            assert!(wants(yes), "{yes}");
+        }
+        for no in ["*/*", "text/html;q=0", "text/html; Q=0.000", "text/html;level=1;q=0, */*"] {
+            assert!(!wants(no), "{no}");
+        }
     }
 }

@@ -5,15 +5,11 @@ use http::HeaderName;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, FORWARDED, HOST};
 
 use super::{
-    FIRSTWRITE_FENCE, FIRSTWRITE_KEY, FIRSTWRITE_RECORD, FIRSTWRITE_TENANT, IDEMPOTENCY_KEY,
-    X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT, X_FORWARDED_PROTO, X_REAL_IP,
+    IDEMPOTENCY_KEY, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT, X_FORWARDED_PROTO,
+    X_REAL_IP,
 };
 use crate::operations::Operations;
 use crate::tenants::Tenants;
-
-/// Headers that only the gateway may set; a client's are forged.
-static RECORD: [HeaderName; 4] =
-    [FIRSTWRITE_RECORD, FIRSTWRITE_TENANT, FIRSTWRITE_KEY, FIRSTWRITE_FENCE];
 
 /// Headers by which proxies describe the connection before them; a client's are ignored.
 static FOR_WHOM: [HeaderName; 6] =
@@ -22,6 +18,37 @@ static FOR_WHOM: [HeaderName; 6] =
 /// Headers that cannot be dropped by naming them in `Connection`.
 static END_TO_END: [HeaderName; 6] =
     [AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, IDEMPOTENCY_KEY];
+
+/// Further headers that mean something in a head alone.
+const HEAD_ONLY: [&str; 27] = [
+    "age",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-location",
+    "content-range",
+    "content-security-policy",
+    "date",
+    "expect",
+    "expires",
+    "location",
+    "max-forwards",
+    "origin",
+    "pragma",
+    "prefer",
+    "preference-applied",
+    "range",
+    "referer",
+    "retry-after",
+    "set-cookie",
+    "traceparent",
+    "tracestate",
+    "vary",
+    "via",
+    "warning",
+    "www-authenticate",
+];
 
 /// The headers that the gateway itself believed or compared when it decided about a request.
 #[derive(Debug, Default)]
@@ -52,9 +79,20 @@ impl Names {
         !END_TO_END.contains(name)
     }
 
-    /// Returns true if only the gateway may set this header, to describe an attempt.
-    pub(super) fn is_of_record(name: &HeaderName) -> bool {
-        RECORD.contains(name)
+    /// Returns true if this field may come behind a request's body: the gateway has not decided by it, and
+    /// servers do not.
+    pub(super) fn may_be_trailer(&self, name: &HeaderName) -> bool {
+        self.is_droppable(name) && !Self::is_head_only(name)
+    }
+
+    /// Returns true if this field means something in a head alone: it routes or frames a message, authenticates
+    /// its sender, says how to handle or cache it, or what is in it (RFC 9110, section 6.5.1).
+    pub(super) fn is_head_only(name: &HeaderName) -> bool {
+        let is_of_kind = |start: &&str| name.as_str().starts_with(start);
+        END_TO_END.contains(name)
+            || FOR_WHOM.contains(name)
+            || HEAD_ONLY.contains(&name.as_str())
+            || ["accept", "access-control-", "if-"].iter().any(is_of_kind)
     }
 
     /// Returns true if proxies name the client by this header.

@@ -47,6 +47,7 @@ fn forwarded_by(forwarding: Forwarding, headers: &[(&'static str, &str)]) -> Hea
         metrics: None,
         tracer: None,
         clock: || std::time::UNIX_EPOCH,
+        lines: crate::stack::Lines::default(),
     };
     super::request(&mut parts, &calls);
     assert_eq!(parts.uri, "/pay?a=1");

@@ -62,6 +62,24 @@ impl<'a> Authorization<'a> {
         let start = rest.iter().position(|byte| *byte != b' ').unwrap_or(rest.len());
         Ok(Some(Self { scheme, credential: &rest[start..], value }))
     }
+
+    /// Returns the one spelling of all values that mean the same: the case of a scheme does not count, nor the
+    /// number of spaces behind it (RFC 9110, section 11.4). A value without a credential has no scheme, and
+    /// counts as it is.
+    fn canonical(&self) -> Vec<u8> {
+        if self.credential.is_empty() {
+            return self.value.to_vec();
+        }
+        let scheme = match self.scheme {
+            Scheme::Bearer => b"Bearer".to_vec(),
+            Scheme::Basic => b"Basic".to_vec(),
+            Scheme::Other => {
+                let end = self.value.iter().position(|byte| *byte == b' ').unwrap_or_default();
+                self.value[..end].to_ascii_lowercase()
+            }
+        };
+        [&scheme, self.credential].join(&b' ')
+    }
 }
 
 impl Digests {
@@ -89,15 +107,19 @@ impl Digests {
         let Some(authorization) = authorization else { return Ok(None) };
         // An empty credential proves nothing; those who send it would share a tenant unasked.
         let is_known = authorization.scheme != Scheme::Other;
-        if authorization.value.is_empty() || is_known && authorization.credential.is_empty() {
+        if authorization.value.trim_ascii().is_empty()
+            || is_known && authorization.credential.is_empty()
+            || authorization.credential.starts_with(b"\t")
+        {
             return Err(Reason::Malformed);
         }
         if !self.accepts_changing && changing::is_changing(authorization.value) {
             return Err(Reason::Changing);
         }
+        let value = authorization.canonical();
         let identity = match &self.key {
-            Some(key) => Identity::of_digest(hmac::sign(key, authorization.value).as_ref()),
-            None => Identity::of_digest(&Sha256::digest(authorization.value)),
+            Some(key) => Identity::of_digest(hmac::sign(key, &value).as_ref()),
+            None => Identity::of_digest(&Sha256::digest(&value)),
         };
         Ok(Some(identity))
     }
@@ -166,7 +188,14 @@ mod tests {
         assert_eq!(digest(None, "Bearer a").unwrap(), "auth-122c4e371d393490e5789c41");
         assert_ne!(digest(None, "Bearer a"), digest(None, "Bearer b"));
         assert_ne!(digest(None, "Bearer a"), digest(None, "Basic a"));
-        for empty in ["", "Bearer", "basic  "] {
+        let one = digest(None, "Bearer a");
+        for same in ["bearer a", "BEARER a", "Bearer   a"] {
+            assert_eq!(digest(None, same), one, "{same:?}");
+        }
+        assert_eq!(digest(None, "Token A"), digest(None, "token  A"));
+        assert_ne!(digest(None, "Token A"), digest(None, "Token a"));
+        assert_ne!(digest(None, "sk_A"), digest(None, "sk_a"), "it has no scheme");
+        for empty in ["", " ", "Bearer", "basic  ", "Bearer\ta", "Token \ta"] {
             assert_eq!(digest(None, empty), Err(Reason::Malformed), "{empty:?}");
         }
     }

@@ -17,7 +17,7 @@ pub struct Identity {
 
 /// The tenant of callers without a credential.
 const ANONYMOUS: &str = "anonymous";
-/// Tenant of all callers, where they are one. There is no other source then that could claim its name.
+/// Tenant of all callers, where they are one. Its records outlive the setting, so no other source can claim it.
 const SINGLE: &str = "single";
 /// Prefix of the tenant names of credentials that the upstream verifies.
 const DIGEST_PREFIX: &str = "auth-";
@@ -97,7 +97,7 @@ pub(crate) fn tenant(namespace: &str, name: &str) -> Result<Tenant, Reason> {
 /// Returns true if a name is one of those that are made here: a credential that could claim one would read the
 /// answers of others.
 fn is_reserved(name: &str) -> bool {
-    name == ANONYMOUS || is_digest(name) || name.starts_with('/')
+    matches!(name, ANONYMOUS | SINGLE) || is_digest(name) || name.starts_with('/')
 }
 
 fn is_digest(name: &str) -> bool {
@@ -124,6 +124,7 @@ mod tests {
         assert_eq!(digest.tenant.as_str(), "auth-abababababababababababab");
         let made = [
             Identity::anonymous().tenant,
+            Identity::single().tenant,
             digest.tenant.clone(),
             digest.tenant.bound_to("alice"),
             digest.tenant.bound_to(&"x".repeat(300)),
@@ -133,7 +134,8 @@ mod tests {
             let (front, rear) = name.as_str().split_at(3);
             assert_eq!(tenant(front, rear), Err(Reason::NameReserved), "{name}");
         }
-        for name in ["auth-service", "anonymous2", "a/b", "spiffe://acme/api", "auth-ab"] {
+        for name in ["auth-service", "anonymous2", "singles", "a/b", "spiffe://acme/api", "auth-ab"]
+        {
             assert_eq!(tenant("", name).unwrap().as_str(), name);
         }
     }

@@ -5,6 +5,8 @@
 pub(crate) enum Reason {
     /// Nothing that a source could verify.
     NoCredential,
+    /// A credential that no source takes for its own.
+    Unclaimed,
     /// A header that may stand there once stands there more often.
     SeveralValues,
     /// The header is not what its scheme asks for.
@@ -58,6 +60,7 @@ impl Reason {
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::NoCredential => "no credential",
+            Self::Unclaimed => "a credential that no source takes",
             Self::SeveralValues => "a header stands there more than once",
             Self::Malformed => "malformed credential",
             Self::Changing => "the credential changes from request to request",

@@ -237,6 +237,22 @@ impl Settings {
         Ok(())
     }
 
+    /// Returns a line about callers who share keys and answers, where the operator may not have meant it.
+    pub fn note(&self) -> Option<String> {
+        if self.is_single() {
+            let note = "single: everybody who can reach this address is one customer, and gets the answers of \
+                        all others under the same key";
+            return Some(note.to_owned());
+        }
+        let plain = check::without_namespace(&self.sources);
+        (plain.len() > 1).then(|| {
+            format!(
+                "{}: names without a namespace: equal ones are one customer, whichever source names them",
+                plain.join(", ")
+            )
+        })
+    }
+
     /// Checks the rules that concern more than one source.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
         check::order(&self.sources)?;

@@ -208,6 +208,27 @@ fn nobody_is_anonymous_unless_the_settings_say_so() {
 }
 
 #[test]
+fn nobody_is_anonymous_by_a_credential_that_no_source_claims() {
+    let open = tenants(vec![api_keys(), header()], Anonymous::Everywhere);
+    let from = |address: &str, sent: &[(&str, &str)]| {
+        ask(&open, &request(Some(peer(address, None)), sent))
+    };
+    let unclaimed = || Err(refused(Reason::Unclaimed, Some("Bearer")));
+    for value in ["Bearer foo", "Basic eDp5", "Digest a=b", "ApiKey x", "foo", ""] {
+        assert_eq!(from("11.1.2.3", &[("authorization", value)]), unclaimed(), "{value:?}");
+    }
+    // A listed proxy that names a principal and no tenant.
+    assert_eq!(from("10.1.2.3", &[("x-user", "alice")]), unclaimed());
+    // From others these headers are not read.
+    let unread = [("x-user", "alice"), ("x-tenant", "acme")];
+    assert_eq!(from("11.1.2.3", &unread).as_deref(), Ok("anonymous"));
+    assert_eq!(from("11.1.2.3", &[]).as_deref(), Ok("anonymous"));
+    let closed = tenants(vec![certificate()], Anonymous::Everywhere);
+    let sent = request(None, &[("authorization", "Bearer foo")]);
+    assert_eq!(ask(&closed, &sent), Err(refused(Reason::Unclaimed, None)));
+}
+
+#[test]
 fn by_authorization_a_caller_without_one_is_refused() {
     let tenants = Tenants::new(&Settings::authorization(), clock).unwrap();
     let twice = [("authorization", "Bearer a"), ("authorization", "Bearer b")];

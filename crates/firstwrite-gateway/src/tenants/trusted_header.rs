@@ -6,7 +6,7 @@ use super::identity::Identity;
 use super::network::Network;
 use super::reason::Reason;
 use super::settings::{HeaderSettings, SettingsError};
-use crate::Peer;
+use crate::{Peer, forward};
 
 /// Headers that are believed if they come from listed peers.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub(crate) fn name(setting: &str, text: &str) -> Result<HeaderName, SettingsErro
     let Ok(name) = HeaderName::try_from(text) else {
         return Err(SettingsError::new(setting, "the name of a header such as x-tenant is needed"));
     };
-    if UNFIT.contains(&name.as_str()) {
+    if UNFIT.contains(&name.as_str()) || forward::is_set_here(&name) {
         return Err(SettingsError::new(setting, format!("{name} has another meaning already")));
     }
     Ok(name)
@@ -187,6 +187,15 @@ mod tests {
         };
         check(|it| it.tenant = "x tenant".to_owned(), "tenant: the name of a header");
         check(|it| it.tenant = "Authorization".to_owned(), "tenant: authorization has another");
+        for ours in
+            ["Firstwrite-Tenant", "firstwrite-any", "Idempotent-Replayed", "x-forwarded-for"]
+        {
+            let settings = HeaderSettings { tenant: ours.to_owned(), ..settings() };
+            let problem = TrustedHeader::new(&settings).unwrap_err().to_string();
+            assert!(problem.contains("has another meaning"), "{problem}");
+        }
+        let fine = HeaderSettings { tenant: "x-forwarded-user".to_owned(), ..settings() };
+        assert!(TrustedHeader::new(&fine).is_ok());
         check(|it| it.principal = Some("x-tenant".to_owned()), "principal: ");
         check(|it| it.peers.clear(), "peers: ");
         check(|it| it.peers[1] = "0.0.0.0/0".to_owned(), "peers[1]: \"0.0.0.0/0\": this is every");

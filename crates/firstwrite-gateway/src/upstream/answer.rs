@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::BoxError;
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use super::Server;
 use super::pool::Sender;
 use crate::body::Patient;
-use crate::forward::has_two_framings;
+use crate::forward::{answer_trailers, has_two_framings};
 
 /// The body of an upstream's answer, as it comes.
 pub(crate) struct AnswerBody {
@@ -41,13 +41,15 @@ impl AnswerBody {
     }
 
     pub(super) fn wrap(
-        response: Response<Incoming>,
+        mut response: Response<Incoming>,
         sender: Sender,
         server: &Arc<Server>,
         idle_for_max: Duration,
     ) -> Response<Self> {
         let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let is_last = has_two_framings(response.headers());
+        // An old one is about the connection to the upstream; how the client is answered is its own matter.
+        *response.version_mut() = Version::HTTP_11;
         response.map(|body| {
             let connection = Some((sender, Arc::clone(server)));
             let body = Source::Connection(Patient::new(body, idle_for_max));
@@ -99,7 +101,10 @@ impl Body for AnswerBody {
             Poll::Ready(Some(Err(_))) => self.connection = None,
             Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
         }
-        polled
+        match polled {
+            Poll::Ready(Some(Ok(frame))) => Poll::Ready(passed(frame).map(Ok)),
+            polled @ (Poll::Ready(_) | Poll::Pending) => polled,
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -114,6 +119,18 @@ impl Body for AnswerBody {
             Source::Connection(body) => body.size_hint(),
             Source::Line(body) => body.size_hint(),
         }
+    }
+}
+
+/// Returns what passes of a part of an answer: of trailers those that would pass as headers. They are the last
+/// part, so that without any the body is at its end.
+fn passed(frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            answer_trailers(&mut trailers);
+            (!trailers.is_empty()).then(|| Frame::trailers(trailers))
+        }
+        Err(data) => Some(data),
     }
 }
 

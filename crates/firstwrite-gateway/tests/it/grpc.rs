@@ -20,6 +20,19 @@ use crate::upstream::Upstream;
 /// What a service was asked: its path, and the trailers of the request.
 type Asked = Arc<Mutex<Vec<(String, HeaderMap)>>>;
 
+/// Trailers of an answer: of the first the gateway has nothing to say.
+const TRAILERS: [&str; 9] = [
+    "grpc-status",
+    "idempotent-replayed",
+    "idempotency-expires",
+    "firstwrite-effect",
+    "firstwrite-any",
+    "access-control-allow-origin",
+    "set-cookie",
+    "content-type",
+    "connection-any",
+];
+
 /// A service that answers with a message, and with its status in trailers.
 async fn service() -> (SocketAddr, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -37,7 +50,9 @@ async fn service() -> (SocketAddr, Asked) {
                     let trailers = whole.trailers().cloned().unwrap_or_default();
                     noted.lock().unwrap().push((path, trailers));
                     let mut status = HeaderMap::new();
-                    status.insert("grpc-status", HeaderValue::from_static("0"));
+                    for name in TRAILERS {
+                        status.insert(name, HeaderValue::from_static("0"));
+                    }
                     let frames =
                         [Frame::data(Bytes::from_static(b"paid")), Frame::trailers(status)];
                     let frames = futures_util::stream::iter(frames.map(Ok::<_, Infallible>));
@@ -68,6 +83,13 @@ async fn call(gateway: &Gateway, path: &str) -> (Response<()>, Bytes, Option<Hea
         ("firstwrite-tenant", "victim"),
         ("x_forwarded_for", "6.6.6.6"),
         ("authorization", "Bearer stolen"),
+        ("firstwrite-any", "1"),
+        ("via", "1.1 other"),
+        ("traceparent", "00-1-1-00"),
+        ("content-encoding", "gzip"),
+        ("origin", "https://evil.example"),
+        ("prefer", "respond-async"),
+        ("expect", "100-continue"),
     ] {
         trailers.insert(name, HeaderValue::from_static(value));
     }
@@ -83,6 +105,12 @@ async fn call(gateway: &Gateway, path: &str) -> (Response<()>, Bytes, Option<Hea
     let whole = body.collect().await.unwrap();
     let trailers = whole.trailers().cloned();
     (Response::from_parts(parts, ()), whole.to_bytes(), trailers)
+}
+
+fn names(trailers: &HeaderMap) -> Vec<&str> {
+    let mut names: Vec<&str> = trailers.keys().map(http::HeaderName::as_str).collect();
+    names.sort_unstable();
+    names
 }
 
 fn before(service: SocketAddr, operations: Operations, usual: Rules) -> Rules {
@@ -103,12 +131,11 @@ async fn a_call_that_is_not_protected_passes_with_its_trailers() {
     let gateway = start(before(address, operations, rules(&[&nobody]))).await;
     let (response, body, trailers) = call(&gateway, "/shop.Payments/Pay").await;
     assert_eq!((response.status().as_u16(), body), (200, Bytes::from_static(b"paid")));
-    assert_eq!(trailers.unwrap()["grpc-status"], "0");
+    assert_eq!(names(&trailers.unwrap()), ["connection-any", "grpc-status"]);
     let asked = asked.lock().unwrap();
     let (path, trailers) = &asked[0];
     assert_eq!(path, "/shop.Payments/Pay");
-    let names: Vec<&str> = trailers.keys().map(http::HeaderName::as_str).collect();
-    assert_eq!(names, ["x-sum"]);
+    assert_eq!(names(trailers), ["x-sum"]);
 }
 
 #[tokio::test]

@@ -4,10 +4,12 @@ use crate::frames::{
     ACK, CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, Frames, GET, HEADERS, PING, RST_STREAM,
     SETTINGS, WINDOW_UPDATE, block, frame, get, put,
 };
+use crate::gateway::{rules, start};
 use crate::http2_cases::Expected::{Connection, Fine, Stream};
 use crate::http2_cases::{PROTOCOL, blocks, definitions, frames, messages, setting, streams};
 use crate::payloads::before;
 use crate::strict::Strict;
+use crate::upstream::Upstream;
 
 #[tokio::test]
 async fn a_mistake_ends_the_stream_or_the_connection_and_reaches_nobody() {
@@ -90,6 +92,36 @@ async fn a_head_has_the_same_limits() {
         assert_eq!(answered(&mut connection, stream).await, status);
     }
     assert_eq!(strict.asked(), [""; 0]);
+}
+
+#[tokio::test]
+async fn white_space_around_a_value_is_malformed_and_makes_no_other_tenant() {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    let mut connection = Frames::connect(gateway.address()).await;
+    let mut stream = 1;
+    for value in ["Bearer tok1 ", " Bearer tok1", "Bearer tok1\t", " "] {
+        let head = block(&put(&[("authorization", value)]));
+        connection.send(&[&frame(HEADERS, END_STREAM | END_HEADERS, stream, &head)]).await;
+        assert_eq!(answered(&mut connection, stream).await, BAD, "{value:?}");
+        stream += 2;
+    }
+    assert_eq!(upstream.seen().len(), 0);
+    // A trailer too, of a body that is passed on and of one that is held.
+    for (method, key) in [("PUT", "x-not"), ("POST", "idempotency-key")] {
+        let mut head = put(&[(key, "k")]);
+        head[0].1 = method;
+        connection
+            .send(&[
+                &frame(HEADERS, END_HEADERS, stream, &block(&head)),
+                &frame(DATA, 0, stream, b"{}"),
+                &frame(HEADERS, END_STREAM | END_HEADERS, stream, &block(&[("x-sum", "1 ")])),
+            ])
+            .await;
+        assert_eq!(answered(&mut connection, stream).await, BAD, "{method}");
+        stream += 2;
+    }
+    assert_eq!(upstream.seen().len(), 0, "nothing was complete");
 }
 
 #[tokio::test]

@@ -483,6 +483,71 @@ async fn bodies_that_stall_take_no_more_than_a_tenants_part_of_the_room() {
     }
 }
 
+/// Callers that a proxy on this machine vouches for, and others who make up what they like.
+fn some_verified() -> Settings {
+    let proxy = Source::Header(HeaderSettings {
+        tenant: "x-tenant".to_owned(),
+        principal: None,
+        peers: vec!["127.0.0.0/8".to_owned()],
+        namespace: String::new(),
+    });
+    let sources = vec![proxy, Source::Authorization(AuthorizationSettings::default())];
+    Settings { anonymous: Anonymous::Everywhere, sources }
+}
+
+#[tokio::test]
+async fn bodies_of_made_up_callers_leave_room_for_verified_ones() {
+    // Large ones and small ones, each of another tenant.
+    for (bytes, room) in [(65_000, 8), (16_000, 32)] {
+        let upstream = Upstream::start().await;
+        let usual = rules(&[&upstream]);
+        let calling = Calling { held_bytes_max: 1024 * 1024, ..usual.calling.clone() };
+        let gateway = start(Rules { calling, tenants: by(&some_verified()), ..usual }).await;
+        let mut stalls = JoinSet::new();
+        for number in 0..room + 36 {
+            let mut client = Client::connect(gateway.address()).await;
+            client.send(&stalled(&format!("made-up-{number}"), "k", bytes)).await;
+            stalls.spawn(async move { client.read().await.unwrap() });
+        }
+        for _ in 0..36 {
+            let refused = timeout(PATIENCE, stalls.join_next()).await.expect("it has no room");
+            assert_eq!(refused.unwrap().unwrap().status(), 503);
+        }
+        for (key, bytes) in [("large", 100_000), ("small", 100)] {
+            let request = keyed("/pay", key, "x-tenant: acme\r\n", &"x".repeat(bytes));
+            assert_eq!(ask(gateway.address(), &request).await.status(), 201, "{key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn attempts_of_made_up_callers_come_behind_those_of_verified_ones() {
+    let upstream = Upstream::start().await;
+    upstream.does(Script::AnswerLater(answer("201 Created", "", "made")));
+    let usual = rules(&[&upstream]);
+    let calling = Calling { attempts_max: 4, ..usual.calling.clone() };
+    let gateway = start(Rules { calling, tenants: by(&some_verified()), ..usual }).await;
+    let address = gateway.address();
+    let mut under_way = JoinSet::new();
+    let pay = |who: String| async move { ask(address, &keyed("/pay", "k", &who, "{}")).await };
+    for number in 0..4 {
+        under_way.spawn(pay(format!("authorization: Bearer made-up-{number}\r\n")));
+        upstream.arrived().await;
+    }
+    for number in 4..8 {
+        let refused = pay(format!("authorization: Bearer made-up-{number}\r\n"));
+        let refused = timeout(Duration::from_secs(5), refused).await.expect("it does not wait");
+        assert_eq!(refused.status(), 503);
+    }
+    under_way.spawn(pay("x-tenant: acme\r\n".to_owned()));
+    for _ in 0..5 {
+        upstream.release();
+        let answered = timeout(PATIENCE, under_way.join_next()).await.expect("an answer");
+        assert_eq!(answered.unwrap().unwrap().status(), 201);
+    }
+    assert!(upstream.seen().iter().any(|seen| seen.header("firstwrite-tenant") == Some("acme")));
+}
+
 #[tokio::test]
 async fn an_answer_without_room_is_passed_on_and_its_key_is_spent() {
     let upstream = Upstream::start().await;

@@ -1,5 +1,8 @@
 //! What has no policy passes through, as it is and as it comes.
 
+use std::sync::Arc;
+
+use firstwrite_gateway::{ForwardedKey, Gateway, Operations};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::client::{Client, ask, keyed};
@@ -37,6 +40,76 @@ async fn a_key_on_a_get_is_passed_on_unchanged() {
     assert_eq!(seen.len(), 2);
     assert_eq!(seen[1].all("idempotency-key"), ["mine"]);
     assert_eq!(seen[1].header("firstwrite-record"), None);
+}
+
+/// A derived key of another tenant would get that tenant's answer from the API.
+#[tokio::test]
+async fn a_key_that_the_gateway_could_have_derived_passes_nowhere() {
+    let upstream = Upstream::start().await;
+    let mut rules = rules(&[&upstream]);
+    rules.operations = Arc::new(Operations::only_named());
+    let gateway = start(rules.clone()).await;
+    let ask = async |gateway: &Gateway, lines: &str| {
+        let request = format!("POST /a HTTP/1.1\r\nhost: a\r\n{lines}content-length: 0\r\n\r\n");
+        ask(gateway.address(), &request).await
+    };
+    for key in [
+        "samekey:forward:457d83d01989d09e",
+        "\"samekey:forward:457d83d01989d09e\"",
+        "\"samekey:forward:457D83D01989D09E\";a=b",
+        "457d83d01989d09e457d83d01989d09e:forward",
+        "a\r\nidempotency-key: b",
+    ] {
+        let refused = ask(&gateway, &format!("idempotency-key: {key}\r\n")).await;
+        assert_eq!((refused.status(), refused.code().as_str()), (400, "key-invalid"), "{key}");
+        let upgrade =
+            format!("connection: upgrade\r\nupgrade: websocket\r\nidempotency-key: {key}\r\n");
+        assert_eq!(ask(&gateway, &upgrade).await.code(), "key-invalid", "{key}");
+    }
+    assert_eq!(upstream.seen().len(), 0);
+    for key in ["a:forward:1", "a:forward:457d83d01989d09e0", "a:b:457d83d01989d09e", "(", "a,b"] {
+        assert_eq!(ask(&gateway, &format!("idempotency-key: {key}\r\n")).await.status(), 201);
+        assert_eq!(upstream.seen().pop().unwrap().all("idempotency-key"), [key]);
+    }
+    rules.forwarding.key = ForwardedKey::Nothing;
+    let gateway = start(rules).await;
+    for key in ["mine", "samekey:forward:457d83d01989d09e", "a\r\nidempotency-key: b"] {
+        assert_eq!(ask(&gateway, &format!("idempotency-key: {key}\r\n")).await.status(), 201);
+        assert_eq!(upstream.seen().pop().unwrap().header("idempotency-key"), None, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_in_the_clients_version() {
+    let upstream = Upstream::start().await;
+    upstream.does(Script::AnswerAndHangUp("HTTP/1.0 200 OK\r\n\r\nold".to_owned()));
+    let gateway = start(rules(&[&upstream])).await;
+    for request in [GET.to_owned(), keyed("/pay", "k", "", "{}")] {
+        let answered = ask(gateway.address(), &request).await;
+        assert_eq!((answered.start.as_str(), &*answered.text()), ("HTTP/1.1 200 OK", "old"));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_with_another_coding_than_chunked_is_lost() {
+    let upstream = Upstream::start().await;
+    let gateway = start(rules(&[&upstream])).await;
+    for (number, coding) in
+        ["gzip, chunked", "gzip", "chunked, chunked", "identity", "x\r\ntransfer-encoding: chunked"]
+            .iter()
+            .enumerate()
+    {
+        let text =
+            format!("HTTP/1.1 200 OK\r\ntransfer-encoding: {coding}\r\n\r\n2\r\nhi\r\n0\r\n\r\n");
+        upstream.does(Script::AnswerAndHangUp(text));
+        let passed = ask(gateway.address(), GET).await;
+        assert_eq!((passed.status(), passed.code().as_str()), (502, "answer-lost"), "{coding}");
+        let request = keyed("/pay", &number.to_string(), "", "{}");
+        for (status, code) in [(504, "outcome-unknown"), (409, "outcome-unknown")] {
+            let kept = ask(gateway.address(), &request).await;
+            assert_eq!((kept.status(), kept.code().as_str()), (status, code), "{coding}");
+        }
+    }
 }
 
 #[tokio::test]

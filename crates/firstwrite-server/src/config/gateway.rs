@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite::{KeyRequirement, Observer, Policy, ProblemBase};
+use firstwrite::{KeyRequirement, Observer, Policy, PolicyResolver as _, ProblemBase};
 use firstwrite_core::{Secret, Tenant};
 use firstwrite_gateway::tenants;
 use firstwrite_gateway::{
@@ -288,6 +288,9 @@ impl GatewaySection {
     pub(crate) fn service_name(&self) -> Result<Option<String>, UsageError> {
         match self.service_name.as_deref() {
             Some("") => Err(wrong("gateway.service_name", "a name is not empty; leave it out")),
+            Some(name) if name.chars().any(char::is_control) => {
+                Err(wrong("gateway.service_name", "a name has no control characters"))
+            }
             name => Ok(name.map(str::to_owned)),
         }
     }
@@ -448,10 +451,27 @@ impl GatewaySection {
                 operations.protected(method, &pattern, policy, extras)
             };
         }
+        check_held(&operations, calling.held_bytes_max)?;
         let forwarded = operations.check_forwarded(self.forward_key.into());
         forwarded.map_err(|why| wrong("gateway.forward_key", why))?;
         Ok(operations)
     }
+}
+
+/// Refuses room in which the largest body of an operation could never be held: one body may have half of it, and
+/// takes up the next power of two.
+fn check_held(operations: &Operations, held_bytes_max: usize) -> Result<(), UsageError> {
+    let largest = operations.known().iter().map(|policy| policy.request_bytes_max).max();
+    let largest = largest.unwrap_or_default();
+    let buffer = largest.checked_next_power_of_two().unwrap_or(largest);
+    if buffer <= held_bytes_max / 2 {
+        return Ok(());
+    }
+    let what = format!(
+        "it must be at least twice the request_bytes_max of every operation: {} for a body of {largest}",
+        buffer.saturating_mul(2)
+    );
+    Err(wrong("gateway.held_bytes_max", what))
 }
 
 /// An operation, whatever the variable parts of its path are called.

@@ -432,6 +432,24 @@ fn by_authorization_nobody_is_served_who_does_not_say_who_they_are() {
 }
 
 #[test]
+fn names_that_can_meet_are_said_by_check_and_in_the_banner() {
+    let folder = Folder::new();
+    let provider = provider(&folder);
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let settings = format!(
+        "[gateway.tenants]\nsources = [\n{{ kind = 'header', tenant = 'x-tenant', peers = ['::1'] }},\n\
+         {{ kind = 'api-keys', keys = [{{ sha256 = '{digest}', tenant = 'acme' }}] }}]\n"
+    );
+    let note = "header, api-keys: names without a namespace: equal ones are one customer";
+    let mut gateway = gateway(&folder, &provider, &settings);
+    let lines = gateway.lines_until(|line| line.starts_with("tenants:"));
+    assert!(lines.last().unwrap().starts_with(&format!("tenants: {note}")), "{lines:?}");
+    let checked = folder.run(&["check", "--config", "gateway.toml"]);
+    assert!(checked.status.success(), "{}", stderr(&checked));
+    assert!(stdout(&checked).contains(&format!("named; {note}")), "{}", stdout(&checked));
+}
+
+#[test]
 fn a_single_tenant_is_said_in_the_banner_and_shares_its_answers() {
     let folder = Folder::new();
     let provider = provider(&folder);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::database::on_every_store;
 use crate::http::{get, post};
 use crate::payments::ORDER;
-use crate::process::{Demo, Folder};
+use crate::process::{Demo, Folder, firstwrite};
 use crate::scene::{Scene, pay};
 
 on_every_store! {
@@ -48,6 +48,27 @@ fn every_line_is_a_document_when_asked_for(folder: &Folder) {
         let entry: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
         assert!(entry["level"].is_string() && entry["fields"]["message"].is_string(), "{line}");
     }
+}
+
+/// A stranger's requests that an API does not answer, each a line, would fill a disk.
+#[test]
+fn a_dead_api_is_said_seldom() {
+    let folder = Folder::new();
+    let path = folder.path().join("gateway.log");
+    let log = fs::File::create(&path).unwrap();
+    let mut command = firstwrite(&folder);
+    command.args(["gateway", "--listen", "127.0.0.1:0", "--tenants", "single"]);
+    let gateway = Demo::logging_to(command.args(["--upstream", "http://127.0.0.1:9"]), log);
+    for number in 0..50 {
+        assert_eq!(gateway.answer(&get("/things")).status, 502);
+        assert_eq!(gateway.answer(&post("/pay", "{}").key(&format!("k{number}"))).status, 502);
+    }
+    gateway.terminate();
+    assert!(gateway.end().success());
+    let lines = fs::read_to_string(&path).unwrap();
+    // Every ten seconds at the most, of each kind.
+    let count = lines.lines().filter(|line| line.contains("WARN")).count();
+    assert!((2..20).contains(&count), "{lines}");
 }
 
 #[test]

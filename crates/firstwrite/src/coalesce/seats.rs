@@ -15,6 +15,8 @@ pub(super) struct Seats {
     free: Arc<Semaphore>,
     count_max: usize,
     tenant_count_max: usize,
+    /// Tenants that have one share together, besides one each.
+    joint: Option<fn(&Tenant) -> bool>,
     claims: Mutex<Claims>,
 }
 
@@ -23,6 +25,8 @@ pub(super) struct Seats {
 struct Claims {
     /// Seats that each tenant has or waits for.
     by_tenant: HashMap<Tenant, usize>,
+    /// Those of them whose tenants have one share together.
+    joint_count: usize,
     waiting_count: usize,
 }
 
@@ -54,6 +58,7 @@ pub(crate) struct Waiting {
 struct Claim {
     seats: Arc<Seats>,
     tenant: Tenant,
+    is_joint: bool,
 }
 
 /// Counts as one who waits.
@@ -64,17 +69,23 @@ struct InLine(Arc<Seats>);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl Seats {
-    /// `tenant_count_max`: a tenant's share.
-    pub(super) fn new(count_max: usize, tenant_count_max: usize) -> Self {
+    /// `tenant_count_max`: a tenant's share. `joint`: those who have another one together.
+    pub(super) fn new(
+        count_max: usize,
+        tenant_count_max: usize,
+        joint: Option<fn(&Tenant) -> bool>,
+    ) -> Self {
         let count_max = count_max.min(Semaphore::MAX_PERMITS);
         let free = Arc::new(Semaphore::new(count_max));
-        Self { free, count_max, tenant_count_max, claims: Mutex::default() }
+        Self { free, count_max, tenant_count_max, joint, claims: Mutex::default() }
     }
 
     pub(super) fn take(self: &Arc<Self>, tenant: &Tenant) -> Wanted {
         let mut claims = self.claims();
         let count = claims.by_tenant.get(tenant).copied().unwrap_or_default();
-        let has_its_share = count >= self.tenant_count_max;
+        let is_joint = self.joint.is_some_and(|is_joint| is_joint(tenant));
+        let has_its_share = count >= self.tenant_count_max
+            || is_joint && claims.joint_count >= self.tenant_count_max;
         if has_its_share && claims.waiting_count > 0 {
             return Wanted::Full;
         }
@@ -84,7 +95,8 @@ impl Seats {
             return Wanted::Full;
         }
         claims.by_tenant.insert(tenant.clone(), count + 1);
-        let claim = Claim { seats: Arc::clone(self), tenant: tenant.clone() };
+        claims.joint_count += usize::from(is_joint);
+        let claim = Claim { seats: Arc::clone(self), tenant: tenant.clone(), is_joint };
         if let Some(permit) = permit {
             return Wanted::Seat(Seat { _permit: permit, _claim: claim });
         }
@@ -110,6 +122,7 @@ impl Waiting {
 impl Drop for Claim {
     fn drop(&mut self) {
         let mut claims = self.seats.claims();
+        claims.joint_count -= usize::from(self.is_joint);
         if let Some(count) = claims.by_tenant.get_mut(&self.tenant) {
             *count -= 1;
             if *count == 0 {
@@ -161,7 +174,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_alone_has_all_and_others_come_first_for_what_becomes_free() {
-        let seats = Arc::new(Seats::new(8, 2));
+        let seats = Arc::new(Seats::new(8, 2, None));
         let mut all: Vec<Seat> = (0..8).map(|_| seat(&seats, "acme")).collect();
         assert!(is_refused(&seats, "acme"));
         let first = tokio::spawn(wait(&seats, "globex").seat());
@@ -186,8 +199,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn those_who_have_one_share_together_come_behind_others() {
+        let seats = Arc::new(Seats::new(4, 2, Some(|tenant| tenant.as_str().starts_with("auth-"))));
+        let mut all: Vec<Seat> = (0..4).map(|one| seat(&seats, &format!("auth-{one}"))).collect();
+        assert!(is_refused(&seats, "auth-5"), "they have their share together");
+        let waiting = wait(&seats, "acme");
+        drop(all.pop());
+        assert!(is_refused(&seats, "auth-5"), "somebody waits");
+        let acme = waiting.seat().await.unwrap();
+        drop(all.drain(..2));
+        all.push(seat(&seats, "auth-5"));
+        drop((all, acme));
+        assert_eq!(seats.claims().joint_count, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn who_waits_in_vain_or_goes_away_leaves_nothing_behind() {
-        let seats = Arc::new(Seats::new(1, 1));
+        let seats = Arc::new(Seats::new(1, 1, None));
         let only = seat(&seats, "acme");
         assert!(wait(&seats, "globex").seat().await.is_none());
         drop(wait(&seats, "globex"));

@@ -38,7 +38,7 @@ fn follow(running: &Arc<Running>, key: &str) -> Follow {
 
 #[tokio::test]
 async fn the_first_leads_the_next_follows_and_other_keys_are_other_keys() {
-    let running = Arc::new(Running::new(9, 9));
+    let running = Arc::new(Running::new(9, 9, None));
     let first = lead(&running, "a");
     let other = lead(&running, "b");
     let mut follower = follow(&running, "a");
@@ -53,7 +53,7 @@ async fn the_first_leads_the_next_follows_and_other_keys_are_other_keys() {
 
 #[test]
 fn when_it_is_full_nobody_leads_until_one_ends_and_everybody_may_follow() {
-    let running = Arc::new(Running::new(1, 1));
+    let running = Arc::new(Running::new(1, 1, None));
     let first = lead(&running, "a");
     let full = running.join(&exchange("b"), &place(), None);
     assert!(matches!(full, Joined::Full));
@@ -64,7 +64,7 @@ fn when_it_is_full_nobody_leads_until_one_ends_and_everybody_may_follow() {
 
 #[tokio::test]
 async fn a_leader_that_panics_leaves_the_key_open() {
-    let running = Arc::new(Running::new(9, 9));
+    let running = Arc::new(Running::new(9, 9, None));
     let first = lead(&running, "a");
     let mut follower = follow(&running, "a");
     let broken = tokio::spawn(async move {

@@ -100,6 +100,18 @@ pub(super) fn namespaces(sources: &[Source]) -> Result<(), SettingsError> {
     Ok(())
 }
 
+/// The kinds of sources whose tenants are called by the bare name that a credential holds.
+pub(super) fn without_namespace(sources: &[Source]) -> Vec<&'static str> {
+    let is_bare = |source: &&Source| match source {
+        Source::Jwt(settings) => settings.namespace.as_deref().unwrap_or_default().is_empty(),
+        Source::Header(settings) => settings.namespace.is_empty(),
+        Source::Certificate(settings) => settings.namespace.is_empty(),
+        Source::ApiKeys(_) => true,
+        Source::Single(_) | Source::Authorization(_) => false,
+    };
+    sources.iter().filter(is_bare).map(kind).collect()
+}
+
 /// A list of operations names operations.
 pub(super) fn anonymous(anonymous: &Anonymous) -> Result<(), SettingsError> {
     let Anonymous::Operations(names) = anonymous else { return Ok(()) };

@@ -162,6 +162,27 @@ fn sources_that_do_not_go_together_are_refused() {
 }
 
 #[test]
+fn names_that_can_meet_are_noted() {
+    let jwt = "kind = 'jwt'\nissuer = 'i'\naudience = 'a'\nalgorithms = ['EdDSA']\njwks = { file = 'f' }\n";
+    let spaced = format!("{jwt}namespace = 'i:'\n");
+    let keys = "kind = 'api-keys'\n";
+    let header = "kind = 'header'\ntenant = 'x-tenant'\npeers = ['::1']\n";
+    let digest = "kind = 'authorization'\n";
+    let note = |sources: &[&str]| {
+        let sources: Vec<String> =
+            sources.iter().map(|it| format!("[[gateway.tenants.sources]]\n{it}")).collect();
+        parse(&sources.concat()).unwrap().note().unwrap_or_default()
+    };
+    for alone in [&[jwt][..], &[keys, digest], &[&spaced, keys], &[digest]] {
+        assert_eq!(note(alone), "", "{alone:?}");
+    }
+    assert!(note(&[jwt, keys]).starts_with("jwt, api-keys: "), "{}", note(&[jwt, keys]));
+    assert!(note(&[jwt, header, digest]).starts_with("jwt, header: "));
+    assert!(note(&[keys, header]).lines().count() == 1);
+    assert!(note(&["kind = 'single'\n"]).starts_with("single: everybody"));
+}
+
+#[test]
 fn debug_shows_no_secret() {
     let settings = parse(
         "[[gateway.tenants.sources]]\nkind = 'authorization'\nsecret = { text = 'canary' }\n\

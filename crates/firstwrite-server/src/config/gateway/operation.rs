@@ -309,7 +309,11 @@ impl AgeSection {
         if self.max.0.is_zero() {
             return Err("age.max: more than 0s is needed, or every request is too old".to_owned());
         }
+        let at = header("age", &self.header)?;
         let signed = match &self.signature {
+            Some(SignatureSection { header: name, .. }) if header("age.signature", name)? == at => {
+                return Err("age.signature: it needs another header than the timestamp".to_owned());
+            }
             Some(SignatureSection { header: name, secret }) => {
                 let secret = secret.read().map_err(|what| format!("age.signature: {what}"))?;
                 if secret.len() < SECRET_BYTES_MIN {
@@ -321,7 +325,7 @@ impl AgeSection {
             }
             None => None,
         };
-        Ok(AgeLimit { header: header("age", &self.header)?, max: self.max.0, signed })
+        Ok(AgeLimit { header: at, max: self.max.0, signed })
     }
 }
 

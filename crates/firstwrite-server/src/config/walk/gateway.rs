@@ -34,7 +34,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("answer_within", "'7s'"),
             ("idle_for_max", "'7s'"),
             ("keep_alive", "'7s'"),
-            ("held_bytes_max", "7"),
+            ("held_bytes_max", "7000000"),
             ("attempts_max", "7"),
             ("tenant_share", "0.7"),
             ("tunnel_idle_for_max", "'7s'"),
