@@ -61,8 +61,7 @@ fn weigh_absences(
     rules: &Rules,
     matching: &Matching<'_>,
 ) -> Vec<Contradiction> {
-    let has_foreign = matching.has_foreign(ours, rules);
-    let evidence = Evidence::of(verdicts, (ours, theirs), rules, has_foreign);
+    let evidence = Evidence::of(verdicts, (ours, theirs), rules, matching.contradiction(rules));
     let mut contradictions = Vec::new();
     for verdict in verdicts.iter_mut().filter(|verdict| verdict.action == Action::NotArrived) {
         let Some(our) = verdict.ours.map(|index| &ours[index]) else { continue };
@@ -120,17 +119,7 @@ fn paired(our: &Ours, their: &Theirs, by: MatchedBy, is_shared: bool, rules: &Ru
 
 /// Returns the properties in which two entries differ. A value that one of them lacks is not compared.
 fn differences(our: &Ours, their: &Theirs, rules: &Rules) -> Vec<Difference> {
-    let mut differences = Vec::new();
-    if let (Some(here), Some(there)) = (&our.amount, &their.amount)
-        && here != there
-    {
-        differences.push(Difference::Amount);
-    }
-    if let (Some(here), Some(there)) = (&our.currency, &their.currency)
-        && !here.eq_ignore_ascii_case(there)
-    {
-        differences.push(Difference::Currency);
-    }
+    let mut differences = sum_differences(our, their);
     if our.provider_id.as_ref().is_some_and(|id| *id != their.provider_id) {
         differences.push(Difference::ProviderId);
     }
@@ -142,6 +131,22 @@ fn differences(our: &Ours, their: &Theirs, rules: &Rules) -> Vec<Difference> {
     }
     if is_older(their, our, rules) {
         differences.push(Difference::Older);
+    }
+    differences
+}
+
+/// The differences in amount and currency.
+fn sum_differences(our: &Ours, their: &Theirs) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    if let (Some(here), Some(there)) = (&our.amount, &their.amount)
+        && here != there
+    {
+        differences.push(Difference::Amount);
+    }
+    if let (Some(here), Some(there)) = (&our.currency, &their.currency)
+        && !here.eq_ignore_ascii_case(there)
+    {
+        differences.push(Difference::Currency);
     }
     differences
 }

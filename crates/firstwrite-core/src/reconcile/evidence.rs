@@ -51,21 +51,22 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// The evidence of `verdicts`. `has_foreign`: a key that cannot be ours stands where an entry in doubt
-    /// could be.
+    /// The evidence of `verdicts`, and of the keys that entries bear: `under_keys` is what they have against the
+    /// account.
     pub(super) fn of(
         verdicts: &[Verdict],
         (ours, theirs): (&[Ours], &[Theirs]),
         rules: &Rules,
-        has_foreign: bool,
+        under_keys: Option<Contradiction>,
     ) -> Self {
         let has = |class: Class| verdicts.iter().any(|verdict| verdict.class == class);
         let against = if has(Class::MissingThere) {
             Some(Contradiction::MissingThere)
-        } else if has(Class::Differs) {
+        } else if verdicts.iter().any(|verdict| !verdict.differences.is_empty()) {
+            // A duplicate whose first effect differs counts too.
             Some(Contradiction::Differs)
         } else {
-            has_foreign.then_some(Contradiction::ForeignKey)
+            under_keys
         };
         let is_witness = |verdict: &&Verdict| {
             let is_named =

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::super::{Amount, MatchedBy, Ours, Rules, Standing, Theirs};
-use super::is_older;
+use super::super::{Amount, Contradiction, MatchedBy, Ours, Rules, Standing, Theirs};
+use super::{is_older, sum_differences};
 use crate::Timestamp;
 use crate::outbox::is_wire_key;
 
@@ -23,10 +23,13 @@ pub(super) struct Matching<'b> {
     is_taken: Vec<bool>,
     /// Entries of ours whose effect another one has a claim to.
     is_shared: Vec<bool>,
-    /// Entries of theirs without a key that are left over.
+    /// Entries of theirs without a key that are left over, and second effects under one of our keys.
     nameless: Leftovers<'b>,
     /// Entries of theirs left over under a key that cannot be ours: cut, or the provider's own.
     foreign: Leftovers<'b>,
+    /// An entry of theirs bears a key of ours, and is of another amount or currency than anything that was asked
+    /// for under it: it may have been made for another request.
+    has_stranger: bool,
     /// The keys of what is left of theirs, in small letters.
     spelt_otherwise: HashSet<String>,
     /// The keys and ids of what is left of theirs in which a wire key could stand: quoted, escaped, behind an
@@ -69,6 +72,7 @@ impl<'b> Matching<'b> {
             is_shared: vec![false; ours.len()],
             nameless: Leftovers::default(),
             foreign: Leftovers::default(),
+            has_stranger: false,
             spelt_otherwise: HashSet::new(),
             wrapped: HashMap::new(),
             nameless_times: Vec::new(),
@@ -136,12 +140,17 @@ impl<'b> Matching<'b> {
         ends.into_iter().any(|end| self.spelt_otherwise.contains(&wire_key[..end]))
     }
 
-    /// Returns true if an entry in doubt could be there under a key that cannot be ours.
-    pub(super) fn has_foreign(&self, ours: &[Ours], rules: &Rules) -> bool {
-        self.unmatched().into_iter().any(|index| {
-            let our = &ours[index];
+    /// Returns what the keys of entries have against the account: an entry in doubt could be there under the key
+    /// of another one of ours, or under one that cannot be ours.
+    pub(super) fn contradiction(&self, rules: &Rules) -> Option<Contradiction> {
+        if self.has_stranger {
+            return Some(Contradiction::Differs);
+        }
+        let has_foreign = self.unmatched().into_iter().any(|index| {
+            let our = &self.ours[index];
             our.standing == Standing::HistoryLost && self.foreign.could_be(our, rules)
-        })
+        });
+        has_foreign.then_some(Contradiction::ForeignKey)
     }
 
     /// A list that moves while its pages are read can give an entry twice.
@@ -183,6 +192,12 @@ impl<'b> Matching<'b> {
         for (mut here, mut there) in keys.into_values().filter(|(_, there)| !there.is_empty()) {
             here.sort_by_key(|index| (self.ours[*index].at, self.ours[*index].subject));
             there.sort_by_key(|place| (self.theirs[*place].at, &self.theirs[*place].provider_id));
+            self.has_stranger |= there.iter().any(|place| {
+                let differs = |index: &usize| {
+                    !sum_differences(&self.ours[*index], &self.theirs[*place]).is_empty()
+                };
+                here.iter().all(differs)
+            });
             self.share_out(&here, there, rules);
         }
     }
@@ -357,6 +372,10 @@ impl<'b> Matching<'b> {
                     spelt_otherwise.insert(key);
                 }
             }
+        }
+        // A second effect under a key of ours may have been made for another request.
+        for place in self.further.values().flatten() {
+            nameless.add(&self.theirs[*place]);
         }
         (self.nameless, self.foreign) = (nameless, foreign);
         (self.spelt_otherwise, self.wrapped) = (spelt_otherwise, wrapped);

@@ -54,6 +54,29 @@ fn an_absence_proves_nothing_where_something_contradicts_the_account() {
     }
 }
 
+/// Two effects under one key are a duplicate. A second one of another amount is a stranger there, and so may be the
+/// absent one; one of the same amount can be the absent one where the sums are equal.
+#[test]
+fn a_second_effect_under_another_key_is_not_overlooked() {
+    let ((b1, b2), (a1, a2)) = (BEFORE, AFTER);
+    let differs = ("unproven, found".to_owned(), vec![Contradiction::Differs]);
+    let likely = ("likely, found".to_owned(), vec![]);
+    let (third, fourth) = ("3 k3 - 7EUR 300 arrived", "p3 k3 7EUR 300");
+    for (entry, said) in [
+        ("p4 k3 5EUR 500", &likely),
+        ("p4 k3 5EUR 9000", &likely),
+        ("p4 k3 4.85EUR 500", &differs),
+        ("p4 k3 7USD 500", &differs),
+        // A second effect that cannot be the absent one is the provider's own mistake.
+        ("p4 k3 7EUR 500", &("absent, not arrived".to_owned(), vec![])),
+    ] {
+        assert_eq!(weighed(&[b1, a1, third], &[b2, a2, fourth, entry], &sight()), *said, "{entry}");
+    }
+    let (third, fourth) = ("3 k3 - 5EUR 300 arrived", "p3 k3 5EUR 300");
+    let said = weighed(&[b1, a1, third], &[b2, a2, fourth, "p4 k3 5EUR 500"], &sight());
+    assert_eq!(said, likely);
+}
+
 /// An entry under the beginning of a key belongs to that key, whatever its amount and time.
 #[test]
 fn the_beginning_of_a_key_is_not_overlooked() {
