@@ -7,6 +7,8 @@
 //! verdicts out over any [`Store`]; [`MemoryStore`] is the simplest store that is right.
 
 #[doc(hidden)]
+pub mod codec;
+#[doc(hidden)]
 pub mod crash_point;
 pub mod documents;
 pub mod findings;

@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use firstwrite_core::codec::hex;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
 
@@ -205,13 +206,8 @@ impl<'a> From<Option<&'a str>> for Value<'a> {
 }
 
 fn put_hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    text.reserve(bytes.len() * 2 + 3);
     text.push_str("x'");
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
+    hex::push(text, bytes);
     text.push('\'');
 }
 
