@@ -10,6 +10,7 @@
 pub mod codec;
 #[doc(hidden)]
 pub mod crash_point;
+mod delegate;
 pub mod documents;
 pub mod findings;
 mod fingerprint;
@@ -25,6 +26,7 @@ pub mod reconcile;
 mod record;
 mod rejection;
 mod store;
+mod sync;
 mod tenant;
 mod time;
 mod usage;
@@ -53,6 +55,8 @@ pub use store::{
     Conclusion, Found, Guard, Inserted, Page, Query, Seen, Store, StoreError, StoreErrorKind,
     Swapped, Transacted, TransactionalStore, Write,
 };
+#[doc(hidden)]
+pub use sync::lock;
 pub use tenant::{RecordId, Tenant, TenantError};
 pub use time::Timestamp;
 pub use usage::{Usage, UsagePage, UsageSums};

@@ -10,11 +10,8 @@ mod connect;
 pub(crate) mod doctor;
 mod documents;
 mod driver_error;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod history;
 mod history_loss;
-mod hosts;
 mod inbox;
 mod listing;
 mod options;
@@ -26,7 +23,6 @@ mod rows;
 mod schema;
 mod session;
 mod swap;
-mod tls;
 mod tx;
 mod writer;
 
@@ -47,7 +43,7 @@ use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completed, INSERTING};
 use connect::Server;
 use driver_error::unsupported;
-use options::Address;
+pub(crate) use options::Address;
 pub use options::MysqlOptions;
 use outbox::Delivering;
 use pool::Pool;
@@ -120,7 +116,7 @@ impl MysqlStore {
         schema::check(&server, found.map_err(|error| server.unreachable(&error))?)?;
         tracing::info!(server = %server.address, ?access, "connected");
         if access == Access::Write
-            && let Some(names) = hosts::rivals(&server).await
+            && let Some(names) = connect::rivals(&server).await
         {
             return Err(OpenError::new(format!(
                 "several of the named hosts take writes: {names}; make all but one of them \

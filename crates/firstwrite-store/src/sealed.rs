@@ -32,11 +32,10 @@ use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Body, BoxFuture, Change, Draft, DraftState, Fence, Found, Guard, Inserted,
     KeptHeaders, Outcome, Page, Query, Record, RecordId, State, Store, StoreError, StoreErrorKind,
-    Swapped, Tenant,
+    Swapped, Tenant, delegate_store,
 };
 use quick_cache::sync::Cache;
 
-use crate::delegate::delegate;
 use envelope::{Bond, Unopened};
 pub use key_ring::{KeyRing, KeyRingError, SealingKey};
 
@@ -230,7 +229,7 @@ fn put(record: &mut Record, plain: Outcome) {
 }
 
 impl Store for SealedStore {
-    delegate!(
+    delegate_store!(
         inner: capabilities,
         usage,
         lapsed,

@@ -2,9 +2,10 @@
 //! failures.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use firstwrite_core::lock;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
 use tokio::time::timeout;
@@ -51,7 +52,8 @@ enum DriverError {
 
 impl Line {
     pub(super) fn new(url: &str, options: CacheOptions) -> Result<Self, CacheError> {
-        provide_tls();
+        // The driver takes the provider that is installed.
+        crate::tls::provider();
         // The error may repeat the address, which may hold a password.
         let client = Client::open(url).map_err(|_unsafe_to_tell| CacheError)?;
         let circuit = Circuit::new(options.failures_max, options.open_for);
@@ -135,7 +137,7 @@ impl Line {
         &self,
         meanwhile: Meanwhile,
     ) -> Result<(u64, MultiplexedConnection), DriverError> {
-        if let Some(there) = self.held().there() {
+        if let Some(there) = lock(&self.held).there() {
             return Ok(there);
         }
         let _turn = match meanwhile {
@@ -145,7 +147,7 @@ impl Line {
         }
         .ok_or(DriverError::Connecting)?;
         // The previous holder of the lock may have connected.
-        if let Some(there) = self.held().there() {
+        if let Some(there) = lock(&self.held).there() {
             return Ok(there);
         }
         let limit = self.options.connect_timeout;
@@ -158,22 +160,17 @@ impl Line {
             Ok(connected) => connected.map_err(|error| DriverError::failed(&error))?,
             Err(_elapsed) => return Err(DriverError::Failed("no connection in time".to_owned())),
         };
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         held.number += 1;
         held.connection = Some(connection.clone());
         Ok((held.number, connection))
     }
 
     fn let_go(&self, number: u64) {
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         if held.number == number {
             held.connection = None;
         }
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -194,15 +191,6 @@ impl DriverError {
     /// Returns the category of an error: its text may repeat what was sent.
     fn failed(error: &RedisError) -> Self {
         Self::Failed(error.code().map_or_else(|| error.category().to_owned(), str::to_owned))
-    }
-}
-
-/// Installs a rustls crypto provider, which the client leaves to the program. Keeps a provider that is
-/// already installed.
-fn provide_tls() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that another thread installed one at the same moment.
-        drop(rustls::crypto::ring::default_provider().install_default());
     }
 }
 

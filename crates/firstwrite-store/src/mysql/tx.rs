@@ -11,29 +11,27 @@
 //! `autocommit` off they form a new transaction, which is recognised by its missing savepoint and rolled
 //! back.
 
-mod concluding;
-mod outgoing;
-
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use firstwrite_core::{
     AsyncTransactionalStore, BeginResult, Draft, DraftState, Found, Message, RecordId, Seen, State,
-    StoreError, Timestamp, Transacted, Write,
+    StoreError, StoreErrorKind, Tenant, Timestamp, Transacted, Write,
 };
 use mysql_async::Conn;
 
-use super::MysqlStore;
-use super::batch::{standing, time_in};
+use super::batch::{NewRow, standing, time_in};
 use super::connect::Kind;
-use super::driver_error::unsupported;
-use super::history_loss;
-use super::pipeline::{Pipeline, SendError, Value};
-use super::pool::PooledConnection;
+use super::driver_error::{code, unavailable, unsupported};
+use super::outbox::enqueue;
+use super::pipeline::{Answer, Pipeline, SendError, Value};
+use super::pool::{Pool, PooledConnection};
 use super::rows::record_columns;
+use super::swap::replace;
+use super::{MysqlStore, history_loss, listing};
 use crate::releases::Releases;
-use concluding::Concluding;
-use outgoing::Outgoing;
 
 /// A transaction of a [`MysqlStore`]: a connection of its pool, inside a READ COMMITTED transaction that the
 /// store began and ends.
@@ -112,16 +110,16 @@ impl AsyncTransactionalStore for MysqlStore {
     async fn conclude(&self, mut tx: MysqlTx, write: Write) -> Result<Transacted<()>, StoreError> {
         let open = tx.open.take().expect(OPEN);
         let (draft, keeps_rows) = match write {
-            Write::Nothing => return concluding::nothing(open).await,
+            Write::Nothing => return conclude_nothing(open).await,
             Write::All(draft) => (draft, true),
             Write::RecordOnly(draft) => (draft, false),
         };
         if let Err(error) = check(&draft, open.id) {
-            concluding::nothing(open).await?;
+            conclude_nothing(open).await?;
             return Err(error);
         }
         let has_messages = keeps_rows && open.outgoing.len() > 0;
-        let ended = Concluding { open, draft: &draft, keeps_rows }.run(self.pool()).await;
+        let ended = Commit { open, draft: &draft, keeps_rows }.run(self.pool()).await;
         if has_messages && matches!(ended, Ok(Transacted::Done(..))) {
             self.inner.delivering.notify();
         }
@@ -248,5 +246,203 @@ impl fmt::Debug for MysqlTx {
             .field("record", &self.open.as_ref().map(|open| open.id))
             .field("message_count", &self.open.as_ref().map(|open| open.outgoing.len()))
             .finish_non_exhaustive()
+    }
+}
+
+/// Maximum number of messages of a transaction. A handler that needs more should combine them.
+const MESSAGES_MAX: usize = 1000;
+
+/// Maximum size of the messages in one pipeline; further ones are sent ahead in the same transaction.
+const PIPELINE_BYTES_MAX: usize = 1024 * 1024;
+
+const ENQUEUING: &str = "enqueuing a message";
+
+/// Messages that wait for the commit.
+#[derive(Default)]
+struct Outgoing {
+    messages: Vec<Message>,
+    identities: HashSet<(Tenant, String)>,
+}
+
+impl Outgoing {
+    fn push(&mut self, message: &Message) -> Result<(), StoreError> {
+        if self.messages.len() >= MESSAGES_MAX {
+            return Err(unsupported(ENQUEUING, "a transaction takes at most 1000 messages"));
+        }
+        enqueue::check(message)?;
+        let identity = (message.tenant().clone(), message.derived_key().to_owned());
+        if !self.identities.insert(identity) {
+            return Err(unsupported(
+                ENQUEUING,
+                "the step was enqueued before in this transaction; name each message's step apart",
+            ));
+        }
+        self.messages.push(message.clone());
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Returns the pipelines that write all messages, beginning with `first`. The caller appends to the
+    /// last.
+    fn pipelines(&self, first: Pipeline) -> Vec<Pipeline> {
+        let mut pipelines = vec![first];
+        let mut last = pipelines.pop().unwrap_or_default();
+        for message in &self.messages {
+            if last.bytes() > PIPELINE_BYTES_MAX {
+                pipelines.push(std::mem::take(&mut last));
+            }
+            enqueue::put(&mut last, message);
+        }
+        enqueue::put_tallies(&mut last, &self.messages);
+        pipelines.push(last);
+        pipelines
+    }
+}
+
+/// A transaction about to be committed.
+struct Commit<'a> {
+    open: Open,
+    draft: &'a Draft,
+    keeps_rows: bool,
+}
+
+/// Rolls everything back.
+async fn conclude_nothing(open: Open) -> Result<Transacted<()>, StoreError> {
+    let Open { mut held, now, .. } = open;
+    // If the server is gone, so is the transaction.
+    if held.roll_back().await {
+        held.settle();
+    }
+    Ok(Transacted::Done((), now))
+}
+
+impl Commit<'_> {
+    async fn run(mut self, pool: &Arc<Pool>) -> Result<Transacted<()>, StoreError> {
+        let id = self.open.id;
+        firstwrite_core::crash_point!("mysql-tx-before-pipeline");
+        let ended = match self.open.stands {
+            None => self.write_fresh().await,
+            Some(_) => self.take_over().await,
+        };
+        let held = self.open.held;
+        let error = match ended {
+            Ok(Some(now)) => {
+                firstwrite_core::crash_point!("mysql-tx-after-pipeline");
+                held.settle();
+                return Ok(Transacted::Done((), now));
+            }
+            // The record to be taken over has moved.
+            Ok(None) => {
+                let mut held = held;
+                if held.roll_back().await {
+                    held.settle();
+                }
+                None
+            }
+            Err(Ended::Wrong(error)) => return Err(error),
+            Err(Ended::Crashed(error)) if error.is_unknown => {
+                held.fail(&error).await;
+                return Err(error.error(CONCLUDING));
+            }
+            Err(Ended::Crashed(error)) => {
+                let is_gone = error.cause.code() == Some(code::SP_DOES_NOT_EXIST);
+                let may_be_rival = error.cause.may_be_rival();
+                held.fail(&error).await;
+                if is_gone {
+                    let why = "the transaction was ended before its end: by a deadlock, or by a \
+                               statement of the handler's";
+                    return Err(unavailable(CONCLUDING, why));
+                }
+                if !may_be_rival {
+                    return Err(error.error(CONCLUDING));
+                }
+                Some(error)
+            }
+        };
+        // A rival came first, or its lock was in the way.
+        match (listing::get(pool, id).await?, error) {
+            (Some(found), _) => Ok(Transacted::Rival(Box::new(found))),
+            (None, Some(error)) => Err(error.error(CONCLUDING)),
+            (None, None) => Err(StoreError::definite(StoreErrorKind::Unavailable, CONCLUDING)),
+        }
+    }
+
+    /// Sends everything in one pipeline: a plain insert, whose failure keeps the server from committing.
+    async fn write_fresh(&mut self) -> Result<Option<Timestamp>, Ended> {
+        let mut pipeline = self.begun().await?;
+        NewRow::insert(&mut pipeline, &[&NewRow::new(self.draft)]);
+        let time = self.end(&mut pipeline);
+        let answers = self.open.held.send(&pipeline).await?;
+        self.ended(&answers[time]).map(Some)
+    }
+
+    /// Replaces the record if it is still as it was seen, and only then commits.
+    async fn take_over(&mut self) -> Result<Option<Timestamp>, Ended> {
+        let mut pipeline = self.begun().await?;
+        let place = replace(&mut pipeline, &NewRow::new(self.draft), self.open.stands);
+        let answers = self.open.held.send(&pipeline).await?;
+        if answers[place].affected != 1 {
+            return Ok(None);
+        }
+        let mut pipeline = Pipeline::new();
+        let time = self.end(&mut pipeline);
+        let answers = self.open.held.send(&pipeline).await?;
+        self.ended(&answers[time]).map(Some)
+    }
+
+    /// The time of a commit that was acknowledged.
+    fn ended(&self, counted: &Answer) -> Result<Timestamp, Ended> {
+        self.open.held.slot().acknowledged(counted).map_err(Ended::wrong)?;
+        time_in(counted).map_err(Ended::wrong)
+    }
+
+    /// Begins a pipeline that fails if the transaction is not the one that was begun, with the handler's
+    /// messages in it; rolls back the handler's writes unless they are kept.
+    async fn begun(&mut self) -> Result<Pipeline, Ended> {
+        let mut pipeline = Pipeline::new();
+        let keep = if self.keeps_rows { "RELEASE SAVEPOINT" } else { "ROLLBACK TO SAVEPOINT" };
+        pipeline.add(&format!("{keep} {MARK}"), &[]);
+        pipeline.time();
+        if !self.keeps_rows {
+            return Ok(pipeline);
+        }
+        let mut pipelines = self.open.outgoing.pipelines(pipeline);
+        let last = pipelines.pop().unwrap_or_default();
+        for ahead in pipelines {
+            self.open.held.send(&ahead).await?;
+        }
+        Ok(last)
+    }
+
+    /// Gives the lock back, commits, and leaves the session as it was. Returns the place of the time.
+    fn end(&self, pipeline: &mut Pipeline) -> usize {
+        let id = Value::Bytes(self.open.id.as_bytes());
+        pipeline.add("DELETE FROM firstwrite_locks WHERE id = ?", &[id]);
+        let time = self.open.held.slot().count(pipeline);
+        pipeline.commit();
+        pipeline.add("SET SESSION autocommit = 1", &[]);
+        time
+    }
+}
+
+/// Reason why a conclusion did not finish.
+enum Ended {
+    Crashed(SendError),
+    /// It was committed, and the answer cannot be understood.
+    Wrong(StoreError),
+}
+
+impl Ended {
+    fn wrong(error: StoreError) -> Self {
+        Self::Wrong(StoreError::indeterminate(error.kind(), CONCLUDING).caused_by(error))
+    }
+}
+
+impl From<SendError> for Ended {
+    fn from(error: SendError) -> Self {
+        Self::Crashed(error)
     }
 }

@@ -11,11 +11,9 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AsyncTransactionalStore, AuditEntry, Audited, BeginResult, BoxFuture, Capabilities, Change,
-    Draft, DraftState, Found, Guard, Inserted, Message, Page, Query, RecordId, Seen, Store,
-    StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, UsagePage, Write,
+    AsyncTransactionalStore, BeginResult, Draft, DraftState, Inserted, Message, RecordId, Seen,
+    Store, StoreError, StoreErrorKind, Timestamp, Transacted, Write, delegate_store,
 };
 use sqlx::postgres::PgDatabaseError;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
@@ -317,65 +315,5 @@ impl fmt::Debug for SqlxPostgresStore {
 }
 
 impl Store for SqlxPostgresStore {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        self.store.insert(draft)
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        self.store.swap(id, guard, change, audit)
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        self.store.get(id)
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.store.list(query)
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.store.usage(after, limit)
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        self.store.lapsed(limit)
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        self.store.reap(limit)
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.store.audits(id)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.store.now()
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.store.check_history(id)
-    }
-
-    fn outbox(&self) -> Option<&dyn Outbox> {
-        self.store.outbox()
-    }
-
-    fn documents(&self) -> Option<&dyn firstwrite_core::Documents> {
-        self.store.documents()
-    }
+    delegate_store!(store: capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now, check_history, outbox, documents);
 }

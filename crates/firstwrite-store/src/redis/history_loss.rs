@@ -12,20 +12,19 @@
 //! marks all of them: the script refuses unknown keys until an operator has examined and cleared the loss.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp, lock};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::Value;
 
-use super::command_args::CommandArgs;
+use super::admission;
 use super::driver_error::{DriverError, corrupt};
 use super::keys::Shard;
 use super::link::{Link, bytes};
-use super::marker;
 use super::record::instant;
 use super::routing::Router;
-use super::scripts::{Call, Script};
+use super::scripts::{Call, CommandArgs, Script};
 use crate::encoding::{Reader, put_bytes};
 use crate::history_loss::{ClearedLoss, HistoryLoss};
 
@@ -66,7 +65,7 @@ impl Default for Memory {
 
 impl Memory {
     pub(super) fn of(&self, marked: Shard) -> Known {
-        self.marks()[marked.place()].clone()
+        lock(&self.marks)[marked.place()].clone()
     }
 
     pub(super) fn verified(&self) -> u64 {
@@ -82,7 +81,7 @@ impl Memory {
         count: u64,
         at: Timestamp,
     ) -> bool {
-        let mut marks = self.marks();
+        let mut marks = lock(&self.marks);
         let known = &mut marks[marked.place()];
         let is_same = *known.token == *token;
         if is_same && count >= known.seen {
@@ -100,13 +99,8 @@ impl Memory {
     ) {
         if lost.is_some() || !self.acknowledged(marked, token, *count, *at) {
             let known = Known { token: token.as_str().into(), seen: *count, at: *at };
-            self.marks()[marked.place()] = known;
+            lock(&self.marks)[marked.place()] = known;
         }
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn marks(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -255,7 +249,7 @@ async fn raise(router: &Router, detail: &str) -> Result<(), DriverError> {
     })
     .await?;
     // If everything was lost, the marker of the store is lost too.
-    marker::put(router).await.map(drop)
+    admission::create(router).await.map(drop)
 }
 
 /// The mark, and in the first shard the journal.

@@ -1,18 +1,19 @@
 //! One connection to one server, shared by all callers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use firstwrite_core::lock;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value};
 use tokio::time::timeout;
 
-use super::about::About;
-use super::admission::Conduct;
+use super::admission::{About, Conduct};
 use super::driver_error::DriverError;
-use super::options::{Address, Host, RedisOptions};
+use super::options::{Address, RedisOptions};
 use super::scripts::{self, Call};
 use crate::OpenError;
+use crate::address::Host;
 
 /// A server, connected to or not.
 pub(super) struct Server {
@@ -48,11 +49,11 @@ impl Server {
     /// The connection; made if there is none.
     pub(super) async fn link(&self) -> Result<Arc<Link>, DriverError> {
         let tries = self.tries.load(Ordering::Acquire);
-        if let Some(link) = self.held().clone() {
+        if let Some(link) = lock(&self.held).clone() {
             return Ok(link);
         }
         let _turn = self.connecting.lock().await;
-        if let Some(link) = self.held().clone() {
+        if let Some(link) = lock(&self.held).clone() {
             return Ok(link);
         }
         // A caller that waited during a failed attempt does not make another one.
@@ -63,24 +64,24 @@ impl Server {
         self.tries.fetch_add(1, Ordering::AcqRel);
         let late = || DriverError::NotSent("no connection in time".to_owned());
         let link = Arc::new(connected.map_err(|_elapsed| late())??);
-        *self.held() = Some(Arc::clone(&link));
+        *lock(&self.held) = Some(Arc::clone(&link));
         Ok(link)
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.held().is_some()
+        lock(&self.held).is_some()
     }
 
     /// Drops `link`, unless another caller has replaced it already.
     pub(super) fn let_go(&self, link: &Arc<Link>) {
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         if held.as_ref().is_some_and(|there| Arc::ptr_eq(there, link)) {
             *held = None;
         }
     }
 
     pub(super) fn close(&self) {
-        *self.held() = None;
+        *lock(&self.held) = None;
     }
 
     async fn connect(&self) -> Result<Link, DriverError> {
@@ -103,16 +104,11 @@ impl Server {
         link.digests = link.load(self.options.clock.is_some()).await.map_err(unsaid)?;
         Ok(link)
     }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn held(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Link {
     pub(super) fn about(&self) -> Arc<About> {
-        Arc::clone(&self.about.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.about))
     }
 
     pub(super) fn is_unfit(&self) -> bool {
@@ -141,7 +137,7 @@ impl Link {
                 tracing::warn!(server = %self.host, "unknown keys are accepted again");
             }
         }
-        *self.about.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&about);
+        *lock(&self.about) = Arc::clone(&about);
         Ok(about)
     }
 

@@ -6,21 +6,20 @@
 //! waits for the server of another.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use firstwrite_core::{RecordId, Timestamp};
+use firstwrite_core::{RecordId, Timestamp, lock};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use redis::Value;
 use tokio::sync::{Notify, oneshot};
 
-use super::command_args::CommandArgs;
 use super::driver_error::{DriverError, Said};
 use super::history_loss::Memory;
 use super::keys::Shard;
 use super::link::{Link, bytes};
 use super::routing::Router;
-use super::scripts::{Call, Script};
+use super::scripts::{Call, CommandArgs, Script};
 
 /// An insert or a swap.
 pub(super) struct Move {
@@ -120,7 +119,7 @@ impl Pipeline {
         let (reply, answer) = oneshot::channel();
         {
             let batch_queue = &self.queues[place];
-            let mut queue = batch_queue.queue();
+            let mut queue = lock(&batch_queue.queue);
             if queue.waiting.len() >= WAITING_MAX {
                 return Err(DriverError::NotSent("too busy: the queue is full".to_owned()));
             }
@@ -138,13 +137,6 @@ impl Pipeline {
         answer
             .await
             .unwrap_or_else(|_gone| Err(DriverError::Lost("the script was cut off".to_owned())))
-    }
-}
-
-impl BatchQueue {
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -181,7 +173,7 @@ impl QueueTask {
     }
 
     fn waiting(&self) -> usize {
-        self.queue().queue().waiting.len()
+        lock(&self.queue().queue).waiting.len()
     }
 
     fn queue(&self) -> &BatchQueue {
@@ -204,7 +196,7 @@ impl QueueTask {
     /// Returns the next moves, of different records. Removals are sent by themselves: a full server refuses
     /// others.
     fn next(&mut self) -> Option<Vec<Waiting>> {
-        let mut queue = self.queues[self.place].queue();
+        let mut queue = lock(&self.queues[self.place].queue);
         let Some(first) = queue.waiting.front() else {
             queue.is_served = false;
             self.is_over = true;
@@ -236,7 +228,7 @@ impl Drop for QueueTask {
     /// If the task is cancelled, fails the waiting callers and lets the next move start a new task.
     fn drop(&mut self) {
         if !self.is_over {
-            *self.queue().queue() = Queue::default();
+            *lock(&self.queue().queue) = Queue::default();
         }
     }
 }
