@@ -30,7 +30,7 @@ pub struct MovingStore {
 }
 
 /// Result of reading the other store after writing into the first.
-enum Looked {
+enum LookUp {
     /// Nothing there stands in the way.
     Clear,
     /// The record found there; our own write is withdrawn.
@@ -55,9 +55,9 @@ impl MovingStore {
             Inserted::Stands(_) | Inserted::Done(_) => {}
         }
         match self.look(draft, None).await? {
-            Looked::Clear => Ok(inserted),
-            Looked::Withdrawn(Some(found)) => Ok(Inserted::Stands(found)),
-            Looked::Withdrawn(None) => Err(contended()),
+            LookUp::Clear => Ok(inserted),
+            LookUp::Withdrawn(Some(found)) => Ok(Inserted::Stands(found)),
+            LookUp::Withdrawn(None) => Err(contended()),
         }
     }
 
@@ -77,13 +77,13 @@ impl MovingStore {
 
     /// Reads the other store, now that `draft` is in the first. `replaced` is the record that it takes
     /// over.
-    async fn look(&self, draft: &Draft, replaced: Option<Seen>) -> Result<Looked, StoreError> {
+    async fn look(&self, draft: &Draft, replaced: Option<Seen>) -> Result<LookUp, StoreError> {
         let ended = self.look_once(draft, replaced).await;
         match ended {
-            Ok(None) => Ok(Looked::Clear),
+            Ok(None) => Ok(LookUp::Clear),
             Ok(Some(stands)) => {
                 self.withdraw(draft).await.map_err(StoreError::after_lost_acknowledgement)?;
-                Ok(Looked::Withdrawn(stands))
+                Ok(LookUp::Withdrawn(stands))
             }
             Err(error) => {
                 // Nothing may run under it. If it cannot be withdrawn now, the caller does so later.
@@ -146,8 +146,8 @@ impl MovingStore {
         let change = Change::TakeOver(draft.clone());
         let swapped = match self.store.swap(draft.id, guard, change, audit).await? {
             Swapped::Moved(None) => match self.replace_other(guard, &draft).await? {
-                Replaced::Written(inserted) => inserted,
-                Replaced::Moved(stands) => return Ok(Swapped::Moved(stands)),
+                TakeOverResult::Written(inserted) => inserted,
+                TakeOverResult::Moved(stands) => return Ok(Swapped::Moved(stands)),
             },
             swapped @ (Swapped::Done(_) | Swapped::Moved(Some(_))) => swapped,
         };
@@ -156,19 +156,25 @@ impl MovingStore {
             Swapped::Moved(_) | Swapped::Done(_) => {}
         }
         Ok(match self.look(&draft, replaced).await? {
-            Looked::Clear => swapped,
-            Looked::Withdrawn(stands) => Swapped::Moved(stands),
+            LookUp::Clear => swapped,
+            LookUp::Withdrawn(stands) => Swapped::Moved(stands),
         })
     }
 
     /// Writes the draft into the first store, if the record that it takes over is in the other.
-    async fn replace_other(&self, guard: Guard, draft: &Draft) -> Result<Replaced, StoreError> {
-        let Some(found) = self.other.get(draft.id).await? else { return Ok(Replaced::Moved(None)) };
+    async fn replace_other(
+        &self,
+        guard: Guard,
+        draft: &Draft,
+    ) -> Result<TakeOverResult, StoreError> {
+        let Some(found) = self.other.get(draft.id).await? else {
+            return Ok(TakeOverResult::Moved(None));
+        };
         let change = Change::TakeOver(Box::new(draft.clone()));
         if !guard.holds(&found.record, &change) {
-            return Ok(Replaced::Moved(Some(Box::new(found))));
+            return Ok(TakeOverResult::Moved(Some(Box::new(found))));
         }
-        Ok(Replaced::Written(match self.store.insert(draft).await? {
+        Ok(TakeOverResult::Written(match self.store.insert(draft).await? {
             Inserted::Done(now) => Swapped::Done(now),
             Inserted::Stands(found) => Swapped::Moved(Some(found)),
         }))
@@ -229,7 +235,7 @@ impl MovingStore {
 }
 
 /// Result of writing a draft whose predecessor is in the other store.
-enum Replaced {
+enum TakeOverResult {
     /// The result of writing into the first store.
     Written(Swapped),
     /// The record to be taken over is no longer there.

@@ -40,14 +40,14 @@ use tokio::sync::oneshot;
 use crate::history_loss::HistoryLoss;
 use crate::releases::Releases;
 use crate::{Access, Migrated, OpenError};
-use batch::{COMPLETING, Command, Completed, INSERTING};
+use batch::{COMPLETING, Command, CompletionResult, INSERTING};
 use connect::Server;
 use driver_error::unsupported;
 pub(crate) use options::Address;
 pub use options::MysqlOptions;
 use outbox::Delivering;
 use pool::Pool;
-use reap::Reaping;
+use reap::ReapCursor;
 pub use tx::MysqlTx;
 use writer::Writes;
 
@@ -64,7 +64,7 @@ struct Inner {
     writes: Option<Writes>,
     commit_count: Arc<AtomicU64>,
     releases: Releases,
-    reaping: tokio::sync::Mutex<Reaping>,
+    reaping: tokio::sync::Mutex<ReapCursor>,
     delivering: Delivering,
 }
 
@@ -215,9 +215,9 @@ impl MysqlStore {
             let command = Command::complete(id, *fence, outcome, *retention, reply);
             writes.push(COMPLETING, command)?;
             match answer.await.unwrap_or_else(|gone| Err(lost(COMPLETING, gone)))? {
-                Completed::Done(now) => return Ok(Swapped::Done(now)),
+                CompletionResult::Done(now) => return Ok(Swapped::Done(now)),
                 // Looked at closely, under a lock.
-                Completed::Moved => {}
+                CompletionResult::Moved => {}
             }
         }
         swap::swap(self.pool(), id, guard, &change, audit).await

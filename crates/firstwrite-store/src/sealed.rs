@@ -36,7 +36,7 @@ use firstwrite_core::{
 };
 use quick_cache::sync::Cache;
 
-use envelope::{Bond, Unopened};
+use envelope::{Bond, OpenFailure};
 pub use key_ring::{KeyRing, KeyRingError, SealingKey};
 
 /// A store in front of another, which it gives outcomes sealed.
@@ -194,7 +194,7 @@ impl SealedStore {
                 Err(why) => {
                     tracing::warn!(record_id = %record.id, %why, "an outcome stays sealed");
                     // An outcome that was never sealed is not shown either.
-                    if why == Unopened::Plain {
+                    if why == OpenFailure::Plain {
                         let closed = Outcome::sealed(outcome.status, Bytes::new());
                         put(record, closed);
                     }

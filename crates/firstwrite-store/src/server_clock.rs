@@ -11,11 +11,11 @@ use firstwrite_core::{Timestamp, lock};
 /// The server's clock as last reported.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
-    heard: Mutex<Option<Heard>>,
+    heard: Mutex<Option<ServerTime>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct ServerTime {
     server: Timestamp,
     host: Reading,
 }
@@ -37,7 +37,7 @@ impl ServerClock {
     /// Notes the server's time, read at some moment since `asked`. However long the answer took, the
     /// estimate is not behind.
     pub(crate) fn heard_since(&self, server: Timestamp, asked: Reading) {
-        *lock(&self.heard) = Some(Heard { server, host: asked });
+        *lock(&self.heard) = Some(ServerTime { server, host: asked });
     }
 
     /// Returns the estimated time at the server, if it ever reported one. Rather late than early: an

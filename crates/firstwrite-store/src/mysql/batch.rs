@@ -22,7 +22,7 @@ use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 /// One caller's write, with the channel for its result.
 pub(super) enum Command {
     Insert { row: NewRow, reply: Reply<Inserted> },
-    Complete { completion: Completion, reply: Reply<Completed> },
+    Complete { completion: Completion, reply: Reply<CompletionResult> },
 }
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -46,7 +46,7 @@ pub(super) struct Completion {
 
 /// Result of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Completed {
+pub(super) enum CompletionResult {
     Done(Timestamp),
     /// The owner's record was not there, or is completed already.
     Moved,
@@ -90,7 +90,7 @@ impl Command {
         fence: Fence,
         outcome: &Outcome,
         retention: Retention,
-        reply: Reply<Completed>,
+        reply: Reply<CompletionResult>,
     ) -> Self {
         let is_interim = outcome.is_interim;
         let outcome = encode_outcome(outcome);
@@ -318,7 +318,7 @@ pub(super) struct Committed {
 
 /// Sends all of `batch`, which are for different records in the order of their ids, in one transaction.
 pub(super) async fn send(
-    held: &mut PooledConnection,
+    pooled: &mut PooledConnection,
     batch: &[Command],
     spelling: Spelling,
 ) -> Result<Committed, SendError> {
@@ -326,17 +326,17 @@ pub(super) async fn send(
     // Asked for first: nothing stands between what is written and its commit.
     if batch.iter().any(|command| matches!(command, Command::Insert { .. })) {
         pipeline.add(history_loss::STOP_IF_HISTORY_LOST, &[]);
-        held.slot().stop_unless_whole(&mut pipeline);
+        pooled.slot().stop_unless_whole(&mut pipeline);
     }
-    let counted = held.slot().count(&mut pipeline);
+    let counted = pooled.slot().count(&mut pipeline);
     let statements = spell(&mut pipeline, batch, spelling);
     pipeline.commit();
     firstwrite_core::crash_point!("mysql-batch-before-pipeline");
-    let answers = held.send(&pipeline).await?;
+    let answers = pooled.send(&pipeline).await?;
     firstwrite_core::crash_point!("mysql-batch-after-pipeline");
     let unclear = |error| SendError { cause: DriverError::Read(error), is_unknown: true };
     let now = time_in(&answers[counted]).map_err(unclear)?;
-    held.slot().acknowledged(&answers[counted]).map_err(unclear)?;
+    pooled.slot().acknowledged(&answers[counted]).map_err(unclear)?;
     let mut written = vec![false; batch.len()];
     for Statement { place, members } in statements {
         // One that several share has written all of its rows, or there is no answer.
@@ -357,9 +357,11 @@ pub(super) fn answer(batch: Vec<Command>, committed: Committed) -> Vec<Command> 
         match (command, is_written) {
             (Command::Insert { reply, .. }, true) => drop(reply.send(Ok(Inserted::Done(now)))),
             (Command::Complete { reply, .. }, true) => {
-                drop(reply.send(Ok(Completed::Done(now))));
+                drop(reply.send(Ok(CompletionResult::Done(now))));
             }
-            (Command::Complete { reply, .. }, false) => drop(reply.send(Ok(Completed::Moved))),
+            (Command::Complete { reply, .. }, false) => {
+                drop(reply.send(Ok(CompletionResult::Moved)))
+            }
             (command @ Command::Insert { .. }, false) => left.push(command),
         }
     }
@@ -386,7 +388,7 @@ pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) 
     };
     let mut again = Vec::new();
     for (command, answer) in left.into_iter().zip(answers.into_iter().skip(1)) {
-        match (standing(&answer), command) {
+        match (record_in(&answer), command) {
             (Ok(Some(found)), Command::Insert { reply, .. }) => {
                 drop(reply.send(Ok(Inserted::Stands(Box::new(found)))));
             }
@@ -412,7 +414,7 @@ pub(super) async fn answer_without_history(
 }
 
 /// Decodes the record in an answer to a look-up by id.
-pub(super) fn standing(answer: &Answer) -> Result<Option<Found>, StoreError> {
+pub(super) fn record_in(answer: &Answer) -> Result<Option<Found>, StoreError> {
     answer.rows.first().map(rows::found).transpose()
 }
 

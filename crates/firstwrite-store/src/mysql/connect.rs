@@ -69,11 +69,11 @@ impl Server {
     pub(super) async fn connect(&self) -> Result<Connection, DriverError> {
         let hosts = self.address.hosts();
         let first = self.host.load(Ordering::Relaxed);
-        let mut last = DriverError::Silence;
+        let mut last = DriverError::NoAnswer;
         for place in (0..hosts.len()).map(|step| (first + step) % hosts.len()) {
             let limit = self.address.options.connect_for;
             let connecting = tokio::time::timeout(limit, self.connect_to(&hosts[place]));
-            match connecting.await.unwrap_or(Err(DriverError::Silence)) {
+            match connecting.await.unwrap_or(Err(DriverError::NoAnswer)) {
                 Ok(connection) => {
                     if self.host.swap(place, Ordering::Relaxed) != place {
                         tracing::warn!(server = %self.address, place, "another host is used from now on");
@@ -250,7 +250,7 @@ pub(super) async fn rivals(server: &Server) -> Option<String> {
         let (name, dial) = (host.to_string(), server.dial(host));
         asking.spawn(async move {
             let asked = async { ask(&mut dial.conn().await?, limit).await };
-            (name, tokio::time::timeout(limit, asked).await.unwrap_or(Err(DriverError::Silence)))
+            (name, tokio::time::timeout(limit, asked).await.unwrap_or(Err(DriverError::NoAnswer)))
         });
     }
     let mut writable = BTreeMap::new();

@@ -96,17 +96,17 @@ impl Pool {
         doing: &'static str,
         pipeline: &Pipeline,
     ) -> Result<Vec<Answer>, StoreError> {
-        let mut held = self.get(doing).await?;
+        let mut pooled = self.get(doing).await?;
         for tried in 1.. {
-            match held.send(pipeline).await {
+            match pooled.send(pipeline).await {
                 Ok(answers) => {
-                    held.settle();
+                    pooled.settle();
                     return Ok(answers);
                 }
                 Err(error) => {
                     let may_repeat = error.may_repeat() && tried < TRIES_MAX;
-                    if !may_repeat || !held.roll_back().await {
-                        held.fail(&error).await;
+                    if !may_repeat || !pooled.roll_back().await {
+                        pooled.fail(&error).await;
                         return Err(error.error(doing));
                     }
                 }
@@ -117,9 +117,9 @@ impl Pool {
 
     /// Checks, once in each sweep, that acknowledged writes are there and that only one host takes writes.
     pub(super) async fn sweep(self: &Arc<Self>, doing: &'static str) -> Result<(), StoreError> {
-        let mut held = self.get(doing).await?;
-        held.verify().await.map_err(|error| error.definite(doing))?;
-        held.settle();
+        let mut pooled = self.get(doing).await?;
+        pooled.verify().await.map_err(|error| error.definite(doing))?;
+        pooled.settle();
         let found = connect::rivals(&self.server).await;
         if let Some(hosts) = &found {
             tracing::error!(%hosts, "several of the named hosts take writes: unknown keys are refused");
@@ -180,15 +180,15 @@ impl Pool {
 }
 
 /// Message of the `expect` on the connection.
-const HELD: &str = "a connection is there until it is settled";
+const CONNECTED: &str = "a connection is there until it is settled";
 
 impl PooledConnection {
     pub(super) fn connection(&mut self) -> &mut Connection {
-        self.connection.as_mut().expect(HELD)
+        self.connection.as_mut().expect(CONNECTED)
     }
 
     pub(super) fn shared(&self) -> &Connection {
-        self.connection.as_ref().expect(HELD)
+        self.connection.as_ref().expect(CONNECTED)
     }
 
     pub(super) fn slot(&self) -> &Slot {
@@ -205,7 +205,7 @@ impl PooledConnection {
 
     /// Checks that the server has all acknowledged writes.
     pub(super) async fn verify(&mut self) -> Result<(), DriverError> {
-        let connection = self.connection.as_mut().expect(HELD);
+        let connection = self.connection.as_mut().expect(CONNECTED);
         self.pool.verify(&self.slot, connection).await
     }
 

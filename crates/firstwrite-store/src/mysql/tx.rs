@@ -22,7 +22,7 @@ use firstwrite_core::{
 };
 use mysql_async::Conn;
 
-use super::batch::{NewRow, standing, time_in};
+use super::batch::{NewRow, record_in, time_in};
 use super::connect::Kind;
 use super::driver_error::{code, unavailable, unsupported};
 use super::outbox::enqueue;
@@ -49,7 +49,7 @@ pub struct MysqlTx {
 
 /// State of an open transaction.
 struct Open {
-    held: PooledConnection,
+    pooled: PooledConnection,
     releases: Releases,
     id: RecordId,
     now: Timestamp,
@@ -73,37 +73,37 @@ impl AsyncTransactionalStore for MysqlStore {
     async fn begin(&self, id: RecordId) -> Result<BeginResult<MysqlTx>, StoreError> {
         self.writes(BEGINNING)?;
         self.inner.releases.wait(id).await;
-        let mut held = self.pool().get(BEGINNING).await?;
-        let mut looked = look(&mut held, id).await;
+        let mut pooled = self.pool().get(BEGINNING).await?;
+        let mut looked = look(&mut pooled, id).await;
         if matches!(&looked, Err(error) if error.cause.is_history_missing())
-            && held.roll_back().await
-            && held.verify().await.is_ok()
+            && pooled.roll_back().await
+            && pooled.verify().await.is_ok()
         {
-            looked = look(&mut held, id).await;
+            looked = look(&mut pooled, id).await;
         }
         let (found, now) = match looked {
             Ok(Ok(looked)) => looked,
             Ok(Err(error)) => {
-                if held.roll_back().await {
-                    held.settle();
+                if pooled.roll_back().await {
+                    pooled.settle();
                 }
                 return Err(error);
             }
             Err(error) => {
                 let is_busy = error.cause.is_blocked() || error.may_repeat();
-                held.fail(&error).await;
+                pooled.fail(&error).await;
                 return if is_busy { Ok(BeginResult::Busy) } else { Err(error.error(BEGINNING)) };
             }
         };
         if let Some(found) = found.as_ref().filter(|found| is_final(found)) {
-            if held.roll_back().await {
-                held.settle();
+            if pooled.roll_back().await {
+                pooled.settle();
             }
             return Ok(BeginResult::Stands(Box::new(found.clone())));
         }
         let stands = found.as_ref().map(|found| found.record.seen());
         let releases = self.inner.releases.clone();
-        let open = Open { held, releases, id, now, stands, outgoing: Outgoing::default() };
+        let open = Open { pooled, releases, id, now, stands, outgoing: Outgoing::default() };
         Ok(BeginResult::Open(MysqlTx { open: Some(open) }, found.map(Box::new)))
     }
 
@@ -129,7 +129,7 @@ impl AsyncTransactionalStore for MysqlStore {
 
 /// Begins, locks without waiting, and looks up the record.
 async fn look(
-    held: &mut PooledConnection,
+    pooled: &mut PooledConnection,
     id: RecordId,
 ) -> Result<Result<(Option<Found>, Timestamp), StoreError>, SendError> {
     let lock = [Value::Bytes(id.as_bytes())];
@@ -139,7 +139,7 @@ async fn look(
     pipeline.add("SET SESSION autocommit = 0", &[]);
     pipeline.add("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", &[]);
     pipeline.add("START TRANSACTION", &[]);
-    match held.shared().kind {
+    match pooled.shared().kind {
         Kind::MariaDb => {
             pipeline.add("SET STATEMENT innodb_lock_wait_timeout = 0 FOR ", &[]);
             pipeline.write(insert, &lock);
@@ -157,14 +157,14 @@ async fn look(
     let sql = concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
     let place = pipeline.add(sql, &lock);
     let loss = pipeline.add(history_loss::STANDS, &[]);
-    held.slot().stop_unless_whole(&mut pipeline);
-    let answers = held.send(&pipeline).await?;
+    pooled.slot().stop_unless_whole(&mut pipeline);
+    let answers = pooled.send(&pipeline).await?;
     firstwrite_core::crash_point!("mysql-tx-looked");
-    Ok(standing(&answers[place]).and_then(|found| {
+    Ok(record_in(&answers[place]).and_then(|found| {
         if found.is_none() && history_loss::stands(&answers[loss])? {
             return Err(history_loss::refuse(BEGINNING));
         }
-        if let (None, Some(refusal)) = (&found, held.refusal(BEGINNING)) {
+        if let (None, Some(refusal)) = (&found, pooled.refusal(BEGINNING)) {
             return Err(refusal);
         }
         Ok((found, time_in(&answers[time])?))
@@ -214,14 +214,14 @@ impl MysqlTx {
 
 impl Drop for MysqlTx {
     fn drop(&mut self) {
-        let Some(Open { mut held, releases, id, .. }) = self.open.take() else { return };
+        let Some(Open { mut pooled, releases, id, .. }) = self.open.take() else { return };
         releases.start(id, async move {
             // The lock is released at once; then the connection is closed, whatever state the handler left
             // it in.
-            if !held.roll_back().await {
+            if !pooled.roll_back().await {
                 tracing::debug!(record = %id, "a dropped transaction was not rolled back by hand");
             }
-            drop(held);
+            drop(pooled);
         });
     }
 }
@@ -230,13 +230,13 @@ impl Deref for MysqlTx {
     type Target = Conn;
 
     fn deref(&self) -> &Conn {
-        &self.open().held.shared().conn
+        &self.open().pooled.shared().conn
     }
 }
 
 impl DerefMut for MysqlTx {
     fn deref_mut(&mut self) -> &mut Conn {
-        &mut self.open_mut().held.connection().conn
+        &mut self.open_mut().pooled.connection().conn
     }
 }
 
@@ -311,10 +311,10 @@ struct Commit<'a> {
 
 /// Rolls everything back.
 async fn conclude_nothing(open: Open) -> Result<Transacted<()>, StoreError> {
-    let Open { mut held, now, .. } = open;
+    let Open { mut pooled, now, .. } = open;
     // If the server is gone, so is the transaction.
-    if held.roll_back().await {
-        held.settle();
+    if pooled.roll_back().await {
+        pooled.settle();
     }
     Ok(Transacted::Done((), now))
 }
@@ -327,30 +327,30 @@ impl Commit<'_> {
             None => self.write_fresh().await,
             Some(_) => self.take_over().await,
         };
-        let held = self.open.held;
+        let pooled = self.open.pooled;
         let error = match ended {
             Ok(Some(now)) => {
                 firstwrite_core::crash_point!("mysql-tx-after-pipeline");
-                held.settle();
+                pooled.settle();
                 return Ok(Transacted::Done((), now));
             }
             // The record to be taken over has moved.
             Ok(None) => {
-                let mut held = held;
-                if held.roll_back().await {
-                    held.settle();
+                let mut pooled = pooled;
+                if pooled.roll_back().await {
+                    pooled.settle();
                 }
                 None
             }
-            Err(Ended::Wrong(error)) => return Err(error),
-            Err(Ended::Crashed(error)) if error.is_unknown => {
-                held.fail(&error).await;
+            Err(CommitError::Unreadable(error)) => return Err(error),
+            Err(CommitError::Send(error)) if error.is_unknown => {
+                pooled.fail(&error).await;
                 return Err(error.error(CONCLUDING));
             }
-            Err(Ended::Crashed(error)) => {
+            Err(CommitError::Send(error)) => {
                 let is_gone = error.cause.code() == Some(code::SP_DOES_NOT_EXIST);
                 let may_be_rival = error.cause.may_be_rival();
-                held.fail(&error).await;
+                pooled.fail(&error).await;
                 if is_gone {
                     let why = "the transaction was ended before its end: by a deadlock, or by a \
                                statement of the handler's";
@@ -371,37 +371,37 @@ impl Commit<'_> {
     }
 
     /// Sends everything in one pipeline: a plain insert, whose failure keeps the server from committing.
-    async fn write_fresh(&mut self) -> Result<Option<Timestamp>, Ended> {
+    async fn write_fresh(&mut self) -> Result<Option<Timestamp>, CommitError> {
         let mut pipeline = self.begun().await?;
         NewRow::insert(&mut pipeline, &[&NewRow::new(self.draft)]);
         let time = self.end(&mut pipeline);
-        let answers = self.open.held.send(&pipeline).await?;
+        let answers = self.open.pooled.send(&pipeline).await?;
         self.ended(&answers[time]).map(Some)
     }
 
     /// Replaces the record if it is still as it was seen, and only then commits.
-    async fn take_over(&mut self) -> Result<Option<Timestamp>, Ended> {
+    async fn take_over(&mut self) -> Result<Option<Timestamp>, CommitError> {
         let mut pipeline = self.begun().await?;
         let place = replace(&mut pipeline, &NewRow::new(self.draft), self.open.stands);
-        let answers = self.open.held.send(&pipeline).await?;
+        let answers = self.open.pooled.send(&pipeline).await?;
         if answers[place].affected != 1 {
             return Ok(None);
         }
         let mut pipeline = Pipeline::new();
         let time = self.end(&mut pipeline);
-        let answers = self.open.held.send(&pipeline).await?;
+        let answers = self.open.pooled.send(&pipeline).await?;
         self.ended(&answers[time]).map(Some)
     }
 
     /// The time of a commit that was acknowledged.
-    fn ended(&self, counted: &Answer) -> Result<Timestamp, Ended> {
-        self.open.held.slot().acknowledged(counted).map_err(Ended::wrong)?;
-        time_in(counted).map_err(Ended::wrong)
+    fn ended(&self, counted: &Answer) -> Result<Timestamp, CommitError> {
+        self.open.pooled.slot().acknowledged(counted).map_err(CommitError::unreadable)?;
+        time_in(counted).map_err(CommitError::unreadable)
     }
 
     /// Begins a pipeline that fails if the transaction is not the one that was begun, with the handler's
     /// messages in it; rolls back the handler's writes unless they are kept.
-    async fn begun(&mut self) -> Result<Pipeline, Ended> {
+    async fn begun(&mut self) -> Result<Pipeline, CommitError> {
         let mut pipeline = Pipeline::new();
         let keep = if self.keeps_rows { "RELEASE SAVEPOINT" } else { "ROLLBACK TO SAVEPOINT" };
         pipeline.add(&format!("{keep} {MARK}"), &[]);
@@ -412,7 +412,7 @@ impl Commit<'_> {
         let mut pipelines = self.open.outgoing.pipelines(pipeline);
         let last = pipelines.pop().unwrap_or_default();
         for ahead in pipelines {
-            self.open.held.send(&ahead).await?;
+            self.open.pooled.send(&ahead).await?;
         }
         Ok(last)
     }
@@ -421,7 +421,7 @@ impl Commit<'_> {
     fn end(&self, pipeline: &mut Pipeline) -> usize {
         let id = Value::Bytes(self.open.id.as_bytes());
         pipeline.add("DELETE FROM firstwrite_locks WHERE id = ?", &[id]);
-        let time = self.open.held.slot().count(pipeline);
+        let time = self.open.pooled.slot().count(pipeline);
         pipeline.commit();
         pipeline.add("SET SESSION autocommit = 1", &[]);
         time
@@ -429,20 +429,20 @@ impl Commit<'_> {
 }
 
 /// Reason why a conclusion did not finish.
-enum Ended {
-    Crashed(SendError),
+enum CommitError {
+    Send(SendError),
     /// It was committed, and the answer cannot be understood.
-    Wrong(StoreError),
+    Unreadable(StoreError),
 }
 
-impl Ended {
-    fn wrong(error: StoreError) -> Self {
-        Self::Wrong(StoreError::indeterminate(error.kind(), CONCLUDING).caused_by(error))
+impl CommitError {
+    fn unreadable(error: StoreError) -> Self {
+        Self::Unreadable(StoreError::indeterminate(error.kind(), CONCLUDING).caused_by(error))
     }
 }
 
-impl From<SendError> for Ended {
+impl From<SendError> for CommitError {
     fn from(error: SendError) -> Self {
-        Self::Crashed(error)
+        Self::Send(error)
     }
 }

@@ -31,7 +31,7 @@ use crate::history_loss::{ClearedLoss, HistoryLoss};
 /// The last known state of each server, by the shard that has the mark.
 #[derive(Debug)]
 pub(super) struct Memory {
-    marks: Mutex<Vec<Known>>,
+    marks: Mutex<Vec<KnownMark>>,
     /// Held while the servers are asked.
     asking: tokio::sync::Mutex<()>,
     /// Number of times that all servers were asked.
@@ -40,7 +40,7 @@ pub(super) struct Memory {
 
 /// Last known state of one server: its life, the highest count seen in it, and the time of that answer.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownMark {
     /// Empty before the first check.
     pub(super) token: Arc<str>,
     pub(super) seen: u64,
@@ -54,7 +54,7 @@ const DOING: &str = "looking for lost history";
 
 impl Default for Memory {
     fn default() -> Self {
-        let unknown = Known { token: "".into(), seen: 0, at: Timestamp::from_millis(0) };
+        let unknown = KnownMark { token: "".into(), seen: 0, at: Timestamp::from_millis(0) };
         Self {
             marks: Mutex::new(vec![unknown; Shard::all().len()]),
             asking: tokio::sync::Mutex::default(),
@@ -64,7 +64,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    pub(super) fn of(&self, marked: Shard) -> Known {
+    pub(super) fn of(&self, marked: Shard) -> KnownMark {
         lock(&self.marks)[marked.place()].clone()
     }
 
@@ -98,7 +98,7 @@ impl Memory {
         HistoryCheck { token, count, at, lost }: &HistoryCheck,
     ) {
         if lost.is_some() || !self.acknowledged(marked, token, *count, *at) {
-            let known = Known { token: token.as_str().into(), seen: *count, at: *at };
+            let known = KnownMark { token: token.as_str().into(), seen: *count, at: *at };
             lock(&self.marks)[marked.place()] = known;
         }
     }
@@ -174,7 +174,7 @@ pub(super) async fn verify_since(
 async fn ask_all(router: &Router, memory: &Memory) -> Result<(), DriverError> {
     let unsent = |error: DriverError| match error {
         DriverError::Lost(text) | DriverError::Unconfirmed(text) => DriverError::NotSent(text),
-        unsent @ (DriverError::NotSent(_) | DriverError::Said(_)) => unsent,
+        unsent @ (DriverError::NotSent(_) | DriverError::Reply(_)) => unsent,
     };
     router.refresh().await.map_err(unsent)?;
     let marked = router.all_marked().await?;

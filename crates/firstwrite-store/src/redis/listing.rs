@@ -76,7 +76,7 @@ pub(super) async fn usage(
     {
         left -= ids.len();
         let counted = stream::iter(ids.into_iter().map(|id| count(router, id))).buffered(AT_ONCE);
-        let counted: Vec<(RecordId, Option<Counted>)> = counted.try_collect().await?;
+        let counted: Vec<(RecordId, Option<RecordUsage>)> = counted.try_collect().await?;
         for (id, counted) in counted {
             match counted {
                 Some(Ok((tenant, usage))) => sums.count(id, tenant, usage),
@@ -134,10 +134,13 @@ pub(super) async fn now(router: &Router) -> Result<Timestamp, StoreError> {
     }
 }
 
-type Counted = Result<(firstwrite_core::Tenant, firstwrite_core::Usage), StoreError>;
+type RecordUsage = Result<(firstwrite_core::Tenant, firstwrite_core::Usage), StoreError>;
 
 /// Whose a record is and how much it counts, without reading its body.
-async fn count(router: &Router, id: RecordId) -> Result<(RecordId, Option<Counted>), StoreError> {
+async fn count(
+    router: &Router,
+    id: RecordId,
+) -> Result<(RecordId, Option<RecordUsage>), StoreError> {
     let (shard, key) = (Shard::of(id), router.keys.record(id));
     let mut start = redis::cmd("GETRANGE");
     start.arg(&key).arg(0).arg(COUNTED_BYTES - 1);
@@ -287,9 +290,9 @@ async fn ask(router: &Router, shard: Shard, command: &Cmd) -> Result<Value, Stor
 }
 
 /// Index updates of a shard that have not been applied yet, the last of each record; see `journal.lua`.
-struct Journal(BTreeMap<RecordId, Noted>);
+struct Journal(BTreeMap<RecordId, JournalEntry>);
 
-struct Noted {
+struct JournalEntry {
     /// `r`eserved, `c`ompleted, `u`ncertain, or `x`: deleted.
     state: u8,
     due: Timestamp,
@@ -307,7 +310,7 @@ impl Journal {
             let due = instant(due.try_into().map_err(|_length| wrong())?)?;
             last.insert(
                 RecordId::from_bytes(*id),
-                Noted { state: state.to_ascii_lowercase(), due },
+                JournalEntry { state: state.to_ascii_lowercase(), due },
             );
         }
         Ok(Self(last))
@@ -329,7 +332,7 @@ impl Journal {
     fn due(&self, ids: Vec<RecordId>, state: u8, now: Timestamp) -> Vec<RecordId> {
         let mut all: Vec<RecordId> =
             ids.into_iter().filter(|id| !self.0.contains_key(id)).collect();
-        let is_due = |noted: &Noted| noted.state == state && noted.due <= now;
+        let is_due = |noted: &JournalEntry| noted.state == state && noted.due <= now;
         let mut noted: Vec<_> = self.0.iter().filter(|(_, noted)| is_due(noted)).collect();
         noted.sort_by_key(|(_, noted)| noted.due);
         all.extend(noted.into_iter().map(|(id, _)| *id));

@@ -11,7 +11,7 @@ use firstwrite_core::lock;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use super::driver_error::{DriverError, Said};
+use super::driver_error::{DriverError, ErrorReply};
 use super::keys::{Keys, Shard};
 use super::link::{Link, Server, bytes};
 use super::options::{self, Address};
@@ -76,10 +76,10 @@ impl Router {
         call: impl Fn(&Link) -> Call,
     ) -> Result<Value, DriverError> {
         let until = Instant::now() + self.address.options.answer_for;
-        let mut elsewhere: Option<Host> = None;
+        let mut redirect: Option<Host> = None;
         let mut redirections = 0;
         loop {
-            let (server, is_asking) = match elsewhere.take() {
+            let (server, is_asking) = match redirect.take() {
                 Some(host) => (self.server(&host)?, true),
                 None => (self.route(shard).await?, false),
             };
@@ -90,9 +90,9 @@ impl Router {
                     return Err(error);
                 }
             };
-            let said = match self.send(&link, call(&link), is_asking).await {
+            let reply = match self.send(&link, call(&link), is_asking).await {
                 Ok(value) => return Ok(value),
-                Err(DriverError::Said(said)) => said,
+                Err(DriverError::Reply(reply)) => reply,
                 Err(error) => {
                     if error.is_about_server() {
                         self.leave(&server, &link);
@@ -102,15 +102,15 @@ impl Router {
             };
             redirections += 1;
             let may_go_on = redirections < REDIRECTIONS_MAX
-                || (said.code == "TRYAGAIN" && Instant::now() < until);
-            match (&*said.code, &said.elsewhere) {
-                _ if !may_go_on => return Err(DriverError::Said(said)),
+                || (reply.code == "TRYAGAIN" && Instant::now() < until);
+            match (&*reply.code, &reply.redirect) {
+                _ if !may_go_on => return Err(DriverError::Reply(reply)),
                 ("NOSCRIPT", _) => drop(link.load(self.has_own_clock()).await?),
                 ("TRYAGAIN", _) => tokio::time::sleep(MOVING_PAUSE).await,
-                ("MOVED", Some(place)) => self.moved(shard, place, &server.host, &said)?,
-                ("ASK", Some(place)) => elsewhere = Some(named(place, &server.host, &said)?),
+                ("MOVED", Some(place)) => self.moved(shard, place, &server.host, &reply)?,
+                ("ASK", Some(place)) => redirect = Some(named(place, &server.host, &reply)?),
                 _ => {
-                    let error = DriverError::Said(said);
+                    let error = DriverError::Reply(reply);
                     if error.is_about_server() {
                         self.leave(&server, &link);
                     }
@@ -127,9 +127,9 @@ impl Router {
             let link = server.link().await.inspect_err(|_trouble| self.forget_routes())?;
             match link.ask(command).await {
                 Ok(value) => return Ok(value),
-                Err(DriverError::Said(said)) if said.code == "MOVED" || said.code == "ASK" => {
-                    let place = said.elsewhere.clone().unwrap_or_default();
-                    self.moved(shard, &place, &server.host, &said)?;
+                Err(DriverError::Reply(reply)) if reply.code == "MOVED" || reply.code == "ASK" => {
+                    let place = reply.redirect.clone().unwrap_or_default();
+                    self.moved(shard, &place, &server.host, &reply)?;
                 }
                 Err(error) => {
                     if error.is_about_server() {
@@ -261,7 +261,7 @@ impl Router {
         let waits = if call.script.is_waited_for() { &self.waits[..] } else { &[][..] };
         let mut values = link.run_script(&call, waits, is_asking).await?.into_iter();
         let answer = match values.next() {
-            Some(Value::ServerError(error)) => return Err(DriverError::said(&error)),
+            Some(Value::ServerError(error)) => return Err(DriverError::of_reply(&error)),
             Some(answer) => answer,
             None => return Err(DriverError::Lost("an answer is missing".to_owned())),
         };
@@ -394,9 +394,9 @@ impl Router {
         shard: Shard,
         place: &str,
         asked: &Host,
-        said: &Said,
+        reply: &ErrorReply,
     ) -> Result<(), DriverError> {
-        let host = named(place, asked, said)?;
+        let host = named(place, asked, reply)?;
         let mut routes = lock(&self.routes);
         if let Routes::Shards(hosts) = &mut *routes {
             let mut now: Vec<Host> = hosts.to_vec();
@@ -441,8 +441,8 @@ fn waits(address: &Address) -> Vec<Cmd> {
     waits
 }
 
-fn named(place: &str, asked: &Host, said: &Said) -> Result<Host, DriverError> {
-    options::node(place, asked).ok_or_else(|| DriverError::Said(said.clone()))
+fn named(place: &str, asked: &Host, reply: &ErrorReply) -> Result<Host, DriverError> {
+    options::node(place, asked).ok_or_else(|| DriverError::Reply(reply.clone()))
 }
 
 /// First slot, last slot, and the server that takes writes for them.
