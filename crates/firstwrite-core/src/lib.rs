@@ -7,7 +7,10 @@
 //! verdicts out over any [`Store`]; [`MemoryStore`] is the simplest store that is right.
 
 #[doc(hidden)]
+pub mod codec;
+#[doc(hidden)]
 pub mod crash_point;
+mod delegate;
 pub mod documents;
 pub mod findings;
 mod fingerprint;
@@ -23,6 +26,7 @@ pub mod reconcile;
 mod record;
 mod rejection;
 mod store;
+mod sync;
 mod tenant;
 mod time;
 mod usage;
@@ -51,6 +55,8 @@ pub use store::{
     Conclusion, Found, Guard, Inserted, Page, Query, Seen, Store, StoreError, StoreErrorKind,
     Swapped, Transacted, TransactionalStore, Write,
 };
+#[doc(hidden)]
+pub use sync::lock;
 pub use tenant::{RecordId, Tenant, TenantError};
 pub use time::Timestamp;
 pub use usage::{Usage, UsagePage, UsageSums};

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use firstwrite_core::codec::hex;
 use firstwrite_core::{Rejection, RejectionKind};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::HeaderName;
@@ -69,7 +70,7 @@ impl Signed {
     fn is_by_its_maker(&self, timestamp: &[u8], request: &Parts) -> bool {
         let mut lines = request.headers.get_all(&self.header).iter();
         let (Some(given), None) = (lines.next(), lines.next()) else { return false };
-        let Some(given) = from_hex(given.as_bytes()) else { return false };
+        let Some(given) = hex::decode(given.as_bytes()) else { return false };
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.secret) else { return false };
         let target = request.uri.path_and_query().map_or("/", |target| target.as_str());
         let key = request.headers.get("idempotency-key").map_or(&[][..], |key| key.as_bytes());
@@ -98,15 +99,6 @@ fn moment(text: &str) -> Option<SystemTime> {
         return UNIX_EPOCH.checked_add(since);
     }
     httpdate::parse_http_date(text).ok().or_else(|| humantime::parse_rfc3339(text).ok())
-}
-
-fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let pairs = text.chunks_exact(2);
-    if !pairs.remainder().is_empty() {
-        return None;
-    }
-    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
 impl fmt::Debug for AgeLimit {
@@ -193,7 +185,7 @@ mod tests {
         let mut mac = Hmac::<Sha256>::new_from_slice(SECRET).unwrap();
         mac.update(b"1800000000\nPOST\n/pay?a=1\nk");
         let bytes = mac.finalize().into_bytes();
-        let signature = bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        let signature = hex::encode(&bytes);
         let mut signed = made_at("1800000000");
         signed.headers.insert("x-made-by", HeaderValue::from_str(&signature).unwrap());
         assert!(is_fine(&limit(true), &signed));

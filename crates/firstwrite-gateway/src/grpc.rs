@@ -1,9 +1,8 @@
 //! gRPC, as far as it concerns a gateway: calls that are not protected pass with their trailers, and protected
 //! ones are refused in words that gRPC clients understand.
 
-use std::fmt::Write as _;
-
 use bytes::Bytes;
+use firstwrite_core::codec::percent;
 use firstwrite_core::{Rejection, RejectionKind};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -63,14 +62,7 @@ pub(crate) fn trailers_only(request: &Parts, refusal: &Rejection) -> Option<Resp
 
 /// Text as `grpc-message` holds it: what is not printable ASCII, and the percent sign, by its bytes.
 fn encoded(text: &str) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut encoded, byte| {
-        if matches!(byte, b' '..=b'~') && byte != b'%' {
-            encoded.push(char::from(byte));
-        } else {
-            write!(encoded, "%{byte:02X}").expect("writing to a string");
-        }
-        encoded
-    })
+    percent::encode_unless(text, |character| matches!(character, ' '..='~') && character != '%')
 }
 
 #[cfg(test)]

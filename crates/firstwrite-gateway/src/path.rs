@@ -1,6 +1,7 @@
 //! Paths as other servers may read them.
 
 use firstwrite_core::ProblemBase;
+use firstwrite_core::codec::percent::decode_lenient;
 
 /// Everything below it is the gateway's own.
 const OWN: &[u8] = b"/.firstwrite/";
@@ -10,7 +11,7 @@ const STATUS: &str = "/.firstwrite/operations/";
 /// Tells whether a path is one of the gateway's own, however it is spelt. Nothing of these is passed on, and
 /// none is written to a log: a key may stand in it.
 pub(crate) fn is_own(path: &str) -> bool {
-    decoded(path).take(OWN.len()).eq(OWN.iter().copied())
+    decode_lenient(path).take(OWN.len()).eq(OWN.iter().copied())
 }
 
 /// Tells whether the layer answers at this path of the gateway's own.
@@ -23,7 +24,7 @@ pub(crate) fn is_answered(path: &str) -> bool {
 pub(crate) fn is_misread(path: &str) -> bool {
     // How many dots the segment consists of so far; none once it has anything else.
     let mut dots = Some(0);
-    for byte in decoded(path) {
+    for byte in decode_lenient(path) {
         match byte {
             b'\\' => return true,
             byte if byte.is_ascii_control() => return true,
@@ -40,30 +41,6 @@ pub(crate) fn is_misread(path: &str) -> bool {
 pub(crate) fn with_slashes(path: &str) -> Option<String> {
     let has_escaped = path.as_bytes().windows(3).any(|part| part.eq_ignore_ascii_case(b"%2f"));
     has_escaped.then(|| path.replace("%2f", "/").replace("%2F", "/"))
-}
-
-/// The bytes that a text stands for. An escape that is none stays as it is.
-fn decoded(text: &str) -> impl Iterator<Item = u8> + '_ {
-    let mut rest = text.as_bytes();
-    std::iter::from_fn(move || {
-        let escaped = match rest {
-            [b'%', high, low, after @ ..] => {
-                hex(*high).zip(hex(*low)).map(|(high, low)| (high << 4 | low, after))
-            }
-            _ => None,
-        };
-        let (byte, after) = match (escaped, rest) {
-            (Some(escaped), _) => escaped,
-            (None, [first, after @ ..]) => (*first, after),
-            (None, []) => return None,
-        };
-        rest = after;
-        Some(byte)
-    })
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
 #[cfg(test)]

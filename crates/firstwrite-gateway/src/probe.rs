@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use firstwrite::core::codec::percent;
 use firstwrite::core::outbox::wire_key_of;
 use firstwrite::core::{ProbeId, RecordId, Timestamp};
 use firstwrite::{KeptStatuses, Key, Outcome, Policy, ProbeForm, Tenant, strict_json};
@@ -183,7 +184,7 @@ impl Probe {
     }
 
     fn question(&self, upstreams: &Upstreams, key: &str) -> Result<Request<RequestBody>, String> {
-        let target = self.target.replace(PLACE, &percent_encoded(key));
+        let target = self.target.replace(PLACE, &percent::encode(key));
         let mut request =
             Request::get(target).body(RequestBody::empty()).map_err(|e| e.to_string())?;
         *request.headers_mut() = self.headers.clone();
@@ -215,19 +216,6 @@ fn entry_of(
     let entry = form.find(headers, &document, key, asked_at)?;
     // A single answer passes as it came: only one of a list is cut out.
     Ok(if form.list.is_none() { Some(body) } else { entry.map(|one| one.to_string().into()) })
-}
-
-/// Everything but what needs no escape anywhere in a target.
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded = format!("{encoded}%{byte:02X}");
-        }
-    }
-    encoded
 }
 
 impl fmt::Display for Found {

@@ -12,7 +12,7 @@ mod story;
 mod upstream;
 mod view;
 
-pub(crate) use story::{AuditView, hex};
+pub(crate) use story::AuditView;
 pub(crate) use view::{brief, instant};
 
 use firstwrite_store::Access;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, Body, BoxFuture, Capabilities, Change, Conclusion, Documents, Draft,
-    DraftState, Fence, Found, Guard, Inserted, MemoryStore, MemoryTx, Outcome, Page, Query, Record,
-    RecordId, State, StateKind, Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted,
-    TransactionalStore, UsagePage, Write,
+    AuditEntry, Body, BoxFuture, Change, Conclusion, Draft, DraftState, Fence, Found, Guard,
+    Inserted, MemoryStore, MemoryTx, Outcome, Page, Query, Record, RecordId, State, StateKind,
+    Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, TransactionalStore, Write,
+    delegate_store,
 };
 use tokio::time::{Instant, sleep};
 
@@ -395,9 +395,7 @@ pub(crate) fn now<T>(step: impl Future<Output = Result<T, StoreError>>) -> T {
 }
 
 impl Store for SimStore {
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
+    delegate_store!(memory: capabilities, usage, audits, documents);
 
     fn answers_within(&self) -> Option<Duration> {
         Some(STORE_LIMIT)
@@ -436,14 +434,6 @@ impl Store for SimStore {
         Box::pin(self.read("listing records", self.memory.list(query)))
     }
 
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.memory.usage(after, limit)
-    }
-
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
         Box::pin(async move {
             let mut lapsed =
@@ -463,10 +453,6 @@ impl Store for SimStore {
         Box::pin(self.read("reaping", step))
     }
 
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.memory.audits(id)
-    }
-
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(self.read("asking for the time", self.memory.now()))
     }
@@ -477,10 +463,6 @@ impl Store for SimStore {
 
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)
-    }
-
-    fn documents(&self) -> Option<&dyn Documents> {
-        self.memory.documents()
     }
 }
 

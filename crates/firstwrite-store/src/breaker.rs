@@ -22,13 +22,12 @@ use std::time::Duration;
 
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Certainty, Change, Draft, Found, Guard, Inserted, Page, Query,
-    RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
+    RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage, delegate_store,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout};
 
 use crate::circuit::Circuit;
-use crate::delegate::delegate;
 
 /// A store in front of another, which it stops calling while that one is unavailable.
 pub struct BreakerStore {
@@ -168,7 +167,7 @@ fn no_answer(doing: &'static str, lost: Certainty) -> StoreError {
 }
 
 impl Store for BreakerStore {
-    delegate!(inner: capabilities, outbox, documents);
+    delegate_store!(inner: capabilities, outbox, documents);
 
     fn answers_within(&self) -> Option<Duration> {
         Some(self.options.call_timeout)

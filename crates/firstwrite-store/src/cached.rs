@@ -27,10 +27,9 @@ use std::time::Duration;
 
 use firstwrite_core::{
     AuditEntry, BoxFuture, Change, Draft, Found, Guard, Inserted, RecordId, State, StateKind,
-    Store, StoreError, StoreErrorKind, Swapped, Timestamp,
+    Store, StoreError, StoreErrorKind, Swapped, Timestamp, delegate_store,
 };
 
-use crate::delegate::delegate;
 use crate::server_clock::{Reading, ServerClock};
 use entry::Place;
 pub use line::CacheError;
@@ -325,7 +324,7 @@ impl CachedStore {
 }
 
 impl Store for CachedStore {
-    delegate!(
+    delegate_store!(
         inner: capabilities,
         list,
         usage,

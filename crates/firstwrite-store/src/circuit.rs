@@ -5,9 +5,10 @@
 //! 3. After that, one call passes as a probe. If it succeeds, all calls pass again; if it fails, the breaker
 //!    stays open for another while; if it is abandoned, the next caller probes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use firstwrite_core::lock;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -44,7 +45,7 @@ impl Circuit {
 
     /// Returns permission for a call, unless the breaker is open.
     pub(crate) fn enter(&self) -> Option<Pass<'_>> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         match *state {
             State::Closed { .. } => Some(Pass { circuit: self, is_trial: false }),
             State::Open { until } if until <= Instant::now() => {
@@ -67,7 +68,7 @@ impl Circuit {
 
     /// Returns the time of the next probe; `None` while all calls may pass, or one is probing.
     pub(crate) fn next_trial(&self) -> Option<Instant> {
-        match *self.state() {
+        match *lock(&self.state) {
             State::Open { until } => Some(until),
             State::Closed { .. } | State::Trying => None,
         }
@@ -77,17 +78,12 @@ impl Circuit {
         *state = State::Open { until: Instant::now() + self.open_for };
         self.is_open.send_replace(true);
     }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Pass<'_> {
     /// Reports that the call succeeded.
     pub(crate) fn succeeded(mut self) {
-        let mut state = self.circuit.state();
+        let mut state = lock(&self.circuit.state);
         // A call that began before the breaker opened says nothing about the present.
         if self.is_trial || matches!(*state, State::Closed { .. }) {
             *state = State::Closed { failures: 0 };
@@ -99,7 +95,7 @@ impl Pass<'_> {
 
     /// Reports that the call failed.
     pub(crate) fn failed(mut self) {
-        let mut state = self.circuit.state();
+        let mut state = lock(&self.circuit.state);
         match &mut *state {
             _ if self.is_trial => self.circuit.open(&mut state),
             State::Closed { failures } => {
@@ -118,7 +114,7 @@ impl Pass<'_> {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if self.is_trial {
-            *self.circuit.state() = State::Open { until: Instant::now() };
+            *lock(&self.circuit.state) = State::Open { until: Instant::now() };
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 #[cfg(feature = "dynamodb")]
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 #[cfg(feature = "sqlite")]
 use std::time::Duration;
 use std::time::{Instant, SystemTime};
@@ -36,7 +36,7 @@ pub(crate) fn host() -> Clock {
     let last: Mutex<Option<(i64, Instant)>> = Mutex::new(None);
     Arc::new(move || {
         let (wall, instant) = read_host();
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = firstwrite_core::lock(&last);
         let millis = continued(*last, wall, instant);
         *last = Some((millis, instant));
         Timestamp::from_millis(millis)

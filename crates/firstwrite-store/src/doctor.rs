@@ -44,7 +44,6 @@ pub enum Severity {
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 impl Finding {
     /// Makes the finding that acknowledged history is missing, the same for every store.
-    #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
     pub(crate) fn history_lost(what: String) -> Self {
         Self::unsafe_("history-lost", what)
             .means("acknowledged history is missing; keys that are not known are refused")

@@ -74,7 +74,7 @@ impl Inbox {
         &self.source
     }
 
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    #[cfg(feature = "_sql")]
     pub(crate) fn span(&self) -> Duration {
         self.kept_for
     }

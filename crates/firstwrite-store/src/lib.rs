@@ -14,13 +14,14 @@
 //!
 //! This is the only crate with SQL or a driver.
 
+#[cfg(feature = "_address")]
+mod address;
 mod breaker;
 #[cfg(feature = "redis-cache")]
 mod cached;
 mod circuit;
 #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
 mod clock;
-mod delegate;
 pub mod doctor;
 #[cfg(feature = "dynamodb")]
 mod dynamo;
@@ -28,21 +29,20 @@ mod dynamo;
 mod encoding;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod history_loss;
-#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(feature = "_inbox")]
 mod inbox;
 mod moving;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod open;
-#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "sqlite"))]
+#[cfg(feature = "_pending")]
 mod pending;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 mod releases;
 #[cfg(feature = "sealed")]
 mod sealed;
@@ -50,6 +50,8 @@ mod sealed;
 mod server_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "_tls")]
+mod tls;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{AppendFsync, RedisOptions, RedisStore};
@@ -66,9 +68,8 @@ pub use clock::Stopwatch;
 pub use deadpool_postgres;
 #[cfg(feature = "dynamodb")]
 pub use dynamo::{DynamoOptions, DynamoStore, DynamoTx};
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
 pub use history_loss::{ClearedLoss, HistoryLoss};
-#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(feature = "_inbox")]
 pub use inbox::{Consumed, Inbox, InboxError};
 pub use moving::MovingStore;
 #[cfg(feature = "mysql")]

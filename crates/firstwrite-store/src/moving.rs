@@ -19,13 +19,9 @@ use std::sync::Arc;
 
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Certainty, Change, Draft, Fence, Found, Guard,
-    Inserted, Page, Query, RecordId, Retention, Seen, State, StateKind, Store, StoreError, Swapped,
-    Timestamp, UsagePage,
+    Inserted, Page, Query, Record, RecordId, Retention, Seen, State, StateKind, Store, StoreError,
+    Swapped, Timestamp, UsagePage, UsageSums, delegate_store,
 };
-
-use crate::delegate::delegate;
-
-mod both;
 
 /// A store that also reads another one, while records move from one to the other.
 pub struct MovingStore {
@@ -34,7 +30,7 @@ pub struct MovingStore {
 }
 
 /// Result of reading the other store after writing into the first.
-enum Looked {
+enum LookUp {
     /// Nothing there stands in the way.
     Clear,
     /// The record found there; our own write is withdrawn.
@@ -59,9 +55,9 @@ impl MovingStore {
             Inserted::Stands(_) | Inserted::Done(_) => {}
         }
         match self.look(draft, None).await? {
-            Looked::Clear => Ok(inserted),
-            Looked::Withdrawn(Some(found)) => Ok(Inserted::Stands(found)),
-            Looked::Withdrawn(None) => Err(contended()),
+            LookUp::Clear => Ok(inserted),
+            LookUp::Withdrawn(Some(found)) => Ok(Inserted::Stands(found)),
+            LookUp::Withdrawn(None) => Err(contended()),
         }
     }
 
@@ -81,13 +77,13 @@ impl MovingStore {
 
     /// Reads the other store, now that `draft` is in the first. `replaced` is the record that it takes
     /// over.
-    async fn look(&self, draft: &Draft, replaced: Option<Seen>) -> Result<Looked, StoreError> {
+    async fn look(&self, draft: &Draft, replaced: Option<Seen>) -> Result<LookUp, StoreError> {
         let ended = self.look_once(draft, replaced).await;
         match ended {
-            Ok(None) => Ok(Looked::Clear),
+            Ok(None) => Ok(LookUp::Clear),
             Ok(Some(stands)) => {
                 self.withdraw(draft).await.map_err(StoreError::after_lost_acknowledgement)?;
-                Ok(Looked::Withdrawn(stands))
+                Ok(LookUp::Withdrawn(stands))
             }
             Err(error) => {
                 // Nothing may run under it. If it cannot be withdrawn now, the caller does so later.
@@ -150,8 +146,8 @@ impl MovingStore {
         let change = Change::TakeOver(draft.clone());
         let swapped = match self.store.swap(draft.id, guard, change, audit).await? {
             Swapped::Moved(None) => match self.replace_other(guard, &draft).await? {
-                Replaced::Written(inserted) => inserted,
-                Replaced::Moved(stands) => return Ok(Swapped::Moved(stands)),
+                TakeOverResult::Written(inserted) => inserted,
+                TakeOverResult::Moved(stands) => return Ok(Swapped::Moved(stands)),
             },
             swapped @ (Swapped::Done(_) | Swapped::Moved(Some(_))) => swapped,
         };
@@ -160,19 +156,25 @@ impl MovingStore {
             Swapped::Moved(_) | Swapped::Done(_) => {}
         }
         Ok(match self.look(&draft, replaced).await? {
-            Looked::Clear => swapped,
-            Looked::Withdrawn(stands) => Swapped::Moved(stands),
+            LookUp::Clear => swapped,
+            LookUp::Withdrawn(stands) => Swapped::Moved(stands),
         })
     }
 
     /// Writes the draft into the first store, if the record that it takes over is in the other.
-    async fn replace_other(&self, guard: Guard, draft: &Draft) -> Result<Replaced, StoreError> {
-        let Some(found) = self.other.get(draft.id).await? else { return Ok(Replaced::Moved(None)) };
+    async fn replace_other(
+        &self,
+        guard: Guard,
+        draft: &Draft,
+    ) -> Result<TakeOverResult, StoreError> {
+        let Some(found) = self.other.get(draft.id).await? else {
+            return Ok(TakeOverResult::Moved(None));
+        };
         let change = Change::TakeOver(Box::new(draft.clone()));
         if !guard.holds(&found.record, &change) {
-            return Ok(Replaced::Moved(Some(Box::new(found))));
+            return Ok(TakeOverResult::Moved(Some(Box::new(found))));
         }
-        Ok(Replaced::Written(match self.store.insert(draft).await? {
+        Ok(TakeOverResult::Written(match self.store.insert(draft).await? {
             Inserted::Done(now) => Swapped::Done(now),
             Inserted::Stands(found) => Swapped::Moved(Some(found)),
         }))
@@ -233,7 +235,7 @@ impl MovingStore {
 }
 
 /// Result of writing a draft whose predecessor is in the other store.
-enum Replaced {
+enum TakeOverResult {
     /// The result of writing into the first store.
     Written(Swapped),
     /// The record to be taken over is no longer there.
@@ -282,8 +284,90 @@ fn contended() -> StoreError {
     StoreError::definite(kind, "writing under a key that is contended in two stores")
 }
 
+/// Returns a page of both, in the order of ids. A record that is in both is shown as it is in the first.
+async fn list_both(
+    store: &dyn Store,
+    other: &dyn Store,
+    query: &Query,
+) -> Result<Page, StoreError> {
+    let first = store.list(query).await?;
+    let second = other.list(query).await?;
+    // Beyond where a page ends, nothing is known of that store.
+    let end = first.next.into_iter().chain(second.next).min();
+    let is_known = |record: &Record| end.is_none_or(|end| record.id <= end);
+    let mut records: Vec<Record> =
+        first.records.into_iter().chain(second.records).filter(is_known).collect();
+    // Stable: of two with one id, the first store's stays.
+    records.sort_by_key(|record| record.id);
+    records.dedup_by_key(|record| record.id);
+    let limit = query.limit.min(Query::LIMIT_MAX);
+    let is_cut = records.len() > limit;
+    records.truncate(limit);
+    let last = records.last().map(|record| record.id);
+    let next = if is_cut { last } else { end };
+    Ok(Page { records, next, now: first.now })
+}
+
+/// Sums the usage of both stores. A record that is in both counts once, and only its id tells: so the
+/// records are listed, which costs more than a store's own count.
+async fn usage_both(
+    store: &dyn Store,
+    other: &dyn Store,
+    after: Option<RecordId>,
+    limit: usize,
+) -> Result<UsagePage, StoreError> {
+    let limit = limit.clamp(1, Query::LIMIT_MAX);
+    let page = list_both(store, other, &Query { tenant: None, state: None, after, limit }).await?;
+    let mut sums = UsageSums::default();
+    for record in page.records {
+        let usage = record.usage();
+        sums.count(record.id, record.tenant, usage);
+    }
+    Ok(UsagePage { next: page.next, ..sums.page(limit) })
+}
+
+async fn lapsed_both(
+    store: &dyn Store,
+    other: &dyn Store,
+    limit: usize,
+) -> Result<Vec<Found>, StoreError> {
+    let mut lapsed = store.lapsed(limit).await?;
+    if lapsed.len() < limit {
+        lapsed.extend(other.lapsed(limit - lapsed.len()).await?);
+    }
+    Ok(lapsed)
+}
+
+async fn reap_both(
+    store: &dyn Store,
+    other: &dyn Store,
+    limit: usize,
+) -> Result<usize, StoreError> {
+    let reaped = store.reap(limit).await?;
+    if reaped >= limit {
+        return Ok(reaped);
+    }
+    Ok(reaped + other.reap(limit - reaped).await?)
+}
+
+/// Merges the audit entries of both stores; an entry that was written to both is returned once.
+async fn audits_both(
+    store: &dyn Store,
+    other: &dyn Store,
+    id: RecordId,
+) -> Result<Vec<Audited>, StoreError> {
+    let mut told = store.audits(id).await?;
+    for audited in other.audits(id).await? {
+        if told.iter().all(|known| known.entry != audited.entry) {
+            told.push(audited);
+        }
+    }
+    told.sort_by_key(|audited| audited.at);
+    Ok(told)
+}
+
 impl Store for MovingStore {
-    delegate!(store: answers_within, outbox, documents);
+    delegate_store!(store: answers_within, outbox, documents);
 
     /// Returns the capabilities that both stores have. No transactions: a handler's could see only one of
     /// the stores.
@@ -323,7 +407,7 @@ impl Store for MovingStore {
     }
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(both::list(&*self.store, &*self.other, query))
+        Box::pin(list_both(&*self.store, &*self.other, query))
     }
 
     fn usage(
@@ -331,19 +415,19 @@ impl Store for MovingStore {
         after: Option<RecordId>,
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(both::usage(&*self.store, &*self.other, after, limit))
+        Box::pin(usage_both(&*self.store, &*self.other, after, limit))
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(both::lapsed(&*self.store, &*self.other, limit))
+        Box::pin(lapsed_both(&*self.store, &*self.other, limit))
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(both::reap(&*self.store, &*self.other, limit))
+        Box::pin(reap_both(&*self.store, &*self.other, limit))
     }
 
     fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(both::audits(&*self.store, &*self.other, id))
+        Box::pin(audits_both(&*self.store, &*self.other, id))
     }
 
     /// Returns the time of the first store. The other is asked too: while it is unavailable, nothing can

@@ -10,11 +10,8 @@ mod connect;
 pub(crate) mod doctor;
 mod documents;
 mod driver_error;
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
 mod history;
 mod history_loss;
-mod hosts;
 mod inbox;
 mod listing;
 mod options;
@@ -26,7 +23,6 @@ mod rows;
 mod schema;
 mod session;
 mod swap;
-mod tls;
 mod tx;
 mod writer;
 
@@ -44,14 +40,14 @@ use tokio::sync::oneshot;
 use crate::history_loss::HistoryLoss;
 use crate::releases::Releases;
 use crate::{Access, Migrated, OpenError};
-use batch::{COMPLETING, Command, Completed, INSERTING};
+use batch::{COMPLETING, Command, CompletionResult, INSERTING};
 use connect::Server;
 use driver_error::unsupported;
-use options::Address;
+pub(crate) use options::Address;
 pub use options::MysqlOptions;
 use outbox::Delivering;
 use pool::Pool;
-use reap::Reaping;
+use reap::ReapCursor;
 pub use tx::MysqlTx;
 use writer::Writes;
 
@@ -68,7 +64,7 @@ struct Inner {
     writes: Option<Writes>,
     commit_count: Arc<AtomicU64>,
     releases: Releases,
-    reaping: tokio::sync::Mutex<Reaping>,
+    reaping: tokio::sync::Mutex<ReapCursor>,
     delivering: Delivering,
 }
 
@@ -120,7 +116,7 @@ impl MysqlStore {
         schema::check(&server, found.map_err(|error| server.unreachable(&error))?)?;
         tracing::info!(server = %server.address, ?access, "connected");
         if access == Access::Write
-            && let Some(names) = hosts::rivals(&server).await
+            && let Some(names) = connect::rivals(&server).await
         {
             return Err(OpenError::new(format!(
                 "several of the named hosts take writes: {names}; make all but one of them \
@@ -219,9 +215,9 @@ impl MysqlStore {
             let command = Command::complete(id, *fence, outcome, *retention, reply);
             writes.push(COMPLETING, command)?;
             match answer.await.unwrap_or_else(|gone| Err(lost(COMPLETING, gone)))? {
-                Completed::Done(now) => return Ok(Swapped::Done(now)),
+                CompletionResult::Done(now) => return Ok(Swapped::Done(now)),
                 // Looked at closely, under a lock.
-                Completed::Moved => {}
+                CompletionResult::Moved => {}
             }
         }
         swap::swap(self.pool(), id, guard, &change, audit).await

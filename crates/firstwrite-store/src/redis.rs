@@ -6,19 +6,15 @@
 //! the server's log, and a fail-over can lose it; where the loss can be noticed, unknown keys are refused
 //! until an operator has examined it.
 
-mod about;
 mod admission;
-mod command_args;
 pub(crate) mod doctor;
 mod driver_error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod history_loss;
-mod journal;
 mod keys;
 mod link;
 mod listing;
-mod marker;
 mod moves;
 mod options;
 mod pipeline;
@@ -35,7 +31,7 @@ use firstwrite_core::{
 };
 
 use crate::history_loss::HistoryLoss;
-use crate::{Access, Migrated, OpenError};
+use crate::{Access, Migrated, OpenError, tls};
 use admission::Durable;
 use driver_error::unsupported;
 use history_loss::Memory;
@@ -83,22 +79,24 @@ impl RedisStore {
     /// Creates the store that `url` names if it is not there: one key that marks it. Several processes may
     /// try at once.
     pub async fn migrate(url: &str, options: RedisOptions) -> Result<Migrated, OpenError> {
-        provide_tls();
+        // The driver takes the provider that is installed.
+        tls::provider();
         let router = Router::new(Address::parse(url, options)?);
         admission::admit(&router).await?;
-        let put = marker::put(&router).await;
+        let put = admission::create(&router).await;
         router.close();
         put.map_err(|error| admission::unreachable(&router, &error))
     }
 
     async fn open(url: &str, options: RedisOptions, access: Access) -> Result<Self, OpenError> {
-        provide_tls();
+        // The driver takes the provider that is installed.
+        tls::provider();
         let router = Arc::new(Router::new(Address::parse(url, options)?));
         let durable = match access {
             Access::Write => admission::admit(&router).await?,
             Access::ReadOnly => Durable(false),
         };
-        marker::check(&router).await?;
+        admission::check_created(&router).await?;
         let memory = Arc::default();
         if access == Access::Write
             && let Err(error) = history_loss::verify(&router, &memory).await
@@ -223,15 +221,6 @@ impl Store for RedisStore {
                 Access::ReadOnly => history_loss::check_noticed(router).await,
             }
         })
-    }
-}
-
-/// Installs a rustls crypto provider, which the client leaves to the program. Keeps a provider that is
-/// already installed.
-fn provide_tls() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that another thread installed one at the same moment.
-        drop(rustls::crypto::ring::default_provider().install_default());
     }
 }
 

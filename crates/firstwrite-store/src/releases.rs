@@ -2,9 +2,9 @@
 //! lock of an attempt that is over.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use firstwrite_core::RecordId;
+use firstwrite_core::{RecordId, lock};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -21,26 +21,21 @@ impl Releases {
     pub(crate) fn start(&self, id: RecordId, undo: impl Future<Output = ()> + Send + 'static) {
         let Ok(runtime) = Handle::try_current() else { return };
         let (done, pending) = watch::channel(());
-        self.pending().insert(id, pending);
+        lock(&self.pending).insert(id, pending);
         let releases = self.clone();
         runtime.spawn(async move {
             undo.await;
-            releases.pending().remove(&id);
+            lock(&releases.pending).remove(&id);
             drop(done);
         });
     }
 
     /// Waits until nothing that this process has dropped holds the lock of `id`.
     pub(crate) async fn wait(&self, id: RecordId) {
-        let pending = self.pending().get(&id).cloned();
+        let pending = lock(&self.pending).get(&id).cloned();
         if let Some(mut pending) = pending {
             // It ends when the sender is gone; nothing is ever sent.
             while pending.changed().await.is_ok() {}
         }
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -32,12 +32,11 @@ use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Body, BoxFuture, Change, Draft, DraftState, Fence, Found, Guard, Inserted,
     KeptHeaders, Outcome, Page, Query, Record, RecordId, State, Store, StoreError, StoreErrorKind,
-    Swapped, Tenant,
+    Swapped, Tenant, delegate_store,
 };
 use quick_cache::sync::Cache;
 
-use crate::delegate::delegate;
-use envelope::{Bond, Unopened};
+use envelope::{Bond, OpenFailure};
 pub use key_ring::{KeyRing, KeyRingError, SealingKey};
 
 /// A store in front of another, which it gives outcomes sealed.
@@ -195,7 +194,7 @@ impl SealedStore {
                 Err(why) => {
                     tracing::warn!(record_id = %record.id, %why, "an outcome stays sealed");
                     // An outcome that was never sealed is not shown either.
-                    if why == Unopened::Plain {
+                    if why == OpenFailure::Plain {
                         let closed = Outcome::sealed(outcome.status, Bytes::new());
                         put(record, closed);
                     }
@@ -230,7 +229,7 @@ fn put(record: &mut Record, plain: Outcome) {
 }
 
 impl Store for SealedStore {
-    delegate!(
+    delegate_store!(
         inner: capabilities,
         usage,
         lapsed,

@@ -3,19 +3,19 @@
 //! Only answers from memory and from a cache need it. The server itself compares every deadline that is
 //! written or acted on.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
-use firstwrite_core::Timestamp;
+use firstwrite_core::{Timestamp, lock};
 
 /// The server's clock as last reported.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
-    heard: Mutex<Option<Heard>>,
+    heard: Mutex<Option<ServerTime>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct ServerTime {
     server: Timestamp,
     host: Reading,
 }
@@ -37,19 +37,14 @@ impl ServerClock {
     /// Notes the server's time, read at some moment since `asked`. However long the answer took, the
     /// estimate is not behind.
     pub(crate) fn heard_since(&self, server: Timestamp, asked: Reading) {
-        *self.state() = Some(Heard { server, host: asked });
+        *lock(&self.heard) = Some(ServerTime { server, host: asked });
     }
 
     /// Returns the estimated time at the server, if it ever reported one. Rather late than early: an
     /// expired record must not be answered from memory.
     pub(crate) fn estimate(&self) -> Option<Timestamp> {
-        let heard = (*self.state())?;
+        let heard = (*lock(&self.heard))?;
         Some(heard.server.plus(Reading::now().since(heard.host)))
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn state(&self) -> MutexGuard<'_, Option<Heard>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
-    Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
+    AuditEntry, BoxFuture, Change, Guard, RecordId, Store, StoreError, StoreErrorKind, Swapped,
+    delegate_store,
 };
 
 /// A store that answers until it goes away, and again when it is back. While it is away, every call is
@@ -62,6 +61,7 @@ impl<S: Store + ?Sized> AwayStore<S> {
 
     fn through<'a, T: Send + 'a>(
         &'a self,
+        _step: &'static str,
         call: BoxFuture<'a, Result<T, StoreError>>,
     ) -> BoxFuture<'a, Result<T, StoreError>> {
         let less = |left: usize| if left == HERE { Some(HERE) } else { left.checked_sub(1) };
@@ -75,13 +75,8 @@ impl<S: Store + ?Sized> AwayStore<S> {
 }
 
 impl<S: Store + ?Sized> Store for AwayStore<S> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        self.through(self.inner.insert(draft))
-    }
+    delegate_store!(inner: capabilities, outbox);
+    delegate_store!(inner via through: insert, get, list, usage, lapsed, reap, audits, now, check_history);
 
     fn swap<'a>(
         &'a self,
@@ -91,52 +86,15 @@ impl<S: Store + ?Sized> Store for AwayStore<S> {
         audit: Option<&'a AuditEntry>,
     ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
         let meanwhile = self.meanwhile().take();
-        self.through(Box::pin(async move {
-            if let Some(meanwhile) = meanwhile {
-                meanwhile.await;
-            }
-            self.inner.swap(id, guard, change, audit).await
-        }))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        self.through(self.inner.get(id))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.through(self.inner.list(query))
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.through(self.inner.usage(after, limit))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        self.through(self.inner.lapsed(limit))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        self.through(self.inner.reap(limit))
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.through(self.inner.audits(id))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.through(self.inner.now())
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.through(self.inner.check_history(id))
-    }
-
-    fn outbox(&self) -> Option<&dyn Outbox> {
-        self.inner.outbox()
+        self.through(
+            "swap",
+            Box::pin(async move {
+                if let Some(meanwhile) = meanwhile {
+                    meanwhile.await;
+                }
+                self.inner.swap(id, guard, change, audit).await
+            }),
+        )
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
-    Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
+    AuditEntry, BoxFuture, Change, Draft, Guard, Inserted, RecordId, Store, StoreError,
+    StoreErrorKind, Swapped, delegate_store,
 };
 
 /// Fault of one writing step.
@@ -63,9 +63,7 @@ impl FaultyStore {
 }
 
 impl Store for FaultyStore {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    delegate_store!(inner: capabilities, get, list, usage, lapsed, reap, audits, now, check_history, outbox, documents);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.through("inserting a record", self.inner.insert(draft)))
@@ -79,49 +77,5 @@ impl Store for FaultyStore {
         audit: Option<&'a AuditEntry>,
     ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
         Box::pin(self.through("changing a record", self.inner.swap(id, guard, change, audit)))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        self.inner.get(id)
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.inner.list(query)
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.inner.usage(after, limit)
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        self.inner.lapsed(limit)
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        self.inner.reap(limit)
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.inner.audits(id)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.inner.now()
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.check_history(id)
-    }
-
-    fn outbox(&self) -> Option<&dyn firstwrite_core::outbox::Outbox> {
-        self.inner.outbox()
-    }
-
-    fn documents(&self) -> Option<&dyn firstwrite_core::Documents> {
-        self.inner.documents()
     }
 }

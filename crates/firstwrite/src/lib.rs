@@ -89,7 +89,6 @@ mod interim;
 mod layer;
 mod lease;
 mod observe;
-mod percent;
 mod policies;
 mod probe;
 mod problems;
@@ -113,11 +112,11 @@ pub use attempt::Attempt;
 pub use body::{RequestBody, ResponseBody, Room};
 #[cfg(feature = "axum")]
 pub use extract::ExtractorError;
+pub use firstwrite_core::codec::percent::escape_path;
 pub use layer::{IdempotencyLayer, PolicyMismatch};
 pub use observe::{
     AdmitContext, Observer, RecordChange, RecordStep, RequestFinished, RequestResult,
 };
-pub use percent::escape_path;
 pub use policies::{Operation, Policies, PolicyResolver};
 pub use probe::ProbeForm;
 pub use respond::{ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};

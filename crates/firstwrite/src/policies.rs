@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use firstwrite_core::Policy;
+use firstwrite_core::codec::percent;
 use http::Method;
 use http::request::Parts;
-
-use crate::percent;
 
 /// A protected operation: what people call it, and its settings.
 #[derive(Clone, Debug)]
@@ -248,7 +247,7 @@ impl Pattern {
                 Segment::Any if text.is_empty() || is_rest => return false,
                 Segment::Any => {}
                 // The service behind the layer decodes paths, so the check for protection must too.
-                Segment::Text(expected) if percent::decode(text) == expected.as_bytes() => {}
+                Segment::Text(expected) if percent::decode_lenient(text).eq(expected.bytes()) => {}
                 Segment::Text(_) => return false,
             }
         }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use firstwrite_core::codec::{hex, percent};
 use firstwrite_core::{
     Body, Found, Key, Outcome, RecordId, Rejection, RejectionKind, State, StoreError,
     StoreErrorKind, Tenant, Timestamp,
@@ -20,7 +21,7 @@ use crate::body::ResponseBody;
 use crate::coalesce::Follow;
 use crate::layer::Shared;
 use crate::observe::Place;
-use crate::{percent, respond};
+use crate::respond;
 
 const PREFIX: &str = "/.firstwrite/operations/";
 /// Below the idle limit of nearly every proxy on the way.
@@ -185,18 +186,10 @@ fn describe_outcome(outcome: &Outcome) -> Value {
         Body::Released => ("none", Value::Null),
         Body::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => ("text", json!(text)),
-            Err(_) => ("bytes", json!(hexadecimal(bytes))),
+            Err(_) => ("bytes", json!(hex::encode(bytes))),
         },
     };
     json!({ "status": outcome.status.as_u16(), "headers": headers, "body_form": form, "body": body })
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a string");
-        text
-    })
 }
 
 fn unknown() -> Response<ResponseBody> {
@@ -204,8 +197,8 @@ fn unknown() -> Response<ResponseBody> {
 }
 
 fn record_id(tenant: &Tenant, path: &str) -> Option<RecordId> {
-    let decoded = percent::decode(path.strip_prefix(PREFIX)?);
-    let key = Key::new(std::str::from_utf8(&decoded).ok()?).ok()?;
+    let decoded = percent::decode_lenient(path.strip_prefix(PREFIX)?).collect();
+    let key = Key::new(&String::from_utf8(decoded).ok()?).ok()?;
     Some(RecordId::of(tenant, &key))
 }
 

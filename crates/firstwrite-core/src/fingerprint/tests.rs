@@ -6,6 +6,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 
 use super::difference::{NAMES_MAX, REMOVED};
 use super::*;
+use crate::codec::hex;
 
 /// A request as a test thinks of it; the default is a small JSON `POST`.
 #[derive(Clone)]
@@ -129,10 +130,6 @@ impl Example {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
-}
-
 #[test]
 fn a_known_request_keeps_its_fingerprint() {
     // Stored format: a change of these values needs a new `Fingerprint::VERSION`.
@@ -145,7 +142,11 @@ fn a_known_request_keeps_its_fingerprint() {
         request.secret = Some(Secret::new(b"0123456789abcdef").unwrap());
     });
     let shown = |fingerprint: Fingerprint| {
-        format!("{} {}", hex(fingerprint.digest()), hex(fingerprint.parts().as_bytes()))
+        format!(
+            "{} {}",
+            hex::encode(fingerprint.digest()),
+            hex::encode(fingerprint.parts().as_bytes())
+        )
     };
     let requests = [canonical, raw, keyed];
     assert_eq!(
@@ -159,7 +160,7 @@ fn a_known_request_keeps_its_fingerprint() {
              66104a895e430db392595dad7b3703c2c61b1cd9af5b",
         ]
     );
-    let keyed_by = requests[2].fingerprint().secret().map(|id| hex(id.as_bytes()));
+    let keyed_by = requests[2].fingerprint().secret().map(|id| hex::encode(id.as_bytes()));
     assert_eq!(keyed_by.as_deref(), Some("564cd4172d"));
     assert_eq!(
         requests.map(|request| shown(request.of_version_1())),
@@ -409,7 +410,7 @@ fn what_was_stored_compares_like_what_was_taken() {
 #[test]
 fn a_log_shows_only_the_beginning_of_a_digest() {
     let fingerprint = example("[1,2]").fingerprint();
-    let start = hex(&fingerprint.digest()[..4]);
+    let start = hex::encode(&fingerprint.digest()[..4]);
     assert_eq!(format!("{fingerprint:?}"), format!("Fingerprint(v2 Canonical {start}…, 8 parts)"));
 }
 

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::*;
-use crate::store::{BeginResult, Page, Query, Transacted, Write};
+use crate::store::{BeginResult, Transacted, Write};
 use crate::{
-    AsyncTransactionalStore, Audited, BoxFuture, Capabilities, Fingerprint, FingerprintRules,
-    HeldMemoryTx, KeptHeaders, Key, MemoryStore, OnLostAnswer, Parts, StateKind, Tenant, UsagePage,
+    AsyncTransactionalStore, BoxFuture, Fingerprint, FingerprintRules, HeldMemoryTx, KeptHeaders,
+    Key, MemoryStore, OnLostAnswer, Parts, StateKind, Tenant, delegate_store,
 };
 
 /// A store in memory with a clock to turn, whose acknowledgements can be lost.
@@ -94,9 +94,7 @@ impl Bench {
 }
 
 impl Store for Bench {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
+    delegate_store!(store: capabilities, get, list, usage, lapsed, reap, audits, now, check_history);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(async move { self.acknowledge(self.store.insert(draft).await?) })
@@ -110,42 +108,6 @@ impl Store for Bench {
         audit: Option<&'a AuditEntry>,
     ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
         Box::pin(async move { self.acknowledge(self.store.swap(id, guard, change, audit).await?) })
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        self.store.get(id)
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.store.list(query)
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.store.usage(after, limit)
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        self.store.lapsed(limit)
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        self.store.reap(limit)
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.store.audits(id)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.store.now()
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.store.check_history(id)
     }
 }
 
@@ -445,59 +407,7 @@ struct Forgetful {
 }
 
 impl Store for Forgetful {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        self.store.insert(draft)
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        self.store.swap(id, guard, change, audit)
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        self.store.get(id)
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.store.list(query)
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.store.usage(after, limit)
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        self.store.lapsed(limit)
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        self.store.reap(limit)
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.store.audits(id)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.store.now()
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.store.check_history(id)
-    }
+    delegate_store!(store: capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now, check_history);
 }
 
 impl AsyncTransactionalStore for Forgetful {

@@ -3,11 +3,10 @@
 //! `/tenant/principal`, with `/`, `%` and control characters inside a part escaped, so that two pairs
 //! never meet. A part that is too long is a digest behind `%sha256-`, which no escaped text looks like.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest as _, Sha256};
 
 use super::Tenant;
+use crate::codec::{hex, percent};
 
 /// Begins a digest in the place of a part.
 const DIGEST_MARK: &str = "%sha256-";
@@ -43,7 +42,7 @@ impl Tenant {
         match pair {
             Some((owner, _principal)) if is_digest(owner) => Self(format!("/{owner}").into()),
             Some((owner, _principal)) => {
-                let owner = unescaped(owner).and_then(|name| Self::new(&name).ok());
+                let owner = percent::decode(owner).and_then(|name| Self::new(&name).ok());
                 owner.unwrap_or_else(|| self.clone())
             }
             // Escaping makes a byte three at most, so a short name needs no second look.
@@ -69,11 +68,7 @@ fn digest(texts: &[&str]) -> String {
         hash.update((text.len() as u64).to_be_bytes());
         hash.update(text);
     }
-    let mut part = String::from(DIGEST_MARK);
-    for byte in hash.finalize() {
-        write!(part, "{byte:02x}").expect("a string takes any text");
-    }
-    part
+    format!("{DIGEST_MARK}{}", hex::encode(&hash.finalize()))
 }
 
 fn is_digest(part: &str) -> bool {
@@ -81,29 +76,9 @@ fn is_digest(part: &str) -> bool {
 }
 
 fn escaped(part: &str) -> String {
-    let mut name = String::with_capacity(part.len());
-    for character in part.chars() {
-        if matches!(character, '/' | '%') || character.is_control() {
-            for byte in character.encode_utf8(&mut [0; 4]).bytes() {
-                write!(name, "%{byte:02X}").expect("a string takes any text");
-            }
-        } else {
-            name.push(character);
-        }
-    }
-    name
-}
-
-fn unescaped(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut pieces = part.split('%');
-    bytes.extend_from_slice(pieces.next()?.as_bytes());
-    for piece in pieces {
-        let (digits, rest) = piece.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
+    percent::encode_unless(part, |character| {
+        !matches!(character, '/' | '%') && !character.is_control()
+    })
 }
 
 #[cfg(test)]

@@ -3,12 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use firstwrite_core::Documents;
-use firstwrite_core::outbox::Outbox;
-use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
-    Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
-};
+use firstwrite_core::{BoxFuture, Store, StoreError, delegate_store};
 
 use super::Metrics;
 
@@ -39,67 +34,8 @@ impl CountingStore {
 }
 
 impl Store for CountingStore {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        self.counted("insert", self.inner.insert(draft))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        self.counted("swap", self.inner.swap(id, guard, change, audit))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        self.counted("get", self.inner.get(id))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.counted("list", self.inner.list(query))
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.counted("usage", self.inner.usage(after, limit))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        self.counted("lapsed", self.inner.lapsed(limit))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        self.counted("reap", self.inner.reap(limit))
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.counted("audits", self.inner.audits(id))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.counted("now", self.inner.now())
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.counted("check_history", self.inner.check_history(id))
-    }
-
-    fn outbox(&self) -> Option<&dyn Outbox> {
-        self.inner.outbox()
-    }
-
-    fn documents(&self) -> Option<&dyn Documents> {
-        self.inner.documents()
-    }
+    delegate_store!(inner: capabilities, outbox, documents);
+    delegate_store!(inner via counted: insert, swap, get, list, usage, lapsed, reap, audits, now, check_history);
 }
 
 impl fmt::Debug for CountingStore {

@@ -1,7 +1,6 @@
 //! Identity of a caller, and the tenant names that no credential can claim.
 
-use std::fmt::Write as _;
-
+use firstwrite_core::codec::hex;
 use firstwrite_core::{Rejection, RejectionKind, Tenant};
 
 use super::reason::Reason;
@@ -52,7 +51,7 @@ impl Identity {
     /// Identifies a caller by the digest of a credential that the upstream verifies. The credential is all that
     /// is known of its bearer, so it is the principal too.
     pub(crate) fn of_digest(digest: &[u8]) -> Self {
-        let name = format!("{DIGEST_PREFIX}{}", hex(&digest[..DIGEST_DIGITS / 2]));
+        let name = format!("{DIGEST_PREFIX}{}", hex::encode(&digest[..DIGEST_DIGITS / 2]));
         let tenant = Tenant::new(&name).expect("hexadecimal digits are a tenant's name");
         Self { tenant, principal: Some(name) }
     }
@@ -104,14 +103,6 @@ fn is_digest(name: &str) -> bool {
     name.strip_prefix(DIGEST_PREFIX).is_some_and(|digits| {
         digits.len() == DIGEST_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
     })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        write!(text, "{byte:02x}").expect("writing to a string");
-    }
-    text
 }
 
 #[cfg(test)]

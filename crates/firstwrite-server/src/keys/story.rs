@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use firstwrite_core::codec::hex;
 use firstwrite_core::outbox::{MessageView, wire_key};
 use firstwrite_core::{AuditEntry, Audited, Body, Found, Outcome, Record, RecordId, State, Store};
 use serde::Serialize;
@@ -191,7 +192,7 @@ impl OutcomeView {
         };
         let wanted = bytes.filter(|_| with_body);
         let body = wanted.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
-        let body_hex = wanted.filter(|_| body.is_none()).map(|bytes| hex(bytes));
+        let body_hex = wanted.filter(|_| body.is_none()).map(|bytes| hex::encode(bytes));
         let headers = outcome.headers.iter().map(|(name, value)| HeaderView {
             name: name.to_string(),
             value: String::from_utf8_lossy(value.as_bytes()).into_owned(),
@@ -241,12 +242,4 @@ impl AuditView {
         let Self { at, actor, action, reason } = self;
         format!("{at} {action} by {actor}: {reason}")
     }
-}
-
-/// Bytes that are not text, in a form that can be printed.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a string");
-        text
-    })
 }

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
+use firstwrite_core::codec::hex;
 use firstwrite_core::outbox::{MessageStory, Outbox, PastDelivery};
 use serde::Serialize;
 
 use super::view::{self, MessageDocument};
 use crate::command::{Exit, OutboxShowFlags};
-use crate::keys::{AuditView, hex, instant};
+use crate::keys::{AuditView, instant};
 use crate::output::{self, Format, printable};
 
 /// The document of `--format json`.
@@ -63,7 +64,7 @@ impl StoryDocument {
     fn of(story: Option<&MessageStory>, with_payload: bool) -> Self {
         let payload = story.filter(|_| with_payload).map(|story| &story.payload);
         let text = payload.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
-        let payload_hex = payload.filter(|_| text.is_none()).map(|bytes| hex(bytes));
+        let payload_hex = payload.filter(|_| text.is_none()).map(|bytes| hex::encode(bytes));
         let (deliveries, audits) = match story {
             Some(story) => (story.deliveries.as_slice(), story.audits.as_slice()),
             None => (&[][..], &[][..]),

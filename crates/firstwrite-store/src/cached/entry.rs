@@ -7,8 +7,7 @@
 //! the rest  the record
 //! ```
 
-use std::fmt::Write as _;
-
+use firstwrite_core::codec::hex;
 use firstwrite_core::{
     BodyForm, Fence, Key, OnLostAnswer, Record, RecordId, State, Tenant, Timestamp,
 };
@@ -38,12 +37,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn key(&self) -> String {
-        let mut key = format!("firstwrite:c{VERSION}:");
-        for byte in self.scope {
-            write!(key, "{byte:02x}").expect("a string takes everything");
-        }
-        write!(key, ":{}", self.id).expect("a string takes everything");
-        key
+        format!("firstwrite:c{VERSION}:{}:{}", hex::encode(&self.scope), self.id)
     }
 
     fn digest(&self, rest: &[u8]) -> [u8; DIGEST_BYTES] {

@@ -2,9 +2,10 @@
 //! failures.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use firstwrite_core::lock;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
 use tokio::time::timeout;
@@ -16,14 +17,14 @@ pub(super) struct Line {
     client: Client,
     options: CacheOptions,
     circuit: Circuit,
-    held: Mutex<Held>,
-    /// Held while connecting.
+    slot: Mutex<ConnectionSlot>,
+    /// ConnectionSlot while connecting.
     connecting: tokio::sync::Mutex<()>,
 }
 
 /// The connection with its number: a caller that finds one broken must not drop its successor.
 #[derive(Default)]
-struct Held {
+struct ConnectionSlot {
     number: u64,
     connection: Option<MultiplexedConnection>,
 }
@@ -51,12 +52,13 @@ enum DriverError {
 
 impl Line {
     pub(super) fn new(url: &str, options: CacheOptions) -> Result<Self, CacheError> {
-        provide_tls();
+        // The driver takes the provider that is installed.
+        crate::tls::provider();
         // The error may repeat the address, which may hold a password.
         let client = Client::open(url).map_err(|_unsafe_to_tell| CacheError)?;
         let circuit = Circuit::new(options.failures_max, options.open_for);
-        let (held, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { client, options, circuit, held, connecting })
+        let (slot, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { client, options, circuit, slot, connecting })
     }
 
     pub(super) fn is_left_alone(&self) -> bool {
@@ -135,7 +137,7 @@ impl Line {
         &self,
         meanwhile: Meanwhile,
     ) -> Result<(u64, MultiplexedConnection), DriverError> {
-        if let Some(there) = self.held().there() {
+        if let Some(there) = lock(&self.slot).there() {
             return Ok(there);
         }
         let _turn = match meanwhile {
@@ -145,7 +147,7 @@ impl Line {
         }
         .ok_or(DriverError::Connecting)?;
         // The previous holder of the lock may have connected.
-        if let Some(there) = self.held().there() {
+        if let Some(there) = lock(&self.slot).there() {
             return Ok(there);
         }
         let limit = self.options.connect_timeout;
@@ -158,22 +160,17 @@ impl Line {
             Ok(connected) => connected.map_err(|error| DriverError::failed(&error))?,
             Err(_elapsed) => return Err(DriverError::Failed("no connection in time".to_owned())),
         };
-        let mut held = self.held();
-        held.number += 1;
-        held.connection = Some(connection.clone());
-        Ok((held.number, connection))
+        let mut slot = lock(&self.slot);
+        slot.number += 1;
+        slot.connection = Some(connection.clone());
+        Ok((slot.number, connection))
     }
 
     fn let_go(&self, number: u64) {
-        let mut held = self.held();
-        if held.number == number {
-            held.connection = None;
+        let mut slot = lock(&self.slot);
+        if slot.number == number {
+            slot.connection = None;
         }
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -184,7 +181,7 @@ fn setting(key: &str, bytes: &[u8], kept_for: Duration) -> Cmd {
     command
 }
 
-impl Held {
+impl ConnectionSlot {
     fn there(&self) -> Option<(u64, MultiplexedConnection)> {
         self.connection.clone().map(|connection| (self.number, connection))
     }
@@ -194,15 +191,6 @@ impl DriverError {
     /// Returns the category of an error: its text may repeat what was sent.
     fn failed(error: &RedisError) -> Self {
         Self::Failed(error.code().map_or_else(|| error.category().to_owned(), str::to_owned))
-    }
-}
-
-/// Installs a rustls crypto provider, which the client leaves to the program. Keeps a provider that is
-/// already installed.
-fn provide_tls() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that another thread installed one at the same moment.
-        drop(rustls::crypto::ring::default_provider().install_default());
     }
 }
 

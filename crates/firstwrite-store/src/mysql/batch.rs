@@ -1,9 +1,7 @@
 //! Batches reservations and completions of many callers into one transaction.
 //!
-//! They share a commit, and statements where possible (`spelling.rs`); none depends on another. The number
-//! of rows that a statement wrote tells its result.
-
-mod spelling;
+//! They share a commit, and statements where possible; none depends on another. The number of rows that a
+//! statement wrote tells its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +18,11 @@ use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::pool::PooledConnection;
 use super::rows::{self, COMPLETED, RESERVED, record_columns};
 use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
-pub(super) use spelling::Spelling;
-use spelling::{Statement, spell};
 
 /// One caller's write, with the channel for its result.
 pub(super) enum Command {
     Insert { row: NewRow, reply: Reply<Inserted> },
-    Complete { completion: Completion, reply: Reply<Completed> },
+    Complete { completion: Completion, reply: Reply<CompletionResult> },
 }
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -50,10 +46,28 @@ pub(super) struct Completion {
 
 /// Result of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Completed {
+pub(super) enum CompletionResult {
     Done(Timestamp),
     /// The owner's record was not there, or is completed already.
     Moved,
+}
+
+/// Number of statements that a batch is turned into: a few shared ones, or one for each command.
+///
+/// A statement costs the server more than a row. But a shared statement does not tell which of its rows
+/// were written, and a look-up after the commit comes too late: others may have changed those rows since.
+/// So a shared statement that did not write all of its rows stops the pipeline before its commit, and the
+/// batch is sent again with one statement per command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    Together,
+    OneByOne,
+}
+
+/// A statement of a pipeline, and the positions of its commands.
+struct Statement {
+    place: usize,
+    members: Vec<usize>,
 }
 
 pub(super) const INSERTING: &str = "inserting a record";
@@ -76,7 +90,7 @@ impl Command {
         fence: Fence,
         outcome: &Outcome,
         retention: Retention,
-        reply: Reply<Completed>,
+        reply: Reply<CompletionResult>,
     ) -> Self {
         let is_interim = outcome.is_interim;
         let outcome = encode_outcome(outcome);
@@ -194,6 +208,107 @@ fn span(millis: i64) -> Value<'static> {
     Value::Int(millis.min(i64::MAX / 4))
 }
 
+/// Maximum number of rows in one statement: the server looks for each completion among all of them.
+const ROWS_MAX: usize = 64;
+
+/// Adds statements for all of `batch`.
+fn spell(pipeline: &mut Pipeline, batch: &[Command], spelling: Spelling) -> Vec<Statement> {
+    let rows_max = match spelling {
+        Spelling::Together => ROWS_MAX,
+        Spelling::OneByOne => 1,
+    };
+    let (mut rows, mut completions) = (Vec::new(), Vec::new());
+    for (member, command) in batch.iter().enumerate() {
+        match command {
+            Command::Insert { row, .. } => rows.push((member, row)),
+            Command::Complete { completion, .. } => completions.push((member, completion)),
+        }
+    }
+    // Those of one policy end at the same time.
+    completions.sort_by_key(|(_, completion)| completion.kind());
+    let mut statements = Vec::new();
+    for chunk in rows.chunks(rows_max) {
+        let (members, rows): (Vec<usize>, Vec<&NewRow>) = chunk.iter().copied().unzip();
+        let place = NewRow::insert_or_nothing(pipeline, &rows);
+        stop_unless_all(pipeline, rows.len());
+        statements.push(Statement { place, members });
+    }
+    for alike in completions.chunk_by(|(_, one), (_, other)| one.kind() == other.kind()) {
+        for chunk in alike.chunks(rows_max) {
+            let (members, all): (Vec<usize>, Vec<&Completion>) = chunk.iter().copied().unzip();
+            let place = match all.as_slice() {
+                [one] => one.add_to(pipeline),
+                all => complete_all(pipeline, all),
+            };
+            stop_unless_all(pipeline, all.len());
+            statements.push(Statement { place, members });
+        }
+    }
+    statements
+}
+
+/// Has the server stop unless the last statement, if several share it, has written all of its rows.
+fn stop_unless_all(pipeline: &mut Pipeline, count: usize) {
+    if count > 1 {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        // One more than the largest number there is fails.
+        pipeline.add("SELECT ~0 + (ROW_COUNT() <> ?)", &[Value::Int(count)]);
+    }
+}
+
+/// Completes all of `completions`, which are of one kind.
+fn complete_all(pipeline: &mut Pipeline, completions: &[&Completion]) -> usize {
+    let Completion { is_interim, retention, .. } = *completions[0];
+    let [due_at, retained_until] = kept(is_interim, retention);
+    // By itself the server may prefer the index of states.
+    let place = pipeline.add(
+        "UPDATE firstwrite_records FORCE INDEX (PRIMARY) SET state = ?, due_at = ?, \
+         retained_until = ?, outcome = CASE id",
+        &[Value::Int(COMPLETED), due_at, retained_until],
+    );
+    for completion in completions {
+        let values = [Value::Bytes(completion.id.as_bytes()), Value::Bytes(&completion.outcome)];
+        pipeline.write(" WHEN ? THEN ?", &values);
+    }
+    pipeline.write(" END WHERE state <> ? AND id IN (", &[Value::Int(COMPLETED)]);
+    for (number, completion) in completions.iter().enumerate() {
+        let id = Value::Bytes(completion.id.as_bytes());
+        pipeline.write(if number > 0 { ", ?" } else { "?" }, &[id]);
+    }
+    pipeline.write(") AND fence = CASE id", &[]);
+    for completion in completions {
+        let fence = Value::Int(completion.fence.as_u64().cast_signed());
+        pipeline.write(" WHEN ? THEN ?", &[Value::Bytes(completion.id.as_bytes()), fence]);
+    }
+    pipeline.write(" END", &[]);
+    place
+}
+
+impl Completion {
+    /// Returns the values that completions must have in common to share a statement.
+    fn kind(&self) -> (bool, Duration, Duration) {
+        (self.is_interim, self.retention.replay_for, self.retention.linger_for)
+    }
+
+    /// Adds the statement that completes the owner's record and no other.
+    fn add_to(&self, pipeline: &mut Pipeline) -> usize {
+        let [due_at, retained_until] = kept(self.is_interim, self.retention);
+        pipeline.add(
+            "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, outcome = ? \
+             WHERE id = ? AND fence = ? AND state <> ?",
+            &[
+                Value::Int(COMPLETED),
+                due_at,
+                retained_until,
+                Value::Bytes(&self.outcome),
+                Value::Bytes(self.id.as_bytes()),
+                Value::Int(self.fence.as_u64().cast_signed()),
+                Value::Int(COMPLETED),
+            ],
+        )
+    }
+}
+
 /// Commands that a pipeline wrote, and the time of writing.
 pub(super) struct Committed {
     now: Timestamp,
@@ -203,7 +318,7 @@ pub(super) struct Committed {
 
 /// Sends all of `batch`, which are for different records in the order of their ids, in one transaction.
 pub(super) async fn send(
-    held: &mut PooledConnection,
+    pooled: &mut PooledConnection,
     batch: &[Command],
     spelling: Spelling,
 ) -> Result<Committed, SendError> {
@@ -211,17 +326,17 @@ pub(super) async fn send(
     // Asked for first: nothing stands between what is written and its commit.
     if batch.iter().any(|command| matches!(command, Command::Insert { .. })) {
         pipeline.add(history_loss::STOP_IF_HISTORY_LOST, &[]);
-        held.slot().stop_unless_whole(&mut pipeline);
+        pooled.slot().stop_unless_whole(&mut pipeline);
     }
-    let counted = held.slot().count(&mut pipeline);
+    let counted = pooled.slot().count(&mut pipeline);
     let statements = spell(&mut pipeline, batch, spelling);
     pipeline.commit();
     firstwrite_core::crash_point!("mysql-batch-before-pipeline");
-    let answers = held.send(&pipeline).await?;
+    let answers = pooled.send(&pipeline).await?;
     firstwrite_core::crash_point!("mysql-batch-after-pipeline");
     let unclear = |error| SendError { cause: DriverError::Read(error), is_unknown: true };
     let now = time_in(&answers[counted]).map_err(unclear)?;
-    held.slot().acknowledged(&answers[counted]).map_err(unclear)?;
+    pooled.slot().acknowledged(&answers[counted]).map_err(unclear)?;
     let mut written = vec![false; batch.len()];
     for Statement { place, members } in statements {
         // One that several share has written all of its rows, or there is no answer.
@@ -242,9 +357,11 @@ pub(super) fn answer(batch: Vec<Command>, committed: Committed) -> Vec<Command> 
         match (command, is_written) {
             (Command::Insert { reply, .. }, true) => drop(reply.send(Ok(Inserted::Done(now)))),
             (Command::Complete { reply, .. }, true) => {
-                drop(reply.send(Ok(Completed::Done(now))));
+                drop(reply.send(Ok(CompletionResult::Done(now))));
             }
-            (Command::Complete { reply, .. }, false) => drop(reply.send(Ok(Completed::Moved))),
+            (Command::Complete { reply, .. }, false) => {
+                drop(reply.send(Ok(CompletionResult::Moved)))
+            }
             (command @ Command::Insert { .. }, false) => left.push(command),
         }
     }
@@ -271,7 +388,7 @@ pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) 
     };
     let mut again = Vec::new();
     for (command, answer) in left.into_iter().zip(answers.into_iter().skip(1)) {
-        match (standing(&answer), command) {
+        match (record_in(&answer), command) {
             (Ok(Some(found)), Command::Insert { reply, .. }) => {
                 drop(reply.send(Ok(Inserted::Stands(Box::new(found)))));
             }
@@ -297,7 +414,7 @@ pub(super) async fn answer_without_history(
 }
 
 /// Decodes the record in an answer to a look-up by id.
-pub(super) fn standing(answer: &Answer) -> Result<Option<Found>, StoreError> {
+pub(super) fn record_in(answer: &Answer) -> Result<Option<Found>, StoreError> {
     answer.rows.first().map(rows::found).transpose()
 }
 

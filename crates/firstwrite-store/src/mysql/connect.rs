@@ -1,13 +1,19 @@
 //! Opens connections to the server, or to one of several, and sets up each session.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use mysql_async::{Conn, Error, OptsBuilder, Row, SslOpts};
+use tokio::task::JoinSet;
 
 use super::driver_error::DriverError;
-use super::options::{Address, Tls};
+use super::history_loss::{ASK_CLUSTER, cluster};
+use super::options::Address;
 use super::pipeline::{Answer, Pipeline, SendError};
-use super::{rows, tls};
+use super::rows;
+use crate::address::Host;
+use crate::tls::Tls;
 use crate::{Access, OpenError};
 
 /// The server, and how to get a connection to it.
@@ -34,7 +40,7 @@ pub(super) struct Connection {
     pub(super) conn: Conn,
     pub(super) kind: Kind,
     packet_bytes_max: usize,
-    limit: std::time::Duration,
+    limit: Duration,
 }
 
 /// The family of a server.
@@ -49,7 +55,7 @@ const PACKET_BYTES_SPARE: usize = 1024;
 
 impl Server {
     pub(super) fn new(address: Address, access: Access) -> Result<Self, OpenError> {
-        let tls = tls::settings(&address.tls)?;
+        let tls = address.tls_options()?;
         Ok(Self {
             address,
             access,
@@ -61,13 +67,13 @@ impl Server {
 
     /// Connects to the host that was reached last, or to the next that takes writes, if writes are wanted.
     pub(super) async fn connect(&self) -> Result<Connection, DriverError> {
-        let count = self.address.host_count();
+        let hosts = self.address.hosts();
         let first = self.host.load(Ordering::Relaxed);
-        let mut last = DriverError::Silence;
-        for place in (0..count).map(|step| (first + step) % count) {
+        let mut last = DriverError::NoAnswer;
+        for place in (0..hosts.len()).map(|step| (first + step) % hosts.len()) {
             let limit = self.address.options.connect_for;
-            let connecting = tokio::time::timeout(limit, self.connect_to(place));
-            match connecting.await.unwrap_or(Err(DriverError::Silence)) {
+            let connecting = tokio::time::timeout(limit, self.connect_to(&hosts[place]));
+            match connecting.await.unwrap_or(Err(DriverError::NoAnswer)) {
                 Ok(connection) => {
                     if self.host.swap(place, Ordering::Relaxed) != place {
                         tracing::warn!(server = %self.address, place, "another host is used from now on");
@@ -82,10 +88,10 @@ impl Server {
 
     /// With which the driver connects to the host that is used at the moment.
     pub(super) fn driver_options(&self) -> OptsBuilder {
-        let place = self.host.load(Ordering::Relaxed);
+        let host = &self.address.hosts()[self.host.load(Ordering::Relaxed)];
         let is_plain = self.is_plain.load(Ordering::Relaxed);
         let tls = self.tls.clone().filter(|_| !is_plain);
-        self.address.driver_options(place).ssl_opts(tls)
+        self.address.driver_options(host).ssl_opts(tls)
     }
 
     /// The line for a person whose server cannot be used.
@@ -98,13 +104,13 @@ impl Server {
     }
 
     /// With which a connection to one of the hosts is made.
-    pub(super) fn dial(&self, place: usize) -> Dial {
+    pub(super) fn dial(&self, host: &Host) -> Dial {
         let may_be_plain = self.address.tls == Tls::Prefer;
-        Dial { options: self.address.driver_options(place), tls: self.tls.clone(), may_be_plain }
+        Dial { options: self.address.driver_options(host), tls: self.tls.clone(), may_be_plain }
     }
 
-    async fn connect_to(&self, place: usize) -> Result<Connection, DriverError> {
-        let (conn, is_plain) = self.dial(place).made().await?;
+    async fn connect_to(&self, host: &Host) -> Result<Connection, DriverError> {
+        let (conn, is_plain) = self.dial(host).made().await?;
         if is_plain {
             self.is_plain.store(true, Ordering::Relaxed);
         }
@@ -228,6 +234,59 @@ fn is_on(row: &Row) -> bool {
 
 fn unclear(what: &str) -> DriverError {
     DriverError::NoConnection(format!("the server does not say what it is: {what}"))
+}
+
+/// The named hosts that take writes, if they are several servers: an old primary that came back next to the new
+/// one would be given keys that the other has. Nodes of one Galera cluster are one server, and so are two names
+/// of the same; a host that does not answer is passed over.
+pub(super) async fn rivals(server: &Server) -> Option<String> {
+    let hosts = server.address.hosts();
+    if hosts.len() < 2 {
+        return None;
+    }
+    let limit = server.address.options.connect_for;
+    let mut asking = JoinSet::new();
+    for host in hosts {
+        let (name, dial) = (host.to_string(), server.dial(host));
+        asking.spawn(async move {
+            let asked = async { ask(&mut dial.conn().await?, limit).await };
+            (name, tokio::time::timeout(limit, asked).await.unwrap_or(Err(DriverError::NoAnswer)))
+        });
+    }
+    let mut writable = BTreeMap::new();
+    for (name, asked) in asking.join_all().await {
+        if let Ok(Some(identity)) = asked {
+            writable.insert(identity, name);
+        }
+    }
+    let mut names: Vec<String> = writable.into_values().collect();
+    names.sort_unstable();
+    (names.len() > 1).then(|| names.join(", "))
+}
+
+/// Returns the identity of a server that takes writes; `None` if it takes none.
+async fn ask(conn: &mut Conn, limit: Duration) -> Result<Option<String>, DriverError> {
+    let mut pipeline = Pipeline::new();
+    let is_read_only = pipeline.add("SELECT @@read_only", &[]);
+    let clustered = pipeline.add(ASK_CLUSTER, &[]);
+    let named = pipeline.add(
+        "SHOW GLOBAL VARIABLES WHERE variable_name IN ('server_uuid', 'server_uid', 'hostname', \
+         'port', 'datadir')",
+        &[],
+    );
+    let answers = pipeline.send(conn, limit).await.map_err(|error| error.cause)?;
+    if answers[is_read_only].rows.first().map(|row| rows::text(row, 0)).transpose()? != Some("0") {
+        return Ok(None);
+    }
+    if let Some(cluster) = cluster(&answers[clustered])? {
+        return Ok(Some(cluster));
+    }
+    let mut identity = String::new();
+    for row in &answers[named].rows {
+        identity.push_str(rows::text(row, 1)?);
+        identity.push(' ');
+    }
+    Ok(Some(identity))
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! Checks a MySQL or MariaDB server for unsafe settings and problems that concern keys.
 
-mod cluster;
-
 use std::collections::HashMap;
 use std::time::Duration;
 
 use firstwrite_core::StoreError;
 
 use super::MysqlStore;
-use super::hosts;
+use super::connect::rivals;
 use super::pipeline::{Answer, Pipeline, Value};
 use super::rows::{integer, owned_text, text};
 use crate::doctor::Finding;
@@ -16,7 +14,7 @@ use crate::doctor::Finding;
 const DOING: &str = "looking at the server";
 
 const ACKNOWLEDGED_IS_LOST: &str =
-    "a error of the server loses keys that were acknowledged, and their effects run twice";
+    "a crash of the server loses keys that were acknowledged, and their effects run twice";
 
 /// The server's settings, or its counters, by name.
 type Named = HashMap<String, String>;
@@ -54,7 +52,7 @@ pub async fn examine(
     findings.extend(durability(&settings));
     findings.extend(engine(&answers[engines])?);
     findings.extend(usability(&settings));
-    findings.extend(cluster::look(&settings, &counters));
+    findings.extend(cluster(&settings, &counters));
     findings.extend(left_locks(&answers[locks])?);
     findings.extend(history_losses(store).await?);
     findings.extend(several_primaries(store).await);
@@ -83,7 +81,7 @@ fn durability(settings: &Named) -> Vec<Finding> {
                 format!("the binary log is on and sync_binlog = {sync}"),
             )
             .means(
-                "after a error, what the log does not have is undone, though it was acknowledged; \
+                "after a crash, what the log does not have is undone, though it was acknowledged; \
                      replicas may have other keys than their source",
             )
             .next("set sync_binlog = 1, for good and at once (SET GLOBAL)"),
@@ -93,7 +91,7 @@ fn durability(settings: &Named) -> Vec<Finding> {
         findings.push(
             Finding::warning("no-binlog", "there is no binary log")
                 .means(
-                    "commits are shown to others before they are on disk: a error may take back what \
+                    "commits are shown to others before they are on disk: a crash may take back what \
                      a retry was answered with, though nothing that was acknowledged to its writer",
                 )
                 .next("set log_bin and sync_binlog = 1, and restart the server"),
@@ -126,7 +124,7 @@ fn engine(answer: &Answer) -> Result<Vec<Finding>, StoreError> {
         let what = format!("{} is kept by {}", text(row, 0)?, text(row, 1)?);
         findings.push(
             Finding::unsafe_("engine", what)
-                .means("nothing in it is undone, and nothing in it survives a error for certain")
+                .means("nothing in it is undone, and nothing in it survives a crash for certain")
                 .next("ALTER TABLE … ENGINE = InnoDB, after a backup"),
         );
     }
@@ -160,6 +158,61 @@ fn usability(settings: &Named) -> Vec<Finding> {
     findings
 }
 
+/// Checks a Galera cluster: whether this node is part of it, and whether others write too.
+///
+/// Reports of 2026 show updates lost and old rows read in healthy clusters with several writers, and
+/// acknowledged commits lost where a node does not flush. The promise here holds for one writer that flushes.
+fn cluster(settings: &Named, counters: &Named) -> Vec<Finding> {
+    if !is_on(settings, "wsrep_on") {
+        return Vec::new();
+    }
+    let size = value(counters, "wsrep_cluster_size");
+    let state = value(counters, "wsrep_local_state_comment");
+    let mut findings = vec![
+        Finding::note("cluster", format!("a node of a Galera cluster of {size}, {state}"))
+            .means("all services must write to the same node, and move to another one together")
+            .next(
+                "name the nodes in one order everywhere, or one address that leads to one writer",
+            ),
+    ];
+    if value(counters, "wsrep_cluster_status") != "Primary" || !is_on(counters, "wsrep_ready") {
+        findings.push(
+            Finding::warning("cluster-split", "this node is not part of the cluster's majority")
+                .means("no key can be reserved here")
+                .next("point --store at a node of the majority, or mend the network"),
+        );
+    }
+    if size.parse::<u32>().is_ok_and(|size| size < 3) {
+        findings.push(
+            Finding::warning("cluster-size", format!("the cluster has {size} nodes"))
+                .means(
+                    "after the loss of one node the other cannot tell whether it is the majority",
+                )
+                .next("have three nodes, or two and an arbitrator"),
+        );
+    }
+    let refused = number(counters, "wsrep_local_cert_failures");
+    let aborted = number(counters, "wsrep_local_bf_aborts");
+    if refused + aborted > 0 {
+        let what = format!(
+            "{refused} commits of this node were refused and {aborted} were cut off by other nodes' writes"
+        );
+        findings.push(
+            Finding::unsafe_("several-writers", what)
+                .means(
+                    "several nodes write the same rows: updates can be lost and old rows be read, so \
+                     effects can run twice",
+                )
+                .next("let all services write to one node; the counters begin anew when it restarts"),
+        );
+    }
+    findings
+}
+
+fn number(counters: &Named, name: &str) -> i64 {
+    value(counters, name).parse().unwrap_or(0)
+}
+
 /// A row in the table of locks is only ever seen by its own transaction, unless a handler committed it.
 fn left_locks(answer: &Answer) -> Result<Option<Finding>, StoreError> {
     let count = answer.rows.first().map_or(Ok(0), |row| integer(row, 0))?;
@@ -183,7 +236,7 @@ async fn history_losses(store: &MysqlStore) -> Result<Option<Finding>, StoreErro
 }
 
 async fn several_primaries(store: &MysqlStore) -> Option<Finding> {
-    let names = hosts::rivals(&store.pool().server).await?;
+    let names = rivals(&store.pool().server).await?;
     let what = format!("several of the named hosts take writes: {names}");
     let finding = Finding::unsafe_("several-primaries", what)
         .means("each may be given keys that the other has, and their effects run twice")
@@ -281,5 +334,43 @@ mod tests {
         ];
         assert_eq!(codes(&usability(&settings(&given))), ["read-only", "binlog-format", "packet"]);
         assert!(usability(&settings(&[("max_allowed_packet", "16777216")])).is_empty());
+    }
+
+    fn codes_of_cluster(pairs: &[(&str, &str)]) -> Vec<&'static str> {
+        let usual = [
+            ("wsrep_on", "ON"),
+            ("wsrep_ready", "ON"),
+            ("wsrep_cluster_status", "Primary"),
+            ("wsrep_cluster_size", "3"),
+        ];
+        let all: Named = usual
+            .iter()
+            .chain(pairs)
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        cluster(&all, &all).into_iter().map(|finding| finding.code).collect()
+    }
+
+    #[test]
+    fn one_writer_is_fine_and_several_are_not() {
+        assert_eq!(codes_of_cluster(&[]), ["cluster"]);
+        assert_eq!(
+            codes_of_cluster(&[("wsrep_local_cert_failures", "1")]),
+            ["cluster", "several-writers"]
+        );
+        assert_eq!(
+            codes_of_cluster(&[("wsrep_local_bf_aborts", "2")]),
+            ["cluster", "several-writers"]
+        );
+    }
+
+    #[test]
+    fn a_node_outside_the_majority_and_a_pair_are_trouble() {
+        assert_eq!(
+            codes_of_cluster(&[("wsrep_cluster_status", "non-Primary")]),
+            ["cluster", "cluster-split"]
+        );
+        assert_eq!(codes_of_cluster(&[("wsrep_cluster_size", "2")]), ["cluster", "cluster-size"]);
+        assert!(cluster(&Named::new(), &Named::new()).is_empty());
     }
 }

@@ -10,9 +10,9 @@ use mysql_async::Error;
 #[derive(Debug)]
 pub(super) enum DriverError {
     /// An error reported by the server or the driver.
-    Said(Error),
+    Driver(Error),
     /// Nothing came back in time.
-    Silence,
+    NoAnswer,
     /// No connection was to be had; nothing was sent.
     NoConnection(String),
     /// An answer was read and is invalid.
@@ -104,9 +104,9 @@ impl DriverError {
     /// The server's code, where it was the server that spoke.
     pub(super) fn code(&self) -> Option<u16> {
         match self {
-            Self::Said(Error::Server(server)) => Some(server.code),
-            Self::Said(_)
-            | Self::Silence
+            Self::Driver(Error::Server(server)) => Some(server.code),
+            Self::Driver(_)
+            | Self::NoAnswer
             | Self::NoConnection(_)
             | Self::Read(_)
             | Self::TooLarge { .. } => None,
@@ -115,8 +115,8 @@ impl DriverError {
 
     fn kind(&self) -> StoreErrorKind {
         match self {
-            Self::Said(Error::Server(server)) => kind_of_code(server.code),
-            Self::Said(_) | Self::Silence | Self::NoConnection(_) => StoreErrorKind::Unavailable,
+            Self::Driver(Error::Server(server)) => kind_of_code(server.code),
+            Self::Driver(_) | Self::NoAnswer | Self::NoConnection(_) => StoreErrorKind::Unavailable,
             Self::Read(error) => error.kind(),
             Self::TooLarge { .. } => StoreErrorKind::Unsupported,
         }
@@ -178,14 +178,14 @@ impl DriverError {
                     | code::READ_ONLY_MODE
                     | 1053
             ),
-            None => matches!(self, Self::Said(_) | Self::Silence),
+            None => matches!(self, Self::Driver(_) | Self::NoAnswer),
         }
     }
 }
 
 impl From<Error> for DriverError {
     fn from(error: Error) -> Self {
-        Self::Said(error)
+        Self::Driver(error)
     }
 }
 
@@ -198,8 +198,8 @@ impl From<StoreError> for DriverError {
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Said(error) => f.write_str(&text_of(error)),
-            Self::Silence => f.write_str("the server does not answer"),
+            Self::Driver(error) => f.write_str(&text_of(error)),
+            Self::NoAnswer => f.write_str("the server does not answer"),
             Self::NoConnection(text) => f.write_str(text),
             Self::Read(error) => error.fmt(f),
             Self::TooLarge { bytes, bytes_max } => write!(
@@ -234,7 +234,7 @@ mod tests {
 
     fn said(code: u16) -> DriverError {
         let (message, state) = ("Duplicate entry 'secret' for key".to_owned(), String::new());
-        DriverError::Said(Error::Server(ServerError { code, message, state }))
+        DriverError::Driver(Error::Server(ServerError { code, message, state }))
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
         for code in [1053, 1927, 1317, 1180, 1047, 1205] {
             assert!(!said(code).undoes_commit(), "{code}");
         }
-        assert!(!DriverError::Silence.undoes_commit());
+        assert!(!DriverError::NoAnswer.undoes_commit());
     }
 
     #[test]

@@ -12,10 +12,10 @@
 //! commits.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite_core::{StoreError, Timestamp};
+use firstwrite_core::{StoreError, Timestamp, lock};
 use mysql_async::Row;
 
 use super::connect::{Connection, Server};
@@ -206,11 +206,6 @@ fn read(row: &Row, commits: usize, at: usize) -> Result<Count, StoreError> {
 
 fn first(answer: &Answer) -> Result<&Row, StoreError> {
     answer.rows.first().ok_or_else(|| corrupt("a count is not there"))
-}
-
-/// Nothing here panics while it holds a lock, so a poisoned one is still whole.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

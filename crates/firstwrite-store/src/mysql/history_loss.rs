@@ -43,23 +43,23 @@ pub(super) async fn check(pool: &Arc<Pool>) -> Result<(), StoreError> {
     if let Some(refusal) = pool.refusal(DOING) {
         return Err(refusal);
     }
-    let mut held = pool.get(DOING).await?;
+    let mut pooled = pool.get(DOING).await?;
     // Counts that are missing are written down as a loss, which the second look finds.
     for _ in 0..2 {
         let mut pipeline = Pipeline::reading();
-        held.slot().stop_unless_whole(&mut pipeline);
+        pooled.slot().stop_unless_whole(&mut pipeline);
         let place = pipeline.add(STANDS, &[]);
-        match held.send(&pipeline).await {
+        match pooled.send(&pipeline).await {
             Ok(answers) => {
-                held.settle();
+                pooled.settle();
                 let is_history_lost = stands(&answers[place])?;
                 return if is_history_lost { Err(refuse(DOING)) } else { Ok(()) };
             }
-            Err(error) if error.cause.is_history_missing() && held.roll_back().await => {
-                held.verify().await.map_err(|error| error.definite(DOING))?;
+            Err(error) if error.cause.is_history_missing() && pooled.roll_back().await => {
+                pooled.verify().await.map_err(|error| error.definite(DOING))?;
             }
             Err(error) => {
-                held.fail(&error).await;
+                pooled.fail(&error).await;
                 return Err(error.error(DOING));
             }
         }

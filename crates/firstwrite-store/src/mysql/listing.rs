@@ -8,7 +8,7 @@ use firstwrite_core::{
     Usage, UsagePage, UsageSums,
 };
 
-use super::batch::{standing, time_in};
+use super::batch::{record_in, time_in};
 use super::pipeline::{Answer, NOW, Pipeline, Value};
 use super::pool::Pool;
 use super::rows::{self, RESERVED, instant, integer_or_null, owned_text, record_columns};
@@ -25,7 +25,7 @@ pub(super) async fn get(pool: &Arc<Pool>, id: RecordId) -> Result<Option<Found>,
     let mut pipeline = Pipeline::reading();
     let sql = concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
     let place = pipeline.add(sql, &[Value::Bytes(id.as_bytes())]);
-    standing(&pool.send("looking a record up", &pipeline).await?[place])
+    record_in(&pool.send("looking a record up", &pipeline).await?[place])
 }
 
 /// See [`firstwrite_core::Store::now`].

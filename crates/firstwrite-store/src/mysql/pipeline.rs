@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use firstwrite_core::codec::hex;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
 
@@ -41,7 +42,7 @@ pub(super) enum Value<'a> {
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) rows: Vec<Row>,
-    /// Number of rows written, without those that held the same values already.
+    /// Number of rows written, without those that pooled the same values already.
     pub(super) affected: u64,
 }
 
@@ -159,7 +160,8 @@ impl Pipeline {
             }
             Ok(())
         };
-        let ended = tokio::time::timeout(limit, sending).await.unwrap_or(Err(DriverError::Silence));
+        let ended =
+            tokio::time::timeout(limit, sending).await.unwrap_or(Err(DriverError::NoAnswer));
         ended.map_err(|error: DriverError| self.send_error(answers.len(), error)).map(|()| answers)
     }
 
@@ -205,13 +207,8 @@ impl<'a> From<Option<&'a str>> for Value<'a> {
 }
 
 fn put_hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    text.reserve(bytes.len() * 2 + 3);
     text.push_str("x'");
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
+    hex::push(text, bytes);
     text.push('\'');
 }
 
@@ -242,11 +239,11 @@ mod tests {
         let said = |code| {
             let (message, state) = (String::new(), String::new());
             let error = mysql_async::ServerError { code, message, state };
-            DriverError::Said(mysql_async::Error::Server(error))
+            DriverError::Driver(mysql_async::Error::Server(error))
         };
         assert!(!pipeline.send_error(1, said(1317)).is_unknown);
         assert!(pipeline.send_error(3, said(1317)).is_unknown, "interrupted in COMMIT");
         assert!(!pipeline.send_error(3, said(1213)).is_unknown, "a cluster refused the commit");
-        assert!(pipeline.send_error(1, DriverError::Silence).is_unknown, "all was sent");
+        assert!(pipeline.send_error(1, DriverError::NoAnswer).is_unknown, "all was sent");
     }
 }

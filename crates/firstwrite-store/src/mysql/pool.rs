@@ -4,18 +4,17 @@
 //! it is closed and the server rolls back, so that no caller gets another's transaction.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite_core::StoreError;
+use firstwrite_core::{StoreError, lock};
 use mysql_async::prelude::Queryable;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::connect::{Connection, Server};
+use super::connect::{self, Connection, Server};
 use super::driver_error::{DriverError, unavailable};
 use super::history::{self, History, Slot};
-use super::hosts;
 use super::pipeline::{Answer, Pipeline, SendError};
 use crate::Access;
 
@@ -97,17 +96,17 @@ impl Pool {
         doing: &'static str,
         pipeline: &Pipeline,
     ) -> Result<Vec<Answer>, StoreError> {
-        let mut held = self.get(doing).await?;
+        let mut pooled = self.get(doing).await?;
         for tried in 1.. {
-            match held.send(pipeline).await {
+            match pooled.send(pipeline).await {
                 Ok(answers) => {
-                    held.settle();
+                    pooled.settle();
                     return Ok(answers);
                 }
                 Err(error) => {
                     let may_repeat = error.may_repeat() && tried < TRIES_MAX;
-                    if !may_repeat || !held.roll_back().await {
-                        held.fail(&error).await;
+                    if !may_repeat || !pooled.roll_back().await {
+                        pooled.fail(&error).await;
                         return Err(error.error(doing));
                     }
                 }
@@ -118,39 +117,39 @@ impl Pool {
 
     /// Checks, once in each sweep, that acknowledged writes are there and that only one host takes writes.
     pub(super) async fn sweep(self: &Arc<Self>, doing: &'static str) -> Result<(), StoreError> {
-        let mut held = self.get(doing).await?;
-        held.verify().await.map_err(|error| error.definite(doing))?;
-        held.settle();
-        let found = hosts::rivals(&self.server).await;
+        let mut pooled = self.get(doing).await?;
+        pooled.verify().await.map_err(|error| error.definite(doing))?;
+        pooled.settle();
+        let found = connect::rivals(&self.server).await;
         if let Some(hosts) = &found {
             tracing::error!(%hosts, "several of the named hosts take writes: unknown keys are refused");
         }
-        *self.rivals.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        *lock(&self.rivals) = found;
         Ok(())
     }
 
     /// If several hosts take writes, returns the error that refuses unknown keys for now.
     pub(super) fn refusal(&self, doing: &'static str) -> Option<StoreError> {
-        let rivals = self.rivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let rivals = lock(&self.rivals);
         let why = |hosts| format!("several of the named hosts take writes: {hosts}");
         rivals.as_ref().map(|hosts| unavailable(doing, why(hosts)))
     }
 
     /// Takes a connection in that was made elsewhere.
     pub(super) fn give(&self, connection: Connection) {
-        self.idle().push(Idle { connection, since: Instant::now() });
+        lock(&self.idle).push(Idle { connection, since: Instant::now() });
     }
 
     /// Refuses new users and closes idle connections.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.permits.close();
-        self.idle().clear();
+        lock(&self.idle).clear();
     }
 
     async fn connection(&self, slot: &Slot) -> Result<Connection, DriverError> {
         loop {
-            let Some(Idle { mut connection, since }) = self.idle().pop() else {
+            let Some(Idle { mut connection, since }) = lock(&self.idle).pop() else {
                 let mut connection = self.server.connect().await?;
                 self.verify(slot, &mut connection).await?;
                 return Ok(connection);
@@ -163,7 +162,7 @@ impl Pool {
                 return Ok(connection);
             }
             // Most often all of them are gone.
-            self.idle().retain(|idle| idle.since.elapsed() < FRESH);
+            lock(&self.idle).retain(|idle| idle.since.elapsed() < FRESH);
         }
     }
 
@@ -178,23 +177,18 @@ impl Pool {
         }
         Ok(())
     }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Message of the `expect` on the connection.
-const HELD: &str = "a connection is there until it is settled";
+const CONNECTED: &str = "a connection is there until it is settled";
 
 impl PooledConnection {
     pub(super) fn connection(&mut self) -> &mut Connection {
-        self.connection.as_mut().expect(HELD)
+        self.connection.as_mut().expect(CONNECTED)
     }
 
     pub(super) fn shared(&self) -> &Connection {
-        self.connection.as_ref().expect(HELD)
+        self.connection.as_ref().expect(CONNECTED)
     }
 
     pub(super) fn slot(&self) -> &Slot {
@@ -211,7 +205,7 @@ impl PooledConnection {
 
     /// Checks that the server has all acknowledged writes.
     pub(super) async fn verify(&mut self) -> Result<(), DriverError> {
-        let connection = self.connection.as_mut().expect(HELD);
+        let connection = self.connection.as_mut().expect(CONNECTED);
         self.pool.verify(&self.slot, connection).await
     }
 
@@ -232,7 +226,7 @@ impl PooledConnection {
     /// Ends after a pipeline that failed: rolls back, if the server is still there.
     pub(super) async fn fail(mut self, error: &SendError) {
         if error.cause.is_about_server() {
-            self.pool.idle().clear();
+            lock(&self.pool.idle).clear();
         } else if self.roll_back().await {
             self.settle();
         }

@@ -11,12 +11,13 @@ use tokio::sync::Mutex;
 use super::history;
 use super::listing::sql_count;
 use super::pipeline::{NOW, Pipeline, Value};
-use super::pool::{Pool, PooledConnection};
+use super::pool::Pool;
 use super::rows::{COMPLETED, bytes, integer};
+use super::session::{Failure, Session, take};
 
 /// Position at which the next step begins.
 #[derive(Debug, Default)]
-pub(super) struct Reaping {
+pub(super) struct ReapCursor {
     due_at: i64,
     id: Vec<u8>,
 }
@@ -32,30 +33,19 @@ pub(super) const DOING: &str = "reaping records";
 /// See [`firstwrite_core::Store::reap`].
 pub(super) async fn reap(
     pool: &Arc<Pool>,
-    reaping: &Mutex<Reaping>,
+    reaping: &Mutex<ReapCursor>,
     limit: usize,
 ) -> Result<usize, StoreError> {
     // One at a time in a process: two would wait for each other and walk the same way.
     let mut reaping = reaping.lock().await;
-    let mut held = pool.get(DOING).await?;
-    let ended = step(&mut held, &mut reaping, limit.min(REAPED_MAX)).await;
-    match ended {
-        Ok(count) => {
-            held.settle();
-            count
-        }
-        Err(error) => {
-            held.fail(&error).await;
-            Err(error.error(DOING))
-        }
-    }
+    take!(pool, DOING, |session| step(&mut session, &mut reaping, limit.min(REAPED_MAX)))
 }
 
 async fn step(
-    held: &mut PooledConnection,
-    reaping: &mut Reaping,
+    session: &mut Session,
+    reaping: &mut ReapCursor,
     limit: usize,
-) -> Result<Result<usize, StoreError>, super::pipeline::SendError> {
+) -> Result<usize, Failure> {
     let mut looking = Pipeline::transaction();
     let place = looking.add(
         "SELECT r.due_at, r.id, EXISTS (SELECT 1 FROM firstwrite_pending p WHERE p.id = r.id) \
@@ -71,19 +61,15 @@ async fn step(
         ],
     );
     let old = history::ask_for_old(&mut looking);
-    let answers = held.send(&looking).await?;
-    let rows = &answers[place].rows;
-    let mut due: Vec<Vec<u8>> = Vec::new();
+    let answers = session.send(&looking).await?;
+    let mut due: Vec<&[u8]> = Vec::new();
     let mut next = None;
-    for row in rows {
-        let (due_at, id, is_kept) = match (integer(row, 0), bytes(row, 1), integer(row, 2)) {
-            (Ok(due_at), Ok(id), Ok(is_kept)) => (due_at, id.to_vec(), is_kept != 0),
-            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => return Ok(Err(error)),
-        };
+    for row in &answers[place].rows {
         if due.len() == limit {
             break;
         }
-        next = Some(Reaping { due_at, id: id.clone() });
+        let (due_at, id, is_kept) = (integer(row, 0)?, bytes(row, 1)?, integer(row, 2)? != 0);
+        next = Some(ReapCursor { due_at, id: id.to_vec() });
         if !is_kept {
             due.push(id);
         }
@@ -96,13 +82,11 @@ async fn step(
         }
         ending.write(")", &[]);
     }
-    if let Err(error) = history::forget(&mut ending, &answers[old]) {
-        return Ok(Err(error));
-    }
+    history::forget(&mut ending, &answers[old])?;
     ending.commit();
     firstwrite_core::crash_point!("mysql-reap-before-commit");
-    held.send(&ending).await?;
+    session.send(&ending).await?;
     firstwrite_core::crash_point!("mysql-reap-after-commit");
     *reaping = next.unwrap_or_default();
-    Ok(Ok(due.len()))
+    Ok(due.len())
 }

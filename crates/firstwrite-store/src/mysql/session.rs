@@ -12,7 +12,7 @@ use super::pool::{Pool, PooledConnection, TRIES_MAX};
 
 /// A connection for a step.
 pub(super) struct Session {
-    held: Option<PooledConnection>,
+    pooled: Option<PooledConnection>,
     doing: &'static str,
     tried: usize,
 }
@@ -20,27 +20,27 @@ pub(super) struct Session {
 /// Reason why a step did not finish.
 #[derive(Debug)]
 pub(super) enum Failure {
-    Crashed(SendError),
+    Send(SendError),
     /// The data read is invalid, or the step cannot be done; nothing was written.
     Own(StoreError),
 }
 
 /// Message of the `expect` on the connection.
-const HELD: &str = "a session has its connection until it ends";
+const CONNECTED: &str = "a session has its connection until it ends";
 
 impl Session {
     pub(super) async fn new(pool: &Arc<Pool>, doing: &'static str) -> Result<Self, StoreError> {
-        Ok(Self { held: Some(pool.get(doing).await?), doing, tried: 0 })
+        Ok(Self { pooled: Some(pool.get(doing).await?), doing, tried: 0 })
     }
 
     /// Sends a pipeline.
     pub(super) async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Answer>, Failure> {
-        Ok(self.held.as_mut().expect(HELD).send(pipeline).await?)
+        Ok(self.pooled.as_mut().expect(CONNECTED).send(pipeline).await?)
     }
 
     /// The connection's count of commits.
     pub(super) fn slot(&self) -> &Slot {
-        self.held.as_ref().expect(HELD).slot()
+        self.pooled.as_ref().expect(CONNECTED).slot()
     }
 
     /// Begins a transaction with the statements of `rest`, whose first answer of interest holds the time.
@@ -60,36 +60,36 @@ impl Session {
 
     /// Ends well: nothing is open.
     pub(super) fn end(mut self) {
-        if let Some(held) = self.held.take() {
-            held.settle();
+        if let Some(pooled) = self.pooled.take() {
+            pooled.settle();
         }
     }
 
     /// Rolls back a step that failed. Returns the reason if it may not be retried.
     pub(super) async fn again(&mut self, failure: Failure) -> Result<(), StoreError> {
         self.tried += 1;
-        let held = self.held.as_mut().expect(HELD);
+        let pooled = self.pooled.as_mut().expect(CONNECTED);
         match failure {
-            Failure::Crashed(send_error) => {
+            Failure::Send(send_error) => {
                 let is_missing = send_error.cause.is_history_missing();
                 if (is_missing || send_error.may_repeat())
                     && self.tried < TRIES_MAX
-                    && held.roll_back().await
-                    && (!is_missing || held.verify().await.is_ok())
+                    && pooled.roll_back().await
+                    && (!is_missing || pooled.verify().await.is_ok())
                 {
                     return Ok(());
                 }
                 let error = send_error.error(self.doing);
-                if let Some(held) = self.held.take() {
-                    held.fail(&send_error).await;
+                if let Some(pooled) = self.pooled.take() {
+                    pooled.fail(&send_error).await;
                 }
                 Err(error)
             }
             Failure::Own(error) => {
-                if held.roll_back().await
-                    && let Some(held) = self.held.take()
+                if pooled.roll_back().await
+                    && let Some(pooled) = self.pooled.take()
                 {
-                    held.settle();
+                    pooled.settle();
                 }
                 Err(error)
             }
@@ -116,7 +116,7 @@ pub(super) use take;
 
 impl From<SendError> for Failure {
     fn from(error: SendError) -> Self {
-        Self::Crashed(error)
+        Self::Send(error)
     }
 }
 

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use firstwrite_core::{
-    AuditEntry, Change, Found, Guard, RecordId, StateKind, StoreError, StoreErrorKind, Swapped,
-};
+use firstwrite_core::{AuditEntry, Change, Found, Guard, RecordId, StateKind, StoreError, Swapped};
 
-use super::batch::{NewRow, kept, standing};
+use super::batch::{NewRow, kept, record_in};
 use super::driver_error::unsupported;
-use super::pipeline::{NOW, Pipeline, SendError, Value};
-use super::pool::{Pool, PooledConnection, TRIES_MAX};
+use super::pipeline::{NOW, Pipeline, Value};
+use super::pool::Pool;
 use super::rows::{COMPLETED, RESERVED, UNCERTAIN, record_columns};
+use super::session::{Failure, Session, take};
 use crate::encoding::encode_outcome;
 
 pub(super) const DOING: &str = "swapping a record";
@@ -28,31 +27,16 @@ pub(super) async fn swap(
     {
         return Err(unsupported(DOING, "the draft is for another record"));
     }
-    let mut held = pool.get(DOING).await?;
-    for tried in 1.. {
-        match swap_once(&mut held, id, guard, change, audit).await {
-            Ok(swapped) => {
-                held.settle();
-                return swapped;
-            }
-            Err(error) => {
-                if !error.may_repeat() || tried >= TRIES_MAX || !held.roll_back().await {
-                    held.fail(&error).await;
-                    return Err(error.error(DOING));
-                }
-            }
-        }
-    }
-    Err(StoreError::definite(StoreErrorKind::Unavailable, DOING))
+    take!(pool, DOING, |session| swap_once(&mut session, id, guard, change, audit))
 }
 
 async fn swap_once(
-    held: &mut PooledConnection,
+    session: &mut Session,
     id: RecordId,
     guard: Guard,
     change: &Change,
     audit: Option<&AuditEntry>,
-) -> Result<Result<Swapped, StoreError>, SendError> {
+) -> Result<Swapped, Failure> {
     let mut looking = Pipeline::transaction();
     let sql = concat!(
         "SELECT ",
@@ -60,28 +44,27 @@ async fn swap_once(
         " FROM firstwrite_records r WHERE r.id = ? FOR UPDATE"
     );
     let place = looking.add(sql, &[Value::Bytes(id.as_bytes())]);
-    let answers = held.send(&looking).await?;
-    let found = match standing(&answers[place]) {
-        Ok(Some(found)) if guard.holds(&found.record, change) => found,
-        refused => {
-            let mut ending = Pipeline::new();
-            ending.add("ROLLBACK", &[]);
-            held.send(&ending).await?;
-            return Ok(refused.map(|found| Swapped::Moved(found.map(Box::new))));
+    let answers = session.send(&looking).await?;
+    let mut writing = Pipeline::new();
+    let found = match record_in(&answers[place])? {
+        Some(found) if guard.holds(&found.record, change) => found,
+        other => {
+            writing.add("ROLLBACK", &[]);
+            session.send(&writing).await?;
+            return Ok(Swapped::Moved(other.map(Box::new)));
         }
     };
-    let now = found.now;
-    let mut writing = Pipeline::new();
-    let counted = held.slot().count(&mut writing);
+    let counted = session.slot().count(&mut writing);
     write(&mut writing, &found, change);
     if let Some(entry) = audit {
         put_audit_at(&mut writing, id.as_bytes(), entry, Value::Before(change.audited_ago()));
     }
     writing.commit();
     firstwrite_core::crash_point!("mysql-swap-before-commit");
-    let answers = held.send(&writing).await?;
+    let answers = session.send(&writing).await?;
     firstwrite_core::crash_point!("mysql-swap-after-commit");
-    Ok(held.slot().acknowledged(&answers[counted]).map(|()| Swapped::Done(now)))
+    session.slot().acknowledged(&answers[counted])?;
+    Ok(Swapped::Done(found.now))
 }
 
 /// Adds the statement that applies `change` to the locked record `found`.

@@ -11,29 +11,27 @@
 //! `autocommit` off they form a new transaction, which is recognised by its missing savepoint and rolled
 //! back.
 
-mod concluding;
-mod outgoing;
-
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use firstwrite_core::{
     AsyncTransactionalStore, BeginResult, Draft, DraftState, Found, Message, RecordId, Seen, State,
-    StoreError, Timestamp, Transacted, Write,
+    StoreError, StoreErrorKind, Tenant, Timestamp, Transacted, Write,
 };
 use mysql_async::Conn;
 
-use super::MysqlStore;
-use super::batch::{standing, time_in};
+use super::batch::{NewRow, record_in, time_in};
 use super::connect::Kind;
-use super::driver_error::unsupported;
-use super::history_loss;
-use super::pipeline::{Pipeline, SendError, Value};
-use super::pool::PooledConnection;
+use super::driver_error::{code, unavailable, unsupported};
+use super::outbox::enqueue;
+use super::pipeline::{Answer, Pipeline, SendError, Value};
+use super::pool::{Pool, PooledConnection};
 use super::rows::record_columns;
+use super::swap::replace;
+use super::{MysqlStore, history_loss, listing};
 use crate::releases::Releases;
-use concluding::Concluding;
-use outgoing::Outgoing;
 
 /// A transaction of a [`MysqlStore`]: a connection of its pool, inside a READ COMMITTED transaction that the
 /// store began and ends.
@@ -51,7 +49,7 @@ pub struct MysqlTx {
 
 /// State of an open transaction.
 struct Open {
-    held: PooledConnection,
+    pooled: PooledConnection,
     releases: Releases,
     id: RecordId,
     now: Timestamp,
@@ -75,53 +73,53 @@ impl AsyncTransactionalStore for MysqlStore {
     async fn begin(&self, id: RecordId) -> Result<BeginResult<MysqlTx>, StoreError> {
         self.writes(BEGINNING)?;
         self.inner.releases.wait(id).await;
-        let mut held = self.pool().get(BEGINNING).await?;
-        let mut looked = look(&mut held, id).await;
+        let mut pooled = self.pool().get(BEGINNING).await?;
+        let mut looked = look(&mut pooled, id).await;
         if matches!(&looked, Err(error) if error.cause.is_history_missing())
-            && held.roll_back().await
-            && held.verify().await.is_ok()
+            && pooled.roll_back().await
+            && pooled.verify().await.is_ok()
         {
-            looked = look(&mut held, id).await;
+            looked = look(&mut pooled, id).await;
         }
         let (found, now) = match looked {
             Ok(Ok(looked)) => looked,
             Ok(Err(error)) => {
-                if held.roll_back().await {
-                    held.settle();
+                if pooled.roll_back().await {
+                    pooled.settle();
                 }
                 return Err(error);
             }
             Err(error) => {
                 let is_busy = error.cause.is_blocked() || error.may_repeat();
-                held.fail(&error).await;
+                pooled.fail(&error).await;
                 return if is_busy { Ok(BeginResult::Busy) } else { Err(error.error(BEGINNING)) };
             }
         };
         if let Some(found) = found.as_ref().filter(|found| is_final(found)) {
-            if held.roll_back().await {
-                held.settle();
+            if pooled.roll_back().await {
+                pooled.settle();
             }
             return Ok(BeginResult::Stands(Box::new(found.clone())));
         }
         let stands = found.as_ref().map(|found| found.record.seen());
         let releases = self.inner.releases.clone();
-        let open = Open { held, releases, id, now, stands, outgoing: Outgoing::default() };
+        let open = Open { pooled, releases, id, now, stands, outgoing: Outgoing::default() };
         Ok(BeginResult::Open(MysqlTx { open: Some(open) }, found.map(Box::new)))
     }
 
     async fn conclude(&self, mut tx: MysqlTx, write: Write) -> Result<Transacted<()>, StoreError> {
         let open = tx.open.take().expect(OPEN);
         let (draft, keeps_rows) = match write {
-            Write::Nothing => return concluding::nothing(open).await,
+            Write::Nothing => return conclude_nothing(open).await,
             Write::All(draft) => (draft, true),
             Write::RecordOnly(draft) => (draft, false),
         };
         if let Err(error) = check(&draft, open.id) {
-            concluding::nothing(open).await?;
+            conclude_nothing(open).await?;
             return Err(error);
         }
         let has_messages = keeps_rows && open.outgoing.len() > 0;
-        let ended = Concluding { open, draft: &draft, keeps_rows }.run(self.pool()).await;
+        let ended = Commit { open, draft: &draft, keeps_rows }.run(self.pool()).await;
         if has_messages && matches!(ended, Ok(Transacted::Done(..))) {
             self.inner.delivering.notify();
         }
@@ -131,7 +129,7 @@ impl AsyncTransactionalStore for MysqlStore {
 
 /// Begins, locks without waiting, and looks up the record.
 async fn look(
-    held: &mut PooledConnection,
+    pooled: &mut PooledConnection,
     id: RecordId,
 ) -> Result<Result<(Option<Found>, Timestamp), StoreError>, SendError> {
     let lock = [Value::Bytes(id.as_bytes())];
@@ -141,7 +139,7 @@ async fn look(
     pipeline.add("SET SESSION autocommit = 0", &[]);
     pipeline.add("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", &[]);
     pipeline.add("START TRANSACTION", &[]);
-    match held.shared().kind {
+    match pooled.shared().kind {
         Kind::MariaDb => {
             pipeline.add("SET STATEMENT innodb_lock_wait_timeout = 0 FOR ", &[]);
             pipeline.write(insert, &lock);
@@ -159,14 +157,14 @@ async fn look(
     let sql = concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
     let place = pipeline.add(sql, &lock);
     let loss = pipeline.add(history_loss::STANDS, &[]);
-    held.slot().stop_unless_whole(&mut pipeline);
-    let answers = held.send(&pipeline).await?;
+    pooled.slot().stop_unless_whole(&mut pipeline);
+    let answers = pooled.send(&pipeline).await?;
     firstwrite_core::crash_point!("mysql-tx-looked");
-    Ok(standing(&answers[place]).and_then(|found| {
+    Ok(record_in(&answers[place]).and_then(|found| {
         if found.is_none() && history_loss::stands(&answers[loss])? {
             return Err(history_loss::refuse(BEGINNING));
         }
-        if let (None, Some(refusal)) = (&found, held.refusal(BEGINNING)) {
+        if let (None, Some(refusal)) = (&found, pooled.refusal(BEGINNING)) {
             return Err(refusal);
         }
         Ok((found, time_in(&answers[time])?))
@@ -216,14 +214,14 @@ impl MysqlTx {
 
 impl Drop for MysqlTx {
     fn drop(&mut self) {
-        let Some(Open { mut held, releases, id, .. }) = self.open.take() else { return };
+        let Some(Open { mut pooled, releases, id, .. }) = self.open.take() else { return };
         releases.start(id, async move {
             // The lock is released at once; then the connection is closed, whatever state the handler left
             // it in.
-            if !held.roll_back().await {
+            if !pooled.roll_back().await {
                 tracing::debug!(record = %id, "a dropped transaction was not rolled back by hand");
             }
-            drop(held);
+            drop(pooled);
         });
     }
 }
@@ -232,13 +230,13 @@ impl Deref for MysqlTx {
     type Target = Conn;
 
     fn deref(&self) -> &Conn {
-        &self.open().held.shared().conn
+        &self.open().pooled.shared().conn
     }
 }
 
 impl DerefMut for MysqlTx {
     fn deref_mut(&mut self) -> &mut Conn {
-        &mut self.open_mut().held.connection().conn
+        &mut self.open_mut().pooled.connection().conn
     }
 }
 
@@ -248,5 +246,203 @@ impl fmt::Debug for MysqlTx {
             .field("record", &self.open.as_ref().map(|open| open.id))
             .field("message_count", &self.open.as_ref().map(|open| open.outgoing.len()))
             .finish_non_exhaustive()
+    }
+}
+
+/// Maximum number of messages of a transaction. A handler that needs more should combine them.
+const MESSAGES_MAX: usize = 1000;
+
+/// Maximum size of the messages in one pipeline; further ones are sent ahead in the same transaction.
+const PIPELINE_BYTES_MAX: usize = 1024 * 1024;
+
+const ENQUEUING: &str = "enqueuing a message";
+
+/// Messages that wait for the commit.
+#[derive(Default)]
+struct Outgoing {
+    messages: Vec<Message>,
+    identities: HashSet<(Tenant, String)>,
+}
+
+impl Outgoing {
+    fn push(&mut self, message: &Message) -> Result<(), StoreError> {
+        if self.messages.len() >= MESSAGES_MAX {
+            return Err(unsupported(ENQUEUING, "a transaction takes at most 1000 messages"));
+        }
+        enqueue::check(message)?;
+        let identity = (message.tenant().clone(), message.derived_key().to_owned());
+        if !self.identities.insert(identity) {
+            return Err(unsupported(
+                ENQUEUING,
+                "the step was enqueued before in this transaction; name each message's step apart",
+            ));
+        }
+        self.messages.push(message.clone());
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Returns the pipelines that write all messages, beginning with `first`. The caller appends to the
+    /// last.
+    fn pipelines(&self, first: Pipeline) -> Vec<Pipeline> {
+        let mut pipelines = vec![first];
+        let mut last = pipelines.pop().unwrap_or_default();
+        for message in &self.messages {
+            if last.bytes() > PIPELINE_BYTES_MAX {
+                pipelines.push(std::mem::take(&mut last));
+            }
+            enqueue::put(&mut last, message);
+        }
+        enqueue::put_tallies(&mut last, &self.messages);
+        pipelines.push(last);
+        pipelines
+    }
+}
+
+/// A transaction about to be committed.
+struct Commit<'a> {
+    open: Open,
+    draft: &'a Draft,
+    keeps_rows: bool,
+}
+
+/// Rolls everything back.
+async fn conclude_nothing(open: Open) -> Result<Transacted<()>, StoreError> {
+    let Open { mut pooled, now, .. } = open;
+    // If the server is gone, so is the transaction.
+    if pooled.roll_back().await {
+        pooled.settle();
+    }
+    Ok(Transacted::Done((), now))
+}
+
+impl Commit<'_> {
+    async fn run(mut self, pool: &Arc<Pool>) -> Result<Transacted<()>, StoreError> {
+        let id = self.open.id;
+        firstwrite_core::crash_point!("mysql-tx-before-pipeline");
+        let ended = match self.open.stands {
+            None => self.write_fresh().await,
+            Some(_) => self.take_over().await,
+        };
+        let pooled = self.open.pooled;
+        let error = match ended {
+            Ok(Some(now)) => {
+                firstwrite_core::crash_point!("mysql-tx-after-pipeline");
+                pooled.settle();
+                return Ok(Transacted::Done((), now));
+            }
+            // The record to be taken over has moved.
+            Ok(None) => {
+                let mut pooled = pooled;
+                if pooled.roll_back().await {
+                    pooled.settle();
+                }
+                None
+            }
+            Err(CommitError::Unreadable(error)) => return Err(error),
+            Err(CommitError::Send(error)) if error.is_unknown => {
+                pooled.fail(&error).await;
+                return Err(error.error(CONCLUDING));
+            }
+            Err(CommitError::Send(error)) => {
+                let is_gone = error.cause.code() == Some(code::SP_DOES_NOT_EXIST);
+                let may_be_rival = error.cause.may_be_rival();
+                pooled.fail(&error).await;
+                if is_gone {
+                    let why = "the transaction was ended before its end: by a deadlock, or by a \
+                               statement of the handler's";
+                    return Err(unavailable(CONCLUDING, why));
+                }
+                if !may_be_rival {
+                    return Err(error.error(CONCLUDING));
+                }
+                Some(error)
+            }
+        };
+        // A rival came first, or its lock was in the way.
+        match (listing::get(pool, id).await?, error) {
+            (Some(found), _) => Ok(Transacted::Rival(Box::new(found))),
+            (None, Some(error)) => Err(error.error(CONCLUDING)),
+            (None, None) => Err(StoreError::definite(StoreErrorKind::Unavailable, CONCLUDING)),
+        }
+    }
+
+    /// Sends everything in one pipeline: a plain insert, whose failure keeps the server from committing.
+    async fn write_fresh(&mut self) -> Result<Option<Timestamp>, CommitError> {
+        let mut pipeline = self.begun().await?;
+        NewRow::insert(&mut pipeline, &[&NewRow::new(self.draft)]);
+        let time = self.end(&mut pipeline);
+        let answers = self.open.pooled.send(&pipeline).await?;
+        self.ended(&answers[time]).map(Some)
+    }
+
+    /// Replaces the record if it is still as it was seen, and only then commits.
+    async fn take_over(&mut self) -> Result<Option<Timestamp>, CommitError> {
+        let mut pipeline = self.begun().await?;
+        let place = replace(&mut pipeline, &NewRow::new(self.draft), self.open.stands);
+        let answers = self.open.pooled.send(&pipeline).await?;
+        if answers[place].affected != 1 {
+            return Ok(None);
+        }
+        let mut pipeline = Pipeline::new();
+        let time = self.end(&mut pipeline);
+        let answers = self.open.pooled.send(&pipeline).await?;
+        self.ended(&answers[time]).map(Some)
+    }
+
+    /// The time of a commit that was acknowledged.
+    fn ended(&self, counted: &Answer) -> Result<Timestamp, CommitError> {
+        self.open.pooled.slot().acknowledged(counted).map_err(CommitError::unreadable)?;
+        time_in(counted).map_err(CommitError::unreadable)
+    }
+
+    /// Begins a pipeline that fails if the transaction is not the one that was begun, with the handler's
+    /// messages in it; rolls back the handler's writes unless they are kept.
+    async fn begun(&mut self) -> Result<Pipeline, CommitError> {
+        let mut pipeline = Pipeline::new();
+        let keep = if self.keeps_rows { "RELEASE SAVEPOINT" } else { "ROLLBACK TO SAVEPOINT" };
+        pipeline.add(&format!("{keep} {MARK}"), &[]);
+        pipeline.time();
+        if !self.keeps_rows {
+            return Ok(pipeline);
+        }
+        let mut pipelines = self.open.outgoing.pipelines(pipeline);
+        let last = pipelines.pop().unwrap_or_default();
+        for ahead in pipelines {
+            self.open.pooled.send(&ahead).await?;
+        }
+        Ok(last)
+    }
+
+    /// Gives the lock back, commits, and leaves the session as it was. Returns the place of the time.
+    fn end(&self, pipeline: &mut Pipeline) -> usize {
+        let id = Value::Bytes(self.open.id.as_bytes());
+        pipeline.add("DELETE FROM firstwrite_locks WHERE id = ?", &[id]);
+        let time = self.open.pooled.slot().count(pipeline);
+        pipeline.commit();
+        pipeline.add("SET SESSION autocommit = 1", &[]);
+        time
+    }
+}
+
+/// Reason why a conclusion did not finish.
+enum CommitError {
+    Send(SendError),
+    /// It was committed, and the answer cannot be understood.
+    Unreadable(StoreError),
+}
+
+impl CommitError {
+    fn unreadable(error: StoreError) -> Self {
+        Self::Unreadable(StoreError::indeterminate(error.kind(), CONCLUDING).caused_by(error))
+    }
+}
+
+impl From<SendError> for CommitError {
+    fn from(error: SendError) -> Self {
+        Self::Send(error)
     }
 }

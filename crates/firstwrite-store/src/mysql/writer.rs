@@ -11,8 +11,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::batch::{Command, Spelling, answer, answer_met, answer_without_history, send};
 use super::driver_error::{code, unavailable};
-use super::pipeline::SendError;
-use super::pool::{Pool, PooledConnection};
+use super::pool::Pool;
 
 /// The callers' end of the dispatcher.
 pub(super) struct Writes {
@@ -26,7 +25,7 @@ struct Writer {
     queue: mpsc::Receiver<Command>,
     closing: Arc<Notify>,
     batch_max: usize,
-    /// For a record that the last batch held already, or too much for it.
+    /// For a record that the last batch pooled already, or too much for it.
     carried: Vec<Command>,
     /// Commands that wait alone for another application's transaction.
     alone: JoinSet<()>,
@@ -89,10 +88,10 @@ impl Writer {
         while let Some(batch) = self.next_batch().await {
             let commits = &self.commit_count;
             match serve(&self.pool, batch, commits, &mut self.spelling).await {
-                Served::Done => {}
+                BatchResult::Done => {}
                 // One slow foreign transaction must not hold up its neighbours: each command waits by
                 // itself.
-                Served::Blocked(batch) => {
+                BatchResult::Apart(batch) => {
                     for command in batch {
                         let (pool, commits) = (Arc::clone(&self.pool), Arc::clone(commits));
                         self.alone
@@ -140,126 +139,100 @@ impl Writer {
     }
 }
 
-enum Served {
+/// Result of writing a batch.
+enum BatchResult {
+    /// Every command is answered.
     Done,
-    /// Another application's transaction holds a lock for longer than a batch waits.
-    Blocked(Vec<Command>),
+    /// Another application's transaction holds a lock for longer than a batch waits, or the server refuses a
+    /// value: each command is to be tried by itself.
+    Apart(Vec<Command>),
 }
 
 /// Writes a batch and answers every command in it.
 async fn serve(
     pool: &Arc<Pool>,
-    batch: Vec<Command>,
+    mut batch: Vec<Command>,
     commits: &AtomicU64,
     spelling: &mut Spelling,
-) -> Served {
-    let mut held = match pool.get("writing records").await {
-        Ok(held) => held,
-        Err(error) => {
-            for command in batch {
-                command.refuse(|doing| unavailable(doing, error.to_string()));
-            }
-            return Served::Done;
-        }
+) -> BatchResult {
+    let mut pooled = match pool.get("writing records").await {
+        Ok(pooled) => pooled,
+        Err(error) => return refuse(batch, |doing| unavailable(doing, error.to_string())),
     };
-    let mut batch = batch;
     for tried in 1.. {
-        let flown = send(&mut held, &batch, *spelling).await;
+        let sent = send(&mut pooled, &batch, *spelling).await;
         commits.fetch_add(1, Ordering::Relaxed);
-        match flown {
+        let may_repeat = tried < TRIES_MAX;
+        match sent {
             Ok(committed) => {
                 batch = answer(batch, committed);
                 if batch.is_empty() {
                     *spelling = Spelling::Together;
                 } else {
-                    batch = answer_met(held.connection(), batch).await;
+                    batch = answer_met(pooled.connection(), batch).await;
                 }
-                if batch.is_empty() {
-                    held.settle();
-                    return Served::Done;
-                }
-                if tried >= TRIES_MAX {
-                    held.settle();
-                    refuse(batch, "rivals came and went");
-                    return Served::Done;
+                if !may_repeat && !batch.is_empty() {
+                    pooled.settle();
+                    return refuse(batch, |doing| unavailable(doing, "rivals came and went"));
                 }
             }
             // A count went down: the verification records what is missing, and the batch meets the loss.
-            Err(error) if error.cause.is_history_missing() && tried < TRIES_MAX => {
-                if !held.roll_back().await || held.verify().await.is_err() {
-                    for command in batch {
-                        command.refuse(|doing| error.error(doing));
-                    }
-                    return Served::Done;
+            Err(error) if error.cause.is_history_missing() && may_repeat => {
+                if !pooled.roll_back().await || pooled.verify().await.is_err() {
+                    return refuse(batch, |doing| error.error(doing));
                 }
             }
             // One of the commands that share a statement met a record, or has lost its own; or history is
             // missing.
             Err(error) if error.cause.code() == Some(code::OUT_OF_RANGE) => {
-                if !held.roll_back().await {
-                    for command in batch {
-                        command.refuse(|doing| error.error(doing));
-                    }
-                    return Served::Done;
+                if !pooled.roll_back().await {
+                    return refuse(batch, |doing| error.error(doing));
                 }
                 if *spelling == Spelling::OneByOne {
-                    batch = answer_without_history(held.connection(), batch).await;
+                    batch = answer_without_history(pooled.connection(), batch).await;
                 }
                 *spelling = Spelling::OneByOne;
-                if batch.is_empty() {
-                    held.settle();
-                    return Served::Done;
+            }
+            Err(error) if error.is_unknown || error.cause.is_about_server() => {
+                pooled.fail(&error).await;
+                return refuse(batch, |doing| error.error(doing));
+            }
+            Err(error) => {
+                if !pooled.roll_back().await {
+                    return refuse(batch, |doing| error.error(doing));
+                }
+                if !(error.cause.is_deadlock() && may_repeat) {
+                    pooled.settle();
+                    // One slow foreign transaction or one value that the server refuses must not fail its
+                    // neighbours.
+                    return if batch.len() > 1 {
+                        BatchResult::Apart(batch)
+                    } else {
+                        refuse(batch, |doing| error.error(doing))
+                    };
                 }
             }
-            Err(error) => match after(held, error, tried, batch.len()).await {
-                After::Again(same) => held = same,
-                After::Apart => return Served::Blocked(batch),
-                After::Over(error) => {
-                    for command in batch {
-                        command.refuse(|doing| error.error(doing));
-                    }
-                    return Served::Done;
-                }
-            },
+        }
+        if batch.is_empty() {
+            pooled.settle();
+            break;
         }
     }
-    Served::Done
-}
-
-/// Next step after a failed batch.
-enum After {
-    /// It was undone because of another transaction, and may be tried again.
-    Again(PooledConnection),
-    /// It was undone, and each command is to be tried by itself.
-    Apart,
-    Over(SendError),
-}
-
-async fn after(mut held: PooledConnection, error: SendError, tried: usize, count: usize) -> After {
-    if error.is_unknown || error.cause.is_about_server() {
-        held.fail(&error).await;
-        return After::Over(error);
-    }
-    if !held.roll_back().await {
-        return After::Over(error);
-    }
-    if error.cause.is_deadlock() && tried < TRIES_MAX {
-        return After::Again(held);
-    }
-    held.settle();
-    // One slow foreign transaction or one value that the server refuses must not fail its neighbours.
-    if count > 1 { After::Apart } else { After::Over(error) }
+    BatchResult::Done
 }
 
 async fn serve_alone(pool: &Arc<Pool>, command: Command, commits: &AtomicU64) {
     match serve(pool, vec![command], commits, &mut Spelling::OneByOne).await {
-        Served::Done => {}
-        Served::Blocked(batch) => refuse(batch, "another transaction holds the key"),
+        BatchResult::Done => {}
+        BatchResult::Apart(batch) => {
+            refuse(batch, |doing| unavailable(doing, "another transaction holds the key"));
+        }
     }
 }
 
-fn refuse(batch: Vec<Command>, why: &'static str) {
+fn refuse(batch: Vec<Command>, error: impl Fn(&'static str) -> StoreError) -> BatchResult {
     for command in batch {
-        command.refuse(|doing| unavailable(doing, why));
+        command.refuse(&error);
     }
+    BatchResult::Done
 }

@@ -98,7 +98,7 @@ pub(super) const ROLLBACK: &str = "ROLLBACK";
 
 impl Server {
     pub(super) fn new(address: Address, access: Access) -> Result<Self, OpenError> {
-        let tls = tls::connector(&address)?;
+        let tls = tls::connector(&address.tls)?;
         let begins = Begins::new(&address);
         Ok(Self { address, access, tls, begins })
     }

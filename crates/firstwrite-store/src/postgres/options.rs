@@ -1,14 +1,15 @@
 //! Settings of a PostgreSQL store, and the parser of its address.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
 
 use crate::OpenError;
+use crate::address::{self, Product};
+use crate::tls::Tls;
 
 /// Settings of a PostgreSQL store, each with a default.
 ///
@@ -63,13 +64,20 @@ pub enum Pooler {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaName(String);
 
-/// Server address and options, as parsed from the address string.
+/// The server's address, and the settings for it.
 #[derive(Clone)]
 pub(super) struct Address {
     pub(super) config: Config,
-    pub(super) root_certificates: Option<PathBuf>,
+    pub(super) tls: Tls,
     pub(super) options: PostgresOptions,
 }
+
+static POSTGRES: Product = Product {
+    name: "PostgreSQL",
+    schemes: &["postgres", "postgresql"],
+    port: 5432,
+    form: "postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+};
 
 impl Default for PostgresOptions {
     fn default() -> Self {
@@ -134,60 +142,56 @@ impl fmt::Display for SchemaName {
 }
 
 impl Address {
-    /// Takes our own parameters out of `url` and has the driver parse the rest.
+    /// Reads an address. The driver takes the parameters that are not ours, also `host` and `user`.
     pub(super) fn parse(url: &str, mut options: PostgresOptions) -> Result<Self, OpenError> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        // The driver ends the password at the first @, and a query begins at the first ?: the rest of a password
-        // with one of them would be shown as the host, the database or a parameter.
-        let is_name_odd =
-            |pair: &str| pair.split('=').next().is_some_and(|name| name.contains('@'));
-        if place.matches('@').count() > 1 || query.split('&').any(is_name_odd) {
-            return Err(OpenError::new(
-                "the PostgreSQL address has an @ where none belongs; in a password, write %40 for @, %2F for / \
-                 and %3F for ?",
-            ));
-        }
-        let mut root_certificates = None;
-        let mut passed_on = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let server = address::Address::parse(url, &POSTGRES)?;
+        let (mut mode, mut root_certificates, mut passed_on) = ("prefer", None, String::new());
+        for (name, value) in server.parameters() {
             match name {
-                "schema" => options.schema = SchemaName::new(&decoded(value)?)?,
+                "schema" => options.schema = SchemaName::new(value)?,
                 "pooler" => options.pooler = pooler(value)?,
-                "fail_over" => options.trusts_fail_over = trusts_fail_over(value)?,
-                "sslrootcert" => root_certificates = Some(decoded(value)?.into()),
-                // Ours always verifies in full where it verifies at all.
-                "sslmode" if matches!(value, "verify-full" | "verify-ca") => {
-                    passed_on.push("sslmode=require");
+                "fail_over" => options.trusts_fail_over = address::trusts_fail_over(value)?,
+                "sslmode" => mode = value,
+                "sslrootcert" => root_certificates = Some(value.into()),
+                _ => {
+                    let value = value.replace('\\', "\\\\").replace('\'', "\\'");
+                    write!(passed_on, "{name}='{value}' ").expect("a string takes everything");
                 }
-                _ => passed_on.push(pair),
             }
         }
-        let mut rest = place.to_owned();
-        if !passed_on.is_empty() {
-            rest.push('?');
-            rest.push_str(&passed_on.join("&"));
-        }
         // The driver's error names a parameter, never a value.
-        let mut config: Config = rest.parse().map_err(|error: tokio_postgres::Error| {
-            OpenError::new(
-                "the PostgreSQL address cannot be read; \
-                 write postgres://USER:PASSWORD@HOST:PORT/DATABASE",
-            )
-            .caused_by(super::driver_error::text_of(&error))
+        let mut config: Config = passed_on.parse().map_err(|error: tokio_postgres::Error| {
+            let text = super::driver_error::text_of(&error);
+            POSTGRES.error("has a parameter that cannot be read").caused_by(text)
         })?;
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(OpenError::new(
-                "the PostgreSQL address names no host; write postgres://USER@HOST:PORT/DATABASE",
-            ));
+        for host in &server.hosts {
+            config.host(&host.name).port(host.port);
         }
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(server.hostless());
+        }
+        if let Some(user) = &server.user {
+            config.user(user);
+        }
+        if let Some(password) = &server.password {
+            config.password(password);
+        }
+        if !server.database.is_empty() {
+            config.dbname(&server.database);
+        }
+        let tls = Tls::parse(mode, root_certificates)?;
+        config.ssl_mode(match tls {
+            Tls::Off => SslMode::Disable,
+            Tls::Prefer => SslMode::Prefer,
+            Tls::Require(_) => SslMode::Require,
+        });
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(options.connect_for);
         }
         if config.get_application_name().is_none() {
             config.application_name("firstwrite");
         }
-        Ok(Self { config, root_certificates, options })
+        Ok(Self { config, tls, options })
     }
 }
 
@@ -235,34 +239,6 @@ fn pooler(value: &str) -> Result<Pooler, OpenError> {
     }
 }
 
-fn trusts_fail_over(value: &str) -> Result<bool, OpenError> {
-    match value {
-        "untrusted" => Ok(false),
-        "trusted" => Ok(true),
-        _ => Err(OpenError::new("fail_over is untrusted or trusted; leave it out for untrusted")),
-    }
-}
-
-/// Undoes percent signs.
-fn decoded(value: &str) -> Result<String, OpenError> {
-    let wrong = || OpenError::new("a percent sign in the PostgreSQL address stands for no byte");
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || {
-            let digit = rest.next().and_then(|byte| char::from(byte).to_digit(16));
-            digit.and_then(|digit| u8::try_from(digit).ok())
-        };
-        let (high, low) = (digit().ok_or_else(wrong)?, digit().ok_or_else(wrong)?);
-        bytes.push(high << 4 | low);
-    }
-    String::from_utf8(bytes).map_err(|_encoding| wrong())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,13 +255,13 @@ mod tests {
         assert_eq!(address.options.schema.as_str(), "keys");
         assert_eq!(address.options.pooler, Pooler::Transaction);
         assert!(address.options.trusts_fail_over);
-        assert_eq!(address.root_certificates, Some(PathBuf::from("/etc/a b.pem")));
+        assert_eq!(address.tls, Tls::Require(Some("/etc/a b.pem".into())));
         assert_eq!(address.config.get_hosts().len(), 2);
         assert_eq!(
             address.config.get_target_session_attrs(),
             tokio_postgres::config::TargetSessionAttrs::ReadWrite
         );
-        assert_eq!(address.config.get_ssl_mode(), tokio_postgres::config::SslMode::Require);
+        assert_eq!(address.config.get_ssl_mode(), SslMode::Require);
     }
 
     #[test]
@@ -294,10 +270,11 @@ mod tests {
         for shown in [format!("{address:?}"), address.to_string()] {
             assert_eq!(shown, "postgres://pay@one:1,two:2/shop?schema=keys");
         }
+        let address = parse("postgres://a:1@a:hunter2@h/db").unwrap();
+        assert_eq!(address.to_string(), "postgres://a@h:5432/db", "the last @ ends the password");
         for wrong in [
             "postgres://a:hunter2@h:x/db",
             "postgres://a:hunter2@h/db?hunter2=1",
-            "postgres://a:1@a:hunter2@h/db",
             "postgres://a:1@x/a:hunter2@h/db",
             "postgres://a:1?a:hunter2@h/db",
         ] {
@@ -317,6 +294,8 @@ mod tests {
             "postgres://h/db?fail_over=yes",
             "postgres://h/db?sslrootcert=%2",
             "postgres://h/db?unknown=1",
+            "postgres://h/db?a'b=1",
+            "postgres://h/db?sslrootcert=/a.pem",
             "postgres:///db",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use firstwrite_core::{
-    AsyncTransactionalStore, AuditEntry, BeginResult, BoxFuture, Change, Draft, Found, Guard,
-    Inserted, Message, RecordId, Seen, Store, StoreError, Swapped, Timestamp, Transacted, Write,
+    AsyncTransactionalStore, BeginResult, Draft, Inserted, Message, RecordId, Seen, Store,
+    StoreError, Timestamp, Transacted, Write, delegate_store,
 };
 use sqlx::encode::{Encode, IsNull};
 use sqlx::error::BoxDynError;
@@ -31,7 +31,6 @@ use super::swap::SUPERSEDED_FOR;
 use super::tx::commit::{Outgoing, expected_lease};
 use super::tx::statements::{KeyStatus, messages_values, replace_values};
 use super::tx::{BEGINNING, CONCLUDING, OPEN, OTHER_SERVERS, VERIFICATIONS_MAX, check};
-use crate::delegate::delegate;
 
 /// A [`PostgresStore`] whose handlers work with transactions of an `sqlx` pool. Both must lead to the
 /// same database.
@@ -365,23 +364,5 @@ impl fmt::Debug for SqlxPostgresStore {
 }
 
 impl Store for SqlxPostgresStore {
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        self.store.insert(draft)
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        self.store.swap(id, guard, change, audit)
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        self.store.get(id)
-    }
-
-    delegate!(store: capabilities, lapsed, list, usage, reap, audits, now, check_history, outbox, documents);
+    delegate_store!(store: capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now, check_history, outbox, documents);
 }

@@ -1,10 +1,18 @@
-//! Checks that a server keeps acknowledged writes: at opening, on every new connection and in every sweep.
+//! Checks of a server before it is used: whether a store was created there, and whether it keeps acknowledged
+//! writes. The latter is checked at opening, on every new connection and in every sweep.
 
-use super::about::About;
+use std::collections::HashMap;
+
+use redis::Value;
+
 use super::driver_error::DriverError;
-use super::options::{AppendFsync, Host, RedisOptions};
+use super::keys::Shard;
+use super::link::bytes;
+use super::options::{AppendFsync, RedisOptions};
 use super::routing::Router;
-use crate::OpenError;
+use super::scripts::{Call, CommandArgs, Script};
+use crate::address::Host;
+use crate::{Migrated, OpenError};
 
 /// A server's settings for eviction and for its append-only log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +126,108 @@ impl Conduct {
              keys, which then run twice; set appendfsync always, or wait_aof=true in the address"
         );
         false
+    }
+}
+
+/// The layout of keys that this build reads and writes.
+const VERSION: i64 = 1;
+
+/// Refuses an address at which no store was created, and one of a newer build. A key marks a created store: Redis
+/// has no tables, so a mistyped database number or prefix would otherwise be an empty store, in which every key
+/// used before runs again.
+pub(super) async fn check_created(router: &Router) -> Result<(), OpenError> {
+    let command = redis::cmd("GET").arg(router.keys.store()).clone();
+    let asked = router.ask(Shard(0), &command).await;
+    let address = &router.address;
+    match version(&asked.map_err(|error| unreachable(router, &error))?) {
+        0 => {
+            let (prefix, text) =
+                (&address.options.prefix, "has no firstwrite store under the prefix");
+            Err(OpenError::missing(&format!("{address} {text} {prefix}"), address))
+        }
+        found if found > VERSION => Err(OpenError::new(format!(
+            "{address} has layout version {found} and this build knows {VERSION}; use the newer build that \
+             created it"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Writes the key if it is not there.
+pub(super) async fn create(router: &Router) -> Result<Migrated, DriverError> {
+    let call = Call {
+        script: Script::Create,
+        keys: CommandArgs::from([router.keys.store()]),
+        args: CommandArgs::from([VERSION.to_string()]),
+    };
+    let found = router.run(Shard(0), |_link| call.clone()).await?;
+    let from = version(&found);
+    Ok(Migrated { from, to: VERSION.max(from) })
+}
+
+/// The version that the key holds; 0 if there is none.
+fn version(value: &Value) -> i64 {
+    let text = bytes(value).and_then(|bytes| str::from_utf8(bytes).ok());
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The server's description of itself as of one moment: `INFO`, and the one setting that `INFO` leaves out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct About {
+    info: HashMap<String, String>,
+    /// `None` where `CONFIG GET` is refused, as on managed servers.
+    pub(super) appendfsync: Option<String>,
+}
+
+impl About {
+    /// `config` is the answer to `CONFIG GET appendfsync`.
+    pub(super) fn read(info: &Value, config: &Value) -> Self {
+        let text = bytes(info).map(String::from_utf8_lossy).unwrap_or_default();
+        let pairs = text.lines().filter_map(|line| line.split_once(':'));
+        let info = pairs.map(|(name, value)| (name.to_owned(), value.trim_end().to_owned()));
+        let setting = if let Value::Array(pair) = config { pair.get(1) } else { None };
+        let appendfsync = setting.and_then(bytes).map(String::from_utf8_lossy).map(Into::into);
+        Self { info: info.collect(), appendfsync }
+    }
+
+    pub(super) fn says(&self, name: &str) -> Option<&str> {
+        self.info.get(name).map(String::as_str)
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.says("cluster_enabled") == Some("1")
+    }
+
+    pub(super) fn is_master(&self) -> bool {
+        self.says("role") == Some("master")
+    }
+
+    pub(super) fn is_loading(&self) -> bool {
+        self.says("loading") == Some("1")
+    }
+
+    /// The name of this start of the server.
+    pub(super) fn run(&self) -> &str {
+        self.says("run_id").unwrap_or("unknown")
+    }
+
+    /// The name of the history that the server writes.
+    pub(super) fn history(&self) -> &str {
+        self.says("master_replid").unwrap_or_default()
+    }
+
+    /// Returns the name of the history that the server followed before it was promoted; empty if it was
+    /// not. A server without a log takes it from its snapshot after every restart, so there it means
+    /// nothing.
+    pub(super) fn former_history(&self) -> &str {
+        let is_none = |name: &&str| name.bytes().all(|digit| digit == b'0');
+        let former = self.says("master_replid2").filter(|name| !is_none(name));
+        former.filter(|_| self.says("aof_enabled") == Some("1")).unwrap_or_default()
+    }
+
+    /// Number of keys evicted since the server started.
+    pub(super) fn evicted(&self) -> &str {
+        self.says("evicted_keys").unwrap_or("0")
     }
 }
 

@@ -3,10 +3,9 @@
 use firstwrite_core::StoreError;
 
 use super::RedisStore;
-use super::about::About;
-use super::admission::Conduct;
+use super::admission::{About, Conduct};
 use super::history_loss;
-use super::options::Host;
+use crate::address::Host;
 use crate::doctor::Finding;
 
 const DOING: &str = "looking at the server";

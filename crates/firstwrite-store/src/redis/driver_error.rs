@@ -15,16 +15,16 @@ pub(super) enum DriverError {
     /// It was done, and too few replicas or disks have it.
     Unconfirmed(String),
     /// The server answered with an error.
-    Said(Said),
+    Reply(ErrorReply),
 }
 
 /// An error that a server answered with. The text after the code is kept only if it is an address:
 /// otherwise it may repeat what was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ErrorReply {
     pub(super) code: String,
     /// The host that has the slot instead, if the server redirects.
-    pub(super) elsewhere: Option<String>,
+    pub(super) redirect: Option<String>,
 }
 
 /// Answers after which nothing was written. A script fails with them at its first write or before.
@@ -52,7 +52,7 @@ impl DriverError {
     /// Converts the driver's error about a command that it was given.
     pub(super) fn of(error: &RedisError) -> Self {
         match error.code() {
-            Some(code) => Self::Said(Said::new(code, error.detail())),
+            Some(code) => Self::Reply(ErrorReply::new(code, error.detail())),
             None => Self::Lost(text_of(error)),
         }
     }
@@ -62,13 +62,13 @@ impl DriverError {
         Self::NotSent(text_of(error))
     }
 
-    pub(super) fn said(error: &ServerError) -> Self {
-        Self::Said(Said::new(error.code(), error.details()))
+    pub(super) fn of_reply(error: &ServerError) -> Self {
+        Self::Reply(ErrorReply::new(error.code(), error.details()))
     }
 
     pub(super) fn code(&self) -> Option<&str> {
         match self {
-            Self::Said(said) => Some(&said.code),
+            Self::Reply(reply) => Some(&reply.code),
             Self::NotSent(_) | Self::Lost(_) | Self::Unconfirmed(_) => None,
         }
     }
@@ -78,8 +78,8 @@ impl DriverError {
         match self {
             Self::NotSent(_) | Self::Lost(_) => true,
             Self::Unconfirmed(_) => false,
-            Self::Said(said) => {
-                matches!(&*said.code, "READONLY" | "LOADING" | "CLUSTERDOWN" | "MASTERDOWN")
+            Self::Reply(reply) => {
+                matches!(&*reply.code, "READONLY" | "LOADING" | "CLUSTERDOWN" | "MASTERDOWN")
             }
         }
     }
@@ -89,7 +89,7 @@ impl DriverError {
         let (kind, is_definite) = match self {
             Self::NotSent(_) => (StoreErrorKind::Unavailable, true),
             Self::Lost(_) | Self::Unconfirmed(_) => (StoreErrorKind::Unavailable, false),
-            Self::Said(said) => (said.kind(), NOTHING_WRITTEN.contains(&&*said.code)),
+            Self::Reply(reply) => (reply.kind(), NOTHING_WRITTEN.contains(&&*reply.code)),
         };
         let error = if is_definite {
             StoreError::definite(kind, doing)
@@ -103,13 +103,13 @@ impl DriverError {
     pub(super) fn read_error(&self, doing: &'static str) -> StoreError {
         let kind = match self {
             Self::NotSent(_) | Self::Lost(_) | Self::Unconfirmed(_) => StoreErrorKind::Unavailable,
-            Self::Said(said) => said.kind(),
+            Self::Reply(reply) => reply.kind(),
         };
         StoreError::definite(kind, doing).caused_by(self.to_string())
     }
 }
 
-impl Said {
+impl ErrorReply {
     /// An error that a script met and passed on as text.
     pub(super) fn of_script(text: &str) -> Self {
         let code = text.split_whitespace().next().unwrap_or("ERR");
@@ -118,9 +118,9 @@ impl Said {
 
     fn new(code: &str, detail: Option<&str>) -> Self {
         let is_redirection = matches!(code, "MOVED" | "ASK");
-        let elsewhere =
+        let redirect =
             detail.filter(|_| is_redirection).and_then(|text| text.split_whitespace().last());
-        Self { code: code.to_owned(), elsewhere: elsewhere.map(str::to_owned) }
+        Self { code: code.to_owned(), redirect: redirect.map(str::to_owned) }
     }
 
     fn kind(&self) -> StoreErrorKind {
@@ -138,7 +138,7 @@ impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSent(text) | Self::Lost(text) | Self::Unconfirmed(text) => f.write_str(text),
-            Self::Said(said) => write!(f, "the server says {}", said.code),
+            Self::Reply(reply) => write!(f, "the server says {}", reply.code),
         }
     }
 }
@@ -164,8 +164,8 @@ mod tests {
 
     use super::*;
 
-    fn said(code: &str) -> DriverError {
-        DriverError::Said(Said::new(code, Some("7 10.0.0.1:6379")))
+    fn replied(code: &str) -> DriverError {
+        DriverError::Reply(ErrorReply::new(code, Some("7 10.0.0.1:6379")))
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
             ("MISCONF", StoreErrorKind::Unavailable),
             ("NOPERM", StoreErrorKind::Unsupported),
         ] {
-            let error = said(code).error("x");
+            let error = replied(code).error("x");
             assert_eq!((error.kind(), error.certainty()), (kind, Certainty::Definite), "{code}");
         }
         assert_eq!(
@@ -193,15 +193,15 @@ mod tests {
     #[test]
     fn a_script_that_failed_in_its_middle_may_have_written() {
         for code in ["ERR", "WRONGTYPE", "UNHEARD"] {
-            assert_eq!(said(code).error("x").certainty(), Certainty::Indeterminate, "{code}");
+            assert_eq!(replied(code).error("x").certainty(), Certainty::Indeterminate, "{code}");
         }
     }
 
     #[test]
     fn a_redirection_says_where_to() {
-        let DriverError::Said(moved) = said("MOVED") else { panic!("said") };
-        assert_eq!(moved.elsewhere.as_deref(), Some("10.0.0.1:6379"));
-        let DriverError::Said(other) = said("ERR") else { panic!("said") };
-        assert_eq!(other.elsewhere, None);
+        let DriverError::Reply(moved) = replied("MOVED") else { panic!("a reply") };
+        assert_eq!(moved.redirect.as_deref(), Some("10.0.0.1:6379"));
+        let DriverError::Reply(other) = replied("ERR") else { panic!("a reply") };
+        assert_eq!(other.redirect, None);
     }
 }

@@ -12,27 +12,26 @@
 //! marks all of them: the script refuses unknown keys until an operator has examined and cleared the loss.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp, lock};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::Value;
 
-use super::command_args::CommandArgs;
+use super::admission;
 use super::driver_error::{DriverError, corrupt};
 use super::keys::Shard;
 use super::link::{Link, bytes};
-use super::marker;
 use super::record::instant;
 use super::routing::Router;
-use super::scripts::{Call, Script};
+use super::scripts::{Call, CommandArgs, Script};
 use crate::encoding::{Reader, put_bytes};
 use crate::history_loss::{ClearedLoss, HistoryLoss};
 
 /// The last known state of each server, by the shard that has the mark.
 #[derive(Debug)]
 pub(super) struct Memory {
-    marks: Mutex<Vec<Known>>,
+    marks: Mutex<Vec<KnownMark>>,
     /// Held while the servers are asked.
     asking: tokio::sync::Mutex<()>,
     /// Number of times that all servers were asked.
@@ -41,7 +40,7 @@ pub(super) struct Memory {
 
 /// Last known state of one server: its life, the highest count seen in it, and the time of that answer.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownMark {
     /// Empty before the first check.
     pub(super) token: Arc<str>,
     pub(super) seen: u64,
@@ -55,7 +54,7 @@ const DOING: &str = "looking for lost history";
 
 impl Default for Memory {
     fn default() -> Self {
-        let unknown = Known { token: "".into(), seen: 0, at: Timestamp::from_millis(0) };
+        let unknown = KnownMark { token: "".into(), seen: 0, at: Timestamp::from_millis(0) };
         Self {
             marks: Mutex::new(vec![unknown; Shard::all().len()]),
             asking: tokio::sync::Mutex::default(),
@@ -65,8 +64,8 @@ impl Default for Memory {
 }
 
 impl Memory {
-    pub(super) fn of(&self, marked: Shard) -> Known {
-        self.marks()[marked.place()].clone()
+    pub(super) fn of(&self, marked: Shard) -> KnownMark {
+        lock(&self.marks)[marked.place()].clone()
     }
 
     pub(super) fn verified(&self) -> u64 {
@@ -82,7 +81,7 @@ impl Memory {
         count: u64,
         at: Timestamp,
     ) -> bool {
-        let mut marks = self.marks();
+        let mut marks = lock(&self.marks);
         let known = &mut marks[marked.place()];
         let is_same = *known.token == *token;
         if is_same && count >= known.seen {
@@ -99,14 +98,9 @@ impl Memory {
         HistoryCheck { token, count, at, lost }: &HistoryCheck,
     ) {
         if lost.is_some() || !self.acknowledged(marked, token, *count, *at) {
-            let known = Known { token: token.as_str().into(), seen: *count, at: *at };
-            self.marks()[marked.place()] = known;
+            let known = KnownMark { token: token.as_str().into(), seen: *count, at: *at };
+            lock(&self.marks)[marked.place()] = known;
         }
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn marks(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -180,7 +174,7 @@ pub(super) async fn verify_since(
 async fn ask_all(router: &Router, memory: &Memory) -> Result<(), DriverError> {
     let unsent = |error: DriverError| match error {
         DriverError::Lost(text) | DriverError::Unconfirmed(text) => DriverError::NotSent(text),
-        unsent @ (DriverError::NotSent(_) | DriverError::Said(_)) => unsent,
+        unsent @ (DriverError::NotSent(_) | DriverError::Reply(_)) => unsent,
     };
     router.refresh().await.map_err(unsent)?;
     let marked = router.all_marked().await?;
@@ -255,7 +249,7 @@ async fn raise(router: &Router, detail: &str) -> Result<(), DriverError> {
     })
     .await?;
     // If everything was lost, the marker of the store is lost too.
-    marker::put(router).await.map(drop)
+    admission::create(router).await.map(drop)
 }
 
 /// The mark, and in the first shard the journal.

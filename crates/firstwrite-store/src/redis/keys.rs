@@ -6,7 +6,7 @@
 
 use firstwrite_core::RecordId;
 
-use super::command_args::CommandArgs;
+use super::scripts::CommandArgs;
 
 /// A part of the store that lives on one server: all ids that begin with this byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

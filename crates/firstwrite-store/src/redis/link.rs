@@ -1,25 +1,26 @@
 //! One connection to one server, shared by all callers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use firstwrite_core::lock;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value};
 use tokio::time::timeout;
 
-use super::about::About;
-use super::admission::Conduct;
+use super::admission::{About, Conduct};
 use super::driver_error::DriverError;
-use super::options::{Address, Host, RedisOptions};
+use super::options::{Address, RedisOptions};
 use super::scripts::{self, Call};
 use crate::OpenError;
+use crate::address::Host;
 
 /// A server, connected to or not.
 pub(super) struct Server {
     pub(super) host: Host,
     client: Client,
     options: RedisOptions,
-    held: Mutex<Option<Arc<Link>>>,
+    current: Mutex<Option<Arc<Link>>>,
     /// Held while connecting.
     connecting: tokio::sync::Mutex<()>,
     tries: AtomicU64,
@@ -40,19 +41,19 @@ pub(super) struct Link {
 impl Server {
     pub(super) fn new(address: &Address, host: &Host) -> Result<Self, OpenError> {
         let (client, options) = (address.client(host)?, address.options.clone());
-        let (held, connecting, tries) =
+        let (current, connecting, tries) =
             (Mutex::default(), tokio::sync::Mutex::default(), AtomicU64::new(0));
-        Ok(Self { host: host.clone(), client, options, held, connecting, tries })
+        Ok(Self { host: host.clone(), client, options, current, connecting, tries })
     }
 
     /// The connection; made if there is none.
     pub(super) async fn link(&self) -> Result<Arc<Link>, DriverError> {
         let tries = self.tries.load(Ordering::Acquire);
-        if let Some(link) = self.held().clone() {
+        if let Some(link) = lock(&self.current).clone() {
             return Ok(link);
         }
         let _turn = self.connecting.lock().await;
-        if let Some(link) = self.held().clone() {
+        if let Some(link) = lock(&self.current).clone() {
             return Ok(link);
         }
         // A caller that waited during a failed attempt does not make another one.
@@ -63,24 +64,24 @@ impl Server {
         self.tries.fetch_add(1, Ordering::AcqRel);
         let late = || DriverError::NotSent("no connection in time".to_owned());
         let link = Arc::new(connected.map_err(|_elapsed| late())??);
-        *self.held() = Some(Arc::clone(&link));
+        *lock(&self.current) = Some(Arc::clone(&link));
         Ok(link)
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.held().is_some()
+        lock(&self.current).is_some()
     }
 
     /// Drops `link`, unless another caller has replaced it already.
     pub(super) fn let_go(&self, link: &Arc<Link>) {
-        let mut held = self.held();
-        if held.as_ref().is_some_and(|there| Arc::ptr_eq(there, link)) {
-            *held = None;
+        let mut current = lock(&self.current);
+        if current.as_ref().is_some_and(|there| Arc::ptr_eq(there, link)) {
+            *current = None;
         }
     }
 
     pub(super) fn close(&self) {
-        *self.held() = None;
+        *lock(&self.current) = None;
     }
 
     async fn connect(&self) -> Result<Link, DriverError> {
@@ -103,16 +104,11 @@ impl Server {
         link.digests = link.load(self.options.clock.is_some()).await.map_err(unsaid)?;
         Ok(link)
     }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn held(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Link {
     pub(super) fn about(&self) -> Arc<About> {
-        Arc::clone(&self.about.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.about))
     }
 
     pub(super) fn is_unfit(&self) -> bool {
@@ -124,7 +120,7 @@ impl Link {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("INFO").cmd("CONFIG").arg("GET").arg("appendfsync");
         let about = match &self.ask_all(&pipeline).await?[..] {
-            [Value::ServerError(error), _] => return Err(DriverError::said(error)),
+            [Value::ServerError(error), _] => return Err(DriverError::of_reply(error)),
             [info, config] => Arc::new(About::read(info, config)),
             _ => return Err(DriverError::Lost("an answer is missing".to_owned())),
         };
@@ -141,7 +137,7 @@ impl Link {
                 tracing::warn!(server = %self.host, "unknown keys are accepted again");
             }
         }
-        *self.about.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&about);
+        *lock(&self.about) = Arc::clone(&about);
         Ok(about)
     }
 
@@ -189,7 +185,7 @@ impl Link {
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, DriverError> {
         let mut connection = self.connection.clone();
         match timeout(self.options.answer_for, connection.send_packed_command(command)).await {
-            Ok(Ok(Value::ServerError(error))) => Err(DriverError::said(&error)),
+            Ok(Ok(Value::ServerError(error))) => Err(DriverError::of_reply(&error)),
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(DriverError::of(&error)),
             Err(_elapsed) => Err(DriverError::Lost("no answer in time".to_owned())),

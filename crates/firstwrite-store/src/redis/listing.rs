@@ -1,21 +1,21 @@
 //! Reads many records, and deletes those past their time.
 
+use std::collections::BTreeMap;
+
 use firstwrite_core::{
     Audited, Found, Page, Query, RecordId, StoreError, Timestamp, UsagePage, UsageSums,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::{Cmd, Value};
 
-use super::command_args::CommandArgs;
 use super::driver_error::{DriverError, corrupt};
 use super::history_loss::{AT_ONCE, each};
-use super::journal::Journal;
 use super::keys::Shard;
 use super::link::bytes;
 use super::moves::get;
-use super::record::{self, COUNTED_BYTES};
+use super::record::{self, COUNTED_BYTES, instant};
 use super::routing::Router;
-use super::scripts::{Call, Script};
+use super::scripts::{Call, CommandArgs, Script};
 
 const LISTING: &str = "listing records";
 pub(super) const REAPING: &str = "reaping records";
@@ -76,7 +76,7 @@ pub(super) async fn usage(
     {
         left -= ids.len();
         let counted = stream::iter(ids.into_iter().map(|id| count(router, id))).buffered(AT_ONCE);
-        let counted: Vec<(RecordId, Option<Counted>)> = counted.try_collect().await?;
+        let counted: Vec<(RecordId, Option<RecordUsage>)> = counted.try_collect().await?;
         for (id, counted) in counted {
             match counted {
                 Some(Ok((tenant, usage))) => sums.count(id, tenant, usage),
@@ -134,10 +134,13 @@ pub(super) async fn now(router: &Router) -> Result<Timestamp, StoreError> {
     }
 }
 
-type Counted = Result<(firstwrite_core::Tenant, firstwrite_core::Usage), StoreError>;
+type RecordUsage = Result<(firstwrite_core::Tenant, firstwrite_core::Usage), StoreError>;
 
 /// Whose a record is and how much it counts, without reading its body.
-async fn count(router: &Router, id: RecordId) -> Result<(RecordId, Option<Counted>), StoreError> {
+async fn count(
+    router: &Router,
+    id: RecordId,
+) -> Result<(RecordId, Option<RecordUsage>), StoreError> {
     let (shard, key) = (Shard::of(id), router.keys.record(id));
     let mut start = redis::cmd("GETRANGE");
     start.arg(&key).arg(0).arg(COUNTED_BYTES - 1);
@@ -284,4 +287,55 @@ fn read_ids(value: &Value) -> Result<Vec<RecordId>, StoreError> {
 
 async fn ask(router: &Router, shard: Shard, command: &Cmd) -> Result<Value, StoreError> {
     router.ask(shard, command).await.map_err(|error: DriverError| error.read_error(LISTING))
+}
+
+/// Index updates of a shard that have not been applied yet, the last of each record; see `journal.lua`.
+struct Journal(BTreeMap<RecordId, JournalEntry>);
+
+struct JournalEntry {
+    /// `r`eserved, `c`ompleted, `u`ncertain, or `x`: deleted.
+    state: u8,
+    due: Timestamp,
+}
+
+impl Journal {
+    fn read(value: &Value) -> Result<Self, StoreError> {
+        let wrong = || corrupt("a shard's journal cannot be read");
+        let Value::Array(entries) = value else { return Err(wrong()) };
+        let mut last = BTreeMap::new();
+        for entry in entries {
+            let entry = bytes(entry).ok_or_else(wrong)?;
+            let (id, rest) = entry.split_first_chunk::<16>().ok_or_else(wrong)?;
+            let (state, due) = rest.split_first().ok_or_else(wrong)?;
+            let due = instant(due.try_into().map_err(|_length| wrong())?)?;
+            last.insert(
+                RecordId::from_bytes(*id),
+                JournalEntry { state: state.to_ascii_lowercase(), due },
+            );
+        }
+        Ok(Self(last))
+    }
+
+    /// Adds the missing ids to `ids`, the first `limit` of an index after `after`.
+    fn list(&self, ids: Vec<RecordId>, after: Option<RecordId>, limit: usize) -> Vec<RecordId> {
+        let is_asked_for = |id: &RecordId| after.is_none_or(|after| *id > after);
+        let mut all: Vec<RecordId> = self.0.keys().copied().filter(is_asked_for).collect();
+        all.extend(ids);
+        all.sort_unstable();
+        all.dedup();
+        // Beyond as many as the index gave there may be others of its.
+        all.truncate(limit);
+        all
+    }
+
+    /// Corrects the records in `state` that are due at `now`; `ids` are those of the index.
+    fn due(&self, ids: Vec<RecordId>, state: u8, now: Timestamp) -> Vec<RecordId> {
+        let mut all: Vec<RecordId> =
+            ids.into_iter().filter(|id| !self.0.contains_key(id)).collect();
+        let is_due = |noted: &JournalEntry| noted.state == state && noted.due <= now;
+        let mut noted: Vec<_> = self.0.iter().filter(|(_, noted)| is_due(noted)).collect();
+        noted.sort_by_key(|(_, noted)| noted.due);
+        all.extend(noted.into_iter().map(|(id, _)| *id));
+        all
+    }
 }

@@ -6,7 +6,6 @@ use firstwrite_core::{
 };
 use redis::Value;
 
-use super::command_args::CommandArgs;
 use super::driver_error::{corrupt, unsupported};
 use super::history_loss::{self, Memory};
 use super::keys::Shard;
@@ -14,7 +13,7 @@ use super::link::bytes;
 use super::pipeline::{Answer, Move, Pipeline, Status};
 use super::record::{self, NewState, fence_digits, instant_digits, letter};
 use super::routing::Router;
-use super::scripts::{Call, Script};
+use super::scripts::{Call, CommandArgs, Script};
 
 pub(super) const INSERTING: &str = "inserting a record";
 pub(super) const SWAPPING: &str = "swapping a record";

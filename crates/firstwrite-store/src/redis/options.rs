@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use firstwrite_core::Timestamp;
 use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo,
-    TlsCertificates,
+    Client, ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo, TlsCertificates,
 };
 
 use crate::OpenError;
-use crate::open::check_is_file;
+use crate::address::{self, Host, Product};
+use crate::tls;
 
 /// Settings of a Redis store. Those that an address can carry too are named as there.
 #[derive(Clone)]
@@ -48,28 +48,23 @@ pub enum AppendFsync {
 
 type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Addresses of the servers, as parsed from the address string.
-#[derive(Clone)]
+/// Addresses of the servers, and the settings for them.
+#[derive(Clone, Debug)]
 pub(super) struct Address {
-    pub(super) hosts: Vec<Host>,
-    user: Option<String>,
-    password: Option<String>,
+    server: address::Address,
     database: i64,
-    is_tls: bool,
-    root_cert: Option<PathBuf>,
+    root_certificates: Option<PathBuf>,
     pub(super) options: RedisOptions,
 }
 
-/// One server's name and port.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Host {
-    pub(super) name: String,
-    pub(super) port: u16,
-}
+static REDIS: Product = Product {
+    name: "Redis",
+    schemes: &["redis", "rediss", "valkey", "valkeys"],
+    port: 6379,
+    form: "redis://USER:PASSWORD@HOST:PORT, or rediss://… for TLS",
+};
 
-const PORT: u16 = 6379;
 const PREFIX_BYTES_MAX: usize = 64;
-const SPELLING: &str = "write redis://USER:PASSWORD@HOST:PORT or rediss://… for TLS";
 const PARAMETERS: &str =
     "prefix, accept_key_loss, appendfsync, wait_replicas, wait_aof, fail_over, sslrootcert";
 
@@ -111,7 +106,7 @@ impl RedisOptions {
             _ => Err(wrong("true or false")),
         };
         match name {
-            "prefix" => self.prefix = decoded(value)?,
+            "prefix" => value.clone_into(&mut self.prefix),
             "accept_key_loss" => self.accept_key_loss = yes_or_no()?,
             "wait_aof" => self.wait_aof = yes_or_no()?,
             "wait_replicas" => {
@@ -124,19 +119,8 @@ impl RedisOptions {
                     _ => return Err(wrong("always or everysec")),
                 });
             }
-            "fail_over" => {
-                self.trusts_fail_over = match value {
-                    "trusted" => true,
-                    "untrusted" => false,
-                    _ => return Err(wrong("trusted or untrusted")),
-                }
-            }
-            _ => {
-                return Err(OpenError::new(format!(
-                    "the Redis address has a parameter `{}` that is not known; there are {PARAMETERS}",
-                    name.escape_debug()
-                )));
-            }
+            "fail_over" => self.trusts_fail_over = address::trusts_fail_over(value)?,
+            _ => return Err(REDIS.unknown_parameter(name, PARAMETERS)),
         }
         Ok(())
     }
@@ -154,37 +138,23 @@ impl fmt::Debug for RedisOptions {
 }
 
 impl Address {
-    /// Reads `redis://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?prefix=…`. No error repeats more of it than the
-    /// name of a parameter: the rest may hold a password.
+    /// Reads an address with the parameters of [`RedisOptions`].
     pub(super) fn parse(url: &str, mut options: RedisOptions) -> Result<Self, OpenError> {
-        let wrong = |what: &str| OpenError::new(format!("the Redis address {what}; {SPELLING}"));
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("has no host"))?;
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (server, database) = place.split_once('/').unwrap_or((place, ""));
-        let (login, hosts) = match server.rsplit_once('@') {
-            Some((login, hosts)) => (Some(login), hosts),
-            None => (None, server),
-        };
-        let (user, password) = match login {
-            None => (None, None),
-            Some(login) => {
-                let (user, password) = login.split_once(':').unwrap_or((login, ""));
-                (given(user)?, given(password)?)
-            }
-        };
-        let hosts = hosts.split(',').map(Host::parse).collect::<Option<Vec<_>>>();
-        let hosts = hosts.ok_or_else(|| wrong("names a host that cannot be one"))?;
-        let database = match database {
+        let server = address::Address::parse(url, &REDIS)?;
+        if server.hosts.is_empty() {
+            return Err(server.hostless());
+        }
+        let database = match &*server.database {
             "" => 0,
-            number => {
-                number.parse().map_err(|_number| wrong("names a database that is no number"))?
-            }
+            number => number
+                .parse()
+                .map_err(|_number| REDIS.error("names a database that is no number"))?,
         };
-        let mut root_cert = None;
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.split_once('=').unwrap_or((pair, "")) {
-                ("sslrootcert", file) => root_cert = Some(PathBuf::from(decoded(file)?)),
-                (name, value) => options.set(name, value)?,
+        let mut root_certificates = None;
+        for (name, value) in server.parameters() {
+            match name {
+                "sslrootcert" => root_certificates = Some(value.into()),
+                _ => options.set(name, value)?,
             }
         }
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -198,89 +168,54 @@ impl Address {
                  write prefix=NAME",
             ));
         }
-        let is_tls = matches!(scheme, "rediss" | "valkeys");
-        Ok(Self { hosts, user, password, database, is_tls, root_cert, options })
+        Ok(Self { server, database, root_certificates, options })
+    }
+
+    pub(super) fn hosts(&self) -> &[Host] {
+        &self.server.hosts
     }
 
     /// Returns the client for one server.
     pub(super) fn client(&self, host: &Host) -> Result<Client, OpenError> {
         let (name, port) = (host.name.clone(), host.port);
-        let place = if self.is_tls {
+        let is_tls = matches!(&*self.server.scheme, "rediss" | "valkeys");
+        let place = if is_tls {
             ConnectionAddr::TcpTls { host: name, port, insecure: false, tls_params: None }
         } else {
             ConnectionAddr::Tcp(name, port)
         };
         let mut settings = RedisConnectionInfo::default().set_db(self.database);
-        if let Some(user) = &self.user {
+        if let Some(user) = &self.server.user {
             settings = settings.set_username(user);
         }
-        if let Some(password) = &self.password {
+        if let Some(password) = &self.server.password {
             settings = settings.set_password(password);
         }
-        let unusable =
-            || OpenError::new(format!("{self} cannot be used as a Redis address; {SPELLING}"));
-        let info: ConnectionInfo = place
-            .into_connection_info()
-            .map_err(|_unsafe_to_tell| unusable())?
-            .set_redis_settings(settings);
-        match &self.root_cert {
-            None => Client::open(info).map_err(|_unsafe_to_tell| unusable()),
+        // The driver's error may repeat what it was given.
+        let unusable = |_unsafe_to_tell| REDIS.error("cannot be used");
+        let info = place.into_connection_info().map_err(unusable)?.set_redis_settings(settings);
+        let client = match &self.root_certificates {
+            None => Client::open(info),
             Some(file) => {
-                check_is_file(file)?;
-                let pem = std::fs::read(file).map_err(|error| {
-                    OpenError::new(format!("cannot read {}; check sslrootcert", file.display()))
-                        .caused_by(error)
-                })?;
-                let certificates = TlsCertificates { client_tls: None, root_cert: Some(pem) };
-                Client::build_with_tls(info, certificates).map_err(|_unsafe_to_tell| unusable())
+                let root_cert = Some(tls::read_pem(file)?);
+                Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })
             }
-        }
-    }
-}
-
-impl Host {
-    /// `name`, `name:port`, `[address]` or `[address]:port`.
-    fn parse(text: &str) -> Option<Self> {
-        let (name, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let (name, rest) = rest.split_once(']')?;
-                (name, rest.strip_prefix(':').map_or_else(|| rest.is_empty().then_some(""), Some)?)
-            }
-            None => text.split_once(':').unwrap_or((text, "")),
         };
-        let port = if port.is_empty() { PORT } else { port.parse().ok()? };
-        (!name.is_empty()).then(|| Self { name: name.to_owned(), port })
-    }
-
-    /// Parses a server's name in a cluster: `HOST:PORT`, where the host may have colons and may be left out
-    /// for the server that was asked.
-    pub(super) fn of_node(text: &str, asked: &Self) -> Option<Self> {
-        let (name, port) = text.rsplit_once(':')?;
-        let name = if name.is_empty() { &asked.name } else { name };
-        Some(Self { name: name.to_owned(), port: port.parse().ok()? })
+        client.map_err(unusable)
     }
 }
 
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, port } = self;
-        if name.contains(':') { write!(f, "[{name}]:{port}") } else { write!(f, "{name}:{port}") }
-    }
+/// Parses a server's name in a cluster: `HOST:PORT`, where the host may have colons and may be left out for the
+/// server that was asked.
+pub(super) fn node(text: &str, asked: &Host) -> Option<Host> {
+    let (name, port) = text.rsplit_once(':')?;
+    let name = if name.is_empty() { &asked.name } else { name };
+    Some(Host { name: name.to_owned(), port: port.parse().ok()? })
 }
 
-/// Without the password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_tls { "rediss://" } else { "redis://" })?;
-        if let Some(user) = &self.user {
-            write!(f, "{user}@")?;
-        }
-        for (place, host) in self.hosts.iter().enumerate() {
-            write!(f, "{}{host}", if place > 0 { "," } else { "" })?;
-        }
-        if self.database != 0 {
-            write!(f, "/{}", self.database)?;
-        }
+        self.server.fmt(f)?;
         let prefix = &self.options.prefix;
         if *prefix == RedisOptions::default().prefix {
             Ok(())
@@ -288,36 +223,6 @@ impl fmt::Display for Address {
             write!(f, "?prefix={prefix}")
         }
     }
-}
-
-impl fmt::Debug for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-fn given(text: &str) -> Result<Option<String>, OpenError> {
-    if text.is_empty() { Ok(None) } else { decoded(text).map(Some) }
-}
-
-/// Takes `%20` and the like back.
-fn decoded(text: &str) -> Result<String, OpenError> {
-    let wrong =
-        || OpenError::new("the Redis address has a `%` that two digits do not follow; write %25");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        if *first != b'%' {
-            bytes.push(*first);
-            rest = after;
-            continue;
-        }
-        let (digits, after) = after.split_first_chunk::<2>().ok_or_else(wrong)?;
-        let digits = str::from_utf8(digits).map_err(|_not_text| wrong())?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_digits| wrong())?);
-        rest = after;
-    }
-    String::from_utf8(bytes).map_err(|_not_text| wrong())
 }
 
 #[cfg(test)]
@@ -334,15 +239,14 @@ mod tests {
             parse("redis://ann:s3%20cret@a:7000,[::1]:7001,c/2?prefix=shop&wait_replicas=1")
                 .unwrap();
         assert_eq!(address.to_string(), "redis://ann@a:7000,[::1]:7001,c:6379/2?prefix=shop");
-        assert_eq!(address.password.as_deref(), Some("s3 cret"));
+        assert_eq!(address.server.password.as_deref(), Some("s3 cret"));
         assert_eq!((&*address.options.prefix, address.options.wait_replicas), ("shop", 1));
         let address =
             parse("rediss://:pw@h?appendfsync=always&fail_over=trusted&wait_aof=true").unwrap();
         assert_eq!(address.to_string(), "rediss://h:6379");
         assert_eq!(address.options.appendfsync, Some(AppendFsync::Always));
-        assert!(
-            address.options.trusts_fail_over && address.options.wait_aof && address.user.is_none()
-        );
+        assert!(address.options.trusts_fail_over && address.options.wait_aof);
+        assert!(address.server.user.is_none());
     }
 
     #[test]
@@ -367,7 +271,7 @@ mod tests {
     #[test]
     fn a_cluster_names_its_servers() {
         let asked = Host { name: "h".to_owned(), port: 1 };
-        let named = |text| Host::of_node(text, &asked).map(|host| host.to_string());
+        let named = |text| node(text, &asked).map(|host| host.to_string());
         assert_eq!(named("10.0.0.1:7000").as_deref(), Some("10.0.0.1:7000"));
         assert_eq!(named(":7000").as_deref(), Some("h:7000"));
         assert_eq!(named("::1:7000").as_deref(), Some("[::1]:7000"));

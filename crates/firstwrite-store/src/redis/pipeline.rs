@@ -6,21 +6,20 @@
 //! waits for the server of another.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use firstwrite_core::{RecordId, Timestamp};
+use firstwrite_core::{RecordId, Timestamp, lock};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use redis::Value;
 use tokio::sync::{Notify, oneshot};
 
-use super::command_args::CommandArgs;
-use super::driver_error::{DriverError, Said};
+use super::driver_error::{DriverError, ErrorReply};
 use super::history_loss::Memory;
 use super::keys::Shard;
 use super::link::{Link, bytes};
 use super::routing::Router;
-use super::scripts::{Call, Script};
+use super::scripts::{Call, CommandArgs, Script};
 
 /// An insert or a swap.
 pub(super) struct Move {
@@ -54,7 +53,7 @@ pub(super) enum Status {
     Unfit,
 }
 
-type Ended = Result<Answer, DriverError>;
+type MoveResult = Result<Answer, DriverError>;
 
 pub(super) struct Pipeline {
     router: Arc<Router>,
@@ -72,14 +71,14 @@ struct BatchQueue {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedMove>,
     /// True while a task serves this queue.
     is_served: bool,
 }
 
-struct Waiting {
+struct QueuedMove {
     moved: Move,
-    reply: oneshot::Sender<Ended>,
+    reply: oneshot::Sender<MoveResult>,
 }
 
 /// The task that sends the moves waiting in a queue.
@@ -120,11 +119,11 @@ impl Pipeline {
         let (reply, answer) = oneshot::channel();
         {
             let batch_queue = &self.queues[place];
-            let mut queue = batch_queue.queue();
+            let mut queue = lock(&batch_queue.queue);
             if queue.waiting.len() >= WAITING_MAX {
                 return Err(DriverError::NotSent("too busy: the queue is full".to_owned()));
             }
-            queue.waiting.push_back(Waiting { moved, reply });
+            queue.waiting.push_back(QueuedMove { moved, reply });
             if queue.waiting.len() == MOVES_MAX {
                 batch_queue.is_full.notify_one();
             }
@@ -141,13 +140,6 @@ impl Pipeline {
     }
 }
 
-impl BatchQueue {
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl QueueTask {
     /// Sends batches until no move waits. Prepares the next while the server works on one, but only if it
     /// is full: two half-full ones would cost two flushes.
@@ -161,7 +153,7 @@ impl QueueTask {
                 || (under_way.len() < UNDER_WAY_MAX && self.waiting() >= MOVES_MAX);
             if !is_time {
                 tokio::select! {
-                    _ended = under_way.next() => {}
+                    _done = under_way.next() => {}
                     () = self.queue().is_full.notified(), if under_way.len() < UNDER_WAY_MAX => {}
                 }
                 continue;
@@ -181,7 +173,7 @@ impl QueueTask {
     }
 
     fn waiting(&self) -> usize {
-        self.queue().queue().waiting.len()
+        lock(&self.queue().queue).waiting.len()
     }
 
     fn queue(&self) -> &BatchQueue {
@@ -203,8 +195,8 @@ impl QueueTask {
 
     /// Returns the next moves, of different records. Removals are sent by themselves: a full server refuses
     /// others.
-    fn next(&mut self) -> Option<Vec<Waiting>> {
-        let mut queue = self.queues[self.place].queue();
+    fn next(&mut self) -> Option<Vec<QueuedMove>> {
+        let mut queue = lock(&self.queues[self.place].queue);
         let Some(first) = queue.waiting.front() else {
             queue.is_served = false;
             self.is_over = true;
@@ -236,13 +228,13 @@ impl Drop for QueueTask {
     /// If the task is cancelled, fails the waiting callers and lets the next move start a new task.
     fn drop(&mut self) {
         if !self.is_over {
-            *self.queue().queue() = Queue::default();
+            *lock(&self.queue().queue) = Queue::default();
         }
     }
 }
 
-fn by_shard(batch: Vec<Waiting>) -> Vec<Vec<Waiting>> {
-    let mut groups: Vec<Vec<Waiting>> = Vec::new();
+fn by_shard(batch: Vec<QueuedMove>) -> Vec<Vec<QueuedMove>> {
+    let mut groups: Vec<Vec<QueuedMove>> = Vec::new();
     for waiting in batch {
         let shard = Shard::of(waiting.moved.id);
         match groups.iter_mut().find(|group| Shard::of(group[0].moved.id) == shard) {
@@ -254,7 +246,7 @@ fn by_shard(batch: Vec<Waiting>) -> Vec<Vec<Waiting>> {
 }
 
 /// Sends a batch and answers every move in it.
-async fn send(router: &Router, memory: &Memory, batch: Vec<Waiting>) {
+async fn send(router: &Router, memory: &Memory, batch: Vec<QueuedMove>) {
     let shard = Shard::of(batch[0].moved.id);
     let seen = memory.of(router.marked(shard)).seen;
     let reply = router.run(shard, |link| call((router, memory), link, &batch)).await;
@@ -275,7 +267,7 @@ async fn send(router: &Router, memory: &Memory, batch: Vec<Waiting>) {
     }
 }
 
-fn call((router, memory): (&Router, &Memory), link: &Link, batch: &[Waiting]) -> Call {
+fn call((router, memory): (&Router, &Memory), link: &Link, batch: &[QueuedMove]) -> Call {
     let all = || batch.iter().map(|waiting| &waiting.moved);
     let size = |of: fn(&Move) -> &CommandArgs| all().map(|moved| of(moved).bytes() + 64).sum();
     let mut keys = CommandArgs::with_capacity(batch.len() * 6 + 1, size(|moved| &moved.keys));
@@ -323,7 +315,7 @@ impl ScriptReply {
     }
 
     /// In the order of the moves.
-    fn answers(mut self, is_current: bool) -> impl Iterator<Item = Ended> {
+    fn answers(mut self, is_current: bool) -> impl Iterator<Item = MoveResult> {
         std::iter::from_fn(move || {
             let (status, value) = (self.parts.next()?, self.parts.next()?);
             let value = if let Value::BulkString(value) = value { Some(value) } else { None };
@@ -335,8 +327,8 @@ impl ScriptReply {
                 b"loss" => Status::HistoryLost,
                 b"unfit" => Status::Unfit,
                 b"refused" => {
-                    let said = value.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-                    return Some(Err(DriverError::Said(Said::of_script(&said))));
+                    let reply = value.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+                    return Some(Err(DriverError::Reply(ErrorReply::of_script(&reply))));
                 }
                 _ => return None,
             };

@@ -4,17 +4,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use firstwrite_core::lock;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use super::driver_error::{DriverError, Said};
+use super::driver_error::{DriverError, ErrorReply};
 use super::keys::{Keys, Shard};
 use super::link::{Link, Server, bytes};
-use super::options::{Address, Host};
+use super::options::{self, Address};
 use super::scripts::Call;
+use crate::address::Host;
 
 pub(super) struct Router {
     pub(super) address: Address,
@@ -74,10 +76,10 @@ impl Router {
         call: impl Fn(&Link) -> Call,
     ) -> Result<Value, DriverError> {
         let until = Instant::now() + self.address.options.answer_for;
-        let mut elsewhere: Option<Host> = None;
+        let mut redirect: Option<Host> = None;
         let mut redirections = 0;
         loop {
-            let (server, is_asking) = match elsewhere.take() {
+            let (server, is_asking) = match redirect.take() {
                 Some(host) => (self.server(&host)?, true),
                 None => (self.route(shard).await?, false),
             };
@@ -88,9 +90,9 @@ impl Router {
                     return Err(error);
                 }
             };
-            let said = match self.send(&link, call(&link), is_asking).await {
+            let reply = match self.send(&link, call(&link), is_asking).await {
                 Ok(value) => return Ok(value),
-                Err(DriverError::Said(said)) => said,
+                Err(DriverError::Reply(reply)) => reply,
                 Err(error) => {
                     if error.is_about_server() {
                         self.leave(&server, &link);
@@ -100,15 +102,15 @@ impl Router {
             };
             redirections += 1;
             let may_go_on = redirections < REDIRECTIONS_MAX
-                || (said.code == "TRYAGAIN" && Instant::now() < until);
-            match (&*said.code, &said.elsewhere) {
-                _ if !may_go_on => return Err(DriverError::Said(said)),
+                || (reply.code == "TRYAGAIN" && Instant::now() < until);
+            match (&*reply.code, &reply.redirect) {
+                _ if !may_go_on => return Err(DriverError::Reply(reply)),
                 ("NOSCRIPT", _) => drop(link.load(self.has_own_clock()).await?),
                 ("TRYAGAIN", _) => tokio::time::sleep(MOVING_PAUSE).await,
-                ("MOVED", Some(place)) => self.moved(shard, place, &server.host, &said)?,
-                ("ASK", Some(place)) => elsewhere = Some(named(place, &server.host, &said)?),
+                ("MOVED", Some(place)) => self.moved(shard, place, &server.host, &reply)?,
+                ("ASK", Some(place)) => redirect = Some(named(place, &server.host, &reply)?),
                 _ => {
-                    let error = DriverError::Said(said);
+                    let error = DriverError::Reply(reply);
                     if error.is_about_server() {
                         self.leave(&server, &link);
                     }
@@ -125,9 +127,9 @@ impl Router {
             let link = server.link().await.inspect_err(|_trouble| self.forget_routes())?;
             match link.ask(command).await {
                 Ok(value) => return Ok(value),
-                Err(DriverError::Said(said)) if said.code == "MOVED" || said.code == "ASK" => {
-                    let place = said.elsewhere.clone().unwrap_or_default();
-                    self.moved(shard, &place, &server.host, &said)?;
+                Err(DriverError::Reply(reply)) if reply.code == "MOVED" || reply.code == "ASK" => {
+                    let place = reply.redirect.clone().unwrap_or_default();
+                    self.moved(shard, &place, &server.host, &reply)?;
                 }
                 Err(error) => {
                     if error.is_about_server() {
@@ -166,7 +168,7 @@ impl Router {
 
     async fn master_hosts(&self) -> Result<BTreeSet<Host>, DriverError> {
         self.look().await?;
-        Ok(match &*self.routes() {
+        Ok(match &*lock(&self.routes) {
             Routes::Unknown => BTreeSet::new(),
             Routes::One(host) => BTreeSet::from([host.clone()]),
             Routes::Shards(hosts) => hosts.iter().cloned().collect(),
@@ -176,10 +178,10 @@ impl Router {
     /// Asks every named server whether it takes writes. If several do, returns an error that names them:
     /// whichever is written to, the others do not know the key. Servers that do not answer are skipped.
     pub(super) async fn ask_named(&self) -> Option<String> {
-        if self.address.hosts.len() < 2 {
+        if self.address.hosts().len() < 2 {
             return None;
         }
-        let asked = self.address.hosts.iter().map(|host| async move {
+        let asked = self.address.hosts().iter().map(|host| async move {
             let server = self.server(host).ok()?;
             let link = server.link().await.ok()?;
             let about = link.refresh().await;
@@ -232,7 +234,7 @@ impl Router {
 
     /// Returns true if one server is known to have everything, so that a script may concern several shards.
     pub(super) fn has_one_server(&self) -> bool {
-        matches!(&*self.routes(), Routes::One(_))
+        matches!(&*lock(&self.routes), Routes::One(_))
     }
 
     pub(super) fn has_own_clock(&self) -> bool {
@@ -242,7 +244,7 @@ impl Router {
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.forget_routes();
-        for server in self.servers().values() {
+        for server in lock(&self.servers).values() {
             server.close();
         }
     }
@@ -259,7 +261,7 @@ impl Router {
         let waits = if call.script.is_waited_for() { &self.waits[..] } else { &[][..] };
         let mut values = link.run_script(&call, waits, is_asking).await?.into_iter();
         let answer = match values.next() {
-            Some(Value::ServerError(error)) => return Err(DriverError::said(&error)),
+            Some(Value::ServerError(error)) => return Err(DriverError::of_reply(&error)),
             Some(answer) => answer,
             None => return Err(DriverError::Lost("an answer is missing".to_owned())),
         };
@@ -292,7 +294,7 @@ impl Router {
 
     async fn route(&self, shard: Shard) -> Result<Arc<Server>, DriverError> {
         self.look().await?;
-        let host = match &*self.routes() {
+        let host = match &*lock(&self.routes) {
             Routes::One(host) => host.clone(),
             Routes::Shards(hosts) => hosts[shard.place()].clone(),
             // Another task has lost the server again at this very moment.
@@ -306,7 +308,7 @@ impl Router {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(DriverError::NotSent("the store is closed".to_owned()));
         }
-        let is_known = || !matches!(&*self.routes(), Routes::Unknown);
+        let is_known = || !matches!(&*lock(&self.routes), Routes::Unknown);
         let looks = self.looks.load(Ordering::Acquire);
         if is_known() {
             return Ok(());
@@ -323,18 +325,18 @@ impl Router {
         let found = found?;
         // Servers come and go; those that no longer have a part are forgotten.
         if let Routes::Shards(hosts) = &found {
-            let named = &self.address.hosts;
-            self.servers().retain(|host, _| named.contains(host) || hosts.contains(host));
+            let named = self.address.hosts();
+            lock(&self.servers).retain(|host, _| named.contains(host) || hosts.contains(host));
         }
         self.is_cluster.store(matches!(found, Routes::Shards(_)), Ordering::Release);
-        *self.routes() = found;
+        *lock(&self.routes) = found;
         Ok(())
     }
 
     async fn find(&self) -> Result<Routes, DriverError> {
-        let named = &self.address.hosts;
-        let mut hosts = named.clone();
-        let known: HashMap<Host, Arc<Server>> = self.servers().clone();
+        let named = self.address.hosts();
+        let mut hosts = named.to_vec();
+        let known: HashMap<Host, Arc<Server>> = lock(&self.servers).clone();
         hosts.extend(known.keys().filter(|host| !named.contains(host)).cloned());
         // Try connected servers first: they answer at once, and a lost one may keep us waiting.
         hosts.sort_by_key(|host| !known.get(host).is_some_and(|server| server.is_connected()));
@@ -392,10 +394,10 @@ impl Router {
         shard: Shard,
         place: &str,
         asked: &Host,
-        said: &Said,
+        reply: &ErrorReply,
     ) -> Result<(), DriverError> {
-        let host = named(place, asked, said)?;
-        let mut routes = self.routes();
+        let host = named(place, asked, reply)?;
+        let mut routes = lock(&self.routes);
         if let Routes::Shards(hosts) = &mut *routes {
             let mut now: Vec<Host> = hosts.to_vec();
             now[shard.place()] = host;
@@ -413,25 +415,16 @@ impl Router {
     }
 
     fn forget_routes(&self) {
-        *self.routes() = Routes::Unknown;
+        *lock(&self.routes) = Routes::Unknown;
     }
 
     fn server(&self, host: &Host) -> Result<Arc<Server>, DriverError> {
-        if let Some(server) = self.servers().get(host) {
+        if let Some(server) = lock(&self.servers).get(host) {
             return Ok(Arc::clone(server));
         }
         let made = Server::new(&self.address, host)
             .map_err(|error| DriverError::NotSent(error.to_string()))?;
-        Ok(Arc::clone(self.servers().entry(host.clone()).or_insert_with(|| Arc::new(made))))
-    }
-
-    /// Nothing here panics while it holds a lock, so a poisoned one is still whole.
-    fn routes(&self) -> MutexGuard<'_, Routes> {
-        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn servers(&self) -> MutexGuard<'_, HashMap<Host, Arc<Server>>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Arc::clone(lock(&self.servers).entry(host.clone()).or_insert_with(|| Arc::new(made))))
     }
 }
 
@@ -448,8 +441,8 @@ fn waits(address: &Address) -> Vec<Cmd> {
     waits
 }
 
-fn named(place: &str, asked: &Host, said: &Said) -> Result<Host, DriverError> {
-    Host::of_node(place, asked).ok_or_else(|| DriverError::Said(said.clone()))
+fn named(place: &str, asked: &Host, reply: &ErrorReply) -> Result<Host, DriverError> {
+    options::node(place, asked).ok_or_else(|| DriverError::Reply(reply.clone()))
 }
 
 /// First slot, last slot, and the server that takes writes for them.
@@ -460,6 +453,6 @@ fn read_range(value: &Value, asked: &Host) -> Option<(i64, i64, Host)> {
     };
     let [name, Value::Int(port), ..] = &master[..] else { return None };
     let name = bytes(name).and_then(|name| str::from_utf8(name).ok()).unwrap_or_default();
-    let host = Host::of_node(&format!("{name}:{port}"), asked)?;
+    let host = options::node(&format!("{name}:{port}"), asked)?;
     Some((*first, *last, host))
 }

@@ -39,7 +39,7 @@ pub(super) struct Bond<'a> {
 
 /// Reason why an outcome does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unopened {
+pub(super) enum OpenFailure {
     /// It is not in the format of this build.
     Malformed,
     /// The ring does not have its key, or not for this tenant.
@@ -88,7 +88,11 @@ pub(super) fn seal(
 }
 
 /// Returns the outcome that was sealed; an unsealed one is returned as it is, where it is allowed.
-pub(super) fn open(ring: &KeyRing, bond: Bond<'_>, outcome: &Outcome) -> Result<Outcome, Unopened> {
+pub(super) fn open(
+    ring: &KeyRing,
+    bond: Bond<'_>,
+    outcome: &Outcome,
+) -> Result<Outcome, OpenFailure> {
     let bytes = match &outcome.body {
         Body::Sealed(bytes) => bytes,
         // A released outcome is never replayed.
@@ -98,22 +102,22 @@ pub(super) fn open(ring: &KeyRing, bond: Bond<'_>, outcome: &Outcome) -> Result<
             return Ok(outcome.clone());
         }
         Body::Bytes(_) | Body::Tombstone if ring.reads_plain() => return Ok(outcome.clone()),
-        Body::Bytes(_) | Body::Tombstone => return Err(Unopened::Plain),
+        Body::Bytes(_) | Body::Tombstone => return Err(OpenFailure::Plain),
     };
-    let Parts { id, nonce, text } = Parts::of(bytes).ok_or(Unopened::Malformed)?;
+    let Parts { id, nonce, text } = Parts::of(bytes).ok_or(OpenFailure::Malformed)?;
     if ring.is_dropped(bond.tenant) {
-        return Err(Unopened::Dropped);
+        return Err(OpenFailure::Dropped);
     }
-    let key = ring.for_reading(id, bond.tenant).ok_or(Unopened::NoKey)?;
+    let key = ring.for_reading(id, bond.tenant).ok_or(OpenFailure::NoKey)?;
     let aad = Aad::from(bond.authenticated(outcome, id));
     let mut text = text.to_vec();
     let plain = derived(key, bond.tenant)
         .and_then(|key| key.open_in_place(Nonce::assume_unique_for_key(nonce), aad, &mut text))
-        .map_err(|_nothing_told| Unopened::Altered)?;
-    let plain = decode_outcome(plain).map_err(|_unreadable| Unopened::Malformed)?;
+        .map_err(|_nothing_told| OpenFailure::Altered)?;
+    let plain = decode_outcome(plain).map_err(|_unreadable| OpenFailure::Malformed)?;
     // Authenticated, so only a mistake of ours can make this fail.
     let is_same = plain.status == outcome.status && plain.is_interim == outcome.is_interim;
-    if is_same { Ok(plain) } else { Err(Unopened::Altered) }
+    if is_same { Ok(plain) } else { Err(OpenFailure::Altered) }
 }
 
 /// Parts of a sealed outcome.
@@ -160,7 +164,7 @@ impl<'a> Bond<'a> {
     }
 }
 
-impl fmt::Display for Unopened {
+impl fmt::Display for OpenFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "it is not what this build seals",
@@ -176,4 +180,4 @@ impl fmt::Display for Unopened {
     }
 }
 
-impl std::error::Error for Unopened {}
+impl std::error::Error for OpenFailure {}

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use firstwrite_core::codec::hex;
 use firstwrite_core::{Secret, Secrets, Tenant};
 use ring::hkdf;
 use zeroize::Zeroizing;
@@ -59,13 +60,9 @@ impl SealingKey {
     /// Makes a key from 64 hexadecimal digits.
     pub fn from_hex(id: &str, digits: &str) -> Result<Self, KeyRingError> {
         const FORM: KeyRingError = KeyRingError("a key is 64 hexadecimal digits");
-        let digits: &[u8; 64] = digits.trim().as_bytes().try_into().map_err(|_length| FORM)?;
         let mut secret = Zeroizing::new([0; 32]);
-        for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
-            for digit in pair {
-                let value = char::from(*digit).to_digit(16).ok_or(FORM)?;
-                *byte = *byte << 4 | u8::try_from(value).map_err(|_impossible| FORM)?;
-            }
+        if !hex::decode_into(digits.trim().as_bytes(), &mut *secret) {
+            return Err(FORM);
         }
         Self::new(id, *secret)
     }

@@ -1,6 +1,7 @@
 //! Tests that sealed outcomes stay sealed and open only in their place.
 
 use bytes::Bytes;
+use firstwrite_core::codec::hex;
 use firstwrite_core::protocol::{self, Completed, Reserved};
 use firstwrite_core::{Body, HeaderPolicy, OnLostAnswer, Policy, Request, Retention, Verdict};
 use firstwrite_testkit::{MemorySubject, Subject, sample};
@@ -198,10 +199,7 @@ fn what_was_sealed_before_opens() {
     // Part of what is stored: it must open for ever.
     let sealed = "0107323032362d31316e85d94f9c026bb7428a6d898b09987bd10cf29697dec72b9f4634b0265e065597e8b0\
                   add6dbda7b2f334cd24aeadd5967a07f317ff461ad";
-    let bytes: Vec<u8> = (0..sealed.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&sealed[at..at + 2], 16).unwrap())
-        .collect();
+    let bytes = hex::decode(sealed.as_bytes()).unwrap();
     let request = request("acme", "order-1");
     let bond = Bond { id: request.id, fence: Fence::first(7), tenant: &request.tenant };
     let sealed = Outcome::sealed(StatusCode::CREATED, bytes.into());

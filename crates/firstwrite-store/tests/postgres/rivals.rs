@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Fence, Found, Guard, Inserted,
-    Page, Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
-};
+use firstwrite_core::{Change, Fence, Guard, Inserted, Store, Swapped, delegate_store};
 use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::history::{HistoryOptions, check_store};
 
@@ -27,59 +24,7 @@ impl InTurn {
 }
 
 impl Store for InTurn {
-    fn capabilities(&self) -> Capabilities {
-        self.next().capabilities()
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        self.next().insert(draft)
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        self.next().swap(id, guard, change, audit)
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        self.next().get(id)
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.next().list(query)
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.next().usage(after, limit)
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        self.next().lapsed(limit)
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        self.next().reap(limit)
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.next().audits(id)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.next().now()
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.next().check_history(id)
-    }
+    delegate_store!(next(): capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now, check_history);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

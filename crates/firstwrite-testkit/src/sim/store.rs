@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Conclusion, Draft, Fence, Found, Guard,
-    Inserted, MemoryStore, MemoryTx, Page, Query, RecordId, Store, StoreError, StoreErrorKind,
-    Swapped, Timestamp, Transacted, TransactionalStore, UsagePage,
+    AuditEntry, BoxFuture, Change, Conclusion, Draft, Fence, Found, Guard, Inserted, MemoryStore,
+    MemoryTx, Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Transacted,
+    TransactionalStore, UsagePage, delegate_store,
 };
 
 use super::Event;
@@ -247,9 +247,7 @@ impl SimStore {
 }
 
 impl Store for SimStore {
-    fn capabilities(&self) -> Capabilities {
-        self.store().capabilities()
-    }
+    delegate_store!(store(): capabilities, audits, now, check_history);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.insert_somehow(draft))
@@ -307,18 +305,6 @@ impl Store for SimStore {
             self.observe_all();
             reaped
         })
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.store().audits(id)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.store().now()
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.store().check_history(id)
     }
 }
 

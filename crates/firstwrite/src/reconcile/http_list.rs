@@ -5,6 +5,7 @@ mod settings;
 use std::fmt;
 
 use bytes::Bytes;
+use firstwrite_core::codec::percent;
 use firstwrite_core::reconcile::{Theirs, Window};
 use firstwrite_core::{BoxFuture, Pointer};
 use http::Uri;
@@ -14,7 +15,7 @@ use super::entry::{Made, Reading, Texts};
 use super::raw_json::{elements, text_at, value_at};
 use super::{Flaw, Source, SourceError, SourcePage};
 use crate::carrier::http::getting::{Getter, NotGot};
-use crate::{percent, strict_json};
+use crate::strict_json;
 
 pub use settings::{HttpItems, HttpList, Paging};
 

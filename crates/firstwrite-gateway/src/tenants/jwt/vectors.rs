@@ -129,7 +129,5 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn hex(value: &Value) -> Vec<u8> {
-    let text = value.as_str().unwrap();
-    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
-    (0..text.len()).step_by(2).map(byte).collect()
+    firstwrite_core::codec::hex::decode(value.as_str().unwrap().as_bytes()).unwrap()
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use firstwrite_core::codec::hex;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
@@ -36,16 +37,9 @@ impl FromStr for KeyDigest {
     /// Reports the expected form and never the given text, which may be the key itself.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXPECTED: &str = "SHA-256 of the key is needed, 64 hexadecimal digits";
-        let digits = text.as_bytes();
-        if digits.len() != 64 {
-            return Err(EXPECTED);
-        }
         let mut digest = [0; 32];
-        for (byte, pair) in digest.iter_mut().zip(digits.chunks(2)) {
-            for digit in pair {
-                let value = char::from(*digit).to_digit(16).ok_or(EXPECTED)?;
-                *byte = *byte << 4 | u8::try_from(value).expect("a digit is below 16");
-            }
+        if !hex::decode_into(text.as_bytes(), &mut digest) {
+            return Err(EXPECTED);
         }
         Ok(Self(digest))
     }

@@ -1,6 +1,7 @@
 //! Keys, ids and outcomes are the same bytes in SQL and in Rust.
 
 use bytes::Bytes;
+use firstwrite_core::codec::hex;
 use firstwrite_core::{DraftState, KeptHeaders, Key, Outcome, RecordId, Store as _, Tenant};
 use http::{HeaderName, HeaderValue, StatusCode};
 
@@ -132,10 +133,10 @@ async fn a_key_is_packed_only_if_it_is_a_canonical_uuid_and_reads_back() {
         let session = schema.connect().await;
         for (key, expected) in [
             (uuid, packed),
-            (&upper, hex(&upper)),
-            (&uuid[1..], hex(&uuid[1..])),
-            ("order-1", hex("order-1")),
-            ("seventeen-bytes-x", hex("seventeen-bytes-x")),
+            (&upper, hex::encode(upper.as_bytes())),
+            (&uuid[1..], hex::encode(uuid[1..].as_bytes())),
+            ("order-1", hex::encode(b"order-1")),
+            ("seventeen-bytes-x", hex::encode(b"seventeen-bytes-x")),
         ] {
             let sql = format!(
                 "SELECT encode(firstwrite.key_bytes('{key}'), 'hex'),
@@ -148,8 +149,4 @@ async fn a_key_is_packed_only_if_it_is_a_canonical_uuid_and_reads_back() {
         }
     })
     .await;
-}
-
-fn hex(text: &str) -> String {
-    text.bytes().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }

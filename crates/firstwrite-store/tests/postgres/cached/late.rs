@@ -2,10 +2,7 @@
 
 use std::sync::Mutex;
 
-use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
-    Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
-};
+use firstwrite_core::{BoxFuture, Found, RecordId, Store, StoreError, delegate_store};
 use firstwrite_store::PostgresStore;
 
 /// Before the next look-up's answer arrives, something else happens.
@@ -27,23 +24,7 @@ impl std::fmt::Debug for Late {
 }
 
 impl Store for Late {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        self.inner.insert(draft)
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        self.inner.swap(id, guard, change, audit)
-    }
+    delegate_store!(inner: capabilities, insert, swap, list, usage, lapsed, reap, audits, now, check_history);
 
     fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
         let meanwhile = self.meanwhile.lock().unwrap().take();
@@ -54,37 +35,5 @@ impl Store for Late {
             }
             found
         })
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.inner.list(query)
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.inner.usage(after, limit)
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        self.inner.lapsed(limit)
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        self.inner.reap(limit)
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.inner.audits(id)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.inner.now()
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.check_history(id)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use firstwrite_core::codec::percent;
 use firstwrite_core::outbox::{Probed, Receipt};
 use firstwrite_core::{Pointer, Timestamp};
 use http::{StatusCode, Uri};
@@ -9,7 +10,7 @@ use http::{StatusCode, Uri};
 use super::answer::{id_at, json};
 use super::destination::{HttpDestinationError, check_url};
 use super::exchange::Answer;
-use crate::{ProbeForm, percent};
+use crate::ProbeForm;
 
 /// Stands for the message's wire key in a URL.
 const PLACE: &str = "{key}";

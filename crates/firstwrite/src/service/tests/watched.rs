@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use firstwrite_core::{
-    AsyncTransactionalStore, AuditEntry, Audited, BeginResult, BoxFuture, Capabilities, Change,
-    Conclusion, Draft, Found, Guard, HeldMemoryTx, Inserted, MemoryStore, MemoryTx, Page, Query,
-    RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted,
-    TransactionalStore, UsagePage, Write,
+    AsyncTransactionalStore, AuditEntry, BeginResult, BoxFuture, Change, Conclusion, Draft, Found,
+    Guard, HeldMemoryTx, Inserted, MemoryStore, MemoryTx, RecordId, Store, StoreError,
+    StoreErrorKind, Swapped, Transacted, TransactionalStore, Write, delegate_store,
 };
 use tokio::sync::Semaphore;
 
@@ -80,9 +79,7 @@ impl Watched {
 }
 
 impl Store for Watched {
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
+    delegate_store!(memory: capabilities, list, usage, audits, now, outbox, documents);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(async move {
@@ -113,18 +110,6 @@ impl Store for Watched {
         })
     }
 
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.memory.list(query)
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        self.memory.usage(after, limit)
-    }
-
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
         Box::pin(async move {
             self.call("lapsed").await?;
@@ -139,27 +124,11 @@ impl Store for Watched {
         })
     }
 
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        self.memory.audits(id)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.memory.now()
-    }
-
     fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             self.call("check_history").await?;
             self.memory.check_history(id).await
         })
-    }
-
-    fn outbox(&self) -> Option<&dyn firstwrite_core::outbox::Outbox> {
-        self.memory.outbox()
-    }
-
-    fn documents(&self) -> Option<&dyn firstwrite_core::Documents> {
-        self.memory.documents()
     }
 }
 

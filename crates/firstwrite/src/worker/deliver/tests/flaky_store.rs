@@ -2,13 +2,11 @@
 
 use std::sync::atomic::AtomicBool;
 
+use firstwrite_core::StoreErrorKind;
+use firstwrite_core::delegate_store;
 use firstwrite_core::outbox::{
     ClaimRequest, ClaimStatus, Claimed, DestinationChange, HistoryRow, MessageNumber, MessagePage,
     MessageStory, Move, WrittenPage, WrittenQuery,
-};
-use firstwrite_core::{
-    AuditEntry, Audited, Capabilities, Change, Draft, Found, Guard, Inserted, Page, Query,
-    RecordId, StoreErrorKind, Swapped, UsagePage,
 };
 
 use super::*;
@@ -132,55 +130,7 @@ impl Outbox for FlakyStore {
 }
 
 impl Store for FlakyStore {
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> Future<'a, Inserted> {
-        self.memory.insert(draft)
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> Future<'a, Swapped> {
-        self.memory.swap(id, guard, change, audit)
-    }
-
-    fn get(&self, id: RecordId) -> Future<'_, Option<Found>> {
-        self.memory.get(id)
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> Future<'a, Page> {
-        self.memory.list(query)
-    }
-
-    fn usage(&self, after: Option<RecordId>, limit: usize) -> Future<'_, UsagePage> {
-        self.memory.usage(after, limit)
-    }
-
-    fn lapsed(&self, limit: usize) -> Future<'_, Vec<Found>> {
-        self.memory.lapsed(limit)
-    }
-
-    fn reap(&self, limit: usize) -> Future<'_, usize> {
-        self.memory.reap(limit)
-    }
-
-    fn audits(&self, id: RecordId) -> Future<'_, Vec<Audited>> {
-        self.memory.audits(id)
-    }
-
-    fn now(&self) -> Future<'_, Timestamp> {
-        self.memory.now()
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.memory.check_history(id)
-    }
+    delegate_store!(memory: capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now, check_history);
 
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)
