@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use firstwrite_core::{
-    AsyncTransactionalStore, BeginResult, Draft, Inserted, Message, RecordId, Seen, Store,
+    AsyncTransactionalStore, BeginResult, Draft, Found, Inserted, Message, RecordId, Seen, Store,
     StoreError, Timestamp, Transacted, Write, delegate_store,
 };
 use sqlx::encode::{Encode, IsNull};
