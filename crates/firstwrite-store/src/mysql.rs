@@ -10,7 +10,6 @@ mod connect;
 pub(crate) mod doctor;
 mod documents;
 mod driver_error;
-mod history;
 mod history_loss;
 mod inbox;
 mod listing;

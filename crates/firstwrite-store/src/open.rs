@@ -36,8 +36,10 @@ pub struct OpenError {
 const KNOWN: &str = "sqlite:FILE, postgres://USER@HOST/DATABASE, mysql://USER@HOST/DATABASE, \
                      redis://HOST:PORT or dynamodb:TABLE";
 
-/// Every kind of store: its name, the feature that it needs, whether this build has it, and its schemes.
-const KINDS: [(&str, &str, bool, &[&str]); 5] = [
+/// A kind of store: its name, the feature that it needs, whether this build has it, and its schemes.
+type Kind = (&'static str, &'static str, bool, &'static [&'static str]);
+
+const KINDS: [Kind; 5] = [
     ("SQLite", "sqlite", cfg!(feature = "sqlite"), &["sqlite"]),
     ("PostgreSQL", "postgres", cfg!(feature = "postgres"), &["postgres", "postgresql"]),
     ("MySQL", "mysql", cfg!(feature = "mysql"), &["mysql", "mariadb"]),

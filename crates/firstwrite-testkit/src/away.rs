@@ -76,7 +76,10 @@ impl<S: Store + ?Sized> AwayStore<S> {
 
 impl<S: Store + ?Sized> Store for AwayStore<S> {
     delegate_store!(inner: capabilities, outbox);
-    delegate_store!(inner via through: insert, get, list, usage, lapsed, reap, audits, now, check_history);
+    delegate_store!(
+        inner via through:
+            insert, get, list, usage, lapsed, reap, audits, now, check_history
+    );
 
     fn swap<'a>(
         &'a self,

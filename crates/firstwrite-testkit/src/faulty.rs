@@ -63,7 +63,11 @@ impl FaultyStore {
 }
 
 impl Store for FaultyStore {
-    delegate_store!(inner: capabilities, get, list, usage, lapsed, reap, audits, now, check_history, outbox, documents);
+    delegate_store!(
+        inner:
+            capabilities, get, list, usage, lapsed, reap, audits, now, check_history,
+            outbox, documents
+    );
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.through("inserting a record", self.inner.insert(draft)))

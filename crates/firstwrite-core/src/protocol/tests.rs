@@ -94,7 +94,10 @@ impl Bench {
 }
 
 impl Store for Bench {
-    delegate_store!(store: capabilities, get, list, usage, lapsed, reap, audits, now, check_history);
+    delegate_store!(
+        store:
+            capabilities, get, list, usage, lapsed, reap, audits, now, check_history
+    );
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(async move { self.acknowledge(self.store.insert(draft).await?) })
@@ -407,7 +410,11 @@ struct Forgetful {
 }
 
 impl Store for Forgetful {
-    delegate_store!(store: capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now, check_history);
+    delegate_store!(
+        store:
+            capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now,
+            check_history
+    );
 }
 
 impl AsyncTransactionalStore for Forgetful {

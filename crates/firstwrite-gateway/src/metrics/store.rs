@@ -35,7 +35,10 @@ impl CountingStore {
 
 impl Store for CountingStore {
     delegate_store!(inner: capabilities, outbox, documents);
-    delegate_store!(inner via counted: insert, swap, get, list, usage, lapsed, reap, audits, now, check_history);
+    delegate_store!(
+        inner via counted:
+            insert, swap, get, list, usage, lapsed, reap, audits, now, check_history
+    );
 }
 
 impl fmt::Debug for CountingStore {

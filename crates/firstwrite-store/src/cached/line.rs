@@ -18,7 +18,7 @@ pub(super) struct Line {
     options: CacheOptions,
     circuit: Circuit,
     slot: Mutex<ConnectionSlot>,
-    /// ConnectionSlot while connecting.
+    /// Locked while connecting.
     connecting: tokio::sync::Mutex<()>,
 }
 

@@ -360,7 +360,7 @@ pub(super) fn answer(batch: Vec<Command>, committed: Committed) -> Vec<Command> 
                 drop(reply.send(Ok(CompletionResult::Done(now))));
             }
             (Command::Complete { reply, .. }, false) => {
-                drop(reply.send(Ok(CompletionResult::Moved)))
+                drop(reply.send(Ok(CompletionResult::Moved)));
             }
             (command @ Command::Insert { .. }, false) => left.push(command),
         }

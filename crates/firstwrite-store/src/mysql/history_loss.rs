@@ -1,21 +1,217 @@
-//! Rows that record a loss of acknowledged history. While one is open, the pipeline that would
-//! write an unknown key refuses it, until an operator has examined and cleared the loss.
+//! Detects the loss of acknowledged history: a fail-over to a replica that was behind, or a backup restored
+//! under running processes.
 //!
-//! `history.rs` notices a loss as long as some process remembers. For processes that were started since,
-//! the tables hold a mark: the server or cluster that was written to last. If it is another one now, that
-//! counts as a loss too.
+//! Every commit of ours raises a count in `firstwrite_history`. Each open store (a *writer*) has a row for
+//! each connection that it uses at the same time (a *slot*), so no two commits wait for the same row. Only
+//! its own writer changes a count, and no count goes down. So a count below one that was acknowledged means
+//! that commits are missing, and no change that other processes make to records looks like a loss.
+//!
+//! A writer compares its count in every pipeline that writes an unknown key, and all of its counts on each
+//! new connection and in each sweep. A sweep raises a count too: commits of other writers before it precede
+//! it in the server's log, so a writer that has swept since also notices the loss of other writers'
+//! commits.
+//!
+//! A row records each loss. While one is open, the pipeline that would write an unknown key refuses it, until
+//! an operator has examined and cleared the loss. For processes that were started since, the tables hold a
+//! mark: the server or cluster that was written to last. If it is another one now, that counts as a loss too.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::{StoreError, StoreErrorKind, Timestamp, lock};
 use mysql_async::Row;
 
 use super::connect::{Connection, Server};
 use super::driver_error::{DriverError, corrupt, unavailable};
 use super::pipeline::{Answer, NOW, Pipeline, Value};
 use super::pool::Pool;
-use super::rows::{self, integer, owned_text};
+use super::rows::{self, instant, integer, owned_text};
 use crate::history_loss::{ClearedLoss, HistoryLoss};
+
+/// Counts that the server acknowledged to this store.
+#[derive(Debug)]
+pub(super) struct History {
+    writer: i64,
+    /// By slot.
+    known: Mutex<BTreeMap<i64, Count>>,
+    /// Slots that are not in use.
+    free: Mutex<VecDeque<i64>>,
+}
+
+/// A count of commits, and the server's time at which it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Count {
+    commits: i64,
+    at: Timestamp,
+}
+
+/// One of a writer's counts, owned while in use. Dropping it returns it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    history: Arc<History>,
+    number: i64,
+    /// True if nothing of this slot can still be under way at the server.
+    pub(super) is_settled: bool,
+}
+
+/// Counts of a writer that has written nothing for this long are deleted.
+const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
+
+/// Counts that were read this long ago may have been deleted.
+const MISSED_FOR: Duration = Duration::from_hours(6 * 24);
+
+/// Writers whose counts are deleted in one step.
+const DELETED_MAX: i64 = 100;
+
+impl History {
+    pub(super) fn new(writer: i64, slot_count: usize) -> Arc<Self> {
+        let free = (0..i64::try_from(slot_count).unwrap_or(i64::MAX)).collect();
+        Arc::new(Self { writer, known: Mutex::default(), free: Mutex::new(free) })
+    }
+
+    /// A slot of its own for a connection in use. There are as many as connections.
+    pub(super) fn slot(self: &Arc<Self>) -> Slot {
+        let free = lock(&self.free).pop_front();
+        let number = free.expect("there is a slot for each connection");
+        Slot { history: Arc::clone(self), number, is_settled: false }
+    }
+}
+
+impl Slot {
+    /// Adds the statements that raise this count with the pipeline's commit. Returns the index of the
+    /// answer for [`Slot::acknowledged`], whose first value is the time.
+    pub(super) fn count(&self, pipeline: &mut Pipeline) -> usize {
+        let (writer, slot) = (Value::Int(self.history.writer), Value::Int(self.number));
+        pipeline.add(
+            "INSERT INTO firstwrite_history (writer, slot, commits, at) VALUES (?, ?, 1, ?) \
+             ON DUPLICATE KEY UPDATE commits = commits + 1, at = ?",
+            &[writer, slot, Value::Sql(NOW), Value::Sql(NOW)],
+        );
+        pipeline.add(
+            "SELECT @firstwrite_now, commits FROM firstwrite_history WHERE writer = ? AND slot = ?",
+            &[writer, slot],
+        )
+    }
+
+    /// Adds a statement that fails, with [`super::driver_error::code::SUBQUERY_NO_1_ROW`], if a count is below its
+    /// known value.
+    pub(super) fn stop_unless_whole(&self, pipeline: &mut Pipeline) {
+        let own = lock(&self.history.known);
+        // A slot that was not used yet knows nothing; any other of this writer does as well.
+        let known = own.get_key_value(&self.number).or_else(|| own.first_key_value());
+        let Some((slot, known)) = known else { return };
+        let (writer, slot) = (Value::Int(self.history.writer), Value::Int(*slot));
+        pipeline.add(
+            "SELECT (SELECT 1 FROM (SELECT 1 UNION ALL SELECT 2) two WHERE NOT EXISTS (\
+             SELECT 1 FROM firstwrite_history WHERE writer = ? AND slot = ? AND commits >= ?))",
+            &[writer, slot, Value::Int(known.commits)],
+        );
+    }
+
+    /// The commit that raised this count was acknowledged.
+    pub(super) fn acknowledged(&self, answer: &Answer) -> Result<(), StoreError> {
+        let count = read_count(first(answer)?, 1, 0)?;
+        let mut known = lock(&self.history.known);
+        let known = known.entry(self.number).or_insert(count);
+        // A count that went down is left to the next pipeline that compares it.
+        if count.commits > known.commits {
+            *known = count;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut free = lock(&self.history.free);
+        // A pipeline that got no answer may still hold the row's lock: its slot is used last.
+        if self.is_settled {
+            free.push_front(self.number);
+        } else {
+            free.push_back(self.number);
+        }
+    }
+}
+
+/// Checks that a server still has all acknowledged writes, and raises the count of `slot`.
+pub(super) async fn verify(
+    server: &Server,
+    slot: &Slot,
+    connection: &mut Connection,
+) -> Result<(), DriverError> {
+    let history = &slot.history;
+    let known = lock(&history.known).clone();
+    compare_marks(server, connection).await?;
+    let mut pipeline = Pipeline::transaction();
+    let counts = pipeline.add(
+        "SELECT slot, commits, at FROM firstwrite_history WHERE writer = ?",
+        &[Value::Int(history.writer)],
+    );
+    let counted = slot.count(&mut pipeline);
+    pipeline.commit();
+    let answers = connection.send(&pipeline).await.map_err(|error| error.cause)?;
+    let now = instant(first(&answers[counted])?, 0)?;
+    let mut found = BTreeMap::new();
+    for row in &answers[counts].rows {
+        found.insert(integer(row, 0)?, read_count(row, 1, 2)?);
+    }
+    if let Some(known_at) = lost(&known, &found, now) {
+        tracing::error!(
+            server = %server.address,
+            "acknowledged commits are missing: unknown keys are refused until an operator clears it"
+        );
+        let detail = "commits that were acknowledged are missing";
+        raise(connection, detail, known_at).await?;
+    }
+    // Reported once: from now on the loss is recorded in its row, and an operator may clear it.
+    lock(&history.known)
+        .retain(|slot, count| known.get(slot) != Some(count) || !went_down(count, found.get(slot)));
+    Ok(slot.acknowledged(&answers[counted])?)
+}
+
+/// If a count went down, returns the last time at which everything was still there.
+fn lost(
+    known: &BTreeMap<i64, Count>,
+    found: &BTreeMap<i64, Count>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    // All counts of a writer are deleted together.
+    let newest = known.values().map(|count| count.at).max()?;
+    let may_be_deleted = now.since(newest) >= MISSED_FOR;
+    let is_lost = known.iter().any(|(slot, count)| went_down(count, found.get(slot)));
+    (is_lost && !may_be_deleted).then_some(newest)
+}
+
+fn went_down(known: &Count, found: Option<&Count>) -> bool {
+    found.is_none_or(|found| found.commits < known.commits)
+}
+
+/// Finds writers that have written nothing for long; [`forget`] deletes them.
+pub(super) fn ask_for_old(pipeline: &mut Pipeline) -> usize {
+    let kept_for = i64::try_from(KEPT_FOR.as_millis()).unwrap_or(i64::MAX);
+    pipeline.add(
+        "SELECT writer FROM firstwrite_history GROUP BY writer HAVING MAX(at) < ? - ? LIMIT ?",
+        &[Value::Sql(NOW), Value::Int(kept_for), Value::Int(DELETED_MAX)],
+    )
+}
+
+/// Adds the statement that deletes the counts of the writers in `old`.
+pub(super) fn forget(pipeline: &mut Pipeline, old: &Answer) -> Result<(), StoreError> {
+    for row in &old.rows {
+        let writer = Value::Int(integer(row, 0)?);
+        pipeline.add("DELETE FROM firstwrite_history WHERE writer = ?", &[writer]);
+    }
+    Ok(())
+}
+
+fn read_count(row: &Row, commits: usize, at: usize) -> Result<Count, StoreError> {
+    Ok(Count { commits: integer(row, commits)?, at: instant(row, at)? })
+}
+
+fn first(answer: &Answer) -> Result<&Row, StoreError> {
+    answer.rows.first().ok_or_else(|| corrupt("a count is not there"))
+}
 
 /// Fails if history is missing: one more than the largest number there is.
 pub(super) const STOP_IF_HISTORY_LOST: &str =
@@ -169,8 +365,42 @@ pub(super) fn read(row: &Row) -> Result<HistoryLoss, StoreError> {
     let cleared = if rows::is_null(row, 2) {
         None
     } else {
-        let at = rows::instant(row, 2)?;
+        let at = instant(row, 2)?;
         Some(ClearedLoss { at, by: owned_text(row, 3)?, reason: owned_text(row, 4)? })
     };
-    Ok(HistoryLoss { noticed_at: rows::instant(row, 0)?, detail: owned_text(row, 1)?, cleared })
+    Ok(HistoryLoss { noticed_at: instant(row, 0)?, detail: owned_text(row, 1)?, cleared })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(counts: &[(i64, i64, i64)]) -> BTreeMap<i64, Count> {
+        let count =
+            |&(slot, commits, at)| (slot, Count { commits, at: Timestamp::from_millis(at) });
+        counts.iter().map(count).collect()
+    }
+
+    #[test]
+    fn a_count_that_went_down_or_is_gone_is_a_loss() {
+        let (known, now) = (counts(&[(0, 5, 10), (1, 2, 20)]), Timestamp::from_millis(30));
+        let whole =
+            [counts(&[(0, 5, 10), (1, 2, 20)]), counts(&[(0, 6, 25), (1, 9, 25), (2, 1, 25)])];
+        for found in whole {
+            assert_eq!(lost(&known, &found, now), None, "{found:?}");
+        }
+        for found in [counts(&[(0, 4, 9), (1, 2, 20)]), counts(&[(0, 5, 10)]), counts(&[])] {
+            let told = lost(&known, &found, now);
+            assert_eq!(told, Some(Timestamp::from_millis(20)), "{found:?}");
+        }
+        assert_eq!(lost(&counts(&[]), &counts(&[]), now), None, "nothing was acknowledged yet");
+    }
+
+    #[test]
+    fn a_writer_that_was_away_for_days_may_have_been_forgotten() {
+        let known = counts(&[(0, 5, 10)]);
+        let late = Timestamp::from_millis(10).plus(MISSED_FOR);
+        assert_eq!(lost(&known, &counts(&[]), late), None);
+        assert!(lost(&known, &counts(&[]), Timestamp::from_millis(11)).is_some());
+    }
 }

@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use super::connect::{self, Connection, Server};
 use super::driver_error::{DriverError, unavailable};
-use super::history::{self, History, Slot};
+use super::history_loss::{self, History, Slot};
 use super::pipeline::{Answer, Pipeline, SendError};
+use super::session::take;
 use crate::Access;
 
 /// Connections that wait to be used, and how many there may be.
@@ -47,9 +48,6 @@ pub(super) struct PooledConnection {
 /// Age up to which an idle connection is assumed to be alive; an older one is checked first. The driver
 /// does not notice that a connection was closed before it is used.
 const FRESH: Duration = Duration::from_millis(500);
-
-/// Maximum number of attempts of a pipeline that the server rolled back because of another transaction.
-pub(super) const TRIES_MAX: usize = 4;
 
 impl Pool {
     pub(super) fn new(server: Server) -> Arc<Self> {
@@ -96,23 +94,7 @@ impl Pool {
         doing: &'static str,
         pipeline: &Pipeline,
     ) -> Result<Vec<Answer>, StoreError> {
-        let mut pooled = self.get(doing).await?;
-        for tried in 1.. {
-            match pooled.send(pipeline).await {
-                Ok(answers) => {
-                    pooled.settle();
-                    return Ok(answers);
-                }
-                Err(error) => {
-                    let may_repeat = error.may_repeat() && tried < TRIES_MAX;
-                    if !may_repeat || !pooled.roll_back().await {
-                        pooled.fail(&error).await;
-                        return Err(error.error(doing));
-                    }
-                }
-            }
-        }
-        Err(unavailable(doing, "too many tries"))
+        take!(self, doing, |session| session.send(pipeline))
     }
 
     /// Checks, once in each sweep, that acknowledged writes are there and that only one host takes writes.
@@ -173,7 +155,7 @@ impl Pool {
         connection: &mut Connection,
     ) -> Result<(), DriverError> {
         if self.server.access == Access::Write {
-            history::verify(&self.server, slot, connection).await?;
+            history_loss::verify(&self.server, slot, connection).await?;
         }
         Ok(())
     }
@@ -223,12 +205,19 @@ impl PooledConnection {
         }
     }
 
+    /// Rolls back and gives the connection back. If the server is gone, so is the transaction.
+    pub(super) async fn undo(mut self) {
+        if self.roll_back().await {
+            self.settle();
+        }
+    }
+
     /// Ends after a pipeline that failed: rolls back, if the server is still there.
-    pub(super) async fn fail(mut self, error: &SendError) {
+    pub(super) async fn fail(self, error: &SendError) {
         if error.cause.is_about_server() {
             lock(&self.pool.idle).clear();
-        } else if self.roll_back().await {
-            self.settle();
+        } else {
+            self.undo().await;
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use firstwrite_core::StoreError;
 use tokio::sync::Mutex;
 
-use super::history;
+use super::history_loss;
 use super::listing::sql_count;
 use super::pipeline::{NOW, Pipeline, Value};
 use super::pool::Pool;
@@ -60,7 +60,7 @@ async fn step(
             Value::Int(sql_count(LOOKED_AT_MAX.min(limit.saturating_mul(4)))),
         ],
     );
-    let old = history::ask_for_old(&mut looking);
+    let old = history_loss::ask_for_old(&mut looking);
     let answers = session.send(&looking).await?;
     let mut due: Vec<&[u8]> = Vec::new();
     let mut next = None;
@@ -82,7 +82,7 @@ async fn step(
         }
         ending.write(")", &[]);
     }
-    history::forget(&mut ending, &answers[old])?;
+    history_loss::forget(&mut ending, &answers[old])?;
     ending.commit();
     firstwrite_core::crash_point!("mysql-reap-before-commit");
     session.send(&ending).await?;

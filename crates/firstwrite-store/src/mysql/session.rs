@@ -6,9 +6,9 @@ use std::sync::Arc;
 use firstwrite_core::{StoreError, Timestamp};
 
 use super::batch::time_in;
-use super::history::Slot;
+use super::history_loss::Slot;
 use super::pipeline::{Answer, Pipeline, SendError};
-use super::pool::{Pool, PooledConnection, TRIES_MAX};
+use super::pool::{Pool, PooledConnection};
 
 /// A connection for a step.
 pub(super) struct Session {
@@ -24,6 +24,9 @@ pub(super) enum Failure {
     /// The data read is invalid, or the step cannot be done; nothing was written.
     Own(StoreError),
 }
+
+/// Maximum number of attempts of a step that the server rolled back because of another transaction.
+const TRIES_MAX: usize = 4;
 
 /// Message of the `expect` on the connection.
 const CONNECTED: &str = "a session has its connection until it ends";
@@ -86,10 +89,8 @@ impl Session {
                 Err(error)
             }
             Failure::Own(error) => {
-                if pooled.roll_back().await
-                    && let Some(pooled) = self.pooled.take()
-                {
-                    pooled.settle();
+                if let Some(pooled) = self.pooled.take() {
+                    pooled.undo().await;
                 }
                 Err(error)
             }

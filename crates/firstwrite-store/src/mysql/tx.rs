@@ -84,9 +84,7 @@ impl AsyncTransactionalStore for MysqlStore {
         let (found, now) = match looked {
             Ok(Ok(looked)) => looked,
             Ok(Err(error)) => {
-                if pooled.roll_back().await {
-                    pooled.settle();
-                }
+                pooled.undo().await;
                 return Err(error);
             }
             Err(error) => {
@@ -96,9 +94,7 @@ impl AsyncTransactionalStore for MysqlStore {
             }
         };
         if let Some(found) = found.as_ref().filter(|found| is_final(found)) {
-            if pooled.roll_back().await {
-                pooled.settle();
-            }
+            pooled.undo().await;
             return Ok(BeginResult::Stands(Box::new(found.clone())));
         }
         let stands = found.as_ref().map(|found| found.record.seen());
@@ -311,12 +307,8 @@ struct Commit<'a> {
 
 /// Rolls everything back.
 async fn conclude_nothing(open: Open) -> Result<Transacted<()>, StoreError> {
-    let Open { mut pooled, now, .. } = open;
-    // If the server is gone, so is the transaction.
-    if pooled.roll_back().await {
-        pooled.settle();
-    }
-    Ok(Transacted::Done((), now))
+    open.pooled.undo().await;
+    Ok(Transacted::Done((), open.now))
 }
 
 impl Commit<'_> {
@@ -336,10 +328,7 @@ impl Commit<'_> {
             }
             // The record to be taken over has moved.
             Ok(None) => {
-                let mut pooled = pooled;
-                if pooled.roll_back().await {
-                    pooled.settle();
-                }
+                pooled.undo().await;
                 None
             }
             Err(CommitError::Unreadable(error)) => return Err(error),

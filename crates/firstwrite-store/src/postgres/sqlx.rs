@@ -364,5 +364,9 @@ impl fmt::Debug for SqlxPostgresStore {
 }
 
 impl Store for SqlxPostgresStore {
-    delegate_store!(store: capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now, check_history, outbox, documents);
+    delegate_store!(
+        store:
+            capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now,
+            check_history, outbox, documents
+    );
 }

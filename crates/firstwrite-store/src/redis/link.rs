@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use firstwrite_core::lock;
+use firstwrite_core::{StoreError, Timestamp, lock};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value};
 use tokio::time::timeout;
 
 use super::admission::{About, Conduct};
-use super::driver_error::DriverError;
+use super::driver_error::{DriverError, corrupt};
 use super::options::{Address, RedisOptions};
 use super::scripts::{self, Call};
 use crate::OpenError;
@@ -202,6 +202,20 @@ impl Link {
             Err(_elapsed) => Err(DriverError::Lost("no answer in time".to_owned())),
         }
     }
+}
+
+/// The parts of a script's answer.
+pub(super) fn parts<const N: usize>(answer: Value) -> Result<[Value; N], StoreError> {
+    let Value::Array(parts) = answer else {
+        return Err(corrupt("a script answers what it cannot"));
+    };
+    parts.try_into().map_err(|_count| corrupt("a script answers what it cannot"))
+}
+
+/// The time in a script's answer.
+pub(super) fn instant_of(value: &Value) -> Result<Timestamp, StoreError> {
+    let Value::Int(millis) = value else { return Err(corrupt("a script answers what it cannot")) };
+    Ok(Timestamp::from_millis(*millis))
 }
 
 /// The bytes of a value that is a string of some kind.

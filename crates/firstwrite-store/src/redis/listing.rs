@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 use super::driver_error::{DriverError, corrupt};
 use super::history_loss::{AT_ONCE, each};
 use super::keys::Shard;
-use super::link::bytes;
+use super::link::{bytes, instant_of, parts};
 use super::moves::get;
 use super::record::{self, COUNTED_BYTES, instant};
 use super::routing::Router;
@@ -184,14 +184,8 @@ async fn due(router: &Router, limit: usize, state: u8) -> Result<Vec<RecordId>, 
         };
         async move {
             let answer = router.run(shard, |_link| call.clone()).await;
-            let answer = answer.map_err(|error| error.read_error(LISTING))?;
-            let Value::Array(parts) = answer else {
-                return Err(corrupt("a script answers what it cannot"));
-            };
-            let [Value::Int(now), ids, journal] = &parts[..] else {
-                return Err(corrupt("a script answers what it cannot"));
-            };
-            Ok(Journal::read(journal)?.due(read_ids(ids)?, state, Timestamp::from_millis(*now)))
+            let [now, ids, journal] = parts(answer.map_err(|error| error.read_error(LISTING))?)?;
+            Ok(Journal::read(&journal)?.due(read_ids(&ids)?, state, instant_of(&now)?))
         }
     })
     .await?;
@@ -268,13 +262,8 @@ async fn ids_of(
     let keys = [router.keys.ids(shard), router.keys.journal(shard)].into();
     let call = Call { script: Script::Ids, keys, args };
     let answer = router.run(shard, |_link| call.clone()).await;
-    let Value::Array(parts) = answer.map_err(|error| error.read_error(LISTING))? else {
-        return Err(corrupt("a script answers what it cannot"));
-    };
-    let [ids, journal] = &parts[..] else {
-        return Err(corrupt("a script answers what it cannot"));
-    };
-    Ok(Journal::read(journal)?.list(read_ids(ids)?, after, limit))
+    let [ids, journal] = parts(answer.map_err(|error| error.read_error(LISTING))?)?;
+    Ok(Journal::read(&journal)?.list(read_ids(&ids)?, after, limit))
 }
 
 fn read_ids(value: &Value) -> Result<Vec<RecordId>, StoreError> {

@@ -2,14 +2,13 @@
 
 use firstwrite_core::{
     AuditEntry, Change, Draft, Found, Guard, Inserted, RecordId, Seen, StoreError, StoreErrorKind,
-    Swapped, Timestamp,
+    Swapped,
 };
-use redis::Value;
 
 use super::driver_error::{corrupt, unsupported};
 use super::history_loss::{self, Memory};
 use super::keys::Shard;
-use super::link::bytes;
+use super::link::{bytes, instant_of, parts};
 use super::pipeline::{Answer, Move, Pipeline, Status};
 use super::record::{self, NewState, fence_digits, instant_digits, letter};
 use super::routing::Router;
@@ -108,15 +107,9 @@ pub(super) async fn get(router: &Router, id: RecordId) -> Result<Option<Found>, 
     let keys = CommandArgs::from([router.keys.record(id)]);
     let call = Call { script: Script::Get, keys, args: CommandArgs::default() };
     let answer = router.run(Shard::of(id), |_link| call.clone()).await;
-    let answer = answer.map_err(|error| error.read_error(GETTING))?;
-    let Value::Array(parts) = answer else {
-        return Err(corrupt("a script answers what it cannot"));
-    };
-    let [Value::Int(now), value] = &parts[..] else {
-        return Err(corrupt("a script answers what it cannot"));
-    };
-    let now = Timestamp::from_millis(*now);
-    bytes(value).map(|value| Ok(Found { record: record::decode(id, value)?, now })).transpose()
+    let [now, value] = parts(answer.map_err(|error| error.read_error(GETTING))?)?;
+    let now = instant_of(&now)?;
+    bytes(&value).map(|value| Ok(Found { record: record::decode(id, value)?, now })).transpose()
 }
 
 /// The args of a swap.

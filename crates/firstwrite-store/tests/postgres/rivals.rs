@@ -24,7 +24,11 @@ impl InTurn {
 }
 
 impl Store for InTurn {
-    delegate_store!(next(): capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now, check_history);
+    delegate_store!(
+        next():
+            capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now,
+            check_history
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -134,7 +134,7 @@ async fn a_key_is_packed_only_if_it_is_a_canonical_uuid_and_reads_back() {
         for (key, expected) in [
             (uuid, packed),
             (&upper, hex::encode(upper.as_bytes())),
-            (&uuid[1..], hex::encode(uuid[1..].as_bytes())),
+            (&uuid[1..], hex::encode(&uuid.as_bytes()[1..])),
             ("order-1", hex::encode(b"order-1")),
             ("seventeen-bytes-x", hex::encode(b"seventeen-bytes-x")),
         ] {

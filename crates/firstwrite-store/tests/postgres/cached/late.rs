@@ -24,7 +24,11 @@ impl std::fmt::Debug for Late {
 }
 
 impl Store for Late {
-    delegate_store!(inner: capabilities, insert, swap, list, usage, lapsed, reap, audits, now, check_history);
+    delegate_store!(
+        inner:
+            capabilities, insert, swap, list, usage, lapsed, reap, audits, now,
+            check_history
+    );
 
     fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
         let meanwhile = self.meanwhile.lock().unwrap().take();

@@ -130,7 +130,11 @@ impl Outbox for FlakyStore {
 }
 
 impl Store for FlakyStore {
-    delegate_store!(memory: capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now, check_history);
+    delegate_store!(
+        memory:
+            capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now,
+            check_history
+    );
 
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)
