@@ -17,12 +17,12 @@ mod history;
 mod moves;
 pub mod protocol;
 mod rules;
+mod scan;
 mod standing;
 mod tally;
 mod terms;
 mod view;
 mod wire_key;
-mod written;
 
 use std::fmt;
 use std::time::Duration;
@@ -45,6 +45,9 @@ pub use rules::{
     ABSENCE_SHOWS_AFTER, Cause, LAPSE_COUNT_MAX, Moment, Next, Sent, Step, absence_shows_from,
     after_delivery, after_probe, given_back, next_step,
 };
+pub use scan::{
+    Among, MessageContent, Scan, ScanPage, Scanned, Written, WrittenPage, WrittenQuery,
+};
 pub use standing::Standing;
 pub use tally::{Tallies, Tally};
 pub use terms::Terms;
@@ -53,7 +56,6 @@ pub use view::{
     PastDelivery,
 };
 pub use wire_key::{is_wire_key, wire_key, wire_key_of};
-pub use written::{Written, WrittenPage, WrittenQuery};
 
 use crate::{BoxFuture, Fence, Message, Outcome, StoreError, Timestamp};
 
@@ -98,25 +100,14 @@ pub trait Outbox: fmt::Debug + Send + Sync {
     /// Every destination that ever had a message or a pause, with its counts as last folded.
     fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>>;
 
-    /// One page of the messages that `query` matches, the oldest first. It may have fewer than asked for, or
-    /// none, and a next page all the same.
-    fn messages<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-    ) -> BoxFuture<'a, Result<MessagePage, StoreError>>;
-
     /// Everything about one message, its deliveries included.
     fn message(
         &self,
         number: MessageNumber,
     ) -> BoxFuture<'_, Result<Option<MessageStory>, StoreError>>;
 
-    /// One page of messages with what was to be delivered, the oldest first: for comparing with what the
-    /// destination says it did.
-    fn written<'a>(
-        &'a self,
-        query: &'a WrittenQuery,
-    ) -> BoxFuture<'a, Result<WrittenPage, StoreError>>;
+    /// One bounded look at messages. What it finds is filtered by [`protocol`].
+    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>>;
 
     /// Folds counts, lets successors of settled messages go, and deletes up to `limit` delivered
     /// messages that have been kept for `kept_for`. Returns how many were deleted.

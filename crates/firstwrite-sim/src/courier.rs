@@ -6,8 +6,8 @@ use std::time::Duration;
 use firstwrite::worker::{Deliver, Destination};
 use firstwrite_core::BoxFuture;
 use firstwrite_core::outbox::{
-    Carrier, ClaimedMessage, Delivery, Ending, MessageQuery, MessageState, Outbox, Probed, Receipt,
-    Terms,
+    Carrier, ClaimedMessage, Delivery, Ending, MessageQuery, MessageState, Probed, Receipt, Terms,
+    protocol,
 };
 use tokio::time::{Instant, sleep};
 
@@ -249,7 +249,7 @@ pub(crate) async fn check(stage: &Stage) {
         after: None,
         limit: 100,
     };
-    let page = now(Outbox::messages(stage.memory(), &query));
+    let page = now(protocol::messages(stage.memory(), &query));
     for message in page.messages {
         let wire = firstwrite_core::outbox::wire_key(&message.derived_key, message.record);
         let book = world.state().ledger.deliveries.get(&wire).cloned().unwrap_or_default();

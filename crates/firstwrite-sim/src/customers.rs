@@ -78,7 +78,7 @@ fn buy(stage: &Stage, number: u32, is_easy: bool) {
         }
         let query =
             MessageQuery { derived_key: Some(derived_key), limit: 1, ..MessageQuery::default() };
-        let page = now(firstwrite_core::outbox::Outbox::messages(memory, &query));
+        let page = now(protocol::messages(memory, &query));
         let provider_id = world.pay(None, &wire, 0);
         world.state().ledger.deliveries.entry(wire).or_default().effects += 1;
         for message in page.messages {

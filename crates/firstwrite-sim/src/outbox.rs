@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::{
     ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, Outbox, WrittenPage,
-    WrittenQuery,
+    MessageNumber, MessageStory, Move, Outbox, Scan, ScanPage,
 };
 use firstwrite_core::{BoxFuture, Message, State, Store as _, StoreError, StoreErrorKind};
 
@@ -114,13 +113,6 @@ impl Outbox for SimStore {
         self.memory.destinations()
     }
 
-    fn messages<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-    ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
-        Outbox::messages(&self.memory, query)
-    }
-
     fn message(
         &self,
         number: MessageNumber,
@@ -128,11 +120,8 @@ impl Outbox for SimStore {
         self.memory.message(number)
     }
 
-    fn written<'a>(
-        &'a self,
-        query: &'a WrittenQuery,
-    ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
-        Box::pin(self.read("reading messages", self.memory.written(query)))
+    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
+        Box::pin(self.read("reading messages", self.memory.scan(scan)))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -1,10 +1,16 @@
 //! A message that is not settled, as it is shared by the stores that read its row, change it and write it back:
 //! SQLite, MySQL, DynamoDB.
 
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) mod rows;
+
 use std::time::Duration;
 
-use firstwrite_core::outbox::{MessageNumber, MessageState, MessageView, MoveGuard, PendingDraft};
-use firstwrite_core::{Fence, RecordId, Timestamp};
+use firstwrite_core::outbox::{
+    ClaimedMessage, MessageContent, MessageNumber, MessageState, MessageView, MoveGuard,
+    PendingDraft, Receipt,
+};
+use firstwrite_core::{Fence, RecordId, Tenant, Timestamp};
 
 /// The row of a message that is not settled.
 #[derive(Clone, Debug)]
@@ -26,6 +32,15 @@ pub(crate) struct Pending {
     pub(crate) problem: Option<String>,
 }
 
+/// Parts of a message that a claim reads beyond its row.
+pub(crate) struct Parts {
+    pub(crate) tenant: Tenant,
+    pub(crate) derived_key: String,
+    pub(crate) created_at: Timestamp,
+    pub(crate) content: MessageContent,
+    pub(crate) receipt: Option<Receipt>,
+}
+
 /// The fence of a message that was never claimed.
 pub(crate) const NEVER_CLAIMED: Fence = Fence::from_u64(0);
 
@@ -37,7 +52,7 @@ impl Pending {
             fence: self.fence,
             due_at: self.due_at.filter(|_| self.state == MessageState::Waiting),
             maybe_sent_at: self.maybe_sent_at,
-            claimed_at: self.claimed_at,
+            handled_at: self.claimed_at,
             status: self.status,
             problem: self.problem,
             ..view
@@ -64,6 +79,35 @@ impl Pending {
         claimed
     }
 
+    /// The message of this row, which was claimed at `claimed_at`, as its carrier gets it.
+    pub(crate) fn carried(
+        &self,
+        parts: Parts,
+        (is_trial, claimed_at): (bool, Timestamp),
+    ) -> ClaimedMessage {
+        ClaimedMessage {
+            number: self.number,
+            fence: self.fence,
+            record: self.id,
+            tenant: parts.tenant,
+            derived_key: parts.derived_key,
+            destination: self.destination.clone(),
+            content_type: parts.content.content_type,
+            payload: parts.content.payload,
+            ordering_key: self.ordering_key.clone(),
+            created_at: parts.created_at,
+            delivery_count: self.delivery_count,
+            lapse_count: self.lapse_count,
+            is_trial,
+            maybe_sent_at: self.maybe_sent_at,
+            receipt: parts.receipt,
+            answers: parts.content.answers,
+            claimed_at,
+            status: self.status,
+            problem: self.problem.clone(),
+        }
+    }
+
     /// The row after a move, as if no predecessor stood in its way.
     pub(crate) fn moved(&self, draft: &PendingDraft, now: Timestamp) -> Self {
         let mut moved = self.clone();
@@ -78,38 +122,5 @@ impl Pending {
             moved.problem = Some(problem.text.clone());
         }
         moved
-    }
-}
-
-/// The number of a state in the columns of SQLite and MySQL.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
-pub(crate) fn state_number(state: MessageState) -> i64 {
-    match state {
-        MessageState::Waiting => 0,
-        MessageState::Sending => 1,
-        MessageState::Unknown => 2,
-        MessageState::Dead => 3,
-        MessageState::Delivered => 4,
-        MessageState::Refused => 5,
-        MessageState::Dropped => 6,
-    }
-}
-
-/// The state of a pending message that a number stands for.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
-pub(crate) fn pending_state(number: i64) -> Option<MessageState> {
-    let state = MessageState::ALL.into_iter().find(|state| state_number(*state) == number);
-    state.filter(|state| !state.is_final())
-}
-
-/// The state of a settled message, from the ending with which its history ends.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
-pub(crate) fn settled_state(ending: Option<&str>) -> MessageState {
-    use firstwrite_core::outbox::PastEnding;
-
-    match ending {
-        Some(ending) if ending == PastEnding::Delivered.as_str() => MessageState::Delivered,
-        Some(ending) if ending == PastEnding::Refused.as_str() => MessageState::Refused,
-        _ => MessageState::Dropped,
     }
 }

@@ -129,8 +129,8 @@ pub enum Defect {
     OrderIgnored,
     /// A destination that is to be left alone is not.
     BreakerIgnored,
-    /// Messages are read for comparing from the beginning of time.
-    WrittenIgnoresTime,
+    /// Messages look as if they had been written at the beginning of time.
+    WrittenAtForgotten,
     /// A message that was sent again looks as if it had been sent at first only.
     HandledAtFirst,
     /// A document is replaced or removed whatever its version.
@@ -151,12 +151,16 @@ pub enum Defect {
     FixedStaysClosed,
     /// A finding is opened again by a run that began before it was closed.
     OldSightReopens,
-    /// A page of messages has more than was asked for.
-    MessagesIgnoreLimit,
+    /// A scan returns more messages than was asked for.
+    ScanIgnoresLimit,
+    /// The last message of every scan but the last is left out.
+    ScanSkipsLast,
     /// A row of a message's history is written although the guard of its move does not hold.
     RowIgnoresGuard,
     /// A message that was found to have arrived has no row in its history that says so.
     FoundIsNotTold,
+    /// A destination is paused without an audit entry.
+    PauseWithoutAudit,
     /// A pause is ended without an audit entry.
     ResumeWithoutAudit,
     /// A result found about one delivery settles a later one.
@@ -185,7 +189,7 @@ const SIMULATIONS_MAX: u64 = 20_000;
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Self; 70] = [
+    pub const ALL: [Self; 72] = [
         Self::CheckThenInsert,
         Self::NoFenceCompare,
         Self::OwnerGuardIgnoresState,
@@ -238,7 +242,7 @@ impl Defect {
         Self::RefusedIsDead,
         Self::OrderIgnored,
         Self::BreakerIgnored,
-        Self::WrittenIgnoresTime,
+        Self::WrittenAtForgotten,
         Self::HandledAtFirst,
         Self::DocumentVersionIgnored,
         Self::DocumentOverwritten,
@@ -249,9 +253,11 @@ impl Defect {
         Self::AcceptedComesBack,
         Self::FixedStaysClosed,
         Self::OldSightReopens,
-        Self::MessagesIgnoreLimit,
+        Self::ScanIgnoresLimit,
+        Self::ScanSkipsLast,
         Self::RowIgnoresGuard,
         Self::FoundIsNotTold,
+        Self::PauseWithoutAudit,
         Self::ResumeWithoutAudit,
         Self::ResolveIgnoresFence,
         Self::InterimForEver,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::{Content, MemoryStore};
 use crate::outbox::{
     Becomes, ClaimRequest, ClaimStatus, Claimed, ClaimedMessage, DestinationChange,
-    DestinationView, Gate, HistoryRow, MessageNumber, MessagePage, MessageQuery, MessageStory,
-    Move, Outbox, PastDelivery, PastEnding, Problem, Receipt, Standing, WrittenPage, WrittenQuery,
+    DestinationView, Gate, HistoryRow, MessageContent, MessageNumber, MessageStory, Move, Outbox,
+    PastDelivery, PastEnding, Problem, Receipt, Scan, ScanPage, Standing,
 };
 use crate::{Audited, BoxFuture, Fence, Message, Outcome, RecordId, State, StoreError, Timestamp};
 
@@ -166,6 +166,14 @@ impl Entry {
         self.problem.as_ref().and_then(|problem| problem.status)
     }
 
+    fn content(&self) -> MessageContent {
+        MessageContent {
+            content_type: self.message.payload_type().to_owned(),
+            payload: self.message.payload().clone(),
+            answers: self.message.answers().cloned().map(Box::new),
+        }
+    }
+
     /// Adds a row to the history; see [`HistoryRow`] for two rows of one fence.
     fn put(&mut self, row: &HistoryRow, at: Timestamp) {
         let past = PastDelivery {
@@ -288,13 +296,6 @@ impl Outbox for MemoryStore {
         })
     }
 
-    fn messages<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-    ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
-        Box::pin(async move { Ok(self.content().outgoing.page(query, (self.clock)())) })
-    }
-
     fn message(
         &self,
         number: MessageNumber,
@@ -302,11 +303,8 @@ impl Outbox for MemoryStore {
         Box::pin(async move { Ok(self.content().story(number, (self.clock)())) })
     }
 
-    fn written<'a>(
-        &'a self,
-        query: &'a WrittenQuery,
-    ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
-        Box::pin(async move { Ok(self.content().outgoing.written(query, (self.clock)())) })
+    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
+        Box::pin(async move { Ok(self.content().outgoing.scan(scan, (self.clock)())) })
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -1,14 +1,28 @@
 //! The steps of workers and operators, written once over any outbox.
 
+use std::time::Duration;
+
 use super::{
-    ClaimStatus, Counted, DestinationChange, DestinationView, HistoryRow, MessageNumber,
-    MessageQuery, MessageState, MessageView, Move, Outbox, Received, Resolution, Settlement,
-    Switch, after_redrive, after_resolution, after_settlement,
+    Among, ClaimStatus, Counted, DestinationChange, DestinationView, HistoryRow, MessageNumber,
+    MessagePage, MessageQuery, MessageState, MessageView, Move, Outbox, Received, Resolution, Scan,
+    Scanned, Settlement, Switch, Written, WrittenPage, WrittenQuery, after_redrive,
+    after_resolution, after_settlement,
 };
-use crate::{AuditEntry, Fence, RecordId, StoreError};
+use crate::{AuditEntry, Fence, RecordId, StoreError, Timestamp};
 
 /// Largest number of pages that a count or a search reads: takes as long as a person is willing to wait.
 const COUNT_PAGES_MAX: usize = 200;
+
+/// Largest number of scans for one page, each of [`Scan::LIMIT_MAX`] messages at most. A page with few
+/// matches ends early and says where the next one starts.
+const SCANS_MAX: usize = 20;
+
+/// Numbers grow with the time of writing, except for long transactions and clocks that were set back. By
+/// more than this they are not out of order.
+const OUT_OF_ORDER_MAX: Duration = Duration::from_hours(24);
+
+/// A search by time that comes as close as this is not worth another step.
+const CLOSE_ENOUGH: Duration = Duration::from_hours(1);
 
 /// Writes down receipts and how claims ended, in one commit: for each settlement, whether its claim was
 /// still current.
@@ -62,7 +76,7 @@ pub async fn redrive<O: Outbox + ?Sized>(
     let mut redriven = 0;
     while redriven < limit {
         query.limit = (limit - redriven).min(MessageQuery::LIMIT_MAX);
-        let page = outbox.messages(&query).await?;
+        let page = messages(outbox, &query).await?;
         let redriven_of =
             |dead: &MessageView| after_redrive(dead.number, dead.fence, dead.maybe_sent_at, by);
         let moves: Vec<Move> = page.messages.iter().map(redriven_of).collect();
@@ -78,6 +92,120 @@ pub async fn redrive<O: Outbox + ?Sized>(
     Ok(redriven)
 }
 
+/// One page of the messages that `query` matches, the oldest first. It may have fewer than asked for, or
+/// none, and a next page all the same.
+///
+/// # Errors
+/// Those of the outbox.
+pub async fn messages<O: Outbox + ?Sized>(
+    outbox: &O,
+    query: &MessageQuery,
+) -> Result<MessagePage, StoreError> {
+    let limit = query.limit.clamp(1, MessageQuery::LIMIT_MAX);
+    let mut scan = Scan { among: query.among(), contents_to: None, after: query.after, limit };
+    let mut page = MessagePage { messages: Vec::new(), next: None, now: Timestamp::EPOCH };
+    for _ in 0..SCANS_MAX {
+        let found = outbox.scan(&scan).await?;
+        (page.next, page.now) = (found.next, found.now);
+        for Scanned { view, .. } in found.messages {
+            if !query.matches(&view) {
+                continue;
+            }
+            if page.messages.len() == limit {
+                page.next = page.messages.last().map(|last| last.number);
+                return Ok(page);
+            }
+            page.messages.push(view);
+        }
+        if page.next.is_none() || page.messages.len() == limit {
+            break;
+        }
+        // The first look was for a query that matches everything.
+        (scan.after, scan.limit) = (page.next, Scan::LIMIT_MAX);
+    }
+    Ok(page)
+}
+
+/// One page of messages with their contents, the oldest first: for comparing with what the destination says
+/// it did.
+///
+/// # Errors
+/// Those of the outbox.
+pub async fn written<O: Outbox + ?Sized>(
+    outbox: &O,
+    query: &WrittenQuery,
+) -> Result<WrittenPage, StoreError> {
+    let limit = query.limit.clamp(1, WrittenQuery::LIMIT_MAX);
+    let end = query.until.plus(OUT_OF_ORDER_MAX);
+    let after = match query.after {
+        Some(after) => Some(after),
+        None => before_time(outbox, query.from).await?,
+    };
+    let mut scan =
+        Scan { among: Among::Everything, contents_to: None, after, limit: Scan::LIMIT_MAX };
+    let mut page = WrittenPage { messages: Vec::new(), next: None, now: Timestamp::EPOCH };
+    for _ in 0..SCANS_MAX {
+        let found = outbox.scan(&scan).await?;
+        // Contents are read only as far as a page goes, since stores do not bound their size.
+        let (mut matched, mut bytes, mut wanted) = (0, 0, 0);
+        for (place, Scanned { view, .. }) in found.messages.iter().enumerate() {
+            if matched == limit || bytes > WrittenQuery::PAGE_BYTES_MAX {
+                break;
+            }
+            if query.matches(view) {
+                (matched, bytes, wanted) = (matched + 1, bytes + view.payload_bytes, place + 1);
+            }
+        }
+        if matched > 0 {
+            (scan.contents_to, scan.limit) = (Some(query.destination.clone()), wanted);
+            let found = outbox.scan(&scan).await?;
+            let meant = found.messages.into_iter().filter(|one| query.matches(&one.view));
+            let messages = meant
+                .filter_map(|Scanned { view, content }| Some(Written { view, content: content? }))
+                .collect();
+            return Ok(WrittenPage { messages, next: found.next, now: found.now });
+        }
+        let is_over = found.messages.last().is_some_and(|last| last.view.created_at >= end);
+        (page.next, page.now) = (found.next.filter(|_| !is_over), found.now);
+        scan.after = page.next;
+        if scan.after.is_none() {
+            break;
+        }
+    }
+    Ok(page)
+}
+
+/// A number before all messages that can have been written at `from` or later; `None` if every message can.
+/// Found by steps that grow and then by halving: times are not indexed, which every message would pay for.
+async fn before_time<O: Outbox + ?Sized>(
+    outbox: &O,
+    from: Timestamp,
+) -> Result<Option<MessageNumber>, StoreError> {
+    let from = from.minus(OUT_OF_ORDER_MAX);
+    let older_behind = async |number: Option<i64>| {
+        let after = number.map(MessageNumber);
+        let scan = Scan { among: Among::Everything, contents_to: None, after, limit: 1 };
+        let first = outbox.scan(&scan).await?.messages.into_iter().next();
+        let first = first.map(|first| (first.view.number.0, first.view.created_at));
+        Ok::<_, StoreError>(first.filter(|(_, created_at)| *created_at < from))
+    };
+    let Some((mut low, mut written_at)) = older_behind(None).await? else { return Ok(None) };
+    let mut step: i64 = 1;
+    while let Some(older) = older_behind(Some(low.saturating_add(step))).await? {
+        (low, written_at) = older;
+        step = step.saturating_mul(8);
+    }
+    let mut high = low.saturating_add(step);
+    while high - low > 1 && written_at.plus(CLOSE_ENOUGH) < from {
+        let middle = low + (high - low) / 2;
+        match older_behind(Some(middle)).await? {
+            Some(older) => (low, written_at) = older,
+            None => high = middle,
+        }
+    }
+    Ok(Some(MessageNumber(low)))
+}
+
 /// Counts the messages that `query` matches, up to [`MessageQuery::COUNT_MAX`] and over a bounded number of
 /// pages.
 ///
@@ -90,7 +218,7 @@ pub async fn count<O: Outbox + ?Sized>(
     let mut query = MessageQuery { limit: MessageQuery::LIMIT_MAX, ..query.clone() };
     let mut count = 0;
     for _ in 0..COUNT_PAGES_MAX {
-        let page = outbox.messages(&query).await?;
+        let page = messages(outbox, &query).await?;
         count += page.messages.len();
         query.after = page.next;
         if query.after.is_none() || count > MessageQuery::COUNT_MAX {
@@ -114,7 +242,7 @@ pub async fn messages_of<O: Outbox + ?Sized>(
     let mut query = MessageQuery { record: Some(record), limit, ..MessageQuery::default() };
     let mut found = Vec::new();
     for _ in 0..COUNT_PAGES_MAX {
-        let page = outbox.messages(&query).await?;
+        let page = messages(outbox, &query).await?;
         found.extend(page.messages);
         query.after = page.next;
         if query.after.is_none() || found.len() >= limit {

@@ -201,10 +201,11 @@ pub fn after_probe(
 pub fn absence_shows_from(
     state: MessageState,
     maybe_sent_at: Option<Timestamp>,
-    claimed_at: Option<Timestamp>,
+    handled_at: Option<Timestamp>,
 ) -> Option<Timestamp> {
     let may_have_been_sent = maybe_sent_at.is_some() || state == MessageState::Sending;
-    claimed_at.filter(|_| may_have_been_sent).map(|at| at.plus(ABSENCE_SHOWS_AFTER))
+    let last = handled_at.filter(|_| may_have_been_sent && !state.is_final());
+    last.map(|at| at.plus(ABSENCE_SHOWS_AFTER))
 }
 
 /// Returns true if a delivery that begins at `now` arrives, however late, while the destination still

@@ -1,10 +1,8 @@
 //! Messages and destinations as an operator sees them.
 
-use bytes::Bytes;
-
 use crate::{Audited, Fence, RecordId, Tenant, Timestamp};
 
-use super::{Answers, MessageNumber, Receipt};
+use super::{MessageContent, MessageNumber, Receipt};
 
 /// State of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,7 +40,7 @@ pub struct MessageQuery {
     pub record: Option<RecordId>,
     /// Only later ones than this.
     pub after: Option<MessageNumber>,
-    /// At most this many; outboxes cap it at [`Self::LIMIT_MAX`].
+    /// At most this many, and never more than [`Self::LIMIT_MAX`].
     pub limit: usize,
 }
 
@@ -94,10 +92,9 @@ pub struct MessageView {
     pub delivery_count: u32,
     /// Earliest time at which it may have arrived.
     pub maybe_sent_at: Option<Timestamp>,
-    /// Time of its last claim, unless it is settled: see [`absence_shows_from`].
-    ///
-    /// [`absence_shows_from`]: super::absence_shows_from
-    pub claimed_at: Option<Timestamp>,
+    /// Time of its last claim or, if it is settled, of the settlement: the message has not been sent later
+    /// than one claim lease after this. `None` if it was never claimed.
+    pub handled_at: Option<Timestamp>,
     /// The HTTP status of the last delivery that went wrong.
     pub status: Option<u16>,
     /// Problem with the last delivery, in a few words.
@@ -109,16 +106,12 @@ pub struct MessageView {
 }
 
 /// Everything about one message.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageStory {
     /// The message.
     pub message: MessageView,
-    /// Media type of the payload.
-    pub content_type: String,
-    /// Bytes to deliver.
-    pub payload: Bytes,
-    /// Outcomes that can replace the record's interim answer, if this message decides it.
-    pub answers: Option<Box<Answers>>,
+    /// Its content.
+    pub content: MessageContent,
     /// Its deliveries, the oldest first; the last hundred at most.
     pub deliveries: Vec<PastDelivery>,
     /// Operators' actions on its record and its messages.
@@ -219,19 +212,6 @@ impl std::fmt::Debug for MessageView {
             .field("delivery_count", &self.delivery_count)
             .field("status", &self.status)
             .field("problem", &self.problem)
-            .finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for MessageStory {
-    /// Not the payload: it is other people's data.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MessageStory")
-            .field("message", &self.message)
-            .field("content_type", &self.content_type)
-            .field("deliveries", &self.deliveries)
-            .field("audits", &self.audits)
-            .field("now", &self.now)
             .finish_non_exhaustive()
     }
 }

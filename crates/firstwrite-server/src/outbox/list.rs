@@ -1,6 +1,6 @@
 //! `firstwrite outbox list`: one page of messages.
 
-use firstwrite_core::outbox::{MessagePage, MessageQuery, Outbox};
+use firstwrite_core::outbox::{MessagePage, MessageQuery, Outbox, protocol};
 use serde::Serialize;
 
 use super::view::{self, MessageDocument};
@@ -33,7 +33,7 @@ pub(super) async fn run(
         after: flags.after,
         limit: usize::from(flags.limit),
     };
-    let page = outbox.messages(&query).await?;
+    let page = protocol::messages(outbox, &query).await?;
     match format {
         Format::Json => output::document(&PageDocument {
             messages: page.messages.iter().map(MessageDocument::of).collect(),

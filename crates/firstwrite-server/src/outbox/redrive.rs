@@ -68,7 +68,7 @@ async fn put_back(
     let mut progress = Progress::new("dead letters put back", counted.count);
     let mut redriven = 0;
     loop {
-        let page = outbox.messages(&query).await?;
+        let page = protocol::messages(outbox, &query).await?;
         if !page.messages.is_empty() {
             redriven += protocol::redrive(outbox, &query, page.messages.len(), by).await?;
             progress.show(redriven);

@@ -53,10 +53,10 @@ const EARLY: Verdict = (
 
 /// Returns true if the operator says that a message did not arrive before that can be known.
 fn is_too_early(story: &MessageStory, resolution: &Resolution) -> bool {
-    let MessageView { state, maybe_sent_at, claimed_at, .. } = story.message;
+    let MessageView { state, maybe_sent_at, handled_at, .. } = story.message;
     match resolution {
         Resolution::NotDelivered | Resolution::Refused { .. } => {
-            absence_shows_from(state, maybe_sent_at, claimed_at)
+            absence_shows_from(state, maybe_sent_at, handled_at)
                 .is_some_and(|from| story.now < from)
         }
         Resolution::Delivered { .. } | Resolution::Dropped => false,
@@ -117,7 +117,7 @@ fn resolution(story: &MessageStory, flags: &OutboxSettleFlags) -> anyhow::Result
     if flags.not_delivered {
         return Ok(Resolution::NotDelivered);
     }
-    let answers = story.answers.as_deref();
+    let answers = story.content.answers.as_deref();
     if flags.refused {
         return Ok(Resolution::Refused { answer: answers.map(Answers::when_refused) });
     }

@@ -62,7 +62,7 @@ pub(super) async fn run(
 
 impl StoryDocument {
     fn of(story: Option<&MessageStory>, with_payload: bool) -> Self {
-        let payload = story.filter(|_| with_payload).map(|story| &story.payload);
+        let payload = story.filter(|_| with_payload).map(|story| &story.content.payload);
         let text = payload.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
         let payload_hex = payload.filter(|_| text.is_none()).map(|bytes| hex::encode(bytes));
         let (deliveries, audits) = match story {
@@ -71,8 +71,8 @@ impl StoryDocument {
         };
         Self {
             message: story.map(|story| MessageDocument::of(&story.message)),
-            content_type: story.map(|story| story.content_type.clone()),
-            is_awaited: story.is_some_and(|story| story.answers.is_some()),
+            content_type: story.map(|story| story.content.content_type.clone()),
+            is_awaited: story.is_some_and(|story| story.content.answers.is_some()),
             deliveries: deliveries.iter().map(DeliveryDocument::of).collect(),
             audit: audits.iter().map(AuditView::of).collect(),
             payload: text,
@@ -130,7 +130,7 @@ fn for_people(document: &StoryDocument, story: &MessageStory) -> String {
     if document.is_awaited {
         line("awaited", "the client's final answer comes with it");
     }
-    line("payload", &format!("{} bytes, {}", message.payload_bytes, story.content_type));
+    line("payload", &format!("{} bytes, {}", message.payload_bytes, story.content.content_type));
     for past in &document.deliveries {
         line("delivery", &past.for_people());
     }

@@ -1,38 +1,33 @@
 //! The outbox in the same table. Each move of a message is one transaction, on the condition that it is as it was
 //! read; where messages are, and what points to them, is told in `message.rs`, `queue.rs` and `order.rs`.
 
-mod answer;
 mod apply;
 mod body;
 mod claim;
-mod counts;
 mod destinations;
 pub(super) mod enqueue;
 mod history;
 mod listing;
 mod message;
 mod moves;
-mod numbers;
 mod order;
 mod queue;
 mod upkeep;
-mod written;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
     ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, Outbox, Tally, WrittenPage,
-    WrittenQuery,
+    MessageNumber, MessageStory, Move, Outbox, Scan, ScanPage, Tally,
 };
 use firstwrite_core::{BoxFuture, Message, StoreError};
 use tokio::sync::Notify;
 
 use super::DynamoStore;
 use super::link::Link;
-use counts::Counts;
-pub(super) use numbers::Numbers;
+use destinations::Counts;
+pub(super) use enqueue::Numbers;
 use upkeep::Recount;
 
 /// Outbox state that this process keeps in memory, beside the table.
@@ -145,13 +140,6 @@ impl Outbox for DynamoStore {
         Box::pin(destinations::views(self.link()))
     }
 
-    fn messages<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-    ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
-        Box::pin(listing::messages(self.link(), query))
-    }
-
     fn message(
         &self,
         number: MessageNumber,
@@ -159,11 +147,8 @@ impl Outbox for DynamoStore {
         Box::pin(listing::story(self.link(), number))
     }
 
-    fn written<'a>(
-        &'a self,
-        query: &'a WrittenQuery,
-    ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
-        Box::pin(written::written(self.link(), query))
+    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
+        Box::pin(listing::scan(self.link(), scan))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -3,21 +3,16 @@
 
 mod apply;
 mod claim;
-mod deliveries;
 mod destinations;
-pub(super) mod enqueue;
 mod listing;
-mod pending;
-mod tallies;
+pub(super) mod pending;
 mod upkeep;
-mod written;
 
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
     ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, Outbox, WrittenPage,
-    WrittenQuery,
+    MessageNumber, MessageStory, Move, Outbox, Scan, ScanPage,
 };
 use firstwrite_core::{BoxFuture, Message, StoreError};
 use tokio::sync::{Mutex, Notify};
@@ -45,10 +40,10 @@ impl MysqlStore {
     async fn enqueue_alone(&self, message: &Message) -> Result<(), StoreError> {
         const DOING: &str = "enqueuing a message";
         self.writes(DOING)?;
-        enqueue::check(message)?;
+        pending::check(message)?;
         let mut pipeline = Pipeline::transaction();
-        enqueue::put(&mut pipeline, message);
-        enqueue::put_tallies(&mut pipeline, std::slice::from_ref(message));
+        pending::put(&mut pipeline, message);
+        pending::put_tallies(&mut pipeline, std::slice::from_ref(message));
         pipeline.commit();
         self.pool().send(DOING, &pipeline).await?;
         self.inner.delivering.notify();
@@ -103,13 +98,6 @@ impl Outbox for MysqlStore {
         Box::pin(destinations::destinations(self.pool()))
     }
 
-    fn messages<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-    ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
-        Box::pin(listing::messages(self.pool(), query))
-    }
-
     fn message(
         &self,
         number: MessageNumber,
@@ -117,11 +105,8 @@ impl Outbox for MysqlStore {
         Box::pin(listing::message(self.pool(), number))
     }
 
-    fn written<'a>(
-        &'a self,
-        query: &'a WrittenQuery,
-    ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
-        Box::pin(written::written(self.pool(), query))
+    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
+        Box::pin(listing::scan(self.pool(), scan))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -137,12 +137,3 @@ pub(super) fn owned_text_or_null(row: &Row, index: usize) -> Result<Option<Strin
 pub(super) fn is_null(row: &Row, index: usize) -> bool {
     matches!(row.as_ref(index), None | Some(Value::NULL))
 }
-
-pub(super) fn count(row: &Row, index: usize) -> Result<u32, StoreError> {
-    u32::try_from(integer(row, index)?).map_err(|_range| corrupt("a count out of range"))
-}
-
-pub(super) fn status(row: &Row, index: usize) -> Result<Option<u16>, StoreError> {
-    let status = integer_or_null(row, index)?.map(u16::try_from).transpose();
-    status.map_err(|_range| corrupt("a status has at most five digits"))
-}

@@ -25,7 +25,7 @@ use mysql_async::Conn;
 use super::batch::{NewRow, record_in, time_in};
 use super::connect::Kind;
 use super::driver_error::{code, unavailable, unsupported};
-use super::outbox::enqueue;
+use super::outbox::pending;
 use super::pipeline::{Answer, Pipeline, SendError, Value};
 use super::pool::{Pool, PooledConnection};
 use super::rows::record_columns;
@@ -265,7 +265,7 @@ impl Outgoing {
         if self.messages.len() >= MESSAGES_MAX {
             return Err(unsupported(ENQUEUING, "a transaction takes at most 1000 messages"));
         }
-        enqueue::check(message)?;
+        pending::check(message)?;
         let identity = (message.tenant().clone(), message.derived_key().to_owned());
         if !self.identities.insert(identity) {
             return Err(unsupported(
@@ -290,9 +290,9 @@ impl Outgoing {
             if last.bytes() > PIPELINE_BYTES_MAX {
                 pipelines.push(std::mem::take(&mut last));
             }
-            enqueue::put(&mut last, message);
+            pending::put(&mut last, message);
         }
-        enqueue::put_tallies(&mut last, &self.messages);
+        pending::put_tallies(&mut last, &self.messages);
         pipelines.push(last);
         pipelines
     }

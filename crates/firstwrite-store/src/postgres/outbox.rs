@@ -10,32 +10,37 @@
 
 mod apply;
 mod claim;
+mod destinations;
 mod hints;
 mod intake;
-pub(super) mod listing;
+mod listing;
 mod notifier;
 mod numbers;
-pub(super) mod operate;
 mod parts;
 mod statements;
 mod upkeep;
-mod written;
 
 pub(super) use parts::short_millis;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool_postgres::Pool;
 use firstwrite_core::outbox::{
     ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, MoveGuard, Outbox, WrittenPage,
-    WrittenQuery,
+    MessageNumber, MessageStory, Move, MoveGuard, Outbox, Scan, ScanPage,
 };
-use firstwrite_core::{BoxFuture, Fence, Message, StoreError};
+use firstwrite_core::{BoxFuture, Fence, Message, StoreError, Timestamp};
 use tokio::sync::Mutex;
+use tokio_postgres::Row;
 
+use super::columns::At;
 use super::connect::Role;
 use super::dispatcher::OwnClient;
+use super::driver_error::{DriverError, corrupt, definite, failed_commit, no_connection};
+use super::link::{Link, PooledTransaction};
+use super::rows::column;
+use super::sql::{Parameters, Statement};
 use super::tx::statements::messages_values;
 use super::{Inner, PostgresStore, Shared};
 use claim::{Again, Claiming};
@@ -94,7 +99,7 @@ impl PostgresStore {
         let Inner { shared, pool, delivering, .. } = &*self.inner;
         let values = messages_values(message.record(), std::slice::from_ref(message));
         let messages = &shared.sql.tx.messages;
-        operate::write(shared, pool, DOING, messages, &values.parameters()).await?;
+        write(shared, pool, DOING, messages, &values.parameters()).await?;
         delivering.wrote(shared);
         Ok(())
     }
@@ -186,23 +191,16 @@ impl Outbox for PostgresStore {
         change: &'a DestinationChange,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            self.writes(operate::DOING)?;
+            self.writes(destinations::DOING)?;
             let Inner { shared, pool, delivering, .. } = &*self.inner;
-            operate::put_destination(shared, pool, destination, change).await?;
+            destinations::put(shared, pool, destination, change).await?;
             delivering.notifier.notify();
             Ok(())
         })
     }
 
     fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
-        Box::pin(listing::destinations(&self.inner.shared, &self.inner.pool))
-    }
-
-    fn messages<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-    ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
-        Box::pin(listing::messages(&self.inner.shared, &self.inner.pool, query))
+        Box::pin(destinations::list(&self.inner.shared, &self.inner.pool))
     }
 
     fn message(
@@ -212,11 +210,8 @@ impl Outbox for PostgresStore {
         Box::pin(listing::message(&self.inner.shared, &self.inner.pool, number))
     }
 
-    fn written<'a>(
-        &'a self,
-        query: &'a WrittenQuery,
-    ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
-        Box::pin(written::written(&self.inner.shared, &self.inner.pool, query))
+    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
+        Box::pin(listing::scan(&self.inner.shared, &self.inner.pool, scan))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
@@ -234,4 +229,41 @@ impl Outbox for PostgresStore {
             delivering.notifier.wait_for_work().await;
         })
     }
+}
+
+/// Reads in one snapshot, on a pooled connection.
+async fn snapshot<T>(
+    shared: &Shared,
+    pool: &Pool,
+    doing: &'static str,
+    read: impl AsyncFnOnce(&Link<'_>, Timestamp) -> Result<T, DriverError>,
+) -> Result<T, StoreError> {
+    let held =
+        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
+    let link = held.link(shared);
+    let clock = link.begin(&shared.server.begins().snapshot, &link.sql().now, &[]).await;
+    let clock = clock.map_err(definite(doing))?;
+    let now = clock.first().map(|row| column::<At>(row, 0)).transpose()?.and_then(At::instant);
+    let now = now.ok_or_else(|| corrupt("the clock has stopped"))?;
+    let found = read(&link, now).await.map_err(definite(doing))?;
+    link.commit().await.map_err(definite(doing))?;
+    held.settle();
+    Ok(found)
+}
+
+/// Runs one statement that writes, in a transaction of its own.
+async fn write(
+    shared: &Shared,
+    pool: &Pool,
+    doing: &'static str,
+    statement: &Statement,
+    given: &Parameters<'_>,
+) -> Result<Vec<Row>, StoreError> {
+    let held =
+        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
+    let link = held.link(shared);
+    let rows = link.alone(&shared.server.begins().rare, statement, given).await;
+    let rows = rows.map_err(failed_commit::<DriverError>(doing))?;
+    held.settle();
+    Ok(rows)
 }

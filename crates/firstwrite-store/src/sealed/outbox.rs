@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::{
     ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, Outbox, WrittenPage,
-    WrittenQuery,
+    MessageNumber, MessageStory, Move, Outbox, Scan, ScanPage,
 };
 use firstwrite_core::{BoxFuture, Message, Outcome, State, StoreError, StoreErrorKind};
 
@@ -100,16 +99,12 @@ impl Outbox for SealedStore {
         self.behind(|outbox| outbox.destinations())
     }
 
-    fn messages<'a>(&'a self, query: &'a MessageQuery) -> Call<'a, MessagePage> {
-        self.behind(|outbox| outbox.messages(query))
-    }
-
     fn message(&self, number: MessageNumber) -> Call<'_, Option<MessageStory>> {
         self.behind(|outbox| outbox.message(number))
     }
 
-    fn written<'a>(&'a self, query: &'a WrittenQuery) -> Call<'a, WrittenPage> {
-        self.behind(|outbox| outbox.written(query))
+    fn scan<'a>(&'a self, scan: &'a Scan) -> Call<'a, ScanPage> {
+        self.behind(|outbox| outbox.scan(scan))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> Call<'_, usize> {

@@ -1,24 +1,18 @@
 //! The outbox in the same file. One writer takes every step, so a claim needs no locks and counts are
 //! exact; what only looks runs on the readers.
 
-mod answer;
 mod apply;
 mod claim;
-mod deliveries;
 mod destinations;
-mod enqueue;
 mod listing;
 mod pending;
-mod tallies;
 mod upkeep;
-mod written;
 
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
     ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    MessageNumber, MessagePage, MessageQuery, MessageStory, Move, Outbox, WrittenPage,
-    WrittenQuery,
+    MessageNumber, MessageStory, Move, Outbox, Scan, ScanPage,
 };
 use firstwrite_core::{BoxFuture, Message, StoreError};
 
@@ -69,14 +63,6 @@ impl Outbox for SqliteStore {
         Box::pin(self.look("listing destinations", View::destinations))
     }
 
-    fn messages<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-    ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
-        let query = query.clone();
-        Box::pin(self.look("listing messages", move |view| view.messages(&query)))
-    }
-
     fn message(
         &self,
         number: MessageNumber,
@@ -84,12 +70,9 @@ impl Outbox for SqliteStore {
         Box::pin(self.look("reading a message", move |view| view.message(number)))
     }
 
-    fn written<'a>(
-        &'a self,
-        query: &'a WrittenQuery,
-    ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
-        let query = query.clone();
-        Box::pin(self.look("reading messages", move |view| view.written(&query)))
+    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
+        let scan = scan.clone();
+        Box::pin(self.look("listing messages", move |view| view.scan(&scan)))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -51,7 +51,7 @@ async fn settle(store: &DynamoStore, claimed_message: &ClaimedMessage) -> ClaimS
 
 async fn keys(store: &DynamoStore) -> Vec<String> {
     let query = MessageQuery { limit: 100, ..MessageQuery::default() };
-    let page = store.messages(&query).await.unwrap();
+    let page = messages::messages(store, &query).await.unwrap();
     page.messages.into_iter().map(|view| view.derived_key).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite_core::outbox::{MessageQuery, Outbox as _};
+use firstwrite_core::outbox::{MessageQuery, protocol};
 use firstwrite_core::{
     BoxError, BoxFuture, Change, Draft, Fence, OnLostAnswer, Policy, Store, StoreError, Timestamp,
 };
@@ -123,7 +123,7 @@ impl Subject for DynamoSubject {
     fn message_keys(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async move {
             let query = MessageQuery { limit: MessageQuery::LIMIT_MAX, ..MessageQuery::default() };
-            let page = self.dynamo().messages(&query).await.unwrap();
+            let page = protocol::messages(&self.dynamo(), &query).await.unwrap();
             page.messages.into_iter().map(|view| view.derived_key).collect()
         })
     }

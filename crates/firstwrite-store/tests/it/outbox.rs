@@ -71,7 +71,7 @@ async fn settle(store: &SqliteStore, settlement: Settlement) {
 /// Every message, the oldest first.
 async fn views(store: &SqliteStore) -> Vec<MessageView> {
     let query = MessageQuery { limit: 100, ..MessageQuery::default() };
-    store.messages(&query).await.unwrap().messages
+    protocol::messages(store, &query).await.unwrap().messages
 }
 
 async fn destination(store: &SqliteStore) -> DestinationView {

@@ -26,7 +26,9 @@ async fn a_record_stays_as_long_as_a_message_of_its_waits() {
         subject.advance(Duration::from_hours(24 * 365)).await;
         assert_eq!(store.reap(100).await.unwrap(), 1, "only the one without a message");
         assert!(store.get(message.record()).await.unwrap().is_some());
-        let page = store.messages(&firstwrite_core::outbox::MessageQuery::default()).await.unwrap();
+        let page = protocol::messages(&store, &firstwrite_core::outbox::MessageQuery::default())
+            .await
+            .unwrap();
         let by = AuditEntry {
             actor: "test".to_owned(),
             action: "drop".to_owned(),

@@ -96,7 +96,7 @@ fn somebody(action: &str) -> AuditEntry {
 
 async fn states(store: &PostgresStore) -> Vec<(String, MessageState)> {
     let query = MessageQuery { limit: 1000, ..MessageQuery::default() };
-    let page = store.messages(&query).await.unwrap();
+    let page = protocol::messages(store, &query).await.unwrap();
     let shown = |key: &str| key.trim_end_matches(":s").to_owned();
     page.messages.iter().map(|one| (shown(&one.derived_key), one.state)).collect()
 }

@@ -139,7 +139,7 @@ async fn settled(harness: &Harness, settlement: Settlement) -> TestResult {
 async fn views(harness: &Harness, query: MessageQuery) -> Result<Vec<MessageView>, Failure> {
     let store = harness.store();
     let query = MessageQuery { limit: MessageQuery::LIMIT_MAX, ..query };
-    Ok(outbox(&*store)?.messages(&query).await?.messages)
+    Ok(protocol::messages(outbox(&*store)?, &query).await?.messages)
 }
 
 async fn state_of(harness: &Harness, key: &str) -> Result<MessageState, Failure> {

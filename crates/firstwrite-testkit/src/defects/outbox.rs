@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::{
     Becomes, ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
-    Kept, MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory, Move, MoveGuard,
-    Outbox, PauseChange, PendingDraft, WrittenPage, WrittenQuery,
+    Kept, MessageNumber, MessageState, MessageStory, Move, MoveGuard, Outbox, PauseChange,
+    PendingDraft, Scan, ScanPage, Scanned,
 };
 use firstwrite_core::{BoxFuture, Message, StoreError, Timestamp};
 
@@ -143,28 +143,18 @@ impl Outbox for DefectiveStore {
             if self.has(Defect::BreakerIgnored) {
                 change.opening = None;
             }
-            if self.has(Defect::ResumeWithoutAudit) && change.pause == Some(PauseChange::Resumed) {
-                change.audit = None;
-            }
+            let without_audit = match &change.pause {
+                Some(PauseChange::Paused(_)) => self.has(Defect::PauseWithoutAudit),
+                Some(PauseChange::Resumed) => self.has(Defect::ResumeWithoutAudit),
+                None => false,
+            };
+            change.audit = change.audit.filter(|_| !without_audit);
             self.memory().put_destination(destination, &change).await
         })
     }
 
     fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
         Box::pin(async move { self.memory().destinations().await })
-    }
-
-    fn messages<'a>(
-        &'a self,
-        query: &'a MessageQuery,
-    ) -> BoxFuture<'a, Result<MessagePage, StoreError>> {
-        Box::pin(async move {
-            let mut query = query.clone();
-            if self.has(Defect::MessagesIgnoreLimit) {
-                query.limit = MessageQuery::LIMIT_MAX;
-            }
-            Outbox::messages(&self.memory(), &query).await
-        })
     }
 
     fn message(
@@ -174,19 +164,22 @@ impl Outbox for DefectiveStore {
         Box::pin(async move { self.memory().message(number).await })
     }
 
-    fn written<'a>(
-        &'a self,
-        query: &'a WrittenQuery,
-    ) -> BoxFuture<'a, Result<WrittenPage, StoreError>> {
+    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
         Box::pin(async move {
-            let mut query = query.clone();
-            if self.has(Defect::WrittenIgnoresTime) {
-                query.from = Timestamp::EPOCH;
+            let mut scan = scan.clone();
+            if self.has(Defect::ScanIgnoresLimit) {
+                scan.limit = Scan::LIMIT_MAX;
             }
-            let mut page = self.memory().written(&query).await?;
-            if self.has(Defect::HandledAtFirst) {
-                for message in &mut page.messages {
-                    message.handled_at = message.handled_at.map(|_| message.view.created_at);
+            let mut page = self.memory().scan(&scan).await?;
+            if self.has(Defect::ScanSkipsLast) && page.next.is_some() {
+                page.messages.pop();
+            }
+            for Scanned { view, .. } in &mut page.messages {
+                if self.has(Defect::HandledAtFirst) {
+                    view.handled_at = view.handled_at.map(|_| view.created_at);
+                }
+                if self.has(Defect::WrittenAtForgotten) {
+                    view.created_at = Timestamp::EPOCH;
                 }
             }
             Ok(page)

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Answers, MESSAGES_KEPT_FOR, MessageState, Outbox, Written, WrittenQuery, is_wire_key, wire_key,
+    Answers, MESSAGES_KEPT_FOR, MessageState, Outbox, Written, WrittenQuery, is_wire_key, protocol,
+    wire_key,
 };
 use firstwrite_core::reconcile::{Amount, Ours, Standing, Subject, Theirs, Window};
 use firstwrite_core::{
@@ -86,7 +87,11 @@ pub(super) async fn oldest_in_doubt(
             limit: 1,
             ..firstwrite_core::outbox::MessageQuery::default()
         };
-        oldest = outbox.messages(&query).await?.messages.first().map(|message| message.created_at);
+        oldest = protocol::messages(outbox, &query)
+            .await?
+            .messages
+            .first()
+            .map(|message| message.created_at);
     }
     if let Some(scope) = &settings.records {
         let uncertain = Some(firstwrite_core::StateKind::Uncertain);
@@ -126,7 +131,7 @@ impl Reader<'_> {
         let limit = WrittenQuery::LIMIT_MAX;
         let mut query = WrittenQuery { destination, from, until, after: None, limit };
         loop {
-            let page = self.outbox.written(&query).await?;
+            let page = protocol::written(self.outbox, &query).await?;
             for written in page.messages {
                 let key = wire_key(&written.view.derived_key, written.view.record);
                 if self.is_meant(&written) && wanted.is_none_or(|wanted| wanted.contains(&*key)) {
@@ -153,7 +158,7 @@ impl Reader<'_> {
     }
 
     async fn add(&mut self, written: Written, wire_key: String) -> Result<(), StoreError> {
-        let Written { view, payload, answers, handled_at, .. } = written;
+        let Written { view, content } = written;
         let was_refused = view.state == MessageState::Dead && {
             let story = self.outbox.message(view.number).await?;
             let last = story.as_ref().and_then(|story| story.deliveries.last());
@@ -161,13 +166,15 @@ impl Reader<'_> {
         };
         let standing = Standing::of_message(view.state, was_refused);
         let is_settled = matches!(standing, Standing::Arrived | Standing::Closed);
-        let payload: Option<&RawValue> = serde_json::from_slice(&payload).ok();
+        let payload: Option<&RawValue> = serde_json::from_slice(&content.payload).ok();
         let at = |pointer: &Option<Pointer>| {
             let text = text_at(payload?, pointer.as_ref()).ok()??;
             (!text.is_empty()).then(|| text.into_owned())
         };
         let amount = at(&self.scope.amount).and_then(|text| Amount::parse(&text).ok());
-        self.books.handles.push(Handle::Message(view.fence, answers.filter(|_| !is_settled)));
+        self.books
+            .handles
+            .push(Handle::Message(view.fence, content.answers.filter(|_| !is_settled)));
         self.books.ours.push(Ours {
             subject: Subject::Message(view.number),
             record: view.record,
@@ -176,7 +183,7 @@ impl Reader<'_> {
             amount,
             currency: at(&self.scope.currency),
             at: view.created_at,
-            until: handled_at.unwrap_or(view.created_at).max(view.created_at),
+            until: view.handled_at.unwrap_or(view.created_at).max(view.created_at),
             standing,
         });
         Ok(())

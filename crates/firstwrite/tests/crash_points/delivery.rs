@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite::carrier::http::{HttpDestination, ProbeSettings};
-use firstwrite::core::outbox::{MessageQuery, MessageState, MessageView, Terms, wire_key};
+use firstwrite::core::outbox::{
+    MessageQuery, MessageState, MessageView, Terms, protocol, wire_key,
+};
 use firstwrite::core::{Message, Store};
 use firstwrite::store::{Access, open};
 use firstwrite::worker::{Deliver, Destination};
@@ -280,7 +282,7 @@ fn messages(place: &Place) -> Vec<MessageView> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
             let query = MessageQuery { after, limit: 1000, ..MessageQuery::default() };
-            let page = store.outbox().unwrap().messages(&query).await.unwrap();
+            let page = protocol::messages(store.outbox().unwrap(), &query).await.unwrap();
             all.extend(page.messages);
             after = page.next;
             if after.is_none() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite::carrier::http::HttpDestination;
-use firstwrite::core::outbox::{MessageQuery, MessageState, MessageView, Terms};
+use firstwrite::core::outbox::{MessageQuery, MessageState, MessageView, Terms, protocol};
 use firstwrite::core::{Key, Message, StoreError};
 use firstwrite::reconcile::{
     CsvColumns, CsvExport, HttpItems, HttpList, Limits, Made, MessageScope, Paging, Report,
@@ -169,7 +169,7 @@ impl Stand {
     /// Every message.
     pub(crate) async fn messages(&self) -> Vec<MessageView> {
         let query = MessageQuery { limit: 1000, ..MessageQuery::default() };
-        self.store.outbox().unwrap().messages(&query).await.unwrap().messages
+        protocol::messages(self.store.outbox().unwrap(), &query).await.unwrap().messages
     }
 
     /// The message of a key.

@@ -1,11 +1,12 @@
 //! Operator queries and actions on the messages in memory.
 
+use std::ops::Bound;
 use std::time::Duration;
 
 use super::{Content, Entry, Outgoing};
 use crate::outbox::{
-    DestinationChange, DestinationView, MessageNumber, MessagePage, MessageQuery, MessageState,
-    MessageStory, MessageView, OpeningChange, PauseChange, Written, WrittenPage, WrittenQuery,
+    Among, DestinationChange, DestinationView, MessageNumber, MessageState, MessageStory,
+    MessageView, OpeningChange, PauseChange, Scan, ScanPage, Scanned,
 };
 use crate::{Audited, Timestamp};
 
@@ -74,58 +75,23 @@ impl Outgoing {
         self.destinations.iter().map(view).collect()
     }
 
-    fn matching(&self, query: &MessageQuery) -> impl Iterator<Item = (&MessageNumber, &Entry)> {
-        let is_wanted = |entry: &Entry| {
-            let problem = |text: &String| {
-                entry.problem.as_ref().is_some_and(|problem| problem.text.contains(text))
-                    || entry.status().is_some_and(|status| status.to_string() == *text)
-            };
-            query.destination.as_ref().is_none_or(|name| entry.message.destination() == name)
-                && query.state.is_none_or(|state| entry.standing.state == state)
-                && query.tenant.as_ref().is_none_or(|tenant| entry.message.tenant() == tenant)
-                && query.problem.as_ref().is_none_or(problem)
-                && query.derived_key.as_ref().is_none_or(|key| entry.message.derived_key() == key)
-                && query.record.is_none_or(|record| entry.message.record() == record)
+    pub(super) fn scan(&self, scan: &Scan, now: Timestamp) -> ScanPage {
+        let is_among = |entry: &Entry| match &scan.among {
+            Among::Everything => true,
+            Among::Pending => !entry.is_settled(),
+            Among::Unknown => entry.standing.state == MessageState::Unknown,
+            Among::Dead => entry.standing.state == MessageState::Dead,
+            Among::Record(record) => entry.message.record() == *record,
+            Among::Key(key) => entry.message.derived_key() == key,
         };
-        self.entries
-            .iter()
-            .filter(|(number, _)| query.after.is_none_or(|after| **number > after))
-            .filter(move |(_, entry)| is_wanted(entry))
-    }
-
-    pub(super) fn page(&self, query: &MessageQuery, now: Timestamp) -> MessagePage {
-        let limit = query.limit.clamp(1, MessageQuery::LIMIT_MAX);
-        let mut messages: Vec<MessageView> =
-            self.matching(query).take(limit + 1).map(|(number, _)| self.view(*number)).collect();
-        let next = (messages.len() > limit).then(|| messages[limit - 1].number);
-        messages.truncate(limit);
-        MessagePage { messages, next, now }
-    }
-
-    pub(super) fn written(&self, query: &WrittenQuery, now: Timestamp) -> WrittenPage {
-        let limit = query.limit.clamp(1, WrittenQuery::LIMIT_MAX);
-        let is_wanted = |(number, entry): &(&MessageNumber, &Entry)| {
-            entry.message.destination() == query.destination
-                && (query.from..query.until).contains(&entry.created_at)
-                && query.after.is_none_or(|after| **number > after)
-        };
-        let mut page = WrittenPage { messages: Vec::new(), next: None, now };
-        let mut bytes = 0;
-        for (number, entry) in self.entries.iter().filter(is_wanted) {
-            if page.messages.len() == limit || bytes > WrittenQuery::PAGE_BYTES_MAX {
-                page.next = page.messages.last().map(|last| last.view.number);
-                break;
-            }
-            bytes += entry.message.payload().len();
-            page.messages.push(Written {
-                view: self.view(*number),
-                content_type: entry.message.payload_type().to_owned(),
-                payload: entry.message.payload().clone(),
-                answers: entry.message.answers().cloned().map(Box::new),
-                handled_at: entry.standing.settled_at.or(entry.standing.claimed_at),
-            });
-        }
-        page
+        let after = scan.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let found = self.entries.range((after, Bound::Unbounded));
+        let found = found.filter(|(_, entry)| is_among(entry)).take(scan.row_max());
+        let found = found.map(|(number, entry)| {
+            let is_wanted = scan.contents_to.as_deref() == Some(entry.message.destination());
+            Scanned { view: self.view(*number), content: is_wanted.then(|| entry.content()) }
+        });
+        ScanPage::new(found.collect(), scan, now)
     }
 
     fn view(&self, number: MessageNumber) -> MessageView {
@@ -145,7 +111,7 @@ impl Outgoing {
             due_at: is_due.then_some(standing.due_at),
             delivery_count: entry.handed_over(),
             maybe_sent_at: standing.maybe_sent_at,
-            claimed_at: standing.claimed_at.filter(|_| standing.settled_at.is_none()),
+            handled_at: standing.settled_at.or(standing.claimed_at),
             status: entry.status(),
             problem: entry.problem.as_ref().map(|problem| problem.text.clone()),
             receipt: entry.receipt(),
@@ -171,9 +137,7 @@ impl Content {
         let entry = self.outgoing.entries.get(&number)?;
         Some(MessageStory {
             message: self.outgoing.view(number),
-            content_type: entry.message.payload_type().to_owned(),
-            payload: entry.message.payload().clone(),
-            answers: entry.message.answers().cloned().map(Box::new),
+            content: entry.content(),
             deliveries: entry.past.clone(),
             audits: self.audits.get(&entry.message.record()).cloned().unwrap_or_default(),
             now,

@@ -2,18 +2,22 @@
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use firstwrite_core::outbox::{Becomes, ClaimStatus, HistoryRow, Kept, Move, PastEnding};
-use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::{Outcome, RecordId, StoreError, StoreErrorKind, Timestamp};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::super::audit;
 use super::super::driver_error::unavailable;
+use super::super::items::{self, FENCE, INTERIM, Item, fence_of, retention};
 use super::super::link::Link;
-use super::super::write::{self, Transaction};
+use super::super::parts;
+use super::super::swap::changes;
+use super::super::write::{self, Step, Terms, Transaction};
 use super::message::{RECEIPT, Standing, has_arrived_under};
 use super::moves::{self, Ended};
-use super::{Counts, answer, history, order};
+use super::{Counts, history, order};
 
 const DOING: &str = "moving messages";
+const ANSWERING: &str = "answering a record";
 
 /// Maximum number of tries of a move whose message is moved by others in between.
 pub(super) const TRIES_MAX: usize = 8;
@@ -108,7 +112,7 @@ async fn steps(
         }
     };
     steps.extend(row.map(|row| history::put(link, row, now).in_transaction()));
-    steps.extend(answer::step(link, was.id, step.answer.as_ref(), now).await?);
+    steps.extend(answer_step(link, was.id, step.answer.as_ref(), now).await?);
     Ok(steps)
 }
 
@@ -130,4 +134,49 @@ async fn due_row<'a>(
         Kept::IfNew | Kept::WithMove | Kept::Always => None,
     };
     Ok(Some(row).filter(|row| row.is_due(true, last.as_ref().map(|past| &*past.ending))))
+}
+
+/// The step that puts `outcome` in the place of the interim one under `id`; `None` if there is no such one. Its
+/// retention begins now.
+async fn answer_step(
+    link: &Link,
+    id: RecordId,
+    outcome: Option<&Outcome>,
+    now: Timestamp,
+) -> Result<Option<TransactWriteItem>, StoreError> {
+    let Some(outcome) = outcome else { return Ok(None) };
+    let Some(item) = link.item(id, ANSWERING).await? else { return Ok(None) };
+    match replace_interim(link, id, &item, outcome, now).await {
+        Ok(step) => Ok(step),
+        // The message is settled all the same: what it did is known, whatever its record says.
+        Err(error) if error.kind() == StoreErrorKind::Corrupt => {
+            tracing::warn!(record = %id, %error, "an interim answer cannot be replaced");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn replace_interim(
+    link: &Link,
+    id: RecordId,
+    item: &Item,
+    outcome: &Outcome,
+    now: Timestamp,
+) -> Result<Option<TransactWriteItem>, StoreError> {
+    if !item.contains_key(INTERIM) {
+        return Ok(None);
+    }
+    let retention = retention(item)?;
+    let last = Outcome { is_interim: false, ..outcome.clone() };
+    let written = parts::complete(link, id, &last, retention, (now, ANSWERING)).await?;
+    let mut terms = Terms::default();
+    let condition = [
+        terms.is(FENCE, "=", items::fence(fence_of(item)?)),
+        format!("attribute_exists({})", terms.name(INTERIM)),
+    ];
+    let change = changes(&mut terms, written);
+    let key = link.shards.key(id);
+    let step = Step::update(link, key, change, condition.join(" AND "), &terms);
+    Ok(Some(step.in_transaction()))
 }

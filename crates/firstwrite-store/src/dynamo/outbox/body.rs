@@ -6,12 +6,12 @@
 use bytes::Bytes;
 use firstwrite_core::Message;
 use firstwrite_core::StoreError;
-use firstwrite_core::outbox::{Answers, MessageNumber};
+use firstwrite_core::outbox::{MessageContent, MessageNumber};
 
 use super::super::driver_error::corrupt;
-use super::super::items::{Item, blob, bytes, integer, key, number, optional};
+use super::super::items::{Item, blob, bytes, integer, key, number, optional, string};
 use super::super::link::Link;
-use super::message::{PAYLOAD_BYTES, number_of};
+use super::message::{CONTENT_TYPE, PAYLOAD_BYTES, number_of};
 use crate::encoding::{Unreadable, decode_answers, encode_answers};
 
 const BODY: &str = "body";
@@ -22,9 +22,6 @@ const IN_MESSAGE_MAX: usize = 500;
 
 /// Leaves room for the keys below the service's 409 600 bytes.
 const PART_BYTES_MAX: usize = 400_000;
-
-/// A payload, and the answers to its record.
-pub(super) type Body = (Bytes, Option<Box<Answers>>);
 
 /// Returns the number of items of its own that the body of a message takes.
 pub(super) fn part_count(message: &Message) -> usize {
@@ -74,7 +71,7 @@ pub(super) async fn load(
     link: &Link,
     item: &Item,
     doing: &'static str,
-) -> Result<Body, StoreError> {
+) -> Result<MessageContent, StoreError> {
     let mut body = optional(item, BODY, blob)?.unwrap_or_default().to_vec();
     for key in keys_of(item)? {
         let part = link.item_at(key, doing).await?;
@@ -87,9 +84,8 @@ pub(super) async fn load(
     }
     let mut payload = Bytes::from(body);
     let answers = payload.split_off(payload_bytes);
-    if answers.is_empty() {
-        return Ok((payload, None));
-    }
-    let answers = decode_answers(&answers).map_err(|Unreadable(what)| corrupt(what))?;
-    Ok((payload, Some(Box::new(answers))))
+    let answers = Some(answers).filter(|answers| !answers.is_empty());
+    let answers = answers.map(|answers| decode_answers(&answers)).transpose();
+    let answers = answers.map_err(|Unreadable(what)| corrupt(what))?.map(Box::new);
+    Ok(MessageContent { content_type: string(item, CONTENT_TYPE)?.to_owned(), payload, answers })
 }

@@ -11,11 +11,11 @@ use super::super::items::{CREATED_AT, Item, KEY, instant, string, tenant_of};
 use super::super::link::Link;
 use super::super::write::{self, Transaction};
 use super::destinations::{self, Gate};
-use super::message::{CONTENT_TYPE, Standing, UNDER_WAY, key_of, number_of, receipt_of};
+use super::message::{Standing, UNDER_WAY, key_of, number_of, receipt_of};
 use super::order::Turn;
 use super::queue::{Due, Queue};
 use super::{body, moves, order};
-use crate::pending::Pending;
+use crate::pending::Parts;
 
 const DOING: &str = "claiming messages";
 
@@ -154,44 +154,20 @@ async fn try_to_take(
         }
     };
     let becomes = was.claimed(nonce, now, request.lease_for);
-    let claimed_message = claimed_message(link, &standing, &becomes, (gate, now)).await?;
+    let item = &standing.item;
+    let parts = Parts {
+        tenant: tenant_of(item)?,
+        derived_key: string(item, KEY)?.to_owned(),
+        created_at: instant(item, CREATED_AT)?,
+        content: body::load(link, item, DOING).await?,
+        receipt: receipt_of(item)?,
+    };
     let mut steps = moves::change(link, was, &becomes);
     steps.extend(turn.map(|taken| *taken));
     steps.extend(gate.step(link, request, now));
     match write::transact(link, &steps, &write::new_token(), DOING).await? {
-        Transaction::Done => Ok(Some(claimed_message)),
+        Transaction::Done => Ok(Some(becomes.carried(parts, (gate != Gate::Open, now)))),
         // Another worker has claimed it, has its turn, or makes the trial.
         Transaction::Refused(..) => Ok(None),
     }
-}
-
-async fn claimed_message(
-    link: &Link,
-    standing: &Standing,
-    becomes: &Pending,
-    (gate, claimed_at): (Gate, Timestamp),
-) -> Result<ClaimedMessage, StoreError> {
-    let item = &standing.item;
-    let (payload, answers) = body::load(link, item, DOING).await?;
-    Ok(ClaimedMessage {
-        number: becomes.number,
-        fence: becomes.fence,
-        record: becomes.id,
-        tenant: tenant_of(item)?,
-        derived_key: string(item, KEY)?.to_owned(),
-        destination: becomes.destination.clone(),
-        content_type: string(item, CONTENT_TYPE)?.to_owned(),
-        payload,
-        ordering_key: becomes.ordering_key.clone(),
-        created_at: instant(item, CREATED_AT)?,
-        delivery_count: becomes.delivery_count,
-        lapse_count: becomes.lapse_count,
-        is_trial: gate != Gate::Open,
-        maybe_sent_at: becomes.maybe_sent_at,
-        receipt: receipt_of(item)?,
-        answers,
-        claimed_at,
-        status: becomes.status,
-        problem: becomes.problem.clone(),
-    })
 }

@@ -1,21 +1,19 @@
-//! Looking at messages: pages, previews of how many there are, and the story of one.
+//! Looking at messages: bounded scans, and everything about one.
 //!
-//! Messages are spread over shards, and each shard is in the order of numbers: a page asks all of them and merges.
+//! Messages are spread over shards, and each shard is in the order of numbers: a scan asks all of them and merges.
 
+use firstwrite_core::StoreError;
 use firstwrite_core::outbox::{
-    MessageNumber, MessagePage, MessageQuery, MessageState, MessageStory, MessageView,
+    Among, MessageNumber, MessageState, MessageStory, Scan, ScanPage, Scanned,
 };
-use firstwrite_core::{StoreError, Tenant};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::super::audit;
-use super::super::items::{Item, KEY, STATE, TENANT, bytes, string, text};
+use super::super::items::{Item, KEY, STATE, bytes, text};
 use super::super::link::Link;
 use super::super::partition::Partition;
 use super::super::write::Terms;
-use super::message::{
-    CONTENT_TYPE, DESTINATION, ENDED, RECORD, UNDER_WAY, key_of, number_of, shard, sort_key, view,
-};
+use super::message::{ENDED, RECORD, UNDER_WAY, key_of, number_of, shard, sort_key, view};
 use super::{body, history, queue};
 
 /// Some of the messages in a range of numbers.
@@ -82,60 +80,38 @@ fn number_at(sort_key: &[u8]) -> MessageNumber {
     MessageNumber(sort_key.try_into().map_or(0, i64::from_be_bytes))
 }
 
-/// Returns the kinds of shards that hold messages in a state.
-fn kinds(state: Option<MessageState>) -> &'static [&'static str] {
-    match state {
-        None => &[UNDER_WAY, ENDED],
-        Some(state) if state.is_final() => &[ENDED],
-        Some(_) => &[UNDER_WAY],
-    }
-}
-
-/// Builds the filter that the service applies itself, to send less. It still reads the filtered items.
-fn filter(terms: &mut Terms, query: &MessageQuery) -> Option<String> {
-    let wanted = [
-        (STATE, query.state.map(MessageState::as_str)),
-        (DESTINATION, query.destination.as_deref()),
-        (TENANT, query.tenant.as_ref().map(Tenant::as_str)),
-        (KEY, query.derived_key.as_deref()),
-    ];
-    let wanted = wanted.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    let mut holds: Vec<String> =
-        wanted.map(|(name, value)| terms.is(name, "=", text(value))).collect();
-    let record = query.record.as_ref().map(|record| bytes(record.as_bytes()));
-    holds.extend(record.map(|record| terms.is(RECORD, "=", record)));
-    (!holds.is_empty()).then(|| holds.join(" AND "))
-}
-
-/// Returns true if a message that [`filter`] lets through matches the rest of the query.
-fn is_meant(query: &MessageQuery, view: &MessageView) -> bool {
-    query.problem.as_ref().is_none_or(|wanted| {
-        view.problem.as_ref().is_some_and(|problem| problem.contains(wanted))
-            || view.status.is_some_and(|status| status.to_string() == *wanted)
-    })
-}
-
-/// See [`firstwrite_core::outbox::Outbox::messages`].
-pub(super) async fn messages(link: &Link, query: &MessageQuery) -> Result<MessagePage, StoreError> {
+/// See [`firstwrite_core::outbox::Outbox::scan`].
+pub(super) async fn scan(link: &Link, scan: &Scan) -> Result<ScanPage, StoreError> {
     const DOING: &str = "listing messages";
-    let limit = query.limit.clamp(1, MessageQuery::LIMIT_MAX);
-    let is_whole = *query
-        == MessageQuery { after: query.after, limit: query.limit, ..MessageQuery::default() };
-    let range = Range {
-        kinds: kinds(query.state),
-        after: query.after,
-        until: None,
-        // One more than asked for tells whether there is a next page.
-        limit: is_whole.then_some(limit + 1),
+    let all: &[&str] = &[UNDER_WAY, ENDED];
+    let dead = || text(MessageState::Dead.as_str());
+    let unknown = || text(MessageState::Unknown.as_str());
+    // The service applies the filter itself, to send less. It still reads the filtered items.
+    let (kinds, wanted) = match &scan.among {
+        Among::Everything => (all, None),
+        Among::Pending => (&all[..1], None),
+        Among::Unknown => (&all[..1], Some((STATE, unknown()))),
+        Among::Dead => (&all[..1], Some((STATE, dead()))),
+        Among::Record(record) => (all, Some((RECORD, bytes(record.as_bytes())))),
+        Among::Key(key) => (all, Some((KEY, text(key)))),
     };
-    let Look { items, mut next } = range.look(link, DOING, |terms| filter(terms, query)).await?;
-    let mut messages = items.iter().map(view).collect::<Result<Vec<_>, _>>()?;
-    messages.retain(|view| is_meant(query, view));
-    if messages.len() > limit {
-        messages.truncate(limit);
-        next = messages.last().map(|view| view.number);
+    // Each shard's part of the page, and one more, since they are not equal.
+    let part = scan.row_max().div_ceil(usize::from(link.shards.0.max(1))) + 1;
+    let limit = wanted.is_none().then_some(part);
+    let range = Range { kinds, after: scan.after, until: None, limit };
+    let filter =
+        |terms: &mut Terms| wanted.as_ref().map(|(name, value)| terms.is(name, "=", value.clone()));
+    let Look { items, next } = range.look(link, DOING, filter).await?;
+    let mut messages = Vec::with_capacity(items.len().min(scan.row_max()));
+    for item in items.iter().take(scan.row_max()) {
+        let view = view(item)?;
+        let is_wanted = scan.contents_to.as_ref() == Some(&view.destination);
+        let content = if is_wanted { Some(body::load(link, item, DOING).await?) } else { None };
+        messages.push(Scanned { view, content });
     }
-    Ok(MessagePage { messages, next, now: link.now() })
+    let mut page = ScanPage::new(messages, scan, link.now());
+    page.next = page.next.or(next);
+    Ok(page)
 }
 
 /// See [`firstwrite_core::outbox::Outbox::message`].
@@ -152,10 +128,8 @@ pub(super) async fn story(
     }
     let Some(item) = item else { return Ok(None) };
     let message = view(&item)?;
-    let (payload, answers) = body::load(link, &item, DOING).await?;
+    let content = body::load(link, &item, DOING).await?;
     let deliveries = history::past_deliveries(link, number).await?;
     let audits = audit::list(link, &audit::of_record(message.record)).await?;
-    let content_type = string(&item, CONTENT_TYPE)?.to_owned();
-    let now = link.now();
-    Ok(Some(MessageStory { message, content_type, payload, answers, deliveries, audits, now }))
+    Ok(Some(MessageStory { message, content, deliveries, audits, now: link.now() }))
 }

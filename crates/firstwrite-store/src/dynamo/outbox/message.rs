@@ -192,7 +192,7 @@ pub(super) fn view(item: &Item) -> Result<MessageView, StoreError> {
         due_at: None,
         delivery_count: count(item, HANDED_OVER)?,
         maybe_sent_at: None,
-        claimed_at: None,
+        handled_at: optional(item, ENDED_AT, instant)?,
         status: None,
         problem: None,
         receipt: receipt_of(item)?,

@@ -13,10 +13,10 @@ use super::super::link::Link;
 use super::super::partition::Partition;
 use super::super::write::{self, Step, Terms, Transaction};
 use super::destinations::{self, count_name};
+use super::enqueue::first_at;
 use super::listing::{Look, Range};
 use super::message::{ENDED, ENDED_AT, Standing, UNDER_WAY, key_of, number_of, shard};
-use super::numbers::first_at;
-use super::{body, counts, history, order};
+use super::{body, history, order};
 use crate::pending::Pending;
 
 const DOING: &str = "keeping messages up";
@@ -147,7 +147,7 @@ impl Recount {
 
     /// Adds the differences, so that what others add meanwhile stands.
     async fn put_right(&self, link: &Link) -> Result<(), StoreError> {
-        let mut wrong: BTreeMap<&str, counts::Differences> = BTreeMap::new();
+        let mut wrong: BTreeMap<&str, destinations::Differences> = BTreeMap::new();
         for (name, kind) in self.counted.keys().chain(self.written.keys()) {
             let of = |counts: &BTreeMap<_, i64>| {
                 counts.get(&(name.clone(), *kind)).copied().unwrap_or_default()
@@ -161,7 +161,7 @@ impl Recount {
         }
         for (name, differences) in wrong.into_iter().filter(|(_, all)| !all.is_empty()) {
             tracing::info!(destination = name, ?differences, "counts of messages are put right");
-            counts::add(link, name, &differences).await?;
+            destinations::add_counts(link, name, &differences).await?;
         }
         Ok(())
     }

@@ -4,19 +4,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use firstwrite_core::outbox::{
-    Becomes, ClaimStatus, HistoryRow, MessageNumber, MessageState, Move, MoveGuard, Tallies,
+    Becomes, ClaimStatus, HistoryRow, MessageNumber, MessageState, Move, MoveGuard, PastEnding,
+    Tallies,
 };
 use firstwrite_core::{Outcome, RecordId, StoreError, Timestamp};
 
-use super::super::pipeline::{Answer, Pipeline, Value};
+use super::super::pipeline::{Answer, NOW, Pipeline, Value};
 use super::super::pool::Pool;
 use super::super::rows::{COMPLETED, integer, is_null, owned_text};
 use super::super::session::{Failure, Session, take};
 use super::super::swap::put_audit;
 use super::claim::skip;
-use super::pending::{self, Pending, pending};
-use super::{deliveries, destinations, tallies};
+use super::{destinations, pending};
 use crate::encoding::encode_outcome;
+use crate::pending::Pending;
+use crate::pending::rows;
 
 pub(super) const DOING: &str = "moving messages";
 
@@ -47,11 +49,11 @@ async fn apply_once(
     let (now, standing) = lock(session, &numbers).await?;
     let mut writing = Pipeline::new();
     for row in receipts {
-        deliveries::put(&mut writing, row);
+        put_history(&mut writing, row);
     }
     let mut applying = Applying { writing, tallies: Tallies::default(), now, standing };
     let held: Vec<ClaimStatus> = moves.iter().map(|step| applying.apply_one(step)).collect();
-    tallies::put_all(&mut applying.writing, &applying.tallies);
+    pending::put_all_tallies(&mut applying.writing, &applying.tallies);
     applying.writing.commit();
     firstwrite_core::crash_point!("mysql-settle-before-commit");
     session.send(&applying.writing).await?;
@@ -104,7 +106,8 @@ async fn lock(
     let answers = session.send(&pipeline).await?;
     let mut standing = HashMap::with_capacity(places.len());
     for (number, place, oldest) in places {
-        let pending = match answers[place].rows.first().map(|row| pending(row, 0)).transpose() {
+        let pending = match answers[place].rows.first().map(|row| rows::pending(row, 0)).transpose()
+        {
             Ok(pending) => pending,
             Err(error) => {
                 skip(number, error)?;
@@ -136,7 +139,7 @@ impl Applying {
         let pending = standing.pending.take_if(|pending| pending.is_under(step.guard, now));
         let due = |row: &&HistoryRow| row.is_due(pending.is_some(), standing.last.as_deref());
         if let Some(row) = step.history.as_ref().filter(due) {
-            deliveries::put(&mut self.writing, row);
+            put_history(&mut self.writing, row);
         }
         let Some(pending) = pending else { return ClaimStatus::Lost };
         match &step.becomes {
@@ -160,6 +163,48 @@ impl Applying {
         }
         ClaimStatus::Current
     }
+}
+
+/// Adds the statement that writes a row, if its message is there; see [`HistoryRow`] for two rows of one fence.
+fn put_history(pipeline: &mut Pipeline, row: &HistoryRow) {
+    let status = Value::from(row.status.map(i64::from));
+    let detail = Value::Text(&row.detail);
+    let provider_id = Value::from(row.provider_id.as_deref());
+    let number = Value::Int(row.number.0);
+    pipeline.add(
+        "INSERT INTO firstwrite_deliveries (message, fence, at, ending, status, detail, \
+         provider_id) SELECT m.message, ?, ?, ?, ?, ?, ? FROM firstwrite_messages m \
+         WHERE m.message = ? ON DUPLICATE KEY UPDATE ",
+        &[
+            Value::Int(row.fence.as_u64().cast_signed()),
+            Value::Sql(NOW),
+            Value::Text(row.ending.as_str()),
+            status,
+            detail,
+            provider_id,
+            number,
+        ],
+    );
+    if row.ending != PastEnding::Delivered {
+        pipeline.write("fence = firstwrite_deliveries.fence", &[]);
+        return;
+    }
+    // From left to right: what it said before is asked until it says something else.
+    for (column, value) in [
+        ("at", Value::Sql(NOW)),
+        ("status", status),
+        ("detail", detail),
+        ("provider_id", provider_id),
+    ] {
+        pipeline.write(
+            &format!(
+                "firstwrite_deliveries.{column} = IF(firstwrite_deliveries.ending = 'delivered', \
+                 firstwrite_deliveries.{column}, ?), "
+            ),
+            &[value],
+        );
+    }
+    pipeline.write("firstwrite_deliveries.ending = 'delivered'", &[]);
 }
 
 /// Adds the statement that puts `outcome` in the place of the interim one under `id`, if there is one. Its

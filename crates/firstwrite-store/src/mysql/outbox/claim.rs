@@ -7,9 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use firstwrite_core::outbox::{
-    Answers, ClaimRequest, Claimed, ClaimedMessage, Gate, MessageState, Receipt,
-};
+use firstwrite_core::outbox::{ClaimRequest, Claimed, Gate, MessageState, Receipt};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
 use mysql_async::Row;
 
@@ -18,13 +16,11 @@ use super::super::history_loss;
 use super::super::listing::sql_count;
 use super::super::pipeline::{Answer, NOW, Pipeline, Value};
 use super::super::pool::Pool;
-use super::super::rows::{
-    bytes, bytes_or_null, instant, integer, owned_text, owned_text_or_null, tenant,
-};
+use super::super::rows::{integer, owned_text_or_null};
 use super::super::session::{Failure, Session, take};
-use super::destinations;
-use super::pending::{self, NEVER_CLAIMED, Pending, pending, pending_columns};
-use crate::encoding::{Unreadable, decode_answers};
+use super::{destinations, pending};
+use crate::pending::rows::{self, parts, parts_columns, pending_columns};
+use crate::pending::{NEVER_CLAIMED, Pending};
 
 const DOING: &str = "claiming messages";
 
@@ -109,10 +105,10 @@ async fn claim_once(
                 continue;
             }
             let pending = pending.claimed(nonce, now, offer.request.lease_for);
-            match claimed_message(&pending, content, (offer.is_trial, now)) {
-                Ok(claimed_message) => {
+            match parts(&content.row, content.receipt.clone()) {
+                Ok(parts) => {
                     pending::update(&mut writing, &pending);
-                    claimed.messages.push(claimed_message);
+                    claimed.messages.push(pending.carried(parts, (offer.is_trial, now)));
                 }
                 Err(error) => skip(pending.number.0, error)?,
             }
@@ -174,7 +170,7 @@ fn gate(destination: &str, answer: &Answer, now: Timestamp) -> Result<Gate, Fail
 fn due(answer: &Answer) -> Result<Vec<Pending>, Failure> {
     let mut due = Vec::with_capacity(answer.rows.len());
     for row in &answer.rows {
-        match pending(row, 0) {
+        match rows::pending(row, 0) {
             Ok(pending) => due.push(pending),
             Err(error) => skip(integer(row, 0).unwrap_or_default(), error)?,
         }
@@ -200,11 +196,9 @@ async fn look_inside(
     for offer in offers {
         for pending in &offer.due {
             let number = Value::Int(pending.number.0);
-            let message = pipeline.add(
-                "SELECT tenant, derived_key, content_type, payload, created_at, answers \
-                 FROM firstwrite_messages WHERE message = ?",
-                &[number],
-            );
+            let sql =
+                concat!("SELECT ", parts_columns!(), " FROM firstwrite_messages WHERE message = ?");
+            let message = pipeline.add(sql, &[number]);
             let receipt = (pending.fence != NEVER_CLAIMED).then(|| {
                 pipeline.add(
                     "SELECT provider_id FROM firstwrite_deliveries \
@@ -248,42 +242,6 @@ async fn look_inside(
         contents.insert(number, Content { row, receipt, is_blocked });
     }
     Ok(contents)
-}
-
-/// A message as its worker gets it.
-fn claimed_message(
-    pending: &Pending,
-    content: &Content,
-    (is_trial, claimed_at): (bool, Timestamp),
-) -> Result<ClaimedMessage, StoreError> {
-    let row = &content.row;
-    Ok(ClaimedMessage {
-        number: pending.number,
-        fence: pending.fence,
-        record: pending.id,
-        tenant: tenant(row, 0)?,
-        derived_key: owned_text(row, 1)?,
-        destination: pending.destination.clone(),
-        content_type: owned_text(row, 2)?,
-        payload: bytes(row, 3)?.to_vec().into(),
-        ordering_key: pending.ordering_key.clone(),
-        created_at: instant(row, 4)?,
-        delivery_count: pending.delivery_count,
-        lapse_count: pending.lapse_count,
-        is_trial,
-        maybe_sent_at: pending.maybe_sent_at,
-        receipt: content.receipt.clone(),
-        answers: answers(row, 5)?,
-        claimed_at,
-        status: pending.status,
-        problem: pending.problem.clone(),
-    })
-}
-
-pub(super) fn answers(row: &Row, index: usize) -> Result<Option<Box<Answers>>, StoreError> {
-    let Some(bytes) = bytes_or_null(row, index)? else { return Ok(None) };
-    let answers = decode_answers(bytes).map_err(|Unreadable(what)| corrupt(what))?;
-    Ok(Some(Box::new(answers)))
 }
 
 /// Goes on without a message that cannot be read. Any other error ends the step.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use firstwrite_core::outbox::{
     DestinationChange, DestinationView, Gate, OpeningChange, PauseChange,
 };
-use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, Timestamp};
+use firstwrite_core::{RecordId, StoreError, Timestamp};
 use mysql_async::Row;
 
 use super::super::pipeline::{NOW, Pipeline, Value};
 use super::super::pool::Pool;
-use super::super::rows::{count, instant_or_null, integer, owned_text, owned_text_or_null};
+use super::super::rows::{instant_or_null, integer};
 use super::super::swap::put_audit;
+use crate::pending::rows::destination;
 
 pub(super) const DOING: &str = "changing a destination";
 
@@ -108,28 +109,5 @@ pub(super) async fn destinations(pool: &Arc<Pool>) -> Result<Vec<DestinationView
     let mut pipeline = Pipeline::reading();
     let place = pipeline.add(ALL, &[Value::Sql(NOW)]);
     let answers = pool.send("listing destinations", &pipeline).await?;
-    answers[place].rows.iter().map(view).collect()
-}
-
-fn view(row: &Row) -> Result<DestinationView, StoreError> {
-    let paused = match instant_or_null(row, 1)? {
-        None => None,
-        Some(at) => {
-            let (actor, action) = (owned_text(row, 2)?, owned_text(row, 3)?);
-            let entry = AuditEntry { actor, action, reason: owned_text(row, 4)? };
-            Some(Audited { at, entry })
-        }
-    };
-    Ok(DestinationView {
-        name: owned_text(row, 0)?,
-        paused,
-        open_until: instant_or_null(row, 5)?,
-        open_cause: owned_text_or_null(row, 6)?,
-        opening_count: count(row, 7)?,
-        open_count: integer(row, 8)?,
-        unknown_count: integer(row, 9)?,
-        dead_count: integer(row, 10)?,
-        delivered_count: integer(row, 11)?,
-        oldest_due_at: instant_or_null(row, 12)?,
-    })
+    answers[place].rows.iter().map(destination).collect()
 }

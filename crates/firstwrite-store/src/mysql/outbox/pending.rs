@@ -1,55 +1,83 @@
-//! The narrow row of a message that is neither delivered nor dropped: read under a lock, changed in memory,
-//! written back.
+//! The narrow row of a message that is neither delivered nor dropped: written with the message, read under a
+//! lock, changed in memory, written back.
 
-use firstwrite_core::outbox::MessageNumber;
-use firstwrite_core::{StoreError, Timestamp};
-use mysql_async::Row;
+use firstwrite_core::outbox::{MessageNumber, Tallies, Tally};
+use firstwrite_core::{Message, StoreError, Timestamp};
 
-use super::super::driver_error::corrupt;
-use super::super::pipeline::{Pipeline, Value};
-use super::super::rows::{
-    bytes_or_null, count, fence, id, instant_or_null, integer, owned_text, owned_text_or_null,
-    status,
-};
-pub(super) use crate::pending::{NEVER_CLAIMED, Pending, pending_state, state_number};
+use super::super::driver_error::unsupported;
+use super::super::pipeline::{NOW, Pipeline, Value};
+use crate::encoding::encode_answers;
+use crate::pending::Pending;
+use crate::pending::rows::{pending_columns, state_number};
 
-/// The columns that [`pending`] reads, of the table by the name `p`.
-macro_rules! pending_columns {
-    () => {
-        "p.message, p.id, p.destination, p.ordering_key, p.state, p.due_at, p.fence, p.claimed_at, \
-         p.delivery_count, p.lapse_count, p.maybe_sent_at, p.status, p.problem"
-    };
-}
-pub(super) use pending_columns;
+/// Maximum length in bytes of an ordering key that an index can hold.
+const ORDERING_KEY_BYTES_MAX: usize = 512;
 
-/// Number of columns in `pending_columns`.
-pub(super) const PENDING_COLUMNS: usize = 13;
-
-/// Reads the columns, the first of which is column `first`.
-pub(super) fn pending(row: &Row, first: usize) -> Result<Pending, StoreError> {
-    Ok(Pending {
-        number: MessageNumber(integer(row, first)?),
-        id: id(row, first + 1)?,
-        destination: owned_text(row, first + 2)?,
-        ordering_key: ordering_key(row, first + 3)?,
-        state: pending_state(integer(row, first + 4)?)
-            .ok_or_else(|| corrupt("an unknown state of a message"))?,
-        due_at: instant_or_null(row, first + 5)?,
-        fence: fence(row, first + 6)?,
-        claimed_at: instant_or_null(row, first + 7)?,
-        delivery_count: count(row, first + 8)?,
-        lapse_count: count(row, first + 9)?,
-        maybe_sent_at: instant_or_null(row, first + 10)?,
-        status: status(row, first + 11)?,
-        problem: owned_text_or_null(row, first + 12)?,
-    })
+/// Refuses a message that has no place in the tables.
+pub(in crate::mysql) fn check(message: &Message) -> Result<(), StoreError> {
+    let fits = message.ordering_key().is_none_or(|key| key.len() <= ORDERING_KEY_BYTES_MAX);
+    if fits {
+        return Ok(());
+    }
+    Err(unsupported("enqueuing a message", "an ordering key has at most 512 bytes in this store"))
 }
 
-/// An ordering key is kept as bytes, so that none equals another that ends in spaces.
-pub(super) fn ordering_key(row: &Row, index: usize) -> Result<Option<String>, StoreError> {
-    let Some(bytes) = bytes_or_null(row, index)? else { return Ok(None) };
-    let key = String::from_utf8(bytes.to_vec());
-    key.map(Some).map_err(|_encoding| corrupt("an ordering key is not UTF-8"))
+/// Adds the statements that write a message.
+pub(in crate::mysql) fn put(pipeline: &mut Pipeline, message: &Message) {
+    let answers = message.answers().map(encode_answers);
+    let order = message.ordering_key().map_or(Value::Null, |key| Value::Bytes(key.as_bytes()));
+    pipeline.add(
+        "INSERT INTO firstwrite_messages (id, tenant, derived_key, destination, content_type, \
+         payload, ordering_key, not_before, created_at, answers) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        &[
+            Value::Bytes(message.record().as_bytes()),
+            Value::Text(message.tenant().as_str()),
+            Value::Text(message.derived_key()),
+            Value::Text(message.destination()),
+            Value::Text(message.payload_type()),
+            Value::Bytes(message.payload()),
+            order,
+            Value::After(message.delay()),
+            Value::Sql(NOW),
+            answers.as_deref().map_or(Value::Null, Value::Bytes),
+        ],
+    );
+    pipeline.add(
+        "INSERT INTO firstwrite_pending (message, id, destination, ordering_key, state, due_at, \
+         fence, delivery_count, lapse_count) VALUES (LAST_INSERT_ID(), ?, ?, ?, 0, ?, 0, 0, 0)",
+        &[
+            Value::Bytes(message.record().as_bytes()),
+            Value::Text(message.destination()),
+            order,
+            Value::After(message.delay()),
+        ],
+    );
+}
+
+/// Adds the statements that count messages which were just written.
+pub(in crate::mysql) fn put_tallies(pipeline: &mut Pipeline, messages: &[Message]) {
+    let mut counted = Tallies::default();
+    for message in messages {
+        counted.add(message.destination(), Tally::Open, 1);
+    }
+    put_all_tallies(pipeline, &counted);
+}
+
+/// Adds the statements that write down differences of the number of messages of each destination in each state. They
+/// are folded now and then: all transactions would wait for each other on a sum that each kept up to date.
+pub(super) fn put_all_tallies(pipeline: &mut Pipeline, tallies: &Tallies) {
+    for (destination, tally, count) in tallies.differences() {
+        put_tally(pipeline, destination, tally.as_str(), count);
+    }
+}
+
+/// Adds the statement that writes one difference down.
+pub(super) fn put_tally(pipeline: &mut Pipeline, destination: &str, kind: &str, delta: i64) {
+    pipeline.add(
+        "INSERT INTO firstwrite_tallies (destination, kind, delta) VALUES (?, ?, ?)",
+        &[Value::Text(destination), Value::Text(kind), Value::Int(delta)],
+    );
 }
 
 /// Adds a look at one message, which is locked by it.

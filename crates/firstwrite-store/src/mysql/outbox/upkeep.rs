@@ -14,8 +14,8 @@ use super::super::pool::Pool;
 use super::super::rows::{integer, owned_text};
 use super::super::session::{Failure, Session, take};
 use super::destinations;
-use super::pending::{ordering_key, release};
-use super::tallies;
+use super::pending::{put_tally, release};
+use crate::pending::rows::Columns as _;
 
 const DOING: &str = "keeping messages up";
 
@@ -70,7 +70,7 @@ async fn fold(session: &mut Session) -> Result<(), Failure> {
         delete(&mut writing, "DELETE FROM firstwrite_tallies WHERE entry IN (", &entries);
         for ((destination, kind), sum) in &sums {
             // A sum of nothing still says that the destination had a message.
-            tallies::put(&mut writing, destination, kind, *sum);
+            put_tally(&mut writing, destination, kind, *sum);
         }
     }
     writing.commit();
@@ -97,7 +97,7 @@ async fn release_forgotten(session: &mut Session) -> Result<(), Failure> {
         .await?;
     let mut forgotten = Vec::new();
     for row in &answers[0].rows {
-        forgotten.extend(ordering_key(row, 1)?.map(|key| (owned_text(row, 0), key)));
+        forgotten.extend(row.words_or_null(1)?.map(|key| (owned_text(row, 0), key)));
     }
     let mut writing = Pipeline::new();
     for (destination, key) in forgotten {

@@ -3,8 +3,6 @@
 //! The commit is waited for, also by the disk: a claim that was lost would make its message look as if it
 //! had never been sent.
 
-mod given;
-
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, MessageNumber, Receipt};
@@ -15,17 +13,17 @@ use tokio_postgres::types::ToSql;
 
 use super::hints::{Hints, Leases};
 use super::intake::{Intake, Sight, Turn, add_destinations};
-use super::parts::{number_of, unreadable};
-use crate::encoding::decode_answers;
+use super::listing::{answers, status};
+use super::parts::{number_of, short_millis};
 use crate::postgres::Shared;
 use crate::postgres::columns::{At, Id};
 use crate::postgres::dispatcher::OwnClient;
 use crate::postgres::driver_error::{DriverError, corrupt, definite, failed_commit, unavailable};
+use crate::postgres::history::HistoryCheck;
 use crate::postgres::history_loss::{self, Trust, verify_history_to_write};
 use crate::postgres::link::Link;
 use crate::postgres::rows::column;
 use crate::postgres::tx::{OTHER_SERVERS, VERIFICATIONS_MAX};
-use given::Given;
 
 /// Runs claims one at a time, on a connection of its own, and remembers what the last one learnt.
 pub(super) struct Claiming {
@@ -59,6 +57,9 @@ pub(super) enum Again {
 }
 
 pub(super) const DOING: &str = "claiming messages";
+
+/// Beyond this, a number of messages that are wanted means all there are.
+const COUNT_MAX: usize = 1_000_000;
 
 /// So many messages are looked at in a pipeline at most; the statement says so too.
 const LOOKED_AT_MAX: i64 = 1000;
@@ -222,6 +223,75 @@ impl Claiming {
     }
 }
 
+/// The parameters of the statement that claims.
+struct Given<'a> {
+    names: Vec<&'a str>,
+    counts: Vec<i64>,
+    leases: Vec<i64>,
+    due_from: Vec<At>,
+    due_whole_at: Vec<At>,
+    nonce: i64,
+    lapsed: (At, At, At),
+    turn: &'a Turn,
+    asked: HistoryCheck,
+    noted_starts: Option<&'a [i64]>,
+    noted_stops: Option<&'a [i64]>,
+    looked_at_max: i64,
+}
+
+impl<'a> Given<'a> {
+    fn new(
+        shared: &Shared,
+        requests: &'a [ClaimRequest],
+        nonce: u64,
+        (hints, turn, looked_at_max): (&Hints, &'a Turn, i64),
+    ) -> Self {
+        let due = requests.iter().map(|request| hints.due(&request.destination));
+        let (due_from, due_whole_at) = due.unzip();
+        let notes = turn.notes.as_ref();
+        Self {
+            names: requests.iter().map(|request| request.destination.as_str()).collect(),
+            counts: requests
+                .iter()
+                .map(|request| i64::try_from(request.count_max.min(COUNT_MAX)).unwrap_or(i64::MAX))
+                .collect(),
+            leases: requests.iter().map(|request| short_millis(request.lease_for)).collect(),
+            due_from,
+            due_whole_at,
+            // Only its nonce; the statement counts.
+            nonce: (Fence::first(nonce).as_u64() ^ Fence::first(0).as_u64()).cast_signed(),
+            lapsed: hints.lapsed(),
+            turn,
+            asked: shared.history_check(),
+            noted_starts: notes.map(|kept| &kept.starts[..]),
+            noted_stops: notes.map(|kept| &kept.stops[..]),
+            looked_at_max,
+        }
+    }
+
+    fn parameters(&self) -> [&(dyn ToSql + Sync); 17] {
+        [
+            &self.names,
+            &self.counts,
+            &self.leases,
+            &self.due_from,
+            &self.due_whole_at,
+            &self.nonce,
+            &self.lapsed.0,
+            &self.lapsed.1,
+            &self.lapsed.2,
+            &self.turn.ranges.starts,
+            &self.turn.ranges.stops,
+            &self.asked.incarnation,
+            &self.noted_starts,
+            &self.noted_stops,
+            &self.looked_at_max,
+            &self.asked.writer,
+            &self.asked.sweeps,
+        ]
+    }
+}
+
 /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
 pub(super) fn held(leases: &Mutex<Leases>) -> MutexGuard<'_, Leases> {
     leases.lock().unwrap_or_else(PoisonError::into_inner)
@@ -240,8 +310,6 @@ fn readable(row: &Row, claimed_at: Timestamp) -> Option<ClaimedMessage> {
 }
 
 fn claimed_message(row: &Row, claimed_at: Timestamp) -> Result<ClaimedMessage, StoreError> {
-    let answers: Option<&[u8]> = column(row, 26)?;
-    let answers = answers.map(decode_answers).transpose().map_err(unreadable)?;
     let has_arrived: bool = column(row, 27)?;
     let provider_id: Option<String> = column(row, 28)?;
     let at = |index| column::<Option<At>>(row, index).map(|at| at.and_then(At::instant));
@@ -262,9 +330,9 @@ fn claimed_message(row: &Row, claimed_at: Timestamp) -> Result<ClaimedMessage, S
         is_trial: column(row, 17)?,
         maybe_sent_at: at(16)?,
         receipt: has_arrived.then_some(Receipt { provider_id }),
-        answers: answers.map(Box::new),
+        answers: answers(row, 26)?,
         claimed_at,
-        status: column::<Option<i32>>(row, 29)?.and_then(|status| u16::try_from(status).ok()),
+        status: status(row, 29)?,
         problem: column(row, 30)?,
     })
 }

@@ -22,6 +22,67 @@ macro_rules! statements {
     };
 }
 
+/// Selects messages that no process has taken in, according to the stored ranges.
+macro_rules! untaken {
+    ($($and:literal)?) => {
+        concat!(
+            "SELECT m.message, m.destination, m.not_before
+             FROM firstwrite.intake i, unnest(i.starts, i.stops) AS w(start, stop),
+                  LATERAL (SELECT m.message, m.destination, m.not_before FROM firstwrite.messages m
+                           WHERE m.message BETWEEN w.start AND w.stop ", $($and,)?
+            "  AND NOT EXISTS (SELECT FROM firstwrite.pending p WHERE p.message = m.message)
+               AND NOT EXISTS (SELECT FROM firstwrite.deliveries d WHERE d.message = m.message)
+             ORDER BY m.message LIMIT 100000) m"
+        )
+    };
+}
+
+/// The columns of a message as an operator sees it, without the two of its content that end with it.
+macro_rules! shown {
+    () => {
+        "SELECT m.message, m.id, m.tenant, m.derived_key, m.destination, m.ordering_key, m.created_at,
+                CASE WHEN p.state = 4 THEN 0 WHEN p.state IS NOT NULL THEN p.state
+                     WHEN d.fence IS NULL THEN 0
+                     ELSE CASE d.ending WHEN 4 THEN 6 WHEN 1 THEN 7 ELSE 5 END END::int2,
+                coalesce(p.fence, d.fence, 0),
+                CASE WHEN p.state = 0 THEN p.due_at WHEN p.state IS NULL AND d.fence IS NULL
+                     THEN m.not_before END,
+                coalesce(d.count::int, 0), p.maybe_sent_at, p.status, p.problem,
+                r.message IS NOT NULL, r.provider_id, octet_length(m.payload),
+                CASE WHEN p.message IS NULL THEN d.at ELSE p.claimed_at END, m.content_type, "
+    };
+}
+
+/// Joins the messages in `n` with what is pending of them and what happened. The last row of a history says
+/// how a message ended that is no longer pending.
+macro_rules! told {
+    () => {
+        " JOIN firstwrite.messages m ON m.message = n.message
+         LEFT JOIN firstwrite.pending p ON p.message = m.message
+         LEFT JOIN LATERAL (
+             SELECT max(d.fence) AS fence, (array_agg(d.ending ORDER BY d.fence DESC))[1] AS ending,
+                    (array_agg(d.at ORDER BY d.fence DESC))[1] AS at,
+                    count(*) FILTER (WHERE d.ending <> 4) AS count
+             FROM firstwrite.deliveries d WHERE d.message = m.message) d ON true
+         LEFT JOIN LATERAL (
+             SELECT d.message, d.provider_id FROM firstwrite.deliveries d
+             WHERE d.message = m.message AND d.ending = 0 ORDER BY d.fence LIMIT 1) r ON true
+         ORDER BY m.message"
+    };
+}
+
+/// Reads the messages that a statement numbers: later than $1, at most $2, the oldest first, and the contents
+/// of those to the destination $3.
+macro_rules! scan {
+    ($($candidates:expr),*) => {
+        concat!(
+            shown!(),
+            "CASE m.destination WHEN $3 THEN m.payload END, m.answers FROM (", $($candidates,)* ") n",
+            told!()
+        )
+    };
+}
+
 statements! {
     intake: "SELECT starts, stops FROM firstwrite.intake", [];
     take_turn: TAKE_TURN, [BOOL];
@@ -32,7 +93,7 @@ statements! {
                        ON CONFLICT (name) DO NOTHING",
         [TEXT_ARRAY];
 
-    apply: include_str!("apply.sql").replace("ANSWERED", include_str!("answered.sql")),
+    apply: include_str!("apply.sql"),
         [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
          INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY,
          INT4_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT2_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY,
@@ -42,25 +103,36 @@ statements! {
     put_destination: PUT_DESTINATION,
         [TEXT, INT2, TEXT, TEXT, TEXT, INT2, INT8, TEXT, INT4, UUID, TEXT, TEXT, TEXT];
     destinations: DESTINATIONS, [];
-    list_log: listing(LOG), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
-    list_pending: listing(PENDING), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
-    list_held: listing(HELD), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
-    list_record: listing(OF_RECORD), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, UUID];
-    end_log: looked_at(LOG), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
-    end_pending: looked_at(PENDING), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
-    end_held: looked_at(HELD), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8];
-    written: written(), [INT8, TEXT, TEXT, TEXT, TEXT, INT2, INT8, INT8, TIMESTAMPTZ, TIMESTAMPTZ, INT8];
-    written_end: "SELECT m.message, m.created_at FROM firstwrite.messages m WHERE m.message > $1
-                  ORDER BY m.message OFFSET $2 LIMIT 2",
-        [INT8, INT8];
-    written_bounds: "SELECT coalesce(min(m.message), 0), coalesce(max(m.message), 0)
-                     FROM firstwrite.messages m",
-        [];
+    scan_log: scan!(
+        "SELECT m.message FROM firstwrite.messages m WHERE m.message > $1
+         ORDER BY m.message LIMIT $2"
+    ), [INT8, INT8, TEXT];
+    scan_pending: scan!(
+        "SELECT n.message FROM (
+            (SELECT p.message FROM firstwrite.pending p WHERE p.message > $1
+             ORDER BY p.message LIMIT $2)
+            UNION ALL
+            (SELECT u.message FROM (", untaken!("AND m.message > $1"), ") u LIMIT $2)) n
+         ORDER BY n.message LIMIT $2"
+    ), [INT8, INT8, TEXT];
+    scan_held: scan!(
+        "SELECT p.message FROM firstwrite.pending p
+         WHERE p.state = $4 AND p.state IN (2, 3) AND p.message > $1 ORDER BY p.message LIMIT $2"
+    ), [INT8, INT8, TEXT, INT2];
+    scan_record: scan!(
+        "SELECT m.message FROM firstwrite.messages m WHERE m.id = $4 AND m.message > $1
+         ORDER BY m.message LIMIT $2"
+    ), [INT8, INT8, TEXT, UUID];
+    scan_key: scan!(
+        "SELECT m.message FROM firstwrite.messages m WHERE m.derived_key = $4 AND m.message > $1
+         ORDER BY m.message LIMIT $2"
+    ), [INT8, INT8, TEXT, TEXT];
+    message: concat!(shown!(), "m.payload, m.answers FROM (SELECT $1::int8 AS message) n", told!()),
+        [INT8];
     deliveries: "SELECT * FROM (SELECT at, fence, ending, status, detail, provider_id
                                 FROM firstwrite.deliveries WHERE message = $1
                                 ORDER BY fence DESC LIMIT 100) d ORDER BY fence",
         [INT8];
-    whole: "SELECT payload, answers FROM firstwrite.messages WHERE message = $1", [INT8];
 
     fold: FOLD, [];
     repair: REPAIR, [INT4, TEXT, INT8];
@@ -141,21 +213,6 @@ const REPAIR: &str = "
     SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM looked), l.destination, l.ordering_key
     FROM looked l ORDER BY l.destination DESC, l.ordering_key DESC LIMIT 1";
 
-/// Selects messages that no process has taken in, according to the stored ranges.
-macro_rules! untaken {
-    ($($and:literal)?) => {
-        concat!(
-            "SELECT m.message, m.destination, m.not_before
-             FROM firstwrite.intake i, unnest(i.starts, i.stops) AS w(start, stop),
-                  LATERAL (SELECT m.message, m.destination, m.not_before FROM firstwrite.messages m
-                           WHERE m.message BETWEEN w.start AND w.stop ", $($and,)?
-            "  AND NOT EXISTS (SELECT FROM firstwrite.pending p WHERE p.message = m.message)
-               AND NOT EXISTS (SELECT FROM firstwrite.deliveries d WHERE d.message = m.message)
-             ORDER BY m.message LIMIT 100000) m"
-        )
-    };
-}
-
 const DESTINATIONS: &str = concat!(
     "WITH untaken AS MATERIALIZED (
         SELECT u.destination AS name, count(*) AS count, min(u.not_before) AS due_at FROM (",
@@ -182,35 +239,6 @@ const DESTINATIONS: &str = concat!(
                        ORDER BY p.due_at LIMIT 1) p ON true
     ORDER BY 1"
 );
-
-/// All messages, as they were written.
-const LOG: &str = "SELECT m.message FROM firstwrite.messages m WHERE m.message > $1
-                   ORDER BY m.message LIMIT $8";
-
-/// Those of one record. Without an index, which every message would pay for: a person asks this now and then.
-const OF_RECORD: &str = "SELECT m.message FROM firstwrite.messages m
-                         WHERE m.id = $8 AND m.message > $1 ORDER BY m.message LIMIT $7";
-
-/// Of as many messages as are looked at, those of a time.
-const WRITTEN: &str = "SELECT w.message
-    FROM (SELECT m.message, m.created_at FROM firstwrite.messages m WHERE m.message > $1
-          ORDER BY m.message LIMIT $8) w
-    WHERE w.created_at >= $9 AND w.created_at < $10";
-
-/// Those that are under way, or wait to be.
-const PENDING: &str = concat!(
-    "SELECT n.message FROM (
-        (SELECT p.message FROM firstwrite.pending p WHERE p.message > $1 ORDER BY p.message LIMIT $8)
-        UNION ALL
-        (SELECT u.message FROM (",
-    untaken!("AND m.message > $1"),
-    ") u LIMIT $8)) n ORDER BY n.message LIMIT $8"
-);
-
-/// Those that wait for people.
-const HELD: &str = "SELECT p.message FROM firstwrite.pending p
-                    WHERE p.state = $6 AND p.state IN (2, 3) AND p.message > $1
-                    ORDER BY p.message LIMIT $8";
 
 /// Folds the tallies. Rows that another transaction has locked are left for the next time.
 const FOLD: &str = "
@@ -251,18 +279,3 @@ const DELETE: &str = "
         RETURNING m.message)
     SELECT (SELECT count(*) FROM messages), (SELECT max(l.message) FROM looked l),
            (SELECT coalesce(bool_or(l.created_at > c.before), false) FROM clock c, looked l)";
-
-/// Puts in which messages a list looks at.
-fn listing(candidates: &str) -> String {
-    include_str!("list.sql").replace("CANDIDATES", candidates)
-}
-
-/// The last message that a page looks at, $7 behind the first, and whether there is another.
-fn looked_at(candidates: &str) -> String {
-    format!("SELECT n.message FROM ({candidates}) n ORDER BY n.message OFFSET $7 LIMIT 2")
-}
-
-/// Puts in which messages are read whole.
-fn written() -> String {
-    include_str!("written.sql").replace("LISTED", &listing(WRITTEN))
-}

@@ -10,8 +10,8 @@ use firstwrite_core::StoreError;
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 
-use super::operate::write;
 use super::parts::short_millis;
+use super::write;
 use crate::postgres::Shared;
 use crate::postgres::driver_error::corrupt;
 use crate::postgres::rows::column;

@@ -1,14 +1,18 @@
 //! Taking moves: checks the guard of each, and writes.
 
-use firstwrite_core::Timestamp;
 use firstwrite_core::outbox::{
-    Becomes, ClaimStatus, HistoryRow, Kept, MessageState, Move, MoveGuard, PendingDraft, Tallies,
+    Becomes, ClaimStatus, HistoryRow, Kept, MessageNumber, MessageState, Move, MoveGuard,
+    PendingDraft, Tallies,
 };
+use firstwrite_core::{Outcome, RecordId, State, StoreError, StoreErrorKind, Timestamp};
+use rusqlite::{OptionalExtension, params};
 
 use super::super::driver_error::Failure;
+use super::super::rows::{Standing, find};
 use super::super::session::Session;
 use super::claim::skip;
-use super::pending::{self, Pending};
+use crate::encoding::encode_outcome;
+use crate::pending::Pending;
 
 pub(super) const DOING: &str = "moving messages";
 
@@ -38,7 +42,7 @@ impl Session {
         tallies: &mut Tallies,
         now: Timestamp,
     ) -> Result<ClaimStatus, Failure> {
-        let pending = match pending::find(&self.connection, step.number) {
+        let pending = match self.pending(step.number) {
             Ok(pending) => pending.filter(|pending| pending.is_under(step.guard, now)),
             Err(error) => {
                 skip(step.number.0, error)?;
@@ -98,4 +102,75 @@ impl Session {
         }
         self.update_pending(&moved)
     }
+
+    /// Writes a row, if its message is there; see [`HistoryRow`] for two rows of one fence.
+    pub(super) fn put_delivery(&self, row: &HistoryRow, now: Timestamp) -> rusqlite::Result<()> {
+        let sql =
+            "INSERT INTO firstwrite_deliveries (message, fence, at, ending, status, detail, provider_id)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
+             WHERE EXISTS (SELECT 1 FROM firstwrite_messages WHERE message = ?1)
+             ON CONFLICT DO UPDATE
+                 SET at = excluded.at, ending = excluded.ending, status = excluded.status,
+                     detail = excluded.detail, provider_id = excluded.provider_id
+                 WHERE excluded.ending = 'delivered' AND ending <> 'delivered'";
+        self.connection
+            .prepare_cached(sql)?
+            .execute(params![
+                row.number.0,
+                row.fence.as_u64().cast_signed(),
+                now.as_millis(),
+                row.ending.as_str(),
+                row.status,
+                row.detail,
+                row.provider_id,
+            ])
+            .map(drop)
+    }
+
+    /// Returns the last ending in the history of a message.
+    pub(super) fn last_ending(&self, number: MessageNumber) -> rusqlite::Result<Option<String>> {
+        let sql = "SELECT ending FROM firstwrite_deliveries WHERE message = ?1
+                   ORDER BY fence DESC LIMIT 1";
+        self.connection.prepare_cached(sql)?.query_row([number.0], |row| row.get(0)).optional()
+    }
+
+    /// Writes `outcome` in the place of the interim one that stands under `id`, if one does. Its
+    /// retention begins now.
+    pub(super) fn replace_interim(
+        &self,
+        id: RecordId,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
+        let standing = match find(&self.connection, (&self.dictionary, &self.clock), id) {
+            Ok(Some(standing)) => standing,
+            Ok(None) => return Ok(()),
+            // The message is settled all the same: what it did is known, whatever its record says.
+            Err(error) => return skip_record(id, error),
+        };
+        let Standing { number, record } = standing;
+        match &record.state {
+            State::Completed { outcome, .. } if outcome.is_interim => {}
+            State::Completed { .. } | State::Reserved(_) | State::Uncertain { .. } => return Ok(()),
+        }
+        let sql = "UPDATE firstwrite_records SET outcome = ?2, completed_after = ?3 - created_at
+                   WHERE record = ?1";
+        let last = Outcome { is_interim: false, ..outcome.clone() };
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut update| {
+                update.execute(params![number, encode_outcome(&last), now.as_millis()])
+            })
+            .map(drop)
+            .map_err(Failure::batch("answering a record"))
+    }
+}
+
+/// Goes on without a record that cannot be read. Any other error ends the batch.
+fn skip_record(id: RecordId, error: StoreError) -> Result<(), Failure> {
+    if error.kind() != StoreErrorKind::Corrupt {
+        return Err(Failure::Batch(error));
+    }
+    tracing::warn!(record = %id, %error, "an interim answer cannot be replaced");
+    Ok(())
 }

@@ -1,15 +1,17 @@
 //! Taking due messages under a lease: one range of an index for each destination.
 
-use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, Gate};
+use firstwrite_core::outbox::{
+    ClaimRequest, Claimed, ClaimedMessage, Gate, MessageNumber, Receipt,
+};
 use firstwrite_core::{StoreError, StoreErrorKind, Timestamp};
-use rusqlite::{Row, params};
+use rusqlite::{OptionalExtension, Row, params};
 
 use super::super::driver_error::{Failure, corrupt, definite};
-use super::super::rows::{blob, column, integer, text};
+use super::super::rows::integer;
 use super::super::session::Session;
-use super::deliveries::receipt_of;
-use super::pending::{COLUMNS, NEVER_CLAIMED, Pending, is_null, pending};
-use crate::encoding::{Unreadable, decode_answers};
+use super::listing::MessageRow;
+use crate::pending::rows::{parts, parts_columns, pending, pending_columns};
+use crate::pending::{NEVER_CLAIMED, Parts, Pending};
 
 const DOING: &str = "claiming messages";
 
@@ -60,18 +62,20 @@ impl Session {
         if count_max == 0 {
             return Ok(Vec::new());
         }
-        let sql = format!(
-            "SELECT {COLUMNS} FROM firstwrite_pending p
-             WHERE p.destination = ?1 AND p.due_at <= ?2 ORDER BY p.due_at, p.message LIMIT ?3"
+        let sql = concat!(
+            "SELECT ",
+            pending_columns!(),
+            " FROM firstwrite_pending p WHERE p.destination = ?1 AND p.due_at <= ?2
+              ORDER BY p.due_at, p.message LIMIT ?3"
         );
         let row_max = i64::try_from(count_max + DAMAGED_MAX).unwrap_or(i64::MAX);
-        let mut query = self.connection.prepare_cached(&sql).map_err(Failure::batch(DOING))?;
+        let mut query = self.connection.prepare_cached(sql).map_err(Failure::batch(DOING))?;
         let mut rows = query
             .query(params![request.destination, now.as_millis(), row_max])
             .map_err(Failure::batch(DOING))?;
         let mut due = Vec::new();
         while let Some(row) = rows.next().map_err(Failure::batch(DOING))? {
-            match pending(row, 0) {
+            match pending(&MessageRow::new(row, (&self.connection, &self.dictionary)), 0) {
                 Ok(pending) => due.push(pending),
                 Err(error) => skip(integer(row, 0).unwrap_or_default(), error)?,
             }
@@ -86,63 +90,35 @@ impl Session {
         (request, nonce, is_trial): (&ClaimRequest, u64, bool),
         now: Timestamp,
     ) -> Result<Option<ClaimedMessage>, Failure> {
-        let had_claim = due.fence != NEVER_CLAIMED;
         let pending = due.claimed(nonce, now, request.lease_for);
-        let claimed_message = match self.claimed_message(&pending, had_claim, (is_trial, now)) {
-            Ok(claimed_message) => claimed_message,
+        let parts = match self.parts(due) {
+            Ok(parts) => parts,
             Err(error) => return skip(pending.number.0, error).map(|()| None),
         };
         self.update_pending(&pending).map_err(Failure::batch(DOING))?;
-        Ok(Some(claimed_message))
+        Ok(Some(pending.carried(parts, (is_trial, now))))
     }
 
-    fn claimed_message(
-        &self,
-        pending: &Pending,
-        had_claim: bool,
-        (is_trial, claimed_at): (bool, Timestamp),
-    ) -> Result<ClaimedMessage, StoreError> {
+    fn parts(&self, due: &Pending) -> Result<Parts, StoreError> {
         let failed = definite(DOING);
-        let sql = "SELECT tenant, derived_key, content_type, payload, created_at, answers
-                   FROM firstwrite_messages WHERE message = ?1";
+        let sql =
+            concat!("SELECT ", parts_columns!(), " FROM firstwrite_messages WHERE message = ?1");
         let mut query = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let mut rows = query.query([pending.number.0]).map_err(&failed)?;
+        let mut rows = query.query([due.number.0]).map_err(&failed)?;
         let row = rows.next().map_err(&failed)?;
         let row = row.ok_or_else(|| corrupt("a pending message is not there"))?;
-        let receipt = if had_claim { receipt_of(&self.connection, pending.number)? } else { None };
-        Ok(ClaimedMessage {
-            number: pending.number,
-            fence: pending.fence,
-            record: pending.id,
-            tenant: self.dictionary.tenant(&self.connection, column(row, 0)?)?,
-            derived_key: text(row, 1)?.to_owned(),
-            destination: pending.destination.clone(),
-            content_type: text(row, 2)?.to_owned(),
-            payload: blob(row, 3)?.to_vec().into(),
-            ordering_key: pending.ordering_key.clone(),
-            created_at: Timestamp::from_millis(integer(row, 4)?),
-            delivery_count: pending.delivery_count,
-            lapse_count: pending.lapse_count,
-            is_trial,
-            maybe_sent_at: pending.maybe_sent_at,
-            receipt,
-            answers: answers(row, 5)?,
-            claimed_at,
-            status: pending.status,
-            problem: pending.problem.clone(),
-        })
+        let had_claim = due.fence != NEVER_CLAIMED;
+        let receipt = if had_claim { self.receipt(due.number).map_err(&failed)? } else { None };
+        parts(&MessageRow::new(row, (&self.connection, &self.dictionary)), receipt)
     }
-}
 
-pub(super) fn answers(
-    row: &Row<'_>,
-    index: usize,
-) -> Result<Option<Box<firstwrite_core::outbox::Answers>>, StoreError> {
-    if is_null(row, index)? {
-        return Ok(None);
+    /// That the message arrived, if that was written down.
+    fn receipt(&self, number: MessageNumber) -> rusqlite::Result<Option<Receipt>> {
+        let sql = "SELECT provider_id FROM firstwrite_deliveries
+                   WHERE message = ?1 AND ending = 'delivered' ORDER BY fence LIMIT 1";
+        let receipt = |row: &Row<'_>| Ok(Receipt { provider_id: row.get(0)? });
+        self.connection.prepare_cached(sql)?.query_row([number.0], receipt).optional()
     }
-    let answers = decode_answers(blob(row, index)?);
-    answers.map(|answers| Some(Box::new(answers))).map_err(|Unreadable(what)| corrupt(what))
 }
 
 /// Goes on without a message that cannot be read. Any other error ends the batch, of which something

@@ -3,14 +3,13 @@
 use firstwrite_core::outbox::{
     DestinationChange, DestinationView, Gate, OpeningChange, PauseChange,
 };
-use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError, StoreErrorKind, Timestamp};
-use rusqlite::{OptionalExtension, Row, params};
+use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp};
+use rusqlite::{OptionalExtension, params};
 
 use super::super::driver_error::{Failure, definite, kind_of};
 use super::super::readers::View;
-use super::super::rows::{integer, text};
 use super::super::session::Session;
-use super::pending::{count, optional_text, optional_time};
+use crate::pending::rows::destination;
 
 pub(super) const DOING: &str = "changing a destination";
 
@@ -151,37 +150,7 @@ impl View {
     pub(super) fn destinations(&self) -> Result<Vec<DestinationView>, StoreError> {
         let failed = definite("listing destinations");
         let mut query = self.connection.prepare_cached(ALL).map_err(&failed)?;
-        let mut rows = query.query([self.now().as_millis()]).map_err(&failed)?;
-        let mut views = Vec::new();
-        while let Some(row) = rows.next().map_err(&failed)? {
-            views.push(view(row)?);
-        }
-        Ok(views)
+        let rows = query.query([self.now().as_millis()]).map_err(&failed)?;
+        self.read(rows, |row| destination(row))
     }
-}
-
-fn view(row: &Row<'_>) -> Result<DestinationView, StoreError> {
-    let paused = match optional_time(row, 1)? {
-        None => None,
-        Some(at) => Some(Audited {
-            at,
-            entry: AuditEntry {
-                actor: text(row, 2)?.to_owned(),
-                action: text(row, 3)?.to_owned(),
-                reason: text(row, 4)?.to_owned(),
-            },
-        }),
-    };
-    Ok(DestinationView {
-        name: text(row, 0)?.to_owned(),
-        paused,
-        open_until: optional_time(row, 5)?,
-        open_cause: optional_text(row, 6)?,
-        opening_count: count(row, 7)?,
-        open_count: integer(row, 8)?,
-        unknown_count: integer(row, 9)?,
-        dead_count: integer(row, 10)?,
-        delivered_count: integer(row, 11)?,
-        oldest_due_at: optional_time(row, 12)?,
-    })
 }

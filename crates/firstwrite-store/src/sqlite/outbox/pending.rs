@@ -1,55 +1,129 @@
 //! The narrow row of a message that is neither delivered nor dropped: read whole, changed in memory,
 //! written whole. Nothing else writes to the file, so nothing moves in between.
 
-use firstwrite_core::outbox::MessageNumber;
-use firstwrite_core::{Fence, RecordId, StoreError, Timestamp};
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row, params};
+use firstwrite_core::outbox::{MessageNumber, MessageState, Tallies, Tally};
+use firstwrite_core::{Message, StoreError, Timestamp};
+use rusqlite::{OptionalExtension, params};
 
-use super::super::driver_error::{corrupt, definite};
-use super::super::rows::{blob, column, integer, text};
+use super::super::driver_error::definite;
 use super::super::session::Session;
-pub(super) use crate::pending::{NEVER_CLAIMED, Pending, pending_state, state_number};
-
-/// The columns that [`pending`] reads, of the table by the name `p`.
-pub(super) const COLUMNS: &str =
-    "p.message, p.id, p.destination, p.ordering_key, p.state, p.due_at,
-     p.fence, p.claimed_at, p.delivery_count, p.lapse_count, p.maybe_sent_at, p.status, p.problem";
-
-/// Reads [`COLUMNS`], the first of which is column `first`.
-pub(super) fn pending(row: &Row<'_>, first: usize) -> Result<Pending, StoreError> {
-    let id = blob(row, first + 1)?.try_into().map(RecordId::from_bytes);
-    Ok(Pending {
-        number: MessageNumber(integer(row, first)?),
-        id: id.map_err(|_length| corrupt("a record id has 16 bytes"))?,
-        destination: text(row, first + 2)?.to_owned(),
-        ordering_key: optional_text(row, first + 3)?,
-        state: pending_state(integer(row, first + 4)?)
-            .ok_or_else(|| corrupt("an unknown state of a message"))?,
-        due_at: optional_time(row, first + 5)?,
-        fence: fence(row, first + 6)?,
-        claimed_at: optional_time(row, first + 7)?,
-        delivery_count: count(row, first + 8)?,
-        lapse_count: count(row, first + 9)?,
-        maybe_sent_at: optional_time(row, first + 10)?,
-        status: status(row, first + 11)?,
-        problem: optional_text(row, first + 12)?,
-    })
-}
-
-/// The row of one message, if it is still pending.
-pub(super) fn find(
-    connection: &Connection,
-    number: MessageNumber,
-) -> Result<Option<Pending>, StoreError> {
-    let failed = definite("reading a message");
-    let sql = format!("SELECT {COLUMNS} FROM firstwrite_pending p WHERE p.message = ?1");
-    let mut query = connection.prepare_cached(&sql).map_err(&failed)?;
-    let mut rows = query.query([number.0]).map_err(&failed)?;
-    rows.next().map_err(&failed)?.map(|row| pending(row, 0)).transpose()
-}
+use super::listing::MessageRow;
+use crate::encoding::encode_answers;
+use crate::pending::rows::{pending, pending_columns, state_number};
+use crate::pending::{NEVER_CLAIMED, Pending};
 
 impl Session {
+    /// Writes a message with all that belongs to it.
+    pub(in super::super) fn enqueue(
+        &self,
+        message: &Message,
+        now: Timestamp,
+    ) -> rusqlite::Result<()> {
+        let not_before = now.plus(message.delay());
+        let number = self.insert_message(message, now, not_before)?;
+        let is_blocked = match message.ordering_key() {
+            Some(key) => self.oldest_under(message.destination(), key)?.is_some(),
+            None => false,
+        };
+        self.insert_pending(&Pending {
+            number,
+            id: message.record(),
+            destination: message.destination().to_owned(),
+            ordering_key: message.ordering_key().map(str::to_owned),
+            state: MessageState::Waiting,
+            due_at: (!is_blocked).then_some(not_before),
+            fence: NEVER_CLAIMED,
+            claimed_at: None,
+            delivery_count: 0,
+            lapse_count: 0,
+            maybe_sent_at: None,
+            status: None,
+            problem: None,
+        })?;
+        let mut tallies = Tallies::default();
+        tallies.add(message.destination(), Tally::Open, 1);
+        self.put_tallies(&tallies)?;
+        self.notify();
+        Ok(())
+    }
+
+    fn insert_message(
+        &self,
+        message: &Message,
+        now: Timestamp,
+        not_before: Timestamp,
+    ) -> rusqlite::Result<MessageNumber> {
+        let sql =
+            "INSERT INTO firstwrite_messages (id, tenant, derived_key, destination, content_type,
+                       payload, ordering_key, not_before, created_at, answers)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+        let number = self.connection.prepare_cached(sql)?.insert(params![
+            message.record().as_bytes(),
+            self.dictionary.tenant_value(&self.connection, message.tenant())?,
+            message.derived_key(),
+            message.destination(),
+            message.payload_type(),
+            &message.payload()[..],
+            message.ordering_key(),
+            not_before.as_millis(),
+            now.as_millis(),
+            message.answers().map(encode_answers),
+        ])?;
+        Ok(MessageNumber(number))
+    }
+
+    /// The oldest message under an ordering key that is neither delivered nor dropped.
+    pub(super) fn oldest_under(
+        &self,
+        destination: &str,
+        ordering_key: &str,
+    ) -> rusqlite::Result<Option<MessageNumber>> {
+        let sql = "SELECT message FROM firstwrite_pending
+                   WHERE destination = ?1 AND ordering_key = ?2 ORDER BY message LIMIT 1";
+        self.connection
+            .prepare_cached(sql)?
+            .query_row([destination, ordering_key], |row| row.get(0).map(MessageNumber))
+            .optional()
+    }
+
+    /// Makes the message due that is the oldest under its ordering key now that another is gone.
+    pub(super) fn release_successor(&self, gone: &Pending, now: Timestamp) -> rusqlite::Result<()> {
+        let Some(key) = &gone.ordering_key else { return Ok(()) };
+        match self.oldest_under(&gone.destination, key)? {
+            Some(next) => self.release(next, now),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a message due if it waits for another one.
+    pub(super) fn release(&self, number: MessageNumber, now: Timestamp) -> rusqlite::Result<()> {
+        let sql = "UPDATE firstwrite_pending
+                   SET due_at = max(?2, (SELECT not_before FROM firstwrite_messages m
+                                         WHERE m.message = firstwrite_pending.message))
+                   WHERE message = ?1 AND state = ?3 AND due_at IS NULL";
+        let waiting = state_number(MessageState::Waiting);
+        let given = params![number.0, now.as_millis(), waiting];
+        if self.connection.prepare_cached(sql)?.execute(given)? > 0 {
+            self.notify();
+        }
+        Ok(())
+    }
+
+    /// The row of one message, if it is still pending.
+    pub(super) fn pending(&self, number: MessageNumber) -> Result<Option<Pending>, StoreError> {
+        let failed = definite("reading a message");
+        let sql = concat!(
+            "SELECT ",
+            pending_columns!(),
+            " FROM firstwrite_pending p WHERE p.message = ?1"
+        );
+        let mut query = self.connection.prepare_cached(sql).map_err(&failed)?;
+        let mut rows = query.query([number.0]).map_err(&failed)?;
+        let row = rows.next().map_err(&failed)?;
+        let row = row.map(|row| MessageRow::new(row, (&self.connection, &self.dictionary)));
+        row.map(|row| pending(&row, 0)).transpose()
+    }
+
     pub(super) fn insert_pending(&self, pending: &Pending) -> rusqlite::Result<()> {
         let sql = "INSERT INTO firstwrite_pending (message, id, destination, ordering_key, state,
                        due_at, fence, delivery_count, lapse_count)
@@ -96,35 +170,15 @@ impl Session {
         let sql = "DELETE FROM firstwrite_pending WHERE message = ?1";
         self.connection.prepare_cached(sql)?.execute([number.0]).map(drop)
     }
-}
 
-pub(super) fn fence(row: &Row<'_>, index: usize) -> Result<Fence, StoreError> {
-    integer(row, index).map(|number| Fence::from_u64(number.cast_unsigned()))
-}
-
-pub(super) fn optional_text(row: &Row<'_>, index: usize) -> Result<Option<String>, StoreError> {
-    if is_null(row, index)? { Ok(None) } else { text(row, index).map(|text| Some(text.to_owned())) }
-}
-
-pub(super) fn optional_time(row: &Row<'_>, index: usize) -> Result<Option<Timestamp>, StoreError> {
-    if is_null(row, index)? {
-        return Ok(None);
+    /// Adds to the numbers of messages of each destination in each state. They are never recounted.
+    pub(super) fn put_tallies(&self, tallies: &Tallies) -> rusqlite::Result<()> {
+        let sql = "INSERT INTO firstwrite_tallies (destination, state, count) VALUES (?1, ?2, ?3)
+                   ON CONFLICT DO UPDATE SET count = count + excluded.count";
+        let mut put = self.connection.prepare_cached(sql)?;
+        for (destination, tally, count) in tallies.differences() {
+            put.execute(params![destination, tally.as_str(), count])?;
+        }
+        Ok(())
     }
-    integer(row, index).map(|millis| Some(Timestamp::from_millis(millis)))
-}
-
-pub(super) fn status(row: &Row<'_>, index: usize) -> Result<Option<u16>, StoreError> {
-    if is_null(row, index)? {
-        return Ok(None);
-    }
-    let status = u16::try_from(integer(row, index)?);
-    status.map(Some).map_err(|_range| corrupt("a status has at most five digits"))
-}
-
-pub(super) fn count(row: &Row<'_>, index: usize) -> Result<u32, StoreError> {
-    u32::try_from(integer(row, index)?).map_err(|_range| corrupt("a count out of range"))
-}
-
-pub(super) fn is_null(row: &Row<'_>, index: usize) -> Result<bool, StoreError> {
-    column(row, index).map(|value| value == ValueRef::Null)
 }

@@ -56,7 +56,7 @@ async fn one_that_is_dropped_while_it_waits_is_passed_over() {
         }
         let first = claim(&store, 9).await;
         let query = MessageQuery { limit: 9, ..MessageQuery::default() };
-        let second = store.messages(&query).await.unwrap().messages.remove(1);
+        let second = protocol::messages(&store, &query).await.unwrap().messages.remove(1);
         assert_eq!((second.state, second.due_at), (MessageState::Waiting, None));
         let by = sample::audit("not wanted");
         let never = Fence::from_u64(0);

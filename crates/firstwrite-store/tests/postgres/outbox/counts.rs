@@ -25,7 +25,7 @@ fn some_end(random: &mut fastrand::Rng, claimed_message: &ClaimedMessage) -> Set
 
 async fn resolve_one(random: &mut fastrand::Rng, store: &PostgresStore, step: usize) {
     let query = MessageQuery { limit: 1000, ..MessageQuery::default() };
-    let page = store.messages(&query).await.unwrap();
+    let page = protocol::messages(store, &query).await.unwrap();
     let Some(seen) = page.messages.get(random.usize(..page.messages.len().max(1))) else { return };
     let found = match random.u8(..3) {
         0 => Resolution::Delivered { receipt: receipt("told"), answer: None },

@@ -128,12 +128,12 @@ async fn one_that_nobody_has_taken_in_is_listed_and_can_be_dropped() {
             limit: 1,
             ..MessageQuery::default()
         };
-        let page = store.messages(&waiting).await.unwrap();
+        let page = protocol::messages(&store, &waiting).await.unwrap();
         assert_eq!((page.messages.len(), page.next), (1, Some(page.messages[0].number)));
         assert_eq!(page.messages[0].due_at, Some(page.now.plus(Duration::from_hours(1))));
         assert_eq!(protocol::count(&store, &waiting).await.unwrap().count, 2);
         let next = MessageQuery { after: page.next, ..waiting };
-        let last = store.messages(&next).await.unwrap();
+        let last = protocol::messages(&store, &next).await.unwrap();
         assert_eq!((last.messages[0].derived_key.as_str(), last.next), ("b:s", None));
         let view = &page.messages[0];
         let by = somebody("drop");

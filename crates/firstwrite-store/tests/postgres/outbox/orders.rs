@@ -65,7 +65,7 @@ async fn one_that_waits_for_people_holds_its_order_up_until_they_decide() {
         // One that is blocked can be dropped too, and lets nobody go.
         let query =
             MessageQuery { derived_key: Some("a3:s".to_owned()), limit: 9, ..Default::default() };
-        let blocked = store.messages(&query).await.unwrap().messages.remove(0);
+        let blocked = protocol::messages(&store, &query).await.unwrap().messages.remove(0);
         assert_eq!((blocked.state, blocked.due_at), (MessageState::Waiting, None));
         let dropped =
             protocol::resolve(&store, blocked.number, blocked.fence, &Resolution::Dropped, &by);

@@ -222,7 +222,7 @@ async fn messages_are_listed_in_pages_and_by_what_they_are(harness: Harness) -> 
     let (mut after, mut listed) = (None, Vec::new());
     loop {
         let query = MessageQuery { after, limit: 3, ..MessageQuery::default() };
-        let page = outbox(&*store)?.messages(&query).await?;
+        let page = protocol::messages(outbox(&*store)?, &query).await?;
         expect(page.messages.len() <= 3, "no more than asked for")?;
         listed.extend(page.messages.into_iter().map(|view| view.derived_key));
         after = page.next;

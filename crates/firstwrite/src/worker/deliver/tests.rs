@@ -103,7 +103,7 @@ async fn enqueue(store: &MemoryStore, keys: &[&str]) {
 
 async fn states(store: &MemoryStore) -> Vec<MessageState> {
     let query = MessageQuery { limit: 1000, ..MessageQuery::default() };
-    let page = Outbox::messages(store, &query).await.unwrap();
+    let page = protocol::messages(store, &query).await.unwrap();
     page.messages.into_iter().map(|view| view.state).collect()
 }
 

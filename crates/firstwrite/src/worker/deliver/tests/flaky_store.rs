@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use firstwrite_core::StoreErrorKind;
 use firstwrite_core::delegate_store;
 use firstwrite_core::outbox::{
-    ClaimRequest, ClaimStatus, Claimed, DestinationChange, HistoryRow, MessageNumber, MessagePage,
-    MessageStory, Move, WrittenPage, WrittenQuery,
+    ClaimRequest, ClaimStatus, Claimed, DestinationChange, HistoryRow, MessageNumber, MessageStory,
+    Move, Scan, ScanPage, protocol,
 };
 
 use super::*;
@@ -102,12 +102,8 @@ impl Outbox for FlakyStore {
         self.memory.destinations()
     }
 
-    fn messages<'a>(&'a self, query: &'a MessageQuery) -> Future<'a, MessagePage> {
-        Outbox::messages(&self.memory, query)
-    }
-
-    fn written<'a>(&'a self, query: &'a WrittenQuery) -> Future<'a, WrittenPage> {
-        self.memory.written(query)
+    fn scan<'a>(&'a self, scan: &'a Scan) -> Future<'a, ScanPage> {
+        self.memory.scan(scan)
     }
 
     fn message(&self, number: MessageNumber) -> Future<'_, Option<MessageStory>> {
@@ -247,7 +243,7 @@ async fn what_cannot_be_sent_well_within_its_lease_is_given_back_unsent() {
     assert_eq!(late.await.unwrap().unwrap().waiting, 1);
     assert_eq!(carrier.got(), Vec::<String>::new());
     let query = MessageQuery { limit: 1, ..MessageQuery::default() };
-    let given_back = Outbox::messages(&*store, &query).await.unwrap().messages.remove(0);
+    let given_back = protocol::messages(&*store, &query).await.unwrap().messages.remove(0);
     assert_eq!((given_back.delivery_count, given_back.maybe_sent_at), (0, None));
     assert_eq!(deliver.run_once().await.unwrap().delivered, 1);
 }

@@ -1,17 +1,16 @@
-//! Changes that operators and workers make to destinations.
+//! Destinations: whether they are paused or left alone, and how they stand.
 
 use deadpool_postgres::Pool;
-use firstwrite_core::outbox::{DestinationChange, OpeningChange, PauseChange};
-use firstwrite_core::{RecordId, StoreError};
+use firstwrite_core::outbox::{DestinationChange, DestinationView, OpeningChange, PauseChange};
+use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::parts::short_millis;
+use super::parts::{number_of, short_millis};
+use super::{snapshot, write};
 use crate::postgres::Shared;
-use crate::postgres::columns::Id;
-use crate::postgres::driver_error::{DriverError, failed_commit, no_connection};
-use crate::postgres::link::PooledTransaction;
-use crate::postgres::sql::{Parameters, Statement};
+use crate::postgres::columns::{At, Id};
+use crate::postgres::rows::column;
 
 pub(super) const DOING: &str = "changing a destination";
 
@@ -22,7 +21,7 @@ const CLEARED: i16 = 2;
 const TRIAL_NOW: i16 = 3;
 
 /// See [`firstwrite_core::outbox::Outbox::put_destination`].
-pub(super) async fn put_destination(
+pub(super) async fn put(
     shared: &Shared,
     pool: &Pool,
     destination: &str,
@@ -61,19 +60,35 @@ pub(super) async fn put_destination(
     write(shared, pool, DOING, &shared.sql.outbox.put_destination, &given).await.map(drop)
 }
 
-/// Runs one statement that writes, in a transaction of its own.
-pub(in crate::postgres) async fn write(
-    shared: &Shared,
-    pool: &Pool,
-    doing: &'static str,
-    statement: &Statement,
-    given: &Parameters<'_>,
-) -> Result<Vec<Row>, StoreError> {
-    let held =
-        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
-    let link = held.link(shared);
-    let rows = link.alone(&shared.server.begins().rare, statement, given).await;
-    let rows = rows.map_err(failed_commit::<DriverError>(doing))?;
-    held.settle();
-    Ok(rows)
+/// See [`firstwrite_core::outbox::Outbox::destinations`].
+pub(super) async fn list(shared: &Shared, pool: &Pool) -> Result<Vec<DestinationView>, StoreError> {
+    let rows = snapshot(shared, pool, "listing destinations", async |link, _now| {
+        link.query(&link.sql().outbox.destinations, &[]).await
+    })
+    .await?;
+    rows.iter().map(destination).collect()
+}
+
+fn destination(row: &Row) -> Result<DestinationView, StoreError> {
+    let at = |index| column::<Option<At>>(row, index).map(|at| at.and_then(At::instant));
+    let word = |index| column::<Option<String>>(row, index).map(Option::unwrap_or_default);
+    let paused = match at(1)? {
+        Some(at) => {
+            let entry = AuditEntry { actor: word(2)?, action: word(3)?, reason: word(4)? };
+            Some(Audited { at, entry })
+        }
+        None => None,
+    };
+    Ok(DestinationView {
+        name: column(row, 0)?,
+        paused,
+        open_until: at(5)?,
+        open_cause: column(row, 6)?,
+        opening_count: number_of(column(row, 7)?),
+        open_count: column(row, 8)?,
+        unknown_count: column(row, 9)?,
+        dead_count: column(row, 10)?,
+        delivered_count: column(row, 11)?,
+        oldest_due_at: at(12)?,
+    })
 }
