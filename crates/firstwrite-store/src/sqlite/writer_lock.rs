@@ -23,7 +23,7 @@ use crate::OpenError;
 #[derive(Debug)]
 pub(super) struct WriterLock {
     file: File,
-    /// Contents left by the previous process.
+    /// Contents as they were when the lock was taken, or last written whole.
     pub(super) word: Word,
 }
 
@@ -176,7 +176,8 @@ impl Word {
     }
 
     fn parse(text: &str) -> Self {
-        if text.is_empty() {
+        // Zeros are what a power cut may leave of a first write.
+        if text.trim_matches('\0').is_empty() {
             return Self::default();
         }
         let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
@@ -238,6 +239,7 @@ mod tests {
     fn a_lock_says_what_its_file_has_seen_and_what_happened_to_it() {
         let at = Timestamp::from_millis;
         assert_eq!(Word::parse(""), Word::default());
+        assert_eq!(Word::parse(&"\0".repeat(92)), Word::default());
         let word = Word::parse("00000000000000001000\n");
         assert_eq!(word, Word { seen: Some(at(1000)), lives: None, loss: None });
         let loss = |word: &Word, millis| word.loss(Some(at(millis)), None);
