@@ -58,6 +58,32 @@
 //! # }
 //! ```
 //!
+//! # Features
+//!
+//! | feature | brings |
+//! | --- | --- |
+//! | `axum` (default) | extractors for handlers: [`Attempt`], [`Atomic`], [`Transaction`] |
+//! | **stores** | |
+//! | `sqlite` (default) | `SqliteStore`: one file, one process that writes; atomic by [`Atomic`] |
+//! | `postgres` | `PostgresStore`: PostgreSQL by tokio-postgres; atomic by [`Transaction`] |
+//! | `sqlx` | `SqlxPostgresStore`: the same over an sqlx pool of the application; enables `postgres` |
+//! | `mysql` | `MysqlStore`: MySQL and MariaDB; atomic by [`Transaction`] |
+//! | `dynamodb` | `DynamoStore`: DynamoDB; atomic by [`Transaction`] |
+//! | `redis-store` | `RedisStore`: Redis and Valkey; no atomic handlers, no messages |
+//! | **around any store** | |
+//! | `sealed` | `SealedStore`: outcomes encrypted at rest |
+//! | `redis-cache` | `CachedStore`: a cache of completed outcomes in Redis |
+//! | **destinations of messages** | |
+//! | `http-destination` | `carrier::http`: HTTP APIs and webhooks |
+//! | `nats` | `carrier::nats`: NATS JetStream |
+//! | `rabbitmq` | `carrier::rabbitmq`: RabbitMQ, with publisher confirms |
+//! | `kafka` | `carrier::kafka`: Kafka, by librdkafka |
+//! | `redis-streams` | `carrier::redis_streams`: Redis streams |
+//! | **reconciliation** | |
+//! | `csv` | `reconcile`: a provider's records from CSV exports |
+//!
+//! Features that begin with `_`, `crash-points` and `fuzzing` are private to this repository.
+//!
 //! See also: [`Atomic`] and [`Transaction`], for handlers whose rows, messages and outcome share one commit;
 //! [`Policies`] and [`Policy`], for the settings of each operation; [`Routes`], which fails at startup if a
 //! route was forgotten; [`worker`], whose loops maintain the store. `service.rs` documents the steps of a
