@@ -8,20 +8,21 @@
 //! Send it again and nothing is paid twice; send another amount under the same key and it is
 //! refused.
 
+use axum::Router;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
 use bytes::Bytes;
 use firstwrite::store::{SqliteStore, rusqlite};
 use firstwrite::worker::{Schedule, Worker};
 use firstwrite::{
-    Atomic, IdempotencyLayer, MessageError, Mode, Policies, Policy, Routes, StoreError, Tenant,
-    json,
+    Atomic, IdempotencyLayer, MessageError, Policies, Policy, Response, StoreError, Tenant, json,
 };
 use http::{Method, StatusCode};
 use std::sync::Arc;
 
 /// What went wrong on our side: everything is rolled back, and a retry runs afresh.
-struct Failure(firstwrite::core::BoxError);
+struct Failure(firstwrite::BoxError);
 
 async fn pay(atomic: Atomic<SqliteStore>, body: Bytes) -> Result<Response, Failure> {
     let order = serde_json::from_slice::<serde_json::Value>(&body);
@@ -49,19 +50,20 @@ async fn total(State(store): State<SqliteStore>) -> Result<String, Failure> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), firstwrite::core::BoxError> {
+async fn main() -> Result<(), firstwrite::BoxError> {
     let store = SqliteStore::open_or_create("payments.db")?;
     let table = "CREATE TABLE IF NOT EXISTS payments (id INTEGER PRIMARY KEY, amount INTEGER)";
     store.write(move |connection| connection.execute_batch(table)).await?;
 
-    let atomic = Policy { mode: Mode::Atomic, ..Policy::default() };
-    let policies = Policies::new().operation(Method::POST, "/payments", atomic);
+    let policies = Policies::new().operation(Method::POST, "/payments", Policy::atomic());
     // One tenant for everybody; a real service takes it from verified credentials.
-    let layer = IdempotencyLayer::transactional(store.clone()).single_tenant(Tenant::new("shop")?);
-    let router = Routes::new()
-        .post("/payments", pay)
-        .get("/total", total)
-        .finish(policies, layer.clone())?
+    let layer = IdempotencyLayer::atomic(store.clone())
+        .policies(policies)?
+        .single_tenant(Tenant::new("shop")?);
+    let router = Router::new()
+        .route("/payments", post(pay))
+        .route("/total", get(total))
+        .layer(layer.clone())
         .with_state(store.clone());
 
     let worker = Worker::start(Arc::new(store), Schedule::default());
@@ -74,7 +76,7 @@ async fn main() -> Result<(), firstwrite::core::BoxError> {
 }
 
 impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
+    fn into_response(self) -> axum::response::Response {
         tracing::error!(error = %self.0, "a payment failed");
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }

@@ -62,7 +62,7 @@
 //!
 //! | feature | brings |
 //! | --- | --- |
-//! | `axum` (default) | extractors for handlers: [`Attempt`], [`Atomic`], [`Transaction`] |
+//! | `axum` (default) | [`Attempt`], [`Atomic`] and [`Transaction`] as extractors; answers of any type that axum sends |
 //! | **stores** | |
 //! | `sqlite` (default) | `SqliteStore`: one file, one process that writes; atomic by [`Atomic`] |
 //! | `postgres` | `PostgresStore`: PostgreSQL by tokio-postgres; atomic by [`Transaction`] |
@@ -85,22 +85,18 @@
 //! Features that begin with `_`, `crash-points` and `fuzzing` are private to this repository.
 //!
 //! See also: [`Atomic`] and [`Transaction`], for handlers whose rows, messages and outcome share one commit;
-//! [`Policies`] and [`Policy`], for the settings of each operation; [`Routes`], which fails at startup if a
-//! route was forgotten; [`worker`], whose loops maintain the store. `service.rs` documents the steps of a
+//! [`Policies`] and [`Policy`], for the settings of each operation; [`IdempotencyLayer::check_routes`], which
+//! fails at start-up if a route was forgotten; [`worker`], whose loops maintain the store. `service.rs` documents the steps of a
 //! request, in order.
 
-pub use firstwrite_core as core;
 pub use firstwrite_core::{
-    AfterRetention, AsyncTransactionalStore, BodyForm, Effect, FingerprintRules, HeaderPolicy,
+    AfterRetention, BodyForm, BoxError, Effect, Fence, FingerprintRules, HeaderPolicy,
     HeldMemoryTx, Interim, KeptStatuses, Key, KeyError, KeyRequirement, MemoryStore, MemoryTx,
     Message, MessageError, Mode, OnConflict, OnLostAnswer, OnServerError, Outcome, Pointer, Policy,
     PolicyError, ProblemBase, ProblemBaseError, RecordId, Rejection, RejectionKind, RespondAsync,
     Secret, SecretError, Secrets, Store, StoreError, Tenant, TenantError, Timestamp,
-    TransactionalStore,
 };
-pub use firstwrite_store as store;
 
-#[cfg(feature = "axum")]
 mod atomic;
 mod attempt;
 mod body;
@@ -115,6 +111,7 @@ mod interim;
 mod layer;
 mod lease;
 mod observe;
+pub mod outbox;
 mod percent;
 mod policies;
 mod probe;
@@ -122,23 +119,21 @@ mod problems;
 pub mod reconcile;
 mod reserved;
 mod respond;
-#[cfg(feature = "axum")]
 mod routes;
 mod seldom;
 mod service;
 mod status;
+pub mod store;
+pub mod store_author;
 #[doc(hidden)]
 pub mod strict_json;
 mod tenant;
 mod withdrawal;
 pub mod worker;
 
-#[cfg(feature = "axum")]
-pub use atomic::{Atomic, Transaction};
+pub use atomic::{Atomic, AtomicAnswer, AtomicStore, ExtractorError, Transaction};
 pub use attempt::Attempt;
 pub use body::{RequestBody, ResponseBody, Room};
-#[cfg(feature = "axum")]
-pub use extract::ExtractorError;
 pub use layer::{IdempotencyLayer, PolicyMismatch};
 pub use observe::{
     AdmitContext, Observer, RecordChange, RecordStep, RequestFinished, RequestResult,
@@ -147,8 +142,7 @@ pub use percent::escape_path;
 pub use policies::{Operation, Policies, PolicyResolver};
 pub use probe::ProbeForm;
 pub use respond::{ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};
-#[cfg(feature = "axum")]
-pub use routes::{Routes, UncoveredRoutes};
+pub use routes::UncoveredRoutes;
 pub use seldom::Seldom;
 pub use service::Idempotency;
 pub use tenant::TenantResolver;
@@ -158,6 +152,9 @@ pub use worker::Worker;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// An answer of a protected service, and of an atomic handler.
+pub type Response = http::Response<ResponseBody>;
 
 /// A store in memory on the system's clock, for examples and tests.
 pub fn memory_store() -> MemoryStore {
