@@ -33,10 +33,9 @@ impl<E: Into<BoxError>> From<E> for Failure {
     }
 }
 
-/// Runs `test` with the address of a database of its own, which has a table of payments; drops it
-/// however the test ends. Skipped where no server is named, unless everything is required.
+/// Runs `test` with the address of a database of its own, which is empty; drops it however the test ends. Skipped where no server is named, unless everything is required.
 #[expect(clippy::print_stdout, reason = "what was skipped is named")]
-async fn on_database<T>(test: impl FnOnce(String) -> T)
+pub(crate) async fn on_bare_database<T>(test: impl FnOnce(String) -> T)
 where
     T: Future<Output = ()> + Send + 'static,
 {
@@ -50,15 +49,26 @@ where
     let admin = client(&server).await;
     admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
     let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
-    let table = "CREATE TABLE payments (
-                     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL)";
-    client(&url).await.batch_execute(table).await.unwrap();
-    PostgresStore::migrate(&url, PostgresOptions::default()).await.unwrap();
     let ended = tokio::spawn(test(url)).await;
     admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
     if let Err(failed) = ended {
         resume_unwind(failed.into_panic());
     }
+}
+
+/// The same, with our tables and a table of payments.
+async fn on_database<T>(test: impl FnOnce(String) -> T + Send + 'static)
+where
+    T: Future<Output = ()> + Send + 'static,
+{
+    on_bare_database(async move |url| {
+        let table = "CREATE TABLE payments (
+                         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL)";
+        client(&url).await.batch_execute(table).await.unwrap();
+        PostgresStore::migrate(&url, PostgresOptions::default()).await.unwrap();
+        test(url).await;
+    })
+    .await;
 }
 
 async fn client(url: &str) -> Client {
