@@ -116,7 +116,7 @@ fn joined(module: &str, name: &str) -> String {
 struct Lines {
     /// Modules that are public.
     modules: BTreeSet<String>,
-    lines: BTreeSet<String>,
+    found: BTreeSet<String>,
     types: BTreeSet<String>,
     impls: Vec<(String, String)>,
 }
@@ -252,7 +252,7 @@ impl Lines {
             UseTree::Name(_) | UseTree::Rename(_) | UseTree::Glob(_)
                 if path.starts_with("firstwrite_") || path.is_empty() =>
             {
-                self.lines.insert(format!("{module}use {path}{}", text(tree)));
+                self.found.insert(format!("{module}use {path}{}", text(tree)));
             }
             UseTree::Name(_) | UseTree::Rename(_) | UseTree::Glob(_) => {}
         }
@@ -264,13 +264,13 @@ impl Lines {
         }
         let is_open = attributes.iter().any(|one| one.path().is_ident("non_exhaustive"));
         let mark = if is_open { " #[non_exhaustive]" } else { "" };
-        self.lines.insert(format!("{path}{line}{mark}"));
+        self.found.insert(format!("{path}{line}{mark}"));
     }
 
     fn finish(mut self) -> String {
         let impls = self.impls.into_iter().filter(|(own, _)| self.types.contains(own));
-        self.lines.extend(impls.map(|(_, line)| line));
-        self.lines.iter().flat_map(|line| [line, "\n"]).collect()
+        self.found.extend(impls.map(|(_, line)| line));
+        self.found.iter().flat_map(|line| [line, "\n"]).collect()
     }
 }
 

@@ -8,6 +8,8 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
+use crate::app::{App, Effects};
+
 #[cfg(feature = "sqlite")]
 #[expect(dead_code, reason = "its main is for people")]
 #[path = "../../examples/axum_sqlite.rs"]
@@ -86,8 +88,7 @@ async fn the_service_on_sqlx_pays_once_and_delivers_its_receipt() {
 #[tokio::test]
 async fn the_service_on_hyper_pays_once() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let app =
-        crate::app::App { address: listener.local_addr().unwrap(), effects: Default::default() };
+    let app = App { address: listener.local_addr().unwrap(), effects: Effects::default() };
     tokio::spawn(async move { hyper_plain::serve(listener).await.unwrap() });
     let order = || Request::post("/payments").header("idempotency-key", "order-1");
     let first = app.send(order().body("{}".into()).unwrap()).await;
