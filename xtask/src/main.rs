@@ -134,6 +134,13 @@ const TASKS: &[Task] = &[
         run: tidy::settings::run,
     },
     Task {
+        name: "public-api",
+        usage: "[--write]",
+        about: "the public items of the libraries, compared with docs/api",
+        details: tidy::public_api::HELP,
+        run: tidy::public_api::run,
+    },
+    Task {
         name: "vectors",
         usage: "",
         about: "signatures that nobody here made, held against the gateway's tokens",

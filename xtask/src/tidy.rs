@@ -8,6 +8,7 @@ mod habits;
 mod manifests;
 mod papers;
 mod problems;
+pub(crate) mod public_api;
 mod report;
 mod rooms;
 mod rust_text;
@@ -83,6 +84,7 @@ const RULES: &[Rule] = &[
     Rule { name: "decisions have numbers of their own", check: |tree, _| papers::decisions(tree) },
     Rule { name: "links lead somewhere", check: |tree, _| papers::links(tree) },
     Rule { name: "the reference of settings is true", check: |tree, _| settings::check(tree) },
+    Rule { name: "the public API is the listed one", check: |tree, _| public_api::check(tree) },
     Rule {
         name: "manifests are sorted",
         check: |tree, repository| manifests::sorted(tree, &repository.packages),

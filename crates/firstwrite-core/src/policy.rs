@@ -10,7 +10,18 @@ use crate::record::Retention;
 use crate::{FingerprintRules, HeaderPolicy};
 
 /// The settings of a protected operation.
+///
+/// ```
+/// use std::time::Duration;
+/// use firstwrite_core::{OnConflict, Policy};
+///
+/// let policy = Policy::atomic()
+///     .retention(Duration::from_hours(72))
+///     .on_conflict(OnConflict::Wait(Duration::from_secs(5)));
+/// assert!(policy.check().is_ok());
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Policy {
     /// Refuses requests without a key, or lets them run unprotected. Default: required.
     pub key: KeyRequirement,
@@ -217,6 +228,11 @@ impl Policy {
     /// A lease shorter than this cannot be renewed reliably over a slow store.
     pub const LEASE_MIN: Duration = Duration::from_secs(1);
 
+    /// The defaults in [`Mode::Atomic`].
+    pub fn atomic() -> Self {
+        Self::default().mode(Mode::Atomic)
+    }
+
     /// Checks that the settings do not contradict each other.
     pub fn check(&self) -> Result<(), PolicyError> {
         if self.lease < Self::LEASE_MIN {
@@ -266,12 +282,134 @@ impl Policy {
     }
 
     /// Returns the time for which a record completed under this policy is replayed, and for which it stays.
-    pub fn retention(&self) -> Retention {
+    pub fn record_retention(&self) -> Retention {
         let (linger_for, refuses_spent) = match self.after_retention {
             AfterRetention::Fresh => (self.slack, false),
             AfterRetention::Refuse(remember_for) => (remember_for.max(self.slack), true),
         };
         Retention { replay_for: self.retention, linger_for, refuses_spent }
+    }
+}
+
+/// One setter for each field, with the field's name.
+impl Policy {
+    /// Sets [`key`](field@Self::key).
+    #[must_use]
+    pub fn key(mut self, key: KeyRequirement) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// Sets [`mode`](field@Self::mode).
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets [`lease`](field@Self::lease).
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets [`retention`](field@Self::retention).
+    #[must_use]
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// Sets [`slack`](field@Self::slack).
+    #[must_use]
+    pub fn slack(mut self, slack: Duration) -> Self {
+        self.slack = slack;
+        self
+    }
+
+    /// Sets [`response_bytes_max`](field@Self::response_bytes_max).
+    #[must_use]
+    pub fn response_bytes_max(mut self, response_bytes_max: usize) -> Self {
+        self.response_bytes_max = response_bytes_max;
+        self
+    }
+
+    /// Sets [`request_bytes_max`](field@Self::request_bytes_max).
+    #[must_use]
+    pub fn request_bytes_max(mut self, request_bytes_max: usize) -> Self {
+        self.request_bytes_max = request_bytes_max;
+        self
+    }
+
+    /// Sets [`response_within`](field@Self::response_within).
+    #[must_use]
+    pub fn response_within(mut self, response_within: Duration) -> Self {
+        self.response_within = response_within;
+        self
+    }
+
+    /// Sets [`kept_statuses`](field@Self::kept_statuses).
+    #[must_use]
+    pub fn kept_statuses(mut self, kept_statuses: KeptStatuses) -> Self {
+        self.kept_statuses = kept_statuses;
+        self
+    }
+
+    /// Sets [`on_server_error`](field@Self::on_server_error).
+    #[must_use]
+    pub fn on_server_error(mut self, on_server_error: OnServerError) -> Self {
+        self.on_server_error = on_server_error;
+        self
+    }
+
+    /// Sets [`kept_headers`](field@Self::kept_headers).
+    #[must_use]
+    pub fn kept_headers(mut self, kept_headers: HeaderPolicy) -> Self {
+        self.kept_headers = kept_headers;
+        self
+    }
+
+    /// Sets [`on_conflict`](field@Self::on_conflict).
+    #[must_use]
+    pub fn on_conflict(mut self, on_conflict: OnConflict) -> Self {
+        self.on_conflict = on_conflict;
+        self
+    }
+
+    /// Sets [`on_lost_answer`](field@Self::on_lost_answer).
+    #[must_use]
+    pub fn on_lost_answer(mut self, on_lost_answer: OnLostAnswer) -> Self {
+        self.on_lost_answer = on_lost_answer;
+        self
+    }
+
+    /// Sets [`after_retention`](field@Self::after_retention).
+    #[must_use]
+    pub fn after_retention(mut self, after_retention: AfterRetention) -> Self {
+        self.after_retention = after_retention;
+        self
+    }
+
+    /// Sets [`retry_after`](field@Self::retry_after).
+    #[must_use]
+    pub fn retry_after(mut self, retry_after: Duration) -> Self {
+        self.retry_after = retry_after;
+        self
+    }
+
+    /// Sets [`respond_async`](field@Self::respond_async).
+    #[must_use]
+    pub fn respond_async(mut self, respond_async: RespondAsync) -> Self {
+        self.respond_async = respond_async;
+        self
+    }
+
+    /// Sets [`fingerprint`](field@Self::fingerprint).
+    #[must_use]
+    pub fn fingerprint(mut self, fingerprint: FingerprintRules) -> Self {
+        self.fingerprint = fingerprint;
+        self
     }
 }
 
@@ -358,20 +496,20 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        let short = Policy { lease: Duration::from_millis(10), ..Policy::default() };
-        let upside_down = Policy { retention: Duration::from_secs(5), ..Policy::default() };
-        let mute = Policy { request_bytes_max: 0, ..Policy::default() };
-        let hasty = Policy { response_within: Duration::ZERO, ..Policy::default() };
+        let short = Policy::default().lease(Duration::from_millis(10));
+        let upside_down = Policy::default().retention(Duration::from_secs(5));
+        let mute = Policy::default().request_bytes_max(0);
+        let hasty = Policy::default().response_within(Duration::ZERO);
         let freeing = KeptStatuses::default().release_on(StatusCode::CREATED);
-        let freeing = Policy { kept_statuses: freeing, ..Policy::default() };
+        let freeing = Policy::default().kept_statuses(freeing);
         let fingerprint =
             FingerprintRules { ignore: vec!["".parse().unwrap()], ..FingerprintRules::default() };
-        let blind = Policy { fingerprint, ..Policy::default() };
+        let blind = Policy::default().fingerprint(fingerprint);
         for policy in [short, upside_down, mute, hasty, freeing, blind] {
             assert!(policy.check().is_err());
         }
         let kept_statuses = KeptStatuses::default().release_on(StatusCode::CONFLICT);
-        assert_eq!(Policy { kept_statuses, ..Policy::default() }.check(), Ok(()));
+        assert_eq!(Policy::default().kept_statuses(kept_statuses).check(), Ok(()));
     }
 
     #[test]
@@ -395,7 +533,7 @@ mod tests {
     fn a_lost_answer_is_told_from_a_refusal_by_status_policy_and_the_answer_itself() {
         use AnswerMeaning::{Kept, Lost, Released};
         let release = Policy::default();
-        let lost = Policy { on_server_error: OnServerError::Lost, ..Policy::default() };
+        let lost = Policy::default().on_server_error(OnServerError::Lost);
         for (code, released, doubted) in [
             (200, Kept, Kept),
             (404, Kept, Kept),
@@ -427,15 +565,15 @@ mod tests {
             }
         }
         let also_released = KeptStatuses::default().release_on(StatusCode::CONFLICT);
-        let policy = Policy { kept_statuses: also_released, ..Policy::default() };
+        let policy = Policy::default().kept_statuses(also_released);
         assert_eq!(policy.meaning(StatusCode::CONFLICT, None), Released);
     }
 
     #[test]
     fn a_refusing_policy_remembers_spent_keys() {
         let month = Duration::from_hours(24 * 30);
-        let policy = Policy { after_retention: AfterRetention::Refuse(month), ..Policy::default() };
-        assert_eq!(policy.retention().linger_for, month);
-        assert_eq!(Policy::default().retention().linger_for, Policy::SLACK_DEFAULT);
+        let policy = Policy::default().after_retention(AfterRetention::Refuse(month));
+        assert_eq!(policy.record_retention().linger_for, month);
+        assert_eq!(Policy::default().record_retention().linger_for, Policy::SLACK_DEFAULT);
     }
 }

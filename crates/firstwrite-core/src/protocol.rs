@@ -221,7 +221,7 @@ pub async fn reserve(
     };
     let lease_until = state.lease_until().unwrap_or_default();
     let lease_for = policy.lease;
-    let (id, retention) = (request.id, policy.retention());
+    let (id, retention) = (request.id, policy.record_retention());
     let strays = may_stand.into_iter().filter(|stray| *stray != fence).collect();
     crate::crash_point!("reserve-after");
     Ok(Reserved::Granted(Reservation { id, fence, lease_until, lease_for, retention, strays }))
@@ -521,7 +521,7 @@ fn draft(request: &Request, policy: &Policy, fence: Fence, state: DraftState) ->
         fingerprint: request.fingerprint.clone(),
         fence,
         on_lost_answer: policy.on_lost_answer,
-        retention: policy.retention(),
+        retention: policy.record_retention(),
         state,
     }
 }

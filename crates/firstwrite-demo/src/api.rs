@@ -11,8 +11,8 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use firstwrite::Policies;
 use firstwrite::carrier::http::SigningSecret;
-use firstwrite::{Policies, Routes};
 use firstwrite_core::{FingerprintRules, Mode, Policy};
 
 use crate::faults::{self, Faults};
@@ -43,17 +43,23 @@ pub(crate) fn router(books: &Books, setup: Setup) -> anyhow::Result<Router> {
         .operation(Method::POST, "/payments/{id}/refunds", policy(books.mode(), retention))
         // Every route that changes something is named, or the start fails.
         .without_default();
-    let idempotency = books.layer();
+    let idempotency = books.layer().policies(policies)?;
+    let routes = [
+        (Method::GET, "/payments", get(payments::list)),
+        (Method::POST, "/payments", post(payments::create)),
+        (Method::GET, "/payments/{id}", get(payments::show)),
+        (Method::POST, "/payments/{id}/refunds", post(refunds::create)),
+    ];
+    idempotency
+        .check_routes(routes.iter().map(|(method, path, _)| (method.clone(), *path)))
+        .context("cannot protect the demo's routes")?;
     let no_route = async || Problem::no_route();
-    let router = Routes::new()
-        .get("/payments", payments::list)
-        .post("/payments", payments::create)
-        .get("/payments/{id}", payments::show)
-        .post("/payments/{id}/refunds", refunds::create)
-        .finish(policies.clone(), idempotency.clone())
-        .context("cannot protect the demo's routes")?
+    let router = routes
+        .into_iter()
+        .fold(Router::new(), |router, (_, path, handler)| router.route(path, handler))
+        .layer(idempotency.clone())
         // The layer answers for the status of a key, which stands under no route.
-        .fallback(no_route.layer(idempotency.policies(policies)))
+        .fallback(no_route.layer(idempotency))
         .method_not_allowed_fallback(async || Problem::no_method())
         .layer(from_fn(under_one_name))
         .layer(Extension(WaitFor(wait_for)))
@@ -71,7 +77,7 @@ pub(crate) fn router(books: &Books, setup: Setup) -> anyhow::Result<Router> {
 pub(crate) fn policy(mode: Mode, retention: Duration) -> Policy {
     // The demo holds no secrets, so a mismatch may say what differs.
     let fingerprint = FingerprintRules { explain: true, ..FingerprintRules::default() };
-    Policy { mode, retention, fingerprint, ..Policy::default() }
+    Policy::default().mode(mode).retention(retention).fingerprint(fingerprint)
 }
 
 /// Gives every request the same host, which is part of what a fingerprint covers.

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use anyhow::anyhow;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use firstwrite::{Atomic, Attempt, ExtractorError, IdempotencyLayer, Transaction};
 use firstwrite_core::{Interim, Message, Mode, Store, Tenant};
@@ -161,10 +161,10 @@ impl Books {
     /// A layer whose transactions [`Work`] finds.
     pub(crate) fn layer(&self) -> IdempotencyLayer {
         match self {
-            Self::Sqlite(store) => IdempotencyLayer::transactional(store.clone()),
-            Self::Postgres(store) => IdempotencyLayer::held(store.clone()),
-            Self::Mysql(books) => IdempotencyLayer::held(books.store.clone()),
-            Self::Dynamo(books) => IdempotencyLayer::held(books.store.clone()),
+            Self::Sqlite(store) => IdempotencyLayer::atomic(store.clone()),
+            Self::Postgres(store) => IdempotencyLayer::atomic(store.clone()),
+            Self::Mysql(books) => IdempotencyLayer::atomic(books.store.clone()),
+            Self::Dynamo(books) => IdempotencyLayer::atomic(books.store.clone()),
             Self::Apart(books) => IdempotencyLayer::new(Arc::clone(&books.records)),
         }
     }
@@ -282,33 +282,34 @@ impl Books {
 impl Work {
     /// Does `job`; what it wrote is committed with its answer, as the answer's status says.
     pub(crate) async fn run(self, job: impl Job) -> Result<Response, Failure> {
-        match self {
+        let answered = match self {
             Self::Sqlite(atomic) => {
-                atomic.run(move |tx, attempt| at_once(job.run(tx, attempt))).await
+                atomic.run(move |tx, attempt| at_once(job.run(tx, attempt))).await?
             }
             Self::Postgres(mut tx) => {
                 let attempt = tx.attempt().clone();
                 let answer = job.run(&mut **tx, &attempt).await?;
-                Ok(tx.commit(answer).await)
+                tx.commit(answer).await
             }
             Self::Mysql(mut tx) => {
                 let attempt = tx.attempt().clone();
                 let answer = job.run(&mut **tx, &attempt).await?;
-                Ok(tx.commit(answer).await)
+                tx.commit(answer).await
             }
             Self::Dynamo(mut tx, table) => {
                 let attempt = tx.attempt().clone();
                 let mut ledger = DynamoLedger { tx: &mut tx, table: &table, looked_at: None };
                 let answer = job.run(&mut ledger, &attempt).await?;
-                Ok(tx.commit(answer).await)
+                tx.commit(answer).await
             }
             Self::Apart(mut books, attempt) => {
                 let mut answer = job.run(&mut books, &attempt).await?;
                 // No message can replace an answer in another store: what is said now stands.
                 answer.extensions_mut().remove::<Interim>();
-                Ok(answer.map(axum::body::Body::from))
+                return Ok(answer.map(axum::body::Body::from));
             }
-        }
+        };
+        Ok(answered.into_response())
     }
 }
 

@@ -205,11 +205,11 @@ pub(crate) fn stack(
     }
     layer = layer.secrets(rules.secrets);
     layer = layer.problem_base(problem_base.clone());
-    for policy in operations.known() {
-        layer.check(&policy).map_err(|unusable| GatewayError::Policy(unusable.to_string()))?;
-    }
     let whose = Whose { tenants: Arc::clone(&tenants), operations: Arc::clone(&operations) };
-    layer = layer.policies(Shared(Arc::clone(&operations))).tenant_from(whose);
+    layer = layer
+        .policies(Shared(Arc::clone(&operations)))
+        .map_err(|unusable| GatewayError::Policy(unusable.to_string()))?
+        .tenant_from(whose);
     if let Some(observer) = observer {
         layer = layer.observed_by(observer);
     }

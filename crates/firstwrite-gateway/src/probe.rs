@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite::core::codec::percent;
-use firstwrite::core::outbox::wire_key_of;
-use firstwrite::core::{ProbeId, RecordId, Timestamp};
 use firstwrite::{KeptStatuses, Key, Outcome, Policy, ProbeForm, Tenant, strict_json};
+use firstwrite_core::codec::percent;
+use firstwrite_core::outbox::wire_key_of;
+use firstwrite_core::{ProbeId, RecordId, Timestamp};
 use http::header::{HOST, HeaderMap};
 use http::{HeaderName, HeaderValue, Request, StatusCode, response};
 use http_body_util::{BodyExt as _, Limited};

@@ -276,11 +276,11 @@ impl Resolver {
 mod tests {
     use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-    use firstwrite::core::protocol::Reserved;
-    use firstwrite::core::{
+    use firstwrite::{Key, Policy, ProbeForm, Tenant};
+    use firstwrite_core::protocol::Reserved;
+    use firstwrite_core::{
         Fingerprint, FingerprintRules, MemoryStore, Parts, Request, State, Timestamp,
     };
-    use firstwrite::{Key, Policy, ProbeForm, Tenant};
     use http::{HeaderMap, Method};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;

@@ -76,7 +76,7 @@ mod tests {
             }
             let counted = counted.iter().map(|name| HeaderName::from_static(name)).collect();
             let fingerprint = FingerprintRules { headers: counted, ..FingerprintRules::default() };
-            let policy = Policy { fingerprint, ..Policy::default() };
+            let policy = Policy::default().fingerprint(fingerprint);
             uncounted.news(&headers, &policy)
         };
         assert_eq!(named(&["content-type", "user-agent"], &[]), [""; 0]);

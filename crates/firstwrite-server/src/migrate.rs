@@ -3,8 +3,7 @@
 use anyhow::Context as _;
 use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::{
-    Migrated, MysqlStore, PostgresOptions, PostgresStore, SchemaName, SqliteStore, dump, grants,
-    migrate,
+    Migrated, MysqlStore, PostgresOptions, PostgresStore, SchemaName, SqliteStore,
 };
 
 use crate::command::{Exit, MigrateFlags};
@@ -88,9 +87,9 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
         }
         (url @ StoreUrl::Dynamodb(_), Effect::Apply | Effect::Dump) => create(url, "the table")?,
         (StoreUrl::Postgres(_), Effect::Dump) => {
-            let mut sql = dump(&settings.schema);
+            let mut sql = PostgresStore::dump(&settings.schema);
             if let Some(role) = &settings.grant_to {
-                sql.push_str(&grants(&settings.schema, role));
+                sql.push_str(&PostgresStore::grants(&settings.schema, role));
             }
             output::data(&sql)?;
         }
@@ -141,12 +140,12 @@ async fn grant_mysql(url: &str, user: &str) -> anyhow::Result<()> {
 
 async fn apply(url: &str, settings: &Settings) -> anyhow::Result<()> {
     let Settings { schema, grant_to, .. } = settings;
-    let migrated = migrate(url, PostgresOptions::default()).await;
+    let migrated = PostgresStore::migrate(url, PostgresOptions::default()).await;
     say(&format!("schema {schema}"), migrated.map_err(|error| unopened(&error))?)?;
     if let Some(role) = grant_to {
         let opened = PostgresStore::connect(url).await.map_err(|error| unopened(&error))?;
         let granted = async {
-            opened.pool().get().await?.batch_execute(&grants(schema, role)).await?;
+            opened.pool().get().await?.batch_execute(&PostgresStore::grants(schema, role)).await?;
             anyhow::Ok(())
         };
         granted.await.with_context(|| {

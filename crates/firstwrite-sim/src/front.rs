@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use axum::extract::FromRequestParts as _;
 use bytes::Bytes;
 use firstwrite::{Atomic, Attempt, Idempotency, IdempotencyLayer, ProbeForm};
 use firstwrite_core::outbox::Answers;
@@ -62,14 +61,16 @@ impl Front {
             Path::Library => {
                 let layer = IdempotencyLayer::new(Arc::new(store.clone()))
                     .policy(terms.policy(slot))
+                    .expect("the terms make sense")
                     .single_tenant(tenant(terms.path));
                 Serves::Layer(Box::new(layer.layer(calling(store.clone()))))
             }
             Path::Atomic => {
                 let mut policy = terms.policy(slot);
                 policy.mode = Mode::Atomic;
-                let layer = IdempotencyLayer::transactional(store.clone())
+                let layer = IdempotencyLayer::atomic(store.clone())
                     .policy(policy)
+                    .expect("the terms make sense")
                     .single_tenant(tenant(terms.path));
                 Serves::Layer(Box::new(layer.layer(committing(store.clone()))))
             }
@@ -155,9 +156,8 @@ fn committing(store: SimStore) -> Handler {
         let store = store.clone();
         let handling: Handling = Box::pin(async move {
             let world = store.process.world().clone();
-            let (mut parts, _body) = request.into_parts();
-            let atomic = Atomic::<SimStore>::from_request_parts(&mut parts, &()).await;
-            let Ok(atomic) = atomic else { return Err("not atomic".into()) };
+            let (parts, _body) = request.into_parts();
+            let atomic = Atomic::<SimStore>::from_extensions(&parts.extensions)?;
             world.passes(0, 1500).await;
             store.process.gate().await;
             let name = format!("row {}", number(&parts.headers));

@@ -149,7 +149,7 @@ fn settings(world: &World) -> Settings {
         currency: None,
     };
     let records = RecordScope {
-        retention: terms.policy(0).retention(),
+        retention: terms.policy(0).record_retention(),
         attempt_max,
         ..RecordScope::new(
             STEP,

@@ -123,18 +123,16 @@ impl Terms {
 
     /// The policy of a process.
     pub(crate) fn policy(&self, slot: usize) -> Policy {
-        Policy {
-            lease: self.leases[slot],
-            retention: RETENTION,
-            on_conflict: self.waits[slot].map_or(OnConflict::Reject, OnConflict::Wait),
-            on_lost_answer: self.on_lost_answer,
-            on_server_error: if self.errors_are_lost {
+        Policy::default()
+            .lease(self.leases[slot])
+            .retention(RETENTION)
+            .on_conflict(self.waits[slot].map_or(OnConflict::Reject, OnConflict::Wait))
+            .on_lost_answer(self.on_lost_answer)
+            .on_server_error(if self.errors_are_lost {
                 OnServerError::Lost
             } else {
                 OnServerError::Release
-            },
-            ..Policy::default()
-        }
+            })
     }
 
     /// Returns true if the upstream recognises repetitions, as it must where a resend is declared safe.

@@ -357,7 +357,8 @@ fn commit(store: &SimStore, call: Call, id: RecordId, fence: Fence) -> Acted {
         Some(record) => Guard::Seen(record.seen()),
         None => Guard::Owner(fence),
     };
-    let change = Change::Complete { outcome, retention: world.terms().policy(0).retention() };
+    let change =
+        Change::Complete { outcome, retention: world.terms().policy(0).record_retention() };
     match store.apply_swap(id, guard, change) {
         Swapped::Done(_) => Acted::Done(effect(world, call)),
         Swapped::Moved(_) => Acted::RolledBack,

@@ -15,7 +15,7 @@ use firstwrite_core::{
     Request, Store, Tenant,
 };
 use firstwrite_store::{
-    CacheOptions, CacheScope, CachedStore, PostgresOptions, PostgresStore, SchemaName, migrate,
+    CacheOptions, CacheScope, CachedStore, PostgresOptions, PostgresStore, SchemaName,
 };
 use http::StatusCode;
 use rounds::{Plan, Server, Variant, Work};
@@ -66,7 +66,7 @@ async fn prepare(server: &Server) -> PostgresStore {
     let mut options = PostgresOptions::default();
     options.schema = SchemaName::new(SCHEMA).expect("a plain name");
     options.cache_bytes_max = 0;
-    migrate(&rounds::address(), options.clone()).await.expect("a schema is made");
+    PostgresStore::migrate(&rounds::address(), options.clone()).await.expect("a schema is made");
     PostgresStore::connect_with(&rounds::address(), options).await.expect("the store opens")
 }
 

@@ -18,8 +18,8 @@ mod sqlx_pool;
 
 use std::sync::Arc;
 
-use firstwrite_core::{BoxFuture, Mode, Policy};
-use firstwrite_store::{PostgresOptions, PostgresStore, SchemaName, SqlxPostgresStore, migrate};
+use firstwrite_core::{BoxFuture, Policy};
+use firstwrite_store::{PostgresOptions, PostgresStore, SchemaName, SqlxPostgresStore};
 use rounds::{Figures, Plan, Server, Variant, Work};
 use shop::{RECORDS, Shop};
 
@@ -109,14 +109,14 @@ async fn prepare(server: &Server, connections: usize) -> Golden {
     let mut options = PostgresOptions::default();
     options.schema = SchemaName::new(RECORDS).expect("a plain name");
     options.pool_size_max = connections;
-    migrate(&rounds::address(), options.clone()).await.expect("a schema is made");
+    PostgresStore::migrate(&rounds::address(), options.clone()).await.expect("a schema is made");
     let store = PostgresStore::connect_with(&rounds::address(), options).await;
     let store = store.expect("the store opens");
     let with_sqlx = SqlxPostgresStore::new(store.clone(), sqlx_pool::open(connections).await);
     for (name, _) in FLIGHTS {
         Shop::create(server, name).await;
     }
-    let policy = Arc::new(Policy { mode: Mode::Atomic, ..Policy::default() });
+    let policy = Arc::new(Policy::atomic());
     Golden { pool: plain::pool(connections), store, with_sqlx, policy }
 }
 

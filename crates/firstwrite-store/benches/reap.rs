@@ -15,7 +15,7 @@ use firstwrite_core::protocol::{self, Reserved};
 use firstwrite_core::{
     BodyForm, BoxFuture, Fingerprint, Key, PartDigests, Policy, RecordId, Request, Store, Tenant,
 };
-use firstwrite_store::{PostgresOptions, PostgresStore, SchemaName, migrate};
+use firstwrite_store::{PostgresOptions, PostgresStore, SchemaName};
 use rounds::{Plan, Server, Variant, Work};
 
 const QUIET: &str = "reserve, nothing else";
@@ -114,7 +114,7 @@ async fn prepare(server: &Server, keys: f64) -> PostgresStore {
     let mut options = PostgresOptions::default();
     options.schema = SchemaName::new("bench_reap").expect("a plain name");
     options.cache_bytes_max = 0;
-    migrate(&rounds::address(), options.clone()).await.expect("a schema is made");
+    PostgresStore::migrate(&rounds::address(), options.clone()).await.expect("a schema is made");
     eprintln!("writing {keys:.0} expired records");
     server
         .execute(&format!(

@@ -17,7 +17,7 @@ use firstwrite_core::{
     BodyForm, BoxFuture, Fingerprint, KeptHeaders, Key, Outcome, PartDigests, Policy, RecordId,
     Request, Store, Tenant,
 };
-use firstwrite_store::{PostgresOptions, PostgresStore, SchemaName, migrate};
+use firstwrite_store::{PostgresOptions, PostgresStore, SchemaName};
 use http::StatusCode;
 use rounds::{Figures, Plan, Server, Variant, Work};
 
@@ -109,7 +109,9 @@ fn print_figures(figures: &Figures) {
 async fn prepare(server: &Server) -> Kept {
     for schema in ["bench_reserve", "bench_replay"] {
         server.execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await;
-        migrate(&rounds::address(), options(schema)).await.expect("a schema is made");
+        PostgresStore::migrate(&rounds::address(), options(schema))
+            .await
+            .expect("a schema is made");
     }
     let store = store("bench_replay", 0).await;
     let kept = Kept {

@@ -18,7 +18,7 @@ use firstwrite_core::{
     BodyForm, Fingerprint, KeptHeaders, Key, Outcome, PartDigests, Policy, RecordId, Request,
     Tenant,
 };
-use firstwrite_store::{PostgresOptions, PostgresStore, SchemaName, migrate};
+use firstwrite_store::{PostgresOptions, PostgresStore, SchemaName};
 use http::StatusCode;
 use rounds::{Plan, Server, as_f64, whole};
 
@@ -64,7 +64,7 @@ async fn fill(server: &Server, half: Half, keys: usize) {
     let mut options = PostgresOptions::default();
     options.schema = SchemaName::new(schema).expect("a plain name");
     options.cache_bytes_max = 0;
-    migrate(&rounds::address(), options.clone()).await.expect("a schema is made");
+    PostgresStore::migrate(&rounds::address(), options.clone()).await.expect("a schema is made");
     let store = PostgresStore::connect_with(&rounds::address(), options).await;
     let store = store.expect("the store opens");
     let (policy, begun) = (Arc::new(Policy::default()), Arc::new(AtomicU64::new(0)));

@@ -79,8 +79,7 @@ pub use mysql_async;
 pub use open::{Access, Migrated, OpenError, create, is_compiled_in, open};
 #[cfg(feature = "postgres")]
 pub use postgres::{
-    PipelinedBegin, Pooler, PostgresOptions, PostgresStore, PostgresTx, SchemaName, dump, grants,
-    migrate,
+    PipelinedBegin, Pooler, PostgresOptions, PostgresStore, PostgresTx, SchemaName,
 };
 #[cfg(feature = "sqlx")]
 pub use postgres::{SqlxPostgresStore, SqlxTx};

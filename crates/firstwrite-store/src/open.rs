@@ -7,6 +7,7 @@ use firstwrite_core::{BoxError, Store};
 
 /// The caller's intended access to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Access {
     /// Everything. An embedded store has one such opener at a time.
     Write,
@@ -98,7 +99,7 @@ pub async fn create(url: &str) -> Result<Migrated, OpenError> {
         Some("sqlite") => crate::SqliteStore::migrate(sqlite_path(url)?),
         #[cfg(feature = "postgres")]
         Some("postgres" | "postgresql") => {
-            crate::migrate(url, crate::PostgresOptions::default()).await
+            crate::PostgresStore::migrate(url, crate::PostgresOptions::default()).await
         }
         #[cfg(feature = "mysql")]
         Some("mysql" | "mariadb") => {

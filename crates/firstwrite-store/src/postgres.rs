@@ -51,7 +51,7 @@ use tokio::sync::oneshot;
 use crate::encoding::encode_outcome;
 use crate::releases::Releases;
 use crate::server_clock::ServerClock;
-use crate::{Access, OpenError};
+use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completion, CompletionResult, INSERTING};
 use connect::{Role, Server};
 use dispatcher::Dispatcher;
@@ -67,7 +67,6 @@ use reader::LookupRequest;
 use reap::ReapCursors;
 use replays::Replays;
 use rows::NewRow;
-pub use schema::{dump, grants, migrate};
 #[cfg(feature = "sqlx")]
 pub use sqlx::{SqlxPostgresStore, SqlxTx};
 use statements::Sql;
@@ -130,6 +129,22 @@ impl PostgresStore {
     /// [`StoreErrorKind::Unsupported`].
     pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
         Self::open(url, PostgresOptions::default(), Access::ReadOnly).await
+    }
+
+    /// Brings the schema that `url` names to this build's version. Several may try at once: one does it.
+    pub async fn migrate(url: &str, options: PostgresOptions) -> Result<Migrated, OpenError> {
+        schema::migrate(url, options).await
+    }
+
+    /// Returns the SQL that creates all tables, for users who may not run [`PostgresStore::migrate`]
+    /// themselves.
+    pub fn dump(schema: &SchemaName) -> String {
+        schema::dump(schema)
+    }
+
+    /// Returns the SQL that lets `role` use the tables as an application: all it needs, and nothing more.
+    pub fn grants(schema: &SchemaName, role: &str) -> String {
+        schema::grants(schema, role)
     }
 
     async fn open(url: &str, options: PostgresOptions, access: Access) -> Result<Self, OpenError> {

@@ -395,7 +395,7 @@ fn refused(found: Option<Box<Found>>) -> Ended {
 fn complete(tag: u64) -> Change {
     Change::Complete {
         outcome: sample::outcome(201, &tag.to_string()),
-        retention: Policy::default().retention(),
+        retention: Policy::default().record_retention(),
     }
 }
 

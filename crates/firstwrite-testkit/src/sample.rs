@@ -38,7 +38,7 @@ pub fn request(tenant: &Tenant, key: &Key, body: u8) -> Request {
 
 /// The default policy with this answer to a lost answer.
 pub fn policy(on_lost_answer: OnLostAnswer) -> Policy {
-    Policy { on_lost_answer, ..Policy::default() }
+    Policy::default().on_lost_answer(on_lost_answer)
 }
 
 /// An answer of text, without headers.
@@ -84,7 +84,7 @@ fn draft(request: &Request, policy: &Policy, fence: Fence, state: DraftState) ->
         fingerprint: request.fingerprint.clone(),
         fence,
         on_lost_answer: policy.on_lost_answer,
-        retention: policy.retention(),
+        retention: policy.record_retention(),
         state,
     }
 }

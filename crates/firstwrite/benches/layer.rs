@@ -21,8 +21,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::post;
 use bytes::Bytes;
-use firstwrite::core::BoxError;
 use firstwrite::{BodyForm, FingerprintRules, IdempotencyLayer, Policy, Tenant, memory_store};
+use firstwrite_core::BoxError;
 use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -177,7 +177,8 @@ impl Variant {
         };
         let fingerprint = FingerprintRules { body, ..FingerprintRules::default() };
         let layer = IdempotencyLayer::new(Arc::new(memory_store()))
-            .policy(Policy { fingerprint, ..Policy::default() })
+            .policy(Policy::default().fingerprint(fingerprint))
+            .expect("the policy fits")
             .single_tenant(Tenant::new("acme").expect("a plain name"));
         router.layer(layer)
     }

@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite::carrier::http::HttpDestination;
-use firstwrite::core::outbox::{Carrier, Outbox as _, Terms};
-use firstwrite::core::{AuditEntry, BoxFuture, Store};
-use firstwrite::store::{PostgresOptions, PostgresStore, SchemaName, migrate};
+use firstwrite::store::{PostgresOptions, PostgresStore, SchemaName};
 use firstwrite::worker::{Deliver, Destination, Schedule, Worker};
 use firstwrite::{Key, Message, Tenant};
+use firstwrite_core::outbox::{Carrier, Outbox as _, Terms};
+use firstwrite_core::{AuditEntry, BoxFuture, Store};
 use rounds::{Plan, Server, Variant, Work};
 use sink::Sink;
 use tokio::runtime::Runtime;
@@ -155,7 +155,9 @@ impl Bench {
         server.execute("DROP SCHEMA IF EXISTS bench_outbox CASCADE").await;
         let mut options = PostgresOptions::default();
         options.schema = SchemaName::new("bench_outbox").expect("a plain name");
-        migrate(&rounds::address(), options.clone()).await.expect("a schema is made");
+        PostgresStore::migrate(&rounds::address(), options.clone())
+            .await
+            .expect("a schema is made");
         let store = PostgresStore::connect_with(&rounds::address(), options)
             .await
             .expect("the store opens");

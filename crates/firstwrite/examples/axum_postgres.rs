@@ -13,14 +13,15 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use bytes::Bytes;
-use firstwrite::core::BoxError;
-use firstwrite::store::{PostgresOptions, PostgresStore, migrate};
+use firstwrite::BoxError;
+use firstwrite::store::{PostgresOptions, PostgresStore};
 use firstwrite::worker::{Schedule, Worker};
-use firstwrite::{IdempotencyLayer, Mode, Policies, Policy, Routes, Tenant, Transaction, json};
+use firstwrite::{IdempotencyLayer, Policies, Policy, Response, Tenant, Transaction};
 use http::{Method, StatusCode};
 use serde::Deserialize;
 
@@ -43,7 +44,7 @@ async fn pay(
     let receipt = tx.attempt().message("receipt", "mailer", receipt)?;
     tx.enqueue(&receipt)?;
     let paid = serde_json::json!({ "id": id, "amount": order.amount });
-    Ok(tx.commit(json(StatusCode::CREATED, &paid)).await)
+    Ok(tx.commit((StatusCode::CREATED, Json(paid))).await)
 }
 
 async fn total(State(store): State<PostgresStore>) -> Result<String, Failure> {
@@ -58,20 +59,21 @@ async fn main() -> Result<(), BoxError> {
     let given = arguments.next().or_else(|| std::env::var("FIRSTWRITE_TEST_POSTGRES").ok());
     let url = given.ok_or("name the server: --store postgres://USER@HOST/DATABASE")?;
     // A real service is deployed after `firstwrite migrate`, and has no right to do it itself.
-    migrate(&url, PostgresOptions::default()).await?;
+    PostgresStore::migrate(&url, PostgresOptions::default()).await?;
     let store = PostgresStore::connect(&url).await?;
     let table = "CREATE TABLE IF NOT EXISTS payments (
                      id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, amount bigint NOT NULL)";
     store.pool().get().await?.batch_execute(table).await?;
 
-    let atomic = Policy { mode: Mode::Atomic, ..Policy::default() };
-    let policies = Policies::new().operation(Method::POST, "/payments", atomic);
+    let policies = Policies::new().operation(Method::POST, "/payments", Policy::atomic());
     // One tenant for everybody; a real service takes it from verified credentials.
-    let layer = IdempotencyLayer::held(store.clone()).single_tenant(Tenant::new("shop")?);
-    let router = Routes::new()
-        .post("/payments", pay)
-        .get("/total", total)
-        .finish(policies, layer.clone())?
+    let layer = IdempotencyLayer::atomic(store.clone())
+        .policies(policies)?
+        .single_tenant(Tenant::new("shop")?);
+    let router = Router::new()
+        .route("/payments", post(pay))
+        .route("/total", get(total))
+        .layer(layer.clone())
         .with_state(store.clone());
 
     let worker = Worker::start(Arc::new(store.clone()), Schedule::default());
@@ -85,7 +87,7 @@ async fn main() -> Result<(), BoxError> {
 }
 
 impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
+    fn into_response(self) -> axum::response::Response {
         tracing::error!(error = %self.0, "a payment failed");
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }

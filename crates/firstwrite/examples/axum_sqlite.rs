@@ -2,41 +2,44 @@
 //!
 //! ```text
 //! cargo run -p firstwrite --example axum_sqlite
-//! curl -i localhost:3000/payments -H 'Idempotency-Key: order-1' -d '{"amount":1200}'
+//! curl -i localhost:3000/payments -H 'Idempotency-Key: order-1' \
+//!     -H 'Content-Type: application/json' -d '{"amount":1200}'
 //! ```
 //!
 //! Send it again and nothing is paid twice; send another amount under the same key and it is
 //! refused.
 
-use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use firstwrite::store::{SqliteStore, rusqlite};
-use firstwrite::worker::{Schedule, Worker};
-use firstwrite::{
-    Atomic, IdempotencyLayer, MessageError, Mode, Policies, Policy, Routes, StoreError, Tenant,
-    json,
-};
-use http::{Method, StatusCode};
+use std::path::Path;
 use std::sync::Arc;
 
-/// What went wrong on our side: everything is rolled back, and a retry runs afresh.
-struct Failure(firstwrite::core::BoxError);
+use axum::extract::State;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use firstwrite::store::SqliteStore;
+use firstwrite::worker::{Schedule, Worker};
+use firstwrite::{Atomic, BoxError, IdempotencyLayer, Policy, Response, Tenant};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::json;
 
-async fn pay(atomic: Atomic<SqliteStore>, body: Bytes) -> Result<Response, Failure> {
-    let order = serde_json::from_slice::<serde_json::Value>(&body);
-    let amount = order.ok().and_then(|order| order["amount"].as_i64());
+/// A failure on our side: everything is rolled back, and a retry runs afresh.
+pub(crate) struct Failure(BoxError);
+
+#[derive(Deserialize)]
+struct Order {
+    amount: i64,
+}
+
+/// A body that is not an order is answered by axum's own 422, which is kept as well.
+async fn pay(atomic: Atomic<SqliteStore>, Json(order): Json<Order>) -> Result<Response, Failure> {
     atomic
         .run(move |tx, attempt| {
-            let Some(amount) = amount else {
-                // Kept as well: the same wrong request gets the same answer.
-                return Ok(json(StatusCode::UNPROCESSABLE_ENTITY, &"an amount is missing"));
-            };
-            tx.execute("INSERT INTO payments (amount) VALUES (?1)", [amount])?;
-            let id = tx.last_insert_rowid();
-            let receipt = Bytes::from(format!("{{\"payment\":{id}}}"));
-            tx.enqueue(&attempt.message("receipt", "mailer", receipt)?)?;
-            Ok(json(StatusCode::CREATED, &serde_json::json!({ "id": id, "amount": amount })))
+            tx.execute("INSERT INTO payments (amount) VALUES (?1)", [order.amount])?;
+            let receipt = json!({ "payment": tx.last_insert_rowid(), "amount": order.amount });
+            let message = attempt.message("receipt", "mailer", receipt.to_string().into())?;
+            tx.enqueue(&message)?;
+            Ok((StatusCode::CREATED, Json(receipt)))
         })
         .await
 }
@@ -48,22 +51,28 @@ async fn total(State(store): State<SqliteStore>) -> Result<String, Failure> {
     Ok(total.to_string())
 }
 
-#[tokio::main]
-async fn main() -> Result<(), firstwrite::core::BoxError> {
-    let store = SqliteStore::open_or_create("payments.db")?;
+/// The parts of the service, which `main` runs and a test drives.
+pub(crate) async fn service(
+    file: &Path,
+) -> Result<(Router, IdempotencyLayer, SqliteStore), BoxError> {
+    let store = SqliteStore::open_or_create(file)?;
     let table = "CREATE TABLE IF NOT EXISTS payments (id INTEGER PRIMARY KEY, amount INTEGER)";
     store.write(move |connection| connection.execute_batch(table)).await?;
-
-    let atomic = Policy { mode: Mode::Atomic, ..Policy::default() };
-    let policies = Policies::new().operation(Method::POST, "/payments", atomic);
     // One tenant for everybody; a real service takes it from verified credentials.
-    let layer = IdempotencyLayer::transactional(store.clone()).single_tenant(Tenant::new("shop")?);
-    let router = Routes::new()
-        .post("/payments", pay)
-        .get("/total", total)
-        .finish(policies, layer.clone())?
+    let layer = IdempotencyLayer::atomic(store.clone())
+        .policy(Policy::atomic())?
+        .single_tenant(Tenant::new("shop")?);
+    let router = Router::new()
+        .route("/payments", post(pay))
+        .route("/total", get(total))
+        .layer(layer.clone())
         .with_state(store.clone());
+    Ok((router, layer, store))
+}
 
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    let (router, layer, store) = service(Path::new("payments.db")).await?;
     let worker = Worker::start(Arc::new(store), Schedule::default());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     let stopped = async { drop(tokio::signal::ctrl_c().await) };
@@ -74,26 +83,14 @@ async fn main() -> Result<(), firstwrite::core::BoxError> {
 }
 
 impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
+    fn into_response(self) -> axum::response::Response {
         tracing::error!(error = %self.0, "a payment failed");
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
 
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Self {
-        Self(error.into())
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        Self(error.into())
-    }
-}
-
-impl From<MessageError> for Failure {
-    fn from(error: MessageError) -> Self {
+impl<E: Into<BoxError>> From<E> for Failure {
+    fn from(error: E) -> Self {
         Self(error.into())
     }
 }

@@ -1,7 +1,7 @@
 //! The layer around a handler on plain hyper, without a framework. Try it:
 //!
 //! ```text
-//! cargo run --example hyper_plain
+//! cargo run -p firstwrite --no-default-features --example hyper_plain
 //! curl -i 127.0.0.1:3000/payments -H 'Idempotency-Key: order-1' -d '{"amount":1}'
 //! ```
 
@@ -9,28 +9,25 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use firstwrite::{IdempotencyLayer, RequestBody, Tenant, memory_store};
+use firstwrite::{BoxError, IdempotencyLayer, RequestBody, Tenant, memory_store};
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower::{Layer, ServiceExt, service_fn};
 
-/// What the layer protects: it would take money, and must not take it twice.
+/// The protected handler: it would take money, and must not take it twice.
 async fn pay(_request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, Infallible> {
     let mut response = Response::new(Full::from("paid\n"));
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
 }
 
-#[tokio::main(flavor = "current_thread")]
-#[expect(clippy::print_stderr, reason = "an example shows what it does")]
-async fn main() -> Result<(), BoxError> {
+pub(crate) async fn serve(listener: TcpListener) -> Result<Infallible, BoxError> {
     let protected = IdempotencyLayer::new(Arc::new(memory_store()))
         .single_tenant(Tenant::new("acme")?)
         .layer(service_fn(pay));
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
     loop {
         let (stream, _) = listener.accept().await?;
         let protected = protected.clone();
@@ -41,8 +38,14 @@ async fn main() -> Result<(), BoxError> {
         tokio::spawn(async move {
             let connection = hyper::server::conn::http1::Builder::new();
             if let Err(error) = connection.serve_connection(TokioIo::new(stream), service).await {
-                eprintln!("a connection ended: {error}");
+                tracing::warn!(%error, "a connection ended");
             }
         });
     }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), BoxError> {
+    let never = serve(TcpListener::bind("127.0.0.1:3000").await?).await?;
+    match never {}
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite::carrier::kafka::{KafkaCarrier, KafkaSettings};
-use firstwrite::core::outbox::{Outbox as _, Terms};
+use firstwrite::outbox::{Outbox as _, Terms};
 use firstwrite::store::SqliteStore;
 use firstwrite::worker::{Deliver, Destination};
 use firstwrite::{Key, Message, Tenant};

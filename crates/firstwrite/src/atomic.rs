@@ -6,39 +6,85 @@
 //! store's unique record is the arbiter: a commit that comes second finds a rival and is rolled
 //! back.
 
-use std::any::Any;
+use std::any::{Any, type_name};
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::response::Response as AxumResponse;
 use bytes::Bytes;
 use firstwrite_core::protocol::{self, Atomic as Atomically, Kept};
 use firstwrite_core::{
-    Body, BoxFuture, Certainty, Found, Outcome, Rejection, Store, StoreError, StoreErrorKind,
-    Verdict, judge,
+    AsyncTransactionalStore, Body, BoxFuture, Certainty, Found, Outcome, Rejection, Store,
+    StoreError, StoreErrorKind, TransactionalStore, Verdict, judge,
 };
-use http::Response;
+use http::{Extensions, Response};
 
 use crate::attempt::{self, Attempt, Ran, Reply};
 use crate::body::ResponseBody;
 use crate::coalesce::{Ended, Lead};
 use crate::exchange::{Call, Exchange};
-use crate::layer::Shared;
+use crate::layer::{PolicyMismatch, Shared};
 use crate::respond;
 
+mod answer;
 mod closure;
+mod error;
 mod held;
 
+pub use answer::AtomicAnswer;
 pub use closure::Atomic;
+pub use error::ExtractorError;
 pub use held::Transaction;
-pub(crate) use held::{Begin, Holding};
+use held::{Begin, Holding};
 
-/// Way in which handlers use the transactions of the layer's store.
+/// A store with transactions that atomic handlers join, by the extractor that is theirs: [`Atomic`] for
+/// stores that run closures (SQLite), [`Transaction`] for stores whose transactions a handler holds
+/// (PostgreSQL, MySQL, DynamoDB).
+///
+/// Every [`TransactionalStore`] and every [`AsyncTransactionalStore`] is one; it cannot be implemented
+/// otherwise.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no transactions that a handler could join",
+    note = "use `IdempotencyLayer::new` and a policy in reserved mode, or a store with transactions"
+)]
+pub trait AtomicStore<Extractor>: Store + Clone {
+    #[doc(hidden)]
+    fn transactions(&self) -> Transactions;
+}
+
+/// The transactions of a layer's store, as its handlers use them.
 #[derive(Clone)]
-pub(crate) enum Transactions {
-    /// They hand a closure to the store, which is here under its own type.
+pub struct Transactions {
+    kind: Kind,
+    /// Type that handlers take.
+    extractor: &'static str,
+}
+
+#[derive(Clone)]
+enum Kind {
+    /// Handlers hand a closure to the store, which is here under its own type.
     Closure(Arc<dyn Any + Send + Sync>),
-    /// They hold one that was begun for them.
+    /// Handlers hold a transaction that was begun for them.
     Held(Arc<dyn Begin>),
+}
+
+impl<S: TransactionalStore + Clone> AtomicStore<Atomic<S>> for S {
+    fn transactions(&self) -> Transactions {
+        let kind = Kind::Closure(Arc::new(self.clone()));
+        Transactions { kind, extractor: type_name::<Atomic<S>>() }
+    }
+}
+
+impl<S: AsyncTransactionalStore + Clone> AtomicStore<Transaction<S>> for S {
+    fn transactions(&self) -> Transactions {
+        let kind = Kind::Held(Arc::new(Holding(self.clone())));
+        Transactions { kind, extractor: type_name::<Transaction<S>>() }
+    }
+}
+
+impl fmt::Debug for Transactions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Transactions").field(&self.extractor).finish()
+    }
 }
 
 /// Result of asking for the right to run.
@@ -56,6 +102,8 @@ pub(crate) struct Slot {
     /// The same place, if there is one, for the cleanup after the handler.
     place: Option<Arc<dyn Close>>,
     used: Mutex<Used>,
+    /// Type that handlers of this layer take.
+    extractor: &'static str,
 }
 
 /// Use that a handler made of its slot.
@@ -84,16 +132,18 @@ pub(crate) async fn attempt(
     mut call: Call,
     mut reply: Reply,
 ) {
-    let opened = match &shared.transactions {
-        Some(Transactions::Closure(store)) => look_up(&*shared.store, exchange, store).await,
-        Some(Transactions::Held(store)) => store.begin(exchange).await,
-        None => return attempt::misconfigured(exchange, lead, reply),
+    let Some(Transactions { kind, extractor }) = &shared.transactions else {
+        return misconfigured(exchange, lead, reply);
+    };
+    let opened = match kind {
+        Kind::Closure(store) => look_up(&*shared.store, exchange, store).await,
+        Kind::Held(store) => store.begin(exchange).await,
     };
     let ended = match opened {
         Ok(Opened::Run(slot)) => {
             lead.owned();
             reply.accepted(exchange);
-            let slot = Arc::new(slot);
+            let slot = Arc::new(Slot { extractor, ..slot });
             call.parts.extensions.insert(slot.attempt.clone());
             call.parts.extensions.insert(Arc::clone(&slot));
             let ran = attempt::run(call, &exchange.policy).await;
@@ -112,6 +162,15 @@ pub(crate) async fn attempt(
     };
     lead.end(ended.clone());
     reply.refused(ended, call);
+}
+
+/// The policy is atomic and the layer has no transactions. A layer refuses such a policy when it
+/// is built, unless its resolver makes policies up as requests come.
+fn misconfigured(exchange: &Exchange, lead: Lead, reply: Reply) {
+    let operation = &*exchange.request.operation;
+    tracing::error!(operation, "{}", PolicyMismatch::NoTransactions);
+    lead.end(Ended::Open);
+    reply.answered(respond::misconfigured());
 }
 
 /// Looks the key up, for a handler that will hand a closure to `store`.
@@ -135,6 +194,22 @@ async fn look_up(
 }
 
 impl Slot {
+    /// Returns the slot that the layer left in the extensions of a request in atomic mode.
+    fn of(extensions: &Extensions) -> Result<&Arc<Self>, ExtractorError> {
+        extensions.get::<Arc<Self>>().ok_or_else(|| {
+            if extensions.get::<Attempt>().is_some() {
+                ExtractorError::NotAtomic
+            } else {
+                ExtractorError::NoAttempt
+            }
+        })
+    }
+
+    /// Makes the error for a handler that takes `Extractor`, which is not the layer's.
+    fn other_than<Extractor>(&self) -> ExtractorError {
+        ExtractorError::OtherStore { layer: self.extractor, handler: type_name::<Extractor>() }
+    }
+
     fn new(
         exchange: &Arc<Exchange>,
         content: Arc<dyn Any + Send + Sync>,
@@ -146,6 +221,7 @@ impl Slot {
             content,
             place,
             used: Mutex::new(Used::No),
+            extractor: "",
         }
     }
 
@@ -166,7 +242,10 @@ impl Slot {
     }
 
     /// Writes down how the transaction ended, and makes the answer that goes with it.
-    fn end<E>(&self, ended: Result<Atomically<E>, StoreError>) -> Result<AxumResponse, E> {
+    fn end<E>(
+        &self,
+        ended: Result<Atomically<E>, StoreError>,
+    ) -> Result<Response<ResponseBody>, E> {
         let (response, ended) = match ended {
             Ok(Atomically::Kept { mut response, retained_until }) => {
                 let verdict = Verdict::Replay { outcome: self.outcome(&response), retained_until };
@@ -184,7 +263,7 @@ impl Slot {
             Err(error) => (Ok(self.store_failed(&error)), Ended::Open),
         };
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Used::Ended(ended);
-        response.map(|response| response.map(axum::body::Body::new))
+        response
     }
 
     /// Returns the outcome that the transaction has kept of an answer.
@@ -321,4 +400,5 @@ async fn keep(
 }
 
 #[cfg(test)]
+#[cfg(feature = "axum")]
 mod tests;

@@ -23,14 +23,12 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-#[cfg(feature = "axum")]
-use crate::atomic;
 use crate::body::{Gathered, ResponseBody, Room, gather};
 use crate::coalesce::{Ended, Lead};
 use crate::exchange::{AnswerWhen, Call, Exchange};
 use crate::layer::Shared;
 use crate::lease::LeaseWatch;
-use crate::{reserved, respond};
+use crate::{atomic, reserved, respond};
 
 /// The attempt a handler runs in: whose it is, under which key and fence.
 ///
@@ -92,10 +90,7 @@ pub(crate) async fn start(
         }
         match exchange.policy.mode {
             Mode::Reserved => reserved::attempt(&shared, lead, &exchange, call, reply).await,
-            #[cfg(feature = "axum")]
             Mode::Atomic => atomic::attempt(&shared, lead, &exchange, call, reply).await,
-            #[cfg(not(feature = "axum"))]
-            Mode::Atomic => misconfigured(&exchange, lead, reply),
         }
     };
     let attempt: BoxFuture<'static, ()> = Box::pin(attempt.in_current_span());
@@ -145,15 +140,6 @@ impl Drop for Attached {
             self.runtime.spawn(attempt);
         }
     }
-}
-
-/// The policy is atomic and the layer has no transactions. A layer refuses such a policy when it
-/// is built, unless its resolver makes policies up as requests come.
-pub(crate) fn misconfigured(exchange: &Exchange, lead: Lead, reply: Reply) {
-    let operation = &*exchange.request.operation;
-    tracing::error!(operation, "an atomic policy, but the layer was built without transactions");
-    lead.end(Ended::Open);
-    reply.answered(respond::misconfigured());
 }
 
 /// Runs the handler and gathers its answer as far as it can be kept. Never panics, whatever the
@@ -282,7 +268,6 @@ impl Reply {
 
 impl Attempt {
     /// An attempt in [`Mode::Atomic`].
-    #[cfg(feature = "axum")]
     pub(crate) fn atomic(request: &Arc<Request>) -> Self {
         Self { request: Arc::clone(request), reserved: None }
     }

@@ -3,7 +3,7 @@
 //! A carrier hands one message over, once, and says how that ended; it decides nothing about the
 //! message. Each is behind a feature of its own, off by default.
 
-#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
+#[cfg(feature = "_brokers")]
 pub mod broker;
 #[cfg(feature = "http-destination")]
 pub mod http;
@@ -13,5 +13,5 @@ pub mod kafka;
 pub mod nats;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
-#[cfg(feature = "redis")]
-pub mod redis;
+#[cfg(feature = "redis-streams")]
+pub mod redis_streams;

@@ -73,7 +73,6 @@ impl Exchange {
     }
 
     /// Returns the request and its policy, shared, as the protocol takes them.
-    #[cfg(feature = "axum")]
     pub(crate) fn parts(&self) -> (Arc<Request>, Arc<Policy>) {
         (Arc::clone(&self.request), Arc::clone(&self.policy))
     }

@@ -4,22 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "axum")]
-use firstwrite_core::{AsyncTransactionalStore, TransactionalStore};
 use firstwrite_core::{
     KeyRequirement, Mode, Policy, PolicyError, ProblemBase, Secrets, Store, Tenant,
 };
-use http::Response;
+use http::{Method, Response};
 use tokio::sync::Semaphore;
 use tower::Layer;
 
-#[cfg(feature = "axum")]
-use crate::atomic::{Holding, Transactions};
+use crate::atomic::{AtomicStore, Transactions};
 use crate::body::ResponseBody;
 use crate::coalesce::Running;
 use crate::observe::{Nobody, Observer};
 use crate::policies::{Policies, PolicyResolver};
 use crate::respond;
+use crate::routes::UncoveredRoutes;
 use crate::seldom::Seldom;
 use crate::service::Idempotency;
 use crate::tenant::{FromExtensions, Single, TenantResolver};
@@ -40,7 +38,6 @@ pub struct IdempotencyLayer {
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     /// The way to the same store's transactions, for handlers that join them.
-    #[cfg(feature = "axum")]
     pub(crate) transactions: Option<Transactions>,
     pub(crate) policies: Arc<dyn PolicyResolver>,
     pub(crate) tenants: Arc<dyn TenantResolver>,
@@ -106,7 +103,6 @@ impl IdempotencyLayer {
         Self {
             shared: Arc::new(Shared {
                 store,
-                #[cfg(feature = "axum")]
                 transactions: None,
                 policies: Arc::new(Policies::new()),
                 tenants: Arc::new(FromExtensions),
@@ -124,48 +120,66 @@ impl IdempotencyLayer {
         }
     }
 
-    /// Over a store that runs closures in its transactions (SQLite), which handlers in
-    /// [`Mode::Atomic`] join by [`Atomic`](crate::Atomic).
-    #[cfg(feature = "axum")]
-    pub fn transactional<S: TransactionalStore + Clone>(store: S) -> Self {
-        let transactions = Transactions::Closure(Arc::new(store.clone()));
-        Self::new(Arc::new(store)).joining(transactions)
+    /// Over a store with transactions, for operations in [`Mode::Atomic`] and in [`Mode::Reserved`].
+    ///
+    /// Handlers in atomic mode take [`Atomic`](crate::Atomic) where the store runs closures (SQLite), and
+    /// [`Transaction`](crate::Transaction) where they hold its transactions (PostgreSQL, MySQL, DynamoDB).
+    /// The other one does not compile with the store's type; one over another store is refused at the
+    /// first request, with a line in the log that names the type to take. `Extractor` is inferred, except for
+    /// a store that has both kinds.
+    pub fn atomic<Extractor, S: AtomicStore<Extractor>>(store: S) -> Self {
+        let transactions = store.transactions();
+        let mut layer = Self::new(Arc::new(store));
+        Arc::make_mut(&mut layer.shared).transactions = Some(transactions);
+        layer
     }
 
-    /// Over a store whose transactions a handler holds over its own awaits (PostgreSQL); handlers
-    /// in [`Mode::Atomic`] find theirs begun in [`Transaction`](crate::Transaction).
-    #[cfg(feature = "axum")]
-    pub fn held<S: AsyncTransactionalStore + Clone>(store: S) -> Self {
-        let transactions = Transactions::Held(Arc::new(Holding(store.clone())));
-        Self::new(Arc::new(store)).joining(transactions)
-    }
-
-    /// Says which operations are protected, and how. Default: every POST, by
+    /// Sets which operations are protected, and how. Default: every POST, by
     /// [`Policy::default`]; everything else passes through.
     ///
-    /// # Panics
-    ///
-    /// If a policy contradicts itself or needs transactions that the layer was built without: a
-    /// mistake in the program, best found when it starts.
-    #[must_use]
-    pub fn policies(mut self, policies: impl PolicyResolver) -> Self {
+    /// Fails if a policy contradicts itself or needs transactions that the layer was built without.
+    pub fn policies(mut self, policies: impl PolicyResolver) -> Result<Self, PolicyMismatch> {
         for policy in policies.known() {
-            if let Err(problem) = self.check(&policy) {
-                panic!("a policy cannot be used with this layer: {problem}");
-            }
+            self.check(&policy)?;
         }
         Arc::make_mut(&mut self.shared).policies = Arc::new(policies);
-        self
+        Ok(self)
     }
 
-    /// One policy for every POST.
-    ///
-    /// # Panics
-    ///
-    /// As [`IdempotencyLayer::policies`].
-    #[must_use]
-    pub fn policy(self, policy: Policy) -> Self {
+    /// Sets one policy for every POST; fails as [`IdempotencyLayer::policies`] does.
+    pub fn policy(self, policy: Policy) -> Result<Self, PolicyMismatch> {
         self.policies(Policies::new().default_policy(policy))
+    }
+
+    /// Checks that every route that changes something (POST, PUT, PATCH, DELETE) is protected by a policy or
+    /// marked as unprotected with a reason. A forgotten route is then found when the program starts, not
+    /// when a customer pays twice.
+    ///
+    /// Give it the table that the router is built from: axum cannot list the routes of a router.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use firstwrite::{IdempotencyLayer, Policies, Policy, memory_store};
+    /// use http::Method;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policies = Policies::new().operation(Method::PUT, "/orders/{id}", Policy::default());
+    /// let layer = IdempotencyLayer::new(Arc::new(memory_store())).policies(policies)?;
+    /// let routes = [
+    ///     (Method::POST, "/orders"),
+    ///     (Method::PUT, "/orders/{id}"),
+    ///     (Method::DELETE, "/orders/{id}"),
+    /// ];
+    /// let uncovered = layer.check_routes(routes).unwrap_err();
+    /// assert_eq!(uncovered.routes(), ["DELETE /orders/{id}"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check_routes<'a>(
+        &self,
+        routes: impl IntoIterator<Item = (Method, &'a str)>,
+    ) -> Result<(), UncoveredRoutes> {
+        UncoveredRoutes::among(routes, &*self.shared.policies)
     }
 
     /// Says whose request it is. Default: the [`Tenant`] in the request's extensions.
@@ -271,7 +285,9 @@ impl IdempotencyLayer {
     pub fn check(&self, policy: &Policy) -> Result<(), PolicyMismatch> {
         policy.check().map_err(PolicyMismatch::Contradictory)?;
         match policy.mode {
-            Mode::Atomic if !self.shared.has_transactions() => Err(PolicyMismatch::NoTransactions),
+            Mode::Atomic if self.shared.transactions.is_none() => {
+                Err(PolicyMismatch::NoTransactions)
+            }
             Mode::Atomic if policy.key == KeyRequirement::Optional => {
                 Err(PolicyMismatch::KeylessAtomic)
             }
@@ -282,25 +298,6 @@ impl IdempotencyLayer {
             }
             Mode::Atomic | Mode::Reserved => Ok(()),
         }
-    }
-
-    #[cfg(feature = "axum")]
-    fn joining(mut self, transactions: Transactions) -> Self {
-        Arc::make_mut(&mut self.shared).transactions = Some(transactions);
-        self
-    }
-}
-
-impl Shared {
-    #[cfg(feature = "axum")]
-    fn has_transactions(&self) -> bool {
-        self.transactions.is_some()
-    }
-
-    #[cfg(not(feature = "axum"))]
-    #[expect(clippy::unused_self, reason = "the twin of the one that looks")]
-    fn has_transactions(&self) -> bool {
-        false
     }
 }
 
@@ -322,7 +319,7 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("store", &self.store)
-            .field("transactions", &self.has_transactions())
+            .field("transactions", &self.transactions)
             .finish_non_exhaustive()
     }
 }
@@ -333,8 +330,7 @@ impl fmt::Debug for Shared {
 pub enum PolicyMismatch {
     /// The policy contradicts itself.
     Contradictory(PolicyError),
-    /// The policy is atomic, and the layer was built by neither [`IdempotencyLayer::transactional`]
-    /// nor [`IdempotencyLayer::held`].
+    /// The policy is atomic, and the layer was not built by [`IdempotencyLayer::atomic`].
     NoTransactions,
     /// The policy is atomic and lets requests without a key through: such a request has no
     /// record, and so no transaction to hand to the handler.
@@ -347,10 +343,9 @@ impl fmt::Display for PolicyMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Contradictory(problem) => write!(f, "{problem}"),
-            Self::NoTransactions => f.write_str(
-                "atomic mode needs a layer built by IdempotencyLayer::transactional or \
-                 IdempotencyLayer::held",
-            ),
+            Self::NoTransactions => {
+                f.write_str("atomic mode needs a layer built by IdempotencyLayer::atomic")
+            }
             Self::KeylessAtomic => f.write_str("atomic mode needs a key on every request"),
             Self::LeaseTooShort => f.write_str(
                 "the lease must not be shorter than the time that the store may take for an answer",

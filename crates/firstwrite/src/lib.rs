@@ -58,23 +58,45 @@
 //! # }
 //! ```
 //!
+//! # Features
+//!
+//! | feature | brings |
+//! | --- | --- |
+//! | `axum` (default) | [`Attempt`], [`Atomic`] and [`Transaction`] as extractors; answers of any type that axum sends |
+//! | **stores** | |
+//! | `sqlite` (default) | `SqliteStore`: one file, one process that writes; atomic by [`Atomic`] |
+//! | `postgres` | `PostgresStore`: PostgreSQL by tokio-postgres; atomic by [`Transaction`] |
+//! | `sqlx` | `SqlxPostgresStore`: the same over an sqlx pool of the application; enables `postgres` |
+//! | `mysql` | `MysqlStore`: MySQL and MariaDB; atomic by [`Transaction`] |
+//! | `dynamodb` | `DynamoStore`: DynamoDB; atomic by [`Transaction`] |
+//! | `redis-store` | `RedisStore`: Redis and Valkey; no atomic handlers, no messages |
+//! | **around any store** | |
+//! | `sealed` | `SealedStore`: outcomes encrypted at rest |
+//! | `redis-cache` | `CachedStore`: a cache of completed outcomes in Redis |
+//! | **destinations of messages** | |
+//! | `http-destination` | `carrier::http`: HTTP APIs and webhooks |
+//! | `nats` | `carrier::nats`: NATS JetStream |
+//! | `rabbitmq` | `carrier::rabbitmq`: RabbitMQ, with publisher confirms |
+//! | `kafka` | `carrier::kafka`: Kafka, by librdkafka |
+//! | `redis-streams` | `carrier::redis_streams`: Redis streams |
+//! | **reconciliation** | |
+//! | `csv` | `reconcile`: a provider's records from CSV exports |
+//!
+//! Features that begin with `_`, `crash-points` and `fuzzing` are private to this repository.
+//!
 //! See also: [`Atomic`] and [`Transaction`], for handlers whose rows, messages and outcome share one commit;
-//! [`Policies`] and [`Policy`], for the settings of each operation; [`Routes`], which fails at startup if a
-//! route was forgotten; [`worker`], whose loops maintain the store. `service.rs` documents the steps of a
+//! [`Policies`] and [`Policy`], for the settings of each operation; [`IdempotencyLayer::check_routes`], which
+//! fails at start-up if a route was forgotten; [`worker`], whose loops maintain the store. `service.rs` documents the steps of a
 //! request, in order.
 
-pub use firstwrite_core as core;
 pub use firstwrite_core::{
-    AfterRetention, AsyncTransactionalStore, BodyForm, Effect, FingerprintRules, HeaderPolicy,
+    AfterRetention, BodyForm, BoxError, Effect, Fence, FingerprintRules, HeaderPolicy,
     HeldMemoryTx, Interim, KeptStatuses, Key, KeyError, KeyRequirement, MemoryStore, MemoryTx,
     Message, MessageError, Mode, OnConflict, OnLostAnswer, OnServerError, Outcome, Pointer, Policy,
     PolicyError, ProblemBase, ProblemBaseError, RecordId, Rejection, RejectionKind, RespondAsync,
     Secret, SecretError, Secrets, Store, StoreError, Tenant, TenantError, Timestamp,
-    TransactionalStore,
 };
-pub use firstwrite_store as store;
 
-#[cfg(feature = "axum")]
 mod atomic;
 mod attempt;
 mod body;
@@ -89,29 +111,28 @@ mod interim;
 mod layer;
 mod lease;
 mod observe;
+pub mod outbox;
 mod policies;
 mod probe;
 mod problems;
 pub mod reconcile;
 mod reserved;
 mod respond;
-#[cfg(feature = "axum")]
 mod routes;
 mod seldom;
 mod service;
 mod status;
+pub mod store;
+pub mod store_author;
 #[doc(hidden)]
 pub mod strict_json;
 mod tenant;
 mod withdrawal;
 pub mod worker;
 
-#[cfg(feature = "axum")]
-pub use atomic::{Atomic, Transaction};
+pub use atomic::{Atomic, AtomicAnswer, AtomicStore, ExtractorError, Transaction};
 pub use attempt::Attempt;
 pub use body::{RequestBody, ResponseBody, Room};
-#[cfg(feature = "axum")]
-pub use extract::ExtractorError;
 pub use firstwrite_core::codec::percent::escape_path;
 pub use layer::{IdempotencyLayer, PolicyMismatch};
 pub use observe::{
@@ -120,8 +141,7 @@ pub use observe::{
 pub use policies::{Operation, Policies, PolicyResolver};
 pub use probe::ProbeForm;
 pub use respond::{ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};
-#[cfg(feature = "axum")]
-pub use routes::{Routes, UncoveredRoutes};
+pub use routes::UncoveredRoutes;
 pub use seldom::Seldom;
 pub use service::Idempotency;
 pub use tenant::TenantResolver;
@@ -131,6 +151,9 @@ pub use worker::Worker;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// An answer of a protected service, and of an atomic handler.
+pub type Response = http::Response<ResponseBody>;
 
 /// A store in memory on the system's clock, for examples and tests.
 pub fn memory_store() -> MemoryStore {

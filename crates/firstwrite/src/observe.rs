@@ -100,6 +100,7 @@ pub enum RecordStep {
 
 /// A request that was answered.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct RequestFinished<'a> {
     /// Operation that the request was for.
     pub operation: &'a Operation,
@@ -117,6 +118,7 @@ pub struct RequestFinished<'a> {
 
 /// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum RequestResult {
     /// The handler ran.
     Ran,

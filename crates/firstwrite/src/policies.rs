@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use firstwrite_core::Policy;
 use firstwrite_core::codec::percent;
-use http::Method;
 use http::request::Parts;
+use http::{Method, Request};
 
 /// A protected operation: what people call it, and its settings.
 #[derive(Clone, Debug)]
@@ -25,6 +25,14 @@ pub trait PolicyResolver: Send + Sync + 'static {
     /// The policies that are known beforehand, to be checked when the program starts.
     fn known(&self) -> Vec<Arc<Policy>> {
         Vec::new()
+    }
+
+    /// Returns true if a route is protected, or deliberately is not, for
+    /// [`IdempotencyLayer::check_routes`](crate::IdempotencyLayer::check_routes). Default: asks for the
+    /// operation of a request without headers.
+    fn covers(&self, method: &Method, route: &str) -> bool {
+        let request = Request::builder().method(method).uri(route).body(());
+        request.is_ok_and(|request| self.operation(&request.into_parts().0).is_some())
     }
 }
 
@@ -114,8 +122,8 @@ impl Policies {
         self
     }
 
-    /// Lets a POST that the table does not name pass through. Meant to be used with a coverage
-    /// guard, which then asks for a decision on every route.
+    /// Lets a POST that the table does not name pass through. Use it with
+    /// [`check_routes`](crate::IdempotencyLayer::check_routes), which then asks for a decision on every route.
     #[must_use]
     pub fn without_default(mut self) -> Self {
         self.default = None;
@@ -207,6 +215,10 @@ impl PolicyResolver for Policies {
         });
         named.chain(self.default.clone()).collect()
     }
+
+    fn covers(&self, method: &Method, route: &str) -> bool {
+        Self::covers(self, method, route)
+    }
 }
 
 /// The name of an operation that no table names: the router's pattern where there is one.
@@ -268,7 +280,7 @@ mod tests {
     use super::*;
 
     fn operation(policies: &Policies, method: &str, path: &str) -> String {
-        let request = http::Request::builder().method(method).uri(path).body(()).unwrap();
+        let request = Request::builder().method(method).uri(path).body(()).unwrap();
         let (parts, ()) = request.into_parts();
         policies.operation(&parts).map_or("passes".to_owned(), |found| found.name.to_string())
     }

@@ -47,6 +47,7 @@ pub struct Schedule {
 
 /// Result of one turn of every loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Turn {
     /// Result of the sweep.
     pub swept: Swept,

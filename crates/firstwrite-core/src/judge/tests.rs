@@ -77,7 +77,7 @@ fn found(given: &str, on_lost_answer: OnLostAnswer) -> Option<Found> {
             fingerprint: first.fingerprint,
             fence: FENCE,
             on_lost_answer,
-            retention: Policy::default().retention(),
+            retention: Policy::default().record_retention(),
             created_at: at(-500),
             state,
         },
@@ -111,7 +111,8 @@ fn check_with(
 ) {
     let mut found = found(given, on_lost_answer);
     if let Some(found) = &mut found {
-        found.record.retention = Policy { after_retention, ..Policy::default() }.retention();
+        found.record.retention =
+            Policy::default().after_retention(after_retention).record_retention();
     }
     let verdict = judge(found.as_ref(), &request(body));
     assert_eq!(in_words(&verdict), expected, "{given}, body {body}");
@@ -250,7 +251,7 @@ fn an_orphan_is_swept_however_long_its_lease() {
 #[test]
 fn a_draft_becomes_the_state_it_describes() {
     let reserved = DraftState::reserved(Duration::from_millis(5));
-    let retention = Policy::default().retention();
+    let retention = Policy::default().record_retention();
     let state = State::from_draft(&reserved, retention, NOW);
     assert_eq!(state, State::Reserved(Lease { until: at(5) }));
     let completed = DraftState::Completed { outcome: outcome() };

@@ -143,7 +143,7 @@ fn outcome(body: &'static str) -> Outcome {
 }
 
 fn resend() -> Policy {
-    Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() }
+    Policy::default().on_lost_answer(OnLostAnswer::Resend)
 }
 
 fn audit() -> AuditEntry {

@@ -2,9 +2,7 @@
 
 use firstwrite_core::{Message, Tenant};
 use firstwrite_store::tokio_postgres::Row;
-use firstwrite_store::{
-    Consumed, Inbox, OpenError, PostgresOptions, PostgresStore, PostgresTx, migrate,
-};
+use firstwrite_store::{Consumed, Inbox, OpenError, PostgresOptions, PostgresStore, PostgresTx};
 
 use super::{Ledger, Payment, PaymentPage, Refund, Settled};
 use crate::order::Order;
@@ -63,7 +61,7 @@ const PAYMENT: &str = "
 
 /// Opens the store, after bringing its tables up to date: a demo is ready in one command.
 pub(super) async fn open(url: &str) -> Result<PostgresStore, OpenError> {
-    migrate(url, PostgresOptions::default()).await?;
+    PostgresStore::migrate(url, PostgresOptions::default()).await?;
     PostgresStore::connect(url).await
 }
 

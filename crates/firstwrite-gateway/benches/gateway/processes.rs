@@ -14,7 +14,7 @@ use firstwrite_gateway::tenants::{Settings, Tenants};
 use firstwrite_gateway::{
     Calling, Forwarding, Gateway, Listening, OperationExtras, Operations, Rules, Target,
 };
-use firstwrite_store::PostgresOptions;
+use firstwrite_store::{PostgresOptions, PostgresStore};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -163,7 +163,7 @@ pub(crate) fn serve(role: &str, arguments: &[String]) -> Result<(), BoxError> {
                 serve_gateway(upstream, Arc::new(Naive::connect(store).await?), 0).await
             }
             ("--serve-gateway", [upstream, store, _]) => {
-                firstwrite_store::migrate(store, PostgresOptions::default()).await?;
+                PostgresStore::migrate(store, PostgresOptions::default()).await?;
                 serve_gateway(upstream, open(store).await?, threads).await
             }
             _ => Err("there is no such role".into()),

@@ -1,7 +1,7 @@
 //! Counts that are right whatever happens while they are made.
 
-use firstwrite::core::MemoryStore;
 use firstwrite::{Key, memory_store};
+use firstwrite_core::MemoryStore;
 use firstwrite_core::{
     BodyForm, Draft, DraftState, Fence, Fingerprint, KeptHeaders, OnLostAnswer, Outcome,
     PartDigests, Policy,
@@ -30,7 +30,7 @@ async fn put(store: &MemoryStore, name: &str, key: &str, bytes: usize) {
         fingerprint: Fingerprint::from_stored(1, BodyForm::Raw, [0; 32], parts),
         fence: Fence::first(1),
         on_lost_answer: OnLostAnswer::Uncertain,
-        retention: Policy::default().retention(),
+        retention: Policy::default().record_retention(),
         state: DraftState::Completed { outcome },
     };
     store.insert(&draft).await.unwrap();

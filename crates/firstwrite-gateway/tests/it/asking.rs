@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use firstwrite::core::outbox::wire_key_of;
-use firstwrite::core::{Change, Guard, KeptHeaders, MemoryStore};
 use firstwrite::reconcile::Made;
 use firstwrite::{Key, Outcome, Policy, ProbeForm, RecordId, Store as _, Tenant, memory_store};
+use firstwrite_core::outbox::wire_key_of;
+use firstwrite_core::{Change, Guard, KeptHeaders, MemoryStore};
 use firstwrite_gateway::{
     AgeLimit, Calling, ForwardedKey, Forwarding, Gateway, OperationExtras, Operations, Probe,
     ProbeSettings, Rules,
@@ -203,7 +203,7 @@ async fn complete(store: &MemoryStore, told: &crate::wire::Message) {
     let outcome =
         Outcome::new(StatusCode::CREATED, KeptHeaders::default(), "written with it".into());
     let guard = Guard::Owner(found.record.fence);
-    let retention = Policy::default().retention();
+    let retention = Policy::default().record_retention();
     let change = Change::Complete { outcome, retention };
     store.swap(found.record.id, guard, change, None).await.unwrap();
 }

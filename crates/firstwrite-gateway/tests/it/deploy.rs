@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite::core::Message;
 use firstwrite::{Key, Store as _, Tenant};
+use firstwrite_core::Message;
 use firstwrite_gateway::{Counting, Rules};
 use serde_json::Value;
 

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use firstwrite::core::MemoryStore;
 use firstwrite::{Policy, ProblemBase, memory_store};
+use firstwrite_core::MemoryStore;
 use firstwrite_gateway::tenants::settings::Anonymous;
 use firstwrite_gateway::tenants::{Settings, Tenants};
 use firstwrite_gateway::{

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use firstwrite::core::MemoryStore;
 use firstwrite::{Store as _, Timestamp};
+use firstwrite_core::MemoryStore;
 use firstwrite_gateway::tenants::Settings;
 use firstwrite_gateway::tenants::settings::{
     Anonymous, AuthorizationSettings, HeaderSettings, Source,

@@ -65,7 +65,7 @@ fn hasty(upstream: &Upstream) -> Rules {
 async fn every_answer_of_its_own_is_a_document() {
     let upstream = Upstream::start().await;
     let mut given = rules(&[&upstream]);
-    given.operations = policy(Policy { request_bytes_max: 10, ..Policy::default() });
+    given.operations = policy(Policy::default().request_bytes_max(10));
     let gateway = start(given).await;
     let long = format!("/{}", "a".repeat(9000));
     let upgrade = "connection: upgrade\r\nupgrade: websocket\r\n";
@@ -193,7 +193,7 @@ async fn a_page_is_html_for_browsers_and_the_operator_may_keep_pages_elsewhere()
 async fn an_optional_key_may_be_left_out_by_a_grpc_call() {
     let upstream = Upstream::start().await;
     let mut given = rules(&[&upstream]);
-    given.operations = policy(Policy { key: KeyRequirement::Optional, ..Policy::default() });
+    given.operations = policy(Policy::default().key(KeyRequirement::Optional));
     let gateway = start(given).await;
     let call = keyed("/s.S/M", "k", "content-type: application/grpc\r\n", "{}");
     assert_eq!(ask(gateway.address(), &call).await.code(), "grpc-unsupported");

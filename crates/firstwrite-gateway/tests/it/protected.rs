@@ -100,7 +100,7 @@ async fn a_lost_answer_is_never_followed_by_a_second_call() {
 async fn where_the_upstream_keeps_keys_a_lost_answer_is_asked_for_again_under_the_same_one() {
     let upstream = Upstream::start().await;
     upstream.does(Script::HangUp);
-    let resend = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+    let resend = Policy::default().on_lost_answer(OnLostAnswer::Resend);
     let gateway = start(Rules { operations: policy(resend), ..rules(&[&upstream]) }).await;
     let lost = ask(gateway.address(), &post("k", "{}")).await;
     assert_eq!((lost.status(), lost.code().as_str()), (504, "outcome-unknown"));
@@ -173,7 +173,7 @@ async fn an_answer_too_large_to_keep_is_passed_on_and_leaves_a_mark() {
     let upstream = Upstream::start().await;
     let large = "x".repeat(100);
     upstream.does(Script::Answer(answer("201 Created", "location: /made/7\r\n", &large)));
-    let small = Policy { response_bytes_max: 50, ..Policy::default() };
+    let small = Policy::default().response_bytes_max(50);
     let gateway = start(Rules { operations: policy(small), ..rules(&[&upstream]) }).await;
     assert_eq!(ask(gateway.address(), &post("k", "{}")).await.text(), large);
     let again = ask(gateway.address(), &post("k", "{}")).await;

@@ -43,7 +43,7 @@ async fn other_server_errors_are_released_unless_the_operation_says_lost() {
         {
             let upstream = Upstream::start().await;
             upstream.does(Script::Answer(answer(error, "", "")));
-            let policy = Policy { on_server_error, ..Policy::default() };
+            let policy = Policy::default().on_server_error(on_server_error);
             let operations = protected(policy);
             let gateway = start(Rules { operations, ..rules(&[&upstream]) }).await;
             assert_eq!(ask(gateway.address(), &post("k", "{}")).await.status(), status);

@@ -141,7 +141,7 @@ async fn an_answer_that_trickles_is_passed_on_in_time_and_not_kept() {
         assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
     });
     let upstreams = vec![Target::new(&format!("http://{address}")).unwrap()];
-    let operations = policy(Policy { response_within: SHORT, ..Policy::default() });
+    let operations = policy(Policy::default().response_within(SHORT));
     let gateway = start(Rules { upstreams, operations, ..rules(&[]) }).await;
     let mut client = Client::connect(gateway.address()).await;
     client.send(&post("k", "{}")).await;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite::core::Message;
-use firstwrite::core::protocol::Swept;
 use firstwrite::worker::TurnObserver as _;
 use firstwrite::{Key, Policy, Store as _, Tenant};
+use firstwrite_core::Message;
+use firstwrite_core::protocol::Swept;
 use firstwrite_gateway::{AgeLimit, MetricsLimits, OperationExtras, Operations, Rules};
 use http::{HeaderName, Method};
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use firstwrite::carrier::http::Network;
-use firstwrite::core::Timestamp;
 use firstwrite::reconcile::{
     AnswerBody, AnswerTemplate, CsvColumns, CsvExport, HttpItems, HttpList, Limits, Made,
     MessageScope, Paging, RecordScope, Settings, Source, TimeForm,
 };
 use firstwrite::worker::Account;
 use firstwrite::{Pointer, Tenant};
+use firstwrite_core::Timestamp;
 use serde::Deserialize;
 
 use super::given::{Given, read_file};

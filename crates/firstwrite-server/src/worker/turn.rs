@@ -34,8 +34,8 @@ struct DeliveredView {
 }
 
 pub(super) fn say(turn: &Turn, counts: DeliveredCounts, format: Format) -> anyhow::Result<()> {
-    let Turn { swept, reaped, deleted } = *turn;
-    let DeliveredCounts { delivered, waiting, unknown, refused, dead, lost } = counts;
+    let Turn { swept, reaped, deleted, .. } = *turn;
+    let DeliveredCounts { delivered, waiting, unknown, refused, dead, lost, .. } = counts;
     match format {
         Format::Json => {
             let (freed, uncertain, moved) = (swept.freed, swept.uncertain, swept.moved);

@@ -85,7 +85,7 @@ async fn plant(store: &dyn Store, like: &Record, tenant: &Tenant, key: &Key, out
         fingerprint: like.fingerprint.clone(),
         fence: like.fence,
         on_lost_answer: like.on_lost_answer,
-        retention: Policy::default().retention(),
+        retention: Policy::default().record_retention(),
         state: DraftState::Completed { outcome },
     };
     store.insert(&draft).await.unwrap();

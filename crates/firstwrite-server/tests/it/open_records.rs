@@ -51,7 +51,7 @@ pub(crate) fn document(output: &Output) -> Value {
 
 /// Leaves a reserved record behind, under the key `held`, and an uncertain one, under `lost`.
 pub(crate) fn leave_open_records(folder: &Folder) {
-    let policy = Policy { lease: Duration::from_hours(1), ..Policy::default() };
+    let policy = Policy::default().lease(Duration::from_hours(1));
     with_store(folder, async |store| {
         for key in ["held", "lost"] {
             let reserved = protocol::reserve(&*store, &request(key), &policy, 7).await.unwrap();
@@ -68,7 +68,7 @@ pub(crate) fn leave_lapsed_records(folder: &Folder, count: usize) {
     with_store(folder, async |store| {
         for on_lost_answer in [OnLostAnswer::Resend, OnLostAnswer::Uncertain] {
             let policy =
-                Policy { lease: Duration::from_millis(1), on_lost_answer, ..Policy::default() };
+                Policy::default().lease(Duration::from_millis(1)).on_lost_answer(on_lost_answer);
             for number in 0..count {
                 let request = request(&format!("{on_lost_answer:?}-{number}"));
                 let reserved = protocol::reserve(&*store, &request, &policy, 7).await.unwrap();

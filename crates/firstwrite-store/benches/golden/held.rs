@@ -94,7 +94,7 @@ fn draft(request: Request, policy: &Policy, response: &Response<Bytes>) -> Draft
         fingerprint: request.fingerprint,
         fence: Fence::first(fastrand::u64(..)),
         on_lost_answer: policy.on_lost_answer,
-        retention: policy.retention(),
+        retention: policy.record_retention(),
         state: DraftState::Completed { outcome },
     }
 }

@@ -12,7 +12,7 @@ use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::mysql_async::{Conn, Opts};
 use firstwrite_store::{
     DynamoOptions, DynamoStore, MysqlOptions, MysqlStore, PostgresOptions, PostgresStore,
-    RedisOptions, RedisStore, SqliteStore, migrate,
+    RedisOptions, RedisStore, SqliteStore,
 };
 use tokio::sync::Mutex;
 
@@ -86,7 +86,7 @@ async fn sqlite(clients: usize) -> Option<Subject> {
 
 async fn postgres(clients: usize) -> Option<Subject> {
     let url = std::env::var("FIRSTWRITE_TEST_POSTGRES").ok()?;
-    migrate(&url, PostgresOptions::default()).await.expect("tables are made");
+    PostgresStore::migrate(&url, PostgresOptions::default()).await.expect("tables are made");
     let store = PostgresStore::connect(&url).await.expect("a store is opened");
     let (client, connection) =
         tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("a server");

@@ -66,7 +66,7 @@ fn say(text: &str) -> io::Result<()> {
 /// Creates the store on an empty server.
 pub(crate) async fn prepare(url: &str) -> Result<(), BoxError> {
     if url.starts_with("postgres") {
-        firstwrite_store::migrate(url, PostgresOptions::default()).await?;
+        PostgresStore::migrate(url, PostgresOptions::default()).await?;
     } else if url.starts_with("mysql") {
         MysqlStore::migrate(url, MysqlOptions::default()).await?;
     } else {

@@ -186,7 +186,7 @@ async fn a_store_that_hangs_is_an_error_and_a_write_may_have_been_done() {
     assert_eq!(error.certainty(), Certainty::Indeterminate);
     let done = Change::Complete {
         outcome: sample::outcome(201, "done"),
-        retention: Policy::default().retention(),
+        retention: Policy::default().record_retention(),
     };
     let guard = Guard::Owner(scene.draft.fence);
     let error = scene.store.swap(scene.draft.id, guard, done, None).await.unwrap_err();

@@ -50,6 +50,7 @@ pub struct PostgresOptions {
 
 /// Pooler between a store and the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Pooler {
     /// Nothing, or a pooler that gives each client a server connection of its own.
     #[default]

@@ -31,8 +31,7 @@ const META: &str = "CREATE TABLE firstwrite.migrations (
     applied_at timestamptz NOT NULL
 );";
 
-/// Brings the schema that `url` names to this build's version. Several may try at once: one does it.
-pub async fn migrate(url: &str, options: PostgresOptions) -> Result<Migrated, OpenError> {
+pub(super) async fn migrate(url: &str, options: PostgresOptions) -> Result<Migrated, OpenError> {
     let server = Server::new(Address::parse(url, options)?, Access::Write)?;
     let client = server.connect(Role::Pooled).await.map_err(|error| server.unreachable(&error))?;
     let schema = &server.address.options.schema;
@@ -68,13 +67,11 @@ pub async fn migrate(url: &str, options: PostgresOptions) -> Result<Migrated, Op
     Ok(migrated)
 }
 
-/// Returns the SQL that creates all tables, for users who may not run [`migrate`] themselves.
-pub fn dump(schema: &SchemaName) -> String {
+pub(super) fn dump(schema: &SchemaName) -> String {
     format!("BEGIN;\n{}COMMIT;\n", steps(schema, Content::Nothing))
 }
 
-/// The SQL that lets `role` use the tables as an application: all it needs, and nothing more.
-pub fn grants(schema: &SchemaName, role: &str) -> String {
+pub(super) fn grants(schema: &SchemaName, role: &str) -> String {
     let role = format!("\"{}\"", role.replace('"', "\"\""));
     let tables = format!("\"{schema}\"");
     format!(

@@ -39,6 +39,7 @@ pub struct RedisOptions {
 
 /// Policy by which a server's log is flushed to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AppendFsync {
     /// Before every acknowledgement.
     Always,

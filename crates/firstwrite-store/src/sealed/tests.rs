@@ -42,7 +42,7 @@ fn request(tenant: &str, key: &str) -> Request {
 }
 
 fn retention() -> Retention {
-    Policy::default().retention()
+    Policy::default().record_retention()
 }
 
 impl Scene {

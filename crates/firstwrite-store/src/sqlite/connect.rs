@@ -45,6 +45,7 @@ pub struct SqliteOptions {
 
 /// Action if there is no file at the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MissingFile {
     /// Refuse to open: the path is probably mistyped, and in an empty store every key used before runs again.
     Refuse,
@@ -54,6 +55,7 @@ pub enum MissingFile {
 
 /// Action for an `SQLite` database that firstwrite did not make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ForeignFile {
     /// Refuse to open: it is probably the wrong file.
     Refuse,

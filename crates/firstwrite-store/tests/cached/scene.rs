@@ -87,7 +87,7 @@ impl Scene {
         let policy = sample::policy(OnLostAnswer::Uncertain);
         let draft = sample::reserved(&request, &policy, Fence::first(1));
         assert!(matches!(self.store.insert(&draft).await.unwrap(), Inserted::Done(_)));
-        let change = Change::Complete { outcome, retention: Policy::default().retention() };
+        let change = Change::Complete { outcome, retention: Policy::default().record_retention() };
         let guard = Guard::Owner(draft.fence);
         self.store.swap(draft.id, guard, change, None).await.unwrap();
         self.behind(draft.id).await.unwrap()

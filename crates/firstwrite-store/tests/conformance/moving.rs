@@ -113,7 +113,7 @@ async fn a_take_over_moves_the_record() {
     let lost = granted(&houses.before, "lapsed", &resend).await;
     let spent = granted(&houses.before, "spent", &policy()).await;
     complete(&houses.before, spent, "first").await;
-    houses.clock.advance(policy().retention().replay_for + policy().lease);
+    houses.clock.advance(policy().record_retention().replay_for + policy().lease);
     for key in ["lapsed", "spent"] {
         let reservation = granted(&houses.after, key, &resend).await;
         assert_eq!(reservation.fence().count(), 2, "{key}");
@@ -135,7 +135,7 @@ async fn a_spent_copy_does_not_stand_in_the_way() {
         let draft = sample::completed(&request("a"), &policy(), Fence::first(7), outcome.clone());
         assert!(matches!(store.insert(&draft).await.unwrap(), Inserted::Done(_)));
     }
-    houses.clock.advance(policy().retention().replay_for);
+    houses.clock.advance(policy().record_retention().replay_for);
     let _reservation = granted(&houses.after, "a", &policy()).await;
     assert!(houses.old.get(request("a").id).await.unwrap().is_none());
     let verdict = refused(&houses.before, "a", &policy()).await;
@@ -151,7 +151,7 @@ async fn a_spent_record_of_another_life_does_not_stand_in_the_way() {
         let draft = sample::completed(&request("a"), &policy(), Fence::first(nonce), outcome);
         assert!(matches!(store.insert(&draft).await.unwrap(), Inserted::Done(_)));
     }
-    houses.clock.advance(policy().retention().replay_for);
+    houses.clock.advance(policy().record_retention().replay_for);
     let _reservation = granted(&houses.after, "a", &policy()).await;
     assert!(houses.old.get(request("a").id).await.unwrap().is_none());
 }
@@ -163,7 +163,7 @@ async fn only_what_was_seen_is_taken_over() {
     let outcome = sample::outcome(201, "over");
     let draft = sample::completed(&request("a"), &policy(), Fence::first(7), outcome);
     houses.old.insert(&draft).await.unwrap();
-    houses.clock.advance(policy().retention().replay_for);
+    houses.clock.advance(policy().record_retention().replay_for);
     let stale = Seen { fence: Fence::first(8), state: StateKind::Completed, lease_until: None };
     let next = sample::reserved(&request("a"), &policy(), stale.fence.next(1));
     let change = Change::TakeOver(Box::new(next));
@@ -250,6 +250,6 @@ async fn listings_and_counts_cover_both_and_count_once() {
         }
     }
     assert_eq!(keys, 30);
-    houses.clock.advance(policy().retention().replay_for + Duration::from_hours(24 * 365));
+    houses.clock.advance(policy().record_retention().replay_for + Duration::from_hours(24 * 365));
     assert_eq!(houses.after.reap(100).await.unwrap(), 40);
 }

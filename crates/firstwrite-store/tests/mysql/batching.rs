@@ -70,7 +70,7 @@ async fn in_a_shared_statement_everybody_hears_of_its_own_record() {
         // Five owners have lost their records; the others keep their own outcomes.
         let own = |at: usize| Change::Complete {
             outcome: sample::outcome(201, &format!("outcome {at}")),
-            retention: Policy::default().retention(),
+            retention: Policy::default().record_retention(),
         };
         let complete = |(at, draft): (usize, &firstwrite_core::Draft)| {
             store.swap(draft.id, Guard::Owner(first), own(at), None)

@@ -187,7 +187,7 @@ async fn an_outcome_that_finds_no_room_is_refused_for_certain_and_taken_later() 
     admin.query_drop("CREATE TABLE filler (bytes LONGBLOB) ENGINE = InnoDB").await.unwrap();
     let fill = "INSERT INTO filler VALUES (REPEAT('x', 1000000))";
     while admin.query_drop(fill).await.is_ok() {}
-    let retention = Policy::default().retention();
+    let retention = Policy::default().record_retention();
     let outcome = sample::outcome(201, &"x".repeat(1_500_000));
     let complete = async || {
         let change = Change::Complete { outcome: outcome.clone(), retention };

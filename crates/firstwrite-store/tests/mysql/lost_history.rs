@@ -150,7 +150,7 @@ async fn what_another_process_ends_raises_no_alarm() {
             let swapped = other.swap(id(key), guard, change, Some(&by)).await.unwrap();
             assert!(matches!(swapped, firstwrite_core::Swapped::Done(_)), "{key}: {swapped:?}");
         }
-        let retention = sample::policy(OnLostAnswer::Uncertain).retention();
+        let retention = sample::policy(OnLostAnswer::Uncertain).record_retention();
         for passed in [Duration::ZERO, retention.replay_for + retention.linger_for] {
             subject.advance(passed).await;
             other.reap(100).await.unwrap();

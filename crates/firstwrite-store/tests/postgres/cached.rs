@@ -110,7 +110,7 @@ async fn tables_that_are_made_anew_know_nothing_of_the_old_ones() {
         let schema = one.schema().to_owned();
         let anew = format!("DROP SCHEMA {schema} CASCADE");
         one.admin().batch_execute(&anew).await.unwrap();
-        let dump = firstwrite_store::dump(&schema.parse().unwrap());
+        let dump = PostgresStore::dump(&schema.parse().unwrap());
         one.admin().batch_execute(&dump).await.unwrap();
         let again = cached(&one.rival().await, &redis).await;
         assert!(again.get(draft.id).await.unwrap().is_none());

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use firstwrite_store::doctor::{self, Expected, Finding, Severity};
-use firstwrite_store::{PostgresOptions, PostgresStore, migrate};
+use firstwrite_store::{PostgresOptions, PostgresStore};
 
 use crate::server::{Database, Way, client, on_database};
 
 /// Examines a database with tables, after `statements`.
 async fn examine(database: &Database, expected: &Expected, statements: &[&str]) -> Vec<Finding> {
-    migrate(&database.url, PostgresOptions::default()).await.unwrap();
+    PostgresStore::migrate(&database.url, PostgresOptions::default()).await.unwrap();
     for statement in statements {
         client(&database.url).await.batch_execute(statement).await.unwrap();
     }
@@ -75,7 +75,7 @@ async fn an_old_snapshot_is_named_with_who_holds_it() {
 #[tokio::test]
 async fn a_table_that_nobody_vacuums_is_named() {
     on_database(Way::Direct, &[], async |database| {
-        migrate(&database.url, PostgresOptions::default()).await.unwrap();
+        PostgresStore::migrate(&database.url, PostgresOptions::default()).await.unwrap();
         let off = "ALTER TABLE firstwrite.records SET (autovacuum_enabled = off)";
         let findings = examine(&database, &Expected::default(), &[off]).await;
         assert_eq!(serious(&findings), ["autovacuum"]);
@@ -87,7 +87,7 @@ async fn a_table_that_nobody_vacuums_is_named() {
 #[tokio::test]
 async fn dead_rows_and_updates_that_leave_their_page_are_named() {
     on_database(Way::Direct, &[], async |database| {
-        migrate(&database.url, PostgresOptions::default()).await.unwrap();
+        PostgresStore::migrate(&database.url, PostgresOptions::default()).await.unwrap();
         // Updated twice over in full pages: neither version can stay where it was.
         let findings = examine(
             &database,
@@ -110,7 +110,7 @@ async fn dead_rows_and_updates_that_leave_their_page_are_named() {
 #[tokio::test]
 async fn a_doubt_is_unsafe_until_it_is_cleared() {
     on_database(Way::Direct, &[], async |database| {
-        migrate(&database.url, PostgresOptions::default()).await.unwrap();
+        PostgresStore::migrate(&database.url, PostgresOptions::default()).await.unwrap();
         let loss = "INSERT INTO firstwrite.history_losses (noticed_at, detail)
                      VALUES (firstwrite.now(), 'a test')";
         let findings = examine(&database, &Expected::default(), &[loss]).await;

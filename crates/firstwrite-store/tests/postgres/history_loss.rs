@@ -7,7 +7,7 @@ use firstwrite_core::{
     Outcome, Retention, Store, StoreErrorKind,
 };
 use firstwrite_store::doctor::{self, Expected};
-use firstwrite_store::{PostgresOptions, PostgresStore, grants};
+use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::Subject as _;
 use http::StatusCode;
 
@@ -269,7 +269,7 @@ async fn a_server_that_does_not_tell_its_history_is_used_all_the_same() {
                  CREATE ROLE {schema} LOGIN;
              END $$;
              {}",
-            grants(&schema.parse().unwrap(), schema)
+            PostgresStore::grants(&schema.parse().unwrap(), schema)
         );
         subject.admin().batch_execute(&hide).await.unwrap();
         subject

@@ -8,7 +8,7 @@ use firstwrite_core::outbox::ClaimRequest;
 use firstwrite_core::{
     AsyncTransactionalStore as _, Fence, Inserted, Store as _, StoreError, StoreErrorKind,
 };
-use firstwrite_store::{PostgresOptions, PostgresStore, migrate};
+use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::Subject as _;
 
 use crate::own::Own;
@@ -117,7 +117,7 @@ async fn put_back_and_ask(database: &Database, how: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_put_back_is_noticed_by_a_process_that_wrote_nothing_of_what_is_missing() {
     let Some(mut own) = Own::start().await else { return };
-    migrate(&own.url(), PostgresOptions::default()).await.unwrap();
+    PostgresStore::migrate(&own.url(), PostgresOptions::default()).await.unwrap();
     let writer = PostgresStore::connect(&own.url()).await.unwrap();
     let other = PostgresStore::connect(&own.url()).await.unwrap();
     write(&writer, "before").await;

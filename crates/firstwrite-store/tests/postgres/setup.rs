@@ -1,9 +1,7 @@
 //! How a database comes to have the tables, who may use them, and what is refused.
 
 use firstwrite_core::{Fence, Guard, Inserted, Query, Store, StoreErrorKind};
-use firstwrite_store::{
-    Access, PostgresOptions, PostgresStore, SchemaName, dump, grants, migrate, open,
-};
+use firstwrite_store::{Access, PostgresOptions, PostgresStore, SchemaName, open};
 
 use crate::server::{Way, client, on_database};
 use crate::subject::{PostgresSubject, completed, done, reserved};
@@ -16,7 +14,9 @@ async fn of_many_who_migrate_at_once_one_does_and_all_can_connect() {
         let tasks: Vec<_> = (0..6)
             .map(|_| {
                 let url = database.url.clone();
-                tokio::spawn(async move { migrate(&url, PostgresOptions::default()).await })
+                tokio::spawn(async move {
+                    PostgresStore::migrate(&url, PostgresOptions::default()).await
+                })
             })
             .collect();
         let mut from_nothing = 0;
@@ -36,13 +36,13 @@ async fn of_many_who_migrate_at_once_one_does_and_all_can_connect() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newer_schema_is_refused() {
     on_database(Way::Direct, &[], async |database| {
-        migrate(&database.url, PostgresOptions::default()).await.unwrap();
+        PostgresStore::migrate(&database.url, PostgresOptions::default()).await.unwrap();
         let admin = client(&database.url).await;
         let newer = "INSERT INTO firstwrite.migrations VALUES (99, now())";
         admin.batch_execute(newer).await.unwrap();
         for error in [
             PostgresStore::connect(&database.url).await.unwrap_err(),
-            migrate(&database.url, PostgresOptions::default()).await.unwrap_err(),
+            PostgresStore::migrate(&database.url, PostgresOptions::default()).await.unwrap_err(),
         ] {
             assert!(error.to_string().contains("schema version 99"), "{error}");
         }
@@ -57,12 +57,14 @@ async fn a_dump_and_grants_are_all_that_an_application_needs() {
         let schema = SchemaName::new("keys").unwrap();
         let role = format!("app_{:016x}", fastrand::u64(..));
         admin.batch_execute(&format!("CREATE ROLE {role} LOGIN")).await.unwrap();
-        admin.batch_execute(&dump(&schema)).await.unwrap();
-        admin.batch_execute(&grants(&schema, &role)).await.unwrap();
+        admin.batch_execute(&PostgresStore::dump(&schema)).await.unwrap();
+        admin.batch_execute(&PostgresStore::grants(&schema, &role)).await.unwrap();
         let url = database.url.replace("postgres@", &format!("{role}@"));
         let used = async {
             let url = format!("{url}?schema=keys");
-            let error = migrate(&url.replace("keys", "other"), PostgresOptions::default()).await;
+            let error =
+                PostgresStore::migrate(&url.replace("keys", "other"), PostgresOptions::default())
+                    .await;
             assert!(error.is_err(), "the role may make no tables");
             let store = PostgresStore::connect(&url).await.unwrap();
             assert_eq!(store.schema_name(), "keys");

@@ -12,7 +12,7 @@ use firstwrite_core::{
 };
 use firstwrite_store::tokio_postgres::Client;
 use firstwrite_store::tokio_postgres::types::{ToSql, Type};
-use firstwrite_store::{PostgresOptions, PostgresStore, PostgresTx, SchemaName, dump};
+use firstwrite_store::{PostgresOptions, PostgresStore, PostgresTx, SchemaName};
 use firstwrite_testkit::{Script, ScriptReport, Subject, play_held, sample};
 
 use crate::server::{Database, client};
@@ -37,7 +37,7 @@ impl Tables {
     pub(crate) async fn new(database: &Database) -> Self {
         let schema = SchemaName::new(&format!("s_{:016x}", fastrand::u64(..))).unwrap();
         let admin = Arc::new(client(&database.url).await);
-        admin.batch_execute(&dump(&schema)).await.unwrap();
+        admin.batch_execute(&PostgresStore::dump(&schema)).await.unwrap();
         admin.batch_execute(&stopped_clock(&schema)).await.unwrap();
         let url = database.pooled_url.as_ref().unwrap_or(&database.url).clone();
         Self { admin, schema, url }
@@ -219,6 +219,6 @@ pub(crate) fn completed(key: &str, fence: Fence, body_bytes: usize) -> Draft {
 
 /// The owner's word that it is done.
 pub(crate) fn done() -> Change {
-    let retention = Policy::default().retention();
+    let retention = Policy::default().record_retention();
     Change::Complete { outcome: sample::outcome(201, "done"), retention }
 }

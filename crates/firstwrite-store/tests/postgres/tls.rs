@@ -1,6 +1,6 @@
 //! TLS to a real server: what is verified, and what is refused.
 
-use firstwrite_store::{OpenError, PostgresOptions, PostgresStore, dump, migrate};
+use firstwrite_store::{OpenError, PostgresOptions, PostgresStore};
 
 use crate::server::{Way, client, on_database};
 
@@ -16,7 +16,7 @@ async fn speaks_tls(url: &str, parameters: &str) -> Result<bool, OpenError> {
 async fn a_server_is_verified_by_its_certificate_and_name() {
     on_database(Way::Direct, &[], async |database| {
         let url = &database.url;
-        migrate(url, PostgresOptions::default()).await.unwrap();
+        PostgresStore::migrate(url, PostgresOptions::default()).await.unwrap();
         // The certificate is its own authority.
         let authority = tempfile::NamedTempFile::new().unwrap();
         let read = "SELECT pg_read_file('server.crt')";
@@ -41,7 +41,7 @@ async fn a_server_is_verified_by_its_certificate_and_name() {
             "{misnamed}"
         );
 
-        std::fs::write(authority.path(), dump(&"keys".parse().unwrap())).unwrap();
+        std::fs::write(authority.path(), PostgresStore::dump(&"keys".parse().unwrap())).unwrap();
         let nonsense = speaks_tls(url, &verified).await.unwrap_err().to_string();
         assert!(nonsense.contains("sslrootcert"), "{nonsense}");
     })

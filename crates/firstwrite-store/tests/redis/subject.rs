@@ -77,6 +77,6 @@ pub(crate) fn completed(key: &str, fence: Fence, body_bytes: usize) -> Draft {
 
 /// The owner's word that it is done.
 pub(crate) fn done() -> Change {
-    let retention = Policy::default().retention();
+    let retention = Policy::default().record_retention();
     Change::Complete { outcome: sample::outcome(201, "done"), retention }
 }

@@ -42,7 +42,7 @@ async fn a_jump_of_the_stores_clock_moves_every_deadline(harness: Harness) -> Te
     protocol::complete(&*harness.store(), reservation, outcome.clone())
         .await
         .map_err(|undone| undone.error)?;
-    let wanted = State::completed(outcome, policy.retention(), now);
+    let wanted = State::completed(outcome, policy.record_retention(), now);
     expect_equal("retention's end", &harness.record(request.id).await?.state, &wanted)
 }
 
@@ -59,7 +59,7 @@ async fn the_reservation_tells_the_stores_deadline(harness: Harness) -> TestResu
 }
 
 async fn a_lease_beyond_the_end_of_time_holds(harness: Harness) -> TestResult {
-    let policy = Policy { lease: Duration::MAX, ..Policy::default() };
+    let policy = Policy::default().lease(Duration::MAX);
     let request = harness.request("k");
     let _held = harness.granted(&request, &policy, 1).await?;
     harness.advance(Duration::from_hours(24 * 365 * 100)).await;

@@ -57,7 +57,7 @@ async fn the_last_acknowledged_write_survives(harness: Harness) -> TestResult {
     harness.record(id).await?;
     let change = Change::Complete {
         outcome: sample::outcome(201, "done"),
-        retention: Policy::default().retention(),
+        retention: Policy::default().record_retention(),
     };
     harness.store().swap(id, Guard::Owner(Fence::first(1)), change, None).await?;
     let wanted = harness.record(id).await?;

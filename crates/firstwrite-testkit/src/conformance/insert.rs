@@ -42,7 +42,7 @@ async fn a_copy_is_as_old_as_its_original(harness: Harness) -> TestResult {
     let record = harness.record(request.id).await?;
     expect_equal("the record", &record, &Record::from_draft(&draft, now))?;
     expect_equal("its age", &now.since(record.created_at), &asked_ago)?;
-    let (outcome, retention) = (sample::outcome(201, "done"), policy.retention());
+    let (outcome, retention) = (sample::outcome(201, "done"), policy.record_retention());
     let change = Change::Complete { outcome: outcome.clone(), retention };
     let swapped = harness.store().swap(request.id, Guard::Owner(fence), change, None).await?;
     expect(matches!(swapped, Swapped::Done(_)), "the copy is completed")?;

@@ -37,7 +37,7 @@ async fn it_counts_from_the_completion(harness: Harness) -> TestResult {
     protocol::complete(&*harness.store(), reservation, outcome.clone())
         .await
         .map_err(|undone| undone.error)?;
-    let wanted = State::completed(outcome, policy.retention(), now);
+    let wanted = State::completed(outcome, policy.record_retention(), now);
     expect_equal("both deadlines", &harness.record(request.id).await?.state, &wanted)
 }
 
@@ -69,8 +69,7 @@ async fn an_expired_record_is_taken_over_and_runs_as_new(harness: Harness) -> Te
 
 async fn a_spent_key_is_refused_while_the_policy_remembers_it(harness: Harness) -> TestResult {
     let remember_for = Duration::from_hours(48);
-    let policy =
-        Policy { after_retention: AfterRetention::Refuse(remember_for), ..Policy::default() };
+    let policy = Policy::default().after_retention(AfterRetention::Refuse(remember_for));
     let request = harness.request("k");
     let outcome = sample::outcome(201, "k");
     harness.put(&sample::completed(&request, &policy, Fence::first(1), outcome)).await?;
@@ -85,14 +84,12 @@ async fn a_spent_key_is_refused_while_the_policy_remembers_it(harness: Harness) 
 }
 
 async fn it_stands_with_the_reservation_through_every_state(harness: Harness) -> TestResult {
-    let policy = Policy {
-        retention: Duration::from_hours(7),
-        after_retention: AfterRetention::Refuse(Duration::from_hours(70)),
-        ..sample::policy(OnLostAnswer::Uncertain)
-    };
+    let policy = sample::policy(OnLostAnswer::Uncertain)
+        .retention(Duration::from_hours(7))
+        .after_retention(AfterRetention::Refuse(Duration::from_hours(70)));
     let (store, request) = (harness.store(), harness.request("k"));
     let reservation = harness.granted(&request, &policy, 1).await?;
-    let kept = policy.retention();
+    let kept = policy.record_retention();
     expect_equal("of a reservation", &harness.record(request.id).await?.retention, &kept)?;
     protocol::mark_uncertain(&*store, reservation, "no answer").await?;
     let record = harness.record(request.id).await?;
@@ -110,10 +107,8 @@ async fn it_stands_with_the_reservation_through_every_state(harness: Harness) ->
 }
 
 async fn a_released_attempt_may_leave_a_note_and_its_key_is_free(harness: Harness) -> TestResult {
-    let policy = Policy {
-        after_retention: AfterRetention::Refuse(Duration::from_hours(70)),
-        ..Policy::default()
-    };
+    let policy =
+        Policy::default().after_retention(AfterRetention::Refuse(Duration::from_hours(70)));
     let request = harness.request("k");
     let reservation = harness.granted(&request, &policy, 1).await?;
     let status = http::StatusCode::INTERNAL_SERVER_ERROR;

@@ -48,7 +48,8 @@ async fn the_owner_completes_and_all_else_stays(harness: Harness) -> TestResult 
     let Swapped::Done(now) = swapped else {
         return Err(Failure::new("the owner completes its record"));
     };
-    let state = State::completed(sample::outcome(201, "done"), Policy::default().retention(), now);
+    let state =
+        State::completed(sample::outcome(201, "done"), Policy::default().record_retention(), now);
     let wanted = Record { state, ..before };
     expect_equal("only the state changed", &harness.record(id).await?, &wanted)
 }
@@ -271,7 +272,7 @@ fn every_change(harness: &Harness) -> [Change; 6] {
 fn complete(text: &str) -> Change {
     Change::Complete {
         outcome: sample::outcome(201, text),
-        retention: Policy::default().retention(),
+        retention: Policy::default().record_retention(),
     }
 }
 

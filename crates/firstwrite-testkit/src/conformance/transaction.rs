@@ -39,7 +39,7 @@ async fn rows_and_record_are_committed_together(harness: Harness) -> TestResult 
     let record = harness.record(harness.request("k").id).await?;
     let policy = Policy::default();
     let now = harness.store().now().await?;
-    let wanted = State::completed(sample::outcome(201, "answer 1"), policy.retention(), now);
+    let wanted = State::completed(sample::outcome(201, "answer 1"), policy.record_retention(), now);
     expect_equal("the record", &record.state, &wanted)?;
     expect_equal("how long it is kept", &retained_until, &now.plus(policy.retention))?;
     expect_equal("the attempt's fence", &record.fence, &Fence::first(1))
@@ -153,7 +153,7 @@ async fn of_many_at_once_one_is_kept(harness: Harness) -> TestResult {
 }
 
 async fn an_answer_over_the_cap_leaves_a_tombstone_and_the_rows(harness: Harness) -> TestResult {
-    let policy = Arc::new(Policy { response_bytes_max: 3, ..Policy::default() });
+    let policy = Arc::new(Policy::default().response_bytes_max(3));
     let script = Script { policy, ..script(&harness, 1, answer(200)) };
     let report = harness.subject().transact(script).await?;
     let Atomic::Kept { response, .. } = report.ended else {

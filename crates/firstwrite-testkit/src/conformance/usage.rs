@@ -126,8 +126,7 @@ async fn what_is_freed_or_reaped_no_longer_counts(harness: Harness) -> TestResul
 
 async fn a_spent_key_counts_while_it_is_remembered(harness: Harness) -> TestResult {
     let remember_for = std::time::Duration::from_hours(48);
-    let policy =
-        Policy { after_retention: AfterRetention::Refuse(remember_for), ..Policy::default() };
+    let policy = Policy::default().after_retention(AfterRetention::Refuse(remember_for));
     let outcome = sample::outcome(201, "k");
     let request = harness.request("k");
     harness.put(&sample::completed(&request, &policy, Fence::first(1), outcome)).await?;
@@ -165,7 +164,7 @@ async fn put(harness: &Harness, tenant: &Tenant, key: &str, body: &[u8]) -> Resu
 async fn complete(harness: &Harness, id: RecordId, body: &[u8]) -> TestResult {
     let outcome =
         Outcome::new(StatusCode::OK, KeptHeaders::default(), Bytes::copy_from_slice(body));
-    let change = Change::Complete { outcome, retention: Policy::default().retention() };
+    let change = Change::Complete { outcome, retention: Policy::default().record_retention() };
     harness.store().swap(id, Guard::Owner(Fence::first(1)), change, None).await?;
     Ok(())
 }

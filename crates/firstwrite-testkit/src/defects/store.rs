@@ -321,7 +321,7 @@ impl DefectiveStore {
             found.record.id = asked;
         }
         if self.has(Defect::RetentionForgotten) {
-            found.record.retention = Policy::default().retention();
+            found.record.retention = Policy::default().record_retention();
         }
         if let State::Uncertain { since } = &mut found.record.state
             && self.has(Defect::UncertainSinceCreation)

@@ -106,7 +106,7 @@ pub(super) fn draft(fence: Fence, on_lost_answer: OnLostAnswer) -> Draft {
 pub(super) fn completion(answer: u8) -> Change {
     Change::Complete {
         outcome: sample::outcome(201, &answer.to_string()),
-        retention: STAGE.uncertain.retention(),
+        retention: STAGE.uncertain.record_retention(),
     }
 }
 
@@ -155,7 +155,7 @@ fn record(cell: Cell, on_lost_answer: OnLostAnswer) -> Record {
     let mut record = Record::from_draft(&draft(cell.fence, on_lost_answer), NOW);
     let kept_at = |answer: u8, at| {
         let outcome = sample::outcome(201, &answer.to_string());
-        State::completed(outcome, STAGE.uncertain.retention(), at)
+        State::completed(outcome, STAGE.uncertain.record_retention(), at)
     };
     let renewals = Duration::from_millis(cell.renewals.into());
     record.state = match cell.state {

@@ -3,30 +3,30 @@
 use std::fmt;
 use std::sync::Arc;
 
-use axum::response::Response as AxumResponse;
-use bytes::Bytes;
 use firstwrite_core::{TransactionalStore, protocol};
-use http::Response;
+use http::{Extensions, Response};
 
-use super::Slot;
+use super::{AtomicAnswer, ExtractorError, Slot};
 use crate::attempt::Attempt;
+use crate::body::ResponseBody;
 
 /// The right to do the work of a request in one transaction with its record.
 ///
-/// An extractor; the operation's policy must be in [`Mode::Atomic`](firstwrite_core::Mode::Atomic)
-/// and the layer built by
-/// [`IdempotencyLayer::transactional`](crate::IdempotencyLayer::transactional) over the same `S`.
-/// Its twin for stores whose transactions a handler holds is
-/// [`Transaction`](crate::Transaction).
+/// An axum extractor, and elsewhere [taken from the extensions](Self::from_extensions) of the request. The
+/// operation's policy must be in [`Mode::Atomic`](firstwrite_core::Mode::Atomic) and the layer built by
+/// [`IdempotencyLayer::atomic`](crate::IdempotencyLayer::atomic) over the same `S`. Its twin for stores
+/// whose transactions a handler holds is [`Transaction`](crate::Transaction).
 pub struct Atomic<S> {
     store: S,
     slot: Arc<Slot>,
 }
 
 impl<S: TransactionalStore + Clone> Atomic<S> {
-    pub(crate) fn of(slot: &Arc<Slot>) -> Option<Self> {
-        let store = slot.content.downcast_ref::<S>()?.clone();
-        Some(Self { store, slot: Arc::clone(slot) })
+    /// Takes it from the extensions of a request, for services without axum.
+    pub fn from_extensions(extensions: &Extensions) -> Result<Self, ExtractorError> {
+        let slot = Slot::of(extensions)?;
+        let store = slot.content.downcast_ref::<S>().ok_or_else(|| slot.other_than::<Self>())?;
+        Ok(Self { store: store.clone(), slot: Arc::clone(slot) })
     }
 
     /// The attempt this is.
@@ -42,15 +42,16 @@ impl<S: TransactionalStore + Clone> Atomic<S> {
     ///
     /// `work` must not change anything but through the transaction: it is undone with it. Give
     /// the answer to the client as it is: retries get what was committed.
-    pub async fn run<E, W>(self, work: W) -> Result<AxumResponse, E>
+    pub async fn run<E, W, A, Form>(self, work: W) -> Result<Response<ResponseBody>, E>
     where
         E: Send + 'static,
-        W: for<'t> FnOnce(&mut S::Tx<'t>, &Attempt) -> Result<Response<Bytes>, E> + Send + 'static,
+        A: AtomicAnswer<Form>,
+        W: for<'t> FnOnce(&mut S::Tx<'t>, &Attempt) -> Result<A, E> + Send + 'static,
     {
         let Self { store, slot } = self;
         slot.begin();
         let attempt = slot.attempt.clone();
-        let work = move |tx: &mut S::Tx<'_>| work(tx, &attempt);
+        let work = move |tx: &mut S::Tx<'_>| work(tx, &attempt).map(A::into_whole);
         let (request, policy) = slot.exchange.parts();
         slot.end(protocol::atomic(&store, request, policy, fastrand::u64(..), work).await)
     }

@@ -12,23 +12,22 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use axum::response::Response as AxumResponse;
-use bytes::Bytes;
 use firstwrite_core::protocol::{self, AtomicStart, OpenAttempt};
 use firstwrite_core::{AsyncTransactionalStore, BoxFuture, StoreError};
-use http::Response;
+use http::{Extensions, Response};
 
-use super::{Close, Opened, Slot, Used};
+use super::{AtomicAnswer, Close, ExtractorError, Opened, Slot, Used};
 use crate::attempt::Attempt;
+use crate::body::ResponseBody;
 use crate::exchange::Exchange;
-use crate::extract::ExtractorError;
 use crate::respond;
 
 /// An open transaction on the request's record, to do the work of the request in.
 ///
-/// An extractor that derefs to the store's own transaction; the operation's policy must be in
+/// An axum extractor, and elsewhere [taken from the extensions](Self::from_extensions) of the request; it
+/// derefs to the store's own transaction. The operation's policy must be in
 /// [`Mode::Atomic`](firstwrite_core::Mode::Atomic) and the layer built by
-/// [`IdempotencyLayer::held`](crate::IdempotencyLayer::held) over the same `S`. It was begun before
+/// [`IdempotencyLayer::atomic`](crate::IdempotencyLayer::atomic) over the same `S`. It was begun before
 /// the handler was called: a duplicate, another request under the same key and a rival never reach
 /// the handler.
 ///
@@ -38,23 +37,27 @@ use crate::respond;
 /// refused, say) has its answer kept alone.
 ///
 /// ```
-/// use axum::{Router, response::Response, routing::post};
-/// use firstwrite::{IdempotencyLayer, MemoryStore, Mode, Policy, Tenant, Transaction, json};
+/// # #[cfg(feature = "axum")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use axum::{Json, Router, response::IntoResponse, routing::post};
+/// use firstwrite::{IdempotencyLayer, MemoryStore, Policy, Tenant, Transaction};
 /// use http::StatusCode;
 ///
-/// async fn pay(mut tx: Transaction<MemoryStore>) -> Response {
+/// async fn pay(mut tx: Transaction<MemoryStore>) -> impl IntoResponse {
 ///     let key = tx.attempt().key().as_str().to_owned();
 ///     tx.put("payment", &key);
-///     tx.commit(json(StatusCode::CREATED, &"paid")).await
+///     tx.commit((StatusCode::CREATED, Json("paid"))).await
 /// }
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let layer = IdempotencyLayer::held(firstwrite::memory_store())
-///     .policy(Policy { mode: Mode::Atomic, ..Policy::default() })
+/// // `MemoryStore` has transactions of both kinds; other stores need no type here.
+/// let layer = IdempotencyLayer::atomic::<Transaction<_>, _>(firstwrite::memory_store())
+///     .policy(Policy::atomic())?
 ///     .single_tenant(Tenant::new("acme")?);
 /// let app: Router = Router::new().route("/payments", post(pay)).layer(layer);
 /// # Ok(())
 /// # }
+/// # #[cfg(not(feature = "axum"))]
+/// # fn main() {}
 /// ```
 pub struct Transaction<S: AsyncTransactionalStore> {
     /// None only on the way out.
@@ -116,9 +119,11 @@ impl<S: AsyncTransactionalStore + Clone> Begin for Holding<S> {
 }
 
 impl<S: AsyncTransactionalStore> Transaction<S> {
-    pub(crate) fn of(slot: &Arc<Slot>) -> Result<Self, ExtractorError> {
+    /// Takes it from the extensions of a request, for services without axum.
+    pub fn from_extensions(extensions: &Extensions) -> Result<Self, ExtractorError> {
+        let slot = Slot::of(extensions)?;
         let content = Arc::clone(&slot.content);
-        let place = content.downcast::<Place<S>>().map_err(|_other| ExtractorError::OtherStore)?;
+        let place = content.downcast::<Place<S>>().map_err(|_other| slot.other_than::<Self>())?;
         let held = place.take().ok_or(ExtractorError::Taken)?;
         let touched = AtomicBool::new(false);
         Ok(Self { held: Some(held), touched, place, slot: Arc::clone(slot) })
@@ -135,7 +140,8 @@ impl<S: AsyncTransactionalStore> Transaction<S> {
     /// answer; a 5xx rolls everything back, and a retry runs afresh. Where the store could not
     /// commit, or a rival came first, the answer says so. Give it to the client as it is: retries
     /// get what was committed.
-    pub async fn commit(mut self, response: Response<Bytes>) -> AxumResponse {
+    pub async fn commit<Form>(mut self, answer: impl AtomicAnswer<Form>) -> Response<ResponseBody> {
+        let response = answer.into_whole();
         let (place, slot) = (Arc::clone(&self.place), Arc::clone(&self.slot));
         let Some(held) = self.held.take().filter(|_| place.begin_to_end(&slot)) else {
             return too_late();
@@ -212,9 +218,9 @@ impl<S: AsyncTransactionalStore> Close for Place<S> {
 }
 
 /// Makes the answer to a commit that comes after its request was answered.
-fn too_late() -> AxumResponse {
+fn too_late() -> Response<ResponseBody> {
     tracing::error!("a transaction was to be committed after its request was answered");
-    respond::failed().map(axum::body::Body::new)
+    respond::failed()
 }
 
 impl<S: AsyncTransactionalStore> Deref for Transaction<S> {

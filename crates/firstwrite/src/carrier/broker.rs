@@ -1,7 +1,7 @@
 //! Code shared by the carriers to brokers: one connection, opened when it is needed.
 
 mod slot;
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
+#[cfg(feature = "_broker-tls")]
 mod tls;
 
 use std::error::Error;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use firstwrite_core::outbox::{Delivery, Ending, Receipt};
 
 pub(super) use slot::{Session, Slot};
-#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "redis"))]
+#[cfg(feature = "_broker-tls")]
 pub(super) use tls::provide_tls;
 
 /// Time that a broker may take to be reached, and then to answer, unless the settings say otherwise. Brokers
@@ -38,12 +38,6 @@ impl Error for SettingsError {}
 
 pub(super) fn delivered(provider_id: Option<String>, detail: &str) -> Delivery {
     Delivery::new(Ending::Delivered(Receipt { provider_id }), detail)
-}
-
-// Redis takes whatever is at most 512 MB.
-#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
-pub(super) fn refused(detail: impl Into<String>) -> Delivery {
-    Delivery::new(Ending::Refused, detail)
 }
 
 pub(super) fn retry(detail: impl Into<String>) -> Delivery {

@@ -33,7 +33,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::FutureRecord;
 use tokio::time::timeout;
 
-use super::broker::{SettingsError, Slot, delivered, refused, retry, told, unknown};
+use super::broker::{SettingsError, Slot, delivered, retry, told, unknown};
 use session::Line;
 pub use settings::KafkaSettings;
 
@@ -113,7 +113,7 @@ impl KafkaCarrier {
 /// Returns the result where the client did not take a record: nothing was sent.
 fn not_taken(error: &KafkaError) -> Delivery {
     match error.rdkafka_error_code() {
-        Some(code) if REFUSED.contains(&code) => refused(told(error)),
+        Some(code) if REFUSED.contains(&code) => Delivery::new(Ending::Refused, told(error)),
         _ => retry(told(error)),
     }
 }
@@ -121,7 +121,7 @@ fn not_taken(error: &KafkaError) -> Delivery {
 /// Returns the result where the client gave a record up.
 fn failed(error: &KafkaError) -> Delivery {
     match error.rdkafka_error_code() {
-        Some(code) if REFUSED.contains(&code) => refused(told(error)),
+        Some(code) if REFUSED.contains(&code) => Delivery::new(Ending::Refused, told(error)),
         Some(code) if NOT_SENT.contains(&code) => retry(told(error)),
         _ => unknown(told(error)),
     }

@@ -30,9 +30,7 @@ use firstwrite_core::BoxFuture;
 use firstwrite_core::outbox::{Carrier, ClaimedMessage, Delivery, Ending, Probed};
 use tokio::sync::watch;
 
-use super::broker::{
-    Session, SettingsError, Slot, delivered, provide_tls, refused, retry, told, unknown,
-};
+use super::broker::{Session, SettingsError, Slot, delivered, provide_tls, retry, told, unknown};
 pub use settings::NatsSettings;
 
 /// Carries messages to one subject of NATS JetStream.
@@ -66,7 +64,10 @@ impl NatsCarrier {
 
     async fn deliver(&self, message: &ClaimedMessage) -> Delivery {
         let Ok(headers) = self.headers(message) else {
-            return refused("the content type cannot be written as a header");
+            return Delivery::new(
+                Ending::Refused,
+                "the content type cannot be written as a header",
+            );
         };
         let line = match self.slot.get(|| self.connect()).await {
             Ok(line) => line,
@@ -79,7 +80,7 @@ impl NatsCarrier {
             Ok(acknowledged) => acknowledged,
             // Not handed to the connection yet: nothing was sent.
             Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
-                return refused(told(&error));
+                return Delivery::new(Ending::Refused, told(&error));
             }
             Err(error) => return retry(told(&error)),
         };
@@ -184,7 +185,7 @@ fn judge(answer: Result<PublishAck, PublishError>) -> Result<PublishAck, Deliver
     // The server said no before it stored anything; of other errors that is not certain.
     match said.error_code() {
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
-            Err(refused(said.to_string()))
+            Err(Delivery::new(Ending::Refused, said.to_string()))
         }
         ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
         | ErrorCode::INSUFFICIENT_RESOURCES

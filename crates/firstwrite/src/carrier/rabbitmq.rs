@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use firstwrite_core::BoxFuture;
-use firstwrite_core::outbox::{Carrier, ClaimedMessage, Delivery, Probed};
+use firstwrite_core::outbox::{Carrier, ClaimedMessage, Delivery, Ending, Probed};
 use lapin::options::BasicPublishOptions;
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::ShortString;
@@ -30,7 +30,7 @@ use lapin::{BasicProperties, Channel, Confirmation, Error, ErrorKind};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::broker::{SettingsError, Slot, delivered, provide_tls, refused, retry, told, unknown};
+use super::broker::{SettingsError, Slot, delivered, provide_tls, retry, told, unknown};
 use session::Line;
 pub use settings::RabbitmqSettings;
 
@@ -56,7 +56,10 @@ impl RabbitmqCarrier {
 
     async fn deliver(&self, message: &ClaimedMessage) -> Delivery {
         let Ok(properties) = properties(message) else {
-            return refused("the content type is longer than the 255 bytes AMQP takes");
+            return Delivery::new(
+                Ending::Refused,
+                "the content type is longer than the 255 bytes AMQP takes",
+            );
         };
         let mut line = None;
         let ready = timeout(self.settings.timeout, self.prepare(&mut line)).await;
@@ -162,8 +165,10 @@ fn failed(error: &Error) -> Delivery {
     let AMQPErrorKind::Soft(kind) = said.kind() else { return unknown(text) };
     match kind {
         AMQPSoftError::NOTFOUND | AMQPSoftError::ACCESSREFUSED => retry(text),
-        AMQPSoftError::CONTENTTOOLARGE => refused(text),
-        AMQPSoftError::PRECONDITIONFAILED if text.contains("message size") => refused(text),
+        AMQPSoftError::CONTENTTOOLARGE => Delivery::new(Ending::Refused, text),
+        AMQPSoftError::PRECONDITIONFAILED if text.contains("message size") => {
+            Delivery::new(Ending::Refused, text)
+        }
         AMQPSoftError::PRECONDITIONFAILED
         | AMQPSoftError::RESOURCELOCKED
         | AMQPSoftError::NOROUTE

@@ -7,6 +7,7 @@ use super::Flaw;
 
 /// Report of what a run saw and did.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Report {
     /// The time of which the provider gave account.
     pub window: Window,
@@ -41,6 +42,7 @@ pub struct Report {
 
 /// Preview of what a dry run would settle if it were applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Preview {
     /// Messages that would be delivered, on the provider's word.
     pub delivered: usize,
@@ -73,6 +75,7 @@ impl Preview {
 
 /// Number of pages and entries read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Read {
     /// Pages of the source.
     pub pages: usize,
@@ -102,6 +105,7 @@ pub enum Progress {
 
 /// Number of entries of each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClassCounts {
     /// Both have it, and agree.
     pub matched: usize,
@@ -125,6 +129,7 @@ pub struct ClassCounts {
 
 /// Number of findings by what noting them did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NotedCounts {
     /// Found for the first time.
     pub new: usize,

@@ -151,7 +151,7 @@ impl RecordScope {
             step: step.to_owned(),
             operations: vec![operation.to_owned()],
             answer,
-            retention: Policy::default().retention(),
+            retention: Policy::default().record_retention(),
             attempt_max: Self::ATTEMPT_MAX,
         }
     }

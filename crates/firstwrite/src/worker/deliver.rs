@@ -38,6 +38,7 @@ pub struct Deliver {
 
 /// Destinations that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DeliverError {
     /// The store keeps no messages.
     NoOutbox,
@@ -51,6 +52,7 @@ pub enum DeliverError {
 
 /// Results of the deliveries of a turn, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeliveredCounts {
     /// Messages that arrived.
     pub delivered: usize,

@@ -39,7 +39,7 @@ async fn reserve(store: &MemoryStore, count: usize, on_lost_answer: OnLostAnswer
             fingerprint: Fingerprint::of(&asked, &FingerprintRules::default(), None, &id),
             fence: Fence::first(7),
             on_lost_answer,
-            retention: Policy::default().retention(),
+            retention: Policy::default().record_retention(),
             state: DraftState::reserved(Duration::from_secs(1)),
         };
         store.insert(&draft).await.unwrap();

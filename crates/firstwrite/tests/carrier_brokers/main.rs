@@ -6,7 +6,7 @@ mod inbox;
 mod kafka;
 mod nats;
 mod rabbitmq;
-mod redis;
+mod redis_streams;
 
 use std::env;
 use std::net::TcpListener;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use firstwrite::carrier::http::HttpDestination;
-use firstwrite::core::outbox::{Delivery, Ending, Receipt};
+use firstwrite_core::outbox::{Delivery, Ending, Receipt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

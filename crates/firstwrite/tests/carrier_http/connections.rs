@@ -1,7 +1,7 @@
 //! Connections: used again, never made twice for one delivery.
 
 use firstwrite::carrier::http::HttpDestination;
-use firstwrite::core::outbox::Ending;
+use firstwrite_core::outbox::Ending;
 use http::HeaderValue;
 use http::header::CONNECTION;
 use tokio::net::TcpSocket;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use firstwrite::carrier::http::HttpDestination;
-use firstwrite::core::outbox::Ending;
+use firstwrite_core::outbox::Ending;
 use http::Version;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::ServerConfig;

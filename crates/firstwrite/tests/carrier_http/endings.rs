@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use firstwrite::core::outbox::{Ending, Receipt};
+use firstwrite_core::outbox::{Ending, Receipt};
 use http::header::{LOCATION, RETRY_AFTER};
 
 use crate::provider::{Provider, answer, carry};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use firstwrite::carrier::http::{HttpDestination, ProbeSettings};
-use firstwrite::core::outbox::{Carrier, Delivery, Ending, Probed};
+use firstwrite_core::outbox::{Carrier, Delivery, Ending, Probed};
 
 use crate::provider::{Provider, answer, carry, message};
 

@@ -1,7 +1,7 @@
 //! Asking whether it happened.
 
 use firstwrite::carrier::http::{HttpDestination, ProbeSettings};
-use firstwrite::core::outbox::{Carrier, Probed, Receipt};
+use firstwrite_core::outbox::{Carrier, Probed, Receipt};
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method};
 

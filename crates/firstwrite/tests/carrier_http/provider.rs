@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use firstwrite::carrier::http::{HttpCarrier, HttpDestination};
-use firstwrite::core::outbox::{Carrier, ClaimedMessage, Delivery, MessageNumber};
-use firstwrite::core::{Fence, RecordId};
 use firstwrite::{Key, Tenant, Timestamp};
+use firstwrite_core::outbox::{Carrier, ClaimedMessage, Delivery, MessageNumber};
+use firstwrite_core::{Fence, RecordId};
 use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};

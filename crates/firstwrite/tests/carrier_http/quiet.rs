@@ -4,7 +4,7 @@ use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
 
 use firstwrite::carrier::http::{HttpDestination, ProbeSettings};
-use firstwrite::core::outbox::{Carrier, Ending, Probed};
+use firstwrite_core::outbox::{Carrier, Ending, Probed};
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use tracing::field::{Field, Visit};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use firstwrite::Timestamp;
 use firstwrite::carrier::http::{SignatureError, SigningSecret, verify};
-use firstwrite::core::outbox::{Carrier, Ending};
+use firstwrite_core::outbox::{Carrier, Ending};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method};
 

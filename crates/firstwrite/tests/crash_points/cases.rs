@@ -192,7 +192,7 @@ fn upkeep_of(place: &Place, crash_at: CrashAt<'_>, wrong: Wrong) -> Told {
 
 fn check(
     place: &Place,
-    is_right: impl Fn(&upkeep::Found, Option<firstwrite::core::StateKind>) -> bool,
+    is_right: impl Fn(&upkeep::Found, Option<firstwrite_core::StateKind>) -> bool,
 ) -> Result<(), String> {
     let records = upkeep::records();
     let keys: Vec<&str> = records.iter().map(|found| &*found.key).collect();

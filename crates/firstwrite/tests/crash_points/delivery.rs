@@ -11,13 +11,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite::carrier::http::{HttpDestination, ProbeSettings};
-use firstwrite::core::outbox::{
-    MessageQuery, MessageState, MessageView, Terms, protocol, wire_key,
-};
-use firstwrite::core::{Message, Store};
 use firstwrite::store::{Access, open};
 use firstwrite::worker::{Deliver, Destination};
 use firstwrite::{Key, Tenant};
+use firstwrite_core::outbox::{MessageQuery, MessageState, MessageView, Terms, protocol, wire_key};
+use firstwrite_core::{Message, Store};
 use firstwrite_provider::{Behaviour, Keys, Options, Provider};
 use libtest_mimic::{Failed, Trial};
 use serde::{Deserialize, Serialize};

@@ -10,10 +10,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use firstwrite::core::{RecordId, StateKind};
 use firstwrite::store::tokio_postgres::{Client, NoTls, connect};
-use firstwrite::store::{Access, MissingFile, SchemaName, SqliteOptions, SqliteStore, dump, open};
+use firstwrite::store::{
+    Access, MissingFile, PostgresStore, SchemaName, SqliteOptions, SqliteStore, open,
+};
 use firstwrite::{Key, Tenant};
+use firstwrite_core::{RecordId, StateKind};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -210,7 +212,7 @@ impl fmt::Debug for Database {
 /// Makes tables whose clock is what each connection says it is.
 async fn make_schema(admin: &Client) -> String {
     let name = format!("s_{:016x}", fastrand::u64(..));
-    admin.batch_execute(&dump(&SchemaName::new(&name).unwrap())).await.unwrap();
+    admin.batch_execute(&PostgresStore::dump(&SchemaName::new(&name).unwrap())).await.unwrap();
     let ours = format!(
         "CREATE TABLE {name}.payments (
              id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL);

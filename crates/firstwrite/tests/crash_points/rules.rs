@@ -1,6 +1,6 @@
 //! What must hold however a victim died.
 
-use firstwrite::core::StateKind;
+use firstwrite_core::StateKind;
 
 use crate::places::Facts;
 use crate::task::{Answer, Role, Run};

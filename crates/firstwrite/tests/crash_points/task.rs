@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use firstwrite::core::Timestamp;
+use firstwrite_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::delivery::To;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use firstwrite::core::{Change, Fence, Guard, StateKind, Store};
 use firstwrite::worker::{Turn, Worker};
 use firstwrite::{OnLostAnswer, Policy};
+use firstwrite_core::{Change, Fence, Guard, StateKind, Store};
 use firstwrite_testkit::sample;
 
 use crate::task::Flaw;
@@ -94,7 +94,11 @@ impl Found {
         let lease = if self.kind == Kind::Live { COMES_AFTER * 2 } else { Policy::LEASE_DEFAULT };
         let retention = if self.kind == Kind::Retained { COMES_AFTER * 2 } else { COMES_AFTER / 3 };
         let slack = COMES_AFTER / 3;
-        Policy { on_lost_answer, lease, retention, slack, ..Policy::default() }
+        Policy::default()
+            .on_lost_answer(on_lost_answer)
+            .lease(lease)
+            .retention(retention)
+            .slack(slack)
     }
 }
 
@@ -115,7 +119,7 @@ pub(crate) async fn prepare(store: &dyn Store) {
                 (sample::completed(&request, &policy, fence, outcome), None)
             }
             Kind::ExpiredInTwoSteps => {
-                let complete = Change::Complete { outcome, retention: policy.retention() };
+                let complete = Change::Complete { outcome, retention: policy.record_retention() };
                 (sample::reserved(&request, &policy, fence), Some(complete))
             }
         };

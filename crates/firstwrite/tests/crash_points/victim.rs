@@ -96,7 +96,7 @@ async fn send(opened: &Opened, task: Task) -> Answer {
             (Mode::Atomic, OnLostAnswer::Uncertain)
         }
     };
-    let policy = Policy { mode, on_lost_answer, ..Policy::default() };
+    let policy = Policy::default().mode(mode).on_lost_answer(on_lost_answer);
     let task = Arc::new(task);
     let (layer, router) = match opened {
         Opened::Sqlite(store) => {
@@ -105,7 +105,7 @@ async fn send(opened: &Opened, task: Task) -> Answer {
                 Mode::Reserved => post(pay_outside),
             };
             let app = App { store: store.clone(), task: Arc::clone(&task) };
-            (IdempotencyLayer::transactional(store.clone()), route(pay, app))
+            (IdempotencyLayer::atomic(store.clone()), route(pay, app))
         }
         Opened::Postgres(store) => {
             let pay = match mode {
@@ -113,7 +113,7 @@ async fn send(opened: &Opened, task: Task) -> Answer {
                 Mode::Reserved => post(pay_outside),
             };
             let app = App { store: store.clone(), task: Arc::clone(&task) };
-            (IdempotencyLayer::held(store.clone()), route(pay, app))
+            (IdempotencyLayer::atomic(store.clone()), route(pay, app))
         }
         Opened::Mysql(store) => {
             let pay = match mode {
@@ -121,10 +121,10 @@ async fn send(opened: &Opened, task: Task) -> Answer {
                 Mode::Reserved => post(pay_outside),
             };
             let app = App { store: store.clone(), task: Arc::clone(&task) };
-            (IdempotencyLayer::held(store.clone()), route(pay, app))
+            (IdempotencyLayer::atomic(store.clone()), route(pay, app))
         }
     };
-    let layer = layer.policy(policy).single_tenant(Tenant::new(TENANT).unwrap());
+    let layer = layer.policy(policy).unwrap().single_tenant(Tenant::new(TENANT).unwrap());
     let request = Request::post("/payments")
         .header("idempotency-key", &task.key)
         .header("content-type", "application/json")
@@ -173,7 +173,7 @@ async fn pay_in_closure(
         tx.enqueue(&receipt).unwrap();
         Ok::<_, Infallible>(paid())
     });
-    answered.await.unwrap()
+    answered.await.unwrap().into_response()
 }
 
 /// The effect is a row in the transaction that the handler holds.
@@ -190,7 +190,7 @@ async fn pay_in_transaction(
     }
     let receipt = tx.attempt().message("receipt", "mailer", Bytes::from_static(RECEIPT)).unwrap();
     tx.enqueue(&receipt).unwrap();
-    tx.commit(paid()).await
+    tx.commit(paid()).await.into_response()
 }
 
 /// The same on a server of the other family.
@@ -207,7 +207,7 @@ async fn pay_in_mysql(
     }
     let receipt = tx.attempt().message("receipt", "mailer", Bytes::from_static(RECEIPT)).unwrap();
     tx.enqueue(&receipt).unwrap();
-    tx.commit(paid()).await
+    tx.commit(paid()).await.into_response()
 }
 
 /// The effect is a line in a file that outlives the process: one for each time it happened, with the

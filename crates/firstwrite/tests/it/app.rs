@@ -55,8 +55,11 @@ impl App {
             .operation(Method::POST, "/payments", Policy::default())
             .unprotected(Method::POST, "/echo", "changes nothing");
         let secret = Secret::new(b"sixteen bytes of this app").expect("it is long enough");
-        let layer =
-            IdempotencyLayer::new(store).secrets(secret).policies(policies).tenant_from(bearer);
+        let layer = IdempotencyLayer::new(store)
+            .secrets(secret)
+            .policies(policies)
+            .unwrap()
+            .tenant_from(bearer);
         let effects = Effects::default();
         let router = Router::new()
             .route("/payments", post(pay).get(|| async { "payments" }))

@@ -3,7 +3,6 @@
 use std::env;
 
 use axum::extract::State;
-use axum::response::Response;
 use axum::routing::post;
 use axum::{Json, Router};
 use firstwrite::store::aws_sdk_dynamodb::types::{
@@ -11,7 +10,7 @@ use firstwrite::store::aws_sdk_dynamodb::types::{
     ScalarAttributeType,
 };
 use firstwrite::store::{DynamoOptions, DynamoStore};
-use firstwrite::{IdempotencyLayer, Mode, Policy, Tenant, Transaction, json};
+use firstwrite::{IdempotencyLayer, Policy, Response, Tenant, Transaction, json};
 use http::StatusCode;
 use serde_json::Value;
 
@@ -39,8 +38,9 @@ async fn pay(
 }
 
 async fn app(url: &str) -> App {
-    let layer = IdempotencyLayer::held(DynamoStore::connect(url).await.unwrap())
-        .policy(Policy { mode: Mode::Atomic, ..Policy::default() })
+    let layer = IdempotencyLayer::atomic(DynamoStore::connect(url).await.unwrap())
+        .policy(Policy::atomic())
+        .unwrap()
         .single_tenant(Tenant::new("acme").unwrap());
     let effects = Effects::default();
     let router = Router::new().route("/payments", post(pay)).layer(layer);

@@ -2,11 +2,11 @@
 
 use axum::Router;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::post;
 use bytes::Bytes;
 use firstwrite::{
-    IdempotencyLayer, MemoryStore, Mode, Policy, Tenant, Transaction, json, memory_store,
+    IdempotencyLayer, MemoryStore, Policy, Response, Tenant, Transaction, json, memory_store,
 };
 use http::StatusCode;
 use tokio::io::AsyncWriteExt;
@@ -17,7 +17,7 @@ use crate::app::{App, Effects, payment, to};
 struct Refused;
 
 impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
+    fn into_response(self) -> axum::response::Response {
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
@@ -40,8 +40,9 @@ async fn slow(State(effects): State<Effects>, mut tx: Transaction<MemoryStore>) 
 }
 
 async fn app(store: &MemoryStore) -> App {
-    let layer = IdempotencyLayer::held(store.clone())
-        .policy(Policy { mode: Mode::Atomic, ..Policy::default() })
+    let layer = IdempotencyLayer::atomic::<Transaction<_>, _>(store.clone())
+        .policy(Policy::atomic())
+        .unwrap()
         .single_tenant(Tenant::new("acme").unwrap());
     let effects = Effects::default();
     let router = Router::new()

@@ -11,4 +11,5 @@ mod hyper_plain;
 mod one_effect;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod quickstarts;
 mod requests;

@@ -71,11 +71,11 @@ async fn while_the_first_is_in_flight_others_are_told_to_come_back() {
 #[cfg(feature = "sqlite")]
 mod atomic {
     use axum::Router;
-    use axum::response::{IntoResponse, Response};
+    use axum::response::IntoResponse;
     use axum::routing::post;
     use bytes::Bytes;
     use firstwrite::store::{SqliteStore, rusqlite};
-    use firstwrite::{Atomic, IdempotencyLayer, Mode, Policy, Tenant, json};
+    use firstwrite::{Atomic, IdempotencyLayer, Policy, Response, Tenant, json};
     use http::StatusCode;
 
     use super::{App, payment};
@@ -84,7 +84,7 @@ mod atomic {
     struct Failure;
 
     impl IntoResponse for Failure {
-        fn into_response(self) -> Response {
+        fn into_response(self) -> axum::response::Response {
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -108,9 +108,9 @@ mod atomic {
     }
 
     async fn app(store: &SqliteStore) -> App {
-        let policy = Policy { mode: Mode::Atomic, ..Policy::default() };
-        let layer = IdempotencyLayer::transactional(store.clone())
-            .policy(policy)
+        let layer = IdempotencyLayer::atomic(store.clone())
+            .policy(Policy::atomic())
+            .unwrap()
             .single_tenant(Tenant::new("acme").unwrap());
         let router = Router::new().route("/payments", post(pay)).layer(layer);
         App::serve(router, Effects::default()).await

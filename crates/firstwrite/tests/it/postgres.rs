@@ -4,14 +4,14 @@ use std::env;
 use std::panic::resume_unwind;
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Json, Router};
 use bytes::Bytes;
-use firstwrite::core::{AsyncTransactionalStore, BoxError};
 use firstwrite::store::tokio_postgres::{Client, NoTls, connect};
-use firstwrite::store::{PostgresOptions, PostgresStore, migrate};
-use firstwrite::{IdempotencyLayer, Mode, Policy, Tenant, Transaction, json};
+use firstwrite::store::{PostgresOptions, PostgresStore};
+use firstwrite::{IdempotencyLayer, Policy, Response, Tenant, Transaction, json};
+use firstwrite_core::{AsyncTransactionalStore, BoxError};
 use http::StatusCode;
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ const ADDRESS: &str = "FIRSTWRITE_TEST_POSTGRES";
 struct Failure(BoxError);
 
 impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
+    fn into_response(self) -> axum::response::Response {
         (StatusCode::INTERNAL_SERVER_ERROR, self.0.to_string()).into_response()
     }
 }
@@ -33,10 +33,9 @@ impl<E: Into<BoxError>> From<E> for Failure {
     }
 }
 
-/// Runs `test` with the address of a database of its own, which has a table of payments; drops it
-/// however the test ends. Skipped where no server is named, unless everything is required.
+/// Runs `test` with the address of a database of its own, which is empty; drops it however the test ends. Skipped where no server is named, unless everything is required.
 #[expect(clippy::print_stdout, reason = "what was skipped is named")]
-async fn on_database<T>(test: impl FnOnce(String) -> T)
+pub(crate) async fn on_bare_database<T>(test: impl FnOnce(String) -> T)
 where
     T: Future<Output = ()> + Send + 'static,
 {
@@ -50,15 +49,26 @@ where
     let admin = client(&server).await;
     admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
     let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
-    let table = "CREATE TABLE payments (
-                     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL)";
-    client(&url).await.batch_execute(table).await.unwrap();
-    migrate(&url, PostgresOptions::default()).await.unwrap();
     let ended = tokio::spawn(test(url)).await;
     admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
     if let Err(failed) = ended {
         resume_unwind(failed.into_panic());
     }
+}
+
+/// The same, with our tables and a table of payments.
+async fn on_database<T>(test: impl FnOnce(String) -> T + Send + 'static)
+where
+    T: Future<Output = ()> + Send + 'static,
+{
+    on_bare_database(async move |url| {
+        let table = "CREATE TABLE payments (
+                         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL)";
+        client(&url).await.batch_execute(table).await.unwrap();
+        PostgresStore::migrate(&url, PostgresOptions::default()).await.unwrap();
+        test(url).await;
+    })
+    .await;
 }
 
 async fn client(url: &str) -> Client {
@@ -80,17 +90,18 @@ const INSERT: &str = "INSERT INTO payments (key) VALUES ($1) RETURNING id";
 async fn pay(
     mut tx: Transaction<PostgresStore>,
     Json(order): Json<Value>,
-) -> Result<Response, Failure> {
+) -> Result<axum::response::Response, Failure> {
     let attempt = tx.attempt().clone();
     let id: i64 = tx.query_one(INSERT, &[&attempt.key().as_str()]).await?.try_get(0)?;
     tx.enqueue(&attempt.message("receipt", "mailer", Bytes::from_static(b"{}"))?)?;
-    Ok(match order["outcome"].as_str() {
+    let answer = match order["outcome"].as_str() {
         Some("error") => return Err(Failure("a test".into())),
         Some("panic") => panic!("a test"),
         Some("refused") => tx.commit(json(StatusCode::PAYMENT_REQUIRED, &"no money")).await,
-        Some("forgotten") => StatusCode::CREATED.into_response(),
+        Some("forgotten") => return Ok(StatusCode::CREATED.into_response()),
         _ => tx.commit(json(StatusCode::CREATED, &id)).await,
-    })
+    };
+    Ok(answer.into_response())
 }
 
 async fn slow(State(effects): State<Effects>, tx: Transaction<PostgresStore>) -> Response {
@@ -103,8 +114,9 @@ async fn slow(State(effects): State<Effects>, tx: Transaction<PostgresStore>) ->
 }
 
 async fn serve<S: AsyncTransactionalStore + Clone>(store: &S, router: Router<Effects>) -> App {
-    let layer = IdempotencyLayer::held(store.clone())
-        .policy(Policy { mode: Mode::Atomic, ..Policy::default() })
+    let layer = IdempotencyLayer::atomic(store.clone())
+        .policy(Policy::atomic())
+        .unwrap()
         .single_tenant(Tenant::new("acme").unwrap());
     let effects = Effects::default();
     App::serve(router.layer(layer).with_state(effects.clone()), effects).await

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite::Timestamp;
-use firstwrite::core::findings::Findings;
-use firstwrite::core::outbox::{MESSAGES_KEPT_FOR, MessageState};
 use firstwrite::reconcile::{Report, TimeForm, Window, reconcile_once};
 use firstwrite::worker::{Account, Reconcile};
+use firstwrite_core::findings::Findings;
+use firstwrite_core::outbox::{MESSAGES_KEPT_FOR, MessageState};
 use firstwrite_provider::{Chance, Foreign, Plant};
 
 use crate::over_each_store;
@@ -106,7 +106,7 @@ async fn what_is_in_doubt_is_looked_at_however_old_it_is(stand: &Stand) {
     let settings = settings();
     stand.advance(7 * DAY).await;
     let now = stand.store.now().await.unwrap();
-    let run_now = firstwrite::core::findings::Run { at: now, until: now, again_from: now };
+    let run_now = firstwrite_core::findings::Run { at: now, until: now, again_from: now };
     Findings::of(&*stand.store).unwrap().ran(&settings.source, now, &run_now).await.unwrap();
     stand.advance(DAY).await;
     stand.witness("after").await;

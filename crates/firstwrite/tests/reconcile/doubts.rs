@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite::Key;
-use firstwrite::core::findings::Findings;
-use firstwrite::core::outbox::{
+use firstwrite_core::findings::Findings;
+use firstwrite_core::outbox::{
     Answers, Cause, ClaimRequest, Delivery, Ending, MessageState, Next, Settlement, protocol,
 };
-use firstwrite::core::{
+use firstwrite_core::{
     Body, BodyForm, Draft, DraftState, Fence, Fingerprint, KeptHeaders, OnLostAnswer, Outcome,
     PartDigests, Policy, RecordId, State,
 };
@@ -172,7 +172,7 @@ async fn the_interim_answer_becomes_the_true_one(stand: &Stand) {
         ),
         fence: Fence::first(1),
         on_lost_answer: OnLostAnswer::Uncertain,
-        retention: Policy::default().retention(),
+        retention: Policy::default().record_retention(),
         state: DraftState::Completed { outcome: outcome(StatusCode::ACCEPTED, "wait").interim() },
     };
     stand.store.insert(&draft).await.unwrap();
@@ -202,7 +202,7 @@ async fn one_that_was_refused_is_expected_nowhere(stand: &Stand) {
     stand.deliver(Faults::default()).await;
     let message = stand.message("order-2").await;
     assert_eq!(message.state, MessageState::Dead);
-    let key = firstwrite::core::outbox::wire_key(&message.derived_key, message.record);
+    let key = firstwrite_core::outbox::wire_key(&message.derived_key, message.record);
     let foreign = Foreign {
         amount: 666,
         currency: "EUR".to_owned(),

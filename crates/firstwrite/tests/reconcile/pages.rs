@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use firstwrite::core::reconcile::Theirs;
-use firstwrite::core::{BoxFuture, Timestamp};
 use firstwrite::reconcile::{
     Flaw, Progress, Source, SourceError, SourcePage, Window, reconcile_once,
 };
+use firstwrite_core::reconcile::Theirs;
+use firstwrite_core::{BoxFuture, Timestamp};
 use firstwrite_provider::Chance;
 
 use crate::stand::{Faults, HOUR, Stand, settings};

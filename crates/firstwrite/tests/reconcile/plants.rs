@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use firstwrite::core::findings::{FindingQuery, Findings};
-use firstwrite::core::outbox::MessageState;
 use firstwrite::reconcile::Source;
+use firstwrite_core::findings::{FindingQuery, Findings};
+use firstwrite_core::outbox::MessageState;
 use firstwrite_provider::{Foreign, Plant};
 
 use crate::over_each_store;

@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use firstwrite::Timestamp;
-use firstwrite::core::RecordId;
-use firstwrite::core::outbox::MessageNumber;
-use firstwrite::core::reconcile::{
+use firstwrite::reconcile::{Made, Paging, Rules, Source, Window};
+use firstwrite_core::RecordId;
+use firstwrite_core::outbox::MessageNumber;
+use firstwrite_core::reconcile::{
     Action, Class, Contradiction, Difference, MatchedBy, Ours, Sight, Standing, Subject, Theirs,
     Verdict, compare, distrust_future,
 };
-use firstwrite::reconcile::{Made, Paging, Rules, Source, Window};
 use firstwrite_testkit::accounts::{Account, Entry, Status};
 
 use crate::fake_accounts::{Served, csv, http};

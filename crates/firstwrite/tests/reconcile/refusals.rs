@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use axum::Router;
 use firstwrite::carrier::http::{HttpDestination, ProbeSettings};
-use firstwrite::core::outbox::{Answers, MessageState, Terms};
-use firstwrite::core::{Fence, Policy, RecordId, State};
 use firstwrite::worker::{Deliver, DeliveredCounts, Destination};
+use firstwrite_core::outbox::{Answers, MessageState, Terms};
+use firstwrite_core::{Fence, Policy, RecordId, State};
 use firstwrite_provider::Chance;
 use firstwrite_testkit::sample;
 use http::StatusCode;

@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Router, http};
-use firstwrite::core::{OnLostAnswer, Policy};
 use firstwrite::reconcile::{
     AnswerTemplate, RecordScope, Settings, Window, next_window, reconcile_once,
 };
 use firstwrite::{Attempt, IdempotencyLayer, Store};
+use firstwrite_core::{OnLostAnswer, Policy};
 use firstwrite_provider::{Foreign, Plant, Provider};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -78,7 +78,7 @@ fn app_with(
     policy: Policy,
     runs: Arc<AtomicUsize>,
 ) -> (Router, Arc<AtomicUsize>) {
-    let layer = IdempotencyLayer::new(store).policy(policy).single_tenant(tenant());
+    let layer = IdempotencyLayer::new(store).policy(policy).unwrap().single_tenant(tenant());
     let shop = Shop { provider, runs: Arc::clone(&runs), died: Arc::default() };
     (Router::new().route("/payments", post(pay)).layer(layer).with_state(shop), runs)
 }
@@ -156,7 +156,7 @@ async fn those_that_were_answered_are_compared_too(stand: &Stand) {
 
 over_each_store!(a_payment_that_a_resent_request_found_there_is_not_missing);
 async fn a_payment_that_a_resent_request_found_there_is_not_missing(stand: &Stand) {
-    let policy = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+    let policy = Policy::default().on_lost_answer(OnLostAnswer::Resend);
     let (store, provider) = (Arc::clone(&stand.store), Arc::clone(&stand.provider));
     let (app, runs) = app_with(store, provider, policy, Arc::default());
     let whole = stand.window().await;

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite::carrier::http::HttpDestination;
-use firstwrite::core::outbox::{MessageQuery, MessageState, MessageView, Terms, protocol};
-use firstwrite::core::{Key, Message, StoreError};
 use firstwrite::reconcile::{
     CsvColumns, CsvExport, HttpItems, HttpList, Limits, Made, MessageScope, Paging, Report,
     Settings, Source, Window, reconcile_once,
@@ -14,6 +12,8 @@ use firstwrite::reconcile::{
 use firstwrite::store::{MissingFile, SqliteOptions, SqliteStore};
 use firstwrite::worker::{Deliver, Destination};
 use firstwrite::{Store, Tenant, Timestamp};
+use firstwrite_core::outbox::{MessageQuery, MessageState, MessageView, Terms, protocol};
+use firstwrite_core::{Key, Message, StoreError};
 use firstwrite_provider::{Behaviour, ManualClock, Moment, Options, Provider};
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
@@ -252,7 +252,7 @@ where
     T: Future<Output = ()> + Send + 'static,
 {
     use firstwrite::store::tokio_postgres::{Client, NoTls, connect};
-    use firstwrite::store::{PostgresOptions, PostgresStore, migrate};
+    use firstwrite::store::{PostgresOptions, PostgresStore};
 
     const ADDRESS: &str = "FIRSTWRITE_TEST_POSTGRES";
     async fn client(url: &str) -> Client {
@@ -271,7 +271,7 @@ where
     let admin = client(&server).await;
     admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
     let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
-    migrate(&url, PostgresOptions::default()).await.unwrap();
+    PostgresStore::migrate(&url, PostgresOptions::default()).await.unwrap();
     let turn = client(&url).await;
     let stopped = format!(
         "SET search_path = firstwrite;

@@ -1,8 +1,8 @@
 //! Each account of the testkit's library in front of a real store and a real provider, whose ledger is the
 //! truth: a payment that was made is never made again, whatever the account says.
 
-use firstwrite::core::outbox::MessageState;
 use firstwrite::reconcile::{Contradiction, Made, Paging, Report, Source};
+use firstwrite_core::outbox::MessageState;
 use firstwrite_provider::{Chance, Payment};
 use firstwrite_testkit::accounts::{Account, Entry, Status};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use firstwrite::carrier::broker::{SettingsError, TIMEOUT_DEFAULT};
 use firstwrite::carrier::nats::{NatsCarrier, NatsSettings};
 use firstwrite::carrier::rabbitmq::{RabbitmqCarrier, RabbitmqSettings};
-use firstwrite::carrier::redis::{RedisCarrier, RedisSettings};
+use firstwrite::carrier::redis_streams::{RedisStreamsCarrier, RedisStreamsSettings};
 use firstwrite_core::outbox::{Carrier, Terms};
 use serde::Deserialize;
 
@@ -120,7 +120,7 @@ impl RedisSection {
         terms: &mut Terms,
     ) -> Result<Arc<dyn Carrier>, String> {
         let url = named("url", self.url.read())?;
-        let mut settings = RedisSettings::new(url, &self.stream);
+        let mut settings = RedisStreamsSettings::new(url, &self.stream);
         if let Some(dedupe_for) = section.dedupe_for {
             settings.dedupe_for = dedupe_for.0;
         }
@@ -132,7 +132,7 @@ impl RedisSection {
         // Here the window is ours to set, and Redis can be asked within it.
         terms.dedupe_for = settings.dedupe_for;
         terms.can_be_asked = true;
-        carrier(RedisCarrier::new(settings))
+        carrier(RedisStreamsCarrier::new(settings))
     }
 }
 

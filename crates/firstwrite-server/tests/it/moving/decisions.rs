@@ -33,7 +33,7 @@ async fn leave_completed(store: &dyn Store, key: &str, asked_ago: Duration) {
     leave_uncertain(store, key, asked_ago, asked_ago).await;
     let (note, entry) = (Change::Note { ago: asked_ago }, sample::audit("read the statement"));
     store.swap(request(key).id, OWNER, note, Some(&entry)).await.unwrap();
-    let retention = sample::policy(OnLostAnswer::Uncertain).retention();
+    let retention = sample::policy(OnLostAnswer::Uncertain).record_retention();
     let change = Change::Complete { outcome: sample::outcome(201, key), retention };
     store.swap(request(key).id, OWNER, change, None).await.unwrap();
 }

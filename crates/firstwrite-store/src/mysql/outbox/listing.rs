@@ -37,7 +37,7 @@ fn source(pipeline: &mut Pipeline, scan: &Scan) {
     let (after, row_max) = (Value::Int(scan.begin()), Value::Int(sql_count(scan.row_max())));
     match &scan.among {
         Among::Everything => {
-            pipeline.write("SELECT message FROM firstwrite_messages WHERE message > ?", &[after])
+            pipeline.write("SELECT message FROM firstwrite_messages WHERE message > ?", &[after]);
         }
         Among::Pending => {
             pipeline.write("SELECT message FROM firstwrite_pending WHERE message > ?", &[after]);

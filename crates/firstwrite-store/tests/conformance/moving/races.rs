@@ -101,7 +101,7 @@ async fn in_opposite_directions_every_spent_key_runs_once_more() {
         }
     }
     for subject in [&old, &new] {
-        subject.advance(policy.retention().replay_for).await;
+        subject.advance(policy.record_retention().replay_for).await;
     }
     let met = race(old.store(), new.store()).await;
     println!("met {met} times");

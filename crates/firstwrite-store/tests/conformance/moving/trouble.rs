@@ -108,7 +108,7 @@ async fn a_rival_who_takes_over_in_the_other_store_wins() {
     let outcome = sample::outcome(201, "first");
     let first = sample::completed(&request("a"), &policy(), Fence::first(1), outcome);
     houses.old.insert(&first).await.unwrap();
-    houses.clock.advance(policy().retention().replay_for);
+    houses.clock.advance(policy().record_retention().replay_for);
     let seen = houses.old.get(first.id).await.unwrap().unwrap().record.seen();
     let take_over = |nonce| {
         let fence = seen.fence.next(nonce);
@@ -137,7 +137,7 @@ async fn a_settlement_that_reached_one_store_is_finished_by_saying_it_again() {
     for change in [
         Change::Complete {
             outcome: sample::outcome(201, "it did"),
-            retention: policy().retention(),
+            retention: policy().record_retention(),
         },
         Change::Remove,
     ] {

@@ -136,7 +136,7 @@ fn verdict_of(standing: Option<&Standing>, asked: &[u8]) -> Verdict {
             fingerprint: fingerprint(standing.version, b"a"),
             fence: Fence::from_u64(FENCE),
             on_lost_answer: standing.on_lost_answer,
-            retention: Policy::default().retention(),
+            retention: Policy::default().record_retention(),
             created_at: at(0),
             state: standing.state.clone(),
         },

@@ -95,7 +95,7 @@ async fn an_interim_answer_is_replaced_once(database: Database) {
     assert_eq!(settle(&store, std::slice::from_ref(&settled)).await, [ClaimStatus::Current]);
     assert_eq!(settle(&store, &[settled]).await, [ClaimStatus::Lost]);
     let now = store.now().await.unwrap();
-    let until = now.plus(Policy::default().retention().replay_for);
+    let until = now.plus(Policy::default().record_retention().replay_for);
     let body = format!("{{\"provider\":\"id-{}\"}}", messages[0].number);
     for store in [&store, &rival] {
         assert_eq!(stands(store, id).await, (201, body.clone(), until));
@@ -108,7 +108,7 @@ async fn an_interim_answer_is_replaced_once(database: Database) {
     else {
         panic!("a retry finds the answer");
     };
-    let retention = Policy::default().retention();
+    let retention = Policy::default().record_retention();
     subject.advance(retention.replay_for + retention.linger_for).await;
     assert_eq!(store.reap(100).await.unwrap(), 1);
     assert_eq!(number(&subject, "SELECT count(*) FROM records").await, 0);
@@ -166,7 +166,8 @@ async fn accept_reserved(store: &PostgresStore, key: &str) -> RecordId {
     let draft = reserved(key, Fence::first(1));
     store.insert(&draft).await.unwrap();
     store.enqueue(&message(key, "provider").answering(answers())).await.unwrap();
-    let change = Change::Complete { outcome: interim(), retention: Policy::default().retention() };
+    let change =
+        Change::Complete { outcome: interim(), retention: Policy::default().record_retention() };
     let done = store.swap(draft.id, Guard::Owner(draft.fence), change, None).await.unwrap();
     assert!(matches!(done, Swapped::Done(_)));
     draft.id
@@ -178,7 +179,7 @@ async fn a_reserved_record_is_completed_for_the_time_being_too() {
         let subject = subject(&database).await;
         let store = subject.postgres();
         let id = accept_reserved(&store, "k").await;
-        let retention = Policy::default().retention();
+        let retention = Policy::default().record_retention();
         subject.advance(Duration::from_hours(24 * 400)).await;
         assert_eq!(store.reap(100).await.unwrap(), 0);
         assert_eq!(stands(&store, id).await.0, 202);

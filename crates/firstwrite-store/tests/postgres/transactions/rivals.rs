@@ -55,7 +55,7 @@ async fn taking_over<S: Handlers>(shop: &Shop, store: &S) -> (S::Tx, Fence) {
 }
 
 fn late() -> Change {
-    let retention = Policy::default().retention();
+    let retention = Policy::default().record_retention();
     Change::Complete { outcome: sample::outcome(200, "late"), retention }
 }
 

@@ -12,8 +12,7 @@ use axum::routing::{MethodRouter, post};
 use bytes::Bytes;
 use firstwrite_core::outbox::Answers;
 use firstwrite_core::{
-    Interim, KeptHeaders, MemoryStore, Mode, Outcome, Policy, Rejection, RejectionKind, Tenant,
-    Timestamp,
+    Interim, KeptHeaders, MemoryStore, Outcome, Policy, Rejection, RejectionKind, Tenant, Timestamp,
 };
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -87,7 +86,7 @@ async fn order_by_closure(
             answer_to(&work, run)
         })
         .await?;
-    Ok(late(&body, answer))
+    Ok(late(&body, answer.into_response()))
 }
 
 async fn order_held(
@@ -103,7 +102,7 @@ async fn order_held(
     tokio::task::yield_now().await;
     tx.enqueue(receipt(&attempt));
     let answer = tx.commit(answer_to(&body, run)?).await;
-    Ok(late(&body, answer))
+    Ok(late(&body, answer.into_response()))
 }
 
 fn receipt(attempt: &Attempt) -> firstwrite_core::Message {
@@ -148,7 +147,7 @@ fn late(body: &str, answer: AxumResponse) -> AxumResponse {
 }
 
 pub(super) fn policy() -> Policy {
-    Policy { mode: Mode::Atomic, ..Policy::default() }
+    Policy::atomic()
 }
 
 pub(super) async fn said(response: AxumResponse) -> String {
@@ -169,8 +168,8 @@ impl Kind {
 
     pub(super) fn layer(self, store: &Watched) -> IdempotencyLayer {
         let layer = match self {
-            Self::Closure => IdempotencyLayer::transactional(store.clone()),
-            Self::Held => IdempotencyLayer::held(store.clone()),
+            Self::Closure => IdempotencyLayer::atomic::<Atomic<_>, _>(store.clone()),
+            Self::Held => IdempotencyLayer::atomic::<Transaction<_>, _>(store.clone()),
         };
         layer.single_tenant(Tenant::new("acme").unwrap())
     }
@@ -186,7 +185,7 @@ impl App {
         let start = tokio::time::Instant::now();
         let memory = MemoryStore::new(move || Timestamp::EPOCH.plus(start.elapsed()));
         let (store, counting) = (Watched::over(memory), Counting::default());
-        let layer = kind.layer(&store).policy(policy);
+        let layer = kind.layer(&store).policy(policy).unwrap();
         let router =
             Router::new().route("/orders", handler).layer(layer).with_state(counting.clone());
         Self { router, store, counting, kind }
@@ -203,7 +202,7 @@ impl App {
     }
 
     fn behind(&self, layer: IdempotencyLayer) -> Self {
-        let layer = layer.policy(policy());
+        let layer = layer.policy(policy()).unwrap();
         let router = Router::new()
             .route("/orders", order(self.kind))
             .layer(layer)

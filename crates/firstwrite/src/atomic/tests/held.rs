@@ -127,7 +127,7 @@ async fn a_transaction_that_outlives_its_request_cannot_commit() {
     let mut tx = leaked.recv().await.unwrap();
     tx.put("row", "too late");
     let late = tx.commit(json(StatusCode::CREATED, &"too late")).await;
-    assert!(said(late).await.starts_with("500 "));
+    assert!(said(late.into_response()).await.starts_with("500 "));
     assert_eq!(app.effects(), (0, 0, 0));
     assert!(app.send("k", "book").await.starts_with("500 "), "the key is free, not kept");
 }
@@ -147,7 +147,7 @@ async fn a_handler_that_gives_up_on_its_commit_is_answered_with_what_was_committ
         tx.put("row", "committed");
         let commit = tx.commit(json(StatusCode::CREATED, &"committed"));
         let Some(answer) = asked_once(commit) else { return "gave up".into_response() };
-        answer
+        answer.into_response()
     });
     let app = App::with(Kind::Held, policy(), hasty);
     let gate = Arc::new(Semaphore::new(1));

@@ -65,6 +65,7 @@ pub enum SigningSecretError {
 
 /// A message whose signature is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Verified {
     /// Id of the message, the same in every delivery of it.
     pub id: String,

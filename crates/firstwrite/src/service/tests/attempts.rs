@@ -96,7 +96,7 @@ async fn a_failed_handler_is_uncertain_or_runs_again_as_the_policy_says() {
     assert_eq!(world.send(post("k", "{}")).await.summary(), "504 outcome-unknown");
     assert_eq!(world.send(post("k", "{}")).await.summary(), "409 outcome-unknown");
 
-    let resend = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+    let resend = Policy::default().on_lost_answer(OnLostAnswer::Resend);
     let world = World::new(resend, failing);
     let first = world.send(post("k", "{}")).await;
     assert_eq!(first.summary(), "504 outcome-unknown");
@@ -166,7 +166,7 @@ async fn a_late_owner_answers_with_what_stands_and_never_with_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_owner_gets_its_successors_answer() {
-    let resend = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+    let resend = Policy::default().on_lost_answer(OnLostAnswer::Resend);
     let door = Door::new();
     let world = behind(&door, resend.clone());
     let elsewhere = world.second_process(resend);
@@ -291,7 +291,7 @@ async fn a_reservation_that_arrives_after_the_store_is_back_is_withdrawn() {
     let world = World::new(Policy::default(), |_, _| async { Ok(answer(201, "never")) });
     let lease = Duration::from_secs(2);
     let request = sample::request(&tenant("acme"), &sample::key("k"), 1);
-    let policy = Policy { lease, ..Policy::default() };
+    let policy = Policy::default().lease(lease);
     let draft = sample::reserved(&request, &policy, Fence::first(1));
     let withdrawal = Withdrawal::unbegun(draft.id, vec![draft.fence], &policy);
     world.store.fail("swap");

@@ -64,7 +64,7 @@ fn streaming(policy: Policy, make: fn() -> Response<ResponseBody>) -> World {
 }
 
 fn small_answers() -> Policy {
-    Policy { response_bytes_max: 8, ..Policy::default() }
+    Policy::default().response_bytes_max(8)
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +134,7 @@ async fn upload(policy: Policy, body: Pieces, version: Version) -> (String, bool
         let bytes = request.into_body().collect().await?.to_bytes();
         Ok::<_, BoxError>(Response::new(ResponseBody::whole(bytes)))
     });
-    let service = IdempotencyLayer::new(store.clone()).policy(policy).layer(echo);
+    let service = IdempotencyLayer::new(store.clone()).policy(policy).unwrap().layer(echo);
     let request = Request::builder()
         .method(Method::POST)
         .uri("/files")
@@ -156,7 +156,7 @@ async fn upload(policy: Policy, body: Pieces, version: Version) -> (String, bool
 
 #[tokio::test(start_paused = true)]
 async fn a_request_over_the_cap_is_refused_before_anything_is_reserved() {
-    let policy = || Policy { request_bytes_max: 8, ..Policy::default() };
+    let policy = || Policy::default().request_bytes_max(8);
     let whole = pieces(&["abcd", "efgh"], Then::End);
     assert_eq!(upload(policy(), whole, Version::HTTP_11).await, ("200 abcdefgh".into(), false));
     let streamed = pieces(&["1234", "56789"], Then::Stall);

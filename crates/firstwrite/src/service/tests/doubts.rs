@@ -43,7 +43,7 @@ async fn an_error_that_speaks_of_a_lost_answer_is_passed_on_and_not_run_again() 
         assert_eq!(twice(&world).await, (format!("{status} run 1"), unknown, 1));
         assert_eq!(state(&world, "k").await, Some(StateKind::Uncertain), "{status}");
         // Where running again is safe, it does.
-        let resend = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+        let resend = Policy::default().on_lost_answer(OnLostAnswer::Resend);
         let world = failing(resend, status, None);
         let again = "201 run 2".to_owned();
         assert_eq!(twice(&world).await, (format!("{status} run 1"), again, 2));
@@ -55,7 +55,7 @@ async fn other_server_errors_release_unless_the_operation_says_lost() {
     for status in [500, 501, 503, 505] {
         let world = failing(Policy::default(), status, None);
         assert_eq!(twice(&world).await, (format!("{status} run 1"), "201 run 2".to_owned(), 2));
-        let lost = Policy { on_server_error: OnServerError::Lost, ..Policy::default() };
+        let lost = Policy::default().on_server_error(OnServerError::Lost);
         let world = failing(lost, status, None);
         let unknown = "409 outcome-unknown".to_owned();
         assert_eq!(twice(&world).await, (format!("{status} run 1"), unknown, 1));
@@ -81,7 +81,7 @@ async fn those_who_waited_for_a_released_attempt_get_its_answer_and_do_not_run()
     let wait = OnConflict::Wait(Duration::from_secs(8));
     let door = Door::new();
     let handler = door.clone();
-    let policy = Policy { on_conflict: wait, ..Policy::default() };
+    let policy = Policy::default().on_conflict(wait);
     let world = World::new(policy.clone(), move |run, _| {
         let door = handler.clone();
         async move {
@@ -139,7 +139,7 @@ async fn an_attempt_whose_reservation_is_acknowledged_late_does_not_begin() {
 
 #[tokio::test(start_paused = true)]
 async fn a_take_over_that_nobody_acknowledged_is_withdrawn_too() {
-    let resend = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+    let resend = Policy::default().on_lost_answer(OnLostAnswer::Resend);
     let door = Door::new();
     let handler = door.clone();
     let world = World::new(resend.clone(), move |run, _| {
@@ -218,7 +218,7 @@ async fn a_lease_shorter_than_the_stores_own_time_limit_is_refused() {
     let store = BreakerStore::new(Arc::new(paused_store()), BreakerOptions::default());
     let limit = store.answers_within().unwrap();
     let layer = IdempotencyLayer::new(Arc::new(store));
-    let lease = |lease| Policy { lease, ..Policy::default() };
+    let lease = |lease| Policy::default().lease(lease);
     assert_eq!(layer.check(&lease(limit)), Ok(()));
     let short = lease(limit.checked_sub(Duration::from_millis(1)).unwrap());
     assert_eq!(layer.check(&short), Err(PolicyMismatch::LeaseTooShort));

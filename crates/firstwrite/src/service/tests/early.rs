@@ -61,7 +61,7 @@ async fn no_202_is_given_for_what_could_not_be_reserved() {
 #[tokio::test(start_paused = true)]
 async fn a_policy_may_ignore_the_preference() {
     let door = Door::new();
-    let policy = Policy { respond_async: RespondAsync::Ignore, ..Policy::default() };
+    let policy = Policy::default().respond_async(RespondAsync::Ignore);
     let world = world(&door, policy);
     door.open();
     assert_eq!(world.send(prefer(post("k", "{}"))).await.summary(), "201 run 1");

@@ -98,9 +98,10 @@ impl World {
     {
         let policy = Arc::new(policy);
         Self::with(handler, |layer| {
-            layer.secrets(secret(1)).policies(move |_: &http::request::Parts| {
+            let keyed = layer.secrets(secret(1)).policies(move |_: &http::request::Parts| {
                 Some(Operation { name: "POST /payments".into(), policy: Arc::clone(&policy) })
-            })
+            });
+            keyed.unwrap()
         })
     }
 
@@ -136,6 +137,7 @@ impl World {
                 Some(Operation { name: "POST /payments".into(), policy: Arc::clone(&policy) })
             },
         );
+        let layer = layer.unwrap();
         let inner = self.service.inner.clone();
         Self { service: layer.layer(inner), layer, ..self.clone() }
     }

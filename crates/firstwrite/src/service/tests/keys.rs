@@ -97,10 +97,10 @@ async fn a_key_on_a_get_is_ignored_and_forwarded() {
 
 #[tokio::test(start_paused = true)]
 async fn where_a_key_is_optional_a_request_without_one_runs_unprotected() {
-    let policy = Policy { key: KeyRequirement::Optional, ..Policy::default() };
+    let policy = Policy::default().key(KeyRequirement::Optional);
     let world = World::with(
         |run, _| async move { Ok(answer(201, &format!("run {run}"))) },
-        |layer| layer.policies(Policies::new().default_policy(policy)),
+        |layer| layer.policies(Policies::new().default_policy(policy)).unwrap(),
     );
     for run in 1..=2 {
         let mut request = post("k", "{}");

@@ -56,9 +56,10 @@ where
     let (bouncer, policy) = (Arc::new(Bouncer::default()), Arc::new(policy));
     let observer = Arc::clone(&bouncer);
     let world = World::with(handler, move |layer| {
-        layer.observed_by(observer).policies(move |_: &http::request::Parts| {
+        let observed = layer.observed_by(observer).policies(move |_: &http::request::Parts| {
             Some(Operation { name: "POST /payments".into(), policy: Arc::clone(&policy) })
-        })
+        });
+        observed.unwrap()
     });
     (world, bouncer)
 }
@@ -146,7 +147,7 @@ async fn duplicates_of_a_new_key_are_refused_together() {
 
 #[tokio::test(start_paused = true)]
 async fn what_becomes_of_records_is_told() {
-    let policy = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+    let policy = Policy::default().on_lost_answer(OnLostAnswer::Resend);
     let (world, bouncer) = world(policy, |run, _request| async move {
         match run {
             1 => Ok(answer(201, "seven..")),

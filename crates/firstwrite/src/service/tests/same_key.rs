@@ -65,7 +65,7 @@ async fn a_different_request_under_a_used_key_is_refused_and_does_not_run() {
 async fn while_the_first_runs_a_duplicate_gets_409_and_a_different_request_422() {
     let door = Door::new();
     let inside = door.clone();
-    let policy = Policy { retry_after: Duration::from_secs(7), ..Policy::default() };
+    let policy = Policy::default().retry_after(Duration::from_secs(7));
     let world = World::new(policy.clone(), move |_, _| {
         let door = inside.clone();
         async move {
@@ -188,7 +188,7 @@ async fn after_retention_the_key_is_free_or_refused_as_the_policy_says() {
     advance(day).await;
     assert_eq!(world.send(post("k", "{}")).await.summary(), "201 run 2");
 
-    let refusing = Policy { after_retention: AfterRetention::Refuse(day), ..Policy::default() };
+    let refusing = Policy::default().after_retention(AfterRetention::Refuse(day));
     let world = World::new(refusing, |_, _| async { Ok(answer(201, "once")) });
     world.send(post("k", "{}")).await;
     advance(day).await;

@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Request};
 use super::harness::{RequestBody, World, answer, post};
 
 fn world(fingerprint: FingerprintRules) -> World {
-    let policy = Policy { fingerprint, ..Policy::default() };
+    let policy = Policy::default().fingerprint(fingerprint);
     World::new(policy, |run, _| async move { Ok(answer(201, &format!("run {run}"))) })
 }
 
@@ -42,7 +42,8 @@ async fn a_service_of_several_names_is_one_if_it_says_so() {
     let at = |host| with("host", host, "{}");
     check(at("a.example"), at("b.example"), REFUSED).await;
     let handler = |run, _| async move { Ok(answer(201, &format!("run {run}"))) };
-    let world = World::with(handler, |layer| layer.service_name("Shop").policy(Policy::default()));
+    let world =
+        World::with(handler, |layer| layer.service_name("Shop").policy(Policy::default()).unwrap());
     for host in ["a.example", "b.example:8080", "shop"] {
         assert_eq!(world.send(at(host)).await.summary(), REPLAYED, "{host}");
     }

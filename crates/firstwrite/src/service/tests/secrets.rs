@@ -67,7 +67,7 @@ async fn a_secret_can_be_switched_on_while_records_stand() {
 #[tokio::test(start_paused = true)]
 async fn a_mismatch_is_explained_by_a_secret_or_where_the_policy_lets_it() {
     let explaining = FingerprintRules { explain: true, ..FingerprintRules::default() };
-    let explaining = Policy { fingerprint: explaining, ..Policy::default() };
+    let explaining = Policy::default().fingerprint(explaining);
     for (policy, known, names) in [
         (Policy::default(), &[1][..], &["body"][..]),
         (Policy::default(), &[], &[]),
@@ -89,7 +89,7 @@ async fn a_mismatch_is_explained_by_a_secret_or_where_the_policy_lets_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_died_before_a_rotation_is_taken_over() {
-    let policy = Policy { on_lost_answer: OnLostAnswer::Resend, ..Policy::default() };
+    let policy = Policy::default().on_lost_answer(OnLostAnswer::Resend);
     let elsewhere = world();
     elsewhere.send(post("died", "{}")).await;
     let first = kept(&elsewhere, "died").await;
@@ -101,7 +101,7 @@ async fn an_attempt_that_died_before_a_rotation_is_taken_over() {
         operation: "POST /payments".into(),
         on_lost_answer: OnLostAnswer::Resend,
         fingerprint: first.clone(),
-        retention: policy.retention(),
+        retention: policy.record_retention(),
         fence: Fence::first(7),
         state: DraftState::reserved(policy.lease),
     };
@@ -141,8 +141,7 @@ async fn a_record_of_an_unknown_way_runs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn two_processes_that_differ_in_order_wait_for_each_other() {
-    let policy =
-        Policy { on_conflict: OnConflict::Wait(Duration::from_secs(5)), ..Policy::default() };
+    let policy = Policy::default().on_conflict(OnConflict::Wait(Duration::from_secs(5)));
     let door = Door::new();
     let passing = door.clone();
     let world = World::new(policy.clone(), move |run, _| {

@@ -7,7 +7,7 @@ use firstwrite_core::{OnConflict, Policy};
 use super::harness::{Door, World, advance_slowly, answer, post};
 
 fn patient() -> Policy {
-    Policy { on_conflict: OnConflict::Wait(Duration::from_secs(5)), ..Policy::default() }
+    Policy::default().on_conflict(OnConflict::Wait(Duration::from_secs(5)))
 }
 
 /// The first run answers with `status`, later ones with 201.

@@ -6,10 +6,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite::core::Timestamp;
 use firstwrite::store::mysql_async::prelude::Queryable as _;
 use firstwrite::store::mysql_async::{Conn, Opts};
 use firstwrite::store::{MysqlOptions, MysqlStore};
+use firstwrite_core::Timestamp;
 use tokio::runtime::{Builder, Runtime};
 
 /// The address of a server, as every suite takes it.

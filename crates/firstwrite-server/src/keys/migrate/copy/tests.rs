@@ -110,7 +110,7 @@ async fn what_has_ended_is_written_once_and_what_has_not_is_left() {
     }
 
     let scene = Scene::with(completed(MINE, "done"), None).await;
-    let retention = policy().retention();
+    let retention = policy().record_retention();
     scene.clock.advance(retention.replay_for + retention.linger_for);
     assert_eq!(scene.copy().await, Copied::Spent);
     assert_eq!(scene.new_state().await, None);
@@ -145,7 +145,7 @@ async fn of_two_answers_the_one_that_still_answers_stays() {
     assert_eq!(scene.new_state().await, Some((MINE, StateKind::Completed)));
     // Ours is over, and only remembered as spent.
     let scene = Scene::with(completed(MINE, "done"), None).await;
-    scene.clock.advance(policy().retention().replay_for);
+    scene.clock.advance(policy().record_retention().replay_for);
     scene.to.insert(&completed(THEIRS, "next life")).await.unwrap();
     assert_eq!(scene.copy().await, Copied::There);
     assert_eq!(scene.new_state().await, Some((THEIRS, StateKind::Completed)));

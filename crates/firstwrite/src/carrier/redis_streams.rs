@@ -1,7 +1,7 @@
 //! Carries messages to a Redis stream: an entry with the fields `wire_key`, `content_type` and `payload`.
 //!
 //! 1. One script adds the entry and remembers its id under the wire key, for the length of the dedupe
-//!    window ([`RedisSettings::dedupe_for`]). A second delivery within it adds nothing and gets the id
+//!    window ([`RedisStreamsSettings::dedupe_for`]). A second delivery within it adds nothing and gets the id
 //!    of the first. Declare a dedupe window for the destination that is no longer.
 //! 2. Delivered: added, now or before. The provider's id is the entry's.
 //! 3. Retry: no connection; or the server refused before it changed anything: out of memory, read only,
@@ -30,7 +30,7 @@ use tokio::time::timeout;
 
 use super::broker::{Session, SettingsError, Slot, delivered, provide_tls, retry, told, unknown};
 use script::{ADD, PROBE};
-pub use settings::RedisSettings;
+pub use settings::RedisStreamsSettings;
 
 /// Answer of the script where there is no stream.
 const NO_STREAM: &str = "no stream";
@@ -38,8 +38,8 @@ const NO_STREAM: &str = "no stream";
 const SHUT_OUT: &str = "shut out";
 
 /// Carries messages to one Redis stream.
-pub struct RedisCarrier {
-    settings: RedisSettings,
+pub struct RedisStreamsCarrier {
+    settings: RedisStreamsSettings,
     client: Client,
     slot: Slot<Line>,
 }
@@ -53,9 +53,9 @@ impl Session for Line {
     }
 }
 
-impl RedisCarrier {
+impl RedisStreamsCarrier {
     /// Checks the settings; connects at the first delivery.
-    pub fn new(settings: RedisSettings) -> Result<Self, SettingsError> {
+    pub fn new(settings: RedisStreamsSettings) -> Result<Self, SettingsError> {
         provide_tls();
         let client = settings.client()?;
         let slot = Slot::new(settings.timeout);
@@ -195,7 +195,7 @@ fn failed(error: &RedisError) -> Delivery {
     if is_definite { retry(told(error)) } else { unknown(told(error)) }
 }
 
-impl Carrier for RedisCarrier {
+impl Carrier for RedisStreamsCarrier {
     fn carry<'a>(&'a self, message: &'a ClaimedMessage) -> BoxFuture<'a, Delivery> {
         Box::pin(self.deliver(message))
     }
@@ -207,9 +207,11 @@ impl Carrier for RedisCarrier {
     }
 }
 
-impl fmt::Debug for RedisCarrier {
+impl fmt::Debug for RedisStreamsCarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisCarrier").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("RedisStreamsCarrier")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }
 

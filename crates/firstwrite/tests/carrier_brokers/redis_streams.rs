@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use firstwrite::Timestamp;
-use firstwrite::carrier::redis::{RedisCarrier, RedisSettings};
+use firstwrite::carrier::redis_streams::{RedisStreamsCarrier, RedisStreamsSettings};
 use firstwrite_core::outbox::{Carrier, Ending, Probed, Receipt};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Value};
@@ -41,15 +41,15 @@ impl Reader {
     }
 }
 
-fn settings(url: &str, stream: &str) -> RedisSettings {
-    let mut settings = RedisSettings::new(url, stream);
+fn settings(url: &str, stream: &str) -> RedisStreamsSettings {
+    let mut settings = RedisStreamsSettings::new(url, stream);
     settings.timeout = SHORT;
     settings.creates_stream = true;
     settings
 }
 
-fn carrier(url: &str, stream: &str) -> RedisCarrier {
-    RedisCarrier::new(settings(url, stream)).unwrap()
+fn carrier(url: &str, stream: &str) -> RedisStreamsCarrier {
+    RedisStreamsCarrier::new(settings(url, stream)).unwrap()
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn where_nothing_is_added_it_is_tried_again() {
     let (mut reader, stream) = (Reader::new(&url).await, name("orders"));
     let mut careful = settings(&url, &stream);
     careful.creates_stream = false;
-    let careful = RedisCarrier::new(careful).unwrap();
+    let careful = RedisStreamsCarrier::new(careful).unwrap();
     let early = claimed_message();
     check(&careful.carry(&early).await, &Ending::Retry, "there is no such stream");
     reader.ask::<()>(&["XGROUP", "CREATE", &stream, "readers", "0", "MKSTREAM"]).await;
@@ -121,7 +121,7 @@ async fn a_stream_is_kept_at_its_length() {
     let (mut reader, stream) = (Reader::new(&url).await, name("orders"));
     let mut short = settings(&url, &stream);
     short.length_max = Some(1);
-    let carrier = RedisCarrier::new(short).unwrap();
+    let carrier = RedisStreamsCarrier::new(short).unwrap();
     for _ in 0..250 {
         provider_id(carrier.carry(&claimed_message()).await);
     }
@@ -184,6 +184,6 @@ async fn a_probe_is_silent_once_redis_may_have_forgotten() {
     let mark: Value =
         reader.ask(&["GET", &format!("{{{stream}}}:seen:{}", message.wire_key())]).await;
     assert_eq!(mark, Value::BulkString(format!("!{:020}", message.fence.as_u64()).into_bytes()));
-    let down = RedisCarrier::new(settings(&format!("redis://{}", nobody()), "s")).unwrap();
+    let down = RedisStreamsCarrier::new(settings(&format!("redis://{}", nobody()), "s")).unwrap();
     assert!(matches!(down.probe(&message).unwrap().await, Probed::Silent(_)));
 }

@@ -7,10 +7,10 @@ use redis::Client;
 
 use crate::carrier::broker::{SettingsError, TIMEOUT_DEFAULT, shown};
 
-/// Settings of a [`RedisCarrier`](super::RedisCarrier).
+/// Settings of a [`RedisStreamsCarrier`](super::RedisStreamsCarrier).
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct RedisSettings {
+pub struct RedisStreamsSettings {
     /// `redis://user:password@host:6379/0`, or `rediss://…` for TLS; the platform's certificates are
     /// trusted.
     pub url: String,
@@ -27,7 +27,7 @@ pub struct RedisSettings {
     pub timeout: Duration,
 }
 
-impl RedisSettings {
+impl RedisStreamsSettings {
     /// Long enough for a worker to come back and ask or resend; an hour of 100 messages a second weighs
     /// 50 MB.
     const DEDUPE_DEFAULT: Duration = Duration::from_hours(1);
@@ -80,9 +80,9 @@ fn tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-impl fmt::Debug for RedisSettings {
+impl fmt::Debug for RedisStreamsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisSettings")
+        f.debug_struct("RedisStreamsSettings")
             .field("url", &shown(&self.url))
             .field("stream", &self.stream)
             .field("dedupe_for", &self.dedupe_for)
@@ -100,24 +100,26 @@ mod tests {
     #[test]
     fn a_wire_key_is_remembered_in_the_slot_of_its_stream() {
         // What Redis stores: it must never change.
-        let settings = RedisSettings::new("redis://r", "orders");
+        let settings = RedisStreamsSettings::new("redis://r", "orders");
         assert_eq!(settings.seen_key("order-1:mail:00"), "{orders}:seen:order-1:mail:00");
-        let settings = RedisSettings::new("redis://r", "{shop}.orders");
+        let settings = RedisStreamsSettings::new("redis://r", "{shop}.orders");
         assert_eq!(settings.seen_key("a{b}c"), "{shop}.orders:seen:a{b}c");
         assert_eq!(tag(&settings.seen_key("a{b}c")), tag(&settings.stream));
     }
 
     #[test]
     fn settings_that_cannot_work_are_refused_without_repeating_secrets() {
-        let good = RedisSettings::new("redis://shop:secret@r:6379/0", "orders");
+        let good = RedisStreamsSettings::new("redis://shop:secret@r:6379/0", "orders");
         assert!(good.client().is_ok());
         for stream in ["", "a}b", "a{b", "{}a"] {
-            let bad = RedisSettings { stream: stream.to_owned(), ..good.clone() };
+            let bad = RedisStreamsSettings { stream: stream.to_owned(), ..good.clone() };
             assert!(bad.client().is_err(), "{stream}");
         }
-        assert!(RedisSettings { dedupe_for: Duration::ZERO, ..good.clone() }.client().is_err());
-        assert!(RedisSettings { length_max: Some(0), ..good.clone() }.client().is_err());
-        let bad = RedisSettings { url: "http://shop:secret@r".to_owned(), ..good.clone() };
+        assert!(
+            RedisStreamsSettings { dedupe_for: Duration::ZERO, ..good.clone() }.client().is_err()
+        );
+        assert!(RedisStreamsSettings { length_max: Some(0), ..good.clone() }.client().is_err());
+        let bad = RedisStreamsSettings { url: "http://shop:secret@r".to_owned(), ..good.clone() };
         assert!(!bad.client().unwrap_err().to_string().contains("secret"));
         let shown = format!("{good:?}{bad:?}");
         assert!(shown.contains("redis://r:6379") && !shown.contains("secret"), "{shown}");
