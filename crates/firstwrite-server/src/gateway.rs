@@ -97,7 +97,7 @@ impl Settings {
             store: NamedStore { url: store, ring: file.sealing.ring()? },
             missing: if may_create { Missing::Create } else { Missing::Refuse },
             drain: section.drain.map_or(DRAIN_DEFAULT, |span| span.0),
-            rules: rules(&flags, file, &watch)?,
+            rules: rules_of(&flags, file, &watch)?,
             cache,
             schedule: file.worker.schedule()?,
             watch,
@@ -133,7 +133,7 @@ fn now() -> SystemTime {
 }
 
 /// Resolves the settings that a reload can change.
-fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, UsageError> {
+fn rules_of(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, UsageError> {
     let section = &file.gateway;
     let operations = section.operations(flags.optional_keys)?;
     let tenants = Tenants::new(&section.tenants(flags.tenants.as_deref())?, now);
@@ -244,7 +244,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         missing,
         other,
         drain,
-        rules,
+        mut rules,
         cache,
         schedule,
         watch,
@@ -252,8 +252,16 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         file,
         tenants_note,
     } = settings;
+    let descriptors = descriptors::raise();
     listening.connections_max =
-        descriptors::connections(descriptors::raise(), connections_max, Listening::CONNECTIONS_MAX);
+        descriptors::connections(descriptors, connections_max, Listening::CONNECTIONS_MAX);
+    let clients_max = listening.connections_max;
+    let limit = move |rules: &mut Rules| {
+        let wanted = rules.calling.upstream_connections_max;
+        rules.calling.upstream_connections_max =
+            descriptors::upstream_connections(descriptors, clients_max, wanted);
+    };
+    limit(&mut rules);
     // Before the store, which may be created: a start that fails here leaves nothing behind.
     let claim = Claim::of(listening.listen)
         .map_err(|error| elsewhere(&GatewayError::Listen(listening.listen, error)))?;
@@ -285,7 +293,11 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         output::data(&format!("operator: http://{address}/metrics, /healthz, /readyz\n"))?;
     }
     while signals.told().await == Told::Reload {
-        reload(&gateway, &opened, &flags, file.as_ref(), &watch);
+        reload(&gateway, &opened, file.as_ref(), |file| {
+            let mut rules = rules_of(&flags, file, &watch)?;
+            limit(&mut rules);
+            Ok(rules)
+        });
     }
     if let Some(operator) = &operator {
         operator.drain();
@@ -313,9 +325,8 @@ fn elsewhere(error: &GatewayError) -> anyhow::Error {
 fn reload(
     gateway: &Gateway,
     opened: &Opened,
-    flags: &GatewayFlags,
     path: Option<&PathBuf>,
-    watch: &Watch,
+    rules: impl Fn(&File) -> Result<Rules, UsageError>,
 ) {
     let Some(path) = path else {
         tracing::warn!("there is no config file to read again");
@@ -323,7 +334,7 @@ fn reload(
     };
     let read = || -> anyhow::Result<()> {
         let file = File::read(path)?;
-        let (rules, ring) = (rules(flags, &file, watch)?, file.sealing.ring()?);
+        let (rules, ring) = (rules(&file)?, file.sealing.ring()?);
         opened.check_keys(ring.as_ref())?;
         gateway.reload(rules)?;
         opened.replace_keys(ring);
