@@ -38,12 +38,12 @@ pub(crate) fn connections(descriptors: u64, asked_for: Option<usize>, default: u
     possible.min(wanted).max(1)
 }
 
-/// Returns the number of connections to upstreams, at most what is left of `descriptors` beside `connections` of
-/// clients, the store and open files.
-pub(crate) fn upstream_connections(descriptors: u64, connections: usize, wanted: usize) -> usize {
+/// Returns the number of connections to upstreams that are left of `descriptors` beside `connections` of clients,
+/// the store and open files.
+pub(crate) fn upstream_connections(descriptors: u64, connections: usize) -> usize {
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let others = OTHERS.min(descriptors / 8);
-    descriptors.saturating_sub(connections).saturating_sub(others).min(wanted).max(1)
+    descriptors.saturating_sub(connections).saturating_sub(others).max(1)
 }
 
 #[cfg(test)]
@@ -63,12 +63,10 @@ mod tests {
 
     #[test]
     fn what_is_left_is_for_upstreams() {
-        assert_eq!(upstream_connections(1024, 512, 30_000), 384);
-        assert_eq!(upstream_connections(1024, 100, 30_000), 796);
-        assert_eq!(upstream_connections(1024, 512, 100), 100);
-        assert_eq!(upstream_connections(65_536, 20_000, 30_000), 30_000);
-        assert_eq!(upstream_connections(u64::MAX, 20_000, 30_000), 30_000);
-        assert_eq!(upstream_connections(64, 32, 30_000), 24);
-        assert_eq!(upstream_connections(1, 1, 30_000), 1);
+        assert_eq!(upstream_connections(1024, 512), 384);
+        assert_eq!(upstream_connections(1024, 100), 796);
+        assert_eq!(upstream_connections(65_536, 20_000), 45_408);
+        assert_eq!(upstream_connections(64, 32), 24);
+        assert_eq!(upstream_connections(1, 1), 1);
     }
 }

@@ -13,7 +13,7 @@ use firstwrite::worker::Schedule;
 use firstwrite::{Policy, PolicyResolver as _};
 use firstwrite_gateway::tenants::Tenants;
 use firstwrite_gateway::{
-    Claim, Drained, Gateway, GatewayError, Listening, Operations, Rules, Target,
+    Claim, Drained, Gateway, GatewayError, Listening, Operations, Operator, Rules, Target,
 };
 use firstwrite_store::CachedStore;
 
@@ -244,7 +244,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         missing,
         other,
         drain,
-        mut rules,
+        rules,
         cache,
         schedule,
         watch,
@@ -255,13 +255,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let descriptors = descriptors::raise();
     listening.connections_max =
         descriptors::connections(descriptors, connections_max, Listening::CONNECTIONS_MAX);
-    let clients_max = listening.connections_max;
-    let limit = move |rules: &mut Rules| {
-        let wanted = rules.calling.upstream_connections_max;
-        rules.calling.upstream_connections_max =
-            descriptors::upstream_connections(descriptors, clients_max, wanted);
-    };
-    limit(&mut rules);
+    let room = descriptors::upstream_connections(descriptors, listening.connections_max);
+    let rules = within(rules, room);
     // Before the store, which may be created: a start that fails here leaves nothing behind.
     let claim = Claim::of(listening.listen)
         .map_err(|error| elsewhere(&GatewayError::Listen(listening.listen, error)))?;
@@ -280,23 +275,10 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let operator = watch.open(operator_claim, &watched).await?;
     let scheme = if listening.tls.is_some() { "https" } else { "http" };
     output::data(&banner(scheme, &gateway, &store.url, &targets, tenants_note.as_deref()))?;
-    if opened.is_new {
-        output::data("this store is new and empty: it knows no key used before\n")?;
-    }
-    match &other {
-        None => {}
-        Some(Other::From(url)) => output::data(&format!("moving from: {url}, looked into too\n"))?,
-        Some(Other::To(url)) => output::data(&format!("moving to: {url}, looked into too\n"))?,
-    }
-    if let Some(operator) = &operator {
-        let address = operator.address();
-        output::data(&format!("operator: http://{address}/metrics, /healthz, /readyz\n"))?;
-    }
+    announce(&opened, other.as_ref(), operator.as_ref().map(Operator::address))?;
     while signals.told().await == Told::Reload {
         reload(&gateway, &opened, file.as_ref(), |file| {
-            let mut rules = rules_of(&flags, file, &watch)?;
-            limit(&mut rules);
-            Ok(rules)
+            Ok(within(rules_of(&flags, file, &watch)?, room))
         });
     }
     if let Some(operator) = &operator {
@@ -315,6 +297,33 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     }
     worker.stop().await;
     Ok(())
+}
+
+/// Says what else an operator should know of a start.
+fn announce(
+    opened: &Opened,
+    other: Option<&Other>,
+    operator: Option<SocketAddr>,
+) -> anyhow::Result<()> {
+    if opened.is_new {
+        output::data("this store is new and empty: it knows no key used before\n")?;
+    }
+    match other {
+        None => {}
+        Some(Other::From(url)) => output::data(&format!("moving from: {url}, looked into too\n"))?,
+        Some(Other::To(url)) => output::data(&format!("moving to: {url}, looked into too\n"))?,
+    }
+    if let Some(address) = operator {
+        output::data(&format!("operator: http://{address}/metrics, /healthz, /readyz\n"))?;
+    }
+    Ok(())
+}
+
+/// The same rules, with no more connections to upstreams than there is `room` for.
+fn within(mut rules: Rules, room: usize) -> Rules {
+    let wanted = rules.calling.upstream_connections_max;
+    rules.calling.upstream_connections_max = wanted.min(room);
+    rules
 }
 
 fn elsewhere(error: &GatewayError) -> anyhow::Error {
@@ -356,13 +365,10 @@ fn banner(
     targets: &[String],
     tenants_note: Option<&str>,
 ) -> String {
-    let mut text = format!(
-        "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n",
+    let note = tenants_note.map(|note| format!("tenants: {note}\n")).unwrap_or_default();
+    format!(
+        "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n{note}",
         gateway.address(),
         targets.join(", ")
-    );
-    if let Some(note) = tenants_note {
-        text.push_str(&format!("tenants: {note}\n"));
-    }
-    text
+    )
 }

@@ -132,6 +132,6 @@ impl fmt::Debug for Connector {
             .field("port", &self.port)
             .field("tls", &self.tls.is_some())
             .field("http2", &self.http2)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
