@@ -220,7 +220,7 @@ impl Metrics {
 
     pub(crate) fn call_failed(&self, error: &CallError) {
         match error {
-            CallError::NotSent(_) => self.not_sent.inc(),
+            CallError::NoRoom | CallError::NotSent(_) => self.not_sent.inc(),
             CallError::Lost(_) => self.lost.inc(),
         };
     }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::body::RequestBody;
 use crate::forward::STEP;
-use crate::upstream::{Calling, Target, UpstreamError, Upstreams, is_target};
+use crate::upstream::{Caller, Calling, Target, UpstreamError, Upstreams, is_target};
 
 /// Endpoint that is asked about lost answers, and how its answer is read.
 #[derive(Debug)]
@@ -153,7 +153,8 @@ impl Probe {
         };
         let asked = match self.question(upstreams, &key) {
             Ok(request) => {
-                self.elsewhere.as_ref().unwrap_or(upstreams).call(Box::new(request), None).await
+                let upstreams = self.elsewhere.as_ref().unwrap_or(upstreams);
+                upstreams.call(Box::new(request), Caller::Probe).await
             }
             Err(error) => return Found::Silence(error),
         };

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use firstwrite::Seldom;
 use firstwrite_core::BoxFuture;
 use http::header::UPGRADE;
 use hyper::body::Incoming;
@@ -57,6 +58,8 @@ pub(crate) struct Server {
     permits: Arc<Semaphore>,
     worker_threads: Arc<WorkerThreads>,
     talk: Arc<Talk>,
+    /// Every attempt fails while there are no descriptors left.
+    refused: Seldom,
 }
 
 /// Protocol settings of connections.
@@ -86,6 +89,7 @@ impl Server {
             listener: claim.listen()?,
             permits: Arc::new(Semaphore::new(connections_max)),
             worker_threads,
+            refused: Seldom::default(),
             talk: Arc::new(Talk {
                 tls: listening.tls.clone().map(TlsAcceptor::from),
                 protocols: protocols(head_within),
@@ -144,7 +148,9 @@ impl Server {
         match self.listener.accept().await {
             Ok((stream, address)) => Some((stream, address, permit)),
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                if let Some(left_out) = self.refused.now() {
+                    tracing::warn!(%error, left_out, "a connection could not be accepted");
+                }
                 sleep(ACCEPT_PAUSE).await;
                 None
             }

@@ -44,7 +44,7 @@ use crate::tenants::Tenants;
 use crate::traces::Tracer;
 use crate::uncounted::Uncounted;
 use crate::unprotected::Unprotected;
-use crate::upstream::{AnswerBody, CallError, Upstreams};
+use crate::upstream::{AnswerBody, CallError, Caller, Upstreams};
 use crate::{grpc, head, path, traces, upgrade};
 
 /// Everything that a request passes, as it was set up; a reload makes another one.
@@ -81,6 +81,7 @@ pub(crate) struct Lines {
     not_sent: Seldom,
     failed: Seldom,
     silent: Seldom,
+    no_room: Seldom,
     pub(crate) other_protocol: Seldom,
 }
 
@@ -269,7 +270,7 @@ impl Service<Request<RequestBody>> for Handler {
         let span = traces::call(calls.tracer.as_ref(), &parts.method, &mut parts.headers);
         let request = Box::new(Request::from_parts(parts, body));
         Box::pin(async move {
-            let calling = calls.upstreams.call(request, attempt.as_ref());
+            let calling = calls.upstreams.call(request, Caller::of(attempt.as_ref()));
             let called = calling.instrument(span.clone()).await;
             traces::called(&span, called.as_ref().ok().map(Response::status));
             let called = called.and_then(|response| match response.status() {
@@ -305,6 +306,7 @@ impl Service<Request<RequestBody>> for Handler {
                     }
                     Ok(calls.not_sent().map(whole))
                 }
+                (Err(CallError::NoRoom), Some(_)) => Ok(calls.no_room().map(whole)),
                 (Err(lost @ CallError::Lost(_)), Some(attempt)) => {
                     Box::pin(calls.ask_about(&attempt, operation.as_ref())).await.ok_or(lost)
                 }
@@ -335,6 +337,21 @@ impl Calls {
         response
     }
 
+    /// There are too many calls under way: nothing was sent, and the request may be sent again.
+    fn no_room(&self) -> Response<Bytes> {
+        if let Some(left_out) = self.lines.no_room.now() {
+            tracing::warn!(
+                left_out,
+                "there are too many calls to upstreams; a request was refused"
+            );
+        }
+        let detail = "There are too many calls to the API under way. Nothing was sent.";
+        let refusal = Rejection::new(RejectionKind::Overloaded).detail(detail);
+        let mut response = self.refusal(&refusal);
+        response.extensions_mut().insert(Effect::None);
+        response
+    }
+
     /// Answers a failed call that has no record.
     pub(crate) fn failed(
         &self,
@@ -345,11 +362,14 @@ impl Calls {
         if let Some(refused) = at_fault(error) {
             return closing(self.refusal(&refused), version);
         }
+        if let CallError::NoRoom = error {
+            return closing(self.no_room(), version);
+        }
         if let Some(left_out) = self.lines.failed.now() {
             tracing::warn!(%error, left_out, "a call to an upstream failed");
         }
         let response = match error {
-            CallError::NotSent(_) => self.not_sent(),
+            CallError::NoRoom | CallError::NotSent(_) => self.not_sent(),
             CallError::Lost(cause) => {
                 let lost = Rejection::answer_lost(is_timeout(cause), is_repeatable(method));
                 self.refusal(&lost)

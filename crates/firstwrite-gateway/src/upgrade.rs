@@ -17,6 +17,7 @@ use crate::forward;
 use crate::head::tokens;
 use crate::stack::{self, Calls};
 use crate::tunnel::{self, Leaving};
+use crate::upstream::Caller;
 
 /// The protocols that connections may change to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +87,8 @@ pub(crate) async fn pass(
     let calling = calls.upstreams.calling();
     let body = RequestBody::streamed(body, calling.idle_for_max);
     forward::frame(&mut parts, &body, calling);
-    let called = calls.upstreams.call(Box::new(Request::from_parts(parts, body)), None).await;
+    let request = Box::new(Request::from_parts(parts, body));
+    let called = calls.upstreams.call(request, Caller::Passing).await;
     let mut response = match called {
         Ok(response) => response,
         Err(error) => return calls.failed(&error, &method, Version::HTTP_11),
@@ -109,7 +111,10 @@ pub(crate) async fn pass(
     }
     let server = hyper::upgrade::on(&mut response);
     let idle_for_max = calling.tunnel_idle_for_max;
+    let (mut parts, body) = response.into_parts();
+    let permit = body.release();
     tokio::spawn(async move {
+        let _permit = permit;
         let (client, server) = match tokio::try_join!(client, server) {
             Ok(both) => both,
             Err(error) => {
@@ -121,8 +126,6 @@ pub(crate) async fn pass(
         let ended = tunnel::run(client, server, idle_for_max, leaving).await;
         tracing::debug!(?ended, "an upgraded connection ended");
     });
-    let (mut parts, body) = response.into_parts();
-    body.release();
     forward::response(&mut parts.headers);
     say(&mut parts.headers, token);
     Response::from_parts(parts, ResponseBody::from(Bytes::new()))

@@ -8,6 +8,7 @@ mod connect;
 mod health;
 mod line;
 mod pool;
+mod room;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ use connect::Connector;
 pub(crate) use health::watch;
 pub use line::{Line, LineFailure};
 use pool::{Pool, Sender};
+use room::Room;
+pub(crate) use room::{CallPermit, Caller};
 
 use crate::body::RequestBody;
 
@@ -57,8 +60,11 @@ pub struct Calling {
     /// Attempts that are under way at the same time, of all clients together. An attempt goes on when its
     /// client hangs up, so the number of connections is no limit to it.
     pub attempts_max: usize,
-    /// The part of both that is a tenant's share: who has it comes behind those who have not. More than 0,
-    /// at most 1.
+    /// Connections to upstreams at the same time. Half of them, or `attempts_max` where that is less, are for
+    /// attempts under keys alone; the others bound the requests without protection that are under way.
+    pub upstream_connections_max: usize,
+    /// The part of `held_bytes_max` and `attempts_max` that is a tenant's share, and where callers are verified
+    /// here, also the share of all others together. More than 0, at most 1.
     pub tenant_share: f64,
     /// Time for which a connection that left HTTP may be silent in both directions.
     pub tunnel_idle_for_max: Duration,
@@ -85,6 +91,7 @@ pub(crate) struct Upstreams {
     servers: Vec<Arc<Server>>,
     turn: AtomicUsize,
     calling: Calling,
+    room: Room,
     /// Transport that replaces the network, in simulations.
     line: Option<Arc<dyn Line>>,
 }
@@ -101,6 +108,8 @@ pub(crate) struct Server {
 /// Reason why a call has no answer.
 #[derive(Debug)]
 pub(crate) enum CallError {
+    /// There are too many calls under way for another one to begin.
+    NoRoom,
     /// Not a byte was sent.
     NotSent(BoxError),
     /// All or part of it was sent, and its effect is unknown.
@@ -122,13 +131,14 @@ impl Upstreams {
         if let Some(health) = &calling.health {
             health.check()?;
         }
-        let servers: Result<Vec<Arc<Server>>, UpstreamError> =
-            targets.iter().map(|target| Server::new(target, &calling).map(Arc::new)).collect();
-        let servers = servers?;
+        let room = Room::new(&calling);
+        let server = |target| Server::new(target, &calling, &room).map(Arc::new);
+        let servers: Vec<Arc<Server>> =
+            targets.iter().map(server).collect::<Result<_, UpstreamError>>()?;
         if servers.is_empty() {
             return Err(UpstreamError("at least one upstream is needed".to_owned()));
         }
-        Ok(Self { servers, turn: AtomicUsize::new(0), calling, line: None })
+        Ok(Self { servers, turn: AtomicUsize::new(0), calling, room, line: None })
     }
 
     /// The same, with calls that go over `line` instead of a network.
@@ -154,16 +164,23 @@ impl Upstreams {
     pub(crate) async fn call(
         &self,
         mut request: Box<Request<RequestBody>>,
-        attempt: Option<&Attempt>,
+        caller: Caller<'_>,
     ) -> Result<Response<AnswerBody>, CallError> {
+        let attempt = caller.attempt();
         if let Some(line) = &self.line {
             return Box::pin(line::call(&**line, *request, &self.calling, attempt)).await;
+        }
+        let Some(permit) = self.room.permit(caller, &self.calling).await else {
+            return Err(CallError::NoRoom);
+        };
+        if self.room.is_full() {
+            self.servers.iter().for_each(|server| server.pool.clear());
         }
         let mut causes = None;
         // Each server once, the healthy ones first; only what was not sent goes to another.
         for server in self.order() {
             match server.call(request, &self.calling, attempt).await {
-                Ok(response) => return Ok(response),
+                Ok(response) => return Ok(response.map(|body| body.holding(permit))),
                 Err(Failed::Lost(cause)) => return Err(CallError::Lost(cause)),
                 Err(Failed::NotSent(cause, given_back)) => {
                     server.health.failed();
@@ -211,10 +228,10 @@ enum Failed {
 }
 
 impl Server {
-    fn new(target: &Target, calling: &Calling) -> Result<Self, UpstreamError> {
+    fn new(target: &Target, calling: &Calling, room: &Room) -> Result<Self, UpstreamError> {
         Ok(Self {
             target: target.clone(),
-            connector: Connector::new(target, calling)?,
+            connector: Connector::new(target, calling, room.open())?,
             pool: Pool::new(calling.keep_alive, calling.idle_max),
             health: health::Health::default(),
         })
@@ -369,6 +386,7 @@ impl Default for Calling {
             idle_max: 256,
             held_bytes_max: 256 * 1024 * 1024,
             attempts_max: 10_000,
+            upstream_connections_max: Self::UPSTREAM_CONNECTIONS_MAX,
             tenant_share: 0.25,
             tunnel_idle_for_max: Duration::from_mins(10),
             http2: false,
@@ -379,6 +397,9 @@ impl Default for Calling {
 }
 
 impl Calling {
+    /// One for each client's connection, and one for each attempt.
+    pub const UPSTREAM_CONNECTIONS_MAX: usize = 30_000;
+
     /// A tenant's share of so many, at least one.
     pub(crate) fn tenant_part_of(&self, all: usize) -> usize {
         #[expect(
@@ -415,6 +436,7 @@ impl std::error::Error for UpstreamError {}
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoRoom => f.write_str("not sent: too many calls are under way"),
             Self::NotSent(cause) => write!(f, "not sent: {cause}"),
             Self::Lost(cause) => write!(f, "sent, and no answer: {cause}"),
         }

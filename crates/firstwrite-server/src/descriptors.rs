@@ -2,6 +2,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// Descriptors for the store, the operator's listener, threads and files.
+const OTHERS: usize = 128;
+
 /// Raises the limit to the maximum that the system grants, and returns the new limit. Shells often start
 /// programs with a limit of about a thousand, for compatibility with old programs.
 pub(crate) fn raise() -> u64 {
@@ -35,6 +38,14 @@ pub(crate) fn connections(descriptors: u64, asked_for: Option<usize>, default: u
     possible.min(wanted).max(1)
 }
 
+/// Returns the number of connections to upstreams that are left of `descriptors` beside `connections` of clients,
+/// the store and open files.
+pub(crate) fn upstream_connections(descriptors: u64, connections: usize) -> usize {
+    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    let others = OTHERS.min(descriptors / 8);
+    descriptors.saturating_sub(connections).saturating_sub(others).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +59,14 @@ mod tests {
         assert_eq!(connections(1024, Some(600), 20_000), 512);
         assert_eq!(connections(1024, Some(100), 20_000), 100);
         assert!(raise() >= 1);
+    }
+
+    #[test]
+    fn what_is_left_is_for_upstreams() {
+        assert_eq!(upstream_connections(1024, 512), 384);
+        assert_eq!(upstream_connections(1024, 100), 796);
+        assert_eq!(upstream_connections(65_536, 20_000), 45_408);
+        assert_eq!(upstream_connections(64, 32), 24);
+        assert_eq!(upstream_connections(1, 1), 1);
     }
 }

@@ -14,7 +14,7 @@ use firstwrite::worker::Schedule;
 use firstwrite::{Policy, PolicyResolver as _};
 use firstwrite_gateway::tenants::Tenants;
 use firstwrite_gateway::{
-    Claim, Drained, Gateway, GatewayError, Listening, Operations, Rules, Target,
+    Claim, Drained, Gateway, GatewayError, Listening, Operations, Operator, Rules, Target,
 };
 use firstwrite_store::CachedStore;
 
@@ -99,7 +99,7 @@ impl Settings {
             store: NamedStore { url: store, ring: file.sealing.ring()? },
             missing: if may_create { Missing::Create } else { Missing::Refuse },
             drain: section.drain.map_or(DRAIN_DEFAULT, |span| span.0),
-            rules: rules(&flags, file, &watch)?,
+            rules: rules_of(&flags, file, &watch)?,
             cache,
             schedule: file.worker.schedule()?,
             watch,
@@ -135,7 +135,7 @@ fn now() -> SystemTime {
 }
 
 /// Resolves the settings that a reload can change.
-fn rules(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, UsageError> {
+fn rules_of(flags: &GatewayFlags, file: &File, watch: &Watch) -> Result<Rules, UsageError> {
     let section = &file.gateway;
     let operations = section.operations(flags.optional_keys)?;
     let tenants = Tenants::new(&section.tenants(flags.tenants.as_deref())?, now);
@@ -254,8 +254,11 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         file,
         tenants_note,
     } = settings;
+    let descriptors = descriptors::raise();
     listening.connections_max =
-        descriptors::connections(descriptors::raise(), connections_max, Listening::CONNECTIONS_MAX);
+        descriptors::connections(descriptors, connections_max, Listening::CONNECTIONS_MAX);
+    let room = descriptors::upstream_connections(descriptors, listening.connections_max);
+    let rules = within(rules, room);
     // Before the store, which may be created: a start that fails here leaves nothing behind.
     let claim = Claim::of(listening.listen)
         .map_err(|error| elsewhere(&GatewayError::Listen(listening.listen, error)))?;
@@ -276,20 +279,12 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let operator = watch.open(operator_claim, &watched).await?;
     let scheme = if listening.tls.is_some() { "https" } else { "http" };
     output::data(&banner(scheme, &gateway, &store.url, &targets, tenants_note.as_deref()))?;
-    if opened.is_new {
-        output::data("this store is new and empty: it knows no key used before\n")?;
-    }
-    match &other {
-        None => {}
-        Some(Other::From(url)) => output::data(&format!("moving from: {url}, looked into too\n"))?,
-        Some(Other::To(url)) => output::data(&format!("moving to: {url}, looked into too\n"))?,
-    }
-    if let Some(operator) = &operator {
-        let address = operator.address();
-        output::data(&format!("operator: http://{address}/metrics, /healthz, /readyz\n"))?;
-    }
+    announce(&opened, other.as_ref(), operator.as_ref().map(Operator::address))?;
     while signals.told().await == Told::Reload {
-        reload(&gateway, &opened, &flags, file.as_ref(), &watch).await;
+        reload(&gateway, &opened, file.as_ref(), |file| {
+            Ok(within(rules_of(&flags, file, &watch)?, room))
+        })
+        .await;
     }
     if let Some(operator) = &operator {
         operator.drain();
@@ -309,6 +304,33 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Says what else an operator should know of a start.
+fn announce(
+    opened: &Opened,
+    other: Option<&Other>,
+    operator: Option<SocketAddr>,
+) -> anyhow::Result<()> {
+    if opened.is_new {
+        output::data("this store is new and empty: it knows no key used before\n")?;
+    }
+    match other {
+        None => {}
+        Some(Other::From(url)) => output::data(&format!("moving from: {url}, looked into too\n"))?,
+        Some(Other::To(url)) => output::data(&format!("moving to: {url}, looked into too\n"))?,
+    }
+    if let Some(address) = operator {
+        output::data(&format!("operator: http://{address}/metrics, /healthz, /readyz\n"))?;
+    }
+    Ok(())
+}
+
+/// The same rules, with no more connections to upstreams than there is `room` for.
+fn within(mut rules: Rules, room: usize) -> Rules {
+    let wanted = rules.calling.upstream_connections_max;
+    rules.calling.upstream_connections_max = wanted.min(room);
+    rules
+}
+
 fn elsewhere(error: &GatewayError) -> anyhow::Error {
     anyhow!("{error}; choose another address with --listen")
 }
@@ -317,9 +339,8 @@ fn elsewhere(error: &GatewayError) -> anyhow::Error {
 async fn reload(
     gateway: &Gateway,
     opened: &Opened,
-    flags: &GatewayFlags,
     path: Option<&PathBuf>,
-    watch: &Watch,
+    rules: impl Fn(&File) -> Result<Rules, UsageError>,
 ) {
     let Some(path) = path else {
         tracing::warn!("there is no config file to read again");
@@ -327,7 +348,7 @@ async fn reload(
     };
     let read = async || -> anyhow::Result<()> {
         let file = File::read(path)?;
-        let (rules, ring) = (rules(flags, &file, watch)?, file.sealing.ring()?);
+        let (rules, ring) = (rules(&file)?, file.sealing.ring()?);
         opened.check_keys(ring.as_ref())?;
         Contract::of(&rules).keep(&*opened.store, Changed::Refuse).await?;
         gateway.reload(rules)?;
@@ -350,13 +371,10 @@ fn banner(
     targets: &[String],
     tenants_note: Option<&str>,
 ) -> String {
-    let mut text = format!(
-        "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n",
+    let note = tenants_note.map(|note| format!("tenants: {note}\n")).unwrap_or_default();
+    format!(
+        "listening on {scheme}://{}\nstore: {store}\nupstream: {}\n{note}",
         gateway.address(),
         targets.join(", ")
-    );
-    if let Some(note) = tenants_note {
-        text.push_str(&format!("tenants: {note}\n"));
-    }
-    text
+    )
 }

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use firstwrite_core::{
-    Fingerprint, Found, Outcome, Policy, RecordId, Rejection, Request, StoreErrorKind, Tenant,
-    Timestamp, Verdict,
+    Fingerprint, Found, Outcome, Policy, RecordId, Rejection, Request, StoreErrorKind, Timestamp,
+    Verdict,
 };
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderValue, Response};
@@ -32,7 +32,7 @@ use crate::body::{Gathered, ResponseBody, Room, gather};
 use crate::exchange::{AnswerWhen, Exchange};
 use crate::observe::{Place, RequestResult};
 use crate::respond;
-pub(crate) use seats::{Seat, Waiting};
+pub(crate) use seats::{IsJoint, Seat, Waiting};
 use seats::{Seats, Wanted};
 
 /// The attempts of this process.
@@ -120,7 +120,7 @@ impl Running {
     pub(crate) fn new(
         attempts_max: usize,
         tenant_attempts_max: usize,
-        joint: Option<fn(&Tenant) -> bool>,
+        joint: Option<IsJoint>,
     ) -> Self {
         let seats = Arc::new(Seats::new(attempts_max, tenant_attempts_max, joint));
         Self { attempts: Mutex::default(), seats }

@@ -13,7 +13,7 @@ use tower::Layer;
 
 use crate::atomic::{AtomicStore, Transactions};
 use crate::body::ResponseBody;
-use crate::coalesce::Running;
+use crate::coalesce::{IsJoint, Running};
 use crate::observe::{Nobody, Observer};
 use crate::policies::{Policies, PolicyResolver};
 use crate::respond;
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     problem_base: Option<ProblemBase>,
     attempts_max: usize,
     tenant_attempts_max: Option<usize>,
-    joint_tenants: Option<fn(&Tenant) -> bool>,
+    joint_tenants: Option<IsJoint>,
     pub(crate) running: Arc<Running>,
     /// Lines of the log that clients could repeat.
     pub(crate) lines: Arc<Lines>,

@@ -13,8 +13,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
-use super::Server;
 use super::pool::Sender;
+use super::{CallPermit, Server};
 use crate::body::Patient;
 use crate::forward::{answer_trailers, has_two_framings};
 
@@ -26,6 +26,7 @@ pub(crate) struct AnswerBody {
     connection: Option<(Sender, Arc<Server>)>,
     /// The connection ends with this answer: where it ends could be disputed.
     is_last: bool,
+    permit: Option<CallPermit>,
 }
 
 /// Source of the bytes.
@@ -37,7 +38,7 @@ enum Source {
 
 impl AnswerBody {
     pub(super) fn whole(body: Bytes) -> Self {
-        Self { body: Source::Line(Full::from(body)), connection: None, is_last: true }
+        Self { body: Source::Line(Full::from(body)), connection: None, is_last: true, permit: None }
     }
 
     pub(super) fn wrap(
@@ -53,7 +54,7 @@ impl AnswerBody {
         response.map(|body| {
             let connection = Some((sender, Arc::clone(server)));
             let body = Source::Connection(Patient::new(body, idle_for_max));
-            let mut body = Self { body, connection, is_last };
+            let mut body = Self { body, connection, is_last, permit: None };
             // One that changes its protocol has no end, and no next call.
             if body.is_end_stream() && !is_upgrade {
                 body.give_back();
@@ -62,11 +63,18 @@ impl AnswerBody {
         })
     }
 
-    /// Lets the connection run on a task of its own, for another protocol.
-    pub(crate) fn release(mut self) {
+    /// The same, counted as a call that is under way until it is dropped.
+    pub(super) fn holding(self, permit: CallPermit) -> Self {
+        Self { permit: Some(permit), ..self }
+    }
+
+    /// Lets the connection run on a task of its own, for another protocol. The call is under way for as long as
+    /// that is spoken.
+    pub(crate) fn release(mut self) -> Option<CallPermit> {
         if let Some((sender, _)) = self.connection.take() {
             sender.release();
         }
+        self.permit.take()
     }
 
     fn give_back(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use firstwrite_core::BoxError;
 use hyper::client::conn::{http1, http2};
@@ -14,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::pool::{Line, Sender};
+use super::room::Open;
 use super::{Calling, Target, UpstreamError};
 
 /// Maximum size of an answer's head, the same as of a request's.
@@ -24,40 +26,55 @@ pub(super) struct Connector {
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     http2: bool,
+    open: Arc<AtomicUsize>,
 }
 
 impl Connector {
-    pub(super) fn new(target: &Target, calling: &Calling) -> Result<Self, UpstreamError> {
+    /// `open`: counts the connections.
+    pub(super) fn new(
+        target: &Target,
+        calling: &Calling,
+        open: Arc<AtomicUsize>,
+    ) -> Result<Self, UpstreamError> {
         let tls = if target.is_secure() { Some(tls(target, calling)?) } else { None };
         let (host, port) = (target.host().to_owned(), target.port());
-        Ok(Self { host, port, tls, http2: calling.http2 })
+        Ok(Self { host, port, tls, http2: calling.http2, open })
     }
 
     pub(super) async fn connect(&self) -> Result<Sender, BoxError> {
+        let open = Open::one(&self.open);
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         match &self.tls {
-            None => self.handshake(TokioIo::new(stream)).await,
+            None => self.handshake(TokioIo::new(stream), open).await,
             Some((connector, name)) => {
                 let stream = connector.connect(name.clone(), stream).await?;
-                self.handshake(TokioIo::new(stream)).await
+                self.handshake(TokioIo::new(stream), open).await
             }
         }
     }
 
-    async fn handshake<T>(&self, io: T) -> Result<Sender, BoxError>
+    async fn handshake<T>(&self, io: T, open: Open) -> Result<Sender, BoxError>
     where
         T: Read + Write + Unpin + Send + 'static,
     {
         if self.http2 {
             let (sender, connection) =
                 http2::Builder::new(TokioExecutor::new()).handshake(io).await?;
-            tokio::spawn(ended(connection));
+            tokio::spawn(async move {
+                ended(connection).await;
+                drop(open);
+            });
             return Ok(Sender::Http2(sender));
         }
         let (sender, connection) =
             http1::Builder::new().max_buf_size(BUFFER_BYTES_MAX).handshake(io).await?;
-        Ok(Sender::Http1(Box::new(Line::new(sender, Box::pin(connection.with_upgrades())))))
+        let moving = async move {
+            let ended = connection.with_upgrades().await;
+            drop(open);
+            ended
+        };
+        Ok(Sender::Http1(Box::new(Line::new(sender, Box::pin(moving)))))
     }
 }
 
@@ -115,6 +132,6 @@ impl fmt::Debug for Connector {
             .field("port", &self.port)
             .field("tls", &self.tls.is_some())
             .field("http2", &self.http2)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -207,6 +207,14 @@ impl Pool {
         kept.push_back(Kept { sender, since: Instant::now() });
     }
 
+    /// Closes all of them.
+    pub(super) fn clear(&self) {
+        for shelf in &self.shelves {
+            // Closed once the lock is given back.
+            drop(std::mem::take(&mut *shelf.lock().unwrap_or_else(PoisonError::into_inner)));
+        }
+    }
+
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelves[worker_threads::current()].lock().unwrap_or_else(PoisonError::into_inner)
     }

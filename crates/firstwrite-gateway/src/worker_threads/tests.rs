@@ -1,4 +1,4 @@
-//! WorkerThreads with real connections: who gets which, who is woken, and how they end.
+//! `WorkerThreads` with real connections: who gets which, who is woken, and how they end.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite::memory_store;
-use firstwrite_gateway::{Gateway, Listening};
+use firstwrite_gateway::{Calling, Gateway, Listening, Rules};
 use tokio::io::AsyncWriteExt as _;
+use tokio::time::timeout;
 
-use crate::client::ask;
+use crate::client::{Client, ask, post};
 use crate::frames::{
     CONTINUATION, Came, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, PING, RST_STREAM, SETTINGS,
     block, frame, get, put,
 };
-use crate::gateway::{anywhere, rules};
-use crate::upstream::Upstream;
+use crate::gateway::{anywhere, rules, start};
+use crate::upstream::{Script, Upstream, answer};
 
 /// Thousands of frames, and more than any of them may send.
 const MANY: u32 = 2000;
@@ -50,6 +51,68 @@ async fn flood(gateway: &Gateway, begun: &[u8], frames: impl Fn(u32) -> Vec<u8>)
     }
     assert!(count < MANY, "it may go on for ever");
     connection.came(u32::MAX).await
+}
+
+/// Uploads that never end, many on one connection of HTTP/2, took all descriptors of the process.
+#[tokio::test]
+async fn uploads_that_never_end() {
+    let upstream = Upstream::start().await;
+    let usual = rules(&[&upstream]);
+    // Half of it is for attempts.
+    let calling = Calling { upstream_connections_max: 8, ..usual.calling.clone() };
+    let gateway = start(Rules { calling, ..usual }).await;
+    // Connections that are not used make room for those that are.
+    for number in 0..4 {
+        let request = post(&format!("before-{number}"), "{}");
+        assert_eq!(ask(gateway.address(), &request).await.status(), 201);
+    }
+    upstream.does(Script::AnswerEarly(String::new()));
+    let mut connection = Frames::connect(gateway.address()).await;
+    for stream in 0..100 {
+        let head = frame(HEADERS, END_HEADERS, stream * 2 + 1, &block(&put(&[])));
+        connection.send(&[&head, &frame(DATA, 0, stream * 2 + 1, b"x")]).await;
+    }
+    // Those for which there is no room are answered, and the others never are.
+    let mut refused_count = 0;
+    while refused_count < 96 {
+        refused_count += usize::from(connection.read().await.unwrap().kind == HEADERS);
+    }
+    upstream.does(Script::Answer(answer("201 Created", "", "made")));
+    let refused = ask(gateway.address(), "GET /other HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!((refused.status(), refused.code().as_str()), (503, "overloaded"));
+    assert_eq!(
+        (refused.header("retry-after"), refused.header("connection")),
+        (Some("1"), Some("close"))
+    );
+    assert_eq!(ask(gateway.address(), &post("k", "{}")).await.status(), 201, "attempts have room");
+    drop(connection);
+    is_let_in(&gateway, "GET /other HTTP/1.1\r\nhost: a\r\n\r\n").await;
+}
+
+/// Asks until what has ended has made room.
+async fn is_let_in(gateway: &Gateway, request: &str) {
+    let asking = async { while ask(gateway.address(), request).await.status() == 503 {} };
+    timeout(Duration::from_secs(20), asking).await.expect("there is room again");
+}
+
+/// A connection that left HTTP counts until it ends.
+#[tokio::test]
+async fn tunnels_that_stay() {
+    let upstream = Upstream::start().await;
+    upstream.does(Script::Shout("websocket"));
+    let usual = rules(&[&upstream]);
+    let calling = Calling { upstream_connections_max: 4, ..usual.calling.clone() };
+    let gateway = start(Rules { calling, ..usual }).await;
+    let wish = "GET /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    let mut tunnels = Vec::new();
+    for _ in 0..2 {
+        let mut client = Client::connect(gateway.address()).await;
+        assert_eq!(client.ask(wish).await.status(), 101);
+        tunnels.push(client);
+    }
+    assert_eq!(ask(gateway.address(), wish).await.status(), 503);
+    drop(tunnels.pop());
+    is_let_in(&gateway, wish).await;
 }
 
 #[tokio::test]

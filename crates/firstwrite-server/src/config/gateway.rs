@@ -91,8 +91,14 @@ pub(crate) struct GatewaySection {
     held_bytes_max: Option<NonZeroUsize>,
     /// Attempts under way at the same time, of all clients together. Default: `10000`.
     attempts_max: Option<NonZeroUsize>,
-    /// Part of `attempts_max` and `held_bytes_max` that is one tenant's share: who has more comes behind those
-    /// who have less. More than 0, at most 1. Default: `0.25`.
+    /// Connections to upstreams at the same time. Half of them, or `attempts_max` where that is less, are for
+    /// attempts under keys; the rest bounds the unprotected requests under way, which get 503 beyond it. Default:
+    /// `30000`, or what the open files leave that the system grants beside `connections_max`.
+    upstream_connections_max: Option<NonZeroUsize>,
+    /// Part of `attempts_max` and `held_bytes_max` that is one tenant's share. Who has its share of attempts comes
+    /// behind those who have less; who has its share of bytes gets room in their first half only, or in three
+    /// quarters for bodies up to 16 KiB. Where a source verifies callers, all that none verified have one share
+    /// together. More than 0, at most 1. Default: `0.25`.
     tenant_share: Option<f64>,
     /// Longest silence of a connection that has changed its protocol, in both directions. Default: `"10m"`.
     tunnel_idle_for_max: Option<Span>,
@@ -237,6 +243,9 @@ impl GatewaySection {
             keep_alive: self.keep_alive.map_or(usual.keep_alive, |span| span.0),
             held_bytes_max: self.held_bytes_max.map_or(usual.held_bytes_max, NonZeroUsize::get),
             attempts_max: self.attempts_max.map_or(usual.attempts_max, NonZeroUsize::get),
+            upstream_connections_max: self
+                .upstream_connections_max
+                .map_or(usual.upstream_connections_max, NonZeroUsize::get),
             tenant_share,
             tunnel_idle_for_max: limit(
                 "tunnel_idle_for_max",

@@ -9,14 +9,16 @@ use firstwrite_core::Tenant;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+/// Says which tenants have one share together, besides one each.
+pub(crate) type IsJoint = fn(&Tenant) -> bool;
+
 /// One seat for each attempt that may be under way.
 pub(super) struct Seats {
     /// Hands what becomes free to those who wait, in turn.
     free: Arc<Semaphore>,
     count_max: usize,
     tenant_count_max: usize,
-    /// Tenants that have one share together, besides one each.
-    joint: Option<fn(&Tenant) -> bool>,
+    joint: Option<IsJoint>,
     claims: Mutex<Claims>,
 }
 
@@ -70,11 +72,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl Seats {
     /// `tenant_count_max`: a tenant's share. `joint`: those who have another one together.
-    pub(super) fn new(
-        count_max: usize,
-        tenant_count_max: usize,
-        joint: Option<fn(&Tenant) -> bool>,
-    ) -> Self {
+    pub(super) fn new(count_max: usize, tenant_count_max: usize, joint: Option<IsJoint>) -> Self {
         let count_max = count_max.min(Semaphore::MAX_PERMITS);
         let free = Arc::new(Semaphore::new(count_max));
         Self { free, count_max, tenant_count_max, joint, claims: Mutex::default() }

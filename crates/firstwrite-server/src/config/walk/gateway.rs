@@ -36,6 +36,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ("keep_alive", "'7s'"),
             ("held_bytes_max", "7000000"),
             ("attempts_max", "7"),
+            ("upstream_connections_max", "7"),
             ("tenant_share", "0.7"),
             ("tunnel_idle_for_max", "'7s'"),
             ("http2", "true"),
