@@ -1,5 +1,6 @@
 //! Asking an upstream whether a request had its effect, when its answer was lost.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -178,7 +179,7 @@ impl Probe {
         let body = match entry_of(&parts.headers, body, &self.form, (&key, asked_at)) {
             Ok(Some(entry)) => entry,
             Ok(None) => return Found::Nothing,
-            Err(what) => return Found::Silence(what.to_owned()),
+            Err(what) => return Found::Silence(what.into_owned()),
         };
         parts.status = self.status.unwrap_or(parts.status);
         Found::Happened(Box::new((parts, body)))
@@ -208,7 +209,7 @@ fn entry_of(
     body: Bytes,
     form: &ProbeForm,
     (key, asked_at): (&str, Timestamp),
-) -> Result<Option<Bytes>, &'static str> {
+) -> Result<Option<Bytes>, Cow<'static, str>> {
     if *form == ProbeForm::default() {
         return Ok(Some(body));
     }

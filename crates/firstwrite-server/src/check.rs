@@ -67,7 +67,7 @@ impl Settings {
             verdict(has_gateway, has_store),
             tenants(&gateway, has_gateway),
             destinations.len(),
-            file.reconcile.check()?,
+            file.reconcile.check(&file.destinations)?,
             if file.sealing.ring()?.is_some() { "yes" } else { "no" },
             if file.fingerprint_secrets()?.is_empty() { PLAIN } else { "keyed" }
         );

@@ -105,7 +105,7 @@ pub(crate) struct WorkerSection {
     pub(crate) reap_every: Option<Span>,
     /// Interval of folding the outbox's counts and deleting its old messages. Default: `"10s"`.
     pub(crate) upkeep_every: Option<Span>,
-    /// Interval of reconciling each source, by `firstwrite worker` alone. Default: `"24h"`.
+    /// Interval of reconciling each source that has `http`, by `firstwrite worker` alone. Default: `"24h"`.
     pub(crate) reconcile_every: Option<Span>,
 }
 
@@ -193,8 +193,14 @@ impl WorkerSection {
         })
     }
 
-    /// Interval of reconciling a source.
-    pub(crate) fn reconcile_every(&self) -> Result<Duration, UsageError> {
+    /// Interval of reconciling a source, if any is compared by schedule.
+    pub(crate) fn reconcile_every(&self, has_lists: bool) -> Result<Duration, UsageError> {
+        if self.reconcile_every.is_some() && !has_lists {
+            return Err(UsageError::new(
+                "worker.reconcile_every: no source is compared by schedule; add [reconcile.NAME] with http = \
+                 { … }, or leave it out",
+            ));
+        }
         interval("reconcile_every", self.reconcile_every, RECONCILE_EVERY)
     }
 }

@@ -9,6 +9,7 @@ use firstwrite::reconcile::{
 };
 use firstwrite_core::{BoxFuture, Pointer, Timestamp};
 use firstwrite_testkit::accounts::{Account, Asked, Entry};
+use http::HeaderMap;
 
 use crate::defects::Defect;
 use crate::world::{EPOCH_MILLIS, Process, World};
@@ -84,8 +85,11 @@ impl Source for SimAccount {
             if is_away {
                 return Err(SourceError::transient("the provider is away"));
             }
-            let mut page = list(world).read(&page)?;
+            let mut page = list(world).read(&HeaderMap::new(), &page)?;
             page.entries.iter_mut().for_each(|entry| entry.at = unpaced(entry.at));
+            if world.has(Defect::FirstPageIsAll) {
+                page = SourcePage { entries: page.entries, ..SourcePage::default() };
+            }
             Ok(page)
         })
     }
@@ -99,6 +103,9 @@ impl Source for SimAccount {
 fn made_until(account: Account, now: Timestamp) -> Option<Timestamp> {
     match account {
         Account::FirstPageOnly
+        | Account::FailingPage
+        | Account::CutWithHasMore
+        | Account::CutWithTotal
         | Account::WesternTimes
         | Account::EasternTimes
         | Account::WesternWindow
@@ -115,6 +122,7 @@ fn made_until(account: Account, now: Timestamp) -> Option<Timestamp> {
         | Account::CutKeys
         | Account::SmallKeys
         | Account::NetAmounts
+        | Account::MisfiledKeys
         | Account::FutureTimes => Some(now),
     }
 }

@@ -76,6 +76,14 @@ pub enum Account {
     NetAmounts,
     /// Some entries are dated a year ahead.
     FutureTimes,
+    /// By amount, two to a page; the last page fails, and says so in a list without entries.
+    FailingPage,
+    /// The same; the page before the last has the cursor of a last one, and `has_more`.
+    CutWithHasMore,
+    /// The same; the page before the last has the cursor of a last one, and the number of all entries.
+    CutWithTotal,
+    /// Some entries stand under the key of an older one, of another amount.
+    MisfiledKeys,
 }
 
 /// A question for a page.
@@ -99,7 +107,7 @@ const PAGE_ENTRIES: usize = 5;
 
 impl Account {
     /// Every account.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::Whole,
         Self::OtherMerchant,
         Self::Empty,
@@ -118,6 +126,10 @@ impl Account {
         Self::EasternWindow,
         Self::NetAmounts,
         Self::FutureTimes,
+        Self::FailingPage,
+        Self::CutWithHasMore,
+        Self::CutWithTotal,
+        Self::MisfiledKeys,
     ];
     /// Longest delay before an entry is reported.
     pub const LAG: Duration = Duration::from_mins(55);
@@ -134,12 +146,15 @@ impl Account {
             };
             asked.from <= at && at < asked.until
         };
-        let mut rows: Vec<String> = self
-            .entries(ledger, asked.now)
-            .iter()
-            .filter(is_in)
-            .map(|entry| self.item(entry))
-            .collect();
+        let mut entries = self.entries(ledger, asked.now);
+        let loses_last =
+            matches!(self, Self::FailingPage | Self::CutWithHasMore | Self::CutWithTotal);
+        if loses_last {
+            entries.sort_by_key(|entry| entry.amount);
+        }
+        let page_entries = if loses_last { 2 } else { PAGE_ENTRIES };
+        let mut rows: Vec<String> =
+            entries.iter().filter(is_in).map(|entry| self.item(entry)).collect();
         let offset: usize = asked.cursor.and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
         let mut begin = offset;
         if self == Self::ShiftingPages {
@@ -148,10 +163,21 @@ impl Account {
         if matches!(self, Self::ShiftingPages | Self::DuplicatedPages) {
             begin = offset.saturating_sub(1);
         }
-        let end = (offset + PAGE_ENTRIES).min(rows.len());
+        let end = (offset + page_entries).min(rows.len());
         let data = rows.get(begin.min(end)..end).unwrap_or_default().join(",");
         let has_more = end < rows.len();
+        let total = rows.len();
+        let is_cut = has_more && total <= end + page_entries;
         match (self, has_more) {
+            (Self::FailingPage, false) if offset > 0 => {
+                r#"{"data":[],"error":"upstream timeout"}"#.to_owned()
+            }
+            (Self::CutWithHasMore, _) if is_cut => {
+                format!(r#"{{"data":[{data}],"next":null,"has_more":true}}"#)
+            }
+            (Self::CutWithTotal, _) if is_cut => {
+                format!(r#"{{"data":[{data}],"next":null,"total_count":{total}}}"#)
+            }
             (Self::FirstPageOnly, _) => format!(r#"{{"data":[{data}],"has_more":{has_more}}}"#),
             (_, true) => format!(r#"{{"data":[{data}],"next":"{end}"}}"#),
             (_, false) => format!(r#"{{"data":[{data}],"next":null}}"#),
@@ -191,6 +217,15 @@ impl Account {
             }
         }
         entries.sort_by(|one, other| (one.at, &one.id).cmp(&(other.at, &other.id)));
+        if self == Self::MisfiledKeys
+            && let Some(other) =
+                entries.iter().find(|entry| !is_wrong(entry) && entry.status == Status::Paid)
+        {
+            let key = other.key.clone();
+            for entry in entries.iter_mut().filter(|entry| is_wrong(entry)) {
+                entry.key.clone_from(&key);
+            }
+        }
         entries
     }
 
@@ -202,8 +237,7 @@ impl Account {
 
     /// Id, key, amount, time and status as the account writes them.
     fn fields(self, entry: &Entry) -> [String; 5] {
-        // Which entries are wrong depends on nothing but themselves.
-        let is_wrong = entry.amount.is_multiple_of(500);
+        let is_wrong = is_wrong(entry);
         let key = match self {
             Self::OtherUnits => String::new(),
             Self::NetAmounts if is_wrong => String::new(),
@@ -230,4 +264,9 @@ impl Account {
         };
         [entry.id.clone(), key, amount, at.as_millis().to_string(), status.to_owned()]
     }
+}
+
+/// Selects the entries that are wrong where some are. It depends on nothing but themselves.
+fn is_wrong(entry: &Entry) -> bool {
+    entry.amount.is_multiple_of(500)
 }

@@ -4,14 +4,16 @@
 //! do not know, so an entry counts only if the key stands in it. They remember keys for longer than we do,
 //! and payments that failed, so an entry also counts only if it is young enough and was made.
 
+pub(crate) mod list_end;
+
 use std::borrow::Cow;
 
 use firstwrite_core::reconcile::Rules;
 use firstwrite_core::{Pointer, Timestamp};
 use http::HeaderMap;
-use http::header::LINK;
 use serde_json::Value;
 
+use self::list_end::{ListAnswer, Position};
 use crate::reconcile::{Made, TimeForm};
 
 /// The form of a probe's answers.
@@ -23,11 +25,13 @@ pub struct ProbeForm {
     pub key: Option<Pointer>,
     /// Selects the entries that were made, by a status seen from an entry. Others are passed over.
     pub made: Made<Pointer>,
-    /// The time at which an entry was made, seen from it. One that is older than the request is of an earlier
-    /// life of its key, and is passed over.
+    /// The time at which an entry was made, seen from it. One that is more than five minutes older than the request
+    /// is of an earlier life of its key, and is passed over.
     pub at: Option<Pointer>,
     /// The form of times.
     pub times: TimeForm,
+    /// The places, seen from the answer, whose values say nothing about whether an empty list is whole.
+    pub harmless: Vec<Pointer>,
 }
 
 impl ProbeForm {
@@ -40,11 +44,17 @@ impl ProbeForm {
         if self.key.as_ref().is_some_and(|key| key.as_str().is_empty()) {
             return Err("key: a place in the entry is needed, such as \"/idempotency_key\"");
         }
+        if self.list.is_none() && !self.harmless.is_empty() {
+            return Err("harmless is about the answer around a list; set list, or leave it out");
+        }
+        if self.harmless.iter().any(|place| place.as_str().is_empty()) {
+            return Err("harmless: name places in the answer, such as \"/meta/took\"");
+        }
         Ok(())
     }
 
     /// Returns the entry of the request that was made at `asked_at` under `wire_key`, or `None` if the list
-    /// is empty and nothing in the answer, its headers included, says that it is not the whole list.
+    /// is empty and everything else in the answer, its headers included, is known to be harmless.
     ///
     /// Every other answer proves nothing: two entries under the key, a list of other entries, which may be
     /// one page of many, an empty page of many, or an entry that is not decided. The error says which.
@@ -54,17 +64,14 @@ impl ProbeForm {
         document: &'a Value,
         wire_key: &str,
         asked_at: Timestamp,
-    ) -> Result<Option<&'a Value>, &'static str> {
+    ) -> Result<Option<&'a Value>, Cow<'static, str>> {
         let entries = match &self.list {
             None => std::slice::from_ref(document),
             Some(list) => {
                 match document.pointer(list.as_str()).and_then(Value::as_array).map(Vec::as_slice) {
-                    Some([]) if links_on(headers) || says_more(document) => {
-                        return Err("its list is empty, and it says that there are more");
-                    }
-                    Some([]) => return Ok(None),
+                    Some([]) => return self.absence(headers, document, list).map(|()| None),
                     Some(entries) => entries,
-                    None => return Err("it has no array where the list should be"),
+                    None => return Err("it has no array where the list should be".into()),
                 }
             }
         };
@@ -76,16 +83,35 @@ impl ProbeForm {
         let mut passed_over = None;
         for entry in entries.iter().filter(is_ours) {
             match self.standing(entry, asked_at)? {
-                Standing::Made if found.is_some() => return Err("more than one entry has the key"),
+                Standing::Made if found.is_some() => {
+                    return Err("more than one entry has the key".into());
+                }
                 Standing::Made => found = Some(entry),
                 Standing::PassedOver(why) => passed_over = Some(why),
             }
         }
         match (found, passed_over) {
             (Some(entry), _) => Ok(Some(entry)),
-            (None, Some(why)) => Err(why),
-            (None, None) => Err("it has entries, and none with the key"),
+            (None, Some(why)) => Err(why.into()),
+            (None, None) => Err("it has entries, and none with the key".into()),
         }
+    }
+
+    /// Checks that the answer around an empty list says nothing against its being whole.
+    fn absence(
+        &self,
+        headers: &HeaderMap,
+        document: &Value,
+        list: &Pointer,
+    ) -> Result<(), Cow<'static, str>> {
+        let (paging, harmless) = (None, &self.harmless[..]);
+        let stated = ListAnswer { headers, document, list, paging, harmless }
+            .check(Position::End)
+            .map_err(|what| format!("its list is empty, and it {what}"))?;
+        if stated.exceeds(0, 1) {
+            return Err("its list is empty, and it says that there are more".into());
+        }
+        Ok(())
     }
 
     fn standing(&self, entry: &Value, asked_at: Timestamp) -> Result<Standing, &'static str> {
@@ -114,84 +140,6 @@ impl ProbeForm {
     }
 }
 
-/// Returns true if a `Link` header leads to a next page (RFC 8288).
-fn links_on(headers: &HeaderMap) -> bool {
-    let links = headers.get_all(LINK).iter().filter_map(|links| links.to_str().ok());
-    links.flat_map(|links| links.split([',', ';'])).any(|parameter| {
-        let relations = match parameter.split_once('=') {
-            Some((name, value)) if name.trim().eq_ignore_ascii_case("rel") => value,
-            _ => return false,
-        };
-        let mut relations = relations.trim().trim_matches('"').split_ascii_whitespace();
-        relations.any(|relation| relation.eq_ignore_ascii_case("next"))
-    })
-}
-
-/// The words by which APIs say that a list goes on, has entries elsewhere, or is not whole.
-const WORDS_OF_MORE: [&str; 15] = [
-    "more",
-    "next",
-    "cursor",
-    "continuation",
-    "token",
-    "total",
-    "count",
-    "pages",
-    "partial",
-    "truncated",
-    "incomplete",
-    "timeout",
-    "timed",
-    "error",
-    "errors",
-];
-
-/// Returns true if an answer says anywhere that its empty list is not the whole list: a member whose name has one of
-/// [`WORDS_OF_MORE`] in it, as in `has_more` and `nextPageToken`, and which is not null, false, 0 or empty; or a link
-/// whose relation is "next".
-///
-/// How a probe's answers are paged is not declared. A name that means something else costs a proof, not a
-/// payment.
-fn says_more(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.iter().any(says_more),
-        Value::Object(members) => members.iter().any(|(name, value)| {
-            (is_of_paging(name) && is_set(value)) || is_link_on(name, value) || says_more(value)
-        }),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
-}
-
-fn is_set(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::Bool(is_set) => *is_set,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => !text.is_empty(),
-        Value::Array(items) => items.iter().any(is_set),
-        Value::Object(members) => members.values().any(is_set),
-    }
-}
-
-fn is_link_on(name: &str, value: &Value) -> bool {
-    name.eq_ignore_ascii_case("rel")
-        && value.as_str().is_some_and(|relation| relation.eq_ignore_ascii_case("next"))
-}
-
-/// Returns true if one of the words of a name is one of [`WORDS_OF_MORE`].
-fn is_of_paging(name: &str) -> bool {
-    let mut words = String::new();
-    let mut was_small = false;
-    for character in name.chars() {
-        if !character.is_alphanumeric() || (character.is_uppercase() && was_small) {
-            words.push(' ');
-        }
-        was_small = character.is_lowercase();
-        words.push(character.to_ascii_lowercase());
-    }
-    words.split(|each: char| !each.is_alphanumeric()).any(|word| WORDS_OF_MORE.contains(&word))
-}
-
 /// The weight of an entry under the key.
 enum Standing {
     Made,
@@ -203,7 +151,6 @@ enum Standing {
 mod tests {
     use std::sync::LazyLock;
 
-    use http::HeaderValue;
     use serde_json::json;
 
     use super::*;
@@ -234,70 +181,21 @@ mod tests {
             let document = json!({"data": entries});
             match (listed.find(&NO_HEADERS, &document, "k", NOW), found) {
                 (Err(said), Err(expected)) => assert!(said.contains(expected), "{said}"),
-                (said, expected) => assert_eq!(said, expected, "{document}"),
-            }
-        }
-    }
-
-    /// An empty page of a longer list is no list without entries.
-    #[test]
-    fn an_empty_list_that_says_that_there_are_more_proves_nothing() {
-        let listed = form(Some("/result/data"), Some("/key"));
-        for (said, is_no) in [
-            (json!({}), true),
-            (json!({"has_more": false, "next": null, "next_cursor": "", "nextPage": 0}), true),
-            (json!({"links": {"self": "/a", "next": null}, "furthermore": true}), true),
-            (json!({"has_more": true}), false),
-            (json!({"hasMore": true}), false),
-            (json!({"more": "yes"}), false),
-            (json!({"next": "c2"}), false),
-            (json!({"nextPageToken": "c2"}), false),
-            (json!({"next_page": 2}), false),
-            (json!({"meta": {"paging": {"next-url": "/b"}}}), false),
-            (json!({"links": [{"_links": {"next": {"href": "/b"}}}]}), false),
-            (json!({"IS_MORE": true}), false),
-            (json!({"cursor": "c2"}), false),
-            (json!({"continuationToken": "c2"}), false),
-            (json!({"total": 5}), false),
-            (json!({"total_count": 1, "account": "acct_1"}), false),
-            (json!({"page": {"totalElements": 3}}), false),
-            (json!({"partial": true}), false),
-            (json!({"timed_out": true}), false),
-            (json!({"errors": [{"shard": 3}]}), false),
-            (json!({"truncated": true, "total": 0}), false),
-            (json!({"links": [{"rel": "next", "href": "/b"}]}), false),
-            (json!({"links": [{"rel": "self", "href": "/a"}], "total": 0, "errors": []}), true),
-            (json!({"object": "list", "url": "/v1/payments", "account": "acct_1"}), true),
-        ] {
-            let mut document = json!({"result": {"data": []}});
-            let more = said.as_object().unwrap().clone();
-            document["result"].as_object_mut().unwrap().extend(more.clone());
-            let mut beside = json!({"result": {"data": []}});
-            beside.as_object_mut().unwrap().extend(more);
-            for document in [document, beside] {
-                let found = listed.find(&NO_HEADERS, &document, "k", NOW);
-                assert_eq!(found == Ok(None), is_no, "{document}: {found:?}");
+                (said, expected) => assert_eq!(said.ok(), expected.ok(), "{document}"),
             }
         }
     }
 
     #[test]
-    fn an_empty_list_with_a_link_to_the_next_page_proves_nothing() {
-        let listed = form(Some(""), Some("/key"));
-        for (links, is_no) in [
-            (&["</q?page=2>; rel=\"next\""][..], false),
-            (&["</q>; rel=self, </q?page=2>;rel=next"], false),
-            (&["</q>; rel=self", "</q?page=2>; REL=\"last Next\""], false),
-            (&["</q>; rel=\"self\"; title=\"next\""], true),
-            (&["</next>; rel=\"first\""], true),
-            (&[], true),
-        ] {
-            let headers = links.iter().map(|link| (LINK, HeaderValue::from_static(link)));
-            let headers: HeaderMap = headers.collect();
-            let document = json!([]);
-            let found = listed.find(&headers, &document, "k", NOW);
-            assert_eq!(found == Ok(None), is_no, "{links:?}: {found:?}");
-        }
+    fn what_the_settings_call_harmless_is() {
+        let document = json!({"data": [], "meta": {"took": 12}});
+        let listed = form(Some("/data"), Some("/key"));
+        let refused = listed.find(&NO_HEADERS, &document, "k", NOW).unwrap_err();
+        assert!(refused.contains("/meta/took"), "{refused}");
+        let harmless = vec!["/meta/took".parse().unwrap()];
+        let listed = ProbeForm { harmless: harmless.clone(), ..listed };
+        assert_eq!(listed.find(&NO_HEADERS, &document, "k", NOW), Ok(None));
+        assert!(ProbeForm { harmless, ..form(None, None) }.check().is_err());
     }
 
     #[test]
@@ -340,7 +238,7 @@ mod tests {
         ] {
             match (form.find(&NO_HEADERS, &entries, "k", NOW), found) {
                 (Err(said), Err(expected)) => assert!(said.contains(expected), "{said}"),
-                (said, expected) => assert_eq!(said, expected, "{entries}"),
+                (said, expected) => assert_eq!(said.ok(), expected.ok(), "{entries}"),
             }
         }
         let barely = json!([entry("paid", 999_700)]);

@@ -43,7 +43,7 @@ pub use firstwrite_core::reconcile::{AnswerBody, AnswerTemplate, Contradiction, 
 pub use http_list::{HttpItems, HttpList, HttpListSource, Paging};
 pub use report::{ClassCounts, NotedCounts, Preview, Progress, Read, Report};
 pub use settings::{Limits, MessageScope, RecordScope, Settings, SettingsError};
-pub use source::{Export, Flaw, Source, SourceError, SourcePage};
+pub use source::{Export, Flaw, Source, SourceError, SourcePage, StatedExtent};
 
 use books::{Books, before};
 use pulling::Pulled;
@@ -80,6 +80,10 @@ pub async fn reconcile_once(
     let read = Read { pages: pulled.page_count, theirs: pulled.theirs.len(), ours: 0 };
     let mut reading = |ours| progress(Progress::Reading(Read { ours, ..read }));
     let books = books::read(store, settings, window, &pulled.theirs, &mut reading).await?;
+    if let Some(destination) = books::unknown_destination(store, settings, &books).await? {
+        let detail = format!("no message to `{destination}` is in the store; is its name right?");
+        pulled.flaw(Flaw::new("our books", detail));
+    }
     let sight = Sight {
         window,
         stated_until,

@@ -77,6 +77,11 @@ impl Destinations {
         }
     }
 
+    /// Returns true if `name` is one of them, or if they are in another file.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|section| section.name == name)
+    }
+
     /// Makes the destinations: reads what is secret, and checks each as a whole.
     pub(crate) fn build(&self) -> Result<Vec<Destination>, UsageError> {
         let build = |section: &Section| {
@@ -135,6 +140,11 @@ impl Section {
             KindSection::Redis(redis) => redis.build(&self.terms, &mut terms)?,
         };
         terms.check().map_err(str::to_owned)?;
+        if !terms.dedupe_for.is_zero() && terms.dedupe_for < terms.timeout {
+            return Err("dedupe_for is over before a delivery is given up, so that none is sent again; make \
+                        it longer than timeout, or 0s"
+                .to_owned());
+        }
         Ok(Destination::new(&self.name, terms, carrier))
     }
 }

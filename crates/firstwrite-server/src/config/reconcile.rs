@@ -18,7 +18,7 @@ use firstwrite_core::Timestamp;
 use serde::Deserialize;
 
 use super::given::{Given, read_file};
-use super::{Span, UsageError};
+use super::{Destinations, Span, UsageError};
 
 /// The sections of one file, by their names.
 #[derive(Debug, Default, Deserialize)]
@@ -41,33 +41,32 @@ struct Section {
     /// Destination whose messages the provider gives account of.
     destination: Option<String>,
     /// Steps of these messages that count. Without it, all do.
-    #[serde(default)]
-    steps: Vec<String>,
-    /// Place of the amount in a payload, such as `"/amount"`.
+    steps: Option<Vec<String>>,
+    /// Place of the amount in a payload, such as `"/amount"`. The account then says where its own is.
     amount: Option<String>,
-    /// Place of the currency in a payload.
+    /// Place of the currency in a payload, with `amount`. The account then says where its own is.
     currency: Option<String>,
     /// Requests whose handlers called the provider themselves.
     records: Option<RecordsSection>,
     /// Tenant whose messages and requests count, where tenants have accounts of their own. Without it, all do.
     tenant: Option<String>,
-    /// Time that the provider may take to report something. Default: `"1h"`.
+    /// Time that the provider may take to report something; more than zero. Default: `"1h"`.
     grace: Option<Span>,
     /// Greatest distance between the times of two entries that match by their amounts, and by which an
     /// entry may be dated before its request. Default: `"5m"`.
     tolerance: Option<Span>,
-    /// Lets a match by amount and time prove something. Only where the account has neither our keys nor ids
-    /// that we were told, and amounts tell entries apart.
+    /// Lets a match by amount and time prove something. Only with `amount`, where the account has neither our keys
+    /// nor ids that we were told, and amounts tell entries apart.
     #[serde(default)]
     amount_is_proof: bool,
     /// Form of times in the account. Default: `"rfc3339"`.
     #[serde(default)]
     times: Times,
-    /// Power of ten that the account's amounts are multiplied by: 2 where it has euros and messages have
-    /// cents. Default: `0`.
+    /// Power of ten that the account's amounts are multiplied by, from -12 to 12: 2 where it has euros and
+    /// messages have cents. Default: `0`.
     #[serde(default)]
     amount_power: i32,
-    /// Lets a worker act on this source before a person has applied a first run.
+    /// Lets a worker act on this source before a person has applied a first run. Needs `http`.
     #[serde(default)]
     apply_first_run: bool,
     /// Limits of a run.
@@ -82,20 +81,20 @@ struct Section {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitsSection {
-    /// Pages of the account. Default: `10000`.
+    /// Pages of the account, with `http`. Default: `10000`.
     pages_max: Option<NonZeroUsize>,
     /// Entries of the account, and as many messages and requests. Default: `500000`.
     entries_max: Option<NonZeroUsize>,
     /// Findings of one run. Default: `10000`.
     findings_max: Option<NonZeroUsize>,
-    /// Requests for a page that cannot be had. Default: `5`.
+    /// Requests for a page that cannot be had, with `http`. Default: `5`.
     tries_max: Option<NonZeroU32>,
-    /// Pause before the second of them; each further one is twice as long. Default: `"1s"`.
+    /// Pause before the second of them, with `http`; each further one is twice as long. Default: `"1s"`.
     pause_first: Option<Span>,
     /// Time before a window of which messages are read too: so long one can have waited to be sent.
     /// Default: `"72h"`.
     read_back: Option<Span>,
-    /// Time that a scheduled run looks back at most. Default: `"720h"`.
+    /// Time that a scheduled run looks back at most, with `http`. Default: `"720h"`.
     reach_back_max: Option<Span>,
 }
 
@@ -110,7 +109,8 @@ struct RecordsSection {
     attempt_max: Option<Span>,
     /// Retention of these operations. Default: `"24h"`.
     retention: Option<Span>,
-    /// Status of the answer to a client whose request is proven to have been carried out. Default: `201`.
+    /// Status of the answer to a client whose request is proven to have been carried out, one that keeps its key.
+    /// Default: `201`.
     status: Option<u16>,
     /// Body of that answer, with `{provider_id}` for the provider's id. Without it, the provider's own
     /// entry.
@@ -142,8 +142,7 @@ struct HttpSection {
     /// Place of the next page's cursor in a page, null in the last one. One of `next`, `more` and
     /// `single_page` is needed.
     next: Option<String>,
-    /// Says that an empty text at `next` ends the list as null does. Without it, an empty text beside items
-    /// is a flaw.
+    /// Says that an empty text at `next` ends the list as null does. Without it, an empty text is a flaw.
     #[serde(default)]
     empty_next_ends: bool,
     /// Place in a page that is true while there are more; the id of the last item is the cursor then.
@@ -151,6 +150,9 @@ struct HttpSection {
     /// Says that the list has one page.
     #[serde(default)]
     single_page: bool,
+    /// Places in a page whose values say nothing about whether the list ends, such as `"/meta/took"`.
+    #[serde(default)]
+    harmless: Vec<String>,
     /// Time limit of a page. Default: `"30s"`.
     timeout: Option<Span>,
     /// Bytes of a page. Default: `16777216`.
@@ -221,14 +223,19 @@ pub(super) enum Times {
 
 impl Reconcile {
     /// Makes the accounts that a worker compares by schedule: the lists. Exports are compared by hand.
-    pub(crate) fn scheduled(&self) -> Result<Vec<Account>, UsageError> {
+    pub(crate) fn scheduled(
+        &self,
+        destinations: &Destinations,
+    ) -> Result<Vec<Account>, UsageError> {
+        self.check_together(destinations)?;
         let lists = self.0.iter().filter(|(_, section)| section.http.is_some());
         lists.map(|(name, section)| section.account(name, &Export::default())).collect()
     }
 
     /// Makes every account in each of its forms, and returns their number. Only a run names an export that
     /// the file leaves to `--csv`.
-    pub(crate) fn check(&self) -> Result<usize, UsageError> {
+    pub(crate) fn check(&self, destinations: &Destinations) -> Result<usize, UsageError> {
+        self.check_together(destinations)?;
         let named = Export { file: Some(Path::new("export.csv")), until: None };
         for (name, section) in &self.0 {
             if section.http.is_some() || section.csv.is_none() {
@@ -246,7 +253,9 @@ impl Reconcile {
         &self,
         names: &[String],
         export: &Export<'_>,
+        destinations: &Destinations,
     ) -> Result<Vec<Account>, UsageError> {
+        self.check_together(destinations)?;
         if let Some(name) = names.iter().find(|name| !self.0.contains_key(*name)) {
             return Err(UsageError::new(format!(
                 "no source is called `{}`; add a section [reconcile.NAME] to the config file",
@@ -255,6 +264,32 @@ impl Reconcile {
         }
         let wanted = self.0.iter().filter(|(name, _)| names.is_empty() || names.contains(name));
         wanted.map(|(name, section)| section.account(name, export)).collect()
+    }
+
+    /// Checks the sections against each other and against the destinations of the file.
+    fn check_together(&self, destinations: &Destinations) -> Result<(), UsageError> {
+        let mut seen: Vec<Settings> = Vec::new();
+        for (name, section) in &self.0 {
+            let refused = |message| UsageError::new(format!("[reconcile.{name}]: {message}"));
+            let settings = section.settings(name).map_err(refused)?;
+            if let Some(destination) = &section.destination
+                && !destinations.may_have(destination)
+            {
+                return Err(refused(format!(
+                    "destination: the file has no [destinations.{}]; name one that it has",
+                    destination.escape_debug()
+                )));
+            }
+            if let Some(other) = seen.iter().find(|other| other.overlaps(&settings)) {
+                return Err(refused(format!(
+                    "its messages or requests may be in [reconcile.{}] too, and what one account lacks may \
+                     stand in the other; make one section of them, or give each its own steps or tenant",
+                    other.source
+                )));
+            }
+            seen.push(settings);
+        }
+        Ok(())
     }
 }
 
@@ -265,11 +300,29 @@ impl Section {
     }
 
     fn build(&self, name: &str, export: &Export<'_>) -> Result<Account, String> {
+        let settings = self.settings(name)?;
+        let times = self.times.form();
+        let source: Arc<dyn Source> = match (export.file, &self.csv, &self.http) {
+            (None, _, Some(http)) => Arc::new(http.source(times, self.amount_power)?),
+            (_, Some(columns), None) | (Some(_), Some(columns), Some(_)) => {
+                Arc::new(columns.source(export, times)?.amount_power(self.amount_power))
+            }
+            (Some(_), None, _) => {
+                return Err("say what its columns are called: csv = { … }".to_owned());
+            }
+            (None, None, None) => {
+                return Err("say where the account is: http = { … } or csv = { … }".to_owned());
+            }
+        };
+        Ok(Account { settings, source })
+    }
+
+    fn settings(&self, name: &str) -> Result<Settings, String> {
         let mut settings = Settings::new(name, self.destination.as_deref().unwrap_or_default());
         settings.messages = match &self.destination {
             Some(destination) => Some(MessageScope {
                 destination: destination.clone(),
-                steps: self.steps.clone(),
+                steps: self.steps.clone().unwrap_or_default(),
                 amount: pointer("amount", self.amount.as_deref())?,
                 currency: pointer("currency", self.currency.as_deref())?,
             }),
@@ -288,21 +341,89 @@ impl Section {
         settings.limits = self.limits.limits();
         settings.apply_first_run = self.apply_first_run;
         settings.check().map_err(|error| error.to_string())?;
-        let times = self.times.form();
-        let source: Arc<dyn Source> = match (export.file, &self.csv, &self.http) {
-            (None, _, Some(http)) => Arc::new(http.source(times, self.amount_power)?),
-            (_, Some(columns), None) | (Some(_), Some(columns), Some(_)) => {
-                Arc::new(columns.source(export, times)?.amount_power(self.amount_power))
-            }
-            (Some(_), None, _) => {
-                return Err("say what its columns are called: csv = { … }".to_owned());
-            }
-            (None, None, None) => {
-                return Err("say where the account is: http = { … } or csv = { … }".to_owned());
-            }
-        };
-        Ok(Account { settings, source })
+        self.check_effects()?;
+        Ok(settings)
     }
+
+    /// Refuses settings that could never take effect.
+    fn check_effects(&self) -> Result<(), String> {
+        let steps = self.steps.as_deref();
+        let operations = self.records.as_ref().map_or(&[][..], |records| &records.operations);
+        let has_list = self.http.is_some() || self.csv.is_none();
+        let LimitsSection { pages_max, tries_max, pause_first, reach_back_max, .. } = &self.limits;
+        let wrong = [
+            (
+                self.destination.is_none()
+                    && (self.amount.is_some() || self.currency.is_some() || steps.is_some()),
+                "amount, currency and steps are those of messages; set destination = \"…\", or leave them out",
+            ),
+            (
+                steps.is_some_and(|steps| steps.is_empty() || has_repetition(steps)),
+                "steps: name each step once, or leave steps out, and all count",
+            ),
+            (has_repetition(operations), "records.operations: name each operation once"),
+            (
+                self.amount.is_none() && self.currency.is_some(),
+                "currency tells amounts apart; set amount = \"/…\" too, or leave it out",
+            ),
+            (
+                self.amount.is_none() && (self.amount_power != 0 || self.amount_is_proof),
+                "amount_power and amount_is_proof are about amounts; set amount = \"/…\", or leave them out",
+            ),
+            (
+                self.amount_power.unsigned_abs() > AMOUNT_POWER_MAX,
+                "amount_power: a power from -12 to 12 is needed",
+            ),
+            (
+                self.grace.is_some_and(|Span(grace)| grace.is_zero()),
+                "grace: more than 0s is needed; nothing is reported in the moment that it is made",
+            ),
+            (
+                !has_list && self.apply_first_run,
+                "apply_first_run is for scheduled runs, which need http = { … }; leave it out",
+            ),
+            (
+                !has_list && (pages_max.is_some() || tries_max.is_some() || pause_first.is_some()),
+                "limits: pages_max, tries_max and pause_first are those of http = { … }; leave them out",
+            ),
+            (
+                !has_list && reach_back_max.is_some(),
+                "limits: reach_back_max is for scheduled runs, which need http = { … }; leave it out",
+            ),
+        ];
+        if let Some((_, message)) = wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+            return Err(message.to_owned());
+        }
+        let list = self.http.as_ref().map(|http| (&http.key, &http.amount, &http.currency));
+        let csv = self.csv.as_ref().map(|csv| (&csv.key, &csv.amount, &csv.currency));
+        let forms = [("http", list), ("csv", csv)];
+        forms.into_iter().filter_map(|(name, form)| Some((name, form?))).try_for_each(
+            |(name, (key, amount, currency))| {
+                if self.amount_is_proof && key.is_some() {
+                    return Err(format!("amount_is_proof is for accounts without keys; leave out {name}.key, or it"));
+                }
+                // Requests have no amounts of their own; those of the account are shown.
+                let is_compared = self.destination.is_some();
+                for (what, here, there) in
+                    [("amount", &self.amount, amount), ("currency", &self.currency, currency)]
+                {
+                    if here.is_some() != there.is_some() && (is_compared || here.is_some()) {
+                        return Err(format!(
+                            "{what}: it is compared where both sides have it; set {what} and {name}.{what}, or neither"
+                        ));
+                    }
+                }
+                Ok(())
+            },
+        )
+    }
+}
+
+/// More than any two units of one currency are apart.
+const AMOUNT_POWER_MAX: u32 = 12;
+
+fn has_repetition(names: &[String]) -> bool {
+    names.iter().enumerate().any(|(number, name)| names[..number].contains(name))
 }
 
 impl LimitsSection {
@@ -358,6 +479,9 @@ impl HttpSection {
         items.currency = pointer("currency", self.currency.as_deref())?;
         let paging = self.paging()?;
         let mut list = HttpList::new(&url, items, paging).times(times).amount_power(amount_power);
+        for place in &self.harmless {
+            list = list.harmless(parsed("harmless", place)?);
+        }
         if let Some(Span(timeout)) = self.timeout {
             list = list.timeout(timeout);
         }
@@ -410,6 +534,16 @@ impl MadeSection {
 }
 
 impl Times {
+    /// The form of times in a probe's answer, which only the place of a time makes use of.
+    pub(super) fn of_probe(given: Option<Self>, has_at: bool) -> Result<TimeForm, String> {
+        if given.is_some() && !has_at {
+            return Err(
+                "probe.times: it is the form of the time at `at`; set at = \"/…\" too".to_owned()
+            );
+        }
+        Ok(given.unwrap_or_default().form())
+    }
+
     pub(super) fn form(self) -> TimeForm {
         match self {
             Self::Rfc3339 => TimeForm::Rfc3339,
@@ -441,6 +575,19 @@ impl CsvSection {
         columns.key.clone_from(&self.key);
         columns.amount.clone_from(&self.amount);
         columns.currency.clone_from(&self.currency);
+        let status = match &columns.made {
+            Made::All => None,
+            Made::ByStatus { status, .. } => Some(status),
+        };
+        let roles = [Some(&columns.id), Some(&columns.at), status];
+        let optional = [&columns.key, &columns.amount, &columns.currency];
+        let roles = roles.into_iter().chain(optional.map(Option::as_ref)).flatten().cloned();
+        if has_repetition(&roles.collect::<Vec<_>>()) {
+            return Err(
+                "csv: each of id, key, amount, currency, at and made.status is a column of its own"
+                    .to_owned(),
+            );
+        }
         let file = export.file.or(self.file.as_deref().map(Path::new));
         let file = file.ok_or("say where the export is: file = \"…\", or --csv FILE")?;
         let mut source = CsvExport::file(file, columns).times(times);

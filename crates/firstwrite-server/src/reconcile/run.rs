@@ -91,7 +91,7 @@ pub(super) fn accounts(flags: &ReconcileRunFlags, file: &File) -> Result<Vec<Acc
         return Err(UsageError::new("--csv is the account of one source; name it"));
     }
     let export = Export { file: flags.csv.as_deref(), until: flags.until };
-    let accounts = file.reconcile.build(&flags.names, &export)?;
+    let accounts = file.reconcile.build(&flags.names, &export, &file.destinations)?;
     if accounts.is_empty() {
         return Err(UsageError::new(
             "no source is configured; add a section [reconcile.NAME] to the file given with --config",

@@ -106,6 +106,26 @@ pub(super) async fn oldest_in_doubt(
     Ok(oldest)
 }
 
+/// Returns the destination of the scope if the store has no message to it. Its name may be mistyped, and then a
+/// comparison that finds nothing in doubt says nothing.
+pub(super) async fn unknown_destination<'s>(
+    store: &dyn Store,
+    settings: &'s Settings,
+    books: &Books,
+) -> Result<Option<&'s str>, StoreError> {
+    let (Some(scope), Some(outbox)) = (&settings.messages, store.outbox()) else { return Ok(None) };
+    if books.ours.iter().any(|our| matches!(our.subject, Subject::Message(_))) {
+        return Ok(None);
+    }
+    let query = firstwrite_core::outbox::MessageQuery {
+        destination: Some(scope.destination.clone()),
+        limit: 1,
+        ..firstwrite_core::outbox::MessageQuery::default()
+    };
+    let is_unknown = outbox.messages(&query).await?.messages.is_empty();
+    Ok(is_unknown.then_some(&scope.destination))
+}
+
 fn keys(theirs: &[Theirs]) -> HashSet<&str> {
     theirs.iter().filter_map(|their| their.key.as_deref()).filter(|key| is_wire_key(key)).collect()
 }

@@ -20,7 +20,8 @@ use super::{Export, Flaw, Source, SourceError, SourcePage};
 /// An export as CSV with a line of names first (RFC 4180).
 ///
 /// It is read anew for each run, on a thread of its own. A row that cannot be understood is reported with
-/// its line, and makes the account incomplete: then nothing is taken to be absent. A row has at most 1 MiB.
+/// its line, and makes the account incomplete: then nothing is taken to be absent. A row has at most 1 MiB, and an
+/// export ends with a line end: one without it may be cut off within a field.
 /// An export reaches to its newest row that matches, unless [`until`](Self::until) states more.
 ///
 /// ```
@@ -195,6 +196,11 @@ impl CsvExport {
         drop(reader);
         if bytes.has_odd_quotes {
             let detail = "a quote in it is not closed, so it may hide rows";
+            page.flaws.push(Flaw::new("the export", detail));
+        }
+        if bytes.byte_count > 0 && page.flaws.is_empty() {
+            let detail =
+                "it does not end with a line end, as if it were cut off; add one if it is whole";
             page.flaws.push(Flaw::new("the export", detail));
         }
         if bytes.bytes.limit() == 0 {

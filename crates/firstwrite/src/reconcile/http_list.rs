@@ -8,13 +8,14 @@ use bytes::Bytes;
 use firstwrite_core::codec::percent;
 use firstwrite_core::reconcile::{Theirs, Window};
 use firstwrite_core::{BoxFuture, Pointer};
-use http::Uri;
+use http::{HeaderMap, Uri};
 use serde_json::value::RawValue;
 
 use super::entry::{Made, Reading, Texts};
 use super::raw_json::{elements, text_at, value_at};
 use super::{Flaw, Source, SourceError, SourcePage};
 use crate::carrier::http::getting::{Getter, NotGot};
+use crate::probe::list_end::{ListAnswer, Position};
 use crate::strict_json;
 
 pub use settings::{HttpItems, HttpList, Paging};
@@ -28,6 +29,7 @@ pub struct HttpListSource {
     template: String,
     items: HttpItems,
     paging: Paging,
+    harmless: Vec<Pointer>,
     reading: Reading,
 }
 
@@ -37,7 +39,7 @@ const CURSOR_BYTES_MAX: usize = 4096;
 impl HttpListSource {
     async fn page(&self, window: Window, cursor: Option<&str>) -> Result<SourcePage, SourceError> {
         let url = self.url(window, cursor)?;
-        let body = self.getter.get(url).await.map_err(|not_got| {
+        let (headers, body) = self.getter.get(url).await.map_err(|not_got| {
             let NotGot { detail, is_transient, retry_after } = not_got;
             let error = if is_transient {
                 SourceError::transient(detail)
@@ -46,14 +48,14 @@ impl HttpListSource {
             };
             error.retry_after(retry_after)
         })?;
-        self.read(&body)
+        self.read(&headers, &body)
     }
 
     /// Reads a page, wherever its bytes came from.
-    pub fn read(&self, body: &Bytes) -> Result<SourcePage, SourceError> {
+    pub fn read(&self, headers: &HeaderMap, body: &Bytes) -> Result<SourcePage, SourceError> {
         // The cause is not kept: it may quote the body.
         let json = serde_json::from_slice::<&RawValue>(body).ok();
-        let Some(json) = json.filter(|_| strict_json::parse(body).is_some()) else {
+        let Some((json, document)) = json.zip(strict_json::parse(body)) else {
             return Err(SourceError::transient("its answer is not JSON without repeated names"));
         };
         let list = &self.items.list;
@@ -69,11 +71,16 @@ impl HttpListSource {
                 Err(problem) => page.flaws.push(Flaw::new(format!("item {index}"), problem)),
             }
         }
+        page.passed_over = items.len() - page.entries.len();
         page.next = self.next(json, items.last().copied())?;
-        if !items.is_empty()
-            && let Some(detail) = self.unclear_end(json)
-        {
+        if let Some(detail) = self.unclear_end(json) {
             page.flaws.push(Flaw::new("the page", detail));
+        }
+        let position = if page.next.is_some() { Position::Middle } else { Position::End };
+        let (document, paging, harmless) = (&document, self.paging.place(), &self.harmless[..]);
+        match (ListAnswer { headers, document, list, paging, harmless }).check(position) {
+            Ok(stated) => page.stated = stated,
+            Err(what) => page.flaws.push(Flaw::new("the page", format!("it {what}"))),
         }
         Ok(page)
     }
@@ -91,20 +98,18 @@ impl HttpListSource {
         url.parse().map_err(|error| SourceError::new("the page has no URL").caused_by(error))
     }
 
-    /// Returns the reason why a page with items does not show whether there are more. An API that pages in
-    /// another way than was declared must not pass for a list of one page.
+    /// Returns the reason why a page does not show whether there are more. An API that pages in another way than
+    /// was declared must not pass for a list of one page, nor one that failed for an empty page.
     fn unclear_end(&self, json: &RawValue) -> Option<&'static str> {
-        let (pointer, may_be_empty) = match &self.paging {
-            Paging::SinglePage => return None,
-            Paging::Next(pointer) => (pointer, false),
-            Paging::NextOrEmpty(pointer) | Paging::LastId { more: pointer } => (pointer, true),
-        };
-        match value_at(json, pointer).map(RawValue::get) {
-            None => Some("it has items and does not say whether there are more"),
-            Some("\"\"") if !may_be_empty => {
-                Some("it has items and an empty cursor, which is not declared to end the list")
+        let value = value_at(json, self.paging.place()?).map(RawValue::get);
+        match (&self.paging, value) {
+            (_, None) | (Paging::LastId { .. }, Some("null")) => {
+                Some("it does not say whether there are more")
             }
-            Some(_) => None,
+            (Paging::Next(_), Some("\"\"")) => {
+                Some("it has an empty cursor, which is not declared to end the list")
+            }
+            (_, Some(_)) => None,
         }
     }
 
@@ -180,6 +185,7 @@ impl fmt::Debug for HttpListSource {
             .field("getter", &self.getter)
             .field("items", &self.items)
             .field("paging", &self.paging)
+            .field("harmless", &self.harmless)
             .field("reading", &self.reading)
             .finish_non_exhaustive()
     }

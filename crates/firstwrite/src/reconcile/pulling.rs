@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::report::Read;
 use super::settings::Limits;
-use super::{Flaw, Progress, Source, SourceError, SourcePage};
+use super::{Flaw, Progress, Source, SourceError, SourcePage, StatedExtent};
 
 /// Entries read from a source.
 pub(super) struct Pulled {
@@ -39,9 +39,10 @@ pub(super) async fn pull(
     let mut cursors: HashSet<String> = HashSet::new();
     let mut cursor: Option<String> = None;
     let mut ids: HashSet<String> = HashSet::new();
+    let (mut item_count, mut extent) = (0, StatedExtent::default());
     loop {
         let place = || format!("page {}", pulled.page_count + 1);
-        let SourcePage { entries, flaws, next } =
+        let SourcePage { entries, flaws, next, passed_over, stated } =
             match page(source, window, cursor.as_deref(), limits).await {
                 Ok(page) => page,
                 Err(error) => {
@@ -57,6 +58,7 @@ pub(super) async fn pull(
         if new_count == 0 && !entries.is_empty() {
             pulled.flaw(Flaw::new(&*place, "it repeats entries of earlier pages and has no other"));
         }
+        (item_count, extent) = (item_count + new_count + passed_over, extent.max(stated));
         pulled.theirs.extend(entries);
         for flaw in flaws {
             pulled.flaw(Flaw::new(format!("{place}, {}", flaw.place), flaw.detail));
@@ -66,7 +68,12 @@ pub(super) async fn pull(
             theirs: pulled.theirs.len(),
             ours: 0,
         }));
-        let Some(next) = next else { return pulled };
+        let Some(next) = next else {
+            if extent.exceeds(item_count, pulled.page_count) {
+                pulled.flaw(Flaw::new(place, "the account states more items or pages than it has"));
+            }
+            return pulled;
+        };
         let end = if pulled.page_count >= limits.pages_max {
             Some("there are more pages than are read in a run; choose a shorter window")
         } else if pulled.theirs.len() >= limits.entries_max {

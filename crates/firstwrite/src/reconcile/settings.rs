@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use firstwrite_core::reconcile::{AnswerTemplate, Rules};
-use firstwrite_core::{Message, Pointer, Policy, Retention, Tenant};
+use firstwrite_core::{KeptStatuses, Message, Pointer, Policy, Retention, Tenant};
 
 /// Settings for comparing our books with one source.
 #[derive(Clone, Debug)]
@@ -123,6 +123,12 @@ impl Settings {
             if records.operations.is_empty() {
                 return Err(SettingsError("say which operations the source gives account of"));
             }
+            if !KeptStatuses::default().keeps(records.answer.status) {
+                return Err(SettingsError(
+                    "status: no retry is answered with it; take one from 200 to 499 but 401, 407, 408, \
+                     421, 425, 429 and 431",
+                ));
+            }
         }
         let Limits { pages_max, entries_max, findings_max, tries_max, reach_back_max, .. } =
             self.limits;
@@ -133,6 +139,33 @@ impl Settings {
             return Err(SettingsError("a scheduled run must look back: reach_back_max is zero"));
         }
         Ok(())
+    }
+
+    /// Returns true if a message or request may be in the account of both: the same destination or operation,
+    /// a step that both have, and a tenant that both have.
+    ///
+    /// Two sources that overlap must not run beside each other: what one of them lacks may be in the other.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let shares = |one: &[String], other: &[String]| one.iter().any(|each| other.contains(each));
+        let messages = |one: &MessageScope, other: &MessageScope| {
+            one.destination == other.destination
+                && (one.steps.is_empty()
+                    || other.steps.is_empty()
+                    || shares(&one.steps, &other.steps))
+        };
+        let share_messages = self
+            .messages
+            .as_ref()
+            .zip(other.messages.as_ref())
+            .is_some_and(|(a, b)| messages(a, b));
+        let share_records = self
+            .records
+            .as_ref()
+            .zip(other.records.as_ref())
+            .is_some_and(|(a, b)| shares(&a.operations, &b.operations));
+        let share_tenants =
+            self.tenant.is_none() || other.tenant.is_none() || self.tenant == other.tenant;
+        share_tenants && (share_messages || share_records)
     }
 
     /// Name of the actor that settles what is proven.
@@ -198,6 +231,11 @@ mod tests {
         assert_eq!(with(scope.clone()).check(), Ok(()));
         assert!(with(RecordScope { operations: Vec::new(), ..scope.clone() }).check().is_err());
         assert!(with(RecordScope { step: "a:b".to_owned(), ..scope }).check().is_err());
+        for status in [102, 401, 407, 408, 421, 425, 429, 431, 500, 503, 700] {
+            let mut scope = RecordScope::new("charge", "POST /a", AnswerTemplate::created("{}"));
+            scope.answer.status = http::StatusCode::from_u16(status).unwrap();
+            assert!(with(scope).check().is_err(), "{status}");
+        }
         let usual = Limits::default();
         for limits in [
             Limits { pages_max: 0, ..usual },
@@ -208,5 +246,34 @@ mod tests {
         ] {
             assert!(Settings { limits, ..good.clone() }.check().is_err(), "{limits:?}");
         }
+    }
+
+    #[test]
+    fn sources_overlap_that_can_have_the_same_message_or_request() {
+        let of = |destination: &str, steps: &[&str], tenant: Option<&str>| {
+            let mut settings = Settings::new("provider", destination);
+            settings.messages.as_mut().unwrap().steps =
+                steps.iter().map(|step| (*step).to_owned()).collect();
+            settings.tenant = tenant.map(|name| Tenant::new(name).unwrap());
+            settings
+        };
+        let records = |operation: &str| {
+            let scope = RecordScope::new("charge", operation, AnswerTemplate::created("{}"));
+            Settings { messages: None, records: Some(scope), ..of("p", &[], None) }
+        };
+        let all = of("p", &[], None);
+        for (one, overlaps) in [
+            (of("p", &["charge"], None), true),
+            (of("p", &[], Some("acme")), true),
+            (of("q", &[], None), false),
+            (records("POST /a"), false),
+        ] {
+            assert_eq!((all.overlaps(&one), one.overlaps(&all)), (overlaps, overlaps), "{one:?}");
+        }
+        assert!(of("p", &["a", "b"], None).overlaps(&of("p", &["b", "c"], None)));
+        assert!(!of("p", &["a"], None).overlaps(&of("p", &["b"], None)));
+        assert!(!of("p", &[], Some("acme")).overlaps(&of("p", &[], Some("other"))));
+        assert!(records("POST /a").overlaps(&records("POST /a")));
+        assert!(!records("POST /a").overlaps(&records("POST /b")));
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use firstwrite_core::reconcile::{Theirs, Window};
 use firstwrite_core::{BoxFuture, Timestamp};
 
+pub use crate::probe::list_end::StatedExtent;
+
 /// A provider's account of what it did.
 ///
 /// Implement it for whatever a provider offers that is neither a list by HTTP nor a file of CSV. An
@@ -46,6 +48,11 @@ pub struct SourcePage {
     pub flaws: Vec<Flaw>,
     /// Start of the next page, if there is one.
     pub next: Option<String>,
+    /// Number of items that were read and are no entries: what failed, and what cannot be understood.
+    pub passed_over: usize,
+    /// The extent of the whole account that the page states. An account that has more than was read is not
+    /// whole.
+    pub stated: StatedExtent,
 }
 
 /// A part of an account that cannot be understood.

@@ -44,6 +44,14 @@ impl Reconcile {
         for account in &accounts {
             account.settings.check().map_err(ReconcileError::Settings)?;
         }
+        let overlaps = |(number, one): (usize, &Account)| {
+            accounts[..number].iter().any(|other| one.settings.overlaps(&other.settings))
+        };
+        if accounts.iter().enumerate().any(overlaps) {
+            return Err(ReconcileError::Unsupported(
+                "two sources can have the same message or request; make them one source",
+            ));
+        }
         if accounts.iter().any(|account| account.source.as_export().is_some()) {
             return Err(ReconcileError::Unsupported(
                 "an export is compared by hand, not by schedule",

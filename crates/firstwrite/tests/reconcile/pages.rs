@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use firstwrite::reconcile::{
-    Flaw, Progress, Source, SourceError, SourcePage, Window, reconcile_once,
+    Flaw, Progress, Source, SourceError, SourcePage, StatedExtent, Window, reconcile_once,
 };
 use firstwrite_core::reconcile::Theirs;
 use firstwrite_core::{BoxFuture, Timestamp};
@@ -57,6 +57,7 @@ fn entry(id: &str) -> Theirs {
 #[tokio::test]
 async fn what_makes_an_account_incomplete_is_told() {
     let stand = Stand::sqlite().await;
+    stand.ask("order-1", 500).await.unwrap();
     let mut settings = settings();
     settings.limits.pages_max = 3;
     let page = |next: Option<&str>| -> Page {
@@ -71,6 +72,14 @@ async fn what_makes_an_account_incomplete_is_told() {
     };
     check(vec![page(Some("a")), page(Some("b")), page(None)], None).await;
     check(vec![page(Some("a")), page(Some("a"))], Some("page 2: the page after it has come")).await;
+    let stating = |items, pages, passed_over| -> Page {
+        let stated = StatedExtent { items, pages };
+        Ok(SourcePage { stated, passed_over, ..SourcePage::default() })
+    };
+    check(vec![stating(0, 1, 0)], None).await;
+    check(vec![stating(0, 2, 0)], Some("page 1: the account states more")).await;
+    check(vec![stating(2, 1, 1)], Some("page 1: the account states more")).await;
+    check(vec![page(Some("a")), stating(2, 2, 2)], None).await;
     check(vec![page(Some("a")), page(Some("b")), page(Some("c"))], Some("more pages")).await;
     // A provider that ignores its cursor, or a cache in front of it.
     let items = |ids: &[&str], next: Option<&str>| -> Page {
@@ -89,6 +98,23 @@ async fn what_makes_an_account_incomplete_is_told() {
     let flaws = vec![Flaw::new("item 3", "is odd")];
     let odd = Ok(SourcePage { flaws, ..SourcePage::default() });
     check(vec![odd], Some("page 1, item 3: is odd")).await;
+}
+
+/// A mistyped name matches nothing, and a run that compared nothing must not count as the first one.
+#[tokio::test]
+async fn a_destination_without_any_message_is_told_and_makes_no_first_run() {
+    let stand = Stand::sqlite().await;
+    stand.witness("order-1").await;
+    stand.advance(3 * HOUR).await;
+    let mut settings = settings();
+    let findings = firstwrite::core::findings::Findings::of(&*stand.store).unwrap();
+    for (destination, is_known) in [("provder", false), ("provider", true)] {
+        destination.clone_into(&mut settings.messages.as_mut().unwrap().destination);
+        let report = stand.run(&*stand.http(), &settings).await;
+        assert_eq!(report.is_complete, is_known, "{report:?}");
+        assert_eq!(report.flaws.iter().any(|flaw| flaw.detail.contains(destination)), !is_known);
+        assert_eq!(findings.last_run("payments").await.unwrap().is_some(), is_known);
+    }
 }
 
 #[tokio::test]

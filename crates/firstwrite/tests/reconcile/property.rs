@@ -228,16 +228,19 @@ async fn pulled(source: &dyn Source, window: Window, now: Timestamp) -> (Vec<The
 
 /// The same, with every date believed.
 async fn believed(source: &dyn Source, window: Window) -> (Vec<Theirs>, bool) {
-    let (mut theirs, mut cursor) = (Vec::new(), None);
+    let (mut theirs, mut cursor, mut passed_over, mut stated) = (Vec::new(), None, 0, 0);
     loop {
         let page = source.pull(window, cursor.as_deref()).await.unwrap();
         theirs.extend(page.entries);
+        (passed_over, stated) = (passed_over + page.passed_over, page.stated.items.max(stated));
         if !page.flaws.is_empty() {
             return (theirs, false);
         }
         cursor = page.next;
         if cursor.is_none() {
-            return (theirs, true);
+            let ids: BTreeSet<_> = theirs.iter().map(|their| &their.provider_id).collect();
+            let count = u64::try_from(ids.len() + passed_over).unwrap();
+            return (theirs, stated <= count);
         }
     }
 }
@@ -290,6 +293,7 @@ async fn no_account_causes_a_wrong_and_every_planted_rule_is_caught() {
                 if matches!(plant, Plant::ReachesToNow | Plant::PagingIsGuessed) {
                     sight.stated_until = Some(world.now);
                 }
+                sight.is_theirs_complete |= plant == Plant::PagingIsGuessed;
                 let grace = if plant == Plant::NoGrace { Duration::ZERO } else { rules.grace };
                 let rules = Rules { grace, ..rules };
                 if !world.wrongs(theirs, &sight, &rules, Some(plant)).is_right() {

@@ -30,7 +30,7 @@ pub(super) struct HttpSection {
     /// Sends the key in quotes, as a structured-field string.
     #[serde(default)]
     quoted_key: bool,
-    /// Statuses of a message that arrived. Default: `"200-299"`.
+    /// Statuses of a message that arrived, from 200 to 499. Default: `"200-299"`.
     success_statuses: Option<String>,
     /// Statuses of a message that the provider will never take. Default:
     /// `"400,402,406,410-424,426-428,430-499"`.
@@ -64,11 +64,13 @@ struct ProbeSection {
     /// Entries that were made: `"all"`, or `{ status = "/status", is = ["paid"], not = ["failed"] }`. Those that
     /// were not are passed over. Default: all.
     made: Option<MadeSection>,
-    /// Place of an entry's time. An entry that is older than the request is passed over.
+    /// Place of an entry's time. An entry that is more than five minutes older than the request is passed over.
     at: Option<String>,
-    /// Form of times: `"rfc3339"`, `"unix_seconds"` or `"unix_millis"`. Default: `"rfc3339"`.
+    /// Form of times, with `at`: `"rfc3339"`, `"unix_seconds"` or `"unix_millis"`. Default: `"rfc3339"`.
+    times: Option<Times>,
+    /// Places in the answer whose values say nothing about whether an empty list is whole, such as `"/meta/took"`.
     #[serde(default)]
-    times: Times,
+    harmless: Vec<String>,
     /// Place of the provider's id in an entry.
     id: String,
 }
@@ -121,7 +123,13 @@ impl HttpSection {
 
     fn with_statuses(&self, mut settings: HttpDestination) -> Result<HttpDestination, String> {
         if let Some(text) = &self.success_statuses {
-            settings = settings.success_statuses(parsed::<Statuses>("success_statuses", text)?);
+            let statuses = parsed::<Statuses>("success_statuses", text)?;
+            if (100..200).chain(500..600).any(|status| statuses.contains(status)) {
+                return Err("success_statuses: 1xx is no final answer, and 5xx no success; take statuses from \
+                            200 to 499"
+                    .to_owned());
+            }
+            settings = settings.success_statuses(statuses);
         }
         if let Some(text) = &self.refusal_statuses {
             settings = settings.refusal_statuses(parsed::<Statuses>("refusal_statuses", text)?);
@@ -145,7 +153,12 @@ impl ProbeSection {
             key: place("probe.key", &self.key)?,
             made: MadeSection::of_probe(self.made.as_ref())?,
             at: place("probe.at", &self.at)?,
-            times: self.times.form(),
+            times: Times::of_probe(self.times, self.at.is_some())?,
+            harmless: self
+                .harmless
+                .iter()
+                .map(|text| parsed("probe.harmless", text))
+                .collect::<Result<_, _>>()?,
         };
         Ok(ProbeSettings::formed(&url, form, id))
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use firstwrite::worker::SLOT_COUNT;
 use firstwrite_core::outbox::Terms;
 use serde::Deserialize;
 
@@ -14,7 +15,8 @@ pub(super) struct TermsSection {
     /// Time limit of a delivery, at most 10 minutes; with brokers, of connecting and again of the answer.
     /// Default: 30 s by HTTP, 10 s with brokers.
     pub(super) timeout: Option<Span>,
-    /// Time for which the destination recognises a key. Default: 1 h with Redis, otherwise not at all.
+    /// Time for which the destination recognises a key, at least `timeout`. Default: 1 h with Redis, otherwise not
+    /// at all.
     pub(super) dedupe_for: Option<Span>,
     /// Declares that every refusal is the destination's answer under the key. Needs `dedupe_for`.
     #[serde(default)]
@@ -25,7 +27,7 @@ pub(super) struct TermsSection {
     pause_first: Option<Span>,
     /// Greatest length that a pause is drawn from. Default: `"1h"`.
     pause_max: Option<Span>,
-    /// Deliveries under way at the same time in one worker. Default: `32`.
+    /// Deliveries under way at the same time in one worker, at most 256. Default: `32`.
     concurrency_max: Option<u32>,
 }
 
@@ -60,6 +62,10 @@ impl TermsSection {
             (terms.timeout > TIMEOUT_MAX, "timeout is at most 10 minutes"),
             (terms.delivery_count_max == 0, "delivery_count_max is at least 1"),
             (terms.concurrency_max == 0, "concurrency_max is at least 1"),
+            (
+                usize::try_from(terms.concurrency_max).unwrap_or(usize::MAX) > SLOT_COUNT,
+                "concurrency_max is at most 256: a worker has no more slots",
+            ),
             (terms.pause_first > terms.pause_max, "pause_first is at most pause_max"),
         ];
         match wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {

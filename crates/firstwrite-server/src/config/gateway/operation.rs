@@ -111,11 +111,13 @@ struct ProbeSection {
     /// Entries that were made: `"all"`, or `{ status = "/status", is = ["paid"], not = ["failed"] }`. Those that
     /// were not are passed over. Default: all.
     made: Option<MadeSection>,
-    /// Place of an entry's time. An entry that is older than the request is passed over.
+    /// Place of an entry's time. An entry that is more than five minutes older than the request is passed over.
     at: Option<String>,
-    /// Form of times: `"rfc3339"`, `"unix_seconds"` or `"unix_millis"`. Default: `"rfc3339"`.
+    /// Form of times, with `at`: `"rfc3339"`, `"unix_seconds"` or `"unix_millis"`. Default: `"rfc3339"`.
+    times: Option<Times>,
+    /// Places in the answer whose values say nothing about whether an empty list is whole, such as `"/meta/took"`.
     #[serde(default)]
-    times: Times,
+    harmless: Vec<String>,
     /// Time after giving up an attempt until a *no* is believed; longer than `answer_within`. Default: two
     /// minutes, or twice `answer_within` where that is longer.
     grace: Option<Span>,
@@ -342,18 +344,20 @@ impl ProbeSection {
         }
         let status = self.status.map(answered).transpose();
         let status = status.map_err(|what| format!("probe.status: {what}"))?;
-        let place = |setting: &str, text: &Option<String>| {
-            let parse = |text: &String| {
-                text.parse::<Pointer>().map_err(|error| format!("probe.{setting}: {error}"))
-            };
-            text.as_ref().map(parse).transpose()
+        let parse = |setting: &str, text: &String| {
+            text.parse::<Pointer>().map_err(|error| format!("probe.{setting}: {error}"))
         };
+        let place = |setting: &str, text: &Option<String>| {
+            text.as_ref().map(|text| parse(setting, text)).transpose()
+        };
+        let harmless = self.harmless.iter().map(|text| parse("harmless", text));
         let form = ProbeForm {
             list: place("list", &self.list)?,
             key: place("key", &self.key)?,
             made: MadeSection::of_probe(self.made.as_ref())?,
             at: place("at", &self.at)?,
-            times: self.times.form(),
+            times: Times::of_probe(self.times, self.at.is_some())?,
+            harmless: harmless.collect::<Result<_, _>>()?,
         };
         // Longer than any call that is still under way, unless set.
         let usual = Probe::GRACE.max(calling.answer_within.saturating_mul(2));

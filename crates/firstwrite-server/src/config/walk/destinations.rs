@@ -5,7 +5,7 @@ use super::{Section, Setting, USUAL, WORKER};
 /// The settings of every kind.
 const COMMON: &[Setting] = &[
     ("timeout", "'7s'"),
-    ("dedupe_for", "'7s'"),
+    ("dedupe_for", "'7m'"),
     ("answers_refusals_by_key", "!true"),
     ("delivery_count_max", "7"),
     ("pause_first", "'7s'"),
@@ -15,7 +15,7 @@ const COMMON: &[Setting] = &[
 /// Redis recognises keys by itself.
 const COMMON_REDIS: &[Setting] = &[
     ("timeout", "'7s'"),
-    ("dedupe_for", "'7s'"),
+    ("dedupe_for", "'7m'"),
     ("answers_refusals_by_key", "true"),
     ("delivery_count_max", "7"),
     ("pause_first", "'7s'"),
@@ -58,9 +58,18 @@ pub(super) const SECTIONS: &[Section] = &[
             ("key", "'/seven'"),
             ("made", "{ status = '/status', is = ['seven'], not = [] }"),
             ("at", "'/seven'"),
-            ("times", "'unix_seconds'"),
+            ("times", "!'unix_seconds'"),
+            ("harmless", "['/seven']"),
             ("id", "'/seven'"),
         ],
+        ..USUAL
+    },
+    Section {
+        title: "`[destinations.NAME.probe]`",
+        header: "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\n[destinations.d.probe]",
+        needs: "url = 'http://h/{key}'\nat = '/at'\nid = '/id'\n",
+        followed_by: &[WORKER],
+        settings: &[("times", "'unix_seconds'"), ("harmless", "!['/seven']")],
         ..USUAL
     },
     Section {

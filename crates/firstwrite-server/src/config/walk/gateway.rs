@@ -199,9 +199,19 @@ pub(super) const SECTIONS: &[Section] = &[
             ("key", "'/key'"),
             ("made", "{ status = '/status', is = ['seven'], not = [] }"),
             ("at", "'/seven'"),
-            ("times", "'unix_seconds'"),
+            ("times", "!'unix_seconds'"),
+            ("harmless", "!['/seven']"),
             ("grace", "'7m'"),
         ],
+        ..USUAL
+    },
+    Section {
+        title: "`[gateway.operations.on_lost_answer.probe]`",
+        header: "[[gateway.operations]]\noperation = 'POST /a'\n\
+                 [gateway.operations.on_lost_answer.probe]",
+        needs: "url = '/made?key={key}'\nlist = '/data'\nkey = '/key'\nat = '/at'\n",
+        followed_by: &[GATEWAY],
+        settings: &[("times", "'unix_seconds'"), ("harmless", "['/seven']")],
         ..USUAL
     },
 ];

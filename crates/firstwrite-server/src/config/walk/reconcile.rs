@@ -12,16 +12,32 @@ pub(super) const SECTIONS: &[Section] = &[
         settings: &[
             ("destination", "'seven'"),
             ("steps", "['seven']"),
-            ("amount", "'/seven'"),
-            ("currency", "'/seven'"),
+            ("amount", "!'/seven'"),
+            ("currency", "!'/seven'"),
             ("records", "{ step = 'seven', operations = ['POST /seven'] }"),
             ("tenant", "'seven'"),
             ("grace", "'7s'"),
             ("tolerance", "'7s'"),
-            ("amount_is_proof", "true"),
+            ("amount_is_proof", "!true"),
             ("times", "'unix_millis'"),
-            ("amount_power", "2"),
+            ("amount_power", "!2"),
             ("apply_first_run", "true"),
+        ],
+        ..USUAL
+    },
+    // Amounts are compared where both sides have them.
+    Section {
+        title: "`[reconcile.NAME]`",
+        header: "[reconcile.s]",
+        needs: "destination = 'd'\namount = '/a'\ncurrency = '/c'\n\
+                http = { url = 'http://h/', list = '/l', id = '/i', at = '/t', made = 'all', \
+                single_page = true, amount = '/a', currency = '/c' }\n",
+        followed_by: &[WORKER, RECONCILE],
+        settings: &[
+            ("amount", "'/seven'"),
+            ("currency", "'/seven'"),
+            ("amount_is_proof", "true"),
+            ("amount_power", "2"),
         ],
         ..USUAL
     },
@@ -70,19 +86,29 @@ pub(super) const SECTIONS: &[Section] = &[
             ("list", "'/seven'"),
             ("id", "'/seven'"),
             ("key", "'/seven'"),
-            ("amount", "'/seven'"),
-            ("currency", "'/seven'"),
+            ("amount", "!'/seven'"),
+            ("currency", "!'/seven'"),
             ("at", "'/seven'"),
             ("made", "{ status = '/seven', is = ['paid'], not = [] }"),
             ("next", "!'/seven'"),
             ("empty_next_ends", "!true"),
             ("more", "!'/seven'"),
             ("single_page", "!false"),
+            ("harmless", "['/seven']"),
             ("timeout", "'7s'"),
             ("page_bytes_max", "7"),
             ("allow_networks", "['127.0.0.7/32']"),
             ("root_certificates", "!'none.pem'"),
         ],
+        ..USUAL
+    },
+    Section {
+        title: "`[reconcile.NAME.http]`",
+        header: "[reconcile.s]\ndestination = 'd'\namount = '/a'\ncurrency = '/c'\n[reconcile.s.http]",
+        needs: "url = 'http://h/'\nlist = '/l'\nid = '/i'\nat = '/t'\nmade = 'all'\nsingle_page = true\n\
+                amount = '/a'\ncurrency = '/c'\n",
+        followed_by: &[WORKER, RECONCILE],
+        settings: &[("amount", "'/seven'"), ("currency", "'/seven'")],
         ..USUAL
     },
     // A list of several pages says in one way which of them is the last.
@@ -126,8 +152,8 @@ pub(super) const SECTIONS: &[Section] = &[
             ("file", "'seven.csv'"),
             ("id", "'seven'"),
             ("key", "'seven'"),
-            ("amount", "'seven'"),
-            ("currency", "'seven'"),
+            ("amount", "!'seven'"),
+            ("currency", "!'seven'"),
             ("at", "'seven'"),
             ("made", "{ status = 'seven', is = ['paid'], not = [] }"),
             ("delimiter", "';'"),
@@ -137,10 +163,18 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section {
         title: "`[reconcile.NAME]`",
-        header: "[reconcile.s]\ncsv = { file = 'a.csv', id = 'i', at = 't', made = 'all' }",
-        needs: "destination = 'd'\n",
+        header: "[reconcile.s]\ncsv = { file = 'a.csv', id = 'i', at = 't', made = 'all', amount = 'a' }",
+        needs: "destination = 'd'\namount = '/a'\n",
         followed_by: &[RECONCILE],
         settings: &[("times", "'unix_seconds'"), ("amount_power", "2")],
+        ..USUAL
+    },
+    Section {
+        title: "`[reconcile.NAME.csv]`",
+        header: "[reconcile.s]\ndestination = 'd'\namount = '/a'\ncurrency = '/c'\n[reconcile.s.csv]",
+        needs: "file = 'a.csv'\nid = 'i'\nat = 't'\nmade = 'all'\namount = 'a'\ncurrency = 'c'\n",
+        followed_by: &[RECONCILE],
+        settings: &[("amount", "'seven'"), ("currency", "'seven'")],
         ..USUAL
     },
 ];

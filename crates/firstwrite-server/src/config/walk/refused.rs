@@ -1,6 +1,6 @@
 //! Values that no file may have: each is refused, by `check` and by the start, with the same words.
 
-use super::{CHECK, Command, DOCTOR, GATEWAY, WHOLE, WORKER, planned};
+use super::{CHECK, Command, DOCTOR, GATEWAY, RECONCILE, WHOLE, WORKER, planned};
 
 /// The command that would start with it, the lines behind a whole file, and a word of the refusal.
 const REFUSED: &[(Command, &str, &str)] = &[
@@ -76,7 +76,12 @@ const REFUSED: &[(Command, &str, &str)] = &[
     (GATEWAY, "default.on_lost_answer.probe.url = 'http://h:99999/{key}'", "a port"),
     (GATEWAY, "default.released_statuses = [201]", "2xx"),
     (GATEWAY, "[worker]\nsweep_every = '0s'", "worker.sweep_every"),
-    (WORKER, "[worker]\nreconcile_every = '0s'", "worker.reconcile_every"),
+    (
+        WORKER,
+        "[worker]\nreconcile_every = '0s'\n[reconcile.s]\ndestination = 'd'\nhttp = { url = 'http://h/', \
+         list = '/l', id = '/i', at = '/t', made = 'all', single_page = true }",
+        "worker.reconcile_every",
+    ),
     (WORKER, "[destinations.d]\nkind = 'http'\nurl = 'http://h:99999/'", "a port"),
     (
         WORKER,
@@ -87,6 +92,52 @@ const REFUSED: &[(Command, &str, &str)] = &[
         WORKER,
         "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/a b/{key}', id = '/id' }",
         "is no URL",
+    ),
+    (WORKER, "[worker]\nreconcile_every = '7s'", "no source is compared by schedule"),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\ndedupe_for = '7s'",
+        "longer than timeout",
+    ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nsuccess_statuses = '100-199'",
+        "from 200 to 499",
+    ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nsuccess_statuses = '200,503'",
+        "from 200 to 499",
+    ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nconcurrency_max = 257",
+        "at most 256",
+    ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nallow_networks = ['8.8.8.8']",
+        "is public",
+    ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nallow_networks = ['2600::/12']",
+        "is public",
+    ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id', times = 'unix_millis' }",
+        "probe.times",
+    ),
+    (
+        WORKER,
+        "[destinations.d]\nkind = 'http'\nurl = 'http://h/'\nprobe = { url = 'http://h/{key}', id = '/id', harmless = ['/a'] }",
+        "harmless",
+    ),
+    (
+        GATEWAY,
+        "default.on_lost_answer.probe = { url = '/{key}', times = 'unix_millis' }",
+        "probe.times",
     ),
     (DOCTOR, "[doctor]\nexpect_standby = 'two'", "standby"),
 ];
@@ -154,6 +205,99 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
         "with credentials, headers are named",
     ),
 ];
+
+/// A list that lacks only its place of the amount.
+const LIST: &str = "http = { url = 'http://h/', list = '/l', id = '/i', at = '/t', made = 'all', \
+                    single_page = true }";
+const EXPORT: &str = "csv = { file = 'a.csv', id = 'i', at = 't', made = 'all' }";
+
+/// Settings of an account that could never take effect: the lines of its section, and a word of the refusal.
+const ACCOUNT_WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("destination = 'd'\namount = '/a'\nLIST", "set amount and http.amount"),
+    ("destination = 'd'\namount = '/a'\nEXPORT", "set amount and csv.amount"),
+    ("destination = 'd'\nLIST+amount = '/a'", "set amount and http.amount"),
+    ("destination = 'd'\namount = '/a'\ncurrency = '/c'\nLIST+amount = '/a'", "http.currency"),
+    ("destination = 'd'\ncurrency = '/c'\nLIST+currency = '/c'", "set amount"),
+    ("destination = 'd'\namount_power = 2\nLIST", "set amount"),
+    ("destination = 'd'\namount_is_proof = true\nLIST", "set amount"),
+    (
+        "destination = 'd'\namount = '/a'\namount_is_proof = true\nLIST+amount = '/a', key = '/k'",
+        "leave out http.key",
+    ),
+    ("destination = 'd'\namount = '/a'\namount_power = 13\nLIST+amount = '/a'", "-12 to 12"),
+    ("destination = 'd'\nsteps = []\nLIST", "leave steps out"),
+    ("destination = 'd'\nsteps = ['a', 'a']\nLIST", "each step once"),
+    ("destination = 'd'\ngrace = '0s'\nLIST", "more than 0s"),
+    ("RECORDS\namount = '/a'\nLIST+amount = '/a'", "set destination"),
+    ("RECORDS\nsteps = ['a']\nLIST", "set destination"),
+    ("records = { step = 's', operations = ['POST /a', 'POST /a'] }\nLIST", "each operation once"),
+    ("records = { step = 's', operations = ['POST /a'], status = 401 }\nLIST", "status"),
+    ("records = { step = 's', operations = ['POST /a'], status = 503 }\nLIST", "status"),
+    ("records = { step = 's', operations = ['POST /a'], status = 102 }\nLIST", "status"),
+    ("records = { step = 's', operations = ['POST /a'], status = 700 }\nLIST", "status"),
+    ("destination = 'd'\napply_first_run = true\nEXPORT", "leave it out"),
+    ("destination = 'd'\nlimits = { tries_max = 7 }\nEXPORT", "leave them out"),
+    ("destination = 'd'\nlimits = { pages_max = 7 }\nEXPORT", "leave them out"),
+    ("destination = 'd'\nlimits = { reach_back_max = '7h' }\nEXPORT", "leave it out"),
+    ("destination = 'd'\nEXPORT+key = 'i'", "a column of its own"),
+    ("destination = 'd'\nLIST+allow_networks = ['8.8.8.0/24']", "is public"),
+    ("destination = 'd'\nLIST+harmless = ['']", "/meta/took"),
+    // Overlapping sources: what one lacks may be in the other.
+    ("destination = 'd'\nLIST\n[reconcile.t]\ndestination = 'd'\nLIST", "[reconcile.s]"),
+    (
+        "destination = 'd'\nLIST\n[reconcile.t]\ndestination = 'd'\nsteps = ['a']\nLIST",
+        "[reconcile.s]",
+    ),
+    (
+        "destination = 'd'\nLIST\n[reconcile.t]\ndestination = 'd'\ntenant = 'a'\nLIST",
+        "[reconcile.s]",
+    ),
+    ("RECORDS\nLIST\n[reconcile.t]\nRECORDS\nLIST", "[reconcile.s]"),
+    // A name that the file does not have.
+    (
+        "destination = 'provder'\nLIST\n[destinations.provider]\nkind = 'http'\nurl = 'http://h/'",
+        "[destinations.provder]",
+    ),
+];
+
+fn section(lines: &str) -> String {
+    let mut text = String::new();
+    for line in format!("[reconcile.s]\n{lines}").lines() {
+        let (line, more) = line.split_once('+').unwrap_or((line, ""));
+        let line = match line {
+            "LIST" => LIST,
+            "EXPORT" => EXPORT,
+            "RECORDS" => "records = { step = 's', operations = ['POST /a'] }",
+            line => line,
+        };
+        let line = if more.is_empty() {
+            line.to_owned()
+        } else {
+            line.replace(" }", &format!(", {more} }}"))
+        };
+        text = format!("{text}{line}\n");
+    }
+    text
+}
+
+#[test]
+fn a_setting_of_an_account_that_could_never_take_effect_is_refused() {
+    for (lines, word) in ACCOUNT_WITHOUT_EFFECT {
+        assert_refused(RECONCILE, &section(lines), word);
+    }
+    for fine in [
+        "destination = 'd'\nLIST\n[reconcile.t]\ndestination = 'e'\nLIST",
+        "destination = 'd'\nsteps = ['a']\nLIST\n[reconcile.t]\ndestination = 'd'\nsteps = ['b']\nLIST",
+        "destination = 'd'\ntenant = 'a'\nLIST\n[reconcile.t]\ndestination = 'd'\ntenant = 'b'\nLIST",
+        "destination = 'd'\nLIST\n[reconcile.t]\nRECORDS\nLIST+amount = '/a'",
+        "destination = 'd'\nLIST\n[destinations.d]\nkind = 'http'\nurl = 'http://h/'",
+        "destination = 'd'\namount = '/a'\namount_is_proof = true\namount_power = -12\nLIST+amount = '/a'",
+        "destination = 'd'\nLIST+allow_networks = ['10.0.0.0/8', '0.0.0.0/0', 'fd00::/8']",
+    ] {
+        let planned = planned(RECONCILE, &format!("{WHOLE}{}", section(fine)));
+        assert!(planned.is_ok(), "{fine}: {planned:?}");
+    }
+}
 
 /// Asserts that `command` and `check` refuse a whole file with these lines, in words with `word` in them.
 fn assert_refused(command: Command, lines: &str, word: &str) {

@@ -31,6 +31,8 @@ pub(super) const SECTIONS: &[Section] = &[
         header: "[worker]",
         followed_by: &[WORKER],
         settings: &[("reconcile_every", "'7s'")],
+        after: "[reconcile.s]\ndestination = 'd'\nhttp = { url = 'http://h/', list = '/l', id = '/i', at = '/t', \
+                made = 'all', single_page = true }\n",
         ..USUAL
     },
     Section {

@@ -9,7 +9,7 @@ use firstwrite_core::{Key, Pointer, Timestamp};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
 use super::answer::Reading;
-use super::guard::Guard;
+use super::guard::{Guard, check_allowed};
 use super::network::Network;
 use super::probe::{Probe, ProbeSettings};
 use super::signature::SigningSecret;
@@ -243,6 +243,7 @@ impl HttpDestination {
         let is_https =
             url.scheme_str() == Some("https") || probe.as_ref().is_some_and(Probe::is_https);
         let tls = connect::tls(&self.root_certificates, is_https)?;
+        check_allowed(&self.allowed_networks)?;
         let guard = Guard::new(self.allowed_networks.clone());
         self.headers
             .entry(header::USER_AGENT)

@@ -10,7 +10,7 @@ use super::answer::{retry_after, whole_body};
 use super::connect::{self, HttpClient};
 use super::destination::{HttpDestinationError, check_url, system_clock};
 use super::exchange::exchange;
-use super::guard::Guard;
+use super::guard::{Guard, check_allowed};
 use super::network::Network;
 
 /// Settings of a GET. They are those of [`super::HttpDestination`], with the same meaning.
@@ -56,6 +56,7 @@ impl Getter {
         if settings.timeout.is_zero() || settings.connect_timeout.is_zero() {
             return Err(HttpDestinationError::new("a timeout is longer than zero"));
         }
+        check_allowed(&settings.allowed_networks)?;
         let tls = connect::tls(&settings.root_certificates, is_https)?;
         let guard = Guard::new(settings.allowed_networks.clone());
         let ours = HeaderValue::from_static(concat!("firstwrite/", env!("CARGO_PKG_VERSION")));
@@ -69,8 +70,8 @@ impl Getter {
         })
     }
 
-    /// The body of a 200.
-    pub(crate) async fn get(&self, url: Uri) -> Result<Bytes, NotGot> {
+    /// The headers and the body of a 200.
+    pub(crate) async fn get(&self, url: Uri) -> Result<(HeaderMap, Bytes), NotGot> {
         let mut request = Request::new(Full::default());
         *request.uri_mut() = url;
         request.headers_mut().clone_from(&self.headers);
@@ -88,11 +89,12 @@ impl Getter {
             let detail = format!("answered {status}");
             return Err(NotGot { detail, is_transient, retry_after });
         }
-        whole_body(&answer).map_err(|reason| NotGot {
+        let body = whole_body(&answer).map_err(|reason| NotGot {
             detail: format!("answered {status}, but {reason}"),
             is_transient: answer.body != Err(super::exchange::Unread::TooLong),
             retry_after: None,
-        })
+        })?;
+        Ok((answer.headers, body))
     }
 }
 

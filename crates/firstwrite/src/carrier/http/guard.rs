@@ -11,6 +11,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use super::destination::HttpDestinationError;
 use super::network::Network;
 
 /// Lets addresses pass, or not.
@@ -99,6 +100,22 @@ impl Guard {
             Some(error) if allowed.is_empty() => Err(error),
             _ => Ok(allowed),
         }
+    }
+}
+
+/// Checks that each of `allowed` has an address that would be closed without it.
+pub(super) fn check_allowed(allowed: &[Network]) -> Result<(), HttpDestinationError> {
+    let is_closed = |network: &Network| {
+        let closed = CLOSED_V4.iter().chain(CLOSED_V6).any(|(closed, _)| closed.meets(network));
+        // Outside of the global IPv6 addresses all are closed, and these two carry IPv4 addresses.
+        let is_other = network.is_ipv6() && !GLOBAL_V6.covers(network);
+        closed || is_other || [SIX_TO_FOUR, NAT64].iter().any(|carrying| carrying.meets(network))
+    };
+    match allowed.iter().find(|network| !is_closed(network)) {
+        None => Ok(()),
+        Some(public) => Err(HttpDestinationError::new(format!(
+            "allow_networks: {public} is public, and is reached without being allowed; leave it out"
+        ))),
     }
 }
 

@@ -34,6 +34,20 @@ impl Network {
         Self { address: IpAddr::V6(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0)), length }
     }
 
+    pub(super) fn is_ipv6(&self) -> bool {
+        self.address.is_ipv6()
+    }
+
+    /// Returns true if all of `other` is in this network.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        self.length <= other.length && self.contains(other.address)
+    }
+
+    /// Returns true if the two networks have an address in common: one of them contains the other.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        self.contains(other.address) || other.contains(self.address)
+    }
+
     /// Returns true if `address` is in this network. An IPv4 network has no IPv6 members.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4()

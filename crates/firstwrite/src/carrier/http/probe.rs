@@ -106,7 +106,7 @@ impl Probe {
                         None => silent(answer, &format!("has no id at {:?}", id.as_str())),
                     },
                     Ok(None) => Probed::NotHappened,
-                    Err(reason) => silent(answer, reason),
+                    Err(reason) => silent(answer, &reason),
                 }
             }
             status => Probed::Silent(format!("answered {status}")),

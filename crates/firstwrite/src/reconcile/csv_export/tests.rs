@@ -102,6 +102,20 @@ async fn what_is_cut_off_is_a_flaw() {
     assert_eq!(pull(&export(open)).await.unwrap().flaws.len(), 2);
 }
 
+/// Cut off within its last field, an export has as many fields as it should.
+#[tokio::test]
+async fn an_export_ends_with_a_line_end() {
+    let text = b"id,at,amount,currency,key\npay_1,2026-01-31T12:00:00Z,5,EUR,k1\n";
+    for cut in [1, 2] {
+        let page = pull(&export(&text[..text.len() - cut])).await.unwrap();
+        assert_eq!(page.flaws.len(), 1, "{page:?}");
+        assert!(page.flaws[0].detail.contains("line end"), "{page:?}");
+    }
+    assert!(pull(&export(text)).await.unwrap().flaws.is_empty());
+    let text = b"id,at,amount,currency,key\r\npay_1,2026-01-31T12:00:00Z,5,EUR,k1\r\n";
+    assert!(pull(&export(text)).await.unwrap().flaws.is_empty());
+}
+
 #[tokio::test]
 async fn a_reader_that_fails_is_a_flaw_and_no_panic() {
     struct Broken(usize);

@@ -42,6 +42,7 @@ pub struct HttpList {
     template: String,
     items: HttpItems,
     paging: Paging,
+    harmless: Vec<Pointer>,
     reading: Reading,
     get: GetSettings,
 }
@@ -49,8 +50,7 @@ pub struct HttpList {
 /// Way in which a page shows whether there is another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Paging {
-    /// By the cursor of the next page, at this place; null in the last page. An empty text beside items is a
-    /// flaw.
+    /// By the cursor of the next page, at this place; null in the last page. An empty text is a flaw.
     Next(Pointer),
     /// The same, where an empty text stands in the last page too.
     NextOrEmpty(Pointer),
@@ -82,6 +82,18 @@ pub struct HttpItems {
     pub made: Made<Pointer>,
 }
 
+impl Paging {
+    /// Returns the place of the member that shows whether there is another page.
+    pub(super) fn place(&self) -> Option<&Pointer> {
+        match self {
+            Self::SinglePage => None,
+            Self::Next(place) | Self::NextOrEmpty(place) | Self::LastId { more: place } => {
+                Some(place)
+            }
+        }
+    }
+}
+
 impl HttpItems {
     /// Gives the places that every list must have, and tells which of its items were made.
     pub fn new(list: Pointer, id: Pointer, at: Pointer, made: Made<Pointer>) -> Self {
@@ -101,6 +113,7 @@ impl HttpList {
             template: url_template.to_owned(),
             items,
             paging,
+            harmless: Vec::new(),
             reading: Reading::default(),
             get: GetSettings {
                 timeout: HttpDestination::TIMEOUT_DEFAULT,
@@ -123,6 +136,13 @@ impl HttpList {
     /// set.
     pub fn amount_power(mut self, power: i32) -> Self {
         self.reading.amount_power = power;
+        self
+    }
+
+    /// Names a place in a page whose value says nothing about whether the list ends. None unless set: then
+    /// everything in the last page besides its list must be known to be harmless.
+    pub fn harmless(mut self, place: Pointer) -> Self {
+        self.harmless.push(place);
         self
     }
 
@@ -180,12 +200,18 @@ impl HttpList {
                 "a list of several pages has {cursor} in its URL's query, and no other has",
             ));
         }
+        if self.harmless.iter().any(|place| place.as_str().is_empty()) {
+            return Err(HttpDestinationError::new(
+                "harmless: name places in the page, such as \"/meta/took\"",
+            ));
+        }
         let is_https = uri.scheme_str() == Some("https");
         Ok(HttpListSource {
             getter: Getter::new(self.get, is_https)?,
             template: self.template,
             items: self.items,
             paging: self.paging,
+            harmless: self.harmless,
             reading: self.reading,
         })
     }
@@ -208,6 +234,7 @@ impl fmt::Debug for HttpList {
         f.debug_struct("HttpList")
             .field("items", &self.items)
             .field("paging", &self.paging)
+            .field("harmless", &self.harmless)
             .field("allowed_networks", &self.get.allowed_networks)
             .finish_non_exhaustive()
     }

@@ -29,7 +29,11 @@ fn list() -> HttpList {
 }
 
 fn read(list: HttpList, body: &'static str) -> Result<SourcePage, SourceError> {
-    list.build().unwrap().read(&Bytes::from_static(body.as_bytes()))
+    read_bytes(list, body)
+}
+
+fn read_bytes(list: HttpList, body: impl Into<Bytes>) -> Result<SourcePage, SourceError> {
+    list.build().unwrap().read(&HeaderMap::new(), &body.into())
 }
 
 #[test]
@@ -97,21 +101,23 @@ fn a_page_can_go_on_behind_its_last_item() {
     assert!(read(list(), r#"{"data":[],"has_more":true}"#).is_err());
 }
 
-/// Null ends a list. An empty text beside items ends it only where that is declared.
+/// Null ends a list. An empty text ends it only where that is declared.
 #[test]
-fn an_empty_cursor_beside_items_is_a_flaw_unless_it_is_declared() {
+fn an_empty_cursor_is_a_flaw_unless_it_is_declared() {
     let pointer = || "/next".parse().unwrap();
     let item = r#"{"id":"a","at":"1970-01-01T00:00:01Z"}"#;
     for (paging, body, is_flawed) in [
         (Paging::Next(pointer()), r#"{"data":[ITEM],"next":""}"#, true),
         (Paging::Next(pointer()), r#"{"data":[ITEM],"next":null}"#, false),
-        (Paging::Next(pointer()), r#"{"data":[],"next":""}"#, false),
+        (Paging::Next(pointer()), r#"{"data":[],"next":""}"#, true),
+        (Paging::Next(pointer()), r#"{"data":[],"next":null}"#, false),
+        (Paging::NextOrEmpty(pointer()), r#"{"data":[],"next":""}"#, false),
         (Paging::NextOrEmpty(pointer()), r#"{"data":[ITEM],"next":""}"#, false),
         (Paging::NextOrEmpty(pointer()), r#"{"data":[ITEM],"next":null}"#, false),
         (Paging::NextOrEmpty(pointer()), r#"{"data":[ITEM]}"#, true),
     ] {
         let list = HttpList::new(URL, items(), paging.clone());
-        let page = list.build().unwrap().read(&Bytes::from(body.replace("ITEM", item))).unwrap();
+        let page = read_bytes(list, body.replace("ITEM", item)).unwrap();
         assert_eq!(page.next, None, "{paging:?} {body}");
         assert_eq!(!page.flaws.is_empty(), is_flawed, "{paging:?} {body}");
     }
@@ -127,29 +133,71 @@ fn a_last_item_without_an_id_does_not_end_a_list_that_has_more() {
         || HttpList::new(URL, items(), Paging::LastId { more: "/has_more".parse().unwrap() });
     for id in [r#""""#, "null"] {
         let body = r#"{"data":[{"id":ID,"at":"1970-01-01T00:00:01Z"}],"has_more":true}"#;
-        let body = Bytes::from(body.replace("ID", id));
-        assert!(list().build().unwrap().read(&body).is_err(), "{id}");
+        assert!(read_bytes(list(), body.replace("ID", id)).is_err(), "{id}");
     }
 }
 
 /// An API that pages in another way than was declared is not a list of one page.
 #[test]
-fn items_without_word_of_the_next_page_are_a_flaw() {
+fn a_page_without_word_of_the_next_one_is_a_flaw() {
     let more = || Paging::LastId { more: "/has_more".parse().unwrap() };
     let item = r#"{"id":"a","at":"1970-01-01T00:00:01Z"}"#;
     let single = URL.replace("&after={cursor}", "");
     for (list, body, is_flawed) in [
         (HttpList::new(URL, items(), next()), r#"{"data":[ITEM],"has_more":true}"#, true),
         (HttpList::new(URL, items(), next()), r#"{"data":[ITEM],"next":null}"#, false),
-        (HttpList::new(URL, items(), next()), r#"{"data":[]}"#, false),
+        (HttpList::new(URL, items(), next()), r#"{"data":[]}"#, true),
+        (HttpList::new(URL, items(), more()), r#"{"data":[]}"#, true),
+        (HttpList::new(URL, items(), more()), r#"{"data":[ITEM],"has_more":null}"#, true),
         (HttpList::new(URL, items(), more()), r#"{"data":[ITEM],"next":"c2"}"#, true),
         (HttpList::new(URL, items(), more()), r#"{"data":[ITEM],"has_more":false}"#, false),
         (HttpList::new(&single, items(), Paging::SinglePage), r#"{"data":[ITEM]}"#, false),
     ] {
-        let body = Bytes::from(body.replace("ITEM", item));
-        let page = list.build().unwrap().read(&body).unwrap();
-        assert_eq!(!page.flaws.is_empty(), is_flawed, "{body:?}");
+        let page = read_bytes(list, body.replace("ITEM", item)).unwrap();
+        assert_eq!(!page.flaws.is_empty(), is_flawed, "{body}");
     }
+}
+
+/// The declared paging says that the list ends, and something else in the answer that it does not.
+#[test]
+fn a_last_page_that_contradicts_its_end_is_a_flaw() {
+    let more = || Paging::LastId { more: "/has_more".parse().unwrap() };
+    let empty_ends = || Paging::NextOrEmpty("/next".parse().unwrap());
+    let single = URL.replace("&after={cursor}", "");
+    let single = || HttpList::new(&single, items(), Paging::SinglePage);
+    let item = r#"{"id":"a","at":"1970-01-01T00:00:01Z"}"#;
+    for (list, body) in [
+        (list(), r#"{"data":[],"error":"upstream timeout"}"#),
+        (list(), r#"{"data":[],"next":null,"error":"upstream timeout"}"#),
+        (list(), r#"{"data":[ITEM],"next":null,"has_more":true}"#),
+        (list(), r#"{"data":[ITEM],"next":null,"truncated":true}"#),
+        (list(), r#"{"data":[ITEM],"next":"c2","partial":true}"#),
+        (single(), r#"{"data":[ITEM],"has_more":true}"#),
+        (HttpList::new(URL, items(), more()), r#"{"data":[ITEM],"has_more":false,"next":"c1"}"#),
+        (HttpList::new(URL, items(), empty_ends()), r#"{"data":[ITEM],"next":"","has_more":true}"#),
+    ] {
+        let page = read_bytes(list, body.replace("ITEM", item)).unwrap();
+        assert!(!page.flaws.is_empty(), "{body}");
+    }
+    let headers = [(http::header::LINK, http::HeaderValue::from_static("</?p=2>; rel=next"))];
+    let headers: HeaderMap = headers.into_iter().collect();
+    let body = Bytes::from(format!(r#"{{"data":[{item}],"next":null}}"#));
+    let page = list().build().unwrap().read(&headers, &body).unwrap();
+    assert_eq!(page.flaws[0].detail, "it has a Link header that leads to a next page");
+    let took = || list().harmless("/took".parse().unwrap());
+    for (list, is_flawed) in [(list(), true), (took(), false)] {
+        let page = read_bytes(list, r#"{"data":[],"next":null,"took":7}"#).unwrap();
+        assert_eq!(!page.flaws.is_empty(), is_flawed);
+    }
+    assert!(list().harmless("".parse().unwrap()).build().is_err());
+}
+
+#[test]
+fn a_page_states_how_many_items_the_account_has() {
+    let body =
+        r#"{"data":[{"id":"a","at":"1970-01-01T00:00:01Z"},{"id":"b"}],"next":null,"total":5}"#;
+    let page = read(list(), body).unwrap();
+    assert_eq!((page.entries.len(), page.passed_over, page.stated.items), (1, 1, 5));
 }
 
 #[test]
