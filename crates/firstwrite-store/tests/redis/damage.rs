@@ -65,7 +65,7 @@ async fn keys_of_another_kind_are_corrupt() {
         store.insert(&draft).await.unwrap();
         let tag = format!("{{{}:{:02x}}}", prefix(&url), draft.id.as_bytes()[0]);
         let mark = format!("{{{}:00}}mark", prefix(&url));
-        for name in [format!("{tag}r:{}", draft.id), format!("{tag}news"), mark] {
+        for name in [format!("{tag}r:{}", draft.id), format!("{tag}journal"), mark] {
             redis::cmd("DEL").arg(&name).query_async::<()>(&mut operator).await.unwrap();
             redis::cmd("SADD")
                 .arg(&name)
@@ -78,7 +78,7 @@ async fn keys_of_another_kind_are_corrupt() {
             let guard = Guard::Owner(Fence::first(1));
             match store.swap(draft.id, guard, Change::Remove, None).await {
                 Ok(swapped) => {
-                    assert!(matches!(swapped, Swapped::Moved(None)) && name.ends_with("news"));
+                    assert!(matches!(swapped, Swapped::Moved(None)) && name.ends_with("journal"));
                 }
                 Err(error) => assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{name}: {error}"),
             }

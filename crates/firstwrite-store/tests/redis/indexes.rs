@@ -40,7 +40,7 @@ fn renewal() -> Change {
 /// Writes in the shard of `k` until its indexes are up to date.
 async fn until_worked_in(url: &str, store: &RedisStore, other: &Draft) {
     for _ in 0..64 {
-        if count(url, "LLEN", "news").await == 0 {
+        if count(url, "LLEN", "journal").await == 0 {
             return;
         }
         let renewed = store.swap(other.id, OWNER, renewal(), None).await.unwrap();
@@ -201,7 +201,7 @@ async fn an_index_that_cannot_be_written_harms_no_record() {
             let renewed = store.swap(first.id, OWNER, renewal(), None).await.unwrap();
             assert!(matches!(renewed, Swapped::Done(_)));
         }
-        assert!(count(&url, "LLEN", "news").await < NEWS_MAX);
+        assert!(count(&url, "LLEN", "journal").await < NEWS_MAX);
         for key in neighbours().take(70) {
             let inserted = store.insert(&completed(&key, FENCE, 10)).await.unwrap();
             assert!(matches!(inserted, Inserted::Done(_)), "nothing is missed: {key}");
