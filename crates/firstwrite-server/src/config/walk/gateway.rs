@@ -198,7 +198,6 @@ pub(super) const SECTIONS: &[Section] = &[
             ("key", "'/key'"),
             ("made", "{ status = '/status', is = ['seven'], not = [] }"),
             ("at", "'/seven'"),
-            ("times", "!'unix_seconds'"),
             ("harmless", "!['/seven']"),
             ("grace", "'7m'"),
         ],
