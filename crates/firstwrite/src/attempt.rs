@@ -202,7 +202,7 @@ async fn keepable(response: Response<ResponseBody>, policy: &Policy) -> Ran {
 
 /// Returns true if fewer bytes came than the answer's `Content-Length` said. That of a 304 speaks of another
 /// answer's body.
-fn is_cut(parts: &Parts, length: usize) -> bool {
+fn is_cut(parts: &response::Parts, length: usize) -> bool {
     let declared = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     let declared = declared.and_then(|value| value.parse::<usize>().ok());
     parts.status != StatusCode::NOT_MODIFIED && declared.is_some_and(|declared| length < declared)

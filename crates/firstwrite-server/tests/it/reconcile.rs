@@ -35,7 +35,7 @@ impl Books {
         assert!(demo.end().success());
         let http = format!(
             "[reconcile.provider]\ndestination = 'provider'\namount = '/amount'\n\
-             currency = '/currency'\ngrace = '0s'\ntolerance = '0s'\n\
+             currency = '/currency'\ngrace = '1ms'\ntolerance = '0s'\n\
              csv = {{ id = 'id', key = 'idempotency_key', amount = 'amount', currency = 'currency', \
              at = 'created_at', made = 'all' }}\n\
              [reconcile.provider.http]\nmade = 'all'\n\
@@ -237,7 +237,7 @@ fn a_list_says_how_it_is_paged_and_what_was_made() {
     let run = run_with(made, &by_status("'paid'", "'failed'"));
     assert_eq!(run["classes"]["matched"], 0, "{run:#}");
     // In other units, everything differs.
-    let run = run_with("grace = '0s'", "grace = '0s'\namount_power = -2");
+    let run = run_with("grace = '1ms'", "grace = '1ms'\namount_power = -2");
     assert_eq!(run["classes"]["differs"], 6, "{run:#}");
     assert_eq!(run["contradictions"].as_array().unwrap().len(), 1, "{run:#}");
 }

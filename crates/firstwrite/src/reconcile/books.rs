@@ -122,7 +122,7 @@ pub(super) async fn unknown_destination<'s>(
         limit: 1,
         ..firstwrite_core::outbox::MessageQuery::default()
     };
-    let is_unknown = outbox.messages(&query).await?.messages.is_empty();
+    let is_unknown = protocol::messages(outbox, &query).await?.messages.is_empty();
     Ok(is_unknown.then_some(&scope.destination))
 }
 

@@ -58,7 +58,6 @@ pub(super) const SECTIONS: &[Section] = &[
             ("key", "'/seven'"),
             ("made", "{ status = '/status', is = ['seven'], not = [] }"),
             ("at", "'/seven'"),
-            ("times", "!'unix_seconds'"),
             ("harmless", "['/seven']"),
             ("id", "'/seven'"),
         ],

@@ -199,7 +199,6 @@ pub(super) const SECTIONS: &[Section] = &[
             ("key", "'/key'"),
             ("made", "{ status = '/status', is = ['seven'], not = [] }"),
             ("at", "'/seven'"),
-            ("times", "!'unix_seconds'"),
             ("harmless", "!['/seven']"),
             ("grace", "'7m'"),
         ],
