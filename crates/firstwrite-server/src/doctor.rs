@@ -248,7 +248,7 @@ fn say(
         Format::Table => {
             let mut text = String::new();
             if let Some(cleared) = cleared {
-                text = format!("losses cleared: {cleared}\n\n");
+                text = format!("history losses cleared: {cleared}\n\n");
             }
             if let Some(confirmed) = confirmed {
                 text = format!("{text}jumps of the clock confirmed: {confirmed}\n\n");
