@@ -80,10 +80,7 @@ pub async fn reconcile_once(
     let read = Read { pages: pulled.page_count, theirs: pulled.theirs.len(), ours: 0 };
     let mut reading = |ours| progress(Progress::Reading(Read { ours, ..read }));
     let books = books::read(store, settings, window, &pulled.theirs, &mut reading).await?;
-    if let Some(destination) = books::unknown_destination(store, settings, &books).await? {
-        let detail = format!("no message to `{destination}` is in the store; is its name right?");
-        pulled.flaw(Flaw::new("our books", detail));
-    }
+    let unknown = books::unknown_destination(store, settings, &books).await?;
     let sight = Sight {
         window,
         stated_until,
@@ -113,6 +110,14 @@ pub async fn reconcile_once(
     if !books.is_complete {
         let detail = "more messages or records than are read in a run; choose a shorter window";
         report.flaws.push(Flaw::new("our books", detail));
+    }
+    if let Some(destination) = unknown {
+        let detail = format!("no message to `{destination}` is in the store; is its name right?");
+        tracing::warn!(source = settings.source, detail, "a reconciliation compared no messages");
+        report.flaws.push(Flaw::new("our books", detail));
+        // A person who applies the first run must have seen what it compares.
+        let has_run = findings.last_run(&settings.source).await?.is_some();
+        report.is_complete &= settings.apply_first_run || has_run;
     }
     let compared = (&books, &theirs[..], &verdicts[..]);
     acting::settle(store, settings, compared, &mut report, progress).await?;

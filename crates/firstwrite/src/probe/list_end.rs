@@ -195,8 +195,8 @@ impl ListAnswer<'_> {
                     self.check_value(value, &format!("{path}/{at}"), position, stated)
                 })
             }
-            _ if is_harmless(name, value, position, stated) => Ok(()),
-            _ => Err(format!("has something at {:?}, and its list may go on", shown(path))),
+            value if is_harmless(name, value, position, stated) => Ok(()),
+            _other => Err(format!("has something at {:?}, and its list may go on", shown(path))),
         }
     }
 

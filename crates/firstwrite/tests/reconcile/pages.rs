@@ -107,6 +107,7 @@ async fn a_destination_without_any_message_is_told_and_makes_no_first_run() {
     stand.witness("order-1").await;
     stand.advance(3 * HOUR).await;
     let mut settings = settings();
+    settings.apply_first_run = false;
     let findings = firstwrite_core::findings::Findings::of(&*stand.store).unwrap();
     for (destination, is_known) in [("provder", false), ("provider", true)] {
         destination.clone_into(&mut settings.messages.as_mut().unwrap().destination);
