@@ -399,5 +399,6 @@ async fn keep(
     }
 }
 
-#[cfg(all(test, feature = "axum"))]
+#[cfg(test)]
+#[cfg(feature = "axum")]
 mod tests;

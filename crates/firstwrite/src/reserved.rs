@@ -125,7 +125,7 @@ impl RunningReservation<'_> {
                 let asked_at = Instant::now();
                 match protocol::renew(self.store, &mut self.reservation).await {
                     Ok(Renewed::Current) => {
-                        self.lease.renew(asked_at + self.reservation.lease_for())
+                        self.lease.renew(asked_at + self.reservation.lease_for());
                     }
                     Ok(Renewed::Lost) => {
                         tracing::warn!(record_id = %self.reservation.id(), "the lease was lost");
