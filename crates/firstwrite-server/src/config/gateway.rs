@@ -92,8 +92,8 @@ pub(crate) struct GatewaySection {
     /// Attempts under way at the same time, of all clients together. Default: `10000`.
     attempts_max: Option<NonZeroUsize>,
     /// Connections to upstreams at the same time. Half of them, or `attempts_max` where that is less, are for
-    /// attempts under keys; the rest bounds the unprotected requests under way, which get 503 beyond it. Default:
-    /// `30000`, or what the open files leave that the system grants beside `connections_max`.
+    /// attempts under keys; the rest bounds the unprotected requests under way, which get 503 beyond it. Fewer
+    /// where the system grants fewer open files beside `connections_max`. Default: `30000`.
     upstream_connections_max: Option<NonZeroUsize>,
     /// Part of `attempts_max` and `held_bytes_max` that is one tenant's share. Who has its share of attempts comes
     /// behind those who have less; who has its share of bytes gets room in their first half only, or in three

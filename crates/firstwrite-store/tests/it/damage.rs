@@ -36,7 +36,7 @@ async fn damaged_rows_are_corrupt() {
         ("UPDATE firstwrite_records SET profile = 77", "done", "no facts"),
         ("UPDATE firstwrite_records SET profile = x'00'", "done", "profile"),
         ("UPDATE firstwrite_profiles SET fingerprint_form = 9", "done", "form"),
-        ("UPDATE firstwrite_profiles SET on_lost_answer = 9", "done", "lost answers"),
+        ("UPDATE firstwrite_profiles SET on_lost_answer = -9", "done", "lost answers"),
         ("UPDATE firstwrite_profiles SET fingerprint_version = 999", "done", "profile"),
         ("UPDATE firstwrite_records SET key = x'0011'", "done", "key"),
         ("UPDATE firstwrite_records SET key = 'a b'", "done", "key"),

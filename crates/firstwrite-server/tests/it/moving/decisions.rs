@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::wire_key_of;
 use firstwrite_core::{
-    Change, Draft, DraftState, Fence, Guard, OnLostAnswer, State, StateKind, Store, Swapped,
+    Change, Draft, DraftState, Fence, Guard, OnLostAnswer, ProbeId, State, StateKind, Store,
+    Swapped,
 };
 use firstwrite_testkit::sample;
 use tokio::time::{Instant, interval};
@@ -18,9 +19,10 @@ use crate::scene::Scene;
 const HOUR: Duration = Duration::from_hours(1);
 const OWNER: Guard = Guard::Owner(Fence::first(1));
 
-/// Leaves a record that was asked for and given up as long ago as this.
+/// Leaves a record that was asked for and given up as long ago as this, and that the gateway's probe may settle.
 async fn leave_uncertain(store: &dyn Store, key: &str, asked_ago: Duration, ago: Duration) {
-    let policy = sample::policy(OnLostAnswer::Uncertain);
+    let probe = ProbeId::of(&["payments", "/payments?key={key}"]);
+    let policy = sample::policy(OnLostAnswer::Ask(probe));
     let draft = sample::reserved(&request(key), &policy, Fence::first(1));
     let state = DraftState::Reserved { lease_for: policy.lease, asked_ago };
     store.insert(&Draft { state, ..draft }).await.unwrap();
@@ -107,7 +109,7 @@ fn a_record_is_as_long_uncertain_after_a_move_and_a_probe_waits_for_its_grace() 
         let uncertain_for = found.now.since(since);
         assert!((ago..ago + Duration::from_mins(1)).contains(&uncertain_for), "{uncertain_for:?}");
     }
-    let probe = "answer_within = '3s'\n[gateway.default]\nlease = '2s'\n\
+    let probe = "service_name = 'payments'\nanswer_within = '3s'\n[gateway.default]\nlease = '2s'\n\
         on_lost_answer = { probe = { url = '/payments?key={key}', list = '/data', key = '/key', \
         status = 201, grace = '4s' } }\n";
     let scene = Scene::new(&houses.folder, probe);
