@@ -166,8 +166,11 @@ impl Copy<'_> {
             operation: record.operation.clone(),
             fingerprint: record.fingerprint.clone(),
             fence: record.fence,
-            // Should nothing follow, the lapsed lease frees no key.
-            on_lost_answer: OnLostAnswer::Uncertain,
+            // Should nothing follow, the lapsed lease frees no key. The probe of a record moves with it.
+            on_lost_answer: match record.on_lost_answer {
+                OnLostAnswer::Resend => OnLostAnswer::Uncertain,
+                kept @ (OnLostAnswer::Uncertain | OnLostAnswer::Ask(_)) => kept,
+            },
             retention,
             state: DraftState::Reserved { lease_for: LEASE, asked_ago },
         }
