@@ -72,7 +72,7 @@ impl Secret {
     /// Digests the pieces as one message.
     pub(super) fn digest(&self, pieces: &[&[u8]]) -> [u8; 32] {
         // The key's own two blocks were hashed once, in `new`.
-        let mac = pieces.iter().fold(self.mac.clone(), |mac, piece| mac.chain_update(piece));
+        let mac = pieces.iter().fold(self.mac.clone(), Mac::chain_update);
         mac.finalize().into_bytes().into()
     }
 }

@@ -150,13 +150,14 @@ impl Walk {
     /// that were used would run again there.
     async fn check_history(&self) -> anyhow::Result<()> {
         let any = RecordId::from_bytes([0; 16]);
-        self.from.check_history(any).await.map_err(|error| match error.kind() {
-            StoreErrorKind::HistoryLost => anyhow::Error::new(error).context(
-                "the old store has lost history, and keys that it lost would run again in the new one; look \
-                 into it, clear it with `firstwrite doctor --clear-history-loss`, and run this again",
-            ),
-            _ => error.into(),
-        })
+        let Err(error) = self.from.check_history(any).await else { return Ok(()) };
+        if error.kind() != StoreErrorKind::HistoryLost {
+            return Err(error.into());
+        }
+        Err(anyhow::Error::new(error).context(
+            "the old store has lost history, and keys that it lost would run again in the new one; look into \
+             it, clear it with `firstwrite doctor --clear-history-loss`, and run this again",
+        ))
     }
 
     async fn copy_pages(&mut self) -> anyhow::Result<()> {

@@ -195,8 +195,17 @@ impl ListAnswer<'_> {
                     self.check_value(value, &format!("{path}/{at}"), position, stated)
                 })
             }
-            value if is_harmless(name, value, position, stated) => Ok(()),
-            _other => Err(format!("has something at {:?}, and its list may go on", shown(path))),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_) => {
+                if is_harmless(name, value, position, stated) {
+                    return Ok(());
+                }
+                Err(format!("has something at {:?}, and its list may go on", shown(path)))
+            }
         }
     }
 
