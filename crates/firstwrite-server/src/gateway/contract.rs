@@ -11,7 +11,7 @@ use firstwrite_core::documents::{DocumentChange, DocumentContent, DocumentName, 
 use firstwrite_gateway::{ForwardedKey, Rules};
 use serde::{Deserialize, Serialize};
 
-/// What is done with settings that are not those of the store.
+/// Reaction to settings that are not those of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Changed {
     /// The start or the reload fails.
@@ -26,7 +26,7 @@ pub(super) struct Contract {
     /// Name of the service; gateways of several services may share a store.
     service: String,
     forward_key: String,
-    /// Whether the keys of operations that have no name are bound to principals.
+    /// True if keys of operations that have no name are bound to principals.
     binds_others: bool,
     /// The same for the operations that have one.
     binds: BTreeMap<String, bool>,
