@@ -11,8 +11,20 @@ use anyhow::{Context, bail};
 const SYSTEM_FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// The cargo that started us, so that one toolchain does everything.
+///
+/// It does not inherit what `cargo run` says of the package that it runs: build scripts of dependencies watch these
+/// variables, and a build from here would compile half of the dependencies again after one by hand, and the reverse.
 pub fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let is_of_package = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        });
+        if is_of_package {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Runs a command in view of the person at the terminal; an error if it does not succeed.

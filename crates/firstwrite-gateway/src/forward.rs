@@ -3,7 +3,7 @@
 mod names;
 mod origin;
 
-use firstwrite::{Attempt, Effect, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
+use firstwrite::{Attempt, Effect, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENT_REPLAYED};
 use firstwrite_core::{Rejection, RejectionKind};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
@@ -180,6 +180,7 @@ pub(crate) fn effect(headers: &mut HeaderMap) -> Option<Effect> {
 fn is_ours(name: &HeaderName) -> bool {
     *name == IDEMPOTENT_REPLAYED
         || *name == IDEMPOTENCY_EXPIRES
+        || *name == IDEMPOTENCY_INTERIM
         || name.as_str().starts_with("firstwrite-")
 }
 

@@ -20,8 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use firstwrite_core::{
-    Fingerprint, Found, Outcome, Policy, RecordId, Rejection, Request, StoreErrorKind, Timestamp,
-    Verdict,
+    Fingerprint, Found, Outcome, Policy, RecordId, Rejection, Request, StoreErrorKind, Verdict,
 };
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{HeaderValue, Response};
@@ -283,7 +282,7 @@ impl ReleasedAnswer {
     /// The follower's answer.
     pub(crate) fn response(&self) -> Response<ResponseBody> {
         // Not kept, so it does not expire.
-        let mut response = respond::first(&self.outcome, Timestamp::NEVER);
+        let mut response = respond::first(&self.outcome, None);
         response.headers_mut().insert(RETRY_AFTER, self.retry_after.clone());
         response.extensions_mut().insert(RequestResult::Followed);
         response

@@ -34,7 +34,7 @@ pub(crate) async fn or_final(
         pause = (pause * 2).min(POLL_MAX);
         match store.get(id).await.map(|found| found.map(|found| found.record.state)) {
             Ok(Some(State::Completed { outcome, retained_until, .. })) if !outcome.is_interim => {
-                return respond::first(&outcome, retained_until);
+                return respond::first(&outcome, Some(retained_until));
             }
             Ok(Some(State::Completed { .. })) => {}
             Ok(Some(State::Reserved(_) | State::Uncertain { .. }) | None) => return given,

@@ -140,7 +140,9 @@ pub use observe::{
 };
 pub use policies::{Operation, Policies, PolicyResolver};
 pub use probe::ProbeForm;
-pub use respond::{ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, json};
+pub use respond::{
+    ATTEMPT_TRACEPARENT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_INTERIM, IDEMPOTENT_REPLAYED, json,
+};
 pub use routes::UncoveredRoutes;
 pub use seldom::Seldom;
 pub use service::Idempotency;

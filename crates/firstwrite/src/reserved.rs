@@ -312,7 +312,7 @@ fn late(
         tracing::debug!(%record_id, "the attempt was completed by whoever ran it");
         stored(observer, exchange, RecordStep::Kept(outcome.byte_count()));
         let (outcome, retained_until) = (outcome.clone(), *retained_until);
-        let answer = respond::first(&outcome, retained_until);
+        let answer = respond::first(&outcome, Some(retained_until));
         let verdict = Verdict::Replay { outcome, retained_until };
         return Concluded::new(answer, Ended::Stands { verdict, stored: None });
     }

@@ -17,6 +17,8 @@ use crate::status;
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Time until which the outcome is kept, as an HTTP date.
 pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+/// `true` on an answer that another will replace: retry the request, or read its status, for the final one.
+pub const IDEMPOTENCY_INTERIM: HeaderName = HeaderName::from_static("idempotency-interim");
 /// Header of an outcome that holds the trace of its attempt, if the code that ran the attempt wrote it there.
 /// It is not for callers: the code that sends the answer removes it.
 pub const ATTEMPT_TRACEPARENT: HeaderName = HeaderName::from_static("firstwrite-traceparent");
@@ -45,7 +47,7 @@ pub fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<Bytes
 
 /// Answers a retry from the first outcome.
 pub(crate) fn replay(outcome: &Outcome, retained_until: Timestamp) -> Response<ResponseBody> {
-    let mut response = first(outcome, retained_until);
+    let mut response = first(outcome, Some(retained_until));
     if matches!(outcome.body, Body::Bytes(_)) {
         response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
         response.extensions_mut().insert(RequestResult::Replayed);
@@ -53,8 +55,11 @@ pub(crate) fn replay(outcome: &Outcome, retained_until: Timestamp) -> Response<R
     response
 }
 
-/// Answers with an outcome for the first time.
-pub(crate) fn first(outcome: &Outcome, retained_until: Timestamp) -> Response<ResponseBody> {
+/// Answers with an outcome for the first time. `retained_until` is the time until which it is kept, if it is.
+pub(crate) fn first(
+    outcome: &Outcome,
+    retained_until: Option<Timestamp>,
+) -> Response<ResponseBody> {
     let body = match &outcome.body {
         Body::Bytes(bytes) => bytes.clone(),
         Body::Tombstone => return answer_not_kept(outcome, retained_until),
@@ -69,7 +74,9 @@ pub(crate) fn first(outcome: &Outcome, retained_until: Timestamp) -> Response<Re
     for (name, value) in outcome.headers.iter() {
         headers.append(name.clone(), value.clone());
     }
-    stamp(headers, retained_until);
+    if let Some(retained_until) = retained_until {
+        stamp(headers, retained_until);
+    }
     response
 }
 
@@ -120,6 +127,7 @@ pub(crate) fn accepted(key: &Key, policy: &Policy) -> Response<ResponseBody> {
         headers.insert(LOCATION, location);
     }
     headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    headers.insert(IDEMPOTENCY_INTERIM, HeaderValue::from_static("true"));
     headers.insert(RETRY_AFTER, seconds(policy.retry_after));
     response.extensions_mut().insert(RequestResult::Accepted);
     response
@@ -155,10 +163,11 @@ pub(crate) fn document(document: &serde_json::Value) -> Response<ResponseBody> {
     response
 }
 
-/// Sets the time until which the outcome is kept; omitted for an interim outcome, which stands until another
+/// Sets the time until which the outcome is kept, or the mark of an interim one, which stands until another
 /// replaces it.
 pub(crate) fn stamp(headers: &mut HeaderMap, retained_until: Timestamp) {
     if retained_until == Timestamp::NEVER {
+        headers.insert(IDEMPOTENCY_INTERIM, HeaderValue::from_static("true"));
         return;
     }
     let date = httpdate::fmt_http_date(retained_until.min(HTTP_DATE_MAX).to_system_time());
@@ -174,13 +183,15 @@ pub(crate) fn seconds(duration: std::time::Duration) -> HeaderValue {
 }
 
 /// The action was carried out; its answer was passed on once and is gone.
-fn answer_not_kept(outcome: &Outcome, retained_until: Timestamp) -> Response<ResponseBody> {
+fn answer_not_kept(outcome: &Outcome, retained_until: Option<Timestamp>) -> Response<ResponseBody> {
     let mut response = rejection(&Rejection::answer_not_kept(outcome.status));
     let headers = response.headers_mut();
     if let Some((_, location)) = outcome.headers.iter().find(|(name, _)| **name == LOCATION) {
         headers.insert(LOCATION, location.clone());
     }
-    stamp(headers, retained_until);
+    if let Some(retained_until) = retained_until {
+        stamp(headers, retained_until);
+    }
     response
 }
 
@@ -210,6 +221,20 @@ mod tests {
         let response = replay(&outcome, Timestamp::from_millis(i64::MAX - 1));
         let expires = response.headers()[IDEMPOTENCY_EXPIRES].to_str().unwrap();
         assert_eq!(expires, "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+
+    #[test]
+    fn an_interim_answer_says_so_and_one_that_is_not_kept_says_nothing() {
+        let outcome =
+            Outcome::new(StatusCode::ACCEPTED, KeptHeaders::default(), Bytes::from_static(b"x"));
+        let said = |retained_until| {
+            let response = first(&outcome, retained_until);
+            let says = |name| response.headers().contains_key(name);
+            (says(&IDEMPOTENCY_INTERIM), says(&IDEMPOTENCY_EXPIRES))
+        };
+        assert_eq!(said(Some(Timestamp::NEVER)), (true, false));
+        assert_eq!(said(Some(Timestamp::from_millis(1_000))), (false, true));
+        assert_eq!(said(None), (false, false));
     }
 
     #[test]

@@ -16,6 +16,8 @@ fn the_demo_runs_by_its_address_alone(folder: &Folder) {
         let demo = folder.demo(&[]);
         let made = demo.answer(&request);
         assert_eq!((made.status, made.is_replay()), (202, false), "{made:?}");
+        // Without an outbox nothing replaces it.
+        assert_eq!(made.header("idempotency-interim"), None, "{made:?}");
         let again = demo.answer(&request);
         assert_eq!(
             (again.status, again.is_replay(), &again.body),

@@ -108,6 +108,7 @@ fn while_the_provider_is_down_the_answer_is_interim(folder: &Folder) {
     provider.kill();
     let interim = demo.answer(&pay("order-1"));
     assert_eq!(interim.status, 202, "{interim:?}");
+    assert_eq!(interim.header("idempotency-interim"), Some("true"), "{interim:?}");
     let id = interim.json()["id"].as_str().unwrap().to_owned();
     assert_eq!(interim.header("location"), Some(format!("/payments/{id}").as_str()));
     assert_eq!(demo.answer(&get(&format!("/payments/{id}")).acme()).json()["status"], "pending");
@@ -116,6 +117,7 @@ fn while_the_provider_is_down_the_answer_is_interim(folder: &Folder) {
     behave(provider.address, &demo, "", "");
     let made = demo.answer_when(&pay("order-1"), |answer| answer.status != 202);
     assert_eq!((made.status, made.is_replay()), (201, true));
+    assert_eq!(made.header("idempotency-interim"), None, "{made:?}");
     assert_eq!(made.json()["id"], id);
     assert_eq!(demo.settled(&id)["provider_id"], made.json()["provider_id"]);
     assert_eq!(folder.provider_payments("provider.jsonl").len(), 1);

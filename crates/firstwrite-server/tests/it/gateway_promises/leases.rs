@@ -47,7 +47,9 @@ fn promise_6_a_crash_blocks_a_key_no_longer_than_its_lease(folder: &Folder) {
     scene.upstream.release();
     let second = scene.gateway();
     let made = second.answer_when(&request, |answer| {
-        assert!(answer.status == 201 || answer.problem() == "in-progress", "{answer:?}");
+        // Where the machine stood still for most of the new lease, no call begins: nothing was run.
+        let is_refused = || ["in-progress", "store-unavailable"].contains(&&*answer.problem());
+        assert!(answer.status == 201 || is_refused(), "{answer:?}");
         answer.status == 201
     });
     let blocked_for = killed_at.elapsed();

@@ -31,6 +31,7 @@ async fn whoever_prefers_it_is_answered_as_soon_as_the_reservation_stands() {
         assert_eq!(early.status, 202);
         assert_eq!(early.header("location"), Some("/.firstwrite/operations/a%2Fb"));
         assert_eq!(early.header("preference-applied"), Some("respond-async"));
+        assert_eq!(early.header("idempotency-interim"), Some("true"));
         assert!(!early.is_replay());
     }
     // Another process does not know whether this end will be told.
