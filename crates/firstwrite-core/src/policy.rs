@@ -149,7 +149,7 @@ impl OnLostAnswer {
 /// Meaning of a 5xx of the handler or upstream for its key, in [`Mode::Reserved`].
 ///
 /// Does not apply to 502, 504 and 408: an inner proxy sends these when it lost an answer, so they
-/// always count as a lost answer.
+/// always count as a lost answer. So does a 5xx whose body breaks off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnServerError {
     /// The key is free: the error is not cached, and a retry runs afresh. An effect that happened before
@@ -278,6 +278,21 @@ impl Policy {
             ) => AnswerMeaning::Lost,
             (status, OnServerError::Lost) if is_server_error(status) => AnswerMeaning::Lost,
             (_, OnServerError::Release | OnServerError::Lost) => AnswerMeaning::Released,
+        }
+    }
+
+    /// Returns the meaning of an answer whose body did not arrive whole, by its head alone.
+    ///
+    /// It is lost, unless its status or the answer itself says that nothing ran: a client cannot be given what is
+    /// missing, and a server that breaks off has not said how its work ended. So a server error releases the key
+    /// only where it arrives whole.
+    pub fn meaning_of_cut(&self, status: StatusCode, said: Option<Effect>) -> AnswerMeaning {
+        match (self.meaning(status, said), said) {
+            (AnswerMeaning::Released, Some(Effect::None)) => AnswerMeaning::Released,
+            (AnswerMeaning::Released, _) if !is_server_error(status) => AnswerMeaning::Released,
+            (AnswerMeaning::Released | AnswerMeaning::Kept | AnswerMeaning::Lost, _) => {
+                AnswerMeaning::Lost
+            }
         }
     }
 
@@ -567,6 +582,27 @@ mod tests {
         let also_released = KeptStatuses::default().release_on(StatusCode::CONFLICT);
         let policy = Policy::default().kept_statuses(also_released);
         assert_eq!(policy.meaning(StatusCode::CONFLICT, None), Released);
+    }
+
+    #[test]
+    fn a_cut_answer_is_lost_unless_it_says_that_nothing_ran() {
+        use AnswerMeaning::{Lost, Released};
+        let also_released = KeptStatuses::default().release_on(StatusCode::CONFLICT);
+        let lost = Policy::default().on_server_error(OnServerError::Lost);
+        for policy in [Policy::default().kept_statuses(also_released), lost] {
+            for code in 200..=999 {
+                let status = StatusCode::from_u16(code).unwrap();
+                let is_listed = !policy.kept_statuses.keeps(StatusCode::CONFLICT);
+                let nothing_ran =
+                    matches!(code, 401 | 407 | 421 | 425 | 429 | 431) || (code == 409 && is_listed);
+                let expected = if nothing_ran { Released } else { Lost };
+                assert_eq!(policy.meaning_of_cut(status, None), expected, "{code}");
+                assert_eq!(policy.meaning_of_cut(status, Some(Effect::Happened)), Lost, "{code}");
+                let is_kept = policy.kept_statuses.keeps(status);
+                let expected = if is_kept { Lost } else { Released };
+                assert_eq!(policy.meaning_of_cut(status, Some(Effect::None)), expected, "{code}");
+            }
+        }
     }
 
     #[test]

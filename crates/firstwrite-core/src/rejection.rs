@@ -106,6 +106,14 @@ impl Rejection {
         }
     }
 
+    /// The answer to a request whose own answer had this status, which says that nothing ran, and broke off.
+    pub fn answer_cut(first_status: StatusCode) -> Self {
+        let cut = Self::new(RejectionKind::AttemptFailed).detail(
+            "The answer broke off. Its beginning says that nothing was carried out; retry with the same key.",
+        );
+        Self { first_status: Some(first_status), ..cut }
+    }
+
     /// The answer to a retry whose first answer had this status and was not kept.
     pub fn answer_not_kept(first_status: StatusCode) -> Self {
         Self { first_status: Some(first_status), ..Self::new(RejectionKind::AnswerNotKept) }
@@ -373,5 +381,8 @@ mod tests {
         }
         let not_kept = Rejection::answer_not_kept(StatusCode::CREATED);
         assert!(not_kept.to_json().contains("\"first_status\":201"));
+        let cut = Rejection::answer_cut(StatusCode::UNAUTHORIZED);
+        assert_eq!((cut.status().as_u16(), cut.is_retryable()), (500, true));
+        assert!(cut.to_json().contains("\"first_status\":401"));
     }
 }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use firstwrite_core::outbox::wire_key_of;
 use firstwrite_core::{
-    BoxFuture, Fence, Key, Message, MessageError, Mode, Outcome, Policy, RecordId, Rejection,
-    Request, Tenant,
+    AnswerMeaning, BoxFuture, Effect, Fence, Key, Message, MessageError, Mode, Outcome, Policy,
+    RecordId, Rejection, Request, Tenant,
 };
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, Response, StatusCode, response};
+use http::{HeaderMap, Method, Response, StatusCode, response};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -67,9 +67,9 @@ pub(crate) enum Ran {
     Kept(response::Parts, Bytes),
     /// With an answer that ends the key and is too large, or too long in coming, to be kept, or has no room.
     TooLarge(Response<ResponseBody>),
-    /// With an answer that says "not now".
+    /// With an answer that does not end the key: a server error, or one that says "not now" or that nothing ran.
     NotKept(Response<ResponseBody>),
-    /// Without an answer, and why: what it did is not known here.
+    /// Without a whole answer, and why: what it did is not known here.
     Lost(String),
 }
 
@@ -146,9 +146,10 @@ impl Drop for Attached {
 /// handler does.
 pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
     let Call { run, parts, body, .. } = call;
+    let method = parts.method.clone();
     let work = async {
         match run(parts, body).await {
-            Ok(response) => keepable(response, policy).await,
+            Ok(response) => gathered(&method, response, policy).await,
             Err(error) => {
                 tracing::error!(%error, "the handler failed without an answer");
                 Ran::Lost(format!("no answer: {error}"))
@@ -169,43 +170,55 @@ pub(crate) async fn run(call: Call, policy: &Policy) -> Ran {
     .await
 }
 
-async fn keepable(response: Response<ResponseBody>, policy: &Policy) -> Ran {
+/// Gathers an answer as far as it can be kept, or passed on whole. One that does not arrive whole is lost, unless
+/// its head says that nothing ran.
+async fn gathered(method: &Method, response: Response<ResponseBody>, policy: &Policy) -> Ran {
     let (mut parts, body) = response.into_parts();
-    if !policy.kept_statuses.keeps(parts.status) {
-        return Ran::NotKept(Response::from_parts(parts, body));
-    }
+    let is_kept = policy.kept_statuses.keeps(parts.status);
+    let passed_on = |answer| if is_kept { Ran::TooLarge(answer) } else { Ran::NotKept(answer) };
     if is_endless(&parts.headers) || body.is_declared_over(policy.response_bytes_max) {
-        return Ran::TooLarge(Response::from_parts(parts, body));
+        return passed_on(Response::from_parts(parts, body));
     }
     let until = Instant::now() + policy.response_within;
     let room = parts.extensions.get::<Room>();
-    match gather(body, policy.response_bytes_max, Some(until), room).await {
-        // An HTTP/2 stream that is reset without an error ends like a whole body.
-        Ok(Gathered::Whole(bytes)) if is_cut(&parts, bytes.len()) => {
+    let why = match gather(body, policy.response_bytes_max, Some(until), room).await {
+        // A body that knows of no end of its own ends wherever its source does.
+        Ok(Gathered::Whole(bytes)) if is_cut(method, &parts, bytes.len()) => {
             tracing::error!("the handler's answer is shorter than it said");
-            Ran::Lost("the answer is shorter than it said".to_owned())
+            "the answer is shorter than it said".to_owned()
         }
         Ok(Gathered::Whole(bytes)) => {
             // The bytes know their length; a second opinion could differ.
             parts.headers.remove(CONTENT_LENGTH);
-            Ran::Kept(parts, bytes)
+            return if is_kept {
+                Ran::Kept(parts, bytes)
+            } else {
+                Ran::NotKept(Response::from_parts(parts, ResponseBody::whole(bytes)))
+            };
         }
         Ok(Gathered::Over { prefix, rest }) => {
-            Ran::TooLarge(Response::from_parts(parts, ResponseBody::prefixed(prefix, rest)))
+            let body = ResponseBody::prefixed(prefix, rest);
+            return passed_on(Response::from_parts(parts, body));
         }
         Err(error) => {
             tracing::error!(%error, "the handler's answer broke off");
-            Ran::Lost(format!("the answer broke off: {error}"))
+            format!("the answer broke off: {error}")
         }
+    };
+    let said = parts.extensions.get::<Effect>().copied();
+    match policy.meaning_of_cut(parts.status, said) {
+        AnswerMeaning::Released => Ran::NotKept(respond::cut(&parts, policy)),
+        AnswerMeaning::Lost | AnswerMeaning::Kept => Ran::Lost(why),
     }
 }
 
-/// Returns true if fewer bytes came than the answer's `Content-Length` said. That of a 304 speaks of another
-/// answer's body.
-fn is_cut(parts: &response::Parts, length: usize) -> bool {
+/// Returns true if fewer bytes came than the answer's `Content-Length` said. That of a 304, and of the answer to a
+/// HEAD, speaks of another answer's body.
+fn is_cut(method: &Method, parts: &response::Parts, length: usize) -> bool {
     let declared = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     let declared = declared.and_then(|value| value.parse::<usize>().ok());
-    parts.status != StatusCode::NOT_MODIFIED && declared.is_some_and(|declared| length < declared)
+    let has_body = method != Method::HEAD && parts.status != StatusCode::NOT_MODIFIED;
+    has_body && declared.is_some_and(|declared| length < declared)
 }
 
 /// Returns true if an answer is of a kind that goes on until one side hangs up.

@@ -205,6 +205,14 @@ impl ResponseBody {
         }
     }
 
+    /// Returns all of it, if it was gathered or made here.
+    pub(crate) fn gathered(&self) -> Option<Bytes> {
+        match &self.0 {
+            Kind::Whole(bytes) => Some(bytes.clone().unwrap_or_default()),
+            Kind::Passed(_) | Kind::Prefixed(..) => None,
+        }
+    }
+
     /// Returns true if the body is certainly longer than the cap, before a byte was read.
     pub(crate) fn is_declared_over(&self, bytes_max: usize) -> bool {
         exceeds(self.size_hint().lower(), bytes_max)

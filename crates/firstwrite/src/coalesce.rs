@@ -18,16 +18,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use firstwrite_core::{
     Fingerprint, Found, Outcome, Policy, RecordId, Rejection, Request, StoreErrorKind, Verdict,
 };
-use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::{HeaderValue, Response};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
-use crate::body::{Gathered, ResponseBody, Room, gather};
+use crate::body::ResponseBody;
 use crate::exchange::{AnswerWhen, Exchange};
 use crate::observe::{Place, RequestResult};
 use crate::respond;
@@ -249,34 +247,13 @@ impl InFlight {
 }
 
 impl ReleasedAnswer {
-    /// Keeps what followers may see of `answer`, and hands back the answer itself.
-    pub(crate) async fn of(
-        answer: Response<ResponseBody>,
-        policy: &Policy,
-    ) -> (Response<ResponseBody>, Self) {
-        let (mut parts, body) = answer.into_parts();
-        let retry_after = parts.headers.get(RETRY_AFTER).cloned();
+    /// Keeps what followers may see of `answer`: its body only where it was gathered whole.
+    pub(crate) fn of(answer: &Response<ResponseBody>, policy: &Policy) -> Self {
+        let retry_after = answer.headers().get(RETRY_AFTER).cloned();
         let retry_after = retry_after.unwrap_or_else(|| respond::seconds(policy.retry_after));
-        let headers = policy.kept_headers.keep(&parts.headers);
-        let until = Instant::now() + policy.response_within;
-        let room = parts.extensions.get::<Room>();
-        let gathered = gather(body, policy.response_bytes_max, Some(until), room).await;
-        let (kept, body) = match gathered {
-            Ok(Gathered::Whole(bytes)) => {
-                parts.headers.remove(CONTENT_LENGTH);
-                (bytes.clone(), ResponseBody::whole(bytes))
-            }
-            Ok(Gathered::Over { prefix, rest }) => {
-                (Bytes::new(), ResponseBody::prefixed(prefix, rest))
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the answer of a released attempt broke off");
-                parts.headers.remove(CONTENT_LENGTH);
-                (Bytes::new(), ResponseBody::whole(Bytes::new()))
-            }
-        };
-        let outcome = Outcome::new(parts.status, headers, kept);
-        (Response::from_parts(parts, body), Self { outcome, retry_after })
+        let headers = policy.kept_headers.keep(answer.headers());
+        let body = answer.body().gathered().unwrap_or_default();
+        Self { outcome: Outcome::new(answer.status(), headers, body), retry_after }
     }
 
     /// The follower's answer.

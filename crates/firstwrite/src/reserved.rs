@@ -254,7 +254,7 @@ impl RunningReservation<'_> {
                 Some(Withdrawal { id, fences: vec![fence], note })
             }
         };
-        let (answer, shared) = ReleasedAnswer::of(answer, policy).await;
+        let shared = ReleasedAnswer::of(&answer, policy);
         Concluded { answer, ended: Ended::Released(Arc::new(shared)), withdrawal }
     }
 

@@ -1,12 +1,14 @@
 //! Building the answers that are ours: replays, refusals, early acceptances.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use firstwrite_core::{
-    Body, Key, Outcome, Policy, ProblemBase, Rejection, RejectionKind, StoreErrorKind, Timestamp,
-    Verdict,
+    Body, Effect, Key, Outcome, Policy, ProblemBase, Rejection, RejectionKind, StoreErrorKind,
+    Timestamp, Verdict,
 };
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, response};
 use http_body::Body as _;
 
 use crate::body::ResponseBody;
@@ -138,6 +140,17 @@ pub(crate) fn failed() -> Response<ResponseBody> {
     Rejection::new(RejectionKind::AttemptFailed).to_response().map(ResponseBody::whole)
 }
 
+/// The answer to a request whose own answer broke off, where its head says that nothing ran: a whole one, from
+/// which the key is released. The wait that the head asks for is kept.
+pub(crate) fn cut(head: &response::Parts, policy: &Policy) -> Response<ResponseBody> {
+    let asked = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let asked = asked.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+    let cut = Rejection::answer_cut(head.status).retry_after(asked.unwrap_or(policy.retry_after));
+    let mut response = cut.to_response().map(ResponseBody::whole);
+    response.extensions_mut().insert(Effect::None);
+    response
+}
+
 /// The application is put together in a way that the operation cannot work in.
 pub(crate) fn misconfigured() -> Response<ResponseBody> {
     Rejection::new(RejectionKind::Misconfigured).to_response().map(ResponseBody::whole)
@@ -177,7 +190,7 @@ pub(crate) fn stamp(headers: &mut HeaderMap, retained_until: Timestamp) {
 }
 
 /// A duration in whole seconds, rounded up.
-pub(crate) fn seconds(duration: std::time::Duration) -> HeaderValue {
+pub(crate) fn seconds(duration: Duration) -> HeaderValue {
     let seconds = u64::try_from(duration.as_millis().div_ceil(1000)).unwrap_or(u64::MAX);
     HeaderValue::from(seconds.max(1))
 }
@@ -208,8 +221,6 @@ fn whole(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use firstwrite_core::KeptHeaders;
 
     use super::*;

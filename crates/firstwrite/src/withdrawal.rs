@@ -100,12 +100,14 @@ impl Withdrawal {
     /// out what it was sent when it goes on. Where nothing was found, the store is therefore asked again until it
     /// has answered for as long as the lease of such a write, `lease`.
     pub(crate) async fn run(mut self, store: &dyn Store, lease: Duration) {
-        let (record_id, mut answers_since) = (self.id, Instant::now());
+        let record_id = self.id;
+        // Counted from the first answer: between the last failure and that answer the store may have stood still.
+        let mut answers_since: Option<Instant> = None;
         let mut pauses = Pauses::new();
         while let Some(pause) = pauses.next() {
             sleep(pause).await;
             // From before the store is asked: what arrives behind its answer was not seen.
-            let is_last = answers_since.elapsed() >= lease;
+            let is_last = answers_since.is_some_and(|since| since.elapsed() >= lease);
             let mut failed = false;
             let mut left = Vec::new();
             for fence in self.fences {
@@ -120,9 +122,11 @@ impl Withdrawal {
                 }
             }
             if failed {
-                answers_since = Instant::now();
+                answers_since = None;
             } else if left.is_empty() || is_last {
                 return;
+            } else {
+                answers_since.get_or_insert_with(Instant::now);
             }
             self.fences = left;
         }

@@ -1,4 +1,5 @@
-//! The body of an answer: when all of it has come, its connection is free for the next call.
+//! The body of an answer: when all of it has come, its connection is free for the next call. One that is cut
+//! off ends with an error, however the upstream cut it off.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::BoxError;
+use http::header::CONTENT_LENGTH;
 use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
@@ -27,7 +29,22 @@ pub(crate) struct AnswerBody {
     /// The connection ends with this answer: where it ends could be disputed.
     is_last: bool,
     permit: Option<CallPermit>,
+    ending: Ending,
+    /// Error that the body ends with, held back once.
+    broken: Option<BoxError>,
 }
+
+/// Sign by which the end of a body is known to be its whole end.
+enum Ending {
+    /// Bodies of HTTP/1 and those that are whole already: they end with an error where they are cut off.
+    Told,
+    /// A stream of HTTP/2 that is reset without an error, or cancelled, ends like a whole one. A whole one has said
+    /// so, or has all the bytes that its length declares: a reset in the same moment hides the former.
+    Stream { has_ended: bool, missing: Option<u64> },
+}
+
+/// Part of a body, or the error that it ends with.
+type Part = Result<Frame<Bytes>, BoxError>;
 
 /// Source of the bytes.
 enum Source {
@@ -38,7 +55,15 @@ enum Source {
 
 impl AnswerBody {
     pub(super) fn whole(body: Bytes) -> Self {
-        Self { body: Source::Line(Full::from(body)), connection: None, is_last: true, permit: None }
+        let body = Source::Line(Full::from(body));
+        Self {
+            body,
+            connection: None,
+            is_last: true,
+            permit: None,
+            ending: Ending::Told,
+            broken: None,
+        }
     }
 
     pub(super) fn wrap(
@@ -49,12 +74,13 @@ impl AnswerBody {
     ) -> Response<Self> {
         let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let is_last = has_two_framings(response.headers());
+        let ending = Ending::of(&response);
         // An old one is about the connection to the upstream; how the client is answered is its own matter.
         *response.version_mut() = Version::HTTP_11;
         response.map(|body| {
             let connection = Some((sender, Arc::clone(server)));
             let body = Source::Connection(Patient::new(body, idle_for_max));
-            let mut body = Self { body, connection, is_last, permit: None };
+            let mut body = Self { body, connection, is_last, permit: None, ending, broken: None };
             // One that changes its protocol has no end, and no next call.
             if body.is_end_stream() && !is_upgrade {
                 body.give_back();
@@ -77,6 +103,34 @@ impl AnswerBody {
         self.permit.take()
     }
 
+    /// What comes next, with an error in the place of an end that is not the whole one.
+    fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Part>> {
+        let polled = match &mut self.body {
+            Source::Connection(body) => Pin::new(body).poll_frame(context),
+            Source::Line(body) => {
+                Pin::new(body).poll_frame(context).map_err(|never| match never {})
+            }
+        };
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let is_end = self.is_source_at_end() || frame.is_trailers();
+                self.ending.came(frame.data_ref().map_or(0, Bytes::len), is_end);
+            }
+            Poll::Ready(None) if !self.is_source_at_end() && !self.ending.is_whole() => {
+                return Poll::Ready(Some(Err("the stream was reset before its end".into())));
+            }
+            Poll::Ready(None | Some(Err(_))) | Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_source_at_end(&self) -> bool {
+        match &self.body {
+            Source::Connection(body) => body.is_end_stream(),
+            Source::Line(body) => body.is_end_stream(),
+        }
+    }
+
     fn give_back(&mut self) {
         if let Some((sender, server)) = self.connection.take()
             && !self.is_last
@@ -97,35 +151,64 @@ impl Body for AnswerBody {
         if let Some((sender, _)) = &mut self.connection {
             sender.advance(context);
         }
-        let polled = match &mut self.body {
-            Source::Connection(body) => Pin::new(body).poll_frame(context),
-            Source::Line(body) => {
-                Pin::new(body).poll_frame(context).map_err(|never| match never {})
-            }
-        };
-        match &polled {
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        match self.poll_part(context) {
             Poll::Ready(None) => self.give_back(),
-            Poll::Ready(Some(Ok(_))) if self.is_end_stream() => self.give_back(),
-            Poll::Ready(Some(Err(_))) => self.connection = None,
-            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+            Poll::Ready(Some(Ok(part))) => {
+                if self.is_end_stream() {
+                    self.give_back();
+                }
+                return Poll::Ready(passed(part).map(Ok));
+            }
+            // A server that meets the error together with the head, or with a part, gives up what it has not sent
+            // yet. A client that gets the beginning knows that something came.
+            Poll::Ready(Some(Err(error))) => {
+                self.connection = None;
+                self.broken = Some(error);
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Pending => return Poll::Pending,
         }
-        match polled {
-            Poll::Ready(Some(Ok(frame))) => Poll::Ready(passed(frame).map(Ok)),
-            polled @ (Poll::Ready(_) | Poll::Pending) => polled,
-        }
+        Poll::Ready(None)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.body {
-            Source::Connection(body) => body.is_end_stream(),
-            Source::Line(body) => body.is_end_stream(),
-        }
+        self.broken.is_none() && self.is_source_at_end()
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
             Source::Connection(body) => body.size_hint(),
             Source::Line(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Ending {
+    fn of(response: &Response<Incoming>) -> Self {
+        if response.version() != Version::HTTP_2 {
+            return Self::Told;
+        }
+        let length = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let missing = length.and_then(|length| length.parse().ok());
+        Self::Stream { has_ended: response.body().is_end_stream(), missing }
+    }
+
+    fn came(&mut self, length: usize, is_end: bool) {
+        if let Self::Stream { has_ended, missing } = self {
+            *has_ended |= is_end;
+            let length = u64::try_from(length).unwrap_or(u64::MAX);
+            *missing = missing.map(|missing| missing.saturating_sub(length));
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        match self {
+            Self::Told => true,
+            Self::Stream { has_ended, missing } => *has_ended || *missing == Some(0),
         }
     }
 }

@@ -157,6 +157,6 @@ impl Frames {
     }
 }
 
-fn code(payload: &[u8]) -> u32 {
+pub(crate) fn code(payload: &[u8]) -> u32 {
     u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]])
 }

@@ -56,8 +56,8 @@ pub(super) struct OperationSection {
     /// Meaning of a lost answer: unknown, the API recognises the key, or a probe asks. Default:
     /// `"uncertain"`.
     on_lost_answer: Option<LostAnswer>,
-    /// Meaning of a 5xx other than 502 and 504, which always count as a lost answer. Default:
-    /// `"release"`.
+    /// Meaning of a 5xx other than 502, 504 and one that is cut off, which always count as a lost answer.
+    /// Default: `"release"`.
     on_server_error: Option<ServerError>,
     /// Meaning of a key after its retention: it is new, or refused for so much longer. Default:
     /// `"fresh"`.

@@ -1,13 +1,9 @@
 //! A transaction whose connection is lost, whose handler vanishes, or whose commit fails.
 
-use std::sync::Arc;
+use firstwrite_core::{Certainty, Fence, Write};
 
-use bytes::Bytes;
-use firstwrite_core::protocol::{self, AtomicStart};
-use firstwrite_core::{Certainty, Fence, Policy, Write};
-use http::Response;
-
-use super::{Handlers, Shop, at_work, begin, done, outcome, request, with_each_driver};
+use super::unacknowledged::{terminate, waits_for};
+use super::{Handlers, Shop, at_work, begin, done, outcome, with_each_driver};
 
 /// Ends every backend but the test's own.
 const CUT: &str = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
@@ -71,18 +67,6 @@ async fn a_commit_that_the_server_refuses_keeps_nothing_and_says_so<S: Handlers>
     drop(begin(&store, "k").await);
 }
 
-/// Waits until somebody waits for an advisory lock while committing, then ends that backend.
-async fn cut_while_committing(shop: &Shop) {
-    let sql = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-               WHERE datname = current_database() AND wait_event = 'advisory'";
-    for _ in 0..20_000 {
-        if !shop.subject.admin().query(sql, &[]).await.unwrap().is_empty() {
-            return;
-        }
-    }
-    panic!("nobody commits");
-}
-
 async fn a_connection_lost_while_committing_is_told_as_unknown<S: Handlers>(shop: Shop) {
     let store = S::open(&shop.subject).await;
     let tx = at_work(&shop, &store, "warm").await;
@@ -91,19 +75,12 @@ async fn a_connection_lost_while_committing_is_told_as_unknown<S: Handlers>(shop
     shop.run("SELECT pg_advisory_lock(42)").await;
     let tx = at_work(&shop, &store, "k").await;
     let write = Write::All(outcome("k", Fence::first(1)));
-    let (concluded, ()) = tokio::join!(store.conclude(tx, write), cut_while_committing(&shop));
-    assert_eq!(concluded.unwrap_err().certainty(), Certainty::Indeterminate);
-    // The protocol asks under the lock, and finds that nothing of it was kept.
-    let (request, policy) = (Arc::new(request("k")), Arc::new(Policy::default()));
-    let AtomicStart::Run(mut held) = protocol::begin(&store, request, policy, 5).await.unwrap()
-    else {
-        panic!("nothing stands in the way")
+    let cut = async {
+        let committing = waits_for(&shop, 42).await;
+        terminate(&shop, committing).await;
     };
-    S::put(&mut held, shop.schema(), "k").await.unwrap();
-    let answer = Response::builder().status(201).body(Bytes::new()).unwrap();
-    let (concluded, ()) =
-        tokio::join!(protocol::conclude(&store, held, answer), cut_while_committing(&shop));
-    assert_eq!(concluded.unwrap_err().certainty(), Certainty::Definite);
+    let (concluded, ()) = tokio::join!(store.conclude(tx, write), cut);
+    assert_eq!(concluded.unwrap_err().certainty(), Certainty::Indeterminate);
     assert_eq!(shop.counts().await, [1, 1, 1]);
 }
 

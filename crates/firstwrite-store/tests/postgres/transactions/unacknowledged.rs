@@ -1,4 +1,5 @@
-//! A commit whose acknowledgement is lost and which takes effect while the store asks how it ended.
+//! A commit whose acknowledgement is lost: the store asks how it ended while it still takes effect, or when
+//! the server has ended it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use firstwrite_core::protocol::{self, Atomic, AtomicStart};
-use firstwrite_core::{Policy, StoreError};
+use firstwrite_core::{Certainty, Policy, StoreError};
 use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::{Network, Proxy};
 use http::Response;
@@ -40,7 +41,7 @@ const LEVELS: [&[&str]; 2] =
 const WAIT_AT_COMMIT: &str = "RAISE NOTICE 'committing'; PERFORM pg_advisory_xact_lock(42)";
 
 /// The server process that waits for an advisory lock.
-async fn waits_for(shop: &Shop, number: u32) -> i32 {
+pub(super) async fn waits_for(shop: &Shop, number: u32) -> i32 {
     let sql = format!(
         "SELECT l.pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database
          WHERE d.datname = current_database() AND l.locktype = 'advisory'
@@ -52,6 +53,15 @@ async fn waits_for(shop: &Shop, number: u32) -> i32 {
         }
     }
     panic!("nobody waits for {number}");
+}
+
+/// Ends a server process and waits until it is gone. Its client is told before: the process gives its locks
+/// back after its last word.
+pub(super) async fn terminate(shop: &Shop, pid: i32) {
+    let sql = "SELECT pg_terminate_backend($1)";
+    let sent: bool = shop.subject.admin().query_one(sql, &[&pid]).await.unwrap().get(0);
+    assert!(sent, "{pid} is gone already");
+    until_gone(shop, pid).await;
 }
 
 async fn until_gone(shop: &Shop, pid: i32) {
@@ -115,6 +125,38 @@ async fn is_found<S: Handlers>(database: Database) {
     assert_eq!(shop.counts().await, [2, 2, 2], "it was committed");
     assert!(matches!(ended, Ok(Atomic::Kept { .. })), "{ended:?}");
     assert_eq!(proxy.cut(), 1);
+}
+
+/// The server ends a commit. The look-up that follows is held back until the server process is gone: until
+/// then it has the record's lock, and nothing could be said of its commit.
+async fn is_not_kept<S: Handlers>(database: Database) {
+    let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
+    let shop = Shop { subject: Arc::new(subject) };
+    shop.run(GATE).await;
+    let store = S::open(&shop.subject).await;
+    assert!(matches!(pay(&shop, &store, "warm", &[]).await, Ok(Atomic::Kept { .. })));
+    shop.run(&at_commit(&shop, WAIT_AT_COMMIT)).await;
+    let is_ended = async {
+        let committing = waits_for(&shop, 42).await;
+        terminate(&shop, committing).await;
+        waits_for(&shop, 43).await;
+        shop.run("SELECT pg_advisory_unlock(43)").await;
+    };
+    let (ended, ()) = tokio::join!(pay(&shop, &store, "k", &[42, 43]), is_ended);
+    assert_eq!(ended.unwrap_err().certainty(), Certainty::Definite);
+    assert_eq!(shop.counts().await, [1, 1, 1], "nothing of it was kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_the_server_has_ended_is_known_not_to_be_kept() {
+    on_database(Way::Direct, &[SEARCH_PATH], is_not_kept::<PostgresStore>).await;
+}
+
+#[cfg(feature = "sqlx")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_the_server_has_ended_is_known_not_to_be_kept_with_sqlx() {
+    let is_not_kept = is_not_kept::<firstwrite_store::SqlxPostgresStore>;
+    on_database(Way::Direct, &[SEARCH_PATH], is_not_kept).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

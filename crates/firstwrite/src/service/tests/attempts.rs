@@ -306,6 +306,39 @@ async fn a_reservation_that_arrives_after_the_store_is_back_is_withdrawn() {
     assert!(withdrawn.is_finished(), "it has been looked for long enough");
 }
 
+/// The time for which a store answers begins with its first answer, however long ago it failed last.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_just_back_is_asked_for_a_whole_lease() {
+    // The pauses are drawn; these are the same in every run.
+    fastrand::seed(1);
+    let world = World::new(Policy::default(), |_, _| async { Ok(answer(201, "never")) });
+    let lease = Duration::from_secs(2);
+    let request = sample::request(&tenant("acme"), &sample::key("k"), 1);
+    let policy = Policy::default().lease(lease);
+    let draft = sample::reserved(&request, &policy, Fence::first(1));
+    let withdrawal = Withdrawal::unbegun(draft.id, vec![draft.fence], &policy);
+    world.store.fail("swap");
+    let store = world.store.clone();
+    let withdrawn = tokio::spawn(async move { withdrawal.run(&*store, lease).await });
+    // Until the pauses have grown to a second, and to a moment at which the store has just failed.
+    advance_slowly(lease * 2).await;
+    let failures = world.store.calls();
+    while world.store.calls() == failures {
+        advance(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
+    }
+    // The store is back a pause later, and answers once: nothing has arrived yet.
+    advance(Duration::from_secs(1)).await;
+    world.store.recover();
+    // Just before the end of a lease behind that answer, and more than one behind the failure, the write arrives.
+    advance_slowly(lease * 99 / 100).await;
+    assert!(!withdrawn.is_finished(), "the store has not answered for as long as a lease");
+    world.store.memory.insert(&draft).await.unwrap();
+    advance_slowly(lease).await;
+    assert_eq!(state(&world, "k").await, None);
+    assert!(withdrawn.is_finished());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_handler_knows_its_attempt() {
     let world = World::new(Policy::default(), |_, request| async move {

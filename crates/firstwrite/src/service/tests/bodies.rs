@@ -126,6 +126,53 @@ async fn an_answer_that_breaks_off_is_lost() {
     assert_eq!(world.send(post("k", "{}")).await.summary(), "409 outcome-unknown");
 }
 
+/// A first answer with this status that breaks off, or is shorter than it said, and a second one that is whole.
+fn cut_once(status: u16, then: Then, policy: Policy) -> World {
+    World::new(policy, move |run, _| async move {
+        if run > 1 {
+            return Ok(answer(201, "whole"));
+        }
+        let body = ResponseBody::passed(pieces(&["half"], then));
+        let builder = Response::builder().status(status).header("content-encoding", "gzip");
+        let builder = builder.header("content-length", "9").header("retry-after", "7");
+        Ok(builder.body(body).unwrap())
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_its_status_an_answer_that_is_cut_is_never_passed_on() {
+    for then in [Then::Break, Then::End] {
+        for status in [201, 303, 404, 408, 500, 502, 503, 504] {
+            let world = cut_once(status, then, Policy::default());
+            let first = world.send(post("k", "{}")).await;
+            assert_eq!(first.summary(), "504 outcome-unknown", "{status}");
+            assert_eq!(world.send(post("k", "{}")).await.summary(), "409 outcome-unknown");
+            assert_eq!(world.runs(), 1);
+        }
+        for status in [401, 407, 421, 425, 429, 431] {
+            let world = cut_once(status, then, Policy::default());
+            let first = world.send(post("k", "{}")).await;
+            assert_eq!(first.summary(), "500 attempt-failed", "{status}");
+            assert_eq!(first.header("content-encoding"), None);
+            assert_eq!(first.header("retry-after"), Some("7"));
+            assert_eq!(
+                (&first.json()["retryable"], &first.json()["first_status"]),
+                (&true.into(), &status.into())
+            );
+            assert_eq!(world.send(post("k", "{}")).await.summary(), "201 whole");
+            assert_eq!(world.runs(), 2);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_length_of_a_head_is_not_missing() {
+    let world = cut_once(200, Then::End, Policy::default());
+    let mut head = post("k", "{}");
+    *head.method_mut() = Method::HEAD;
+    assert_eq!(world.send(head).await.status, 200);
+}
+
 /// Sends a request with this body to a layer whose handler echoes; says what came back and whether
 /// the connection is to be closed.
 async fn upload(policy: Policy, body: Pieces, version: Version) -> (String, bool) {

@@ -114,6 +114,34 @@ async fn those_who_waited_for_a_released_attempt_get_its_answer_and_do_not_run()
 }
 
 #[tokio::test(start_paused = true)]
+async fn those_who_waited_for_an_answer_that_is_cut_do_not_run() {
+    for (status, told) in [(429, "500 attempt-failed"), (500, "409 outcome-unknown")] {
+        let door = Door::new();
+        let handler = door.clone();
+        let policy = Policy::default().on_conflict(OnConflict::Wait(Duration::from_secs(8)));
+        let world = World::new(policy, move |_, _| {
+            let door = handler.clone();
+            async move {
+                door.pass().await;
+                let mut cut = answer(status, "half");
+                cut.headers_mut().insert("content-length", 9.into());
+                Ok(cut)
+            }
+        });
+        let first = world.send_aside(post("k", "{}"));
+        door.entered().await;
+        let waiters: Vec<_> = (0..3).map(|_| world.send_aside(post("k", "{}"))).collect();
+        advance(Duration::from_millis(300)).await;
+        door.open();
+        assert!(first.await.unwrap().status.is_server_error(), "{status}");
+        for waiter in waiters {
+            assert_eq!(waiter.await.unwrap().summary(), told, "{status}");
+        }
+        assert_eq!(world.runs(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_attempt_whose_reservation_is_acknowledged_late_does_not_begin() {
     let world = failing(Policy::default(), 201, None);
     let gate = Arc::new(Semaphore::new(0));
