@@ -2,8 +2,8 @@
 //!
 //! A worker *claims* messages for a while, hands each to its destination, and *settles* how that
 //! ended. What is decided on the way is decided by [`next_step`], [`after_delivery`] and
-//! [`after_probe`]; what is written for it, by [`after_settlement`], [`after_resolution`] and
-//! [`after_redrive`]; when a destination is left alone, by [`FailureWindow`]; how much is asked of it, by
+//! [`after_probe`]; what is written for it, by [`after_settlement`], [`after_resolution`],
+//! [`after_redrive`] and [`after_history_loss`]; when a destination is left alone, by [`FailureWindow`]; how much is asked of it, by
 //! [`ConcurrencyLimit`]; whose turn it is, by [`FairShare`]. An [`Outbox`] keeps, and decides nothing; [`protocol`] is what
 //! workers and operators do with one.
 
@@ -38,12 +38,12 @@ pub use destination::{DestinationChange, OpeningChange, PauseChange, Switch};
 pub use fair_share::{FairShare, SlotRequest};
 pub use history::{HistoryRow, Kept, PastEnding, shortened};
 pub use moves::{
-    Becomes, Move, MoveGuard, PendingDraft, Problem, after_redrive, after_resolution,
-    after_settlement,
+    Becomes, MaybeSentDraft, Move, MoveGuard, PendingDraft, Problem, after_history_loss,
+    after_redrive, after_resolution, after_settlement,
 };
 pub use rules::{
-    ABSENCE_SHOWS_AFTER, Cause, LAPSE_COUNT_MAX, Moment, Next, Sent, Step, absence_shows_from,
-    after_delivery, after_probe, given_back, next_step,
+    ABSENCE_SHOWS_AFTER, Cause, LAPSE_COUNT_MAX, Moment, Next, REST_AFTER_LOSS, Sent, Step,
+    absence_shows_from, after_delivery, after_probe, given_back, next_step,
 };
 pub use scan::{
     Among, MessageContent, Scan, ScanPage, Scanned, Written, WrittenPage, WrittenQuery,

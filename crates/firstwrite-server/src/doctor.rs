@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use firstwrite_core::Store;
 use firstwrite_store::doctor::{self, Expected, Finding, Severity};
-use firstwrite_store::{DynamoStore, MysqlStore, PostgresStore, RedisStore, SqliteStore};
+use firstwrite_store::{
+    DynamoStore, HistoryClearance, MysqlStore, PostgresStore, RedisStore, SqliteStore,
+};
 use serde::Serialize;
 
 use crate::command::{DoctorFlags, Exit};
@@ -36,10 +38,12 @@ struct Clearing {
     reason: String,
 }
 
-/// Numbers of history losses and clock jumps that the operator settled in this run.
+/// Numbers of history losses and clock jumps that the operator settled in this run, and of the messages that
+/// were marked as maybe sent for it, where the store keeps messages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settled {
     losses: Option<usize>,
+    messages: Option<usize>,
     jumps: Option<usize>,
 }
 
@@ -52,6 +56,9 @@ struct Report {
     /// Number of history losses that were cleared.
     #[serde(skip_serializing_if = "Option::is_none")]
     cleared: Option<usize>,
+    /// Number of messages that were marked as maybe sent before that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    marked: Option<usize>,
     /// Number of clock jumps that were confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     confirmed: Option<usize>,
@@ -114,18 +121,18 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
                 with_content(&store, findings).await?
             }
             StoreUrl::Postgres(url) => {
-                let (findings, losses) = examine_postgres(url, settings).await?;
-                settled.losses = losses;
+                let (findings, cleared) = examine_postgres(url, settings).await?;
+                settled = Settled::of_messages(cleared);
                 findings
             }
             StoreUrl::Mysql(url) => {
-                let (findings, losses) = examine_mysql(url, settings).await?;
-                settled.losses = losses;
+                let (findings, cleared) = examine_mysql(url, settings).await?;
+                settled = Settled::of_messages(cleared);
                 findings
             }
             StoreUrl::Redis(url) => {
-                let (findings, losses) = examine_redis(url, settings).await?;
-                settled.losses = losses;
+                let (findings, cleared) = examine_redis(url, settings).await?;
+                settled.losses = cleared.map(|cleared| cleared.losses);
                 findings
             }
             StoreUrl::Dynamodb(url) => {
@@ -144,6 +151,14 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
     })
 }
 
+impl Settled {
+    /// Takes over the clearance of a store that keeps messages.
+    fn of_messages(cleared: Option<HistoryClearance>) -> Self {
+        let (losses, messages) = cleared.map(|cleared| (cleared.losses, cleared.messages)).unzip();
+        Self { losses, messages, jumps: None }
+    }
+}
+
 /// Writes an operator's word down. A file has one writer, so its service must be stopped for that.
 async fn settle_sqlite(path: &Path, settings: &Settings) -> anyhow::Result<Settled> {
     let mut settled = Settled::default();
@@ -152,7 +167,7 @@ async fn settle_sqlite(path: &Path, settings: &Settings) -> anyhow::Result<Settl
     }
     let store = SqliteStore::open(path).map_err(|error| unopened(&error))?;
     if let Some(Clearing { actor, reason }) = &settings.clearing {
-        settled.losses = Some(store.clear_history_losses(actor, reason).await?);
+        settled = Settled::of_messages(Some(store.clear_history_losses(actor, reason).await?));
     }
     if let Some(Clearing { actor, reason }) = &settings.confirming {
         settled.jumps = Some(store.confirm_clock(actor, reason).await?);
@@ -164,7 +179,7 @@ async fn settle_sqlite(path: &Path, settings: &Settings) -> anyhow::Result<Settl
 async fn examine_postgres(
     url: &str,
     settings: &Settings,
-) -> anyhow::Result<(Vec<Finding>, Option<usize>)> {
+) -> anyhow::Result<(Vec<Finding>, Option<HistoryClearance>)> {
     let opened = match &settings.clearing {
         Some(_) => PostgresStore::connect(url).await,
         None => PostgresStore::connect_read_only(url).await,
@@ -188,7 +203,7 @@ async fn examine_postgres(
 async fn examine_mysql(
     url: &str,
     settings: &Settings,
-) -> anyhow::Result<(Vec<Finding>, Option<usize>)> {
+) -> anyhow::Result<(Vec<Finding>, Option<HistoryClearance>)> {
     let opened = match &settings.clearing {
         Some(_) => MysqlStore::connect(url).await,
         None => MysqlStore::connect_read_only(url).await,
@@ -207,7 +222,7 @@ async fn examine_mysql(
 async fn examine_redis(
     url: &str,
     settings: &Settings,
-) -> anyhow::Result<(Vec<Finding>, Option<usize>)> {
+) -> anyhow::Result<(Vec<Finding>, Option<HistoryClearance>)> {
     // This connection only reads, so it may also be opened to a server that can lose keys.
     let store = RedisStore::connect_read_only(url).await.map_err(|error| unopened(&error))?;
     let cleared = match &settings.clearing {
@@ -237,18 +252,21 @@ fn say(
     settings: &Settings,
     findings: Vec<Finding>,
     safe: bool,
-    Settled { losses: cleared, jumps: confirmed }: Settled,
+    Settled { losses: cleared, messages: marked, jumps: confirmed }: Settled,
 ) -> anyhow::Result<()> {
     match settings.format {
         Format::Json => {
             let store = settings.store.to_string();
             let findings = findings.into_iter().map(FindingView::of).collect();
-            output::document(&Report { store, safe, cleared, confirmed, findings })
+            output::document(&Report { store, safe, cleared, marked, confirmed, findings })
         }
         Format::Table => {
             let mut text = String::new();
             if let Some(cleared) = cleared {
-                text = format!("history losses cleared: {cleared}\n\n");
+                let marked = marked.map_or_else(String::new, |marked| {
+                    format!("messages marked as maybe sent: {marked}\n")
+                });
+                text = format!("history losses cleared: {cleared}\n{marked}\n");
             }
             if let Some(confirmed) = confirmed {
                 text = format!("{text}jumps of the clock confirmed: {confirmed}\n\n");

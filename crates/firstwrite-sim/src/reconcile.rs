@@ -227,8 +227,8 @@ pub(crate) fn judge_message(world: &World, message: &MessageView, step: &Move) {
                 });
             }
         }
-        Becomes::Settled(_) => {
-            world.violation(|| format!("a reconciliation ended {wire}"));
+        Becomes::Settled(_) | Becomes::MaybeSent(_) => {
+            world.violation(|| format!("a reconciliation ended or doubted {wire}"));
         }
     }
 }

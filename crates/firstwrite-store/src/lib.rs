@@ -68,7 +68,7 @@ pub use clock::Stopwatch;
 pub use deadpool_postgres;
 #[cfg(feature = "dynamodb")]
 pub use dynamo::{DynamoOptions, DynamoStore, DynamoTx};
-pub use history_loss::{ClearedLoss, HistoryLoss};
+pub use history_loss::{ClearedLoss, HistoryClearance, HistoryLoss};
 #[cfg(feature = "_inbox")]
 pub use inbox::{Consumed, Inbox, InboxError};
 pub use moving::MovingStore;

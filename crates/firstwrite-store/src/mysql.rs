@@ -36,7 +36,7 @@ use firstwrite_core::{
 };
 use tokio::sync::oneshot;
 
-use crate::history_loss::HistoryLoss;
+use crate::history_loss::{HistoryClearance, HistoryLoss, mark_messages};
 use crate::releases::Releases;
 use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, CompletionResult, INSERTING};
@@ -156,18 +156,26 @@ impl MysqlStore {
     }
 
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. Returns the number of losses cleared.
+    /// operator has examined the loss.
+    ///
+    /// Before that it marks every message that is not settled as one that may have been sent: the lost
+    /// history may have sent it. If it fails halfway, the loss stays open.
     pub async fn clear_history_losses(
         &self,
         actor: &str,
         reason: &str,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<HistoryClearance, StoreError> {
         const DOING: &str = "clearing history losses";
         self.writes(DOING)?;
+        let losses = self.history_losses().await?;
+        let Some(messages) = mark_messages(&losses, self, (actor, reason)).await? else {
+            return Ok(HistoryClearance::default());
+        };
         let (pipeline, place) = history_loss::clear(actor, reason);
-        let cleared = self.pool().send(DOING, &pipeline).await?[place].affected;
-        tracing::warn!(server = %self.pool().server.address, actor, cleared, "history losses were cleared");
-        Ok(usize::try_from(cleared).unwrap_or(usize::MAX))
+        let losses = self.pool().send(DOING, &pipeline).await?[place].affected;
+        let server = &self.pool().server.address;
+        tracing::warn!(%server, actor, losses, messages, "history losses were cleared");
+        Ok(HistoryClearance { losses: usize::try_from(losses).unwrap_or(usize::MAX), messages })
     }
 
     /// Finishes waiting commands and closes the connections. Clones return [`StoreErrorKind::Unavailable`]

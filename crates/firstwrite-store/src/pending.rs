@@ -7,8 +7,8 @@ pub(crate) mod rows;
 use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    ClaimedMessage, MessageContent, MessageNumber, MessageState, MessageView, MoveGuard,
-    PendingDraft, Receipt,
+    ClaimedMessage, MaybeSentDraft, MessageContent, MessageNumber, MessageState, MessageView,
+    MoveGuard, PendingDraft, Problem, Receipt,
 };
 use firstwrite_core::{Fence, RecordId, Tenant, Timestamp};
 
@@ -117,10 +117,25 @@ impl Pending {
         moved.delivery_count = draft.delivery_count;
         moved.lapse_count = draft.lapse_count;
         moved.maybe_sent_at = draft.maybe_sent_at;
-        if let Some(problem) = &draft.problem {
-            moved.status = problem.status;
-            moved.problem = Some(problem.text.clone());
-        }
+        moved.show(draft.problem.as_ref());
         moved
+    }
+
+    /// The row after a move that only says that the message may have been sent.
+    pub(crate) fn maybe_sent(&self, draft: &MaybeSentDraft, now: Timestamp) -> Self {
+        let mut marked = self.clone();
+        marked.due_at = self.due_at.map(|due_at| due_at.max(now.plus(draft.rest_for)));
+        marked.fence = draft.fence;
+        marked.claimed_at = Some(now);
+        marked.maybe_sent_at = Some(draft.maybe_sent_at);
+        marked.show(draft.problem.as_ref());
+        marked
+    }
+
+    fn show(&mut self, problem: Option<&Problem>) {
+        if let Some(problem) = problem {
+            self.status = problem.status;
+            self.problem = Some(problem.text.clone());
+        }
     }
 }

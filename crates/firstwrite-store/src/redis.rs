@@ -30,7 +30,7 @@ use firstwrite_core::{
     Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
 };
 
-use crate::history_loss::HistoryLoss;
+use crate::history_loss::{HistoryClearance, HistoryLoss};
 use crate::{Access, Migrated, OpenError, tls};
 use admission::Durable;
 use driver_error::unsupported;
@@ -119,16 +119,16 @@ impl RedisStore {
     }
 
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. Returns the number of losses cleared.
+    /// operator has examined the loss. There are no messages to mark.
     pub async fn clear_history_losses(
         &self,
         actor: &str,
         reason: &str,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<HistoryClearance, StoreError> {
         let router = self.writes("clearing history losses")?;
-        let cleared = history_loss::clear(router, actor, reason).await?;
-        tracing::warn!(server = %router.address, actor, cleared, "history losses were cleared");
-        Ok(cleared)
+        let losses = history_loss::clear(router, actor, reason).await?;
+        tracing::warn!(server = %router.address, actor, losses, "history losses were cleared");
+        Ok(HistoryClearance { losses, messages: 0 })
     }
 
     /// Closes the connections. Clones answer [`firstwrite_core::StoreErrorKind::Unavailable`] from now on.

@@ -42,7 +42,7 @@ use firstwrite_core::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::history_loss::HistoryLoss;
+use crate::history_loss::{HistoryClearance, HistoryLoss, mark_messages};
 use crate::{Migrated, OpenError};
 use connect::Target;
 pub use connect::{ForeignFile, MissingFile, SqliteOptions};
@@ -163,18 +163,27 @@ impl SqliteStore {
     }
 
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. Returns the number of losses cleared.
+    /// operator has examined the loss.
+    ///
+    /// Before that it marks every message that is not settled as one that may have been sent: the lost
+    /// history may have sent it. If it fails halfway, the loss stays open.
     pub async fn clear_history_losses(
         &self,
         actor: &str,
         reason: &str,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<HistoryClearance, StoreError> {
+        const DOING: &str = "clearing history losses";
+        self.command(DOING, |session| session.refuse_lost(DOING)).await?;
+        let losses = self.history_losses().await?;
+        let Some(messages) = mark_messages(&losses, self, (actor, reason)).await? else {
+            return Ok(HistoryClearance::default());
+        };
         let (by, why) = (actor.to_owned(), reason.to_owned());
         let clear = move |session: &Session| session.clear_history_losses(&by, &why);
-        let cleared = self.command("clearing history losses", clear).await?;
+        let losses = self.command(DOING, clear).await?;
         self.command("reading history losses", Session::believe_file).await?;
-        tracing::warn!(actor, cleared, "history losses were cleared");
-        Ok(cleared)
+        tracing::warn!(actor, losses, messages, "history losses were cleared");
+        Ok(HistoryClearance { losses, messages })
     }
 
     /// Returns the jumps of the host's clock that no operator has confirmed. Outcomes from before such a

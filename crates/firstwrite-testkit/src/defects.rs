@@ -123,6 +123,12 @@ pub enum Defect {
     DoubtForgotten,
     /// A message whose delivery is unknown is sent again.
     UnknownComesBack,
+    /// A message that a lost history may have sent is settled under the claim that it had.
+    MarkLeavesClaim,
+    /// A message that a lost history may have sent is claimed while that delivery may be under way.
+    MarkWithoutRest,
+    /// A message that a lost history may have sent counts as sent later than it can have been.
+    MarkIsYoung,
     /// A message that a client was told will never be sent becomes a dead letter, so that it can be redriven.
     RefusedIsDead,
     /// Messages under one ordering key leave together.
@@ -189,7 +195,7 @@ const SIMULATIONS_MAX: u64 = 20_000;
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Self; 72] = [
+    pub const ALL: [Self; 75] = [
         Self::CheckThenInsert,
         Self::NoFenceCompare,
         Self::OwnerGuardIgnoresState,
@@ -239,6 +245,9 @@ impl Defect {
         Self::SettleIgnoresFence,
         Self::DoubtForgotten,
         Self::UnknownComesBack,
+        Self::MarkLeavesClaim,
+        Self::MarkWithoutRest,
+        Self::MarkIsYoung,
         Self::RefusedIsDead,
         Self::OrderIgnored,
         Self::BreakerIgnored,

@@ -32,6 +32,6 @@ pub use firstwrite_store::Clock;
 pub use firstwrite_store::doctor;
 pub use firstwrite_store::{Access, Migrated, OpenError, create, is_compiled_in, open};
 #[cfg(feature = "_history")]
-pub use firstwrite_store::{ClearedLoss, HistoryLoss};
+pub use firstwrite_store::{ClearedLoss, HistoryClearance, HistoryLoss};
 #[cfg(feature = "_inbox")]
 pub use firstwrite_store::{Consumed, Inbox, InboxError};

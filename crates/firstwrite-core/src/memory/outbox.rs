@@ -206,10 +206,13 @@ impl Content {
             return ClaimStatus::Lost;
         }
         entry.standing.take(&step.becomes, now);
-        if let Becomes::Pending(draft) = &step.becomes
-            && draft.problem.is_some()
-        {
-            entry.problem.clone_from(&draft.problem);
+        let problem = match &step.becomes {
+            Becomes::Pending(draft) => draft.problem.as_ref(),
+            Becomes::MaybeSent(draft) => draft.problem.as_ref(),
+            Becomes::Settled(_) => None,
+        };
+        if problem.is_some() {
+            entry.problem = problem.cloned();
         }
         let record = entry.message.record();
         self.answer(record, step.answer.as_ref(), now);

@@ -1,5 +1,5 @@
-//! Turns a settlement, a resolution or a redrive into one [`Move`] of the message, complete as it is
-//! written.
+//! Turns a settlement, a resolution, a redrive or a history loss into one [`Move`] of the message, complete
+//! as it is written.
 //!
 //! This is the only place where they are turned into rows, and the only place for the texts of the history
 //! and the audit. An outbox checks the guard of a move, adds its own time and writes; it decides nothing.
@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use super::{
-    Cause, Claim, Delivery, HistoryRow, Kept, MessageNumber, MessageState, Next, PastEnding,
-    Receipt, Resolution, Sent, Settlement, Tally, shortened,
+    Cause, Claim, Delivery, HistoryRow, Kept, MessageNumber, MessageState, MessageView, Next,
+    PastEnding, REST_AFTER_LOSS, Receipt, Resolution, Sent, Settlement, shortened,
 };
 use crate::{AuditEntry, Fence, Outcome, Timestamp};
 
@@ -40,6 +40,8 @@ pub enum MoveGuard {
     Idle(Fence),
     /// The message is a dead letter, and its last fence is this one.
     Dead(Fence),
+    /// The message is not settled, and its last fence is this one, whether or not a claim of it is current.
+    Unsettled(Fence),
 }
 
 /// A message after a move.
@@ -50,6 +52,8 @@ pub enum Becomes {
     /// It is settled for good: delivered, refused or dropped. Its successor under the same ordering key may
     /// be claimed.
     Settled(MessageState),
+    /// It keeps its state, its place under its ordering key and its counts, but may have been sent.
+    MaybeSent(MaybeSentDraft),
 }
 
 /// The columns that a move writes of a message that is still pending. All others stay as they are.
@@ -72,6 +76,22 @@ pub struct PendingDraft {
     pub problem: Option<Problem>,
 }
 
+/// The columns that a move writes of a message that a lost history may have sent. All others stay as they
+/// are, but the time of its last claim, which becomes the store's present time: the lost history may have
+/// claimed it as late as that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MaybeSentDraft {
+    /// Its fence from now on. A claim under an earlier one is no longer current.
+    pub fence: Fence,
+    /// Earliest time at which the message may have reached the destination.
+    pub maybe_sent_at: Timestamp,
+    /// Time from the store's present time before which the message cannot be claimed, even if it is due or
+    /// its claim runs out.
+    pub rest_for: Duration,
+    /// The problem that replaces the one that is shown. `None` keeps it.
+    pub problem: Option<Problem>,
+}
+
 /// A problem of a message, as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -84,6 +104,8 @@ pub struct Problem {
 const FOUND_DELIVERED: &str = "found to have arrived";
 const NEVER_TAKEN: &str = "the destination will never take it";
 const EXHAUSTED: &str = "its deliveries are exhausted";
+const HISTORY_LOST: &str =
+    "the store lost history, and the message may have been sent in what is missing";
 
 /// The move that follows from the end of a claim.
 pub fn after_settlement(settlement: &Settlement) -> Move {
@@ -176,6 +198,31 @@ pub fn after_redrive(
     }
 }
 
+/// The move that marks a message of a store that lost history, as it was `seen`, as one that may have been
+/// sent.
+///
+/// What the store knows of it is older than what was done: it may have been sent at any time since it was
+/// written. A time that the store knows stands, since nothing was sent before it.
+pub fn after_history_loss(seen: &MessageView, by: &AuditEntry) -> Move {
+    // What a person is to decide about keeps the cause for which it came to that.
+    let waits_for_people = matches!(seen.state, MessageState::Unknown | MessageState::Dead);
+    let reason = format!("{HISTORY_LOST}: {}", by.reason);
+    Move {
+        number: seen.number,
+        guard: MoveGuard::Unsettled(seen.fence),
+        becomes: Becomes::MaybeSent(MaybeSentDraft {
+            // A new fence, so that a worker that holds a claim cannot settle the message as if never sent.
+            fence: seen.fence.next(seen.fence.as_u64()),
+            maybe_sent_at: seen.maybe_sent_at.unwrap_or(seen.created_at),
+            rest_for: REST_AFTER_LOSS,
+            problem: (!waits_for_people).then(|| problem(None, HISTORY_LOST)),
+        }),
+        history: None,
+        answer: None,
+        audit: Some(AuditEntry { reason, ..audit(by, "mark as maybe sent", seen.number) }),
+    }
+}
+
 fn pending(claim: &Claim, delivery: Option<&Delivery>, next: &Next) -> PendingDraft {
     let doubt = claim.maybe_sent_at.or(Some(claim.claimed_at));
     let told = delivery.map(|delivery| problem(delivery.status, &delivery.detail));
@@ -254,12 +301,13 @@ fn of_receipt(claim: &Claim, receipt: &Receipt, detail: &str) -> HistoryRow {
     }
 }
 
-impl Move {
-    /// Returns the count that the message belongs to after the move, if any.
-    pub fn tally(&self) -> Option<Tally> {
-        match &self.becomes {
-            Becomes::Pending(draft) => draft.state.tally(),
-            Becomes::Settled(state) => state.tally(),
+impl Becomes {
+    /// Returns the state of the message after the move; `None` if it keeps the one that it has.
+    pub fn state(&self) -> Option<MessageState> {
+        match self {
+            Self::Pending(draft) => Some(draft.state),
+            Self::Settled(state) => Some(*state),
+            Self::MaybeSent(_) => None,
         }
     }
 }
@@ -267,7 +315,8 @@ impl Move {
 impl MoveGuard {
     /// The fence that the message must have.
     pub fn fence(self) -> Fence {
-        let (Self::Claimed(fence) | Self::Idle(fence) | Self::Dead(fence)) = self;
+        let (Self::Claimed(fence) | Self::Idle(fence) | Self::Dead(fence) | Self::Unsettled(fence)) =
+            self;
         fence
     }
 
@@ -278,6 +327,7 @@ impl MoveGuard {
             && match self {
                 Self::Claimed(_) => state == MessageState::Sending,
                 Self::Dead(_) => state == MessageState::Dead,
+                Self::Unsettled(_) => !state.is_final(),
                 Self::Idle(_) => {
                     !state.is_final() && (state != MessageState::Sending || !is_leased)
                 }

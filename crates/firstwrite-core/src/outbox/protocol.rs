@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::{
     Among, ClaimStatus, Counted, DestinationChange, DestinationView, HistoryRow, MessageNumber,
     MessagePage, MessageQuery, MessageState, MessageView, Move, Outbox, Received, Resolution, Scan,
-    Scanned, Settlement, Switch, Written, WrittenPage, WrittenQuery, after_redrive,
-    after_resolution, after_settlement,
+    Scanned, Settlement, Switch, Written, WrittenPage, WrittenQuery, after_history_loss,
+    after_redrive, after_resolution, after_settlement,
 };
-use crate::{AuditEntry, Fence, RecordId, StoreError, Timestamp};
+use crate::{AuditEntry, Fence, RecordId, StoreError, StoreErrorKind, Timestamp};
 
 /// Largest number of pages that a count or a search reads: takes as long as a person is willing to wait.
 const COUNT_PAGES_MAX: usize = 200;
@@ -20,6 +20,13 @@ const SCANS_MAX: usize = 20;
 /// Numbers grow with the time of writing, except for long transactions and clocks that were set back. By
 /// more than this they are not out of order.
 const OUT_OF_ORDER_MAX: Duration = Duration::from_hours(24);
+
+/// Number of messages that are marked in one commit: other commits of a file wait meanwhile.
+const MARKED_AT_ONCE: usize = 250;
+
+/// Number of times that messages which were moved since they were read are read and marked again. Nothing is
+/// claimed meanwhile, so they are moved by workers that end their claims, and come to rest.
+const MARK_TRIES_MAX: usize = 100;
 
 /// A search by time that comes as close as this is not worth another step.
 const CLOSE_ENOUGH: Duration = Duration::from_hours(1);
@@ -90,6 +97,61 @@ pub async fn redrive<O: Outbox + ?Sized>(
         }
     }
     Ok(redriven)
+}
+
+/// Marks every message that is not settled as one that may have been sent, with an audit entry each. Returns
+/// how many.
+///
+/// For a store that lost history, before the loss is cleared: while it is open, nothing is claimed, so nothing
+/// is sent before it is marked. If this fails halfway, the loss stays open and it can be done again.
+///
+/// # Errors
+/// Those of the outbox. The messages that were marked before stay marked.
+pub async fn mark_maybe_sent<O: Outbox + ?Sized>(
+    outbox: &O,
+    by: &AuditEntry,
+) -> Result<usize, StoreError> {
+    let (among, limit) = (Among::Pending, MARKED_AT_ONCE);
+    let mut scan = Scan { among, contents_to: None, after: None, limit };
+    let mut marked = 0;
+    loop {
+        let page = outbox.scan(&scan).await?;
+        let views = page.messages.into_iter().map(|found| found.view).collect();
+        marked += mark_all(outbox, views, by).await?;
+        scan.after = page.next;
+        if scan.after.is_none() {
+            return Ok(marked);
+        }
+    }
+}
+
+/// Marks messages as they were seen, and those that have moved since as they are found then.
+async fn mark_all<O: Outbox + ?Sized>(
+    outbox: &O,
+    mut views: Vec<MessageView>,
+    by: &AuditEntry,
+) -> Result<usize, StoreError> {
+    let mut marked = 0;
+    for _ in 0..MARK_TRIES_MAX {
+        if views.is_empty() {
+            return Ok(marked);
+        }
+        let moves: Vec<Move> = views.iter().map(|seen| after_history_loss(seen, by)).collect();
+        let held = outbox.apply(&[], &moves).await?;
+        let mut moved = Vec::new();
+        for (view, held) in views.iter().zip(held) {
+            if held == ClaimStatus::Current {
+                marked += 1;
+            } else if let Some(story) = outbox.message(view.number).await? {
+                moved.push(story.message);
+            }
+        }
+        moved.retain(|view| !view.state.is_final());
+        views = moved;
+    }
+    let doing = "marking messages that may have been sent";
+    let error = StoreError::definite(StoreErrorKind::Unavailable, doing);
+    Err(error.caused_by("messages do not stand still; clear the history loss again"))
 }
 
 /// One page of the messages that `query` matches, the oldest first. It may have fewer than asked for, or
@@ -304,3 +366,6 @@ async fn find<O: Outbox + ?Sized>(
     let all = outbox.destinations().await?;
     Ok(all.into_iter().find(|seen| seen.name == destination))
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,6 +85,12 @@ pub const LAPSE_COUNT_MAX: u32 = 10;
 /// than the longest claim and what it may leave under way. A reconciliation waits as long by default.
 pub const ABSENCE_SHOWS_AFTER: Duration = Duration::from_hours(1);
 
+/// A message of a store that lost history rests for this long after an operator has cleared the loss: a
+/// delivery that the store does not know of may be under way, and a destination that is asked meanwhile would
+/// say that nothing happened. As long as the longest claim for a destination that can be asked and has a
+/// timeout of a minute and a half.
+pub const REST_AFTER_LOSS: Duration = Duration::from_mins(5);
+
 /// Says what to do with a message that was claimed at `now`.
 pub fn next_step(message: &ClaimedMessage, terms: &Terms, now: Timestamp) -> Step {
     if let Some(receipt) = &message.receipt {

@@ -96,6 +96,14 @@ impl Standing {
                 self.state = *state;
                 self.settled_at = Some(now);
             }
+            Becomes::MaybeSent(draft) => {
+                let rested_at = now.plus(draft.rest_for);
+                self.due_at = self.due_at.max(rested_at);
+                self.lease_until = self.lease_until.max(rested_at);
+                self.fence = Some(draft.fence);
+                self.claimed_at = Some(now);
+                self.maybe_sent_at = Some(draft.maybe_sent_at);
+            }
         }
     }
 

@@ -30,7 +30,7 @@ use super::rows::{column, instant, only};
 use super::swap::SUPERSEDED_FOR;
 use super::{Inner, PostgresStore, Shared};
 use crate::Access;
-use crate::history_loss::{ClearedLoss, HistoryLoss};
+use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, mark_messages};
 
 /// The newest writes that the server acknowledged to this store, oldest first.
 ///
@@ -259,22 +259,30 @@ impl PostgresStore {
     }
 
     /// Clears every open history loss, so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. Returns the number of losses cleared.
+    /// operator has examined the loss.
+    ///
+    /// Before that it marks every message that is not settled as one that may have been sent: the lost
+    /// history may have sent it. If it fails halfway, the loss stays open.
     pub async fn clear_history_losses(
         &self,
         actor: &str,
         reason: &str,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<HistoryClearance, StoreError> {
         const DOING: &str = "clearing history losses";
         self.writes(DOING)?;
+        let losses = self.history_losses().await?;
+        let Some(messages) = mark_messages(&losses, self, (actor, reason)).await? else {
+            return Ok(HistoryClearance::default());
+        };
         let Inner { shared, pool, .. } = &*self.inner;
         let held = PooledTransaction::take(pool, DOING).await?;
         let (begin, clear) = (&shared.server.begins().rare, &shared.sql.clear_history_losses);
         let cleared = held.link(shared).alone(begin, clear, &[&actor, &reason]).await;
-        let cleared = cleared.map_err(failed_commit(DOING))?.len();
+        let losses = cleared.map_err(failed_commit(DOING))?.len();
         held.settle();
-        tracing::warn!(server = %shared.server.address, actor, cleared, "history losses were cleared");
-        Ok(cleared)
+        let server = &shared.server.address;
+        tracing::warn!(%server, actor, losses, messages, "history losses were cleared");
+        Ok(HistoryClearance { losses, messages })
     }
 }
 

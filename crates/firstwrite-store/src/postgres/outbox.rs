@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use firstwrite_core::outbox::{
-    ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
+    Becomes, ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
     MessageNumber, MessageStory, Move, MoveGuard, Outbox, Scan, ScanPage,
 };
 use firstwrite_core::{BoxFuture, Fence, Message, StoreError, Timestamp};
@@ -128,9 +128,10 @@ impl PostgresStore {
         moves: &[Move],
     ) -> Result<Vec<ClaimStatus>, StoreError> {
         let mut held = self.apply_taken_in(receipts, moves).await?;
-        let never_claimed = MoveGuard::Idle(Fence::from_u64(0));
+        let never_claimed = Fence::from_u64(0);
         let is_left = |(step, held): (&Move, &ClaimStatus)| {
-            step.guard == never_claimed && *held == ClaimStatus::Lost
+            matches!(step.guard, MoveGuard::Idle(fence) | MoveGuard::Unsettled(fence) if fence == never_claimed)
+                && *held == ClaimStatus::Lost
         };
         if moves.iter().zip(&held).any(is_left) {
             // Perhaps no worker has taken them in yet. A move that was taken is not taken again.
@@ -157,7 +158,7 @@ impl PostgresStore {
         let held = apply::apply(shared, &mut client, receipts, moves).await?;
         drop(client);
         let mut leases = claim::held(&delivering.leases);
-        for step in moves {
+        for step in moves.iter().filter(|step| !matches!(step.becomes, Becomes::MaybeSent(_))) {
             leases.end(step.number);
         }
         Ok(held)

@@ -140,7 +140,7 @@ async fn a_restart_on_another_file_stays_in_doubt_until_it_is_cleared() {
     assert!(found.contains(&"history-lost") && !found.contains(&"file-lost"), "{found:?}");
 
     assert_eq!(
-        store.clear_history_losses("ann", "compared with the bank's list").await.unwrap(),
+        store.clear_history_losses("ann", "compared with the bank's list").await.unwrap().losses,
         1
     );
     assert!(matches!(store.insert(&reserved("new")).await.unwrap(), Inserted::Done(_)));
@@ -185,7 +185,11 @@ async fn an_older_file_that_is_put_back_while_the_service_is_down_is_noticed() {
         assert_eq!(refused.kind(), StoreErrorKind::HistoryLost, "{refused}");
         assert!(refused.to_string().contains("older"), "{refused}");
         assert_eq!(
-            store.clear_history_losses("ann", "compared with the bank's list").await.unwrap(),
+            store
+                .clear_history_losses("ann", "compared with the bank's list")
+                .await
+                .unwrap()
+                .losses,
             1
         );
         store.close().await;

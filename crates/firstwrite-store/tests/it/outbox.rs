@@ -3,6 +3,7 @@
 
 mod answers;
 mod damage;
+mod history_loss;
 mod plans;
 mod restart;
 mod upkeep;

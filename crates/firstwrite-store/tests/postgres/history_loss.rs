@@ -55,7 +55,7 @@ async fn after_a_fail_over_that_lost_writes_unknown_keys_are_refused_until_clear
         assert_eq!(losses.len(), 1, "{losses:?}");
         assert!(losses[0].cleared.is_none() && losses[0].detail.contains(&lost.to_string()));
         assert_eq!(
-            store.clear_history_losses("operator", "compared with the bank").await.unwrap(),
+            store.clear_history_losses("operator", "compared with the bank").await.unwrap().losses,
             1
         );
         let cleared = store.history_losses().await.unwrap()[0].cleared.clone().unwrap();

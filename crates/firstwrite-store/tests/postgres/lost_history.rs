@@ -33,7 +33,7 @@ fn assert_history_lost<T>(ended: Result<T, StoreError>, how: &str) {
 }
 
 /// The database as its dump, in a file.
-fn dump(database: &Database) -> std::fs::File {
+pub(crate) fn dump(database: &Database) -> std::fs::File {
     let mut file = tempfile::tempfile().unwrap();
     let mut command = Command::new("pg_dump");
     command.args(["--clean", "--if-exists", &database.url]).stdout(file.try_clone().unwrap());
@@ -42,7 +42,7 @@ fn dump(database: &Database) -> std::fs::File {
     file
 }
 
-fn put_back(database: &Database, dump: std::fs::File) {
+pub(crate) fn put_back(database: &Database, dump: std::fs::File) {
     let mut command = Command::new("psql");
     command.args(["--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", &database.url]);
     assert!(command.stdin(dump).stdout(Stdio::null()).status().unwrap().success());

@@ -1,6 +1,7 @@
 //! The outbox on a real server: what this store promises beyond the suite.
 
 mod counts;
+mod history_loss;
 mod interim;
 mod late;
 mod notifications;

@@ -82,7 +82,7 @@ async fn a_dump_and_grants_are_all_that_an_application_needs() {
             store.reap(10).await.unwrap();
             store.lapsed(10).await.unwrap();
             assert!(store.history_losses().await.unwrap().is_empty());
-            assert_eq!(store.clear_history_losses("a", "b").await.unwrap(), 0);
+            assert_eq!(store.clear_history_losses("a", "b").await.unwrap().losses, 0);
             let query = Query { tenant: None, state: None, after: None, limit: 10 };
             assert_eq!(store.list(&query).await.unwrap().records.len(), 2);
             store.close().await;

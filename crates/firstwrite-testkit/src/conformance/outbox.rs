@@ -1,6 +1,7 @@
 //! Messages are claimed by one worker at a time, and settled once.
 
 mod history;
+mod history_loss;
 mod operating;
 mod order;
 mod trials;
@@ -19,7 +20,9 @@ use super::{Case, Failure, Harness, OUTBOX, TestResult, case, expect, expect_equ
 use crate::sample;
 
 pub(super) fn cases() -> Vec<Case> {
-    [CASES, history::CASES, operating::CASES, order::CASES, trials::CASES, written::CASES].concat()
+    let of_loss = history_loss::CASES;
+    [CASES, history::CASES, of_loss, operating::CASES, order::CASES, trials::CASES, written::CASES]
+        .concat()
 }
 
 const CASES: &[Case] = &[

@@ -28,7 +28,7 @@ impl DefectiveStore {
         let is_spoilt = match step.guard {
             MoveGuard::Claimed(_) => self.has(Defect::SettleIgnoresFence),
             MoveGuard::Idle(_) => self.has(Defect::ResolveIgnoresFence),
-            MoveGuard::Dead(_) => false,
+            MoveGuard::Dead(_) | MoveGuard::Unsettled(_) => false,
         };
         let story = if is_spoilt { self.memory().message(step.number).await? } else { None };
         let Some(story) = story else { return Ok(step.guard) };
@@ -36,6 +36,7 @@ impl DefectiveStore {
             MoveGuard::Claimed(_) => MoveGuard::Claimed(story.message.fence),
             MoveGuard::Idle(_) => MoveGuard::Idle(story.message.fence),
             MoveGuard::Dead(_) => MoveGuard::Dead(story.message.fence),
+            MoveGuard::Unsettled(_) => MoveGuard::Unsettled(story.message.fence),
         })
     }
 
@@ -58,6 +59,18 @@ impl DefectiveStore {
             }
             if self.has(Defect::DoubtForgotten) && is_settlement {
                 draft.maybe_sent_at = None;
+            }
+        }
+        let guarded = step.guard.fence();
+        if let Becomes::MaybeSent(draft) = &mut step.becomes {
+            if self.has(Defect::MarkLeavesClaim) {
+                draft.fence = guarded;
+            }
+            if self.has(Defect::MarkWithoutRest) {
+                draft.rest_for = Duration::ZERO;
+            }
+            if self.has(Defect::MarkIsYoung) {
+                draft.maybe_sent_at = draft.maybe_sent_at.plus(Duration::from_secs(1));
             }
         }
         if self.has(Defect::InterimForEver) && is_settlement {

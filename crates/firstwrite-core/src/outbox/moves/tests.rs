@@ -1,7 +1,8 @@
 //! The moves as tables.
 
 use super::*;
-use crate::outbox::{Answers, Ending, HistoryRow, Received};
+use crate::outbox::{Answers, Ending, HistoryRow, Received, Tally};
+use crate::{Key, RecordId, Tenant};
 
 const CLAIMED_AT: Timestamp = Timestamp::from_millis(1000);
 const BEFORE: Timestamp = Timestamp::from_millis(500);
@@ -35,8 +36,14 @@ fn failed() -> Delivery {
 fn draft(step: &Move) -> &PendingDraft {
     match &step.becomes {
         Becomes::Pending(draft) => draft,
-        Becomes::Settled(state) => panic!("still pending, not {state:?}"),
+        other @ (Becomes::Settled(_) | Becomes::MaybeSent(_)) => {
+            panic!("written anew, not {other:?}")
+        }
     }
+}
+
+fn tally(step: &Move) -> Option<Tally> {
+    step.becomes.state().and_then(MessageState::tally)
 }
 
 fn told(step: &Move) -> Option<(PastEnding, &str, Kept)> {
@@ -76,7 +83,7 @@ fn a_wait_counts_and_keeps_or_clears_the_doubt() {
         assert_eq!(draft.maybe_sent_at, after, "{sent:?} after {before:?}");
         assert_eq!(problem_of(&step), Some((Some(503), "busy")));
         assert_eq!(told(&step), Some((PastEnding::Retry, "busy", Kept::WithMove)));
-        assert_eq!(step.tally(), Some(Tally::Open));
+        assert_eq!(tally(&step), Some(Tally::Open));
     }
 }
 
@@ -93,7 +100,7 @@ fn an_unknown_message_says_why_and_what_went_wrong_last() {
     let step = settled(Some(failed()), Next::Unknown("no key"));
     assert_eq!(problem_of(&step), Some((Some(503), "no key: busy")));
     assert_eq!(draft(&step).maybe_sent_at, Some(CLAIMED_AT));
-    assert_eq!(step.tally(), Some(Tally::Unknown));
+    assert_eq!(tally(&step), Some(Tally::Unknown));
     let step = settled(None, Next::Unknown("no key"));
     assert_eq!(problem_of(&step), Some((Some(500), "no key: it was away")));
     let claim = Claim { problem: None, status: None, ..claim() };
@@ -106,7 +113,7 @@ fn an_unknown_message_says_why_and_what_went_wrong_last() {
 fn a_dead_letter_says_what_buried_it() {
     let step = settled(Some(failed()), Next::Dead(Cause::Exhausted));
     assert_eq!(problem_of(&step), Some((Some(503), "busy")));
-    assert_eq!(step.tally(), Some(Tally::Dead));
+    assert_eq!(tally(&step), Some(Tally::Dead));
     assert_eq!(problem_of(&settled(None, Next::Dead(Cause::Exhausted))), None);
     for (cause, text) in [(Cause::Exhausted, EXHAUSTED), (Cause::Refused, NEVER_TAKEN)] {
         let claim = Claim { problem: None, status: None, ..claim() };
@@ -122,14 +129,14 @@ fn a_settled_message_always_has_a_row_that_says_so() {
     let arrived = Delivery::new(Ending::Delivered(receipt()), "created").with_status(201);
     let step = settled(Some(arrived), Next::Delivered(receipt()));
     assert_eq!(told(&step), Some((PastEnding::Delivered, "created", Kept::Always)));
-    assert_eq!(step.tally(), Some(Tally::Delivered));
+    assert_eq!(tally(&step), Some(Tally::Delivered));
     for delivery in [None, Some(failed())] {
         let step = settled(delivery.clone(), Next::Delivered(receipt()));
         assert_eq!(told(&step), Some((PastEnding::Delivered, FOUND_DELIVERED, Kept::IfNew)));
         assert_eq!(step.history.and_then(|row| row.receipt()), Some(receipt()));
         let step = settled(delivery, Next::Refused);
         assert_eq!(told(&step), Some((PastEnding::Refused, NEVER_TAKEN, Kept::IfNew)));
-        assert_eq!(step.tally(), None);
+        assert_eq!(tally(&step), None);
     }
     let declined = Delivery::new(Ending::Refused, "declined").with_status(402);
     let step = settled(Some(declined), Next::Refused);
@@ -215,4 +222,54 @@ fn an_answer_goes_with_its_move() {
     let refused = Resolution::Refused { answer: answer.clone() };
     let step = after_resolution(MessageNumber(7), Fence::first(1), &refused, &by());
     assert_eq!(step.answer, answer);
+}
+
+fn seen(state: MessageState, maybe_sent_at: Option<Timestamp>) -> MessageView {
+    let tenant = Tenant::new("acme").unwrap();
+    MessageView {
+        number: MessageNumber(7),
+        record: RecordId::of(&tenant, &Key::new("order-1").unwrap()),
+        tenant,
+        derived_key: "order-1:charge".to_owned(),
+        destination: "provider".to_owned(),
+        ordering_key: None,
+        created_at: BEFORE,
+        state,
+        fence: Fence::first(1),
+        due_at: None,
+        delivery_count: 0,
+        maybe_sent_at,
+        handled_at: None,
+        status: None,
+        problem: None,
+        receipt: None,
+        payload_bytes: 0,
+    }
+}
+
+#[test]
+fn what_a_lost_history_may_have_sent_keeps_its_state_and_is_doubted_since_it_was_written() {
+    for (state, known, since, is_told) in [
+        (MessageState::Waiting, None, BEFORE, true),
+        (MessageState::Sending, None, BEFORE, true),
+        (MessageState::Waiting, Some(CLAIMED_AT), CLAIMED_AT, true),
+        (MessageState::Unknown, Some(CLAIMED_AT), CLAIMED_AT, false),
+        (MessageState::Dead, None, BEFORE, false),
+    ] {
+        let seen = seen(state, known);
+        let step = after_history_loss(&seen, &by());
+        assert_eq!((step.becomes.state(), step.history.is_none()), (None, true));
+        let Becomes::MaybeSent(draft) = &step.becomes else { panic!("{step:?}") };
+        assert_eq!((draft.maybe_sent_at, draft.rest_for), (since, REST_AFTER_LOSS), "{state:?}");
+        assert!(draft.fence > seen.fence, "no claim settles it");
+        assert_eq!(draft.problem.is_some(), is_told, "{state:?}");
+        let audit = step.audit.unwrap();
+        assert_eq!(audit.action, "mark as maybe sent message 7");
+        assert_eq!(audit.reason, format!("{HISTORY_LOST}: asked the provider"));
+        for is_leased in [true, false] {
+            assert!(step.guard.holds(state, seen.fence, is_leased));
+            assert!(!step.guard.holds(state, seen.fence.next(1), is_leased));
+            assert!(!step.guard.holds(MessageState::Delivered, seen.fence, is_leased));
+        }
+    }
 }

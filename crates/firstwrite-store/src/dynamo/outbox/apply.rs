@@ -72,7 +72,8 @@ async fn apply_one(
         };
         match ended {
             Transaction::Done => {
-                let (from, to) = (was.state.tally(), step.tally());
+                let state = step.becomes.state().unwrap_or(was.state);
+                let (from, to) = (was.state.tally(), state.tally());
                 counts.note(|tallies| tallies.moved(&was.destination, from, to));
                 return Ok(ClaimStatus::Current);
             }
@@ -97,6 +98,7 @@ async fn steps(
         Becomes::Pending(draft) => {
             moves::change_after(link, was, &was.moved(draft, now), is_handed_over)
         }
+        Becomes::MaybeSent(draft) => moves::change(link, was, &was.maybe_sent(draft, now)),
         Becomes::Settled(state) => {
             let told = step.history.as_ref();
             let ended = Ended {

@@ -153,8 +153,12 @@ impl Applying {
                 pending::update(&mut self.writing, &moved);
             }
             Becomes::Settled(_) => pending::end(&mut self.writing, &pending),
+            Becomes::MaybeSent(draft) => {
+                pending::update(&mut self.writing, &pending.maybe_sent(draft, now));
+            }
         }
-        self.tallies.moved(&pending.destination, pending.state.tally(), step.tally());
+        let state = step.becomes.state().unwrap_or(pending.state);
+        self.tallies.moved(&pending.destination, pending.state.tally(), state.tally());
         if let Some(outcome) = &step.answer {
             replace_interim(&mut self.writing, pending.id, outcome);
         }

@@ -1,11 +1,12 @@
 //! Taking moves: receipts, guarded rows, final answers and the next of each order, in one commit.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use firstwrite_core::outbox::{
-    Becomes, ClaimStatus, HistoryRow, Kept, Move, MoveGuard, PendingDraft,
+    Becomes, ClaimStatus, HistoryRow, Kept, MessageState, Move, MoveGuard, Problem,
 };
-use firstwrite_core::{Fence, StoreError};
+use firstwrite_core::{Fence, StoreError, Timestamp};
 use futures_util::future::{OptionFuture, join4};
 use tokio_postgres::types::ToSql;
 
@@ -129,8 +130,8 @@ struct Given<'a> {
 impl<'a> Given<'a> {
     fn new(moves: &'a [Move]) -> Self {
         let all = || moves.iter();
-        let drafts = || all().map(draft);
-        let problems = || drafts().map(|draft| draft.and_then(|draft| draft.problem.as_ref()));
+        let drafts = || all().map(Draft::of);
+        let problems = || drafts().map(|draft| draft.problem);
         let rows = || all().map(|step| step.history.as_ref());
         let audits = || all().map(|step| step.audit.as_ref());
         let small = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
@@ -138,12 +139,12 @@ impl<'a> Given<'a> {
             messages: all().map(|step| step.number.0).collect(),
             guards: all().map(|step| signed(step.guard.fence())).collect(),
             needs: all().map(|step| needs(step.guard)).collect(),
-            states: drafts().map(|draft| draft.map(|draft| state_number(draft.state))).collect(),
-            due_in: drafts().map(|draft| draft.map_or(0, |d| short_millis(d.due_in))).collect(),
-            fences: drafts().map(|draft| draft.map(|draft| signed(draft.fence))).collect(),
-            delivery_counts: drafts().map(|d| d.map(|d| small(d.delivery_count))).collect(),
-            lapse_counts: drafts().map(|d| d.map(|d| small(d.lapse_count))).collect(),
-            maybe_sent_at: drafts().map(|d| d?.maybe_sent_at.map(At::Instant)).collect(),
+            states: drafts().map(|draft| draft.state.map(state_number)).collect(),
+            due_in: drafts().map(|draft| short_millis(draft.due_in)).collect(),
+            fences: drafts().map(|draft| draft.fence.map(signed)).collect(),
+            delivery_counts: drafts().map(|draft| draft.delivery_count.map(small)).collect(),
+            lapse_counts: drafts().map(|draft| draft.lapse_count.map(small)).collect(),
+            maybe_sent_at: drafts().map(|d| d.maybe_sent_at.map(At::Instant)).collect(),
             has_problem: problems().map(|problem| problem.is_some()).collect(),
             statuses: problems().map(|problem| problem?.status.map(i32::from)).collect(),
             problems: problems().map(|problem| problem.map(|one| &*one.text)).collect(),
@@ -154,7 +155,7 @@ impl<'a> Given<'a> {
             details: rows().map(|row| row.map(|row| &*row.detail)).collect(),
             provider_ids: rows().map(|row| row?.provider_id.as_deref()).collect(),
             kept: rows().map(|row| row.map(|row| kept(row.kept))).collect(),
-            tallies: all().map(|step| step.tally().map(tally_number)).collect(),
+            tallies: all().map(|step| step.becomes.state()?.tally().map(tally_number)).collect(),
             audits: [
                 audits().map(|entry| entry.map(|entry| &*entry.actor)).collect(),
                 audits().map(|entry| entry.map(|entry| &*entry.action)).collect(),
@@ -193,19 +194,50 @@ impl<'a> Given<'a> {
     }
 }
 
-fn draft(step: &Move) -> Option<&PendingDraft> {
-    match &step.becomes {
-        Becomes::Pending(draft) => Some(draft),
-        Becomes::Settled(_) => None,
+/// The columns that a move writes of a pending row. One that ends the message has no fence; one that leaves
+/// its state has no state.
+#[derive(Default)]
+struct Draft<'a> {
+    state: Option<MessageState>,
+    due_in: Duration,
+    fence: Option<Fence>,
+    delivery_count: Option<u32>,
+    lapse_count: Option<u32>,
+    maybe_sent_at: Option<Timestamp>,
+    problem: Option<&'a Problem>,
+}
+
+impl<'a> Draft<'a> {
+    fn of(step: &'a Move) -> Self {
+        match &step.becomes {
+            Becomes::Pending(draft) => Self {
+                state: Some(draft.state),
+                due_in: draft.due_in,
+                fence: Some(draft.fence),
+                delivery_count: Some(draft.delivery_count),
+                lapse_count: Some(draft.lapse_count),
+                maybe_sent_at: draft.maybe_sent_at,
+                problem: draft.problem.as_ref(),
+            },
+            Becomes::Settled(_) => Self::default(),
+            Becomes::MaybeSent(draft) => Self {
+                due_in: draft.rest_for,
+                fence: Some(draft.fence),
+                maybe_sent_at: Some(draft.maybe_sent_at),
+                problem: draft.problem.as_ref(),
+                ..Self::default()
+            },
+        }
     }
 }
 
-/// The state that a guard asks for; zero for any but a claim that is current.
+/// The state that a guard asks for; zero for any but a claim that is current, -1 for any.
 fn needs(guard: MoveGuard) -> i16 {
     match guard {
         MoveGuard::Claimed(_) => SENDING,
         MoveGuard::Dead(_) => DEAD,
         MoveGuard::Idle(_) => 0,
+        MoveGuard::Unsettled(_) => -1,
     }
 }
 

@@ -2,9 +2,9 @@
 --
 -- Receipts: $1 messages, $2 fences, $3 statuses, $4 details, $5 the provider's ids.
 -- Moves: $6 messages; the guard: $7 fences, $8 states (1 sending, 3 dead, 0 anything but a claim that is
--- current). The row afterwards: $9 states, null if the message is settled; $10 due in so many milliseconds,
--- $11 fences, $12 counts of deliveries, $13 of lapses, $14 since when it may have been sent, $15 whether the
--- problem is replaced, $16 statuses, $17 problems. $18 final outcomes. A row of the history, if any: $19
+-- current, -1 anything). The row afterwards: $9 states, null if the message is settled or keeps its state; $10
+-- due in so many milliseconds, $11 fences, null if it is settled, $12 counts of deliveries, $13 of lapses, $14
+-- since when it may have been sent, $15 whether the problem is replaced, $16 statuses, $17 problems. $18 final outcomes. A row of the history, if any: $19
 -- endings, $20 fences, $21 statuses, $22 details, $23 the provider's ids, $24 when it is kept (0 with the
 -- move, 1 always, 2 with the move and if it is new). $25 counts in which the message is afterwards. An audit
 -- entry, if any: $26 actors, $27 actions, $28 reasons.
@@ -20,12 +20,13 @@ given AS MATERIALIZED (
 idle AS MATERIALIZED (
     SELECT p.message, CASE p.state WHEN 2 THEN 1 WHEN 3 THEN 2 ELSE 0 END AS tally
     FROM clock c, given g JOIN firstwrite.pending p ON p.message = g.message
-    WHERE g.needs = 0 AND p.fence = g.guard AND (p.state <> 1 OR p.lease_until <= c.now)
+    WHERE p.fence = g.guard
+      AND (g.needs = -1 OR g.needs = 0 AND (p.state <> 1 OR p.lease_until <= c.now))
     FOR UPDATE OF p),
 gone AS (
     DELETE FROM firstwrite.pending p USING given g
-    WHERE p.message = g.message AND p.fence = g.guard AND g.state IS NULL
-      AND (g.needs = 0 AND p.message IN (SELECT i.message FROM idle i) OR g.needs > 0 AND g.needs = p.state)
+    WHERE p.message = g.message AND p.fence = g.guard AND g.fence IS NULL
+      AND (g.needs <= 0 AND p.message IN (SELECT i.message FROM idle i) OR g.needs = p.state AND g.needs > 0)
     RETURNING p.message, p.id, p.destination, g.guard),
 moved AS (
     UPDATE firstwrite.pending p
@@ -37,13 +38,27 @@ moved AS (
         problem = CASE WHEN g.has_problem THEN g.problem ELSE p.problem END
     FROM clock c, given g
     WHERE p.message = g.message AND p.fence = g.guard AND g.state IS NOT NULL
-      AND (g.needs = 0 AND p.message IN (SELECT i.message FROM idle i) OR g.needs > 0 AND g.needs = p.state)
+      AND (g.needs <= 0 AND p.message IN (SELECT i.message FROM idle i) OR g.needs = p.state AND g.needs > 0)
+    RETURNING p.message, p.id, p.destination, g.guard),
+-- What keeps its state and its count, but may have been sent.
+marked AS (
+    UPDATE firstwrite.pending p
+    SET due_at = greatest(p.due_at, c.now + g.due_in * interval '1 millisecond'),
+        lease_until = CASE p.state
+            WHEN 1 THEN greatest(p.lease_until, c.now + g.due_in * interval '1 millisecond') END,
+        claimed_at = c.now, fence = g.fence, maybe_sent_at = g.maybe_sent_at,
+        status = CASE WHEN g.has_problem THEN g.status ELSE p.status END,
+        problem = CASE WHEN g.has_problem THEN g.problem ELSE p.problem END
+    FROM clock c, given g
+    WHERE p.message = g.message AND p.fence = g.guard AND g.state IS NULL AND g.fence IS NOT NULL
+      AND (g.needs <= 0 AND p.message IN (SELECT i.message FROM idle i) OR g.needs = p.state AND g.needs > 0)
     RETURNING p.message, p.id, p.destination, g.guard),
 held AS (
     SELECT h.id, h.destination, g.*,
-           CASE g.needs WHEN 1 THEN 0 WHEN 3 THEN 2
-                        ELSE (SELECT i.tally FROM idle i WHERE i.message = g.message) END AS was
-    FROM (SELECT * FROM gone UNION ALL SELECT * FROM moved) h
+           CASE WHEN g.state IS NULL AND g.fence IS NOT NULL THEN NULL
+                WHEN g.needs = 1 THEN 0 WHEN g.needs = 3 THEN 2
+                ELSE (SELECT i.tally FROM idle i WHERE i.message = g.message) END AS was
+    FROM (SELECT * FROM gone UNION ALL SELECT * FROM moved UNION ALL SELECT * FROM marked) h
     JOIN given g ON g.message = h.message AND g.guard = h.guard),
 -- A message that is no longer pending must have a row here, or it would be taken in again; and the last one
 -- says how it ended.

@@ -92,6 +92,7 @@ impl Claiming {
         nonce: u64,
     ) -> Result<(Claimed, Again), StoreError> {
         let mut greetings = 0;
+        let mut taken_in_at = None;
         for _ in 0..PIPELINES_MAX {
             let written = self.send(shared, requests, nonce).await?;
             match written.trust {
@@ -107,7 +108,10 @@ impl Claiming {
                     continue;
                 }
                 // What was claimed and sent may be in what was lost, and would look as if it never was.
-                Trust::HistoryLost => return Err(history_loss::refuse(shared, DOING)),
+                Trust::HistoryLost if !requests.is_empty() => {
+                    return Err(history_loss::refuse(shared, DOING));
+                }
+                Trust::HistoryLost => {}
             }
             let Committed { now, closed, strangers, mut again, messages, .. } = written;
             shared.clock.heard(now);
@@ -120,6 +124,12 @@ impl Claiming {
             if again != Again::AtOnce || !messages.is_empty() {
                 return Ok((Claimed { messages, now, closed }, again));
             }
+            taken_in_at = Some(now).filter(|_| requests.is_empty());
+        }
+        // The oldest come first: whoever has these taken in can go on, and come back for the rest.
+        if let Some(now) = taken_in_at {
+            let claimed = Claimed { messages: Vec::new(), now, closed: Vec::new() };
+            return Ok((claimed, Again::AtOnce));
         }
         Err(unavailable(DOING, "too many messages are being taken in"))
     }

@@ -13,7 +13,8 @@
 WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
 trust AS MATERIALIZED (
     SELECT t.is_known, t.history_lost, t.is_known AND NOT t.history_lost AS may_claim,
-           t.is_known AND NOT t.history_lost
+           -- Who wants nothing may be about to mark what is there as maybe sent, while history is lost.
+           t.is_known AND (NOT t.history_lost OR cardinality($1::text[]) = 0)
                AND current_setting('fw_outbox.takes_in', true) = 'true' AS takes_in
     FROM (SELECT firstwrite.incarnation() = $12
                      AND EXISTS (SELECT FROM firstwrite.history h

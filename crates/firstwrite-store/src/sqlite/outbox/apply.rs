@@ -60,9 +60,11 @@ impl Session {
                 self.delete_pending(pending.number)?;
                 self.release_successor(&pending, now)
             }
+            Becomes::MaybeSent(draft) => self.update_pending(&pending.maybe_sent(draft, now)),
         };
         write().map_err(Failure::batch(DOING))?;
-        tallies.moved(&pending.destination, pending.state.tally(), step.tally());
+        let state = step.becomes.state().unwrap_or(pending.state);
+        tallies.moved(&pending.destination, pending.state.tally(), state.tally());
         if let Some(outcome) = &step.answer {
             self.replace_interim(pending.id, outcome, now)?;
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use firstwrite_core::Message;
 use firstwrite_core::outbox::{
-    ClaimStatus, Delivery, Ending, MessageState, Next, Outbox, Received, Sent, Settlement, Switch,
-    protocol,
+    ClaimStatus, Delivery, Ending, MessageState, Next, Outbox, REST_AFTER_LOSS, Received, Sent,
+    Settlement, Switch, protocol,
 };
 use firstwrite_core::{Store, StoreErrorKind};
 use firstwrite_store::{PostgresOptions, PostgresStore};
@@ -300,8 +300,12 @@ async fn nothing_is_claimed_while_acknowledged_history_is_missing() {
         subject.admin().batch_execute(&loss).await.unwrap();
         let refused = store.claim(&[request("mailer", 1)], 1).await.unwrap_err();
         assert_eq!(refused.kind(), StoreErrorKind::HistoryLost);
-        store.clear_history_losses("ops", "looked").await.unwrap();
-        assert_eq!(claim(&store, "mailer", 1).await.len(), 1);
+        let cleared = store.clear_history_losses("ops", "looked").await.unwrap();
+        assert_eq!((cleared.losses, cleared.messages), (1, 1), "{cleared:?}");
+        assert_eq!(claim(&store, "mailer", 1).await.len(), 0, "it rests");
+        subject.advance(REST_AFTER_LOSS).await;
+        let claimed = claim(&store, "mailer", 1).await;
+        assert!(claimed[0].maybe_sent_at.is_some(), "{claimed:?}");
     })
     .await;
 }
