@@ -1,4 +1,4 @@
-//! Codecs that several crates need: hexadecimal digits and percent-encoding.
+//! Codecs that several crates need: hexadecimal digits, percent-encoding and paths.
 
 /// Bytes as hexadecimal digits.
 pub mod hex {
@@ -104,6 +104,29 @@ pub mod percent {
     }
 }
 
+/// Paths as other servers may read them.
+pub mod path {
+    use super::percent::decode_lenient;
+
+    /// Tells whether some servers take a path for another one: a segment that is one or two dots, also with a
+    /// parameter behind it, a backslash, or a control character. Escapes count as what they stand for.
+    pub fn is_misread(path: &str) -> bool {
+        // How many dots the segment consists of so far; none once it has anything else.
+        let mut dots = Some(0);
+        for byte in decode_lenient(path) {
+            match byte {
+                b'\\' => return true,
+                byte if byte.is_ascii_control() => return true,
+                b'/' | b';' if matches!(dots, Some(1 | 2)) => return true,
+                b'/' => dots = Some(0),
+                b'.' => dots = dots.map(|count: usize| count + 1),
+                _ => dots = None,
+            }
+        }
+        matches!(dots, Some(1 | 2))
+    }
+}
+
 /// The byte that two hexadecimal digits stand for.
 fn byte(high: u8, low: u8) -> Option<u8> {
     let digit = |digit: u8| char::from(digit).to_digit(16);
@@ -112,6 +135,7 @@ fn byte(high: u8, low: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::path::is_misread;
     use super::{hex, percent};
 
     #[test]
@@ -148,5 +172,53 @@ mod tests {
     fn what_is_shown_moves_no_cursor() {
         assert_eq!(percent::escape_path("/pay/%1b;a=1"), "/pay/%1b;a=1");
         assert_eq!(percent::escape_path("/\u{9b}31m\u{202e}é\n"), "/%C2%9B31m%E2%80%AE%C3%A9%0A");
+    }
+
+    #[test]
+    fn segments_of_dots_backslashes_and_control_characters_are_misread() {
+        for path in [
+            "/.",
+            "/..",
+            "/a/./b",
+            "/a/../b",
+            "/%2e",
+            "/.%2E/a",
+            "/..;/a",
+            "/.;a=b",
+            "/a%2f..",
+            "/a\\b",
+            "/a%5cb",
+            "/%00",
+            "/a%0a",
+            "/%7f",
+            "/a%2f%2e%2e%2fb",
+            "..",
+            "/a/..%3bb",
+        ] {
+            assert!(is_misread(path), "{path}");
+        }
+        for path in [
+            "/",
+            "*",
+            "/a",
+            "/a/",
+            "//a",
+            "/.a",
+            "/a.",
+            "/...",
+            "/a..",
+            "/..a/b",
+            "/;..",
+            "/a;../b",
+            "/%",
+            "/%2",
+            "/%zz",
+            "/%252e",
+            "/a%20b",
+            "/caf%c3%a9",
+            "/.well-known/x",
+        ] {
+            assert!(!is_misread(path), "{path}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Refuses requests by their head alone, before any other check.
 
+use firstwrite_core::codec::path::is_misread;
 use firstwrite_core::{Rejection, RejectionKind};
 use http::header::{AUTHORIZATION, COOKIE, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -109,7 +110,7 @@ fn check_form(request: &Parts) -> Result<(), Rejection> {
 /// A path must be the same to every server: one that is shortened or cut on the way would be of another
 /// operation there than here. What is the gateway's own goes nowhere, and keys may hold anything.
 fn check_path(path: &str) -> Result<(), Rejection> {
-    if path::is_misread(path) && !path::is_own(path) {
+    if is_misread(path) && !path::is_own(path) {
         return Err(malformed(
             "The path has a segment of dots, a backslash or a control character.",
         ));

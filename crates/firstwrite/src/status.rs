@@ -1,19 +1,23 @@
 //! The status resource, `GET /.firstwrite/operations/{key}`: a tenant's own record.
 //!
+//! A key that clients or servers on the way would take for a way to another resource, such as `..`, is asked for
+//! with `GET /.firstwrite/operations?key={key}`: paths are normalised, escaped dots included, and queries are not.
+//! Both forms are understood for every key.
+//!
 //! `?wait=20s` waits for the outcome. Another tenant's key looks exactly like one that was never
 //! used: the record is looked up under the caller's own tenant.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use firstwrite_core::codec::{hex, percent};
+use firstwrite_core::codec::{hex, path, percent};
 use firstwrite_core::{
     Body, Found, Key, Outcome, RecordId, Rejection, RejectionKind, State, StoreError,
-    StoreErrorKind, Tenant, Timestamp,
+    StoreErrorKind, Timestamp,
 };
 use http::header::RETRY_AFTER;
 use http::request::Parts;
-use http::{HeaderValue, Method, Response};
+use http::{HeaderValue, Method, Response, Uri};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -23,7 +27,7 @@ use crate::layer::Shared;
 use crate::observe::Place;
 use crate::respond;
 
-const PREFIX: &str = "/.firstwrite/operations/";
+const PATH: &str = "/.firstwrite/operations";
 /// Below the idle limit of nearly every proxy on the way.
 const WAIT_MAX: Duration = Duration::from_mins(1);
 /// Interval between look-ups in the store while another process runs the attempt.
@@ -31,14 +35,21 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Time that a client is told to wait before it asks again.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
-/// Returns the path of a key's status.
+/// Returns the address of a key's status: a path, with a query where a path would not arrive as it is.
 pub(crate) fn location(key: &Key) -> String {
-    format!("{PREFIX}{}", percent::encode(key.as_str()))
+    let encoded = percent::encode(key.as_str());
+    // The key's own escapes count too: some servers decode twice.
+    if path::is_misread(key.as_str()) {
+        format!("{PATH}?key={encoded}")
+    } else {
+        format!("{PATH}/{encoded}")
+    }
 }
 
 /// Returns true if a request is for a status.
 pub(crate) fn is_status(request: &Parts) -> bool {
-    request.uri.path().starts_with(PREFIX)
+    let rest = request.uri.path().strip_prefix(PATH);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Answers a request for a status.
@@ -57,7 +68,9 @@ pub(crate) async fn answer(shared: &Shared, request: &Parts) -> Response<Respons
         return respond::rejection(&refusal);
     }
     let _place = Place::new(&shared.observer, tenant);
-    let ids = tenants.iter().filter_map(|tenant| record_id(tenant, request.uri.path())).collect();
+    let key = asked_key(&request.uri);
+    let ids = key.iter().flat_map(|key| tenants.iter().map(|tenant| RecordId::of(tenant, key)));
+    let ids = ids.collect();
     let response = look_up(shared, ids, wait(request.uri.query())).await;
     if request.method == Method::HEAD {
         return response.map(|_| ResponseBody::whole(Bytes::new()));
@@ -196,10 +209,19 @@ fn unknown() -> Response<ResponseBody> {
     respond::rejection(&Rejection::new(RejectionKind::KeyUnknown))
 }
 
-fn record_id(tenant: &Tenant, path: &str) -> Option<RecordId> {
-    let decoded = percent::decode_lenient(path.strip_prefix(PREFIX)?).collect();
-    let key = Key::new(&String::from_utf8(decoded).ok()?).ok()?;
-    Some(RecordId::of(tenant, &key))
+/// Returns the key that is asked for: of the path, or of the query where the path has none.
+fn asked_key(uri: &Uri) -> Option<Key> {
+    let named = uri.path().strip_prefix(PATH)?.strip_prefix('/').filter(|named| !named.is_empty());
+    let text = named.or_else(|| only_key(uri.query()?))?;
+    let decoded = percent::decode_lenient(text).collect();
+    Key::new(&String::from_utf8(decoded).ok()?).ok()
+}
+
+/// Returns the value of `key` in a query, as it is written; `None` if there are several.
+fn only_key(query: &str) -> Option<&str> {
+    let mut keys = query.split('&').filter_map(|pair| pair.strip_prefix("key="));
+    let key = keys.next()?;
+    keys.next().is_none().then_some(key)
 }
 
 /// Returns the time that the client wants to wait: `wait=20s`, or plain seconds. Zero if it cannot be parsed.
@@ -220,6 +242,8 @@ fn date(at: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use url::Url;
+
     use super::*;
 
     #[test]
@@ -237,11 +261,66 @@ mod tests {
 
     #[test]
     fn the_location_leads_back_to_the_key() {
-        let (tenant, key) = (Tenant::new("acme").unwrap(), Key::new("a/b?c%20\"é").ok());
-        assert!(key.is_none(), "keys are visible ASCII");
-        let key = Key::new("a/b?c%20\"#").unwrap();
-        assert_eq!(record_id(&tenant, &location(&key)), Some(RecordId::of(&tenant, &key)));
-        assert_eq!(record_id(&tenant, "/.firstwrite/operations/"), None);
-        assert_eq!(record_id(&tenant, "/.firstwrite/operations/%ff"), None);
+        assert!(Key::new("a b").is_err() && Key::new("é").is_err(), "keys are visible ASCII");
+        // A client resolves the location with its own parser, which takes dot segments out of paths, escaped or not.
+        let base = Url::parse("https://api.example/shop/payments").unwrap();
+        let request = |uri: &str| {
+            let (mut request, ()) = http::Request::new(()).into_parts();
+            request.uri = uri.parse().unwrap();
+            request
+        };
+        for key in [
+            "order-1",
+            "a/b",
+            "a/b?c%20\"#",
+            ".",
+            "..",
+            "...",
+            "%2e",
+            "%2e%2e",
+            "%2E.",
+            "a/../b",
+            "a/./b",
+            "../../problems/x",
+            "a/..",
+            "/..",
+            "..;a",
+            "a\\..\\b",
+            "a+b",
+            "a&key=b",
+            "a?wait=20s",
+            "%",
+            "%25",
+        ] {
+            let key = Key::new(key).unwrap();
+            let location = location(&key);
+            let url = base.join(&location).unwrap();
+            assert!(url.path().starts_with(PATH), "{url}");
+            let resolved = [url.path(), url.query().map_or("", |_| "?"), url.query().unwrap_or("")];
+            for uri in [location.as_str(), &resolved.concat()] {
+                let request = request(uri);
+                assert!(is_status(&request), "{uri}");
+                assert_eq!(asked_key(&request.uri).as_ref(), Some(&key), "{uri}");
+            }
+            // A wait is added as to any address.
+            let waiting = base
+                .join(&location)
+                .unwrap()
+                .query_pairs_mut()
+                .append_pair("wait", "7s")
+                .finish()
+                .clone();
+            let waiting = request(&format!("{}?{}", waiting.path(), waiting.query().unwrap()));
+            assert_eq!(asked_key(&waiting.uri).as_ref(), Some(&key), "{waiting:?}");
+            assert_eq!(wait(waiting.uri.query()), Duration::from_secs(7));
+        }
+        assert_eq!(location(&Key::new("a/b").unwrap()), "/.firstwrite/operations/a%2Fb");
+        assert_eq!(location(&Key::new("..").unwrap()), "/.firstwrite/operations?key=..");
+        for without in ["", "/", "/%ff", "?key=", "?key=%ff", "?keys=a", "?key=a&key=b", "?wait=7"]
+        {
+            let request = request(&format!("{PATH}{without}"));
+            assert_eq!((is_status(&request), asked_key(&request.uri)), (true, None), "{without}");
+        }
+        assert!(!is_status(&request("/.firstwrite/operationsx?key=a")));
     }
 }

@@ -49,9 +49,13 @@ fn cut(status: &str, headers: &str) -> [String; 2] {
     ]
 }
 
-/// A request whose answer is cut off, and its retry, whose answer is whole: their statuses and codes, and how
-/// often the API was asked.
-async fn twice(policy_of: Policy, cut: &str) -> ((u16, String), (u16, String), usize) {
+/// Status and code of an answer.
+type Told = (u16, String);
+/// What a request and its retry were told, and how often the API was asked.
+type Twice = (Told, Told, usize);
+
+/// A request whose answer is cut off, and its retry, whose answer is whole.
+async fn twice(policy_of: Policy, cut: &str) -> Twice {
     let upstream = Upstream::start().await;
     upstream.does(Script::AnswerAndHangUp(cut.to_owned()));
     let gateway = start(Rules { operations: policy(policy_of), ..rules(&[&upstream]) }).await;
@@ -63,15 +67,15 @@ async fn twice(policy_of: Policy, cut: &str) -> ((u16, String), (u16, String), u
     }
     upstream.does(Script::Answer(answer("201 Created", "", "made")));
     let retry = ask(gateway.address(), &post("k", "{}")).await;
-    let told = |message: &wire::Message| (message.status(), message.code());
+    let told = |message: &wire::Message| -> Told { (message.status(), message.code()) };
     (told(&first), told(&retry), upstream.seen().len())
 }
 
-fn lost() -> ((u16, String), (u16, String), usize) {
+fn lost() -> Twice {
     ((504, "outcome-unknown".to_owned()), (409, "outcome-unknown".to_owned()), 1)
 }
 
-fn free() -> ((u16, String), (u16, String), usize) {
+fn free() -> Twice {
     ((500, "attempt-failed".to_owned()), (201, String::new()), 2)
 }
 

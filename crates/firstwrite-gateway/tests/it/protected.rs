@@ -169,6 +169,34 @@ async fn a_caller_who_hangs_up_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_key_of_dots_is_found_where_its_202_points() {
+    let upstream = Upstream::start().await;
+    let tenants = by(&Settings::single());
+    let gateway = start(Rules { tenants, ..rules(&[&upstream]) }).await;
+    for (key, location) in [
+        ("..", "/.firstwrite/operations?key=.."),
+        ("\"%2e%2e\"", "/.firstwrite/operations?key=%252e%252e"),
+        ("a/../b", "/.firstwrite/operations?key=a%2F..%2Fb"),
+        ("a/b", "/.firstwrite/operations/a%2Fb"),
+    ] {
+        let early = keyed("/pay", key, "prefer: respond-async\r\n", "{}");
+        let early = ask(gateway.address(), &early).await;
+        assert_eq!((early.status(), early.header("location")), (202, Some(location)), "{key}");
+        let wait = if location.contains('?') { "&wait=20s" } else { "?wait=20s" };
+        let status = format!("GET {location}{wait} HTTP/1.1\r\nhost: shop.example\r\n\r\n");
+        let status = ask(gateway.address(), &status).await;
+        assert!(status.text().contains("completed"), "{key}: {status:?}");
+    }
+    // Nothing of it is passed on, whatever the method.
+    for start in ["POST /.firstwrite/operations?key=..", "GET /.firstwrite/operations"] {
+        let request =
+            format!("{start} HTTP/1.1\r\nhost: shop.example\r\ncontent-length: 0\r\n\r\n");
+        assert!(ask(gateway.address(), &request).await.status() >= 404, "{start}");
+    }
+    assert_eq!(upstream.seen().len(), 4);
+}
+
+#[tokio::test]
 async fn an_answer_too_large_to_keep_is_passed_on_and_leaves_a_mark() {
     let upstream = Upstream::start().await;
     let large = "x".repeat(100);

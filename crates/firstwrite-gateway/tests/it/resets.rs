@@ -46,10 +46,18 @@ const CUTS: [End; 6] = [
     End::HangUp,
 ];
 
+/// An answer with four bytes of a body.
+#[derive(Clone)]
+struct Answer {
+    status: String,
+    declared: Option<usize>,
+    end: End,
+}
+
 /// An API that speaks HTTP/2 and answers every request in the same way.
 struct Api {
     address: SocketAddr,
-    answer: Arc<Mutex<(String, Option<usize>, End)>>,
+    answer: Arc<Mutex<Answer>>,
     asked: Arc<Mutex<usize>>,
     task: JoinHandle<()>,
 }
@@ -58,7 +66,8 @@ impl Api {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let answer = Arc::new(Mutex::new((String::new(), None, End::Whole)));
+        let answer = Answer { status: String::new(), declared: None, end: End::Whole };
+        let answer = Arc::new(Mutex::new(answer));
         let asked = Arc::new(Mutex::new(0));
         let serving = (Arc::clone(&answer), Arc::clone(&asked));
         let task = tokio::spawn(async move {
@@ -71,9 +80,10 @@ impl Api {
         Self { address, answer, asked, task }
     }
 
-    /// From now on answers with this status, four bytes of a body, and this end.
+    /// From now on answers like this.
     fn does(&self, status: &str, declared: Option<usize>, end: End) {
-        *self.answer.lock().unwrap() = (status[..3].to_owned(), declared, end);
+        let status = status[..3].to_owned();
+        *self.answer.lock().unwrap() = Answer { status, declared, end };
     }
 
     fn asked(&self) -> usize {
@@ -94,11 +104,7 @@ impl Drop for Api {
     }
 }
 
-async fn serve(
-    mut stream: TcpStream,
-    answer: Arc<Mutex<(String, Option<usize>, End)>>,
-    asked: Arc<Mutex<usize>>,
-) {
+async fn serve(mut stream: TcpStream, answer: Arc<Mutex<Answer>>, asked: Arc<Mutex<usize>>) {
     let mut preface = [0; PREFACE.len()];
     if stream.read_exact(&mut preface).await.is_err() {
         return;
@@ -110,7 +116,7 @@ async fn serve(
             continue;
         }
         *asked.lock().unwrap() += 1;
-        let (status, declared, end) = answer.lock().unwrap().clone();
+        let Answer { status, declared, end } = answer.lock().unwrap().clone();
         let id = found.stream;
         let length = declared.map(|length| length.to_string());
         let mut fields = vec![(":status", status.as_str())];

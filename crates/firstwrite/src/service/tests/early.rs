@@ -1,7 +1,8 @@
 //! `Prefer: respond-async`: an early 202, and the outcome for clients that come back.
 
-use firstwrite_core::{Policy, RespondAsync, StateKind, Store as _};
+use firstwrite_core::{Key, Policy, RespondAsync, StateKind, Store as _};
 use http::{HeaderValue, Request};
+use url::Url;
 
 use super::harness::{Door, RequestBody, World, answer, id, post};
 
@@ -90,6 +91,36 @@ async fn whoever_polls_learns_that_the_attempt_failed_and_a_retry_runs() {
     let retry = world.send(post("k", "other body")).await;
     assert_eq!((retry.summary(), retry.is_replay()), ("201 run 2".to_owned(), false));
     assert_eq!(world.send(ask()).await.json()["state"], "completed");
+}
+
+/// Keys that a parser of addresses would take for a way to somewhere else.
+#[tokio::test(start_paused = true)]
+async fn whoever_follows_the_location_finds_the_key_whatever_it_is() {
+    let world = World::new(Policy::default(), |_, _| async { Ok(answer(201, "made")) });
+    let api = Url::parse("https://api.example/shop/payments").unwrap();
+    for key in [".", "..", "%2e%2e", "a/../b", "..;a", "a\\..", "...", "a?b#c", "+", "&key=x"] {
+        let quoted = Key::new(key).unwrap().to_header_value();
+        let mut named = post("k", "{}");
+        named.headers_mut().insert("idempotency-key", quoted);
+        let early = world.send(prefer(named)).await;
+        assert_eq!(early.status, 202, "{key}");
+        world.layer.drained().await;
+        let location = early.header("location").unwrap();
+        assert_eq!(early.json()["location"], location);
+        // As a client resolves it, and with a wait.
+        for wait in [None, Some("1s")] {
+            let mut url = api.join(location).unwrap();
+            if let Some(wait) = wait {
+                url.query_pairs_mut().append_pair("wait", wait);
+            }
+            let mut ask = post("k", "");
+            *ask.method_mut() = http::Method::GET;
+            *ask.uri_mut() = url.as_str().parse().unwrap();
+            let told = world.send(ask).await;
+            assert_eq!(told.status, 200, "{key}: {url}");
+            assert_eq!(told.json()["state"], "completed", "{key}: {url}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
