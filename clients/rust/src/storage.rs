@@ -12,6 +12,7 @@ mod thread;
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -46,6 +47,37 @@ pub trait Storage: fmt::Debug + Send + Sync + 'static {
 
     /// A page of entries in an order of the storage's own, from behind the cursor of the page before.
     fn list(&self, after: Option<String>) -> BoxFuture<'_, Result<Page, StorageError>>;
+}
+
+/// One storage for several clients of a process.
+impl<S: Storage + ?Sized> Storage for Arc<S> {
+    fn get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Stored>, StorageError>> {
+        S::get(self, name)
+    }
+
+    fn insert(
+        &self,
+        entry: Stored,
+        entries_max: usize,
+    ) -> BoxFuture<'_, Result<Inserted, StorageError>> {
+        S::insert(self, entry, entries_max)
+    }
+
+    fn replace(&self, revision: u64, entry: Stored) -> BoxFuture<'_, Result<bool, StorageError>> {
+        S::replace(self, revision, entry)
+    }
+
+    fn remove<'a>(
+        &'a self,
+        name: &'a str,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        S::remove(self, name, revision)
+    }
+
+    fn list(&self, after: Option<String>) -> BoxFuture<'_, Result<Page, StorageError>> {
+        S::list(self, after)
+    }
 }
 
 /// An entry as a storage sees it. `Debug` does not show the document.

@@ -6,6 +6,7 @@ mod hyper;
 mod reqwest;
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
@@ -28,6 +29,17 @@ pub trait Transport: Send + Sync + 'static {
         request: Request<Bytes>,
         answer_bytes_max: usize,
     ) -> BoxFuture<'_, Result<Reply, Failure>>;
+}
+
+/// One transport for several clients of a process.
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn send(
+        &self,
+        request: Request<Bytes>,
+        answer_bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Reply, Failure>> {
+        T::send(self, request, answer_bytes_max)
+    }
 }
 
 /// A complete answer. `Debug` shows neither headers nor body.
