@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use firstwrite_chaos::args::{Args, Usage};
 use firstwrite_chaos::workspace::Workspace;
-use firstwrite_chaos::{crash, demo_check, failover, guard, histories};
+use firstwrite_chaos::{client_bed, crash, demo_check, failover, guard, histories};
 
 /// One thing this program can do.
 struct Task {
@@ -97,6 +97,13 @@ const TASKS: &[Task] = &[
         about: "run the commands the demo prints, exactly as printed",
         details: demo_check::HELP,
         run: demo_check::run,
+    },
+    Task {
+        name: "client-bed",
+        usage: "[--binary PATH] [--wait-for D] [--seed N]",
+        about: "the demo behind a proxy that loses answers on request, for tests of clients",
+        details: client_bed::HELP,
+        run: client_bed::run,
     },
     Task {
         name: "alerts",

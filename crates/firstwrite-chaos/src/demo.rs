@@ -35,7 +35,7 @@ pub(crate) struct Stage<'a> {
     /// The address of the store, as the demo takes it.
     store: String,
     /// Further words of its command line.
-    words: &'static [&'static str],
+    words: Vec<String>,
     guard: &'a Guard,
 }
 
@@ -75,7 +75,19 @@ impl<'a> Stage<'a> {
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make the folder {}", workspace.spoken(&folder)))?;
         let store = format!("sqlite:{}", folder.join("demo.db").display());
-        Ok(Self { binary, folder, store, words: &[], guard })
+        Ok(Self { binary, folder, store, words: Vec::new(), guard })
+    }
+
+    /// The same store in a folder that is named, with a binary that is built.
+    pub(crate) fn in_folder(
+        binary: PathBuf,
+        folder: PathBuf,
+        guard: &'a Guard,
+    ) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let store = format!("sqlite:{}", folder.join("demo.db").display());
+        Ok(Self { binary, folder, store, words: Vec::new(), guard })
     }
 
     /// The same with another store.
@@ -85,7 +97,12 @@ impl<'a> Stage<'a> {
 
     /// The same with callers that do not wait for the provider's word: far more are answered.
     pub(crate) fn answering_at_once(self) -> Self {
-        Self { words: &["--wait-for", "0s"], ..self }
+        self.with_words(vec!["--wait-for".to_owned(), "0s".to_owned()])
+    }
+
+    /// The same with further words of its command line.
+    pub(crate) fn with_words(self, words: Vec<String>) -> Self {
+        Self { words, ..self }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -104,7 +121,7 @@ impl<'a> Stage<'a> {
         let output = open_log(&log)?;
         let mut command = Command::new(&self.binary);
         command.arg("demo").args(["--listen", &format!("127.0.0.1:{port}")]);
-        command.args(["--store", &self.store]).args(self.words);
+        command.args(["--store", &self.store]).args(&self.words);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let started = Stopwatch::start();
         let child = command.current_dir(&self.folder).spawn().context("cannot start the demo")?;

@@ -2,11 +2,12 @@
 //!
 //! Destructors do not run on Ctrl-C or a kill. So every process a task starts is named to a guard: this same
 //! program, in its own process group, reading from a pipe. However the task ends, the kernel closes the pipe,
-//! and the guard stops what is still running, by pid.
+//! and the guard stops what is still running, by pid, and deletes the folders that were meant to go.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::clock::wait_until;
-use crate::process;
+use crate::{place, process};
 
 /// Name of the task that is the guard; not listed, since it is never typed by hand.
 pub const TASK: &str = "stand-guard";
@@ -98,6 +99,11 @@ impl Guard {
         self.tell(&format!("forget {}\n", running.to_line()));
     }
 
+    /// The folder does not outlive this task either.
+    pub fn clear(&self, folder: &Path) {
+        self.tell(&format!("clear {}\n", folder.display()));
+    }
+
     fn tell(&self, line: &str) {
         let mut pipe = self.pipe.lock().expect("telling the guard does not panic");
         if let Some(open) = pipe.as_mut()
@@ -123,15 +129,23 @@ impl Drop for Guard {
 
 /// The guard's own side: reads names until the pipe closes, then stops what is left.
 pub fn stand_watch() {
-    for running in left_over(std::io::stdin().lock()) {
+    let (left, folders) = left_over(std::io::stdin().lock());
+    for running in left {
         running.stop();
+    }
+    for folder in folders.iter().filter(|folder| folder.exists()) {
+        place::delete(folder);
     }
 }
 
-fn left_over(lines: impl BufRead) -> Vec<Running> {
-    let mut watched = BTreeMap::new();
+fn left_over(lines: impl BufRead) -> (Vec<Running>, Vec<PathBuf>) {
+    let (mut watched, mut folders) = (BTreeMap::new(), Vec::new());
     for line in lines.lines().map_while(Result::ok) {
         let Some((verb, rest)) = line.split_once(' ') else { continue };
+        if verb == "clear" {
+            folders.push(PathBuf::from(rest));
+            continue;
+        }
         let Some(running) = Running::from_line(rest) else { continue };
         if verb == "watch" {
             watched.insert(running.pid, running);
@@ -139,7 +153,7 @@ fn left_over(lines: impl BufRead) -> Vec<Running> {
             watched.remove(&running.pid);
         }
     }
-    watched.into_values().collect()
+    (watched.into_values().collect(), folders)
 }
 
 #[cfg(test)]
@@ -148,9 +162,10 @@ mod tests {
 
     #[test]
     fn what_was_watched_and_not_forgotten_is_left_over() {
-        let lines = "watch 7 100 INT\nwatch 8 101 TERM\nforget 7 100 INT\n";
-        let left = left_over(lines.as_bytes());
+        let lines = "watch 7 100 INT\nclear /t/a b\nwatch 8 101 TERM\nforget 7 100 INT\n";
+        let (left, folders) = left_over(lines.as_bytes());
         assert_eq!(left.len(), 1);
+        assert_eq!(folders, [Path::new("/t/a b")]);
         assert_eq!(left[0].to_line(), "8 101 TERM");
     }
 

@@ -101,6 +101,11 @@ impl Response {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
+    /// All headers, with names in lower case.
+    pub(crate) fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
     /// Reads what `curl -i` prints: the head as it came, then the body already put together.
     pub(crate) fn from_printed(bytes: &[u8]) -> io::Result<Self> {
         let mut reader = bytes;
@@ -109,8 +114,29 @@ impl Response {
     }
 }
 
+/// Reads headers up to the empty line; their names are in lower case.
+pub(crate) fn read_headers(
+    reader: &mut impl BufRead,
+    count_max: usize,
+) -> io::Result<Vec<(String, String)>> {
+    let mut headers = Vec::new();
+    loop {
+        let line = read_line(reader)?;
+        if line.is_empty() {
+            return Ok(headers);
+        }
+        let Some((name, value)) = line.split_once(':') else {
+            return Err(broken(format!("`{line}` is no header")));
+        };
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        if headers.len() > count_max {
+            return Err(broken("too many headers"));
+        }
+    }
+}
+
 /// Reads one answer; also says whether another may follow on the same connection.
-fn read_response(reader: &mut impl BufRead) -> io::Result<(Response, bool)> {
+pub(crate) fn read_response(reader: &mut impl BufRead) -> io::Result<(Response, bool)> {
     let (version, status, headers) = read_head(reader)?;
     let mut response = Response { status, headers, body: Vec::new() };
     let is_kept = version == "HTTP/1.1"
@@ -143,27 +169,14 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<Head> {
         let (Some(version), Some(status)) = (version, status) else {
             return Err(broken(format!("`{line}` is no status line")));
         };
-        let mut headers = Vec::new();
-        loop {
-            let line = read_line(reader)?;
-            if line.is_empty() {
-                break;
-            }
-            let Some((name, value)) = line.split_once(':') else {
-                return Err(broken(format!("`{line}` is no header")));
-            };
-            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
-            if headers.len() > HEADER_COUNT_MAX {
-                return Err(broken("too many headers"));
-            }
-        }
+        let headers = read_headers(reader, HEADER_COUNT_MAX)?;
         if !(100..200).contains(&status) {
             return Ok((version.to_owned(), status, headers));
         }
     }
 }
 
-fn read_chunks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
+pub(crate) fn read_chunks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let line = read_line(reader)?;

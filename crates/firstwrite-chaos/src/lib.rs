@@ -5,6 +5,7 @@
 //!
 //! - Runs: [`crash`], [`failover`], [`histories`], [`demo_check`]. Clients load the demo over [`http`], and its books
 //!   are compared with theirs.
+//! - A bed for tests of clients: [`client_bed`], the demo behind a proxy that loses answers.
 //! - Servers: [`postgres`], [`mariadb`] and [`redis`], each in a [`place`] of its own; installed by [`packages`],
 //!   watched by a [`guard`].
 //! - The rest: [`process`], [`clock`], `random`, [`args`], [`workspace`].
@@ -15,6 +16,7 @@
 )]
 
 pub mod args;
+pub mod client_bed;
 mod clients;
 pub mod clock;
 pub mod crash;

@@ -71,11 +71,30 @@ impl Build {
 
     /// Builds the `firstwrite` binary; returns where it is.
     pub fn binary(self, workspace: &Workspace) -> anyhow::Result<PathBuf> {
+        let command = self.command(workspace);
+        println!("$ {}", process::spelled(&command));
+        Self::built(command)
+    }
+
+    /// The `firstwrite` binary as it was built last; builds it if it is missing. Prints nothing on standard output.
+    pub(crate) fn existing_binary(self, workspace: &Workspace) -> anyhow::Result<PathBuf> {
+        let folder = match self {
+            Self::Debug => "debug",
+            Self::Release => "release",
+        };
+        let binary = workspace.target.join(folder).join("firstwrite");
+        if binary.is_file() { Ok(binary) } else { Self::built(self.command(workspace)) }
+    }
+
+    fn command(self, workspace: &Workspace) -> Command {
         let mut command = workspace.cargo();
         command.arg("build").args(self.arguments());
         command.args(["--package", "firstwrite-server", "--bin", "firstwrite"]);
         command.arg("--message-format=json-render-diagnostics");
-        println!("$ {}", process::spelled(&command));
+        command
+    }
+
+    fn built(mut command: Command) -> anyhow::Result<PathBuf> {
         let messages = process::read(&mut command)?;
         built_program(&messages).context("cargo built no binary called `firstwrite`")
     }

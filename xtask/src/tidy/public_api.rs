@@ -19,12 +19,18 @@ use super::Finding;
 use super::files::Tree;
 
 pub(crate) const HELP: &str = "\
-Compares the public items of firstwrite, firstwrite-core and firstwrite-store with the lists in docs/api, as
+Compares the public items of the libraries that people link with the lists in docs/api, as
 `cargo xtask tidy` does, so that a change of the API is seen in review.
 
   --write   writes the lists";
 
-const CRATES: [&str; 3] = ["firstwrite", "firstwrite-core", "firstwrite-store"];
+/// The libraries that people link, each with the folder of its sources.
+const CRATES: [(&str, &str); 4] = [
+    ("firstwrite", "crates/firstwrite/src/"),
+    ("firstwrite-client", "clients/rust/src/"),
+    ("firstwrite-core", "crates/firstwrite-core/src/"),
+    ("firstwrite-store", "crates/firstwrite-store/src/"),
+];
 /// Modules for tests alone.
 const APART: [&str; 3] = ["/tests.rs", "/tests/", "/fuzzing.rs"];
 
@@ -32,8 +38,8 @@ pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     let writes = args.flag("--write");
     args.finish()?;
     let tree = Tree::read(&workspace.root)?;
-    for name in CRATES {
-        let (page, text) = (page(name), list(&tree, name).map_err(anyhow::Error::msg)?);
+    for (name, folder) in CRATES {
+        let (page, text) = (page(name), list(&tree, folder).map_err(anyhow::Error::msg)?);
         if writes {
             let path = workspace.root.join(&page);
             std::fs::create_dir_all(path.with_file_name("")).context("making docs/api")?;
@@ -50,10 +56,10 @@ pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
 /// The lists say what the source says.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     const REASON: &str = "a change of the public API is seen in review";
-    let findings = CRATES.iter().filter_map(|name| {
+    let findings = CRATES.iter().filter_map(|(name, folder)| {
         let page = page(name);
         let kept = tree.file(&page).map_or("", |file| &file.text);
-        match list(tree, name) {
+        match list(tree, folder) {
             Err(problem) => Some(Finding::new(&page, 0, problem, REASON)),
             Ok(text) if text == kept => None,
             Ok(text) => {
@@ -78,12 +84,11 @@ fn page(name: &str) -> String {
 }
 
 /// Lists the public items of a crate, in order; or says which file cannot be read.
-fn list(tree: &Tree, name: &str) -> Result<String, String> {
-    let folder = format!("crates/{name}/src/");
+fn list(tree: &Tree, folder: &str) -> Result<String, String> {
     let mut lines = Lines::default();
     let mut sources = Vec::new();
     for file in &tree.files {
-        let Some(path) = file.path.strip_prefix(&folder) else { continue };
+        let Some(path) = file.path.strip_prefix(folder) else { continue };
         let Some(path) = path.strip_suffix(".rs") else { continue };
         if APART.iter().any(|apart| file.path.contains(apart)) {
             continue;
@@ -349,7 +354,7 @@ trait Reads: Send
 use firstwrite_core::One
 use firstwrite_core::Two as Three
 ";
-        assert_eq!(list(&tree, "firstwrite").unwrap(), expected);
+        assert_eq!(list(&tree, "crates/firstwrite/src/").unwrap(), expected);
         assert_eq!(check(&tree).len(), 1, "it is not what is kept");
     }
 }

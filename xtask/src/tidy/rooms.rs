@@ -17,9 +17,15 @@ const DRIVERS: &[&str] =
 /// Drivers of databases that are brokers too, and whose carriers speak to them as such: by crate.
 const BROKERS: &[(&str, &str)] = &[("firstwrite", "redis")];
 
+/// Crates with a file of their own on the caller's side, by the driver they use for it.
+const CALLERS: &[(&str, &str)] = &[("firstwrite-client", "rusqlite")];
+
 /// Crates that look at the rest from outside, each with all that it uses of ours.
 const OUTSIDERS: &[(&str, &[&str])] =
     &[("firstwrite-chaos", &[]), ("firstwrite-verify", &[]), ("xtask", &["firstwrite-chaos"])];
+
+/// Crates that people use without the rest, and which only their tests compare with it.
+const STANDALONE: &[&str] = &["firstwrite-client"];
 
 /// Crates of the workspace that a crate uses.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -86,9 +92,20 @@ pub(super) fn walls(packages: &[Package]) -> Vec<Finding> {
                 "what checks the others shares no code with them",
             ));
         }
+        if STANDALONE.contains(&package.name.as_str())
+            && let Some(ours) = uses.normal.first()
+        {
+            findings.push(Finding::new(
+                &package.manifest,
+                0,
+                format!("drop the dependency on {ours}, or make it a dev-dependency"),
+                "callers need it without the rest",
+            ));
+        }
         let driver = package.dependencies.iter().find(|own| {
             let is_broker = BROKERS.contains(&(package.name.as_str(), own.name.as_str()));
-            DRIVERS.contains(&own.name.as_str()) && !is_broker
+            let is_caller = CALLERS.contains(&(package.name.as_str(), own.name.as_str()));
+            DRIVERS.contains(&own.name.as_str()) && !is_broker && !is_caller
         });
         if let Some(driver) = driver.filter(|_| package.name != "firstwrite-store") {
             findings.push(Finding::new(
@@ -219,6 +236,9 @@ mod tests {
         assert_eq!(with(package("firstwrite", &["rusqlite"], &[])).len(), 1);
         assert_eq!(with(package("firstwrite-server", &["redis"], &[])).len(), 1);
         assert_eq!(with(package("firstwrite", &["redis"], &[])).len(), 0, "to a carrier, a broker");
+        assert_eq!(with(package("firstwrite-client", &["rusqlite"], &[])).len(), 0, "its own file");
+        assert_eq!(with(package("firstwrite-client", &["firstwrite-core"], &[])).len(), 1);
+        assert_eq!(with(package("firstwrite-client", &[], &["firstwrite-core"])).len(), 0);
         assert_eq!(with(package("firstwrite-verify", &[], &["firstwrite-core"])).len(), 1);
         assert_eq!(with(package("xtask", &["firstwrite-core"], &[])).len(), 1);
         assert_eq!(with(package("xtask", &["anyhow"], &[])).len(), 0);

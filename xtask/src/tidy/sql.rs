@@ -11,6 +11,10 @@ const ROOMS: &[(&str, &str)] = &[
     ("crates/firstwrite/benches/", "the benches play an application with its own business rows"),
     ("crates/firstwrite-gateway/benches/", "the bench plays the store that one writes by hand"),
     ("crates/firstwrite/examples/", "an example is an application with its own business rows"),
+    (
+        "clients/rust/src/storage/",
+        "the client writes down its own intents in a file of its own, and shares nothing with the store",
+    ),
     ("examples/", "an example is an application with its own business rows"),
     (
         "crates/firstwrite-chaos/src/postgres/",
@@ -105,6 +109,7 @@ mod tests {
             ("crates/firstwrite/src/service.rs", code),
             ("crates/firstwrite-store/src/sqlite.rs", code),
             ("crates/firstwrite-demo/src/payments.rs", code),
+            ("clients/rust/src/storage/sqlite.rs", code),
             ("deploy/schema.sql", "SELECT 1"),
         ]);
         let found: Vec<_> =

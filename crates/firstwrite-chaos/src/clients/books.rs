@@ -109,7 +109,7 @@ pub(crate) fn read(
 }
 
 /// Shows every payment of one tenant to `visit`.
-fn each(
+pub(crate) fn each(
     address: SocketAddr,
     tenant: Tenant,
     deadline: Deadline,

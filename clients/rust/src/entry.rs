@@ -1,0 +1,119 @@
+//! The entry of an intent: all that is known of it, and how it moves.
+
+mod codec;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Uri};
+
+use crate::end::End;
+use crate::key::Key;
+use crate::rules::{Life, Timestamp};
+use crate::snapshot::State;
+
+pub(crate) use codec::{Unreadable, decode, encode};
+
+/// What is written down of an intent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) revision: u64,
+    pub(crate) key: Key,
+    pub(crate) request: Request,
+    pub(crate) opened_at: Timestamp,
+    pub(crate) attempts: u32,
+    pub(crate) doubt: bool,
+    pub(crate) first_attempt_at: Option<Timestamp>,
+    pub(crate) resumed_at: Option<Timestamp>,
+    /// Nothing is sent before this, and never longer than `waits_for` from now on, whatever the clock says.
+    pub(crate) not_before: Option<Timestamp>,
+    pub(crate) waits_for: Duration,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) end: Option<End>,
+    pub(crate) place: Option<Place>,
+}
+
+/// The request of an intent: what stays the same over its attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) url: Uri,
+    /// In the order of their names.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) body: Bytes,
+}
+
+/// The place of an intent in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) lane: String,
+    pub(crate) number: u64,
+    /// `apply` has run.
+    pub(crate) is_applied: bool,
+    /// `confirm` or `rollback` has run after the end.
+    pub(crate) is_settled: bool,
+}
+
+impl Entry {
+    /// The entry with the mark of an attempt that begins now.
+    pub(crate) fn marked(&self, now: Timestamp) -> Self {
+        Self {
+            attempts: self.attempts.saturating_add(1),
+            doubt: true,
+            first_attempt_at: Some(self.first_attempt_at.unwrap_or(now)),
+            not_before: None,
+            waits_for: Duration::ZERO,
+            ..self.clone()
+        }
+    }
+
+    /// The entry after an answer that does not end it.
+    pub(crate) fn waiting(&self, doubt: bool, now: Timestamp, wait: Duration) -> Self {
+        Self { doubt, not_before: Some(now.after(wait)), waits_for: wait, ..self.clone() }
+    }
+
+    pub(crate) fn ended(&self, end: End) -> Self {
+        Self { end: Some(end), not_before: None, waits_for: Duration::ZERO, ..self.clone() }
+    }
+
+    /// The entry of an unknown end that is sent again from now on.
+    pub(crate) fn resumed(&self, now: Timestamp) -> Self {
+        Self { end: None, doubt: true, resumed_at: Some(now), ..self.clone() }
+    }
+
+    /// The time that is left to wait.
+    pub(crate) fn wait_left(&self, now: Timestamp) -> Duration {
+        self.not_before.map_or(Duration::ZERO, |until| until.since(now).min(self.waits_for))
+    }
+
+    pub(crate) fn life(&self) -> Life {
+        Life {
+            first_attempt_at: self.first_attempt_at,
+            resumed_at: self.resumed_at,
+            expires_at: self.expires_at,
+            doubt: self.doubt,
+        }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match (&self.end, self.attempts) {
+            (Some(_), _) => State::Ended,
+            (None, 0) => State::Open,
+            (None, _) => State::Sending,
+        }
+    }
+}
+
+impl Request {
+    /// Names what differs from another request.
+    pub(crate) fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let parts = [
+            ("method", self.method == other.method),
+            ("url", self.url == other.url),
+            ("headers", self.headers == other.headers),
+            ("body", self.body == other.body),
+        ];
+        parts.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
+    }
+}

@@ -1,0 +1,309 @@
+//! Entries as bytes, with a version and a digest: what a disk spoils is noticed.
+//!
+//! A document is a line (`firstwrite-intent 1 DIGEST`), a line of JSON, the request's body and the answer's body. The
+//! digest covers all behind the first line. Types here are those of the bytes and of nothing else.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{Entry, Place, Request};
+use crate::end::{Answer, Cause, Done, End, EndKind, Refused, Unresolved};
+use crate::key::Key;
+use crate::rules::Timestamp;
+use crate::seal::Seal;
+use crate::storage::Stored;
+use crate::{BoxError, Error};
+
+const MAGIC: &str = "firstwrite-intent 1 ";
+
+/// Why a document cannot be read.
+#[derive(Debug)]
+pub(crate) enum Unreadable {
+    /// The digest does not fit, or something is missing.
+    Damaged(BoxError),
+    /// A later version wrote it.
+    Later,
+    /// A body does not open.
+    Sealed(BoxError),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    name: String,
+    revision: u64,
+    key: String,
+    opened_at: i64,
+    attempts: u32,
+    doubt: bool,
+    first_attempt_at: Option<i64>,
+    resumed_at: Option<i64>,
+    not_before: Option<i64>,
+    waits_for_ms: u64,
+    expires_at: Option<i64>,
+    place: Option<PlaceText>,
+    request: RequestText,
+    end: Option<EndText>,
+    /// Bodies are behind the document as the application's `seal` made them.
+    sealed: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PlaceText {
+    lane: String,
+    number: u64,
+    applied: bool,
+    settled: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RequestText {
+    method: String,
+    url: String,
+    headers: Vec<(String, String)>,
+    body_bytes: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+struct EndText {
+    end: EndWord,
+    cause: CauseWord,
+    code: Option<String>,
+    safe_new_key: bool,
+    replayed: bool,
+    answer: Option<AnswerText>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct AnswerText {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body_bytes: Option<usize>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum EndWord {
+    Done,
+    Refused,
+    Unknown,
+    Expired,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum CauseWord {
+    Answer,
+    GivenUp,
+    KeyLife,
+}
+
+/// Writes an entry.
+pub(crate) fn encode(entry: &Entry, seal: Option<&dyn Seal>) -> Result<Stored, Error> {
+    let sealed = |body: &Bytes| match seal {
+        Some(seal) => seal.seal(&entry.name, body).map(Bytes::from).map_err(Error::Seal),
+        None => Ok(body.clone()),
+    };
+    let request_body = sealed(&entry.request.body)?;
+    let answer = entry.end.as_ref().and_then(End::answer);
+    let answer_body = answer.and_then(|answer| answer.body.as_ref()).map(sealed).transpose()?;
+    let document = Document {
+        name: entry.name.clone(),
+        revision: entry.revision,
+        key: entry.key.as_str().to_owned(),
+        opened_at: entry.opened_at.to_millis(),
+        attempts: entry.attempts,
+        doubt: entry.doubt,
+        first_attempt_at: entry.first_attempt_at.map(Timestamp::to_millis),
+        resumed_at: entry.resumed_at.map(Timestamp::to_millis),
+        not_before: entry.not_before.map(Timestamp::to_millis),
+        waits_for_ms: u64::try_from(entry.waits_for.as_millis()).unwrap_or(u64::MAX),
+        expires_at: entry.expires_at.map(Timestamp::to_millis),
+        place: entry.place.as_ref().map(place_text),
+        request: RequestText {
+            method: entry.request.method.to_string(),
+            url: entry.request.url.to_string(),
+            headers: entry.request.headers.iter().map(|(name, value)| text(name, value)).collect(),
+            body_bytes: request_body.len(),
+        },
+        end: entry.end.as_ref().map(|end| end_text(end, answer_body.as_ref().map(Bytes::len))),
+        sealed: seal.is_some(),
+    };
+    let json = serde_json::to_vec(&document).expect("texts and numbers can be written as JSON");
+    let answer_body = answer_body.unwrap_or_default();
+    let mut rest = BytesMut::with_capacity(json.len() + request_body.len() + answer_body.len() + 1);
+    rest.put_slice(&json);
+    rest.put_u8(b'\n');
+    rest.put_slice(&request_body);
+    rest.put_slice(&answer_body);
+    let first = format!("{MAGIC}{}\n", digest(&rest));
+    let document = Bytes::from([first.as_bytes(), &rest].concat());
+    Ok(Stored { name: entry.name.clone(), revision: entry.revision, document })
+}
+
+/// Reads an entry.
+pub(crate) fn decode(stored: &Stored, seal: Option<&dyn Seal>) -> Result<Entry, Unreadable> {
+    let (first, rest) = line(&stored.document).ok_or_else(|| damaged("it has no first line"))?;
+    let Some(kept) = first.strip_prefix(MAGIC.as_bytes()) else {
+        let is_later = first.starts_with(b"firstwrite-intent ");
+        return Err(if is_later { Unreadable::Later } else { damaged("it is no entry") });
+    };
+    if kept != digest(&rest).as_bytes() {
+        return Err(damaged("its digest does not fit"));
+    }
+    let (json, bodies) = line(&rest).ok_or_else(|| damaged("it has no second line"))?;
+    let document: Document =
+        serde_json::from_slice(&json).map_err(|error| Unreadable::Damaged(error.into()))?;
+    if document.name != stored.name || document.revision != stored.revision {
+        return Err(damaged("it is another entry's"));
+    }
+    match (document.sealed, seal) {
+        (true, None) => {
+            Err(Unreadable::Sealed("its bodies are sealed, and this client has no `seal`".into()))
+        }
+        (true, Some(seal)) => read(document, &bodies, Some(seal)),
+        // Written before the application began to seal.
+        (false, _) => read(document, &bodies, None),
+    }
+}
+
+fn read(document: Document, bodies: &Bytes, seal: Option<&dyn Seal>) -> Result<Entry, Unreadable> {
+    let open = |body: Bytes| match seal {
+        Some(seal) => seal.open(&document.name, &body).map(Bytes::from).map_err(Unreadable::Sealed),
+        None => Ok(body),
+    };
+    let length = document.request.body_bytes;
+    let kept = document.end.as_ref().and_then(|end| end.answer.as_ref()?.body_bytes);
+    if length.checked_add(kept.unwrap_or(0)) != Some(bodies.len()) {
+        return Err(damaged("a body is missing"));
+    }
+    let request_body = open(bodies.slice(..length))?;
+    let answer_body = kept.map(|_| open(bodies.slice(length..))).transpose()?;
+    entry_of(document, request_body, answer_body).ok_or_else(|| damaged("a member makes no sense"))
+}
+
+fn entry_of(document: Document, body: Bytes, answer_body: Option<Bytes>) -> Option<Entry> {
+    let Document { request, end, place, .. } = document;
+    let headers = request.headers.into_iter().map(header).collect::<Option<Vec<_>>>()?;
+    Some(Entry {
+        name: document.name,
+        revision: document.revision,
+        key: Key::from_kept(document.key)?,
+        request: Request {
+            method: request.method.parse().ok()?,
+            url: request.url.parse().ok()?,
+            headers,
+            body,
+        },
+        opened_at: Timestamp::from_millis(document.opened_at),
+        attempts: document.attempts,
+        doubt: document.doubt,
+        first_attempt_at: document.first_attempt_at.map(Timestamp::from_millis),
+        resumed_at: document.resumed_at.map(Timestamp::from_millis),
+        not_before: document.not_before.map(Timestamp::from_millis),
+        waits_for: Duration::from_millis(document.waits_for_ms),
+        expires_at: document.expires_at.map(Timestamp::from_millis),
+        end: match end {
+            Some(end) => Some(end_of(end, answer_body)?),
+            None => None,
+        },
+        place: place.map(|place| Place {
+            lane: place.lane,
+            number: place.number,
+            is_applied: place.applied,
+            is_settled: place.settled,
+        }),
+    })
+}
+
+fn place_text(place: &Place) -> PlaceText {
+    PlaceText {
+        lane: place.lane.clone(),
+        number: place.number,
+        applied: place.is_applied,
+        settled: place.is_settled,
+    }
+}
+
+fn end_text(end: &End, body_bytes: Option<usize>) -> EndText {
+    let answer = end.answer().map(|answer| AnswerText {
+        status: answer.status.as_u16(),
+        headers: answer.headers.iter().map(|(name, value)| text(name, value)).collect(),
+        body_bytes,
+    });
+    let (code, replayed, cause) = match end {
+        End::Done(done) => (None, done.replayed, Cause::Answer),
+        End::Refused(refused) => (refused.code.clone(), refused.replayed, refused.cause),
+        End::Unknown(unresolved) | End::Expired(unresolved) => {
+            (unresolved.code.clone(), false, unresolved.cause)
+        }
+    };
+    let safe_new_key = end.is_new_key_safe();
+    let end = match end.kind() {
+        EndKind::Done => EndWord::Done,
+        EndKind::Refused => EndWord::Refused,
+        EndKind::Unknown => EndWord::Unknown,
+        EndKind::Expired => EndWord::Expired,
+    };
+    let cause = match cause {
+        Cause::Answer => CauseWord::Answer,
+        Cause::GivenUp => CauseWord::GivenUp,
+        Cause::KeyLife => CauseWord::KeyLife,
+    };
+    EndText { end, cause, code, safe_new_key, replayed, answer }
+}
+
+fn end_of(text: EndText, body: Option<Bytes>) -> Option<End> {
+    let answer = match text.answer {
+        Some(answer) => Some(Answer {
+            status: StatusCode::from_u16(answer.status).ok()?,
+            headers: answer.headers.into_iter().map(header).collect::<Option<HeaderMap>>()?,
+            body,
+        }),
+        None => None,
+    };
+    let EndText { code, safe_new_key, replayed, .. } = text;
+    let cause = match text.cause {
+        CauseWord::Answer => Cause::Answer,
+        CauseWord::GivenUp => Cause::GivenUp,
+        CauseWord::KeyLife => Cause::KeyLife,
+    };
+    Some(match text.end {
+        EndWord::Done => End::Done(Done { answer: answer?, replayed }),
+        EndWord::Refused => End::Refused(Refused { answer, code, safe_new_key, replayed, cause }),
+        EndWord::Unknown => End::Unknown(Unresolved { answer, code, safe_new_key, cause }),
+        EndWord::Expired => End::Expired(Unresolved { answer, code, safe_new_key, cause }),
+    })
+}
+
+/// A header as text. A value may hold any byte above the controls, so each byte is one character.
+fn text(name: &HeaderName, value: &HeaderValue) -> (String, String) {
+    (name.as_str().to_owned(), value.as_bytes().iter().copied().map(char::from).collect())
+}
+
+fn header((name, value): (String, String)) -> Option<(HeaderName, HeaderValue)> {
+    let bytes: Option<Vec<u8>> = value.chars().map(|c| u8::try_from(c).ok()).collect();
+    Some((name.parse().ok()?, HeaderValue::from_bytes(&bytes?).ok()?))
+}
+
+fn damaged(why: &'static str) -> Unreadable {
+    Unreadable::Damaged(why.into())
+}
+
+/// The first line, and what is behind it.
+fn line(bytes: &Bytes) -> Option<(Bytes, Bytes)> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    Some((bytes.slice(..end), bytes.slice(end + 1..)))
+}
+
+fn digest(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(Sha256::digest(bytes))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! An intent that stands: sent until it has an end, then acknowledged.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::client::{Client, Written};
+use crate::end::{End, EndKind};
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::key::Key;
+use crate::sending;
+use crate::snapshot::Snapshot;
+
+/// An intent that is written down.
+#[derive(Clone)]
+pub struct Intent {
+    client: Client,
+    name: String,
+    key: Key,
+}
+
+impl Intent {
+    pub(crate) fn new(client: Client, entry: Entry) -> Self {
+        Self { client, name: entry.name, key: entry.key }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its key, by which the server's operators find what became of it. Who has it and the credentials can ask for
+    /// the answer.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Sends it under its key until it has an end, or [`wait_for`](crate::Builder::wait_for) runs out: then it is
+    /// [`Error::Pending`], and the next `send` goes on. One that ended already is not sent again: its end is returned.
+    ///
+    /// The future may be dropped at any moment, and the process may die: what is known is written down.
+    pub async fn send(&self) -> Result<End, Error> {
+        self.send_for(self.client.core().settings.wait_for).await
+    }
+
+    /// The same, with a time of its own to wait for the end.
+    pub async fn send_for(&self, wait_for: Duration) -> Result<End, Error> {
+        sending::send(self.client.core(), &self.name, &self.key, Some(wait_for)).await
+    }
+
+    /// Sends it until it has an end, however long that takes; the queue's way.
+    pub(crate) async fn send_to_the_end(&self) -> Result<End, Error> {
+        sending::send(self.client.core(), &self.name, &self.key, None).await
+    }
+
+    /// Sends an intent that ended unknown again, under the same key, as long as the key lives.
+    pub async fn resume(&self) -> Result<End, Error> {
+        let core = self.client.core();
+        loop {
+            let entry = core.read_own(&self.name, &self.key).await?;
+            let end = entry.end.as_ref().map(End::kind);
+            if end != Some(EndKind::Unknown) {
+                return Err(Error::NotUnknown { intent: self.name.clone(), end });
+            }
+            if let Written::Yes(_) = core.write(&entry, entry.resumed(core.clock.now())).await? {
+                return self.send().await;
+            }
+        }
+    }
+
+    /// Forgets an intent that ended. Nothing else does.
+    pub async fn acknowledge(&self) -> Result<(), Error> {
+        self.client.core().acknowledge(&self.name, &self.key).await
+    }
+
+    /// The intent as it stands.
+    pub async fn snapshot(&self) -> Result<Snapshot, Error> {
+        let core = self.client.core();
+        let entry = core.read_own(&self.name, &self.key).await?;
+        Ok(Snapshot::of(&entry, core.clock.now()))
+    }
+}
+
+impl fmt::Debug for Intent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intent").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! The queue: intents that are sent in the order of their lanes, also after a restart.
+
+mod running;
+mod wakeup;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::lock::Mutex;
+
+use crate::client::{Client, Written};
+use crate::draft::Draft;
+use crate::end::{Done, Refused};
+use crate::entry::{Entry, Place};
+use crate::error::Error;
+use crate::intent::Intent;
+use crate::snapshot::Snapshot;
+use crate::{BoxError, BoxFuture};
+use wakeup::Wakeup;
+
+/// What the application does in its own state as intents come and end.
+///
+/// A crash may repeat each, so what it changes must be idempotent: "set", not "add". An error is told to
+/// [`failed`](Self::failed), the lane rests, and the hook is called again. `()` does nothing.
+pub trait QueueHooks: Send + Sync + 'static {
+    /// The intent is written down, and not sent before this has returned: show its effect already.
+    fn apply<'a>(&'a self, intent: &'a Snapshot) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = intent;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// It was carried out.
+    fn confirm<'a>(
+        &'a self,
+        intent: &'a Snapshot,
+        done: &'a Done,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = (intent, done);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// It was refused: take its effect back.
+    fn rollback<'a>(
+        &'a self,
+        intent: &'a Snapshot,
+        refused: &'a Refused,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = (intent, refused);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// A lane could not go on, and is tried again.
+    fn failed(&self, lane: &str, error: &Error) {
+        let _ = (lane, error);
+    }
+}
+
+impl QueueHooks for () {}
+
+/// Intents in lanes. Clones share everything.
+#[derive(Clone)]
+pub struct Queue {
+    shared: Arc<Shared>,
+    settings: Settings,
+}
+
+struct Shared {
+    client: Client,
+    hooks: Box<dyn QueueHooks>,
+    /// The number of the last place that was given.
+    last: Mutex<Option<u64>>,
+    wakeup: Wakeup,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    poll: Duration,
+    lanes_max: usize,
+    acknowledges: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        // Soon enough for what another process enqueued, seldom enough for a folder that rests.
+        Self { poll: Duration::from_secs(5), lanes_max: 16, acknowledges: false }
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(client: Client, hooks: Box<dyn QueueHooks>) -> Self {
+        let (last, wakeup) = (Mutex::new(None), Wakeup::default());
+        let shared = Arc::new(Shared { client, hooks, last, wakeup });
+        Self { shared, settings: Settings::default() }
+    }
+
+    /// Acknowledges intents by itself after `confirm` or `rollback` has returned. Default: the application does.
+    #[must_use]
+    pub fn acknowledge_settled(mut self) -> Self {
+        self.settings.acknowledges = true;
+        self
+    }
+
+    /// Number of lanes that are sent at a time. Default: 16.
+    #[must_use]
+    pub fn lanes_max(mut self, count: usize) -> Self {
+        self.settings.lanes_max = count.max(1);
+        self
+    }
+
+    /// The time between two looks for what other processes enqueued, and the rest of a lane that failed. Default: 5 s.
+    #[must_use]
+    pub fn poll(mut self, time: Duration) -> Self {
+        self.settings.poll = time;
+        self
+    }
+
+    /// Opens an intent at the end of a lane and runs `apply`. It is sent by [`run`](Self::run).
+    ///
+    /// Places of one process are in the order of these calls, those of several in the order of their clocks.
+    pub async fn enqueue(&self, lane: impl Into<String>, draft: Draft) -> Result<Intent, Error> {
+        let lane = lane.into();
+        let intent = draft.open_at(self.new_place(&lane).await?).await?;
+        let core = self.shared.client.core();
+        let mut entry = core.read_own(intent.name(), intent.key()).await?;
+        // One that stood before the queue knew of it is taken in; one in another lane stays there.
+        while entry.place.is_none() {
+            let taken = Entry { place: Some(self.new_place(&lane).await?), ..entry.clone() };
+            entry = match core.write(&entry, taken).await? {
+                Written::Yes(entry) => entry,
+                Written::No(_) => core.read_own(intent.name(), intent.key()).await?,
+            };
+        }
+        if entry.place.as_ref().is_some_and(|place| place.lane != lane) {
+            let intent = entry.name;
+            return Err(Error::IntentConflict { intent, differing: vec!["lane"] });
+        }
+        self.shared.apply(&entry).await?;
+        self.shared.wakeup.wake();
+        Ok(intent)
+    }
+
+    /// The intents of all lanes, each lane in its order; and errors of entries that cannot be read.
+    pub async fn list(&self) -> Result<Vec<Result<Snapshot, Error>>, Error> {
+        let core = self.shared.client.core();
+        let now = core.clock.now();
+        let (mut lanes, mut errors) = (BTreeMap::new(), Vec::new());
+        for entry in core.list().await? {
+            match entry {
+                Ok(entry) => {
+                    if let Some(place) = &entry.place {
+                        let at = (place.lane.clone(), place.number, entry.name.clone());
+                        lanes.insert(at, Snapshot::of(&entry, now));
+                    }
+                }
+                Err(error) => errors.push(Err(error)),
+            }
+        }
+        Ok(lanes.into_values().map(Ok).chain(errors).collect())
+    }
+
+    /// The next place of a lane.
+    async fn new_place(&self, lane: &str) -> Result<Place, Error> {
+        let core = self.shared.client.core();
+        let mut known = self.shared.last.lock().await;
+        let last = if let Some(last) = *known {
+            last
+        } else {
+            // A clock that went back while no process ran must not put new intents before old ones.
+            let entries = core.list().await?.into_iter().flatten();
+            let numbers = entries.filter_map(|entry| Some(entry.place?.number));
+            numbers.max().unwrap_or(0)
+        };
+        let by_clock = u64::try_from(core.clock.now().to_millis()).unwrap_or(0);
+        let number = by_clock.max(last + 1);
+        *known = Some(number);
+        Ok(Place { lane: lane.to_owned(), number, is_applied: false, is_settled: false })
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

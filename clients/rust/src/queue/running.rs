@@ -1,0 +1,194 @@
+//! Sending what is in the lanes: each in order, all of them side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+
+use super::{Queue, Shared};
+use crate::client::Written;
+use crate::end::{End, EndKind};
+use crate::entry::{Entry, Place};
+use crate::error::Error;
+use crate::intent::Intent;
+use crate::snapshot::Snapshot;
+
+/// What stands in the lanes.
+struct Look {
+    /// Entries of each lane that are not settled, in order.
+    lanes: BTreeMap<String, Vec<Entry>>,
+}
+
+/// What a lane is at after a turn.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    /// Everything is settled.
+    Empty,
+    /// The first intent that is not settled ended unknown or expired.
+    Stopped,
+}
+
+impl Queue {
+    /// Sends what is in the lanes, and what comes into them, until `until` is done. Dropping the future loses nothing.
+    ///
+    /// An entry that cannot be read is an error here: nobody knows which lane it stands in.
+    pub async fn run(&self, until: impl Future<Output = ()>) -> Result<(), Error> {
+        let clock = &self.shared.client.core().clock;
+        let mut until = pin!(until);
+        let (mut turns, mut busy) = (FuturesUnordered::new(), BTreeSet::new());
+        // Lanes that failed rest until the next look by time.
+        let mut resting = BTreeSet::new();
+        loop {
+            let woken = self.shared.wakeup.next();
+            for (lane, entries) in self.shared.look().await?.lanes {
+                let has_room = busy.len() < self.settings.lanes_max;
+                let is_idle = !busy.contains(&lane) && !resting.contains(&lane);
+                if has_room && is_idle && !is_stopped(&entries) {
+                    busy.insert(lane.clone());
+                    let (shared, acknowledges) = (&self.shared, self.settings.acknowledges);
+                    turns.push(async move {
+                        let turn = shared.turn(&lane, acknowledges).await;
+                        (lane, turn)
+                    });
+                }
+            }
+            let time = clock.wait(self.settings.poll);
+            let happened = {
+                // A set without turns is always ready, so it is not asked.
+                let turn = pin!(async {
+                    if turns.is_empty() { std::future::pending().await } else { turns.next().await }
+                });
+                let rest = pin!(select(woken, time));
+                match select(&mut until, select(turn, rest)).await {
+                    Either::Left(((), _)) => return Ok(()),
+                    Either::Right((Either::Left((turn, _)), _)) => Some(turn),
+                    Either::Right((Either::Right((Either::Left(_), _)), _)) => Some(None),
+                    Either::Right((Either::Right((Either::Right(_), _)), _)) => None,
+                }
+            };
+            match happened {
+                Some(Some((lane, turn))) => {
+                    busy.remove(&lane);
+                    if let Err(error) = turn {
+                        self.shared.hooks.failed(&lane, &error);
+                        resting.insert(lane);
+                    }
+                }
+                Some(None) => {}
+                None => resting.clear(),
+            }
+        }
+    }
+
+    /// Sends what is in the lanes, one after another, until every lane is empty or stopped; returns the lanes that
+    /// are stopped. The first error ends it.
+    pub async fn run_once(&self) -> Result<Vec<String>, Error> {
+        let mut stopped = Vec::new();
+        for lane in self.shared.look().await?.lanes.into_keys() {
+            if self.shared.turn(&lane, self.settings.acknowledges).await? == Turn::Stopped {
+                stopped.push(lane);
+            }
+        }
+        Ok(stopped)
+    }
+}
+
+fn is_stopped(entries: &[Entry]) -> bool {
+    let end = entries.first().and_then(|first| first.end.as_ref()).map(End::kind);
+    matches!(end, Some(EndKind::Unknown | EndKind::Expired))
+}
+
+impl Shared {
+    async fn look(&self) -> Result<Look, Error> {
+        let mut lanes: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+        for entry in self.client.core().list().await? {
+            let entry = entry?;
+            if let Some(Place { lane, is_settled: false, .. }) = &entry.place {
+                lanes.entry(lane.clone()).or_default().push(entry);
+            }
+        }
+        for entries in lanes.values_mut() {
+            entries.sort_by_key(|entry| {
+                (entry.place.as_ref().map(|place| place.number), entry.name.clone())
+            });
+        }
+        Ok(Look { lanes })
+    }
+
+    /// Sends a lane in order until it is empty or stopped.
+    async fn turn(&self, lane: &str, acknowledges: bool) -> Result<Turn, Error> {
+        loop {
+            let Some(entries) = self.look().await?.lanes.remove(lane) else {
+                return Ok(Turn::Empty);
+            };
+            for entry in entries {
+                if !self.carry_through(&entry, acknowledges).await? {
+                    return Ok(Turn::Stopped);
+                }
+            }
+        }
+    }
+
+    /// Applies, sends and settles one intent; says whether the lane goes on.
+    async fn carry_through(&self, entry: &Entry, acknowledges: bool) -> Result<bool, Error> {
+        self.apply(entry).await?;
+        let intent = Intent::new(self.client.clone(), entry.clone());
+        let end = match intent.send_to_the_end().await {
+            Ok(end) => end,
+            // Acknowledged meanwhile, so the application knows how it ended.
+            Err(Error::NoIntent { .. }) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let snapshot = Snapshot { end: Some(end.clone()), ..self.snapshot(entry) };
+        let (hook, settled) = match &end {
+            End::Done(done) => ("confirm", self.hooks.confirm(&snapshot, done).await),
+            End::Refused(refused) => ("rollback", self.hooks.rollback(&snapshot, refused).await),
+            End::Unknown(_) | End::Expired(_) => return Ok(false),
+        };
+        settled.map_err(|source| Error::Hook { intent: entry.name.clone(), hook, source })?;
+        if acknowledges {
+            return match intent.acknowledge().await {
+                Ok(()) | Err(Error::NoIntent { .. }) => Ok(true),
+                Err(error) => Err(error),
+            };
+        }
+        self.note(entry, |place| place.is_settled = true).await.map(|()| true)
+    }
+
+    /// Runs `apply` unless that is noted already.
+    pub(super) async fn apply(&self, entry: &Entry) -> Result<(), Error> {
+        if entry.end.is_some() || entry.place.as_ref().is_none_or(|place| place.is_applied) {
+            return Ok(());
+        }
+        let applied = self.hooks.apply(&self.snapshot(entry)).await;
+        applied.map_err(|source| {
+            let intent = entry.name.clone();
+            Error::Hook { intent, hook: "apply", source }
+        })?;
+        self.note(entry, |place| place.is_applied = true).await
+    }
+
+    /// Changes the place of an entry, whatever else happened to it.
+    async fn note(&self, entry: &Entry, change: impl Fn(&mut Place)) -> Result<(), Error> {
+        let core = self.client.core();
+        let mut entry = match core.read_own(&entry.name, &entry.key).await {
+            Ok(entry) => entry,
+            // Acknowledged meanwhile.
+            Err(Error::NoIntent { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        loop {
+            let mut noted = entry.clone();
+            noted.place.iter_mut().for_each(&change);
+            match core.write(&entry, noted).await? {
+                Written::Yes(_) | Written::No(None) => return Ok(()),
+                Written::No(Some(stands)) => entry = stands,
+            }
+        }
+    }
+
+    fn snapshot(&self, entry: &Entry) -> Snapshot {
+        Snapshot::of(entry, self.client.core().clock.now())
+    }
+}

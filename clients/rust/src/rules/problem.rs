@@ -1,0 +1,95 @@
+//! Problem documents of firstwrite in answers.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A refusal in firstwrite's own words.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Problem {
+    pub(crate) code: String,
+    pub(crate) retryable: bool,
+    pub(crate) safe_new_key: bool,
+    #[serde(default, deserialize_with = "whole")]
+    pub(crate) retry_after: Option<u64>,
+    #[serde(default, deserialize_with = "whole")]
+    pub(crate) first_status: Option<u64>,
+}
+
+/// Codes that are firstwrite's, and not retryable as such.
+const FINAL: [&str; 16] = [
+    "key-missing",
+    "key-invalid",
+    "request-too-old",
+    "body-too-large",
+    "tenant-unknown",
+    "request-malformed",
+    "target-too-long",
+    "head-too-large",
+    "method-not-allowed",
+    "not-found",
+    "key-unknown",
+    "upgrade-refused",
+    "grpc-unsupported",
+    "misconfigured",
+    "key-reused",
+    "key-expired",
+];
+
+/// Codes that say that something is under way, was lost, or is not served at the moment.
+const PASSING: [&str; 10] = [
+    "in-progress",
+    "outcome-unknown",
+    "answer-not-kept",
+    "answer-lost",
+    "rate-limited",
+    "store-unavailable",
+    "overloaded",
+    "upstream-unreachable",
+    "request-timeout",
+    "attempt-failed",
+];
+
+impl Problem {
+    /// Reads a body. One that lacks the members, or has others under their names, is no problem of ours.
+    pub(crate) fn read(body: &[u8]) -> Option<Self> {
+        // Most answers are none; a look at the first byte spares reading megabytes of them.
+        let first = body.iter().find(|byte| !byte.is_ascii_whitespace())?;
+        if *first != b'{' {
+            return None;
+        }
+        serde_json::from_slice(body).ok()
+    }
+
+    /// True of the codes of this version.
+    pub(crate) fn is_known(&self) -> bool {
+        FINAL.contains(&self.code.as_str()) || PASSING.contains(&self.code.as_str())
+    }
+}
+
+/// A whole number; anything else counts as not there.
+fn whole<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Value::deserialize(deserializer).map(|value| value.as_u64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_another_kind_make_no_problem_and_odd_times_are_not_read() {
+        let read = |text: &str| Problem::read(text.as_bytes());
+        assert!(read(r#" {"code":"a","retryable":true,"safe_new_key":false}"#).is_some());
+        for text in [
+            "",
+            "[]",
+            r#"{"code":1,"retryable":true,"safe_new_key":false}"#,
+            r#"{"code":"a","retryable":"true","safe_new_key":false}"#,
+            r#"{"code":"a","retryable":true}"#,
+            r#"{"code":"a","retryable":true,"safe_new_key":false"#,
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        let odd = r#"{"code":"a","retryable":true,"safe_new_key":false,"retry_after":"soon"}"#;
+        assert_eq!(read(odd).unwrap().retry_after, None);
+    }
+}

@@ -1,0 +1,282 @@
+//! The path of one intent from its entry to its end.
+//!
+//! 1. **life**: is there time left at all
+//! 2. **wait**: as long as the server said, and a random part
+//! 3. **ask**: the status resource, where the last answer left a doubt and the server has one
+//! 4. **budget**: a retry takes a token
+//! 5. **credentials**: fetched for this attempt
+//! 6. **mark**: the attempt is durable before a byte of it is sent
+//! 7. **send**: by the transport, within the time there is
+//! 8. **record**: what the answer means is durable before anybody learns of it
+
+mod asking;
+mod recording;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{Either, select};
+use http::{HeaderMap, HeaderValue};
+
+use crate::client::{Core, Written};
+use crate::credentials::Ask;
+use crate::end::{Cause, End, EndKind};
+use crate::entry::Entry;
+use crate::error::{Error, Pending};
+use crate::event::{Event, FailureKind, Step};
+use crate::key::Key;
+use crate::rules::{Dialect, life};
+use crate::transport::{Failure, Reply};
+
+/// Sends an intent until it has an end, or until `wait_for` has passed.
+pub(crate) async fn send(
+    core: &Core,
+    name: &str,
+    key: &Key,
+    wait_for: Option<Duration>,
+) -> Result<End, Error> {
+    let deadline = wait_for.map(|time| core.clock.elapsed().saturating_add(time));
+    let turn = core.locks.of(name);
+    let turn = within(core, time_left(core, deadline), turn.lock()).await;
+    let entry = core.read_own(name, key).await?;
+    let mut sending = Sending::new(core, entry, deadline);
+    if turn.is_none() {
+        // Another task of this process sends it, and still does.
+        return Err(sending.pending());
+    }
+    sending.run().await
+}
+
+/// An intent under way.
+struct Sending<'a> {
+    core: &'a Core,
+    entry: Entry,
+    /// By the clock's `elapsed`.
+    deadline: Option<Duration>,
+    /// Time to wait before the next step.
+    pause: Duration,
+    /// The status resource is asked before the next attempt.
+    asks: bool,
+    /// How often it was asked since the last attempt.
+    asked: u32,
+    /// The next credentials must be fresh.
+    refresh: bool,
+}
+
+impl<'a> Sending<'a> {
+    fn new(core: &'a Core, entry: Entry, deadline: Option<Duration>) -> Self {
+        let mut sending = Self {
+            core,
+            entry,
+            deadline,
+            pause: Duration::ZERO,
+            asks: false,
+            asked: 0,
+            refresh: false,
+        };
+        sending.begin_with_entry();
+        sending
+    }
+
+    /// What follows from the entry alone: at the start, and when another process has changed it.
+    fn begin_with_entry(&mut self) {
+        self.pause = self.entry.wait_left(self.core.clock.now());
+        self.asks = self.entry.doubt;
+        self.asked = 0;
+        self.refresh = false;
+    }
+
+    async fn run(&mut self) -> Result<End, Error> {
+        loop {
+            if let Some(end) = &self.entry.end {
+                return Ok(end.clone());
+            }
+            if self.end_if_time_is_up().await? {
+                continue;
+            }
+            self.wait().await?;
+            if self.end_if_time_is_up().await? {
+                continue;
+            }
+            if self.asks && self.may_ask() {
+                self.ask().await?;
+                continue;
+            }
+            if self.entry.attempts > 0 {
+                self.take_token().await?;
+            }
+            self.attempt().await?;
+        }
+    }
+
+    /// Ends the intent if nothing may be sent any more; then the entry is no longer what it was.
+    async fn end_if_time_is_up(&mut self) -> Result<bool, Error> {
+        let limits = &self.core.settings.limits;
+        let over = life(&self.entry.life(), limits, self.core.clock.now());
+        let Some((end, safe_new_key)) = over else { return Ok(false) };
+        let now = self.core.clock.now();
+        let lived = |entry: &Entry| {
+            let first = entry.first_attempt_at.unwrap_or(now);
+            entry.expires_at.unwrap_or_else(|| first.after(limits.retention))
+                <= now.after(Duration::from_mins(1))
+        };
+        let cause = match end {
+            EndKind::Expired => Cause::KeyLife,
+            EndKind::Refused if lived(&self.entry) => Cause::KeyLife,
+            EndKind::Done | EndKind::Refused | EndKind::Unknown => Cause::GivenUp,
+        };
+        let ended = self.entry.ended(End::by_time(end, safe_new_key, cause));
+        match self.core.write(&self.entry, ended).await? {
+            Written::Yes(entry) => {
+                self.entry = entry;
+                self.tell_end(end, None);
+            }
+            Written::No(stands) => self.go_on_with(stands)?,
+        }
+        Ok(true)
+    }
+
+    /// Waits as long as is to be waited, or says that there is no time for it.
+    async fn wait(&mut self) -> Result<(), Error> {
+        let pause = self.pause;
+        self.sleep(pause).await?;
+        self.pause = Duration::ZERO;
+        Ok(())
+    }
+
+    async fn take_token(&mut self) -> Result<(), Error> {
+        let (origins, clock) = (&self.core.origins, &self.core.clock);
+        let url = &self.entry.request.url;
+        let wait = origins.take_token(url, clock.elapsed());
+        let slept = self.sleep(wait).await;
+        if slept.is_err() {
+            // It was not used.
+            origins.give_token(url, clock.elapsed());
+        }
+        slept
+    }
+
+    async fn sleep(&self, time: Duration) -> Result<(), Error> {
+        let left = self.time_left();
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(self.pending());
+        }
+        if let Some(left) = left.filter(|left| *left < time) {
+            // The caller wanted to wait for so long, and no longer.
+            self.core.clock.wait(left).await;
+            return Err(self.pending());
+        }
+        self.core.clock.wait(time).await;
+        Ok(())
+    }
+
+    async fn attempt(&mut self) -> Result<(), Error> {
+        let (refreshed, doubt) = (self.refresh, self.entry.doubt);
+        let credentials = self.credentials(refreshed).await?;
+        let marked = self.entry.marked(self.core.clock.now());
+        match self.core.write(&self.entry, marked).await? {
+            Written::Yes(entry) => self.entry = entry,
+            Written::No(stands) => return self.go_on_with(stands),
+        }
+        self.tell(Step::Marked, None);
+        let request = self.request(credentials);
+        self.tell(Step::Sent, None);
+        let sent = self.core.transport.send(request, self.core.settings.answer_bytes_max);
+        let answer = self.in_time(sent).await;
+        self.tell(Step::Answered, Some(&answer));
+        self.record(answer, doubt, refreshed).await
+    }
+
+    /// The answer, or what counts as a lost one when time is up.
+    async fn in_time(
+        &self,
+        sent: impl Future<Output = Result<Reply, Failure>>,
+    ) -> Result<Reply, Failure> {
+        let limit = self.core.settings.attempt_timeout;
+        let limit = self.time_left().map_or(limit, |left| left.min(limit));
+        let answer = within(self.core, Some(limit), sent).await;
+        answer.unwrap_or_else(|| {
+            Err(Failure::Lost(format!("there was no answer within {limit:?}").into()))
+        })
+    }
+
+    async fn credentials(&self, refresh: bool) -> Result<HeaderMap, Error> {
+        let Some(credentials) = &self.core.credentials else { return Ok(HeaderMap::new()) };
+        let ask =
+            Ask { intent: self.entry.name.clone(), url: self.entry.request.url.clone(), refresh };
+        let headers = within(self.core, self.time_left(), credentials.headers(ask)).await;
+        headers.ok_or_else(|| self.pending())?.map_err(Error::Credentials)
+    }
+
+    fn request(&self, credentials: HeaderMap) -> http::Request<Bytes> {
+        let own = &self.entry.request;
+        let mut request = http::Request::new(own.body.clone());
+        *request.method_mut() = own.method.clone();
+        *request.uri_mut() = own.url.clone();
+        *request.headers_mut() = credentials;
+        let headers = request.headers_mut();
+        headers.extend(own.headers.iter().cloned());
+        let settings = &self.core.settings;
+        let key = self.entry.key.as_str();
+        let key = match settings.dialect {
+            Dialect::Draft07 => format!("\"{key}\""),
+            Dialect::Stripe | Dialect::Generic => key.to_owned(),
+        };
+        let mut key = HeaderValue::try_from(key).expect("a key is made of letters and digits");
+        key.set_sensitive(true);
+        headers.insert(settings.key_header.clone(), key);
+        request
+    }
+
+    /// Goes on with what another process wrote of this intent.
+    fn go_on_with(&mut self, stands: Option<Entry>) -> Result<(), Error> {
+        let Some(stands) = stands else {
+            return Err(Error::NoIntent { intent: self.entry.name.clone() });
+        };
+        self.entry = stands;
+        self.begin_with_entry();
+        Ok(())
+    }
+
+    fn time_left(&self) -> Option<Duration> {
+        time_left(self.core, self.deadline)
+    }
+
+    fn pending(&self) -> Error {
+        Error::Pending(Pending {
+            intent: self.entry.name.clone(),
+            attempts: self.entry.attempts,
+            is_in_doubt: self.entry.doubt,
+            wait_left: self.entry.wait_left(self.core.clock.now()),
+        })
+    }
+
+    fn tell(&self, step: Step, answer: Option<&Result<Reply, Failure>>) {
+        let mut event = Event::new(step, &self.entry.name, self.entry.attempts);
+        match answer {
+            Some(Ok(reply)) => event.status = Some(reply.status.as_u16()),
+            Some(Err(Failure::NotSent(_))) => event.failure = Some(FailureKind::NotSent),
+            Some(Err(Failure::Lost(_))) => event.failure = Some(FailureKind::Lost),
+            None => {}
+        }
+        self.core.tell(&event);
+    }
+}
+
+fn time_left(core: &Core, deadline: Option<Duration>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_sub(core.clock.elapsed()))
+}
+
+/// What `work` gives, unless `limit` passes first.
+async fn within<T>(
+    core: &Core,
+    limit: Option<Duration>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let Some(limit) = limit else { return Some(work.await) };
+    match select(pin!(work), core.clock.wait(limit)).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(((), _)) => None,
+    }
+}

@@ -1,0 +1,182 @@
+//! Entries in a SQLite file.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+
+use super::thread::StorageThread;
+use super::{Inserted, Page, Storage, StorageError, StorageErrorKind, Stored};
+use crate::BoxFuture;
+
+/// Entries in a SQLite file, which several processes may use. Every commit is durable (`synchronous=FULL`).
+#[derive(Debug)]
+pub struct SqliteStorage {
+    thread: StorageThread<Connection>,
+}
+
+/// A commit takes a few milliseconds; whoever holds the file for so long does not go on.
+const BUSY_MAX: Duration = Duration::from_secs(10);
+const VERSION: i64 = 1;
+const PAGE: i32 = 100;
+
+const SCHEMA: &str = "\
+    CREATE TABLE firstwrite_intents (
+        name TEXT NOT NULL UNIQUE,
+        revision INTEGER NOT NULL,
+        document BLOB NOT NULL
+    )";
+
+impl SqliteStorage {
+    /// Opens a file, and makes it with its table where it is missing. The folder must be there.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StorageError> {
+        let path = path.as_ref();
+        let doing = || format!("opening {}", path.display());
+        let connection = connect(path).map_err(|error| failed(doing(), error))?;
+        let version: i64 = connection
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .map_err(|error| failed(doing(), error))?;
+        if version != VERSION {
+            return Err(StorageError::new(StorageErrorKind::Unsupported, doing(), None));
+        }
+        Ok(Self { thread: StorageThread::start(connection)? })
+    }
+}
+
+impl Storage for SqliteStorage {
+    fn get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Stored>, StorageError>> {
+        let name = name.to_owned();
+        self.thread.call(move |file| {
+            get(file, &name).map_err(|error| failed(format!("reading the intent {name:?}"), error))
+        })
+    }
+
+    fn insert(
+        &self,
+        entry: Stored,
+        entries_max: usize,
+    ) -> BoxFuture<'_, Result<Inserted, StorageError>> {
+        self.thread.call(move |file| {
+            insert(file, &entry, entries_max).map_err(|error| failed(writing(&entry.name), error))
+        })
+    }
+
+    fn replace(&self, revision: u64, entry: Stored) -> BoxFuture<'_, Result<bool, StorageError>> {
+        const REPLACE: &str = "\
+            UPDATE firstwrite_intents SET revision = ?3, document = ?4 WHERE name = ?1 AND revision = ?2";
+        self.thread.call(move |file| {
+            let row =
+                params![entry.name, number(revision), number(entry.revision), &entry.document[..]];
+            let changed = file.prepare_cached(REPLACE).and_then(|mut run| run.execute(row));
+            changed.map(|count| count > 0).map_err(|error| failed(writing(&entry.name), error))
+        })
+    }
+
+    fn remove<'a>(
+        &'a self,
+        name: &'a str,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, StorageError>> {
+        const REMOVE: &str = "DELETE FROM firstwrite_intents WHERE name = ?1 AND revision = ?2";
+        let name = name.to_owned();
+        self.thread.call(move |file| {
+            let row = params![name, number(revision)];
+            let changed = file.prepare_cached(REMOVE).and_then(|mut run| run.execute(row));
+            changed
+                .map(|count| count > 0)
+                .map_err(|error| failed(format!("deleting the intent {name:?}"), error))
+        })
+    }
+
+    fn list(&self, after: Option<String>) -> BoxFuture<'_, Result<Page, StorageError>> {
+        self.thread.call(move |file| {
+            list(file, after.as_deref())
+                .map_err(|error| failed("listing the intents".into(), error))
+        })
+    }
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let mut connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY_MAX)?;
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    let making = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version: i64 = making.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version == 0 {
+        making.execute(SCHEMA, [])?;
+        making.pragma_update(None, "user_version", VERSION)?;
+    }
+    making.commit()?;
+    Ok(connection)
+}
+
+fn get(file: &Connection, name: &str) -> rusqlite::Result<Option<Stored>> {
+    const GET: &str = "SELECT name, revision, document FROM firstwrite_intents WHERE name = ?1";
+    file.prepare_cached(GET)?.query_row([name], stored).optional()
+}
+
+fn insert(file: &mut Connection, entry: &Stored, entries_max: usize) -> rusqlite::Result<Inserted> {
+    const COUNT: &str = "SELECT count(*) FROM firstwrite_intents";
+    const INSERT: &str = "\
+        INSERT INTO firstwrite_intents (name, revision, document) VALUES (?1, ?2, ?3)";
+    // Immediate: nobody writes between the look and the write.
+    let step = file.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if let Some(stands) = get(&step, &entry.name)? {
+        return Ok(Inserted::Stands(stands));
+    }
+    let count: i64 = step.prepare_cached(COUNT)?.query_row([], |row| row.get(0))?;
+    if usize::try_from(count).unwrap_or(usize::MAX) >= entries_max {
+        return Ok(Inserted::Full);
+    }
+    step.prepare_cached(INSERT)?.execute(params![
+        entry.name,
+        number(entry.revision),
+        &entry.document[..]
+    ])?;
+    step.commit()?;
+    Ok(Inserted::Yes)
+}
+
+fn list(file: &Connection, after: Option<&str>) -> rusqlite::Result<Page> {
+    const LIST: &str = "\
+        SELECT name, revision, document FROM firstwrite_intents WHERE name > ?1 ORDER BY name LIMIT ?2";
+    let mut run = file.prepare_cached(LIST)?;
+    // No name is empty, so every name comes after the empty one.
+    let rows = run.query_map(params![after.unwrap_or_default(), PAGE], stored)?;
+    let entries = rows.collect::<rusqlite::Result<Vec<Stored>>>()?;
+    let is_full = i32::try_from(entries.len()).is_ok_and(|count| count == PAGE);
+    let next = is_full.then(|| entries.last().map(|last| last.name.clone()));
+    Ok(Page { entries: entries.into_iter().map(Ok).collect(), next: next.flatten() })
+}
+
+fn stored(row: &rusqlite::Row<'_>) -> rusqlite::Result<Stored> {
+    let revision: i64 = row.get(1)?;
+    let document: Vec<u8> = row.get(2)?;
+    Ok(Stored {
+        name: row.get(0)?,
+        revision: u64::try_from(revision).unwrap_or_default(),
+        document: Bytes::from(document),
+    })
+}
+
+/// A revision as SQLite keeps it, in 63 bits.
+fn number(revision: u64) -> i64 {
+    i64::try_from(revision).unwrap_or(i64::MAX)
+}
+
+fn writing(name: &str) -> String {
+    format!("writing the intent {name:?}")
+}
+
+fn failed(doing: String, error: rusqlite::Error) -> StorageError {
+    use rusqlite::ErrorCode;
+
+    let kind = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StorageErrorKind::Busy,
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StorageErrorKind::Damaged,
+        Some(_) | None => StorageErrorKind::Unavailable,
+    };
+    StorageError::new(kind, doing, Some(error.into()))
+}

@@ -1,0 +1,96 @@
+//! Several tasks and processes on one intent: one request at a time in a process, one end for all.
+
+use firstwrite_client::{EndKind, Error};
+use futures_util::future::join_all;
+
+use crate::world::{Act, World, answer, open, problem, seconds};
+
+#[tokio::test(start_paused = true)]
+async fn tasks_of_one_process_send_it_once_and_all_get_its_end() {
+    let world = World::new([Act::After(seconds(3), Box::new(answer(201, &[])))]);
+    let client = world.client();
+    let sends = (0..20).map(|_| {
+        let client = client.clone();
+        async move { open(&client, "cart").await.send().await.unwrap() }
+    });
+    let ends = join_all(sends).await;
+    assert!(ends.iter().all(|end| *end == ends[0]));
+    assert_eq!(world.server.seen().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_time_is_up_does_not_wait_for_another() {
+    let world = World::new([Act::After(seconds(3), Box::new(answer(201, &[])))]);
+    let pay = world.open("cart").await;
+    let (slow, quick) = tokio::join!(pay.send(), pay.send_for(seconds(1)));
+    assert_eq!(slow.unwrap().kind(), EndKind::Done);
+    assert_eq!(quick.unwrap_err().pending().unwrap().attempts, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_end_stands_for_all_processes() {
+    // One process waits for the answer of the first request, the other gets the second one's before.
+    let world = World::new([Act::After(seconds(9), Box::new(answer(422, &[]))), answer(201, &[])]);
+    let (one, other) = (world.open("cart").await, world.open("cart").await);
+    let (one, other) = tokio::join!(one.send(), async {
+        tokio::task::yield_now().await;
+        other.send().await
+    });
+    assert_eq!(other.unwrap().kind(), EndKind::Done);
+    assert_eq!(one.unwrap().kind(), EndKind::Done);
+    assert_eq!(world.open("cart").await.send().await.unwrap().kind(), EndKind::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_clears_no_doubt_that_another_process_made() {
+    // One is told that nothing ran, while the request of the other is still under way.
+    let world = World::new([
+        Act::After(seconds(2), Box::new(problem(429, "rate-limited", true))),
+        Act::After(seconds(9999), Box::new(Act::Lost)),
+    ]);
+    let (one, other) = (world.open("cart").await, world.open("cart").await);
+    let (first, _) =
+        tokio::join!(one.send_for(seconds(2) + std::time::Duration::from_millis(1)), async {
+            tokio::task::yield_now().await;
+            tokio::time::timeout(seconds(5), other.send()).await.unwrap_err()
+        });
+    assert!(first.unwrap_err().pending().unwrap().is_in_doubt);
+    assert!(one.snapshot().await.unwrap().is_in_doubt);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_another_process_acknowledged_is_told_all_the_same() {
+    let world = World::new([Act::After(seconds(9), Box::new(answer(201, &[]))), answer(201, &[])]);
+    let (one, other) = (world.open("cart").await, world.open("cart").await);
+    let (one, ()) = tokio::join!(one.send(), async {
+        tokio::task::yield_now().await;
+        assert_eq!(other.send().await.unwrap().kind(), EndKind::Done);
+        other.acknowledge().await.unwrap();
+    });
+    assert_eq!(one.unwrap().kind(), EndKind::Done);
+    assert!(world.client().find("cart").await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_writer_of_an_earlier_life_changes_nothing() {
+    let world = World::new([
+        answer(402, &[]),
+        Act::After(seconds(20), Box::new(answer(201, &[]))),
+        answer(201, &[]),
+    ]);
+    let pay = world.open("cart").await;
+    assert_eq!(pay.send().await.unwrap().kind(), EndKind::Refused);
+    pay.acknowledge().await.unwrap();
+    // The second life is opened and, in another process, sent and acknowledged while the first request of it lasts.
+    let (one, other) = (world.open("cart").await, world.open("cart").await);
+    let (one, third) = tokio::join!(one.send(), async {
+        tokio::task::yield_now().await;
+        assert_eq!(other.send().await.unwrap().kind(), EndKind::Done);
+        other.acknowledge().await.unwrap();
+        world.open("cart").await
+    });
+    assert_eq!(one.unwrap().kind(), EndKind::Done);
+    // The third life is untouched by the late answer.
+    assert_eq!(third.snapshot().await.unwrap().attempts, 0);
+    assert!(matches!(other.send().await, Err(Error::NoIntent { .. })));
+}

@@ -1,0 +1,123 @@
+//! A thousand clients after an outage: they come back spread out, and nobody before its time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use firstwrite_client::transport::{Failure, Reply};
+use firstwrite_client::{BoxFuture, Client, EndKind, MemoryStorage, Transport};
+use futures_util::future::join_all;
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
+
+use crate::world::{TestClock, open, seconds, seeded};
+
+const CLIENTS: u64 = 1000;
+const OUTAGE: Duration = Duration::from_mins(5);
+
+/// How a service is down.
+#[derive(Clone, Copy, Debug)]
+enum Down {
+    /// Nobody listens.
+    Refused,
+    /// A proxy in front of it answers, and names a time.
+    Says(u64),
+}
+
+/// A service that is down for five minutes and then answers everybody.
+#[derive(Debug)]
+struct Service {
+    clock: TestClock,
+    down: Down,
+    arrivals: Mutex<Arrivals>,
+}
+
+#[derive(Debug, Default)]
+struct Arrivals {
+    /// Milliseconds of requests after the outage.
+    after: Vec<u128>,
+    /// The time before which a key must not come back.
+    not_before: BTreeMap<String, Duration>,
+    too_early: u64,
+}
+
+impl Transport for Service {
+    fn send(&self, request: Request<Bytes>, _: usize) -> BoxFuture<'_, Result<Reply, Failure>> {
+        use firstwrite_client::Clock as _;
+
+        let now = self.clock.elapsed();
+        let key = request.headers()["idempotency-key"].to_str().unwrap().to_owned();
+        let mut arrivals = self.arrivals.lock().unwrap();
+        if arrivals.not_before.get(&key).is_some_and(|until| now < *until) {
+            arrivals.too_early += 1;
+        }
+        let since = now.checked_sub(OUTAGE);
+        arrivals.after.extend(since.map(|since| since.as_millis()));
+        let answer = match (since, self.down) {
+            (Some(_), _) => Ok(reply(201, None)),
+            (None, Down::Refused) => Err(Failure::NotSent("refused".into())),
+            (None, Down::Says(wait)) => {
+                arrivals.not_before.insert(key, now + seconds(wait));
+                Ok(reply(503, Some(wait)))
+            }
+        };
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+fn reply(status: u16, wait: Option<u64>) -> Reply {
+    let wait = wait.map(|wait| (http::header::RETRY_AFTER, HeaderValue::from(wait)));
+    Reply {
+        status: StatusCode::from_u16(status).unwrap(),
+        headers: HeaderMap::from_iter(wait),
+        body: Bytes::new(),
+        is_cut: false,
+    }
+}
+
+/// Runs a fleet through an outage; returns the rates per second: the highest of five seconds, and the mean.
+async fn rates(down: Down, seed: u64) -> (f64, f64) {
+    let clock = TestClock::new();
+    let arrivals = Mutex::default();
+    let service = Arc::new(Service { clock: clock.clone(), down, arrivals });
+    let clients = (0..CLIENTS).map(|number| {
+        let client = Client::builder(MemoryStorage::new(), Arc::clone(&service))
+            .clock(clock.clone())
+            .randomness(seeded(seed * 1_000_003 + number))
+            .build();
+        async move {
+            // All of them are in the middle of something when the service goes down.
+            let end = open(&client, "cart").await.send_for(Duration::from_mins(30)).await.unwrap();
+            assert_eq!(end.kind(), EndKind::Done);
+        }
+    });
+    join_all(clients).await;
+    let arrivals = service.arrivals.lock().unwrap();
+    assert_eq!(arrivals.too_early, 0, "{down:?}, seed {seed}: came back before its time");
+    let count = u32::try_from(arrivals.after.len()).unwrap();
+    assert!(u64::from(count) == CLIENTS, "one request each, once the service is back");
+    let last = u32::try_from(*arrivals.after.iter().max().unwrap()).unwrap();
+    let mean = f64::from(count) * 1000.0 / f64::from(last);
+    (highest(&arrivals.after, 5), mean)
+}
+
+/// The highest rate per second over `window` seconds that begin at any arrival.
+fn highest(arrivals: &[u128], window: u32) -> f64 {
+    let mut sorted = arrivals.to_vec();
+    sorted.sort_unstable();
+    let within = |at: usize| {
+        let until = sorted[at] + u128::from(window) * 1000;
+        u32::try_from(sorted.partition_point(|other| *other < until) - at).unwrap()
+    };
+    let most = (0..sorted.len()).map(within).max().unwrap_or(0);
+    f64::from(most) / f64::from(window)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_clients_come_back_spread_out_and_nobody_too_early() {
+    for (down, seed) in [(Down::Refused, 1), (Down::Says(5), 2), (Down::Says(30), 3)] {
+        let (peak, mean) = rates(down, seed).await;
+        println!("{down:?}: peak {peak:.1}/s, mean {mean:.1}/s, {:.2}", peak / mean);
+        assert!(peak <= 2.0 * mean, "{down:?}: {peak:.1}/s after a mean of {mean:.1}/s");
+    }
+}

@@ -1,0 +1,16 @@
+//! Clients in a scripted world: their storage is memory, their time is turned by hand, and the server says what a test
+//! wants it to say.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod credentials;
+mod crossings;
+mod doubt;
+mod ends;
+mod fleet;
+mod input;
+mod opening;
+mod queue;
+mod status;
+mod storages;
+mod waiting;
+mod world;

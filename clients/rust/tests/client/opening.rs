@@ -1,0 +1,135 @@
+//! Opening, finding, superseding, acknowledging: what a name stands for.
+
+use firstwrite_client::{EndKind, Error, Secret, State};
+use serde_json::json;
+
+use crate::world::{Act, URL, World, answer, open, order};
+
+#[tokio::test(start_paused = true)]
+async fn the_same_request_has_the_same_key_after_a_restart_and_another_is_a_conflict() {
+    let world = World::new([]);
+    let key = world.open("cart").await.key().clone();
+    let again = world.open("cart").await;
+    assert_eq!(*again.key(), key);
+
+    // A body whose members come in another order is the same request.
+    let text = r#"{"customer":"cus_1","currency":"EUR","amount":4990}"#;
+    let turned: serde_json::Value = serde_json::from_str(text).unwrap();
+    let turned = world.client().intent("cart").post_json(URL, &turned).open().await.unwrap();
+    assert_eq!(*turned.key(), key);
+
+    for (draft, differs) in [
+        (world.client().intent("cart").post_json(URL, &json!({"amount": 1})), "body"),
+        (world.client().intent("cart").post_json("https://api.example/other", &order()), "url"),
+        (world.client().intent("cart").request(http::Method::PUT, URL).json(&order()), "method"),
+        (world.client().intent("cart").post_json(URL, &order()).header("x-a", "b"), "headers"),
+    ] {
+        match draft.open().await {
+            Err(Error::IntentConflict { intent, differing }) => {
+                assert_eq!((intent.as_str(), differing), ("cart", vec![differs]));
+            }
+            other => panic!("{differs}: {other:?}"),
+        }
+    }
+    assert_ne!(*world.open("cart2").await.key(), key);
+    assert!(world.server.seen().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_intent_that_ended_is_not_sent_again_and_is_forgotten_by_acknowledgement_alone() {
+    let world = World::new([answer(201, &[])]);
+    let pay = world.open("cart").await;
+    assert_eq!(pay.send().await.unwrap().kind(), EndKind::Done);
+
+    // Another process, later: the answer is kept, body and all.
+    world.clock.pass(std::time::Duration::from_hours(999)).await;
+    let again = world.open("cart").await;
+    let end = again.send().await.unwrap();
+    assert_eq!(end.answer().unwrap().json::<serde_json::Value>().unwrap()["id"], "pay_1");
+    assert_eq!(world.server.seen().len(), 1);
+
+    again.acknowledge().await.unwrap();
+    assert!(world.client().find("cart").await.unwrap().is_none());
+    assert!(matches!(pay.send().await, Err(Error::NoIntent { .. })));
+    assert!(matches!(pay.acknowledge().await, Err(Error::NoIntent { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_end_cannot_be_acknowledged() {
+    let world = World::new([Act::Lost]);
+    let pay = world.open("cart").await;
+    assert!(matches!(pay.acknowledge().await, Err(Error::NotEnded { .. })));
+    assert!(pay.send_for(std::time::Duration::ZERO).await.unwrap_err().pending().is_some());
+    assert!(matches!(pay.acknowledge().await, Err(Error::NotEnded { .. })));
+    assert_eq!(pay.snapshot().await.unwrap().state, State::Open);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_key_is_made_only_where_it_cannot_pay_twice() {
+    let supersede = |world: &World| {
+        world.client().intent("cart").post_json(URL, &json!({"amount": 5})).supersede()
+    };
+    // Nothing was ever sent.
+    let world = World::new([answer(402, &[]), answer(201, &[])]);
+    let first = world.open("cart").await;
+    let second = supersede(&world).await.unwrap();
+    assert_ne!(first.key(), second.key());
+    assert!(matches!(first.send().await, Err(Error::NoIntent { .. })), "the old life is over");
+    // It was refused, and nothing happened.
+    assert!(second.send().await.unwrap().is_new_key_safe());
+    let third = supersede(&world).await.unwrap();
+    assert_ne!(third.key(), second.key());
+    assert!(matches!(second.acknowledge().await, Err(Error::NoIntent { .. })));
+    // It was carried out.
+    assert_eq!(third.send().await.unwrap().kind(), EndKind::Done);
+    assert!(matches!(
+        supersede(&world).await,
+        Err(Error::NewKeyUnsafe { end: Some(EndKind::Done), .. })
+    ));
+    // Nobody knows.
+    let world = World::new([answer(301, &[])]);
+    assert_eq!(world.open("cart").await.send().await.unwrap().kind(), EndKind::Unknown);
+    assert!(matches!(supersede(&world).await, Err(Error::NewKeyUnsafe { .. })));
+    // It is under way.
+    let world = World::new([Act::Lost]);
+    let pay = world.open("cart").await;
+    pay.send_for(std::time::Duration::from_nanos(1)).await.unwrap_err();
+    assert!(matches!(supersede(&world).await, Err(Error::NewKeyUnsafe { end: None, .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn derived_keys_are_the_same_without_storage_and_have_one_life() {
+    let world = World::new([answer(402, &[])]);
+    let secret = || Secret::new("secret").unwrap();
+    let server = || {
+        let storage = firstwrite_client::MemoryStorage::new();
+        world.builder_on(storage).derive_keys(secret()).build()
+    };
+    let one = open(&server(), "checkout/cart_42").await;
+    let client = server();
+    let other = open(&client, "checkout/cart_42").await;
+    assert_eq!(one.key(), other.key());
+    assert_eq!(one.key().as_str(), "uZ8TboY2o3Xvwgqz-l7zSA");
+
+    assert_eq!(other.send().await.unwrap().kind(), EndKind::Refused);
+    let draft = client.intent("checkout/cart_42").post_json(URL, &json!({}));
+    assert!(matches!(draft.supersede().await, Err(Error::KeyIsDerived { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_show_what_stands() {
+    let world = World::new([answer(201, &[]), Act::Lost]);
+    let client = world.client();
+    assert_eq!(open(&client, "b").await.send().await.unwrap().kind(), EndKind::Done);
+    open(&client, "c").await.send_for(std::time::Duration::from_nanos(1)).await.unwrap_err();
+    open(&client, "a").await;
+    let list = client.list().await.unwrap();
+    let shown: Vec<_> = list
+        .iter()
+        .map(|snapshot| snapshot.as_ref().unwrap())
+        .map(|snapshot| (snapshot.name.as_str(), snapshot.state, snapshot.is_in_doubt))
+        .collect();
+    let expected =
+        [("a", State::Open, false), ("b", State::Ended, false), ("c", State::Sending, true)];
+    assert_eq!(shown, expected);
+}

@@ -1,0 +1,101 @@
+//! The status resource: asked where the server is known to have one.
+
+use std::time::Duration;
+
+use firstwrite_client::{EndKind, StatusUse};
+use serde_json::json;
+
+use crate::world::{Act, World, answer, open, problem, seconds, with_body};
+
+fn requests(world: &World) -> Vec<String> {
+    let shown =
+        |method: &str, path: &str| format!("{method} {}", path.replace("https://api.example", ""));
+    world.server.seen().iter().map(|seen| shown(&seen.method, &seen.path)).collect()
+}
+
+fn state(state: &str) -> Act {
+    with_body(200, &[("retry-after", "2")], &json!({"state": state, "retry_after": 2}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interim_answer_is_waited_for_at_the_status_resource() {
+    let interim =
+        [("idempotency-interim", "true"), ("idempotency-expires", "Thu, 19 Nov 2026 12:00:00 GMT")];
+    let replay = [("idempotent-replayed", "true")];
+    let world = World::new([
+        answer(202, &interim),
+        state("interim"),
+        state("completed"),
+        answer(201, &replay),
+    ]);
+    let pay = world.open("cart").await;
+    assert_eq!(pay.send().await.unwrap().kind(), EndKind::Done);
+    let key = pay.key().as_str();
+    let status = |hold: u64| format!("GET /.firstwrite/operations/{key}?wait={hold}s");
+    let asked = requests(&world);
+    assert_eq!(asked[0], "POST /payments");
+    assert_eq!(asked[1..3], [status(20), status(20)]);
+    assert_eq!(asked[3], "POST /payments");
+    let times = world.server.times();
+    assert!(times[2] - times[1] >= 2000, "{times:?}");
+    let (first, last) = (&world.server.seen()[0], &world.server.seen()[3]);
+    assert_eq!(first.key(), last.key());
+    assert!(!world.server.seen()[1].headers.contains_key("idempotency-key"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_showed_one_is_not_asked() {
+    let world = World::new([Act::Lost, answer(502, &[]), answer(201, &[])]);
+    assert_eq!(world.open("cart").await.send().await.unwrap().kind(), EndKind::Done);
+    assert_eq!(requests(&world), ["POST /payments"; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_of_ours_is_asked_after_a_lost_answer_unless_the_setting_says_never() {
+    for (status, expected) in [(StatusUse::Auto, "GET"), (StatusUse::Never, "POST")] {
+        let acts =
+            [problem(503, "overloaded", true), Act::Lost, state("released"), answer(201, &[])];
+        let world = World::new(acts.into_iter().chain([answer(201, &[])]));
+        let client = world.builder().status(status).build();
+        // `released` has no meaning as an answer to a POST: it is 200, so the intent is done.
+        assert_eq!(open(&client, "cart").await.send().await.unwrap().kind(), EndKind::Done);
+        assert_eq!(world.server.seen()[2].method, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_one_is_asked_once() {
+    let acts = [Act::Lost, answer(404, &[]), Act::Lost, answer(201, &[])];
+    let world = World::new(acts);
+    let client = world.builder().status(StatusUse::Always).build();
+    assert_eq!(open(&client, "cart").await.send().await.unwrap().kind(), EndKind::Done);
+    let methods: Vec<_> = world.server.seen().into_iter().map(|seen| seen.method).collect();
+    assert_eq!(methods, ["POST", "GET", "POST", "POST"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_the_resource_says_the_request_has_the_last_word() {
+    let strange =
+        || [answer(500, &[]), Act::Lost, answer(200, &[]), problem(404, "key-unknown", false)];
+    for told in strange() {
+        let world = World::new([Act::Lost, told, answer(422, &[("idempotent-replayed", "true")])]);
+        let client = world.builder().status(StatusUse::Always).build();
+        let end = open(&client, "cart").await.send().await.unwrap();
+        assert_eq!(end.kind(), EndKind::Refused);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn asking_ends_with_the_callers_time_and_with_the_life_of_the_intent() {
+    let world = World::new([Act::Lost].into_iter().chain((0..2000).map(|_| state("reserved"))));
+    let client = world.builder().status(StatusUse::Always).build();
+    let pay = open(&client, "cart").await;
+    let started = tokio::time::Instant::now();
+    assert!(pay.send().await.unwrap_err().pending().is_some());
+    assert_eq!(started.elapsed(), seconds(30));
+    let asks = world.server.seen().len() - 1;
+    assert!((4..15).contains(&asks), "{asks}");
+    let end = pay.send_for(Duration::from_hours(2)).await.unwrap();
+    assert_eq!(end.kind(), EndKind::Unknown);
+    assert_eq!(world.server.seen().iter().filter(|seen| seen.method == "POST").count(), 1);
+}

@@ -1,0 +1,111 @@
+//! Every row of `clients/vectors`.
+
+use std::time::Duration;
+
+use firstwrite_client::rules::{
+    AfterStatus, Life, Limits, Situation, Timestamp, after_status, back_off, life, retry_after,
+};
+use firstwrite_client::{EndKind, Secret};
+use serde_json::{Value, json};
+
+use super::{NOW, answer, check, decision, dialect, flag, seconds};
+
+#[test]
+fn answers_are_decided() {
+    check("decide", |case| {
+        let situation = Situation {
+            dialect: dialect(&case["dialect"]),
+            doubt: flag(&case["doubt"]),
+            refreshed: flag(&case["refreshed"]),
+            now: NOW,
+        };
+        decision(&situation, answer(&case["answer"]).as_ref())
+    });
+}
+
+#[test]
+fn answers_of_the_status_resource_are_decided() {
+    check("ask", |case| {
+        let answer = answer(&case["answer"]);
+        match after_status(answer.as_ref(), flag(&case["refreshed"]), NOW) {
+            AfterStatus::Send { forget } => json!({"then": "send", "forget": forget}),
+            AfterStatus::Ask { wait } => json!({"then": "ask", "wait": seconds(wait)}),
+            AfterStatus::Refresh => json!({"then": "refresh"}),
+        }
+    });
+}
+
+#[test]
+fn waits_are_computed() {
+    check_named("wait", "expect_ms", |case| {
+        let now = Timestamp::from_http_date(case["now"].as_str().unwrap()).unwrap();
+        let attempt = u32::try_from(case["attempt"].as_u64().unwrap()).unwrap();
+        let header = case["retry_after_header"].as_str();
+        let said =
+            retry_after(header, case["retry_after_member"].as_u64(), now).unwrap_or_default();
+        let wait = said + back_off(attempt, case["random"].as_f64().unwrap());
+        json!(u64::try_from(wait.as_millis()).unwrap())
+    });
+}
+
+#[test]
+fn lives_end() {
+    const LIMITS: Limits =
+        Limits { give_up_after: Duration::from_hours(1), retention: Duration::from_hours(24) };
+    let time = |value: &Value| value.as_i64().map(Timestamp::from_millis);
+    check("life", |case| {
+        let lived = Life {
+            first_attempt_at: time(&case["first_attempt_at"]),
+            resumed_at: None,
+            expires_at: time(&case["expires_at"]),
+            doubt: flag(&case["doubt"]),
+        };
+        match life(&lived, &LIMITS, time(&case["now"]).unwrap()) {
+            None => json!({"may_send": true}),
+            Some((end, safe_new_key)) => {
+                json!({"may_send": false, "end": end.as_str(), "safe_new_key": safe_new_key})
+            }
+        }
+    });
+}
+
+#[test]
+fn keys_are_derived() {
+    check("key", |case| {
+        let hex = case["secret_hex"].as_str().unwrap().as_bytes();
+        let byte =
+            |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        let secret = Secret::new(hex.chunks(2).map(byte).collect::<Vec<u8>>()).unwrap();
+        json!(secret.derive(case["intent"].as_str().unwrap()).as_str())
+    });
+}
+
+#[test]
+fn a_resumed_intent_is_given_up_an_hour_after_its_resumption_and_not_before() {
+    let at = |minutes: i64| Timestamp::from_millis(minutes * 60_000);
+    let limits =
+        Limits { give_up_after: Duration::from_hours(1), retention: Duration::from_hours(24) };
+    let resumed = Life {
+        first_attempt_at: Some(at(0)),
+        resumed_at: Some(at(90)),
+        expires_at: None,
+        doubt: true,
+    };
+    assert_eq!(life(&resumed, &limits, at(149)), None);
+    assert_eq!(life(&resumed, &limits, at(150)), Some((EndKind::Unknown, false)));
+    // The life of the key counts from the first attempt all the same.
+    let late = Life { resumed_at: Some(at(23 * 60 + 58)), ..resumed };
+    assert_eq!(life(&late, &limits, at(23 * 60 + 59)), Some((EndKind::Expired, false)));
+}
+
+/// As `check`, for a file whose expectation has another name.
+fn check_named(file: &str, name: &str, shown: impl Fn(&Value) -> Value) {
+    let mut wrong = Vec::new();
+    for case in super::cases(file) {
+        let told = shown(&case);
+        if told != case[name] {
+            wrong.push(format!("{}: expected {}, got {told}", case["name"], case[name]));
+        }
+    }
+    assert!(wrong.is_empty(), "rows of {file}.json are wrong:\n{}", wrong.join("\n"));
+}
