@@ -165,14 +165,14 @@ async function read(place: string, name?: string): Promise<Standing | undefined>
   throw new DamagedEntry(name ?? place, problem);
 }
 
-/** Removes what a deletion leaves. Every name in it was used once, so nothing of a later entry is removed. */
+/** Removes what a deletion left. No name is used twice, so of an entry that is opened meanwhile nothing is removed. */
 async function clear(place: string): Promise<void> {
   const files = await readdir(place).catch(noneIfMissing);
-  if (!files.length) return;
+  if (!files.some((file) => file.startsWith("gone."))) return;
   // The mark goes last: until then everybody can tell that the entry is gone.
   const isMark = (file: string) => Number(file.startsWith("gone."));
   for (const file of files.sort((a, b) => isMark(a) - isMark(b))) {
-    if (!file.startsWith("at.")) await unlink(join(place, file)).catch(ignoreMissing);
+    await unlink(join(place, file)).catch(ignoreMissing);
   }
   await rmdir(place).catch((error) => {
     if (!isCode(error, "ENOENT", "ENOTEMPTY", "EEXIST")) throw error;
