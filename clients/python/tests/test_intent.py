@@ -316,5 +316,5 @@ class Arguments(unittest.TestCase):
                     storage=MemoryStorage(),
                     transport=ScriptedTransport(not_sent()),
                     clock=ManualClock(),
-                    **settings,  # type: ignore[arg-type]
+                    **settings,
                 )

@@ -10,6 +10,7 @@ from firstwrite import InvalidIntent, Request, StorageDamaged, StorageError
 from firstwrite.entry import Entry, EntryEnd, decode, encode
 from firstwrite.request import BODY_BYTES_MAX, NAME_BYTES_MAX, origin_of
 from tests.fakes import URL, Rig
+from tests.test_send import stored_bytes
 
 
 class Names(unittest.TestCase):
@@ -77,8 +78,7 @@ class Requests(unittest.TestCase):
     def test_none_is_a_json_value(self) -> None:
         rig = Rig()
         rig.client.intent("i", "POST", URL, json=None)
-        item = rig.storage.read("i")
-        self.assertEqual(decode(item.data, "memory").body, b"null")
+        self.assertEqual(decode(stored_bytes(rig, "i"), "memory").body, b"null")
 
     def test_methods_and_urls_that_cannot_be_used(self) -> None:
         for request, reason in (
@@ -115,7 +115,7 @@ class Requests(unittest.TestCase):
     def test_json_is_written_the_same_way_always(self) -> None:
         rig = Rig()
         rig.client.intent("i", "post", URL, json={"b": "ü", "a": [1, 2.5, True, None]})
-        entry = decode(rig.storage.read("i").data, "memory")
+        entry = decode(stored_bytes(rig, "i"), "memory")
         self.assertEqual(entry.body, '{"a":[1,2.5,true,null],"b":"ü"}'.encode())
         self.assertEqual((entry.method, entry.headers), ("POST", (("content-type", "application/json"),)))
 

@@ -12,9 +12,14 @@ from tests.fakes import KEPT, URL, Rig, answer, lost, not_sent, problem
 AUTH = {"Authorization": "Bearer demo-acme"}
 
 
-def stored(rig: Rig, name: str = "checkout/cart_42") -> Any:
+def stored_bytes(rig: Rig, name: str = "checkout/cart_42") -> bytes:
     item = rig.storage.read(name)
-    return decode(item.data, "memory", name)
+    assert item is not None, "the storage holds the intent"
+    return bytes(item.data)
+
+
+def stored(rig: Rig, name: str = "checkout/cart_42") -> Any:
+    return decode(stored_bytes(rig, name), "memory", name)
 
 
 class Order(unittest.TestCase):
@@ -274,7 +279,7 @@ class CredentialsOfAttempts(unittest.TestCase):
         self.assertEqual(calls, [False, False])
         sent = [dict(request.headers)["authorization"] for request in rig.transport.requests]
         self.assertEqual(sent, ["Bearer secret-1", "Bearer secret-2"])
-        self.assertNotIn(b"secret", rig.storage.read("checkout/cart_42").data)
+        self.assertNotIn(b"secret", stored_bytes(rig))
 
     def test_a_401_asks_for_fresh_ones_once(self) -> None:
         calls: List[bool] = []

@@ -25,7 +25,7 @@ _BEFORE_SENDING = (
     httpx.UnsupportedProtocol,
     httpx.InvalidURL,
 )
-_FAILURES = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, httpx.CookieConflict, OSError)
+_FAILURES = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, httpx.CookieConflict, OSError, ValueError)
 
 
 class HttpxTransport:
@@ -43,11 +43,14 @@ class HttpxTransport:
 
     def send(self, request: Outgoing, timeout: float, bytes_max: int, on_sent: OnSent) -> Answer:
         trace = _Trace(on_sent)
+        try:
+            client = self._client_for(request.url)
+            built = _build(client, request, timeout, trace.event)
+        except _FAILURES as error:
+            raise NotSent(reason("cannot connect", error)) from error
         with Watchdog(timeout) as watchdog:
             trace.watchdog = watchdog
             try:
-                client = self._client_for(request.url)
-                built = _build(client, request, timeout, trace.event)
                 response = client.send(built, stream=True, follow_redirects=False)
                 try:
                     body = _Body(bytes_max)
@@ -56,7 +59,7 @@ class HttpxTransport:
                             break
                 finally:
                     response.close()
-            except (*_FAILURES, ValueError) as error:
+            except _FAILURES as error:
                 raise trace.failure(error) from error
         return body.answer(response)
 
@@ -91,8 +94,11 @@ class AsyncHttpxTransport:
         try:
             client = self._client_for(request.url)
             built = _build(client, request, timeout, trace.async_event)
+        except _FAILURES as error:
+            raise NotSent(reason("cannot connect", error)) from error
+        try:
             return await asyncio.wait_for(_exchange(client, built, bytes_max), timeout)
-        except (*_FAILURES, ValueError, asyncio.TimeoutError) as error:
+        except (*_FAILURES, asyncio.TimeoutError) as error:
             raise trace.failure(error) from error
 
     async def aclose(self) -> None:
@@ -137,13 +143,11 @@ class _Trace:
         if name.endswith(("connect_tcp.complete", "start_tls.complete")) and self.watchdog is not None:
             connection = info["return_value"].get_extra_info("socket")
             self.watchdog.watch(connection if isinstance(connection, socket.socket) else None)
-        request = info.get("request")
-        # A tunnel's CONNECT is not the request.
-        if request is not None and request.method != b"CONNECT":
-            if name.endswith("send_request_headers.started"):
-                self._has_begun = True
-            elif name.endswith("send_request_body.complete"):
-                self._on_sent()
+        if name.endswith("send_request_headers.started"):
+            # A tunnel's CONNECT is not the request.
+            self._has_begun = info["request"].method != b"CONNECT"
+        elif name.endswith("send_request_body.complete") and self._has_begun:
+            self._on_sent()
 
     async def async_event(self, name: str, info: Mapping[str, Any]) -> None:
         self.event(name, info)

@@ -21,6 +21,7 @@ from .sockets import reason
 from .watchdog import Watchdog
 
 _READ_BYTES = 64 * 1024
+_INTERIM_ANSWERS_MAX = 100
 _FAILURES = (requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 
 
@@ -43,7 +44,7 @@ class RequestsTransport:
             _current.attempt = attempt
             try:
                 response = self._session.send(
-                    self._prepared(request), **self._options(request.url), timeout=timeout, stream=True
+                    self._prepared(request), **self._options(request.url), timeout=timeout
                 )
                 try:
                     return _answer(response, request.method, bytes_max)
@@ -64,18 +65,19 @@ class RequestsTransport:
         headers["accept-encoding"] = "identity"
         if self._is_own:
             headers["connection"] = "close"
+        # Without an `auth` of its own, a session puts what `.netrc` says in the place of the header.
+        auth = _keep_headers if "authorization" in headers else None
         with self._lock:
             return self._session.prepare_request(
-                requests.Request(request.method, request.url, headers=headers, data=request.body)
+                requests.Request(request.method, request.url, headers=headers, data=request.body, auth=auth)
             )
 
     def _options(self, url: str) -> Dict[str, Any]:
         if not self._is_own:
-            settings = dict(self._session.merge_environment_settings(url, {}, None, None, None))
-            return {**settings, "allow_redirects": False}
+            return {**self._session.merge_environment_settings(url, {}, True, None, None), "allow_redirects": False}
         proxy = environment_proxy(url)
         proxies = {"http": proxy.url, "https": proxy.url} if proxy else {}
-        return {"proxies": proxies, "verify": self._session.verify, "allow_redirects": False}
+        return {"proxies": proxies, "verify": self._session.verify, "stream": True, "allow_redirects": False}
 
     def _failure(self, url: str, attempt: "_Attempt", error: Exception) -> Union[NotSent, Lost]:
         try:
@@ -103,13 +105,54 @@ class _Current(threading.local):
 _current = _Current()
 
 
-class _HTTPConnection(urllib3.connection.HTTPConnection):
+class _Response(http.client.HTTPResponse):
+    """An answer whose head is whole. `http.client` takes a head that breaks off for one that ends."""
+
+    def begin(self) -> None:
+        for _ in range(_INTERIM_ANSWERS_MAX):
+            if self.headers is not None:
+                return
+            fp: Any = self.fp
+            lines = _LastLine(fp)
+            self.fp = lines
+            try:
+                super().begin()
+            finally:
+                self.fp = fp
+            if not lines.last:
+                raise http.client.IncompleteRead(b"")
+            if 101 < self.status < 200:
+                # `http.client` knows no 1xx but 100; the answer comes after it.
+                self.headers = None
+        if self.headers is None:
+            raise http.client.HTTPException("too many 1xx answers")
+
+
+class _LastLine:
+    """Remembers the last line that was read. It is empty if the connection ended."""
+
+    def __init__(self, fp: Any) -> None:
+        self._fp = fp
+        self.last = b""
+
+    def readline(self, limit: int = -1) -> bytes:
+        self.last = self._fp.readline(limit)
+        return self.last
+
+    def close(self) -> None:
+        self._fp.close()
+
+
+class _Marking:
+    """What both kinds of connection tell of an attempt."""
+
     _is_connecting = False
+    sock: Any
 
     def connect(self) -> None:
         self._is_connecting = True
         try:
-            super().connect()
+            super().connect()  # type: ignore[misc]
         finally:
             self._is_connecting = False
 
@@ -117,34 +160,20 @@ class _HTTPConnection(urllib3.connection.HTTPConnection):
         if self.sock is None:
             self.connect()
         _begin(self.sock, self._is_connecting)
-        super().send(data)
+        super().send(data)  # type: ignore[misc]
 
     def getresponse(self, *args: Any, **kwargs: Any) -> Any:
         if _current.attempt is not None:
             _current.attempt.on_sent()
-        return super().getresponse(*args, **kwargs)
+        return super().getresponse(*args, **kwargs)  # type: ignore[misc]
 
 
-class _HTTPSConnection(urllib3.connection.HTTPSConnection):
-    _is_connecting = False
+class _HTTPConnection(_Marking, urllib3.connection.HTTPConnection):
+    response_class = _Response
 
-    def connect(self) -> None:
-        self._is_connecting = True
-        try:
-            super().connect()
-        finally:
-            self._is_connecting = False
 
-    def send(self, data: Any) -> None:
-        if self.sock is None:
-            self.connect()
-        _begin(self.sock, self._is_connecting)
-        super().send(data)
-
-    def getresponse(self, *args: Any, **kwargs: Any) -> Any:
-        if _current.attempt is not None:
-            _current.attempt.on_sent()
-        return super().getresponse(*args, **kwargs)
+class _HTTPSConnection(_Marking, urllib3.connection.HTTPSConnection):
+    response_class = _Response
 
 
 def _begin(connection: Optional[socket.socket], is_connecting: bool) -> None:
@@ -166,7 +195,10 @@ class _HTTPSPool(urllib3.HTTPSConnectionPool):
 
 
 class MarkingAdapter(requests.adapters.HTTPAdapter):
-    """An adapter that tells `RequestsTransport` exactly whether a byte of the request was sent."""
+    """An adapter that tells `RequestsTransport` exactly whether a byte of the request was sent.
+
+    It also refuses an answer whose head breaks off, which `requests` by itself takes for a whole one.
+    """
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
@@ -189,6 +221,10 @@ def _own_session(verify: Union[bool, str]) -> requests.Session:
     return session
 
 
+def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
 def _is_before_sending(adapter: object, error: BaseException) -> bool:
     """Returns true if an adapter that does not mark is clear about a failure."""
     retries = getattr(adapter, "max_retries", None)
@@ -202,7 +238,7 @@ def _is_before_sending(adapter: object, error: BaseException) -> bool:
 
 def _answer(response: requests.Response, method: str, bytes_max: int) -> Answer:
     if response.status_code < 200:
-        # `http.client` takes every 1xx but 100 for the answer; the answer itself is not read.
+        # Without a `MarkingAdapter`, a 1xx is taken for the answer, and the answer is not read.
         raise Lost("the answer was lost: a 1xx answer came before it, which `requests` cannot read")
     body = bytearray()
     truncated = False
