@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
-import { test } from "node:test";
+import { test, type TestContext } from "node:test";
 
 export const IS_LONG = !!process.env.FIRSTWRITE_TEST_LONG;
 export const TOKEN = "Bearer demo-acme";
@@ -67,9 +67,9 @@ export async function startBed(command: string, more = ""): Promise<Bed> {
 }
 
 /** A test that needs something of the machine: skipped by name without it, and failed under CI. */
-export function needs(variable: string, name: string, work: (value: string) => Promise<void>): void {
+export function needs(variable: string, name: string, work: (value: string, t: TestContext) => Promise<void>): void {
   const value = process.env[variable];
-  if (value) test(name, () => work(value));
+  if (value) test(name, (t) => work(value, t));
   else if (process.env.CI) test(name, () => assert.fail(`${variable} is not set`));
   else test(name, { skip: `${variable} is not set` }, () => {});
 }

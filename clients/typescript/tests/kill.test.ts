@@ -15,7 +15,7 @@ import type { Orders, Told } from "./payer.js";
 import { seeded } from "./world.js";
 
 const STEPS = ["opened", "marked", "sent", "answered", "recorded", "ended", "acknowledged"];
-const RUNS = IS_LONG ? 3000 : 28;
+const RUNS = IS_LONG ? 3000 : 14;
 const AT_ONCE = 2;
 const LIVES_MAX = 12;
 const FAULTS = { "cut-after": 0.12, "cut-before": 0.05, "cut-half": 0.03, refuse: 0.04, "502": 0.05, "503": 0.02, delay: 0.1, delay_ms: 30 };
