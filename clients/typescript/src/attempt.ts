@@ -44,8 +44,8 @@ export async function attempt(
 }
 
 /** Reads a body, or nothing of one that is too large. */
-async function read(stream: ReadableStream<Uint8Array> | null, bytesMax: number): Promise<StoredBody | null> {
-  const parts: Uint8Array[] = [];
+async function read(stream: ReadableStream<Uint8Array<ArrayBuffer>> | null, bytesMax: number): Promise<StoredBody | null> {
+  const parts: Uint8Array<ArrayBuffer>[] = [];
   let size = 0;
   const reader = stream?.getReader();
   for (;;) {
@@ -58,14 +58,7 @@ async function read(stream: ReadableStream<Uint8Array> | null, bytesMax: number)
     }
     parts.push(part.value);
   }
-  if (!size) return null;
-  const bytes = new Uint8Array(size);
-  let at = 0;
-  for (const part of parts) {
-    bytes.set(part, at);
-    at += part.length;
-  }
-  return pack(bytes);
+  return size ? pack(new Uint8Array(await new Blob(parts).arrayBuffer())) : null;
 }
 
 /** The body as JSON; undefined if it is none. */

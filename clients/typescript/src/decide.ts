@@ -65,7 +65,7 @@ const firstAnswer = (c: Case) => {
 const ALL = "draft-07 stripe generic";
 const DRAFT = "draft-07";
 const STRIPE = "stripe";
-const within = (c: Case, from: number, below: number) => c.s >= from && c.s < below;
+const hundred = (c: Case) => Math.floor(c.s / 100);
 const code = (text: string) => (c: Case) => c.problem && words(text)(c.problem.code);
 const status = (text: string) => (c: Case) => words(text)(c.s);
 
@@ -76,8 +76,8 @@ const RAN_NOTHING =
 const ROWS: Row[] = [
   [ALL, (c) => c.failure == "not-sent", (c) => retry(c)],
   [ALL, (c) => c.failure, ask],
-  [DRAFT, (c) => within(c, 200, 300) && isInterim(c), ask],
-  [ALL, (c) => within(c, 200, 300), (c) => ({ ...done(c), code: null }) as Decision],
+  [DRAFT, (c) => hundred(c) == 2 && isInterim(c), ask],
+  [ALL, (c) => hundred(c) == 2, (c) => ({ ...done(c), code: null }) as Decision],
   [DRAFT, code("in-progress outcome-unknown"), ask],
   [DRAFT, code("key-reused"), keyReused],
   [DRAFT, code("key-expired"), (c) => end(c, "expired")],
@@ -105,17 +105,17 @@ const ROWS: Row[] = [
     (c) => status("400 422")(c) && (c.json.error as { type?: unknown } | null)?.type == "idempotency_error",
     keyReused,
   ],
-  ["draft-07 generic", (c) => c.kept && within(c, 300, 400), done],
-  [ALL, (c) => c.kept && within(c, 400, 500), refused],
-  [ALL, (c) => c.kept && within(c, 500, 600), unknown],
+  ["draft-07 generic", (c) => c.kept && hundred(c) == 3, done],
+  [ALL, (c) => c.kept && hundred(c) == 4, refused],
+  [ALL, (c) => c.kept && hundred(c) == 5, unknown],
   [STRIPE, (c) => c.h["stripe-should-retry"] == "true", (c) => retry(c, c.doubt || c.s >= 500 || c.s == 409)],
-  [STRIPE, (c) => c.h["stripe-should-retry"] == "false" && within(c, 500, 600), unknown],
+  [STRIPE, (c) => c.h["stripe-should-retry"] == "false" && hundred(c) == 5, unknown],
   [STRIPE, status("402"), refused],
   [ALL, status("408 409 502 504"), ask],
   [ALL, status("425 429"), (c) => retry(c)],
   [ALL, status("301 302 303"), unknown],
-  [ALL, (c) => status("501 505")(c) || within(c, 300, 500), nothingRan],
-  [ALL, (c) => within(c, 500, 600), (c) => retry(c, true)],
+  [ALL, (c) => status("501 505")(c) || hundred(c) == 3 || hundred(c) == 4, nothingRan],
+  [ALL, (c) => hundred(c) == 5, (c) => retry(c, true)],
 ];
 
 /** Decides what follows from an answer. `doubt` and `refreshed` stood before the attempt. */
@@ -147,7 +147,7 @@ export function retryAfter(header: string | undefined, member: unknown, now: num
     ? Number(text) * 1000
     : /^\D.* GMT$/.test(text)
       ? Date.parse(text) - now
-      : Number(typeof member == "number" ? member : 0) * 1000;
+      : typeof member == "number" ? member * 1000 : 0;
   return Math.min(Math.max(ms || 0, 0), 3_600_000);
 }
 

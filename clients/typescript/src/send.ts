@@ -1,6 +1,6 @@
 /** Sends an intent under its key until it has an end. */
 
-import { attempt, type Heard } from "./attempt.js";
+import { attempt } from "./attempt.js";
 import { decide, decideAsk, showsStatus } from "./decide.js";
 import { IntentGone } from "./entry.js";
 import type { End, Entry, StepEvent } from "./entry.js";
@@ -45,14 +45,12 @@ export function sender(options: Settings, tell: Tell) {
     return entry;
   };
 
-  /** Makes one attempt under the key of a marked entry. */
-  const once = (entry: Entry, credentials: Credentials): Promise<Heard> => {
-    const { key, request } = entry;
-    const headers = new Headers(request.headers);
-    for (const name in credentials) headers.set(name, credentials[name] as string);
-    headers.set("idempotency-key", dialect == "draft-07" ? `"${key}"` : key);
-    const init = { method: request.method, headers, body: unpack(request.body) };
-    return attempt(options.fetch, sleep, request.url, init, limits, () => tell("sent", entry));
+  /** What an attempt sends. */
+  const messageOf = ({ key, request: { method, headers, body } }: Entry, credentials: Credentials): RequestInit => {
+    const all = new Headers(headers);
+    for (const name in credentials) all.set(name, credentials[name] as string);
+    all.set("idempotency-key", dialect == "draft-07" ? `"${key}"` : key);
+    return { method, headers: all, body: unpack(body) };
   };
 
   /** Returns undefined if it is told to stop before there is an end. */
@@ -104,6 +102,8 @@ export function sender(options: Settings, tell: Tell) {
         }
         continue;
       }
+      // What is wrong with the credentials is an error before the attempt is marked.
+      const message = messageOf(entry, credentials);
       if (isOver() || stop.aborted) continue;
       const at = now();
       const begun = { firstAt: entry.firstAt ?? at, since: entry.since ?? at };
@@ -111,7 +111,7 @@ export function sender(options: Settings, tell: Tell) {
       if (!marked) continue;
       paid = asked = false;
       tell("marked", marked);
-      const heard = await once(marked, credentials);
+      const heard = await attempt(options.fetch, sleep, url, message, limits, () => tell("sent", marked));
       const about = heard.failure ? { failure: heard.failure } : { status: heard.status };
       tell("answered", marked, about);
       if (dialect == "draft-07" && showsStatus(heard)) hasStatus[origin] = true;

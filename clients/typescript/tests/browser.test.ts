@@ -117,6 +117,18 @@ inChromium("IndexedDB does what every storage must, in a page and in a worker", 
   const page = await chromium.page(site.url);
   assert.ok((await page.evaluate<number>("fw.cases('page')")) > 4);
   assert.ok((await page.evaluate<number>("fw.casesInWorker()")) > 4);
+  const durability = `(async () => {
+    const told = new Set();
+    const { transaction } = IDBDatabase.prototype;
+    IDBDatabase.prototype.transaction = function (...all) {
+      const made = transaction.apply(this, all);
+      told.add(made.mode + " " + made.durability);
+      return made;
+    };
+    await fw.open({}).intent("strict", fw.request("strict"));
+    return [...told].sort();
+  })()`;
+  assert.deepEqual(await page.evaluate(durability), ["readonly strict", "readwrite strict"]);
 });
 
 inChromium("of two tabs with one intent, one sends, and the other goes on where that one crashed", async (world) => {

@@ -148,12 +148,14 @@ test("the status resource gets fresh credentials once", async () => {
 });
 
 test("credentials that cannot be had are an error, and no attempt is begun", async () => {
-  const credentials = () => Promise.reject(new Error("no token"));
-  const { fw, seen, storage } = against([CREATED], { credentials });
-  const pay = await fw.intent("a", ORDER);
-  await assert.rejects(pay.settled(), /no token/);
-  assert.equal(seen.length, 0);
-  assert.equal((await storage.get("a"))?.attempts, 0);
+  const refused = () => Promise.reject(new Error("no token"));
+  for (const credentials of [refused, () => ({ authorization: "no\ntoken" })]) {
+    const { fw, seen, storage } = against([CREATED], { credentials });
+    const pay = await fw.intent("a", ORDER);
+    await assert.rejects(pay.settled(), /no\s+token|invalid/);
+    assert.equal(seen.length, 0);
+    assert.equal((await storage.get("a"))?.attempts, 0);
+  }
 });
 
 test("events hold no key, no body and no credential", async () => {

@@ -3,9 +3,10 @@
 import assert from "node:assert/strict";
 import { fork } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, mkdtemp, readdir, readFile, rename, rm, utimes, writeFile } from "node:fs/promises";
+import fs, { mkdir, mkdtemp, readdir, readFile, rename, rm, utimes, writeFile } from "node:fs/promises";
+import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { test } from "node:test";
 
 import { folder } from "../dist/file.js";
@@ -41,6 +42,48 @@ test("of many processes that change one entry, one at a time does", () =>
     assert.deepEqual(codes, [0, 0, 0, 0]);
     const entry = await storage.get("a");
     assert.deepEqual([entry?.attempts, entry?.rev], [60, 60]);
+  }));
+
+test("a folder counts a write as done when the file and its names were flushed", () =>
+  inFolder(async (path) => {
+    const calls: string[] = [];
+    const named = (at: unknown) => basename(String(at)).replace(/[0-9a-f]{64}/, "entry").replace(/[0-9a-f-]{36}/, "id");
+    const handle = await fs.open(path);
+    const prototype = Object.getPrototypeOf(handle) as { sync(): Promise<void> };
+    await handle.close();
+    const { sync } = prototype;
+    const { open, rename } = fs;
+    const opened = new WeakMap<object, unknown>();
+    fs.open = async (...all) => {
+      const handle = await open(...all);
+      opened.set(handle, all[0]);
+      return handle;
+    };
+    prototype.sync = function () {
+      calls.push(`sync ${named(opened.get(this))}`);
+      return sync.call(this);
+    };
+    fs.rename = (from, to) => {
+      calls.push(`rename ${named(from)} ${named(to)}`);
+      return rename(from, to);
+    };
+    syncBuiltinESMExports();
+    try {
+      const storage = folder(path);
+      await storage.put(entryOf("a", 1), null);
+      await storage.put(entryOf("a", 2), 1);
+      await storage.delete("a", 2);
+    } finally {
+      Object.assign(fs, { open, rename });
+      prototype.sync = sync;
+      syncBuiltinESMExports();
+    }
+    const root = named(path);
+    assert.deepEqual(calls, [
+      ...["sync id.json", "sync new.id", "rename new.id entry", `sync ${root}`],
+      ...["sync id.json", "rename at.id at.id", "sync entry"],
+      ...["rename at.id gone.id", "sync entry", `sync ${root}`],
+    ]);
   }));
 
 test("a damaged entry is an error that names it, and is left where it is", () =>
