@@ -42,7 +42,7 @@ class Bench:
             reply = replies.pop(0) if replies else DONE
         if isinstance(reply, BaseException):
             raise reply
-        return reply(request) if callable(reply) else reply  # type: ignore[no-any-return]
+        return reply(request) if callable(reply) else reply
 
     def _hook(self, name: str) -> Callable[[QueuedIntent], None]:
         def hook(intent: QueuedIntent) -> None:

@@ -448,15 +448,16 @@ class _Send:
             on_sent()
         return result
 
-    async def _record(self, base: Entry, doubt: bool, result: Union[Answer, Failure]) -> None:
+    async def _record(self, marked: Entry, doubt: bool, result: Union[Answer, Failure]) -> None:
         """Writes down what an answer means. `doubt` stood before the attempt."""
         self._learn(result)
+        base = marked
         is_first_try = True
         while True:
             now = self._clock.now()
             decision = decide(base.dialect, result, doubt, self._refreshed, now)  # type: ignore[arg-type]
             if is_first_try:
-                self._engine._emit("answered", base, result, _name(decision))
+                self._engine._emit("answered", marked, result, _name(decision))
             recorded = await self._engine.write(base, self._after(base, decision, result, now))
             if recorded is not None:
                 break
@@ -470,9 +471,9 @@ class _Send:
         if isinstance(decision, Finish):
             if decision.kind == "done":
                 self._budget.give_back()
-            self._engine._emit("ended", recorded, result, _name(decision))
+            self._engine._emit("ended", marked, result, _name(decision))
             return
-        self._engine._emit("recorded", recorded, result, _name(decision))
+        self._engine._emit("recorded", marked, result, _name(decision))
         self._asks = isinstance(decision, Ask)
         self._refresh = isinstance(decision, Retry) and decision.refresh
         if isinstance(result, Answer) and result.status not in (401, 407):
