@@ -90,7 +90,7 @@ def _requests(trusts: bool) -> Any:
     return RequestsTransport(verify=CERTIFICATE if trusts else True)
 
 
-CARRIERS = [
+_ALL = [
     Carrier("sockets", lambda trusts: SocketTransport(_context(trusts)), is_async=False),
     Carrier("streams", lambda trusts: StreamTransport(_context(trusts)), is_async=True),
     Carrier("httpx", _httpx, is_async=False),
@@ -99,10 +99,22 @@ CARRIERS = [
 ]
 
 
-def needs(name: str) -> None:
-    """Skips a test whose transport needs a package that is not installed. In CI that is a failure."""
-    package = name.partition(",")[0]
-    if package in ("httpx", "requests") and importlib.util.find_spec(package) is None:
+def is_installed(package: str) -> bool:
+    """Returns true if an extra can be tested."""
+    return importlib.util.find_spec(package) is not None
+
+
+def needs(package: str) -> None:
+    """Skips a test whose package is not installed. In CI that is a failure."""
+    if not is_installed(package):
         if os.environ.get("CI"):
             raise AssertionError(f"{package} is not installed")
         raise unittest.SkipTest(f"{package} is not installed")
+
+
+EXTRAS = ("httpx", "requests")
+CARRIERS = [
+    carrier
+    for carrier in _ALL
+    if carrier.name.partition(",")[0] not in EXTRAS or is_installed(carrier.name.partition(",")[0])
+]

@@ -200,6 +200,31 @@ class Waiting(unittest.TestCase):
         self.assertEqual(rig.transport.timeouts, [5, 1, 30])
 
 
+class Meanwhile(unittest.TestCase):
+    """Another process works on the same intent."""
+
+    def ended_in_a_pause(self, rig: Rig, other: Rig) -> None:
+        def sleep(seconds: float) -> None:
+            rig.clock.sleep(seconds)
+            if other.transport.replies:
+                self.assertEqual(other.pay().send().kind, "done")
+
+        rig.client._io.sleep_now = sleep
+        self.assertEqual(rig.pay().send(wait_for=600).kind, "done")
+        self.assertEqual(other.transport.replies, [])
+
+    def test_what_ended_elsewhere_in_a_wait_is_not_sent_again(self) -> None:
+        storage = MemoryStorage()
+        rig = Rig(answer(429, {"Retry-After": "7"}), storage=storage)
+        other = Rig(answer(201, KEPT), storage=storage)
+        other.clock.advance(60)
+        self.ended_in_a_pause(rig, other)
+
+    def test_what_ended_elsewhere_while_the_budget_was_used_up_is_not_sent_again(self) -> None:
+        storage = MemoryStorage()
+        self.ended_in_a_pause(Rig(*[not_sent()] * 21, storage=storage), Rig(answer(201, KEPT), storage=storage))
+
+
 class Time(unittest.TestCase):
     def run_out(self, reply: Any, seconds: float, **settings: Any) -> Any:
         rig = Rig(reply, **settings)

@@ -86,9 +86,18 @@ class EachTransport(unittest.TestCase):
     def each(self, check: Callable[[Carrier], None], but: str = "") -> None:
         for carrier in CARRIERS:
             with self.subTest(transport=carrier.name):
-                needs(carrier.name)
                 if carrier.name != but:
                     check(carrier)
+
+
+class Extras(unittest.TestCase):
+    """Says by name which transports these tests leave out."""
+
+    def test_the_transports_of_httpx_are_tested(self) -> None:
+        needs("httpx")
+
+    def test_the_transport_of_requests_is_tested(self) -> None:
+        needs("requests")
 
 
 class NotSentFailures(EachTransport):

@@ -346,7 +346,8 @@ class _Send:
             if self._asks and self._has_status():
                 self._asks = await self._ask()
                 continue
-            await self._take_token()
+            if not await self._has_token():
+                continue
             credentials = await self._fetch_credentials()
             # Waiting and fetching took time.
             if await self._has_outlived():
@@ -354,6 +355,8 @@ class _Send:
             before = self._entry
             marked = await self._engine.write(before, self._mark(before))
             if marked is None:
+                if before.attempts:
+                    self._budget.give_back()
                 await self._reload()
                 continue
             self._entry = marked
@@ -392,19 +395,23 @@ class _Send:
         now = max(self._clock.now(), self._entry.first_attempt_at or 0)
         # Nothing asks for more than this; a larger distance is a clock that jumped back.
         milliseconds = min(not_before - now, RETRY_WAIT_MAX_MS)
-        # A wait is done once: the clock of the day may jump while it lasts.
-        self._entry = replace(self._entry, not_before=None)
         if milliseconds > 0:
             await self._pause(milliseconds / 1000)
+            # Another process may have ended it meanwhile.
+            await self._reload()
+        # A wait is done once: the clock of the day may jump while it lasts.
+        if self._entry.not_before == not_before:
+            self._entry = replace(self._entry, not_before=None)
         return True
 
-    async def _take_token(self) -> None:
-        """Takes a token of the retry budget. The first attempt needs none."""
-        while self._entry.attempts:
-            seconds = self._budget.take(self._clock.monotonic())
-            if not seconds:
-                return
-            await self._pause(seconds)
+    async def _has_token(self) -> bool:
+        """Takes a token of the retry budget, or waits for one. The first attempt needs none."""
+        seconds = self._budget.take(self._clock.monotonic()) if self._entry.attempts else 0.0
+        if not seconds:
+            return True
+        await self._pause(seconds)
+        await self._reload()
+        return False
 
     async def _pause(self, seconds: float) -> None:
         if not self._patience.allows(seconds):
