@@ -1,0 +1,191 @@
+"""Answers of a server, and what they say: times, problems, marks of a kept answer.
+
+Nothing here trusts what it reads: a header or a body that makes no sense says nothing.
+"""
+
+from __future__ import annotations
+
+import calendar
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
+
+RETRY_AFTER_SECONDS_MAX = 3600
+"""A server that asks for more is asked again after an hour."""
+
+JSON_BYTES_MAX = 256 * 1024
+"""Problems and statuses are small; a larger body is not parsed."""
+
+_INTEGER_DIGITS_MAX = 20
+_WHITE_SPACE = " \t"
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_IMF_FIXDATE = re.compile(r"[A-Z][a-z]{2}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT")
+_RFC_850 = re.compile(r"[A-Z][a-z]{5,8}, (\d{2})-([A-Z][a-z]{2})-(\d{2}) (\d{2}):(\d{2}):(\d{2}) GMT")
+_ASCTIME = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) ([ \d]\d) (\d{2}):(\d{2}):(\d{2}) (\d{4})")
+
+
+class Failure(Enum):
+    """An attempt without a whole answer."""
+
+    NOT_SENT = "not-sent"
+    """Not a byte of the request was sent."""
+    LOST = "lost"
+    """The request may have reached the server."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer. Header names are in lower case; values of the same name are joined by a comma."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+    truncated: bool = False
+    """True if the body was longer than the client reads; `body` is its beginning."""
+
+    def header(self, name: str) -> Optional[str]:
+        """Returns the value of a header without white space around it."""
+        value = self.headers.get(name)
+        return None if value is None else value.strip(_WHITE_SPACE)
+
+    def json_object(self) -> Optional[Dict[str, Any]]:
+        """Returns the body if it is a JSON object of a sensible size."""
+        if self.truncated or len(self.body) > JSON_BYTES_MAX or self.header("content-encoding"):
+            return None
+        try:
+            value = json.loads(self.body.decode("utf-8"), parse_int=_integer)
+        except (ValueError, RecursionError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    @property
+    def kept(self) -> bool:
+        """True if the server says that it keeps this answer, so that a retry gets it again."""
+        return "idempotency-expires" in self.headers or self.replayed
+
+    @property
+    def replayed(self) -> bool:
+        """True if this is the answer of an earlier attempt."""
+        return (self.header("idempotent-replayed") or "").lower() == "true"
+
+    @property
+    def interim(self) -> bool:
+        """True if a draft-07 server says that the final answer comes later."""
+        if 200 <= self.status < 300 and (self.header("idempotency-interim") or "").lower() == "true":
+            return True
+        applied = (self.header("preference-applied") or "").split(",")
+        preferences = {item.split(";")[0].strip(_WHITE_SPACE).lower() for item in applied}
+        return self.status == 202 and "respond-async" in preferences
+
+    @property
+    def expires_at(self) -> Optional[int]:
+        """Time until which the key is kept, in milliseconds, where the server says so."""
+        value = self.header("idempotency-expires")
+        return None if value is None else http_date(value)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A refusal of a draft-07 server, as a problem document with the members that a client needs."""
+
+    code: str
+    retryable: bool
+    safe_new_key: bool
+    first_status: Optional[int]
+    retry_after: Optional[float]
+
+    @classmethod
+    def of(cls, answer: Answer) -> Optional["Problem"]:
+        """Returns the problem in an answer. A kept answer is the API's own, whatever is in it."""
+        if answer.kept:
+            return None
+        document = answer.json_object()
+        if document is None:
+            return None
+        code, retryable = document.get("code"), document.get("retryable")
+        safe_new_key = document.get("safe_new_key")
+        if not isinstance(code, str) or not isinstance(retryable, bool) or not isinstance(safe_new_key, bool):
+            return None
+        first_status = document.get("first_status")
+        return cls(
+            code=code,
+            retryable=retryable,
+            safe_new_key=safe_new_key,
+            first_status=first_status if type(first_status) is int else None,
+            retry_after=number(document.get("retry_after")),
+        )
+
+
+def number(value: object) -> Optional[float]:
+    """Returns a JSON value if it is a number that can be waited for."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None
+
+
+def retry_after_ms(header: Optional[str], member: Optional[float], now: int) -> int:
+    """Returns how long a server asks to wait, in milliseconds: its header, else the member of its problem."""
+    asked = _retry_after_header(header, now)
+    if asked is None and member is not None:
+        asked = math.ceil(min(member, RETRY_AFTER_SECONDS_MAX) * 1000)
+    return min(max(asked or 0, 0), RETRY_AFTER_SECONDS_MAX * 1000)
+
+
+def _retry_after_header(header: Optional[str], now: int) -> Optional[int]:
+    if header is None:
+        return None
+    text = header.strip(_WHITE_SPACE)
+    if text.isascii() and text.isdigit():
+        # A number of any length is read without converting it first.
+        seconds = text.lstrip("0") or "0"
+        return RETRY_AFTER_SECONDS_MAX * 1000 if len(seconds) > 6 else int(seconds) * 1000
+    date = http_date(text)
+    return None if date is None else date - now
+
+
+def http_date(text: str) -> Optional[int]:
+    """Reads an HTTP date, in the form of today or one of the two older ones, as milliseconds."""
+    match = _IMF_FIXDATE.fullmatch(text)
+    if match:
+        day, month, year, hour, minute, second = match.groups()
+        return _milliseconds(year, month, day, (hour, minute, second))
+    match = _RFC_850.fullmatch(text)
+    if match:
+        day, month, short_year, hour, minute, second = match.groups()
+        century = "19" if int(short_year) >= 70 else "20"
+        return _milliseconds(century + short_year, month, day, (hour, minute, second))
+    match = _ASCTIME.fullmatch(text)
+    if match:
+        month, day, hour, minute, second, year = match.groups()
+        return _milliseconds(year, month, day, (hour, minute, second))
+    return None
+
+
+def _milliseconds(year: str, month: str, day: str, time: Tuple[str, str, str]) -> Optional[int]:
+    if month not in _MONTHS:
+        return None
+    date = (int(year), _MONTHS.index(month) + 1, int(day))
+    hour, minute, second = (int(part) for part in time)
+    if not (1970 <= date[0] and 1 <= date[2] <= calendar.monthrange(date[0], date[1])[1]):
+        return None
+    # A leap second is written as 60.
+    if hour > 23 or minute > 59 or second > 60:
+        return None
+    return calendar.timegm((*date, hour, minute, second)) * 1000
+
+
+def _integer(digits: str) -> Any:
+    # Converting a number of a million digits takes minutes; nothing here needs one.
+    return int(digits) if len(digits) <= _INTEGER_DIGITS_MAX else float(digits[:400])
+
+
+def joined(pairs: Iterable[Tuple[str, str]]) -> Dict[str, str]:
+    """Returns headers by their names in lower case, with values of the same name joined."""
+    headers: Dict[str, str] = {}
+    for name, value in pairs:
+        key = name.lower()
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    return headers

@@ -1,0 +1,280 @@
+"""Rules of an intent: what comes after each answer, how long to wait, and how long anything may be sent.
+
+Pure functions. `clients/README.md` has the same rules as a table, and `clients/vectors` as data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Optional, Union
+
+from .answer import RETRY_AFTER_SECONDS_MAX, Answer, Failure, Problem, number, retry_after_ms
+
+Dialect = Literal["draft-07", "stripe", "generic"]
+EndKind = Literal["done", "refused", "unknown", "expired"]
+
+BACK_OFF_FIRST_MS = 500
+BACK_OFF_MAX_MS = 30_000
+KEY_LIFE_MARGIN_MS = 60_000
+"""Nothing is sent in the last minute of a key's life, so that no request arrives after it."""
+
+RETRY_WAIT_MAX_MS = RETRY_AFTER_SECONDS_MAX * 1000 + BACK_OFF_MAX_MS
+"""The longest time between two attempts."""
+
+_ASK_AGAIN_SECONDS = 1
+_RETRIED = frozenset(
+    (
+        "rate-limited",
+        "store-unavailable",
+        "overloaded",
+        "upstream-unreachable",
+        "request-timeout",
+        "attempt-failed",
+    )
+)
+_NOTHING_RAN = frozenset(
+    (
+        "key-missing",
+        "key-invalid",
+        "request-too-old",
+        "body-too-large",
+        "request-malformed",
+        "target-too-long",
+        "head-too-large",
+        "method-not-allowed",
+        "not-found",
+        "key-unknown",
+        "upgrade-refused",
+        "grpc-unsupported",
+        "misconfigured",
+        "tenant-unknown",
+    )
+)
+_OTHERS = frozenset(
+    ("in-progress", "outcome-unknown", "key-reused", "key-expired", "answer-not-kept", "answer-lost")
+)
+KNOWN_CODES = _RETRIED | _NOTHING_RAN | _OTHERS
+"""Codes of firstwrite's problems."""
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Send the same request under the same key, not before `wait` seconds."""
+
+    wait: int
+    doubt: bool
+    refresh: bool = False
+
+
+@dataclass(frozen=True)
+class Ask:
+    """As `Retry`, but ask the status resource first where there is one. The intent is in doubt."""
+
+    wait: int
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The intent ends."""
+
+    kind: EndKind
+    safe_new_key: bool = False
+    replayed: bool = False
+    code: Optional[str] = None
+    status: Optional[int] = None
+    """Status of the first answer, where this answer only tells of it."""
+
+
+Decision = Union[Retry, Ask, Finish]
+
+
+def decide(
+    dialect: Dialect, answer: Union[Answer, Failure], doubt: bool, refreshed: bool, now: int
+) -> Decision:
+    """Says what comes after an answer. `doubt` and `refreshed` stood before the attempt."""
+    if isinstance(answer, Failure):
+        return Retry(0, doubt) if answer is Failure.NOT_SENT else Ask(0)
+    problem = Problem.of(answer) if dialect == "draft-07" else None
+    wait = _seconds(answer, problem.retry_after if problem else None, now)
+    if dialect == "draft-07" and answer.interim:
+        return Ask(wait)
+    if 200 <= answer.status < 300:
+        return Finish("done", replayed=answer.replayed)
+    if problem:
+        return _after_problem(answer, problem, doubt, refreshed, wait)
+    if answer.status in (401, 407):
+        return _after_unauthorized(doubt, refreshed, wait, None)
+    if dialect == "stripe" and answer.status in (400, 422) and _is_idempotency_error(answer):
+        return Finish("unknown" if doubt else "refused", replayed=answer.replayed)
+    if answer.kept:
+        kept = _after_kept(dialect, answer)
+        if kept:
+            return kept
+    return _after_status(dialect, answer, doubt, wait)
+
+
+def _after_problem(answer: Answer, problem: Problem, doubt: bool, refreshed: bool, wait: int) -> Decision:
+    code = problem.code
+    if code in ("in-progress", "outcome-unknown"):
+        return Ask(wait)
+    if code == "key-reused":
+        return Finish("unknown" if doubt else "refused", code=code)
+    if code == "key-expired":
+        return Finish("expired", code=code)
+    if code == "answer-not-kept":
+        if problem.first_status is None:
+            return Finish("unknown", code=code)
+        kind: EndKind = "done" if problem.first_status < 400 else "refused"
+        return Finish(kind, code=code, status=problem.first_status)
+    if code == "answer-lost":
+        return Ask(wait) if problem.retryable else Finish("unknown", code=code)
+    if code in _RETRIED:
+        return Retry(wait, doubt)
+    if answer.status in (401, 407) or code == "tenant-unknown":
+        return _after_unauthorized(doubt, refreshed, wait, code)
+    if code in _NOTHING_RAN and not problem.retryable:
+        return _nothing_ran(doubt, code)
+    if problem.retryable:
+        return Retry(wait, doubt if problem.safe_new_key else True)
+    if doubt or answer.status >= 500:
+        return Finish("unknown", safe_new_key=problem.safe_new_key and not doubt, code=code)
+    return Finish("refused", safe_new_key=problem.safe_new_key, code=code)
+
+
+def _after_unauthorized(doubt: bool, refreshed: bool, wait: int, code: Optional[str]) -> Decision:
+    return _nothing_ran(doubt, code) if refreshed else Retry(wait, doubt, refresh=True)
+
+
+def _after_kept(dialect: Dialect, answer: Answer) -> Optional[Finish]:
+    if 300 <= answer.status < 400 and dialect != "stripe":
+        return Finish("done", replayed=answer.replayed)
+    if 400 <= answer.status < 500:
+        return Finish("refused", safe_new_key=True, replayed=answer.replayed)
+    if 500 <= answer.status < 600:
+        return Finish("unknown", replayed=answer.replayed)
+    return None
+
+
+def _after_status(dialect: Dialect, answer: Answer, doubt: bool, wait: int) -> Decision:
+    status = answer.status
+    if dialect == "stripe":
+        should_retry = (answer.header("stripe-should-retry") or "").lower()
+        if should_retry == "true":
+            return Retry(wait, doubt if status < 500 and status != 409 else True)
+        if should_retry == "false" and 500 <= status < 600:
+            return Finish("unknown", replayed=answer.replayed)
+        if status == 402:
+            return Finish("refused", safe_new_key=True, replayed=answer.replayed)
+    if status in (408, 409, 502, 504):
+        return Ask(wait)
+    if status in (425, 429):
+        return Retry(wait, doubt)
+    if status in (301, 302, 303):
+        return Finish("unknown", replayed=answer.replayed)
+    if status in (501, 505) or 300 <= status < 500:
+        return _nothing_ran(doubt, None)
+    if 500 <= status < 600:
+        return Retry(wait, True)
+    return Finish("unknown", replayed=answer.replayed)
+
+
+def _nothing_ran(doubt: bool, code: Optional[str]) -> Finish:
+    return Finish("unknown", code=code) if doubt else Finish("refused", safe_new_key=True, code=code)
+
+
+def _is_idempotency_error(answer: Answer) -> bool:
+    document = answer.json_object()
+    error = document.get("error") if document else None
+    return isinstance(error, dict) and error.get("type") == "idempotency_error"
+
+
+@dataclass(frozen=True)
+class StatusSend:
+    """Send the request; `forget` says that this origin has no status resource."""
+
+    forget: bool = False
+
+
+@dataclass(frozen=True)
+class StatusAsk:
+    """Ask the status resource again, not before `wait` seconds."""
+
+    wait: int
+
+
+@dataclass(frozen=True)
+class StatusRefresh:
+    """Ask the status resource again with fresh credentials."""
+
+
+StatusDecision = Union[StatusSend, StatusAsk, StatusRefresh]
+
+
+def decide_status(answer: Union[Answer, Failure], refreshed: bool, now: int) -> StatusDecision:
+    """Says what comes after an answer of the status resource. `StatusSend` is always safe."""
+    if isinstance(answer, Failure):
+        return StatusSend()
+    document = answer.json_object()
+    problem = Problem.of(answer)
+    member = number(document.get("retry_after")) if document else None
+    wait = _seconds(answer, member, now) or _ASK_AGAIN_SECONDS
+    if answer.status == 200:
+        waits = document is not None and document.get("state") in ("reserved", "interim", "uncertain")
+        return StatusAsk(wait) if waits else StatusSend()
+    if problem and problem.code == "outcome-unknown":
+        return StatusAsk(wait)
+    if answer.status in (401, 407):
+        return StatusSend() if refreshed else StatusRefresh()
+    if answer.status in (429, 503):
+        return StatusAsk(wait)
+    return StatusSend(forget=answer.status in (404, 405) and problem is None)
+
+
+def _seconds(answer: Answer, member: Optional[float], now: int) -> int:
+    # Rounded up: a client never comes back before the time that the server said.
+    return -(-retry_after_ms(answer.headers.get("retry-after"), member, now) // 1000)
+
+
+def back_off_ms(attempt: int, random: float) -> int:
+    """Returns the random part of the wait after an attempt, so that a fleet does not come back at once."""
+    # 2^16 is far past the cap; a larger shift would only be a larger number.
+    most = min(BACK_OFF_MAX_MS, BACK_OFF_FIRST_MS << min(max(attempt - 1, 0), 16))
+    return math.floor(most * random)
+
+
+def wait_ms(attempt: int, header: Optional[str], member: Optional[float], now: int, random: float) -> int:
+    """Returns the milliseconds before attempt `attempt` + 1."""
+    return retry_after_ms(header, member, now) + back_off_ms(attempt, random)
+
+
+@dataclass(frozen=True)
+class Life:
+    """The limits of an intent, in milliseconds, and what they are counted from."""
+
+    give_up_after: int
+    retention: int
+
+
+def end_of_life(
+    life: Life,
+    now: int,
+    first_attempt_at: Optional[int],
+    expires_at: Optional[int],
+    doubt: bool,
+    resumed_at: Optional[int] = None,
+) -> Optional[Finish]:
+    """Says how an intent ends if nothing may be sent any more, or None if it may.
+
+    `resumed_at` starts the time of `give_up_after` anew; the key's life goes on from the first attempt.
+    """
+    if first_attempt_at is None:
+        return None
+    # A clock that jumped back counts as the first attempt's time.
+    now = max(now, first_attempt_at)
+    key_ends_at = first_attempt_at + life.retention if expires_at is None else expires_at
+    if now >= key_ends_at - KEY_LIFE_MARGIN_MS:
+        return Finish("expired") if doubt else Finish("refused", safe_new_key=True)
+    if now - max(first_attempt_at, resumed_at or first_attempt_at) >= life.give_up_after:
+        return Finish("unknown") if doubt else Finish("refused", safe_new_key=True)
+    return None

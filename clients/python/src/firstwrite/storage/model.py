@@ -1,0 +1,46 @@
+"""The interface of a storage: documents with a revision, which decide nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import List, Optional, Protocol
+
+
+@dataclass(frozen=True)
+class Item:
+    """A stored entry. `name` is None where the storage cannot tell it without reading the entry."""
+
+    name: Optional[str]
+    where: str
+    data: bytes = field(repr=False)
+
+
+class Storage(Protocol):
+    """Keeps entries by the name of their intent.
+
+    Every write is durable when the call returns, and takes place whole or not at all, whatever other threads
+    and processes do. A write that compares a revision changes nothing if another revision stands.
+    What cannot be written or read raises `StorageError`.
+    """
+
+    @property
+    def is_durable(self) -> bool:
+        """True if entries outlive the process."""
+
+    def read(self, name: str) -> Optional[Item]:
+        """Returns the entry of an intent."""
+
+    def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
+        """Writes a new entry behind all others. Returns False if the name has one."""
+
+    def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
+        """Writes an entry in the place of the one with the old revision."""
+
+    def delete(self, name: str, revision: int) -> bool:
+        """Deletes an entry."""
+
+    def list(self, lane: Optional[str] = None) -> List[Item]:
+        """Returns all entries, or those of a lane, in the order in which they were created."""
+
+    def close(self) -> None:
+        """Frees what the storage holds open."""

@@ -1,0 +1,151 @@
+"""Entries in an SQLite file, in WAL mode with `synchronous=FULL`: every commit is on the disk."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from typing import Any, Callable, List, Optional, Sequence, Tuple, TypeVar, Union
+
+from ..errors import StorageDamaged, StorageError
+from .model import Item
+
+_T = TypeVar("_T")
+
+_BUSY_SECONDS = 10.0
+"""Time that a write waits for other processes."""
+
+_SCHEMA = (
+    """
+    CREATE TABLE IF NOT EXISTS firstwrite_intents (
+        position INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        lane TEXT,
+        revision INTEGER NOT NULL,
+        entry BLOB NOT NULL
+    )
+    """,
+    "CREATE INDEX IF NOT EXISTS firstwrite_lanes ON firstwrite_intents (lane, position)",
+)
+
+
+class SqliteStorage:
+    """Keeps entries in an SQLite file, which is created if it is not there.
+
+    Threads and processes may share the file. After a `fork` the child opens it anew.
+    """
+
+    is_durable = True
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        self._path = os.path.abspath(os.fspath(path))
+        self._lock = threading.Lock()
+        self._connection: Optional[sqlite3.Connection] = None
+        self._pid = os.getpid()
+        self._abandoned: Optional[sqlite3.Connection] = None
+        self._guarded(lambda connection: None)
+
+    def read(self, name: str) -> Optional[Item]:
+        rows = self._rows("SELECT name, entry FROM firstwrite_intents WHERE name = ?", (name,))
+        return rows[0] if rows else None
+
+    def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
+        return self._changed(
+            "INSERT INTO firstwrite_intents (name, lane, revision, entry) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (name) DO NOTHING",
+            (name, lane, revision, data),
+        )
+
+    def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
+        return self._changed(
+            "UPDATE firstwrite_intents SET revision = ?, entry = ? WHERE name = ? AND revision = ?",
+            (revision, data, name, old_revision),
+        )
+
+    def delete(self, name: str, revision: int) -> bool:
+        return self._changed(
+            "DELETE FROM firstwrite_intents WHERE name = ? AND revision = ?", (name, revision)
+        )
+
+    def list(self, lane: Optional[str] = None) -> List[Item]:
+        select = "SELECT name, entry FROM firstwrite_intents"
+        if lane is None:
+            return self._rows(f"{select} ORDER BY position", ())
+        return self._rows(f"{select} WHERE lane = ? ORDER BY position", (lane,))
+
+    def close(self) -> None:
+        """Closes the file. The next call opens it again."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None and self._pid == os.getpid():
+                connection.close()
+
+    def _rows(self, sql: str, values: Sequence[Any]) -> List[Item]:
+        def select(connection: sqlite3.Connection) -> List[Tuple[Any, Any]]:
+            return connection.execute(sql, values).fetchall()
+
+        items = []
+        for name, data in self._guarded(select):
+            if not isinstance(name, str) or not isinstance(data, bytes):
+                raise StorageDamaged(f"a row of {self._path} is damaged: it does not hold a text and bytes")
+            items.append(Item(name, self._path, data))
+        return items
+
+    def _changed(self, sql: str, values: Sequence[Any]) -> bool:
+        def change(connection: sqlite3.Connection) -> bool:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                changed = connection.execute(sql, values).rowcount == 1
+                connection.execute("COMMIT")
+            except BaseException:
+                # Some errors, a full disk among them, roll back by themselves.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            return changed
+
+        return self._guarded(change)
+
+    def _guarded(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        if self._pid != os.getpid():
+            # The lock and the connection of a parent process must not be used here, nor closed.
+            self._abandoned = self._connection
+            self._connection, self._lock, self._pid = None, threading.Lock(), os.getpid()
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._open()
+                return work(self._connection)
+            except sqlite3.OperationalError as error:
+                raise StorageError(f"{self._path}: {error}") from error
+            except sqlite3.DatabaseError as error:
+                raise StorageDamaged(f"{self._path}: {error}. The file is left as it is") from error
+            except OSError as error:
+                raise StorageError(f"{self._path}: {error.strerror or error}") from error
+
+    def _open(self) -> sqlite3.Connection:
+        # Bodies and keys are for this user alone; SQLite gives its other files the same mode.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # SQLite does not wait by itself for another process that is just changing the mode.
+            until = time.monotonic() + _BUSY_SECONDS
+            while True:
+                try:
+                    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+                    break
+                except sqlite3.OperationalError as error:
+                    if "locked" not in str(error) or time.monotonic() > until:
+                        raise
+                    time.sleep(0.01)
+            # Where there is no WAL, FULL leaves a rollback journal's deletion to luck after a power cut.
+            connection.execute(f"PRAGMA synchronous = {'FULL' if mode == 'wal' else 'EXTRA'}")
+            for statement in _SCHEMA:
+                connection.execute(statement)
+        except BaseException:
+            connection.close()
+            raise
+        return connection

@@ -1,0 +1,115 @@
+"""The commands and examples of the papers work against the demo."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import List
+
+from tests.bed import Bed, needs_bed
+
+PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CALLING = os.path.join(PYTHON, "..", "..", "docs", "calling.md")
+README = os.path.join(PYTHON, "README.md")
+ADDRESS = "http://127.0.0.1:8080"
+
+bed: Bed
+
+
+def setUpModule() -> None:
+    global bed
+    needs_bed()
+    bed = Bed()
+
+
+def tearDownModule() -> None:
+    bed.close()
+
+
+def blocks(path: str, language: str) -> List[str]:
+    """Returns the code blocks of a page."""
+    with open(path, encoding="utf-8") as stream:
+        found: List[str] = re.findall(rf"^```{language}\n(.*?)^```$", stream.read(), re.DOTALL | re.MULTILINE)
+    assert found, f"{path} has no {language} blocks"
+    return [block.replace(ADDRESS, bed.demo) for block in found]
+
+
+class Papers(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="firstwrite-docs-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def shell(self, script: str) -> str:
+        result = subprocess.run(
+            ["bash", "-euc", script], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120
+        )
+        self.assertEqual(result.returncode, 0, result.stderr.decode())
+        return result.stdout.decode()
+
+    def test_every_command_of_the_page_for_callers_works(self) -> None:
+        scripts = blocks(CALLING, "sh")
+        output = self.shell("\necho '== next'\n".join(scripts))
+        parts = output.split("== next\n")
+        statuses = [re.findall(r"HTTP/1\.1 (\d{3}) ", part) for part in parts]
+        # Choose; send; again; list; another request; no answer; status; refused; new key; two refusals; the script.
+        self.assertEqual(statuses[1:5], [["201"], ["201"], [], ["422"]])
+        self.assertEqual(statuses[6:], [["200"], ["422"], ["201"], ["401", "400"], []])
+        self.assertIn("idempotent-replayed: true", parts[2].lower())
+        self.assertIn('"code":"key-reused"', parts[4])
+        self.assertEqual(json.loads(parts[3])["count"], 1)
+        first, second = parts[-1].splitlines()
+        self.assertEqual(first, second)
+        self.assertTrue(first.startswith("done: {"), first)
+        counts = {customer: len(payments) for customer, payments in bed.payments_of().items()}
+        self.assertEqual({name: counts.get(name) for name in ("cart_42", "cart_43", "cart_44", "cart_45")}, {"cart_42": 1, "cart_43": 1, "cart_44": 1, "cart_45": None})
+
+    def test_the_script_for_callers_survives_lost_answers(self) -> None:
+        script = blocks(CALLING, "sh")[-1].partition("\npay cart_43")[0].replace(bed.demo, bed.proxy)
+        for fault, status in (("cut-after", "done"), ("cut-half", "done"), ("502, 504", "done"), ("cut-before, 503", "done")):
+            name = f"doc {fault.replace(', ', '-')}"
+            with self.subTest(fault):
+                faulty = script.replace("-H 'Content-Type", f"-H 'X-Bed-Fault: {fault}' -H 'Content-Type")
+                body = json.dumps({"amount": 100, "currency": "EUR", "customer": name})
+                output = self.shell(
+                    f"mkdir -p checkout; printf '%s' '{body}' > 'checkout/{name}.json'\n{faulty}\npay '{name}'"
+                )
+                self.assertTrue(output.startswith(status), output)
+                self.assertEqual(len(bed.payments_of()[name]), 1)
+
+    def test_the_first_lines_of_the_readme_work(self) -> None:
+        first = blocks(README, "python")[0]
+        self.assertLessEqual(len(first.splitlines()), 10)
+        source = os.path.join(PYTHON, "src")
+        outputs = set()
+        for _ in range(2):
+            result = subprocess.run(
+                [sys.executable, "-c", first],
+                cwd=self.folder,
+                env={**os.environ, "PYTHONPATH": source},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=60,
+            )
+            self.assertEqual(result.returncode, 0, result.stdout.decode())
+            outputs.add(result.stdout.decode())
+        (output,) = outputs
+        self.assertRegex(output, r"\Adone pay_\w+\n\Z")
+
+    def test_the_other_examples_of_the_readme_work(self) -> None:
+        for number, example in enumerate(blocks(README, "python")[1:], start=2):
+            with self.subTest(example=number):
+                result = subprocess.run(
+                    [sys.executable, "-c", example],
+                    cwd=self.folder,
+                    env={**os.environ, "PYTHONPATH": os.path.join(PYTHON, "src")},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    timeout=60,
+                )
+                self.assertEqual(result.returncode, 0, example + result.stdout.decode())

@@ -1,0 +1,320 @@
+"""The life of an intent: opening, ends, acknowledging, superseding, resuming."""
+
+from __future__ import annotations
+
+import unittest
+
+from firstwrite import (
+    Client,
+    IntentConflict,
+    IntentGone,
+    MemoryStorage,
+    SealError,
+    WrongState,
+)
+from tests.fakes import KEPT, URL, ManualClock, Rig, ScriptedTransport, answer, lost, not_sent, problem
+
+
+class Opening(unittest.TestCase):
+    def test_opening_writes_and_sends_nothing(self) -> None:
+        rig = Rig()
+        pay = rig.pay()
+        self.assertEqual(pay.state, "open")
+        self.assertEqual([info.name for info in rig.client.intents()], ["checkout/cart_42"])
+        self.assertEqual(rig.transport.requests, [])
+
+    def test_a_key_has_128_bits_in_22_characters(self) -> None:
+        key = Rig().pay().key
+        self.assertRegex(key, r"\A[A-Za-z0-9_-]{22}\Z")
+
+    def test_two_intents_have_two_keys(self) -> None:
+        rig = Rig()
+        self.assertNotEqual(rig.pay("a").key, rig.pay("b").key)
+
+    def test_the_same_intent_has_the_same_key_in_another_client(self) -> None:
+        storage = MemoryStorage()
+        self.assertEqual(Rig(storage=storage).pay().key, Rig(storage=storage).pay().key)
+
+    def test_members_in_another_order_are_the_same_request(self) -> None:
+        rig = Rig()
+        first = rig.client.intent("i", "POST", URL, json={"a": 1, "b": [2, {"d": 3, "c": 4}]})
+        again = rig.client.intent("i", "POST", URL, json={"b": [2, {"c": 4, "d": 3}], "a": 1})
+        self.assertEqual(first.key, again.key)
+
+    def test_another_request_is_a_conflict_that_names_what_differs(self) -> None:
+        rig = Rig()
+        rig.pay(amount=1)
+        for what, call in (
+            ("body", lambda: rig.pay(amount=2)),
+            ("URL", lambda: rig.client.intent("checkout/cart_42", "POST", URL + "/x", json={"amount": 1})),
+            ("method", lambda: rig.client.intent("checkout/cart_42", "PUT", URL, json={"amount": 1})),
+            (
+                "headers",
+                lambda: rig.client.intent(
+                    "checkout/cart_42", "POST", URL, json={"amount": 1}, headers={"Prefer": "respond-async"}
+                ),
+            ),
+        ):
+            with self.subTest(what), self.assertRaisesRegex(IntentConflict, what):
+                call()
+        self.assertEqual(rig.transport.requests, [])
+
+    def test_an_intent_with_an_end_is_not_sent_again(self) -> None:
+        rig = Rig(answer(201, KEPT, {"id": "pay_1"}))
+        rig.pay().send()
+        again = rig.pay().send()
+        self.assertEqual((again.kind, again.status, again.json()), ("done", 201, {"id": "pay_1"}))
+        self.assertEqual(len(rig.transport.requests), 1)
+
+    def test_find_returns_what_was_opened(self) -> None:
+        rig = Rig()
+        key = rig.pay().key
+        found = rig.client.find("checkout/cart_42")
+        assert found is not None
+        self.assertEqual(found.key, key)
+        self.assertIsNone(rig.client.find("checkout/other"))
+
+    def test_neither_key_nor_body_is_in_a_repr(self) -> None:
+        rig = Rig(answer(201, KEPT, {"id": "pay_secret"}))
+        pay = rig.client.intent("i", "POST", URL, json={"card": "4242"})
+        end = pay.send()
+        shown = repr((pay, pay._entry, end, rig.transport.requests, rig.events))
+        for secret in (pay.key, "4242", "pay_secret"):
+            self.assertNotIn(secret, shown)
+
+
+class DerivedKeys(unittest.TestCase):
+    SECRET = b"sixteen bytes or more"
+
+    def test_a_derived_key_is_the_same_without_a_storage(self) -> None:
+        keys = {Rig(secret=self.SECRET).pay().key for _ in range(3)}
+        self.assertEqual(len(keys), 1)
+
+    def test_a_short_secret_is_refused(self) -> None:
+        with self.assertRaisesRegex(ValueError, "16 bytes"):
+            Rig(secret=b"short")
+
+    def test_an_intent_with_a_derived_key_is_not_superseded(self) -> None:
+        rig = Rig(answer(422, KEPT), secret=self.SECRET)
+        pay = rig.pay()
+        pay.send()
+        with self.assertRaisesRegex(WrongState, "derived"):
+            pay.supersede("POST", URL, json={"amount": 2})
+
+    def test_without_a_durable_storage_an_earlier_life_may_have_sent(self) -> None:
+        # A process before this one may have sent the same key, and nothing remembers it.
+        rig = Rig(answer(403), secret=self.SECRET)
+        self.assertEqual(rig.pay().send().kind, "unknown")
+
+
+class Ends(unittest.TestCase):
+    def test_done(self) -> None:
+        rig = Rig(answer(201, {**KEPT, "Set-Cookie": "s=1", "Location": "/payments/1"}, {"id": "pay_1"}))
+        end = rig.pay().send()
+        self.assertEqual((end.kind, end.safe_new_key, end.replayed), ("done", False, False))
+        self.assertEqual(end.headers["location"], "/payments/1")
+        self.assertNotIn("set-cookie", end.headers)
+
+    def test_refused(self) -> None:
+        end = Rig(answer(402, KEPT, {"error": "declined"})).pay().send()
+        self.assertEqual((end.kind, end.safe_new_key, end.json()), ("refused", True, {"error": "declined"}))
+
+    def test_an_answer_that_was_not_kept_is_done_without_its_body(self) -> None:
+        end = Rig(problem("answer-not-kept", 409, first_status=201)).pay().send()
+        self.assertEqual((end.kind, end.status, end.body, end.code), ("done", 201, None, "answer-not-kept"))
+        with self.assertRaises(ValueError):
+            end.json()
+
+    def test_an_answer_that_was_not_kept_and_does_not_say_its_status_is_unknown(self) -> None:
+        for first_status in (None, "201", True):
+            with self.subTest(first_status):
+                end = Rig(problem("answer-not-kept", 409, first_status=first_status)).pay().send()
+                self.assertEqual((end.kind, end.safe_new_key), ("unknown", False))
+
+    def test_an_unsent_intent_cannot_be_acknowledged(self) -> None:
+        with self.assertRaisesRegex(WrongState, "no end yet"):
+            Rig().pay().acknowledge()
+
+    def test_acknowledging_forgets_and_the_name_is_free(self) -> None:
+        rig = Rig(answer(201, KEPT))
+        pay = rig.pay()
+        pay.send()
+        pay.acknowledge()
+        self.assertEqual(rig.client.intents(), [])
+        self.assertNotEqual(rig.pay(amount=7).key, pay.key)
+
+    def test_acknowledging_twice_does_not_touch_the_next_life(self) -> None:
+        rig = Rig(answer(201, KEPT))
+        pay = rig.pay()
+        pay.send()
+        pay.acknowledge()
+        rig.pay(amount=7)
+        pay.acknowledge()
+        self.assertEqual(len(rig.client.intents()), 1)
+
+    def test_leaving_the_context_acknowledges_nothing(self) -> None:
+        rig = Rig(answer(201, KEPT))
+        with rig.pay() as pay:
+            pay.send()
+        self.assertEqual([info.state for info in rig.client.intents()], ["done"])
+
+    def test_an_intent_that_was_acknowledged_elsewhere_is_gone(self) -> None:
+        rig = Rig(answer(201, KEPT))
+        here, there = rig.pay(), rig.pay()
+        there.send()
+        there.acknowledge()
+        with self.assertRaises(IntentGone):
+            here.send()
+
+
+class Superseding(unittest.TestCase):
+    def test_a_refused_intent_is_opened_anew_with_a_new_key(self) -> None:
+        rig = Rig(answer(422, KEPT), answer(201, KEPT))
+        pay = rig.pay(amount=-1)
+        old_key = pay.key
+        pay.send()
+        end = pay.supersede("POST", URL, json={"amount": 1}).send()
+        self.assertEqual(end.kind, "done")
+        self.assertNotEqual(pay.key, old_key)
+        self.assertEqual(rig.transport.requests[1].body, b'{"amount":1}')
+
+    def test_nothing_but_a_refusal_with_a_safe_new_key_is_superseded(self) -> None:
+        for what, replies in (
+            ("done", [answer(201, KEPT)]),
+            ("unknown", [answer(500, KEPT)]),
+            ("expired", [problem("key-expired", 410)]),
+            ("refused", [problem("key-reused", 422)]),
+        ):
+            rig = Rig(*replies)
+            pay = rig.pay()
+            self.assertEqual(pay.send().kind, what)
+            with self.subTest(what), self.assertRaisesRegex(WrongState, "carried out twice"):
+                pay.supersede("POST", URL, json={"amount": 1})
+
+    def test_an_intent_without_an_end_is_not_superseded(self) -> None:
+        rig = Rig(lost())
+        for what in ("open", "sending"):
+            with self.subTest(what), self.assertRaisesRegex(WrongState, "no end yet"):
+                rig.pay().supersede("POST", URL, json={"amount": 1})
+            if what == "open":
+                rig.send_once()
+
+    def test_a_superseded_intent_is_gone_for_its_old_handle(self) -> None:
+        rig = Rig(answer(422, KEPT))
+        old, new = rig.pay(), rig.pay()
+        new.send()
+        new.supersede("POST", URL, json={"amount": 1})
+        with self.assertRaises(IntentGone):
+            old.send()
+
+
+class Resuming(unittest.TestCase):
+    def test_an_unknown_end_is_sent_again_under_the_same_key(self) -> None:
+        rig = Rig(answer(500, KEPT), answer(201, KEPT), status="never")
+        pay = rig.pay()
+        self.assertEqual(pay.send().kind, "unknown")
+        self.assertEqual(pay.resume().kind, "done")
+        self.assertEqual(len(set(rig.transport.keys())), 1)
+
+    def test_a_resumed_intent_is_in_doubt(self) -> None:
+        rig = Rig(answer(500, KEPT), answer(403), status="never")
+        pay = rig.pay()
+        pay.send()
+        self.assertEqual(pay.resume().kind, "unknown")
+
+    def test_only_an_unknown_end_is_resumed(self) -> None:
+        for what, reply in (
+            ("done", answer(201, KEPT)),
+            ("refused", answer(422, KEPT)),
+            ("expired", problem("key-expired", 410)),
+        ):
+            rig = Rig(reply)
+            pay = rig.pay()
+            pay.send()
+            with self.subTest(what), self.assertRaisesRegex(WrongState, "only an unknown"):
+                pay.resume()
+
+    def test_resuming_starts_the_time_of_giving_up_anew(self) -> None:
+        rig = Rig(lost(), answer(201, KEPT), give_up_after=60)
+        rig.send_once()
+        rig.clock.advance(61)
+        pay = rig.pay()
+        self.assertEqual(pay.send().kind, "unknown")
+        self.assertEqual(pay.resume().kind, "done")
+
+    def test_after_the_life_of_the_key_resuming_ends_expired(self) -> None:
+        rig = Rig(answer(500, {"Idempotent-Replayed": "true"}))
+        pay = rig.pay()
+        pay.send()
+        rig.clock.advance(24 * 3600 - 60)
+        end = pay.resume()
+        self.assertEqual((end.kind, end.safe_new_key), ("expired", False))
+        self.assertEqual(len(rig.transport.requests), 1)
+
+
+class Sealing(unittest.TestCase):
+    @staticmethod
+    def turned(data: bytes) -> bytes:
+        return bytes(byte ^ 0x5A for byte in data)
+
+    def test_bodies_at_rest_are_sealed(self) -> None:
+        storage = MemoryStorage()
+        rig = Rig(answer(201, KEPT, {"id": "pay_secret"}), storage=storage, seal=self.turned, open=self.turned)
+        end = rig.client.intent("i", "POST", URL, json={"card": "4242"}).send()
+        self.assertEqual(end.json(), {"id": "pay_secret"})
+        self.assertEqual(rig.transport.requests[0].body, b'{"card":"4242"}')
+        from firstwrite.entry import decode
+
+        item = storage.read("i")
+        assert item is not None
+        entry = decode(item.data, "memory")
+        assert entry.body is not None and entry.end is not None and entry.end.body is not None
+        self.assertNotIn(b"4242", entry.body)
+        self.assertNotIn(b"pay_secret", entry.end.body)
+
+    def test_the_same_request_is_recognised_through_the_seal(self) -> None:
+        rig = Rig(seal=self.turned, open=self.turned)
+        self.assertEqual(rig.pay(amount=1).key, rig.pay(amount=1).key)
+        with self.assertRaises(IntentConflict):
+            rig.pay(amount=2)
+
+    def test_a_sealed_body_without_the_open_hook_is_an_error(self) -> None:
+        storage = MemoryStorage()
+        Rig(storage=storage, seal=self.turned, open=self.turned).pay()
+        with self.assertRaisesRegex(SealError, "open"):
+            Rig(storage=storage).pay()
+
+    def test_a_seal_that_fails_sends_nothing(self) -> None:
+        def broken(data: bytes) -> bytes:
+            raise RuntimeError("no key material")
+
+        rig = Rig(seal=broken, open=self.turned)
+        with self.assertRaisesRegex(SealError, "seal"):
+            rig.pay()
+        self.assertEqual(rig.client.intents(), [])
+
+    def test_a_seal_needs_its_open(self) -> None:
+        with self.assertRaisesRegex(ValueError, "open"):
+            Rig(seal=self.turned)
+
+
+class Arguments(unittest.TestCase):
+    def test_settings_that_make_no_sense_are_refused(self) -> None:
+        for settings in (
+            {"dialect": "draft-08"},
+            {"status": "sometimes"},
+            {"wait_for": -1},
+            {"wait_for": float("nan")},
+            {"give_up_after": 0},
+            {"retention": True},
+            {"attempt_timeout": float("inf")},
+            {"answer_bytes_max": 0},
+            {"secret": "a text of more than sixteen letters"},
+        ):
+            with self.subTest(settings), self.assertRaises(ValueError):
+                Client(
+                    storage=MemoryStorage(),
+                    transport=ScriptedTransport(not_sent()),
+                    clock=ManualClock(),
+                    **settings,
+                )

@@ -1,0 +1,112 @@
+"""All rows of `clients/vectors`."""
+
+from __future__ import annotations
+
+import json
+import os
+import unittest
+from typing import Any, Dict, List, Union
+
+from firstwrite.answer import Answer, Failure, http_date
+from firstwrite.keys import derived_key
+from firstwrite.rules import (
+    Ask,
+    Finish,
+    Life,
+    Retry,
+    StatusAsk,
+    StatusRefresh,
+    decide,
+    decide_status,
+    end_of_life,
+    wait_ms,
+)
+
+VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "vectors")
+FILES = ("ask.json", "decide.json", "key.json", "life.json", "wait.json")
+NOW = 1_795_032_000_000
+
+
+def cases(file: str) -> List[Dict[str, Any]]:
+    with open(os.path.join(VECTORS, file), encoding="utf-8") as stream:
+        rows: List[Dict[str, Any]] = json.load(stream)["cases"]
+    assert rows, f"{file} has no cases"
+    return rows
+
+
+def result(row: Dict[str, Any]) -> Union[Answer, Failure]:
+    given = row["answer"]
+    if "failure" in given:
+        return Failure(given["failure"])
+    body = json.dumps(given["json"]).encode() if "json" in given else b""
+    return Answer(given["status"], given["headers"], body)
+
+
+@unittest.skipUnless(os.path.isdir(VECTORS), "the vectors are not beside this folder")
+class Vectors(unittest.TestCase):
+    def test_every_file_is_run(self) -> None:
+        self.assertEqual(sorted(os.listdir(VECTORS)), sorted(FILES))
+
+    def test_decide(self) -> None:
+        for row in cases("decide.json"):
+            with self.subTest(row["name"]):
+                decision = decide(row["dialect"], result(row), row["doubt"], row["refreshed"], NOW)
+                self.assertEqual(self.decision(decision), row["expect"])
+
+    @staticmethod
+    def decision(decision: Union[Retry, Ask, Finish]) -> Dict[str, Any]:
+        if isinstance(decision, Retry):
+            return {
+                "then": "retry",
+                "wait": decision.wait,
+                "doubt": decision.doubt,
+                "refresh": decision.refresh,
+            }
+        if isinstance(decision, Ask):
+            return {"then": "ask", "wait": decision.wait, "doubt": True}
+        return {
+            "then": "end",
+            "end": decision.kind,
+            "safe_new_key": decision.safe_new_key,
+            "replayed": decision.replayed,
+            "code": decision.code,
+        }
+
+    def test_ask(self) -> None:
+        for row in cases("ask.json"):
+            with self.subTest(row["name"]):
+                decision = decide_status(result(row), row["refreshed"], NOW)
+                if isinstance(decision, StatusAsk):
+                    seen: Dict[str, Any] = {"then": "ask", "wait": decision.wait}
+                elif isinstance(decision, StatusRefresh):
+                    seen = {"then": "refresh"}
+                else:
+                    seen = {"then": "send", "forget": decision.forget}
+                self.assertEqual(seen, row["expect"])
+
+    def test_wait(self) -> None:
+        for row in cases("wait.json"):
+            with self.subTest(row["name"]):
+                now = http_date(row["now"])
+                assert now is not None
+                seen = wait_ms(
+                    row["attempt"], row["retry_after_header"], row["retry_after_member"], now, row["random"]
+                )
+                self.assertEqual(seen, row["expect_ms"])
+
+    def test_life(self) -> None:
+        life = Life(give_up_after=3_600_000, retention=86_400_000)
+        for row in cases("life.json"):
+            with self.subTest(row["name"]):
+                finish = end_of_life(
+                    life, row["now"], row["first_attempt_at"], row["expires_at"], row["doubt"]
+                )
+                seen: Dict[str, Any] = {"may_send": finish is None}
+                if finish is not None:
+                    seen.update({"end": finish.kind, "safe_new_key": finish.safe_new_key})
+                self.assertEqual(seen, row["expect"])
+
+    def test_key(self) -> None:
+        for row in cases("key.json"):
+            with self.subTest(row["name"]):
+                self.assertEqual(derived_key(bytes.fromhex(row["secret_hex"]), row["intent"]), row["expect"])

@@ -1,0 +1,215 @@
+/** The client: opens intents, and gives them to whoever waits for their ends. */
+
+import { parse } from "./attempt.js";
+import { IntentConflict, IntentState, Pending } from "./entry.js";
+import type { End, Entry, RequestSpec, Storage } from "./entry.js";
+import { settings, type Options, type Settings } from "./options.js";
+import { prepare, sameRequest } from "./request.js";
+import { sender, type Tell } from "./send.js";
+
+/** Where an intent stands: not yet sent, sent at least once, ended. */
+export type State = "open" | "sending" | "ended";
+
+/** An end with its body at hand. */
+export interface Settled extends End {
+  /** The body as JSON; undefined if it is none. */
+  json: unknown;
+}
+
+export interface WaitOptions {
+  signal?: AbortSignal;
+  /** Milliseconds; the client's `waitFor` by default. */
+  waitFor?: number;
+}
+
+/** A place in the queue. */
+export interface Position {
+  lane: string | null;
+  place: number;
+}
+
+/** One action, as it stood when it was last looked at. */
+export interface Intent {
+  readonly name: string;
+  readonly state: State;
+  readonly attempts: number;
+  readonly end: Settled | null;
+  /** Sends until there is an end. Rejects with `Pending` after `waitFor`. */
+  settled(wait?: WaitOptions): Promise<Settled>;
+  /** Forgets an intent that has an end. */
+  acknowledge(): Promise<void>;
+  /** Lets an intent that ended `unknown` be sent again under its key. */
+  resume(): Promise<void>;
+  /** Opens the intent anew with a new key, where its end says that this is safe. */
+  supersede(request: RequestSpec): Promise<void>;
+}
+
+export interface Client {
+  /** Opens an intent, or finds it if it stands with the same request. Returns when it is durable. */
+  intent(name: string, request: RequestSpec, position?: Position): Promise<Intent>;
+  /** Finds an intent that stands. */
+  find(name: string): Promise<Intent | undefined>;
+  /** All entries, and what cannot be read. */
+  list(): ReturnType<Storage["list"]>;
+  readonly settings: Readonly<Settings>;
+}
+
+const NAME_MAX = 512;
+
+/** One sending of an intent, shared by everybody who waits for its end. */
+interface Run {
+  waiting: number;
+  stop: AbortController;
+  end: Promise<End | undefined>;
+}
+
+/** Makes a client. One is enough for all servers of one dialect. */
+export function client(options: Options): Client {
+  const all = settings(options);
+  const { storage, now, sleep } = all;
+  const tell: Tell = (step, entry, more) => {
+    try {
+      all.on({ step, intent: entry?.name ?? "", attempt: entry?.attempts ?? 0, ...more });
+    } catch {
+      // An observer does not end what it observes.
+    }
+  };
+  const { read, send } = sender(all, tell);
+  const runs = new Map<string, Run>();
+  storage.onNotice?.(tell);
+
+  const newEntry = async (name: string, spec: RequestSpec, { lane, place }: Position): Promise<Entry> => {
+    if (!name || name.length > NAME_MAX) throw new RangeError(`a name has 1 to ${NAME_MAX} characters`);
+    const request = await prepare(spec, all.bodyBytesMax);
+    const key = await all.key(name);
+    if (!/^[!#-[\]-~]{1,255}$/.test(key)) throw new RangeError("a key has 1 to 255 visible characters");
+    return {
+      v: 1,
+      name,
+      rev: Math.floor(Math.random() * 2 ** 48),
+      key,
+      request,
+      openedAt: now(),
+      attempts: 0,
+      doubt: false,
+      ask: false,
+      firstAt: null,
+      since: null,
+      notBefore: 0,
+      expiresAt: null,
+      end: null,
+      lane,
+      place,
+    };
+  };
+
+  const join = (entry: Entry): Run => {
+    const id = `${entry.name}\n${entry.key}`;
+    const before = runs.get(id);
+    if (before && !before.stop.signal.aborted) return before;
+    const stop = new AbortController();
+    const work = () => send(entry, stop.signal);
+    const begin = async () => {
+      // The one before may still have to record the answer of its last attempt.
+      await before?.end.catch(() => {});
+      return storage.lock ? storage.lock(`intent/${entry.name}`, stop.signal, work) : work();
+    };
+    const run: Run = { waiting: 0, stop, end: begin() };
+    const leave = () => runs.get(id) == run && runs.delete(id);
+    run.end.then(leave, leave);
+    runs.set(id, run);
+    return run;
+  };
+
+  const settle = async (entry: Entry, { signal, waitFor = all.waitFor }: WaitOptions): Promise<End> => {
+    signal?.throwIfAborted();
+    const run = join(entry);
+    const left = new AbortController();
+    const leave = () => left.abort();
+    signal?.addEventListener("abort", leave);
+    run.waiting += 1;
+    try {
+      const end = await Promise.race([run.end, sleep(waitFor, left.signal)]);
+      if (end) return end;
+      signal?.throwIfAborted();
+      throw new Pending(entry.name);
+    } finally {
+      leave();
+      signal?.removeEventListener("abort", leave);
+      if (!--run.waiting) run.stop.abort();
+    }
+  };
+
+  /** Writes another entry in the place of the one that stands. */
+  const replace = async (entry: Entry, next: (standing: Entry) => Entry): Promise<Entry> => {
+    for (;;) {
+      const standing = await read(entry);
+      const other = next(standing);
+      if (await storage.put(other, standing.rev)) return other;
+    }
+  };
+
+  const handle = (entry: Entry): Intent => ({
+    name: entry.name,
+    get attempts() {
+      return entry.attempts;
+    },
+    get state() {
+      return entry.end ? "ended" : entry.attempts ? "sending" : "open";
+    },
+    get end() {
+      return entry.end && settled(entry.end);
+    },
+    async settled(wait = {}) {
+      const end = entry.end ?? (await settle(entry, wait));
+      entry = { ...entry, end };
+      return settled(end);
+    },
+    async acknowledge() {
+      for (;;) {
+        const standing = await storage.get(entry.name);
+        if (standing?.key != entry.key) return;
+        if (!standing.end) throw new IntentState(entry.name, "has no end to acknowledge");
+        if (await storage.delete(entry.name, standing.rev)) return tell("acknowledged", standing);
+      }
+    },
+    async resume() {
+      entry = await replace(entry, (standing) => {
+        if (standing.end?.kind != "unknown") throw new IntentState(entry.name, "did not end unknown");
+        return { ...standing, end: null, doubt: true, ask: true, since: now(), notBefore: 0, rev: standing.rev + 1 };
+      });
+    },
+    async supersede(spec) {
+      const next = await newEntry(entry.name, spec, entry);
+      entry = await replace(entry, ({ end, key }) => {
+        if (!end?.safeNewKey) throw new IntentState(entry.name, "did not end so that a new key is safe");
+        if (key == next.key) throw new IntentState(entry.name, "has a derived key");
+        return next;
+      });
+      tell("opened", entry);
+    },
+  });
+
+  return {
+    settings: all,
+    async intent(name, spec, position = { lane: null, place: 0 }) {
+      const entry = await newEntry(name, spec, position);
+      for (;;) {
+        const standing = await storage.get(name);
+        if (standing && !sameRequest(standing.request, entry.request)) throw new IntentConflict(name);
+        if (standing) return handle(standing);
+        if (await storage.put(entry, null)) {
+          tell("opened", entry);
+          return handle(entry);
+        }
+      }
+    },
+    async find(name) {
+      const entry = await storage.get(name);
+      return entry && handle(entry);
+    },
+    list: () => storage.list(),
+  };
+}
+
+const settled = (end: End): Settled => ({ ...end, json: parse(end.body) });

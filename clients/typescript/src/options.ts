@@ -1,0 +1,90 @@
+/** Settings of a client, and their defaults. */
+
+import type { Fetch, Sleep } from "./attempt.js";
+import type { Dialect } from "./decide.js";
+import type { StepEvent, Storage } from "./entry.js";
+import { randomKey } from "./request.js";
+
+/** Headers with the caller's credentials. */
+export type Credentials = Record<string, string>;
+
+/** Settings of a client. Times are in milliseconds. */
+export interface Options {
+  /** Where entries are kept: `indexedDb()`, `folder(path)`, `memory()`. */
+  storage: Storage;
+  /** What the server speaks; `draft-07` by default, which firstwrite's servers do. */
+  dialect?: Dialect;
+  /** Called before each attempt; `refresh` asks for others than the last ones. */
+  credentials?: (about: { url: string; intent: string; refresh: boolean }) => Credentials | Promise<Credentials>;
+  /** Makes the key of an intent: `randomKey` by default, or `derivedKeys(secret)`. */
+  key?: (intent: string) => string | Promise<string>;
+  /** How long `settled` waits; 30 s. */
+  waitFor?: number;
+  /** How long an intent is sent again, from its first attempt on; 1 h. */
+  giveUpAfter?: number;
+  /** How long the server keeps keys where its answers do not say so; 24 h. */
+  retention?: number;
+  /** How long one attempt may take; 30 s. */
+  attemptFor?: number;
+  /** Whether the status resource is asked: where the server is known to have one (`auto`), `always` or `never`. */
+  status?: "auto" | "always" | "never";
+  /** Longest body of a request; 1 MiB. */
+  bodyBytesMax?: number;
+  /** Longest body of an answer that is kept; 1 MiB. Of a longer one, the body is not kept. */
+  answerBytesMax?: number;
+  /** Hears every step. What it throws is ignored. */
+  on?: (event: StepEvent) => void;
+  fetch?: Fetch;
+  now?: () => number;
+  /** Ends after the time, or when the signal is aborted; it never rejects. */
+  sleep?: Sleep;
+  /** A number in [0, 1), for the back-off alone. */
+  random?: () => number;
+  /** Says that something can be sent; where it says no, no attempt is begun. */
+  online?: () => boolean;
+}
+
+/** Options with their defaults. */
+export type Settings = Required<Options>;
+
+const TIMER_MAX = 2 ** 31 - 1;
+
+const DEFAULTS: Omit<Settings, "storage"> = {
+  dialect: "draft-07",
+  credentials: () => ({}),
+  key: randomKey,
+  waitFor: 30_000,
+  giveUpAfter: 3_600_000,
+  retention: 86_400_000,
+  attemptFor: 30_000,
+  status: "auto",
+  bodyBytesMax: 1_048_576,
+  answerBytesMax: 1_048_576,
+  on: () => {},
+  fetch: (url, init) => fetch(url, init),
+  now: Date.now,
+  sleep: (ms, signal) =>
+    new Promise((done) => {
+      const end = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", end);
+        done();
+      };
+      const timer = setTimeout(end, Math.min(ms, TIMER_MAX));
+      signal?.addEventListener("abort", end);
+      if (signal?.aborted) end();
+    }),
+  random: Math.random,
+  online: () => globalThis.navigator?.onLine !== false,
+};
+
+export function settings(given: Options): Settings {
+  const all: Record<string, unknown> = { ...DEFAULTS };
+  for (const [name, value] of Object.entries(given)) {
+    if (value !== undefined) all[name] = value;
+    // Not a number would make a limit that nothing reaches.
+    if (Number.isNaN(value) || (value as number) < 0) throw new RangeError(`${name} is not a time or a size`);
+  }
+  if (!/^(draft-07|stripe|generic)$/.test(all.dialect as string)) throw new TypeError("unknown dialect");
+  return all as unknown as Settings;
+}

@@ -1,0 +1,87 @@
+/** The test bed: the real demo behind a proxy that loses answers. `FIRSTWRITE_TEST_BED` is the command that starts it. */
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { test, type TestContext } from "node:test";
+
+export const IS_LONG = !!process.env.FIRSTWRITE_TEST_LONG;
+export const TOKEN = "Bearer demo-acme";
+
+interface Logged {
+  method: string;
+  path: string;
+  key: string | null;
+  customer: string | null;
+}
+
+export interface Bed {
+  proxy: string;
+  refused: string;
+  /** Calls one of the proxy's own paths. */
+  tell(path: string, body?: unknown): Promise<unknown>;
+  /** How many payments each customer has. */
+  effects(): Promise<Record<string, number>>;
+  /** The keys that were sent for each customer. */
+  keys(): Promise<Map<string, Set<string>>>;
+  stop(): Promise<void>;
+}
+
+export async function startBed(command: string, more = ""): Promise<Bed> {
+  const child = spawn(`exec ${command} ${more}`, { shell: true, stdio: ["pipe", "pipe", "inherit"] });
+  const lines = createInterface({ input: child.stdout });
+  const failed = once(child, "exit").then(([code]) => assert.fail(`the bed ended with ${code}`));
+  failed.catch(() => {});
+  const [line] = (await Promise.race([once(lines, "line"), failed])) as [string];
+  const { proxy, refused } = JSON.parse(line) as { proxy: string; refused: string };
+  const tell = async (path: string, body?: unknown): Promise<unknown> => {
+    const init = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+    const answer = await fetch(`${proxy}/_bed/${path}`, init);
+    const text = await answer.text();
+    assert.ok(answer.ok, `${path}: ${answer.status} ${text}`);
+    return text && JSON.parse(text);
+  };
+  const seen = new Map<string, Set<string>>();
+  let next = 0;
+  return {
+    proxy,
+    refused,
+    tell,
+    effects: async () => ((await tell("effects")) as { counts: Record<string, number> }).counts,
+    async keys() {
+      const log = (await tell(`log?since=${next}`)) as { entries: Logged[]; next: number; full: boolean };
+      assert.equal(log.full, false, "the bed's log is full");
+      next = log.next;
+      for (const { customer, key } of log.entries) {
+        if (!customer || !key) continue;
+        seen.set(customer, (seen.get(customer) ?? new Set()).add(key));
+      }
+      return seen;
+    },
+    async stop() {
+      child.stdin.end();
+      if (child.exitCode == null) await once(child, "exit");
+    },
+  };
+}
+
+/** A test that needs something of the machine: skipped by name without it, and failed under CI. */
+export function needs(variable: string, name: string, work: (value: string, t: TestContext) => Promise<void>): void {
+  const value = process.env[variable];
+  if (value) test(name, (t) => work(value, t));
+  else if (process.env.CI) test(name, () => assert.fail(`${variable} is not set`));
+  else test(name, { skip: `${variable} is not set` }, () => {});
+}
+
+/** A test with a bed of its own. */
+export function withBed(name: string, work: (bed: Bed) => Promise<void>, more?: string): void {
+  needs("FIRSTWRITE_TEST_BED", name, async (command) => {
+    const bed = await startBed(command, more);
+    try {
+      await work(bed);
+    } finally {
+      await bed.stop();
+    }
+  });
+}

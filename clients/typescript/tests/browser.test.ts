@@ -1,0 +1,266 @@
+/** Real browsers: tabs that crash at every step, twins, workers, no network, no room; against the real demo. */
+
+import assert from "node:assert/strict";
+import type { TestContext } from "node:test";
+
+import { IS_LONG, needs, startBed, type Bed } from "./bed.js";
+import { Chromium, type Page } from "./chromium.js";
+import type { PageOrders } from "./page.js";
+import { startSite, type Site } from "./site.js";
+import { seeded } from "./world.js";
+
+const STEPS = ["opened", "marked", "sent", "answered", "recorded", "ended", "acknowledged"];
+const RUNS = IS_LONG ? 210 : 7;
+const BROWSER_KILLS = IS_LONG ? 10 : 1;
+const LIVES_MAX = 10;
+const FAULTS = { "cut-after": 0.12, "cut-before": 0.05, refuse: 0.03, "502": 0.05, delay: 0.2, delay_ms: 40 };
+
+interface World {
+  chromium: Chromium;
+  program: string;
+  bed: Bed;
+  site: Site;
+}
+
+type Work = (world: World, t: TestContext) => Promise<void>;
+const WORKS = new Map<string, Work>();
+const inChromium = (name: string, work: Work) => WORKS.set(name, work);
+
+const ordersOf = (prefix: string, random: () => number): PageOrders => {
+  const names = Array.from({ length: 1 + Math.floor(random() * 3) }, (_, at) => `${prefix}-${at}`);
+  return {
+    names,
+    refused: names.filter(() => random() < 0.15),
+    queued: random() < 0.3,
+    sealed: random() < 0.3,
+    step: null,
+    passes: 0,
+  };
+};
+
+async function check({ bed, site }: World, { names, refused }: Pick<PageOrders, "names" | "refused">): Promise<void> {
+  const [effects, keys] = [await bed.effects(), await bed.keys()];
+  for (const name of names) {
+    const isRefused = refused.includes(name);
+    assert.equal(effects[name] ?? 0, isRefused ? 0 : 1, `effects of ${name}`);
+    assert.equal(keys.get(name)?.size, 1, `keys of ${name}`);
+    const ends = site.told.get(name) ?? [];
+    assert.ok(ends.length > 0 && ends.every((end) => end == (isRefused ? "refused" : "done")), `${name}: ${ends}`);
+  }
+}
+
+const call = (name: string, orders: PageOrders, { told }: Site) =>
+  `fw.${name}(${JSON.stringify(orders)}, ${JSON.stringify([...told.keys()])})`;
+
+/** Lets a page pay until it ends or is crashed; returns whether it was. */
+async function live(page: Page, site: Site, orders: PageOrders, ms: number | null): Promise<"crashed" | "over"> {
+  const stopped = page.event("Runtime.bindingCalled").then(() => "stopped" as const);
+  const paid = page.evaluate(call("pay", orders, site)).then(() => "over" as const);
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<"late">((done) => (timer = ms == null ? undefined : setTimeout(() => done("late"), ms)));
+  paid.catch(() => {});
+  const how = await Promise.race([stopped, paid, late]);
+  clearTimeout(timer);
+  if (how == "over") return "over";
+  await page.crash();
+  return "crashed";
+}
+
+inChromium(`${RUNS} seeded runs of tabs that crash at every step`, async (world) => {
+  const { chromium, bed, site } = world;
+  const only = process.env.FIRSTWRITE_TEST_SEED;
+  const seeds = only ? [Number(only)] : Array.from({ length: RUNS }, (_, at) => at);
+  let crashes = 0;
+  await bed.tell("faults", { seed: 1, ...FAULTS });
+  const page = await chromium.page(site.url);
+  await page.call("Runtime.addBinding", { name: "stopped" });
+  for (const seed of seeds) {
+    const random = seeded(seed);
+    const orders = ordersOf(`tab-${seed}`, random);
+    try {
+      for (let life = 0; ; life += 1) {
+        const isLast = life == LIVES_MAX;
+        const pick = Math.floor(random() * STEPS.length);
+        const step = isLast || (life && random() < 0.4) ? null : (STEPS[life ? pick : seed % STEPS.length] as string);
+        const ms = isLast || step || random() < 0.4 ? null : random() * 150;
+        const passes = life ? Math.floor(random() * 3) : 0;
+        if ((await live(page, site, { ...orders, step, passes }, ms)) == "over") break;
+        crashes += 1;
+        await page.goto(site.url);
+      }
+      await check(world, orders);
+    } catch (error) {
+      throw new Error(`FIRSTWRITE_TEST_SEED=${seed}: ${(error as Error).stack}`);
+    }
+  }
+  assert.ok(only || crashes >= RUNS / 2, `${crashes} crashes`);
+  console.log(`# ${crashes} crashes`);
+});
+
+inChromium(`${BROWSER_KILLS} browsers that are killed`, async (world) => {
+  for (let seed = 0; seed < BROWSER_KILLS; seed += 1) {
+    const orders = ordersOf(`browser-${seed}`, seeded(seed + 7));
+    const step = STEPS[seed % STEPS.length] as string;
+    const page = await world.chromium.page(world.site.url);
+    await page.call("Runtime.addBinding", { name: "stopped" });
+    const stopped = page.event("Runtime.bindingCalled");
+    page.evaluate(call("pay", { ...orders, step }, world.site)).catch(() => {});
+    await stopped;
+    world.chromium = await Chromium.start(world.program, await world.chromium.kill());
+    const again = await world.chromium.page(world.site.url);
+    await again.evaluate(call("pay", orders, world.site));
+    await check(world, orders);
+  }
+});
+
+inChromium("IndexedDB does what every storage must, in a page and in a worker", async ({ chromium, site }) => {
+  const page = await chromium.page(site.url);
+  assert.ok((await page.evaluate<number>("fw.cases('page')")) > 4);
+  assert.ok((await page.evaluate<number>("fw.casesInWorker()")) > 4);
+  const durability = `(async () => {
+    const told = new Set();
+    const { transaction } = IDBDatabase.prototype;
+    IDBDatabase.prototype.transaction = function (...all) {
+      const made = transaction.apply(this, all);
+      told.add(made.mode + " " + made.durability);
+      return made;
+    };
+    await fw.open({}).intent("strict", fw.request("strict"));
+    return [...told].sort();
+  })()`;
+  assert.deepEqual(await page.evaluate(durability), ["readonly strict", "readwrite strict"]);
+});
+
+inChromium("of two tabs with one intent, one sends, and the other goes on where that one crashed", async (world) => {
+  const { chromium, bed, site } = world;
+  const tabs = [await chromium.page(site.url), await chromium.page(site.url)] as const;
+  const settle = (name: string) =>
+    `(async () => (await (await fw.open({}).intent("${name}", fw.request("${name}"))).settled()).kind)()`;
+  assert.deepEqual(await Promise.all(tabs.map((tab) => tab.evaluate(settle("twins")))), ["done", "done"]);
+  assert.deepEqual(await attempts(bed, "twins"), 1);
+  await bed.tell("faults", { delay: 1, delay_ms: 60_000 });
+  const [first, second] = tabs;
+  first.evaluate(settle("widow")).catch(() => {});
+  await underWay(bed, "widow");
+  const waiting = second.evaluate(settle("widow"));
+  await bed.tell("faults", {});
+  await first.crash();
+  assert.equal(await waiting, "done");
+  const effects = await bed.effects();
+  assert.deepEqual([effects["twins"], effects["widow"], (await bed.keys()).get("widow")?.size], [1, 1, 1]);
+});
+
+inChromium("a worker that is stopped at a step goes on in the next one", async (world) => {
+  const { chromium, bed, site } = world;
+  await bed.tell("faults", { seed: 2, ...FAULTS });
+  const page = await chromium.page(site.url);
+  const work = async (step: string, at: number) => {
+    const orders: PageOrders = { names: [`worker-${at}`], refused: [], queued: false, sealed: at % 2 == 1, step, passes: 0 };
+    await page.evaluate(call("inWorker", orders, site));
+    await page.evaluate(call("inWorker", { ...orders, step: null }, site));
+    await check(world, orders);
+  };
+  await Promise.all(STEPS.map(work));
+});
+
+inChromium("a service worker that is stopped goes on when it is woken", async (world) => {
+  const { chromium, bed, site } = world;
+  await bed.tell("faults", { delay: 1, delay_ms: 400 });
+  const page = await chromium.page(site.url);
+  const orders: PageOrders = { names: ["service"], refused: [], queued: false, sealed: false, step: null, passes: 0 };
+  await page.call("ServiceWorker.enable");
+  page.evaluate(call("inServiceWorker", orders, site)).catch(() => {});
+  await underWay(bed, "service");
+  await page.call("ServiceWorker.stopAllWorkers");
+  await bed.tell("faults", {});
+  assert.equal(site.told.has("service"), false);
+  assert.equal(await page.evaluate(call("inServiceWorker", orders, site)), "over");
+  await check(world, orders);
+});
+
+inChromium("what is enqueued without a network is sent when there is one again", async (world) => {
+  const { chromium, bed, site } = world;
+  const page = await chromium.page(site.url);
+  const isOffline = (offline: boolean) =>
+    page.call("Network.emulateNetworkConditions", { offline, latency: 0, downloadThroughput: -1, uploadThroughput: -1 });
+  await page.call("Network.enable");
+  await isOffline(true);
+  const before = await page.evaluate(`(async () => {
+    const fw2 = fw.open({});
+    globalThis.lanes = fw.queue(fw2);
+    const intent = await lanes.enqueue("lane", "offline", fw.request("offline"));
+    void lanes.run(new AbortController().signal);
+    return await intent.settled({ waitFor: 300 }).then(({ kind }) => kind, ({ name }) => name + " " + intent.attempts);
+  })()`);
+  assert.equal(before, "Pending 0");
+  assert.equal(await attempts(bed, "offline"), 0);
+  await isOffline(false);
+  const kind = `(async () => {
+    for (;;) {
+      const [queued] = (await lanes.list()).queued;
+      if (queued.end) return queued.end.kind;
+      await new Promise((done) => setTimeout(done, 20));
+    }
+  })()`;
+  assert.equal(await page.evaluate(kind), "done");
+  assert.equal((await bed.effects())["offline"], 1);
+});
+
+inChromium("without room, or without a database, an error comes before anything is sent", async (world, t) => {
+  const { chromium, bed } = world;
+  // Of an origin of its own, since the browser remembers for a while what another one has.
+  const site = await startSite(bed.proxy);
+  t.after(() => site.stop());
+  const page = await chromium.page(site.url);
+  const pay = (name: string) => `(async () => {
+    const told = [];
+    const fw2 = fw.open({}, { on: ({ step }) => told.push(step) });
+    const body = { url: "/payments", json: { customer: "${name}", currency: "EUR", amount: 1, note: "x".repeat(500_000) } };
+    const how = await fw2.intent("${name}", body).then(() => "opened", (error) => error.name + ": " + error.cause?.name);
+    return [how, ...told.filter((step) => step != "persist-refused")];
+  })()`;
+  await page.call("Storage.overrideQuotaForOrigin", { origin: site.url, quotaSize: 1000 });
+  assert.deepEqual(await page.evaluate(pay("full")), ["StorageError: QuotaExceededError"]);
+  await page.call("Storage.overrideQuotaForOrigin", { origin: site.url });
+  assert.deepEqual(await page.evaluate(pay("room")), ["opened", "opened"]);
+  await page.evaluate("IDBFactory.prototype.open = () => { throw new DOMException('no', 'SecurityError'); }");
+  assert.deepEqual(await page.evaluate(pay("private")), ["StorageError: SecurityError"]);
+  for (const name of ["full", "room", "private"]) assert.equal(await attempts(bed, name), 0);
+  const persist = (answer: string) => `(async () => {
+    navigator.storage.persist = async () => ${answer};
+    return new Promise((done) => {
+      void fw.open({}, { on: ({ step }) => done(step) }).list().then(() => setTimeout(done, 100, "nothing"));
+    });
+  })()`;
+  const another = await chromium.page(site.url);
+  assert.equal(await another.evaluate(persist("false")), "persist-refused");
+  assert.equal(await another.evaluate(persist("true")), "nothing");
+});
+
+/** How many attempts have reached the bed's proxy. */
+async function attempts(bed: Bed, name: string): Promise<number> {
+  const { entries } = (await bed.tell("log")) as { entries: { customer: string | null }[] };
+  return entries.filter(({ customer }) => customer == name).length;
+}
+
+/** Waits until an attempt has reached the bed's proxy. */
+async function underWay(bed: Bed, name: string): Promise<void> {
+  while (!(await attempts(bed, name))) await new Promise((done) => setTimeout(done, 10));
+}
+
+needs("FIRSTWRITE_TEST_BED", "Chromium", async (command, t) => {
+  const program = process.env.FIRSTWRITE_TEST_CHROMIUM ?? "/usr/bin/chromium";
+  const bed = await startBed(command);
+  const site = await startSite(bed.proxy);
+  const world: World = { chromium: await Chromium.start(program), program, bed, site };
+  try {
+    for (const [name, work] of WORKS) {
+      await bed.tell("faults", {});
+      await t.test(name, (t) => work(world, t));
+    }
+  } finally {
+    await world.chromium.stop();
+    await site.stop();
+    await bed.stop();
+  }
+});

@@ -1,0 +1,101 @@
+/**
+ * Processes that are killed at every step and at random, against the real demo behind a faulty proxy.
+ * Every intent must take effect once, under one key, and every end must be true.
+ */
+
+import assert from "node:assert/strict";
+import { fork } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import { IS_LONG, withBed, type Bed } from "./bed.js";
+import type { Orders, Told } from "./payer.js";
+import { seeded } from "./world.js";
+
+const STEPS = ["opened", "marked", "sent", "answered", "recorded", "ended", "acknowledged"];
+const RUNS = IS_LONG ? 3000 : 14;
+const AT_ONCE = 2;
+const LIVES_MAX = 12;
+const FAULTS = { "cut-after": 0.12, "cut-before": 0.05, "cut-half": 0.03, refuse: 0.04, "502": 0.05, "503": 0.02, delay: 0.1, delay_ms: 30 };
+
+/** One process until its end; killed after `ms`, if that is not null. */
+async function live(orders: Orders, ms: number | null): Promise<"killed" | "over"> {
+  const child = fork(new URL("payer.js", import.meta.url), [JSON.stringify(orders)]);
+  const timer = ms == null ? undefined : setTimeout(() => child.kill("SIGKILL"), ms);
+  const [code, signal] = (await once(child, "exit")) as [number | null, string | null];
+  clearTimeout(timer);
+  if (signal == "SIGKILL") return "killed";
+  assert.equal(code, 0, `the process of seed ${orders.seed} failed`);
+  return "over";
+}
+
+async function run(bed: Bed, folder: string, seed: number): Promise<number> {
+  const random = seeded(seed);
+  const pick = (count: number) => Math.floor(random() * count);
+  const names = Array.from({ length: 1 + pick(3) }, (_, at) => `kill-${seed}-${at}`);
+  const refused = names.filter(() => random() < 0.15);
+  const orders = { url: `${bed.proxy}/payments`, path: join(folder, `${seed}`), names, refused, queued: random() < 0.3 };
+  let kills = 0;
+  for (let life = 0; ; life += 1) {
+    // The first life of a run dies at the step that is its turn; others at any, or at any time.
+    const isLast = life == LIVES_MAX;
+    const step = isLast || (life && random() < 0.4) ? null : STEPS[life ? pick(STEPS.length) : seed % STEPS.length];
+    const ms = isLast || step || random() < 0.3 ? null : pick(200);
+    const told = await live({ ...orders, seed: seed * 100 + life, step: step ?? null, passes: life ? pick(3) : pick(2) }, ms);
+    if (told == "over") break;
+    kills += 1;
+    if (random() < 0.05) await bed.tell("restart", {});
+    else if (random() < 0.05) await bed.tell("close", { ms: 30 });
+  }
+  const text = await readFile(`${orders.path}.told`, "utf8");
+  const books = text.split("\n").filter((line) => line.endsWith("}")).map((line) => JSON.parse(line) as Told);
+  for (const name of names) {
+    const ends = books.filter((end) => end.name == name);
+    assert.ok(ends.length > 0, `${name} was not told`);
+    for (const end of ends) {
+      assert.equal(end.kind, refused.includes(name) ? "refused" : "done", `the end of ${name}`);
+      if (end.kind == "done") assert.equal(end.customer, name, "the answer is another's");
+    }
+  }
+  const left = (await readdir(orders.path)).filter((name) => !name.startsWith("new."));
+  assert.deepEqual(left, [], "entries that were acknowledged");
+  await check(bed, names, refused);
+  return kills;
+}
+
+async function check(bed: Bed, names: string[], refused: string[]): Promise<void> {
+  const [effects, keys] = [await bed.effects(), await bed.keys()];
+  for (const name of names) {
+    assert.equal(effects[name] ?? 0, refused.includes(name) ? 0 : 1, `effects of ${name}`);
+    assert.equal(keys.get(name)?.size, 1, `keys of ${name}`);
+  }
+}
+
+for (const [title, more] of [["", ""], [" that answers 202 first", "--wait-for 0s"]] as const) {
+  withBed(
+    `${RUNS / 2} seeded runs of killed processes against a demo${title}`,
+    async (bed) => {
+      const folder = await mkdtemp(join(tmpdir(), "firstwrite-kill-"));
+      const only = process.env.FIRSTWRITE_TEST_SEED;
+      const first = more ? RUNS / 2 : 0;
+      const seeds = only ? [Number(only)] : Array.from({ length: RUNS / 2 }, (_, at) => first + at);
+      let kills = 0;
+      await bed.tell("faults", { seed: first, ...FAULTS });
+      const work = async () => {
+        for (let seed = seeds.shift(); seed !== undefined; seed = seeds.shift()) {
+          const at = seed;
+          kills += await run(bed, folder, seed).catch((error) => {
+            throw new Error(`FIRSTWRITE_TEST_SEED=${at}: ${(error as Error).stack}`);
+          });
+        }
+      };
+      await Promise.all(Array.from({ length: AT_ONCE }, work));
+      assert.ok(only || kills >= RUNS / 4, `${kills} kills`);
+      console.log(`# ${kills} kills`);
+      await rm(folder, { recursive: true });
+    },
+    more,
+  );
+}

@@ -1,0 +1,201 @@
+/** The queue: order in lanes, what stops a lane, and what the application's callbacks see. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { client, type Options, type Storage } from "../dist/index.js";
+import { memory } from "../dist/memory.js";
+import { queue, type QueueOptions } from "../dist/queue.js";
+import { entryOf } from "./storages.js";
+import { EXPIRES, lost, server, tools, type Clock, type Reply } from "./world.js";
+
+const CREATED: Reply = { status: 201, headers: EXPIRES, json: {} };
+const REFUSED: Reply = { status: 422, headers: EXPIRES };
+const request = (what: string) => ({ url: "http://notes.test/", body: what });
+
+function bench(answer: (body: string) => Reply, options: QueueOptions = {}, more: Partial<Options> = {}) {
+  const order: string[] = [];
+  const { fetch } = server(({ method, body }) => {
+    if (method == "GET") return { status: 404 };
+    order.push(body);
+    return answer(body);
+  });
+  const world = tools();
+  const fw = client({ storage: memory(), fetch, ...world.options, ...more });
+  return { order, fw, lanes: queue(fw, options), ...world };
+}
+
+/** Runs a queue until something is the case. */
+async function runUntil(lanes: ReturnType<typeof queue>, clock: Clock, isEnough: () => boolean | Promise<boolean>) {
+  const stop = new AbortController();
+  const running = lanes.run(stop.signal);
+  for (let looks = 0; !(await isEnough()); looks += 1) {
+    assert.ok(looks < 10_000, "it never came to that");
+    await clock.sleep(100);
+  }
+  stop.abort();
+  await running;
+}
+
+test("a lane is sent in the order of enqueue, and lanes do not wait for each other", async () => {
+  let isOpen = false;
+  const { order, lanes, clock } = bench((body) => (body == "a1" && !isOpen ? { status: 503 } : CREATED));
+  await Promise.all(["a1", "a2", "a3"].map((name) => lanes.enqueue("a", name, request(name))));
+  await lanes.enqueue("b", "b1", request("b1"));
+  await runUntil(lanes, clock, () => order.includes("b1"));
+  assert.deepEqual([...new Set(order)], ["a1", "b1"]);
+  isOpen = true;
+  await runUntil(lanes, clock, () => order.includes("a3"));
+  assert.deepEqual([...new Set(order)], ["a1", "b1", "a2", "a3"]);
+});
+
+test("what is enqueued while it runs is sent, also by another client of the storage", async () => {
+  const storage = memory();
+  const { order, lanes, clock, options } = bench(() => CREATED, {}, { storage });
+  const other = queue(client({ storage, ...options }));
+  let isThere = false;
+  await runUntil(lanes, clock, async () => {
+    if (!isThere) await other.enqueue("a", "late", request("late"));
+    isThere = true;
+    return order.includes("late");
+  });
+});
+
+test("a storage that tells of nothing is looked at now and then", async () => {
+  const { subscribe: _, ...silent } = memory();
+  const { order, lanes, clock, options } = bench(() => CREATED, {}, { storage: silent as Storage });
+  const other = queue(client({ storage: silent as Storage, ...options }));
+  let isThere = false;
+  await runUntil(lanes, clock, async () => {
+    if (!isThere) await other.enqueue("a", "late", request("late"));
+    isThere = true;
+    return order.includes("late");
+  });
+});
+
+test("a lane goes on after a refusal, and stops at an unknown end until it is acknowledged or resumed", async () => {
+  let isBad = true;
+  const answer = (body: string): Reply => {
+    if (body == "refused") return REFUSED;
+    return body == "unknown" && isBad ? { status: 303 } : CREATED;
+  };
+  for (const way of ["acknowledge", "resume"] as const) {
+    isBad = true;
+    const { order, fw, lanes, clock } = bench(answer);
+    for (const name of ["refused", "unknown", "last"]) await lanes.enqueue("a", name, request(name));
+    await runUntil(lanes, clock, async () => (await fw.find("unknown"))?.state == "ended");
+    await runUntil(lanes, clock, () => clock.slept.length > 100);
+    const states = (await lanes.list()).queued.map(({ name, state, end }) => `${name} ${state} ${end?.kind}`);
+    assert.deepEqual(states, ["refused ended refused", "unknown ended unknown", "last open undefined"]);
+    isBad = false;
+    const stopped = await fw.find("unknown");
+    await stopped?.[way]();
+    await runUntil(lanes, clock, () => order.includes("last"));
+    const expected = way == "resume" ? ["refused", "unknown", "unknown", "last"] : ["refused", "unknown", "last"];
+    assert.deepEqual(order, expected);
+  }
+});
+
+test("apply, confirm and rollback see each entry, and an end that was taken is acknowledged", async () => {
+  const told: string[] = [];
+  const { lanes, clock, events } = bench((body) => (body == "bad" ? REFUSED : CREATED), {
+    apply: ({ name, state }) => void told.push(`apply ${name} ${state}`),
+    confirm: ({ name }, { status }) => void told.push(`confirm ${name} ${status}`),
+    rollback: ({ name }, { status }) => void told.push(`rollback ${name} ${status}`),
+  });
+  await lanes.enqueue("a", "good", request("good"));
+  await lanes.enqueue("a", "bad", request("bad"));
+  await runUntil(lanes, clock, async () => !(await lanes.list()).queued.length);
+  assert.deepEqual(told, ["apply good open", "apply bad open", "confirm good 201", "rollback bad 422"]);
+  assert.equal(events.filter(({ step }) => step == "acknowledged").length, 2);
+});
+
+test("after a restart, apply runs again for what has no end, and callbacks for what was not acknowledged", async () => {
+  const storage = memory();
+  const first = bench(() => CREATED, {}, { storage });
+  for (const name of ["ended", "open"]) await first.lanes.enqueue("a", name, request(name));
+  await (await first.fw.find("ended"))?.settled();
+  const told: string[] = [];
+  const take = (what: string) => (queued: { name: string }) => void told.push(`${what} ${queued.name}`);
+  const { lanes, clock } = bench(() => CREATED, { apply: take("apply"), confirm: take("confirm") }, { storage });
+  await runUntil(lanes, clock, async () => !(await lanes.list()).queued.length);
+  assert.deepEqual(told, ["apply open", "confirm ended", "confirm open"]);
+});
+
+test("a callback that fails is reported and tried again, and its intent is not acknowledged before", async () => {
+  let failures = 3;
+  const errors: unknown[] = [];
+  const confirm = () => {
+    if (failures-- > 0) throw new Error("the books are closed");
+  };
+  const { order, fw, lanes, clock } = bench(() => CREATED, { confirm, onError: (error, lane) => errors.push(lane, error) });
+  await lanes.enqueue("a", "one", request("one"));
+  await runUntil(lanes, clock, () => errors.length > 0);
+  assert.ok(await fw.find("one"));
+  await runUntil(lanes, clock, async () => !(await fw.find("one")));
+  assert.deepEqual([order, errors[0], errors.length], [["one"], "a", 6]);
+});
+
+test("a damaged entry is reported once, and the others are sent", async () => {
+  const inner = memory();
+  const damage = { what: "bad", error: new Error("damaged") };
+  const list = async () => ({ ...(await inner.list()), damaged: [damage] });
+  const errors: unknown[] = [];
+  const { order, lanes, clock } = bench(() => CREATED, { onError: (error) => errors.push(error) }, { storage: { ...inner, list } });
+  await lanes.enqueue("a", "one", request("one"));
+  await runUntil(lanes, clock, () => order.length > 0);
+  assert.deepEqual(errors, [damage.error]);
+  assert.deepEqual((await lanes.list()).damaged, [damage]);
+});
+
+test("no more lanes are sent at once than may be", async () => {
+  let most = 0;
+  let under = 0;
+  const fetch: Options["fetch"] = async () => {
+    most = Math.max(most, ++under);
+    await new Promise(setImmediate);
+    under -= 1;
+    return new Response("", { status: 201 });
+  };
+  const { fw, clock } = bench(() => CREATED, {}, { fetch });
+  const lanes = queue(fw, { lanesMax: 3, confirm: () => {} });
+  for (let at = 0; at < 10; at += 1) await lanes.enqueue(`lane ${at}`, `${at}`, request(`${at}`));
+  await runUntil(lanes, clock, async () => !(await lanes.list()).queued.length);
+  assert.equal(most, 3);
+});
+
+test("of several tabs one sends a lane, and an intent may be called what a lane is called", async () => {
+  const holders = new Map<string, Promise<unknown>>();
+  const held: string[] = [];
+  const lock: Storage["lock"] = async (name, signal, work) => {
+    const before = holders.get(name);
+    let free = () => {};
+    holders.set(name, new Promise<void>((done) => (free = done)));
+    await Promise.race([before, new Promise((done) => signal.addEventListener("abort", done))]);
+    try {
+      if (before && signal.aborted) return undefined;
+      held.push(name);
+      return await work();
+    } finally {
+      free();
+    }
+  };
+  const storage: Storage = { ...memory(), lock };
+  const { order, lanes, clock, fw } = bench(() => CREATED, { confirm: () => {} }, { storage });
+  const other = queue(fw, { confirm: () => {} });
+  for (const name of ["a", "lane/a"]) await lanes.enqueue("a", name, request(name));
+  const stop = new AbortController();
+  const running = other.run(stop.signal);
+  await runUntil(lanes, clock, async () => !(await lanes.list()).queued.length);
+  stop.abort();
+  await running;
+  assert.deepEqual(order, ["a", "lane/a"]);
+  assert.ok(held.includes("intent/lane/a"));
+});
+
+test("an intent outside the queue is none of its business", async () => {
+  const { order, fw, lanes, clock } = bench(() => lost());
+  await fw.settings.storage.put(entryOf("direct", 1), null);
+  await runUntil(lanes, clock, () => clock.slept.length > 10);
+  assert.deepEqual([order, (await lanes.list()).queued], [[], []]);
+});
