@@ -11,9 +11,9 @@ use firstwrite_chaos::workspace::Workspace;
 use crate::examples::VENV;
 
 /// Without fonts it starts and shows boxes, which no test looks at.
-const CHROMIUM: Need = Need { program: "chromium", packages: &["chromium"], find: None };
-const NODE: Need = Need { program: "node", packages: &["nodejs"], find: None };
-const NPM: Need = Need { program: "npm", packages: &["npm"], find: None };
+pub(crate) const CHROMIUM: Need = Need { program: "chromium", packages: &["chromium"], find: None };
+pub(crate) const NODE: Need = Need { program: "node", packages: &["nodejs"], find: None };
+pub(crate) const NPM: Need = Need { program: "npm", packages: &["npm"], find: None };
 
 const PYTHON: &str = "/usr/bin/python3";
 

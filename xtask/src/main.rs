@@ -11,6 +11,7 @@
 
 mod alerts;
 mod ci;
+mod clients;
 mod crates;
 mod examples;
 mod foreign;
@@ -97,6 +98,13 @@ const TASKS: &[Task] = &[
         about: "run the commands the demo prints, exactly as printed",
         details: demo_check::HELP,
         run: demo_check::run,
+    },
+    Task {
+        name: "clients",
+        usage: "[--full]",
+        about: "the clients in TypeScript and Python, against the demo and in a browser",
+        details: clients::HELP,
+        run: clients::run,
     },
     Task {
         name: "client-bed",

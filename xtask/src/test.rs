@@ -18,13 +18,13 @@ use firstwrite_chaos::{crash, demo_check, failover, histories, postgres, process
 use crate::guarantees::Shown;
 use crate::services::{self, Recipe, Services};
 use crate::steps::{Counts, Row, Steps};
-use crate::{alerts, examples, foreign, forward, fuzz, guarantees, tidy, vectors};
+use crate::{alerts, clients, examples, foreign, forward, fuzz, guarantees, tidy, vectors};
 use suites::SuiteReader;
 
 pub(crate) const HELP: &str = "\
 Installs what is missing (as root, from Debian packages; otherwise says what to install), starts the
 servers the suites need (PostgreSQL, PgBouncer, MariaDB, an emulator of DynamoDB, Redis, NATS, RabbitMQ), and runs: tidy, all tests and doc tests with all features,
-the simulator, the demo's own commands, crash runs on SQLite, PostgreSQL and MariaDB with their negative
+the clients in TypeScript and Python, the simulator, the demo's own commands, crash runs on SQLite, PostgreSQL and MariaDB with their negative
 control, and failovers to a standby. Nothing is left running, also after Ctrl-C.
 
   --full   more histories, more kills, release builds, a second PgBouncer that follows prepared
@@ -55,6 +55,8 @@ struct Size {
     runs_examples: bool,
     /// So are vectors to fetch.
     fetches_vectors: bool,
+    /// Clients are killed thousands of times.
+    tests_long: bool,
     /// Environment variables for tests that can take longer than usual.
     settings: &'static [(&'static str, &'static str)],
 }
@@ -78,6 +80,7 @@ const SHORT: Size = Size {
     tries_alerts: false,
     runs_examples: false,
     fetches_vectors: false,
+    tests_long: false,
     settings: &[],
 };
 
@@ -101,6 +104,7 @@ const FULL: Size = Size {
     tries_alerts: true,
     runs_examples: true,
     fetches_vectors: true,
+    tests_long: true,
     settings: &[
         ("FIRSTWRITE_TEST_FUZZ", fuzz::EXECUTIONS_FULL),
         ("FIRSTWRITE_TEST_GIB", "10"),
@@ -153,11 +157,13 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
         environment.extend(size.settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
         let shown = Shown::begin(workspace, servers.len() > services::SUITES.len())?;
         environment.push((guarantees::FOLDER, shown.folder().display().to_string()));
+        environment.push((clients::BED, clients::bed()?));
         // Most of them wait, for a lease or for a server: more at a time than there are cores.
         let threads = 2 * std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         environment.push(("RUST_TEST_THREADS", threads.to_string()));
         steps.measure("cargo test", || run_tests(workspace, &names, environment));
         steps.check("guarantees of the stores", || shown.check(workspace));
+        clients::run_steps(workspace, size.tests_long, steps);
     }
     // The servers have done their part; the machine is small.
     drop(services);
