@@ -69,14 +69,6 @@ macro_rules! delegate_store {
             $crate::delegate_store!(@through self $via "usage", self.$($to)+.usage(after, limit))
         }
     };
-    (@lapsed [$($to:tt)+] $via:tt) => {
-        fn lapsed(
-            &self,
-            limit: usize,
-        ) -> $crate::BoxFuture<'_, Result<Vec<$crate::Found>, $crate::StoreError>> {
-            $crate::delegate_store!(@through self $via "lapsed", self.$($to)+.lapsed(limit))
-        }
-    };
     (@reap [$($to:tt)+] $via:tt) => {
         fn reap(
             &self,
@@ -106,11 +98,6 @@ macro_rules! delegate_store {
             $crate::delegate_store!(
                 @through self $via "check_history", self.$($to)+.check_history(id)
             )
-        }
-    };
-    (@answers_within [$($to:tt)+] []) => {
-        fn answers_within(&self) -> Option<::std::time::Duration> {
-            self.$($to)+.answers_within()
         }
     };
     (@outbox [$($to:tt)+] []) => {

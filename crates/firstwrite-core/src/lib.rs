@@ -52,8 +52,8 @@ pub use record::{
 pub use rejection::{ProblemBase, ProblemBaseError, Rejection, RejectionKind};
 pub use store::{
     AsyncTransactionalStore, BeginResult, BoxError, BoxFuture, Capabilities, Certainty, Change,
-    Conclusion, Found, Guard, Inserted, Page, Query, Seen, Store, StoreError, StoreErrorKind,
-    Swapped, Transacted, TransactionalStore, Write,
+    Conclusion, Found, Guard, Inserted, Page, Query, Seen, StateFilter, Store, StoreError,
+    StoreErrorKind, Swapped, Transacted, TransactionalStore, Write,
 };
 #[doc(hidden)]
 pub use sync::lock;

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::documents::Documents;
 use crate::outbox::Outbox;
 use crate::store::{
-    Change, Conclusion, Found, Guard, Inserted, Page, Query, Swapped, Transacted, Write,
+    Change, Conclusion, Found, Guard, Inserted, Page, Query, StateFilter, Swapped, Transacted,
+    Write,
 };
 use crate::{
     AuditEntry, Audited, BoxFuture, Capabilities, Draft, Lease, Message, Record, RecordId, State,
@@ -144,19 +145,21 @@ impl MemoryStore {
 
     fn list_now(&self, query: &Query) -> Page {
         let content = self.content();
+        let now = (self.clock)();
         let limit = query.limit.clamp(1, Query::LIMIT_MAX);
+        let is_walked = query.state != Some(StateFilter::Lapsed);
+        let after = query.after.filter(|_| is_walked);
         let mut records: Vec<&Record> = content
             .records
             .values()
             .map(|record| &**record)
-            .filter(|record| query.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant))
-            .filter(|record| query.state.is_none_or(|state| record.state.kind() == state))
-            .filter(|record| query.after.is_none_or(|after| record.id > after))
+            .filter(|record| query.selects(record, now))
+            .filter(|record| after.is_none_or(|after| record.id > after))
             .collect();
         records.sort_unstable_by_key(|record| record.id);
-        let next = (records.len() > limit).then(|| records[limit - 1].id);
+        let next = (is_walked && records.len() > limit).then(|| records[limit - 1].id);
         records.truncate(limit);
-        Page { records: records.into_iter().cloned().collect(), next, now: (self.clock)() }
+        Page { records: records.into_iter().cloned().collect(), next, now }
     }
 
     fn usage_now(&self, after: Option<RecordId>, limit: usize) -> UsagePage {
@@ -174,15 +177,6 @@ impl MemoryStore {
             sums.count(record.id, record.tenant.clone(), record.usage());
         }
         sums.page(limit)
-    }
-
-    fn lapsed_now(&self, limit: usize) -> Vec<Found> {
-        let content = self.content();
-        let now = (self.clock)();
-        let lapsed = content.records.values().filter(|record| {
-            record.state.lease_until().is_some_and(|lease_until| lease_until <= now)
-        });
-        lapsed.take(limit).map(|record| Found { record: Record::clone(record), now }).collect()
     }
 
     fn reap_now(&self, limit: usize) -> usize {
@@ -254,7 +248,13 @@ impl Content {
 
 impl Store for MemoryStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transactions: true, outbox: true, durable: false, server_time: false }
+        Capabilities {
+            transactions: true,
+            outbox: true,
+            durable: false,
+            server_time: false,
+            answers_within: None,
+        }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -289,10 +289,6 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
         Box::pin(async move { Ok(self.usage_now(after, limit)) })
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(async move { Ok(self.lapsed_now(limit)) })
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use crate::judge::judge_lapsed;
 use crate::record::Retention;
-use crate::store::{Change, Found, Guard, Inserted, Swapped};
+use crate::store::{Change, Found, Guard, Inserted, Query, Swapped};
 use crate::{
     AuditEntry, Certainty, Draft, DraftState, Fence, Outcome, Policy, Record, RecordId, Request,
     State, Store, StoreError, StoreErrorKind, Timestamp, Verdict, judge,
@@ -402,8 +402,9 @@ pub async fn settle(
 /// others uncertain. Looks at no more than `limit` records.
 pub async fn sweep_once(store: &dyn Store, limit: usize) -> Result<Swept, StoreError> {
     let mut swept = Swept::default();
-    for Found { record, now } in store.lapsed(limit).await? {
-        let Some(change) = judge_lapsed(&record, now) else { continue };
+    let page = store.list(&Query::lapsed(limit)).await?;
+    for record in page.records {
+        let Some(change) = judge_lapsed(&record, page.now) else { continue };
         let frees = change == Change::Remove;
         let audit = (!frees).then(|| AuditEntry::uncertain(LEASE_RAN_OUT));
         let guard = Guard::Seen(record.seen());

@@ -42,7 +42,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns the record under `id`.
     fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>>;
 
-    /// Returns one page of records in a stable order.
+    /// Returns one page of the records that `query` selects.
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>>;
 
     /// Adds up the records after `after`, tenant by tenant: at most `limit` of them, in the order of their ids.
@@ -52,9 +52,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         after: Option<RecordId>,
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>>;
-
-    /// Returns up to `limit` reserved records whose lease ran out.
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>>;
 
     /// Deletes up to `limit` completed records past `kept_until`; returns how many.
     ///
@@ -71,12 +68,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Checks that no acknowledged record under `id` can have been lost, so that its absence can be believed.
     /// Otherwise the error's kind is [`StoreErrorKind::HistoryLost`], as it is for an insert.
     fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>>;
-
-    /// Returns the time after which the store itself gives up a step, if it has a limit. A lease must be
-    /// longer: a reservation that is acknowledged after its own lease is of no use.
-    fn answers_within(&self) -> Option<Duration> {
-        None
-    }
 
     /// Returns the messages of this store, if it keeps any: see [`Capabilities::outbox`].
     fn outbox(&self) -> Option<&dyn Outbox> {
@@ -286,17 +277,31 @@ pub struct Query {
     /// Only this tenant's records, or those of all tenants (operators only).
     pub tenant: Option<Tenant>,
     /// Only those in this state.
-    pub state: Option<StateKind>,
+    pub state: Option<StateFilter>,
     /// Start after this record, as the last page's `next` said.
     pub after: Option<RecordId>,
     /// Maximum number of records; stores cap it at [`Query::LIMIT_MAX`].
     pub limit: usize,
 }
 
+/// Selects records by their state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StateFilter {
+    /// Reserved, whether the lease holds or not.
+    Reserved,
+    /// Reserved, and the lease has run out. In the store's own order and on one page, which has no next and
+    /// does not read `after`: a sweep changes what it was shown and asks again.
+    Lapsed,
+    /// Completed.
+    Completed,
+    /// Uncertain.
+    Uncertain,
+}
+
 /// One page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The records, in the order of their ids.
+    /// The records, in the order of their ids (but see [`StateFilter::Lapsed`]).
     pub records: Vec<Record>,
     /// Start of the next page, if there is one.
     pub next: Option<RecordId>,
@@ -316,10 +321,13 @@ pub struct Capabilities {
     pub durable: bool,
     /// Time comes from a clock that all users of the store share.
     pub server_time: bool,
+    /// Time after which the store itself gives up a step, if it has a limit. A lease must be longer: a
+    /// reservation that is acknowledged after its own lease is of no use.
+    pub answers_within: Option<Duration>,
 }
 
 impl Capabilities {
-    /// Returns true if everything in `needed` is here.
+    /// Returns true if every ability in `needed` is here. The time limit is none.
     pub fn cover(&self, needed: Self) -> bool {
         (self.transactions || !needed.transactions)
             && (self.outbox || !needed.outbox)
@@ -331,6 +339,43 @@ impl Capabilities {
 impl Query {
     /// A page that a person can read and a connection can carry.
     pub const LIMIT_MAX: usize = 1000;
+
+    /// Selects up to `limit` reserved records of all tenants whose lease ran out.
+    pub fn lapsed(limit: usize) -> Self {
+        Self { tenant: None, state: Some(StateFilter::Lapsed), after: None, limit }
+    }
+
+    /// Returns true if `record` is selected at `now`, wherever the page starts.
+    ///
+    /// For stores that have the record in memory; others put the same condition into the statement that reads.
+    pub fn selects(&self, record: &Record, now: Timestamp) -> bool {
+        let is_lapsed = || record.state.lease_until().is_some_and(|until| until <= now);
+        self.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant)
+            && self.state.is_none_or(|state| {
+                record.state.kind() == state.kind() && (state != StateFilter::Lapsed || is_lapsed())
+            })
+    }
+}
+
+impl StateFilter {
+    /// Returns the state of the records that it selects.
+    pub fn kind(self) -> StateKind {
+        match self {
+            Self::Reserved | Self::Lapsed => StateKind::Reserved,
+            Self::Completed => StateKind::Completed,
+            Self::Uncertain => StateKind::Uncertain,
+        }
+    }
+}
+
+impl From<StateKind> for StateFilter {
+    fn from(kind: StateKind) -> Self {
+        match kind {
+            StateKind::Reserved => Self::Reserved,
+            StateKind::Completed => Self::Completed,
+            StateKind::Uncertain => Self::Uncertain,
+        }
+    }
 }
 
 impl Record {

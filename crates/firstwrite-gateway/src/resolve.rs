@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Force, Settled, Settlement};
 use firstwrite_core::{
-    AuditEntry, Query, Record, RecordId, State, StateKind, Store, StoreError, Timestamp,
+    AuditEntry, Query, Record, RecordId, State, StateFilter, Store, StoreError, Timestamp,
 };
 use futures_util::future::join_all;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -180,7 +180,7 @@ impl Resolver {
     async fn look(&mut self) -> Result<Vec<Doubt>, StoreError> {
         let query = Query {
             tenant: None,
-            state: Some(StateKind::Uncertain),
+            state: Some(StateFilter::Uncertain),
             after: self.after,
             limit: Query::LIMIT_MAX,
         };
@@ -279,7 +279,7 @@ mod tests {
     use firstwrite::{Key, Policy, ProbeForm, Tenant};
     use firstwrite_core::protocol::Reserved;
     use firstwrite_core::{
-        Fingerprint, FingerprintRules, MemoryStore, Parts, Request, State, Timestamp,
+        Fingerprint, FingerprintRules, MemoryStore, Parts, Request, State, StateKind, Timestamp,
     };
     use http::{HeaderMap, Method};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Body, BoxFuture, Change, Conclusion, Draft, DraftState, Fence, Found, Guard,
-    Inserted, MemoryStore, MemoryTx, Outcome, Page, Query, Record, RecordId, State, StateKind,
-    Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, TransactionalStore, Write,
-    delegate_store,
+    AuditEntry, Body, BoxFuture, Capabilities, Change, Conclusion, Draft, DraftState, Fence, Found,
+    Guard, Inserted, MemoryStore, MemoryTx, Outcome, Page, Query, Record, RecordId, State,
+    StateKind, Store, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted,
+    TransactionalStore, Write, delegate_store,
 };
 use tokio::time::{Instant, sleep};
 
@@ -395,10 +395,10 @@ pub(crate) fn now<T>(step: impl Future<Output = Result<T, StoreError>>) -> T {
 }
 
 impl Store for SimStore {
-    delegate_store!(memory: capabilities, usage, audits, documents);
+    delegate_store!(memory: usage, audits, documents);
 
-    fn answers_within(&self) -> Option<Duration> {
-        Some(STORE_LIMIT)
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { answers_within: Some(STORE_LIMIT), ..self.memory.capabilities() }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -432,16 +432,6 @@ impl Store for SimStore {
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(self.read("listing records", self.memory.list(query)))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(async move {
-            let mut lapsed =
-                self.read("looking for lapsed leases", self.memory.lapsed(limit)).await?;
-            // The memory's own order is chance, and a seed must repeat.
-            lapsed.sort_unstable_by_key(|found| found.record.id);
-            Ok(lapsed)
-        })
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -21,8 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Certainty, Change, Draft, Found, Guard, Inserted, Page, Query,
-    RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage, delegate_store,
+    AuditEntry, Audited, BoxFuture, Capabilities, Certainty, Change, Draft, Found, Guard, Inserted,
+    Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
+    delegate_store,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout};
@@ -167,10 +168,11 @@ fn no_answer(doing: &'static str, lost: Certainty) -> StoreError {
 }
 
 impl Store for BreakerStore {
-    delegate_store!(inner: capabilities, outbox, documents);
+    delegate_store!(inner: outbox, documents);
 
-    fn answers_within(&self) -> Option<Duration> {
-        Some(self.options.call_timeout)
+    fn capabilities(&self) -> Capabilities {
+        let answers_within = Some(self.options.call_timeout);
+        Capabilities { answers_within, ..self.inner.capabilities() }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -205,12 +207,6 @@ impl Store for BreakerStore {
         let call = move || self.inner.usage(after, limit);
         let limit = self.options.upkeep_timeout;
         Box::pin(self.guarded("counting records", limit, Certainty::Definite, call))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        let call = move || self.inner.lapsed(limit);
-        let limit = self.options.upkeep_timeout;
-        Box::pin(self.guarded("looking for lapsed leases", limit, Certainty::Definite, call))
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

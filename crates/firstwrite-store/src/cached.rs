@@ -328,11 +328,9 @@ impl Store for CachedStore {
         inner: capabilities,
         list,
         usage,
-        lapsed,
         reap,
         audits,
         check_history,
-        answers_within,
         outbox,
         documents
     );

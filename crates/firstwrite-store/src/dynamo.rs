@@ -104,7 +104,13 @@ impl DynamoStore {
 impl Store for DynamoStore {
     fn capabilities(&self) -> Capabilities {
         // The time is every host's own, within a second or so.
-        Capabilities { transactions: true, outbox: true, durable: true, server_time: false }
+        Capabilities {
+            transactions: true,
+            outbox: true,
+            durable: true,
+            server_time: false,
+            answers_within: None,
+        }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -135,10 +141,6 @@ impl Store for DynamoStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
         Box::pin(listing::usage(self.link(), after, limit))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(listing::lapsed(self.link(), limit))
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

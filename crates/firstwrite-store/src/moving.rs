@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Certainty, Change, Draft, Fence, Found, Guard,
-    Inserted, Page, Query, Record, RecordId, Retention, Seen, State, StateKind, Store, StoreError,
-    Swapped, Timestamp, UsagePage, UsageSums, delegate_store,
+    Inserted, Page, Query, Record, RecordId, Retention, Seen, State, StateFilter, StateKind, Store,
+    StoreError, Swapped, Timestamp, UsagePage, UsageSums, delegate_store,
 };
 
 /// A store that also reads another one, while records move from one to the other.
@@ -284,7 +284,8 @@ fn contended() -> StoreError {
     StoreError::definite(kind, "writing under a key that is contended in two stores")
 }
 
-/// Returns a page of both, in the order of ids. A record that is in both is shown as it is in the first.
+/// Returns a page of both, in the order of ids. A record that is in both is shown as it is in the first. Each
+/// store has judged its lapsed leases by its own clock, so their page carries the later time.
 async fn list_both(
     store: &dyn Store,
     other: &dyn Store,
@@ -305,7 +306,10 @@ async fn list_both(
     records.truncate(limit);
     let last = records.last().map(|record| record.id);
     let next = if is_cut { last } else { end };
-    Ok(Page { records, next, now: first.now })
+    Ok(match query.state {
+        Some(StateFilter::Lapsed) => Page { records, next: None, now: first.now.max(second.now) },
+        Some(_) | None => Page { records, next, now: first.now },
+    })
 }
 
 /// Sums the usage of both stores. A record that is in both counts once, and only its id tells: so the
@@ -324,18 +328,6 @@ async fn usage_both(
         sums.count(record.id, record.tenant, usage);
     }
     Ok(UsagePage { next: page.next, ..sums.page(limit) })
-}
-
-async fn lapsed_both(
-    store: &dyn Store,
-    other: &dyn Store,
-    limit: usize,
-) -> Result<Vec<Found>, StoreError> {
-    let mut lapsed = store.lapsed(limit).await?;
-    if lapsed.len() < limit {
-        lapsed.extend(other.lapsed(limit - lapsed.len()).await?);
-    }
-    Ok(lapsed)
 }
 
 async fn reap_both(
@@ -367,7 +359,7 @@ async fn audits_both(
 }
 
 impl Store for MovingStore {
-    delegate_store!(store: answers_within, outbox, documents);
+    delegate_store!(store: outbox, documents);
 
     /// Returns the capabilities that both stores have. No transactions: a handler's could see only one of
     /// the stores.
@@ -378,6 +370,7 @@ impl Store for MovingStore {
             outbox: store.outbox,
             durable: store.durable && other.durable,
             server_time: store.server_time && other.server_time,
+            answers_within: store.answers_within,
         }
     }
 
@@ -416,10 +409,6 @@ impl Store for MovingStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
         Box::pin(usage_both(&*self.store, &*self.other, after, limit))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(lapsed_both(&*self.store, &*self.other, limit))
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

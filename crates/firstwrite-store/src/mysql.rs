@@ -238,7 +238,13 @@ fn lost(doing: &'static str, gone: oneshot::error::RecvError) -> StoreError {
 
 impl Store for MysqlStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transactions: true, outbox: true, durable: true, server_time: true }
+        Capabilities {
+            transactions: true,
+            outbox: true,
+            durable: true,
+            server_time: true,
+            answers_within: None,
+        }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -269,10 +275,6 @@ impl Store for MysqlStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
         Box::pin(listing::usage(self.pool(), after, limit))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(listing::lapsed(self.pool(), limit))
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

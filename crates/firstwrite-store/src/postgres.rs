@@ -338,7 +338,13 @@ fn on_connect(shared: &Arc<Shared>) -> Hook {
 
 impl Store for PostgresStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transactions: true, outbox: true, durable: true, server_time: true }
+        Capabilities {
+            transactions: true,
+            outbox: true,
+            durable: true,
+            server_time: true,
+            answers_within: None,
+        }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -369,10 +375,6 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
         Box::pin(listing::usage(&self.inner.shared, &self.inner.pool, after, limit))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(sweep::lapsed(&self.inner.shared, &self.inner.pool, limit))
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

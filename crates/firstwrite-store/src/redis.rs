@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Draft, Found, Guard, Inserted, Page,
-    Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
+    Query, RecordId, StateFilter, Store, StoreError, Swapped, Timestamp, UsagePage,
 };
 
 use crate::history_loss::{HistoryClearance, HistoryLoss};
@@ -147,7 +147,13 @@ impl RedisStore {
 impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
         let durable = self.inner.durable.0;
-        Capabilities { transactions: false, outbox: false, durable, server_time: true }
+        Capabilities {
+            transactions: false,
+            outbox: false,
+            durable,
+            server_time: true,
+            answers_within: None,
+        }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -176,7 +182,17 @@ impl Store for RedisStore {
     }
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(listing::list(&self.inner.router, query))
+        Box::pin(async move {
+            let Inner { router, memory, access, .. } = &*self.inner;
+            if query.state == Some(StateFilter::Lapsed) && *access == Access::Write {
+                // If it fails, the next sweep asks; a write to another server asks by itself.
+                router.ask_named().await;
+                if let Err(error) = history_loss::verify(router, memory).await {
+                    tracing::warn!(%error, "the server cannot be asked for lost history");
+                }
+            }
+            listing::list(router, query).await
+        })
     }
 
     fn usage(
@@ -185,20 +201,6 @@ impl Store for RedisStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
         Box::pin(listing::usage(&self.inner.router, after, limit))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(async move {
-            let Inner { router, memory, access, .. } = &*self.inner;
-            if *access == Access::Write {
-                // If it fails, the next sweep asks; a write to another server asks by itself.
-                router.ask_named().await;
-                if let Err(error) = history_loss::verify(router, memory).await {
-                    tracing::warn!(%error, "the server cannot be asked for lost history");
-                }
-            }
-            listing::lapsed(router, limit).await
-        })
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -232,12 +232,10 @@ impl Store for SealedStore {
     delegate_store!(
         inner: capabilities,
         usage,
-        lapsed,
         reap,
         audits,
         now,
         check_history,
-        answers_within,
         documents
     );
 

@@ -295,7 +295,13 @@ fn refused_error(doing: &'static str, refused: Refused) -> StoreError {
 
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transactions: true, outbox: true, durable: true, server_time: true }
+        Capabilities {
+            transactions: true,
+            outbox: true,
+            durable: true,
+            server_time: true,
+            answers_within: None,
+        }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -331,10 +337,6 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
         Box::pin(self.look("counting records", move |view| view.usage(after, limit)))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(self.look("looking for lapsed leases", move |view| view.lapsed(limit)))
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

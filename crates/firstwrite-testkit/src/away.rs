@@ -78,7 +78,7 @@ impl<S: Store + ?Sized> Store for AwayStore<S> {
     delegate_store!(inner: capabilities, outbox);
     delegate_store!(
         inner via through:
-            insert, get, list, usage, lapsed, reap, audits, now, check_history
+            insert, get, list, usage, reap, audits, now, check_history
     );
 
     fn swap<'a>(

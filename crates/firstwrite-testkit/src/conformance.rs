@@ -91,8 +91,13 @@ pub struct Report {
 }
 
 /// No capability beyond the minimum.
-const MINIMUM: Capabilities =
-    Capabilities { transactions: false, outbox: false, durable: false, server_time: false };
+const MINIMUM: Capabilities = Capabilities {
+    transactions: false,
+    outbox: false,
+    durable: false,
+    server_time: false,
+    answers_within: None,
+};
 const TRANSACTIONS: Capabilities = Capabilities { transactions: true, ..MINIMUM };
 const OUTBOX: Capabilities = Capabilities { transactions: true, outbox: true, ..MINIMUM };
 const DURABLE: Capabilities = Capabilities { durable: true, ..MINIMUM };

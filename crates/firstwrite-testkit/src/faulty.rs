@@ -65,7 +65,7 @@ impl FaultyStore {
 impl Store for FaultyStore {
     delegate_store!(
         inner:
-            capabilities, get, list, usage, lapsed, reap, audits, now, check_history,
+            capabilities, get, list, usage, reap, audits, now, check_history,
             outbox, documents
     );
 

@@ -292,7 +292,12 @@ impl IdempotencyLayer {
                 Err(PolicyMismatch::KeylessAtomic)
             }
             Mode::Reserved
-                if self.shared.store.answers_within().is_some_and(|limit| policy.lease < limit) =>
+                if self
+                    .shared
+                    .store
+                    .capabilities()
+                    .answers_within
+                    .is_some_and(|limit| policy.lease < limit) =>
             {
                 Err(PolicyMismatch::LeaseTooShort)
             }
@@ -335,7 +340,7 @@ pub enum PolicyMismatch {
     /// The policy is atomic and lets requests without a key through: such a request has no
     /// record, and so no transaction to hand to the handler.
     KeylessAtomic,
-    /// The lease is shorter than a step of the store can take, see [`Store::answers_within`].
+    /// The lease is shorter than a step of the store can take, see [`Capabilities::answers_within`](firstwrite_core::Capabilities::answers_within).
     LeaseTooShort,
 }
 

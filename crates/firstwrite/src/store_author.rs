@@ -11,7 +11,7 @@
 pub use firstwrite_core::{
     AsyncTransactionalStore, AuditEntry, Audited, BeginResult, Body, BoxFuture, Capabilities,
     Certainty, Change, Conclusion, Draft, DraftState, Fingerprint, Found, Guard, Inserted,
-    KeptHeaders, Lease, Page, Query, Record, Request, Retention, Seen, State, StateKind, Store,
-    StoreErrorKind, Swapped, Transacted, TransactionalStore, Usage, UsagePage, UsageSums, Verdict,
-    Write, documents, judge, judge_lapsed, judge_orphan, outbox, protocol,
+    KeptHeaders, Lease, Page, Query, Record, Request, Retention, Seen, State, StateFilter,
+    StateKind, Store, StoreErrorKind, Swapped, Transacted, TransactionalStore, Usage, UsagePage,
+    UsageSums, Verdict, Write, documents, judge, judge_lapsed, judge_orphan, outbox, protocol,
 };

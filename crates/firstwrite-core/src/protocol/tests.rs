@@ -96,7 +96,7 @@ impl Bench {
 impl Store for Bench {
     delegate_store!(
         store:
-            capabilities, get, list, usage, lapsed, reap, audits, now, check_history
+            capabilities, get, list, usage, reap, audits, now, check_history
     );
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -412,7 +412,7 @@ struct Forgetful {
 impl Store for Forgetful {
     delegate_store!(
         store:
-            capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now,
+            capabilities, insert, swap, get, list, usage, reap, audits, now,
             check_history
     );
 }

@@ -109,10 +109,6 @@ impl Store for Naive {
         not_here()
     }
 
-    fn lapsed(&self, _limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        not_here()
-    }
-
     fn reap(&self, _limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
         not_here()
     }

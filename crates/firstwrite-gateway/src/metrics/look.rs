@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use firstwrite_core::outbox::DestinationView;
-use firstwrite_core::{Query, StateKind, Store, StoreError, Timestamp, Usage};
+use firstwrite_core::{Query, StateFilter, Store, StoreError, Timestamp, Usage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -87,7 +87,7 @@ pub(crate) async fn keep_looking(metrics: Arc<Metrics>, store: Arc<dyn Store>) {
 /// Reads a bounded number of pages.
 pub(super) async fn look(store: &dyn Store) -> Result<Looked, StoreError> {
     let mut looked = Looked::default();
-    let state = Some(StateKind::Uncertain);
+    let state = Some(StateFilter::Uncertain);
     let mut query = Query { tenant: None, state, after: None, limit: Query::LIMIT_MAX };
     let mut now = None;
     for _ in 0..PAGES_MAX {

@@ -37,7 +37,7 @@ impl Store for CountingStore {
     delegate_store!(inner: capabilities, outbox, documents);
     delegate_store!(
         inner via counted:
-            insert, swap, get, list, usage, lapsed, reap, audits, now, check_history
+            insert, swap, get, list, usage, reap, audits, now, check_history
     );
 }
 

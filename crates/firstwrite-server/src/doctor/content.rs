@@ -1,7 +1,7 @@
 //! Finds content that a reader of the store can learn: outcomes that are not sealed, and fingerprints that are
 //! not keyed with a secret.
 
-use firstwrite_core::{Body, Query, Record, State, StateKind, Store, StoreError};
+use firstwrite_core::{Body, Query, Record, State, StateFilter, Store, StoreError};
 use firstwrite_store::doctor::{Finding, Severity};
 
 /// The newest records tell what is written now; a doctor does not read them all.
@@ -11,7 +11,7 @@ const LOOKED_AT_MAX: usize = 100;
 pub(super) async fn look(store: &dyn Store) -> Result<Vec<Finding>, StoreError> {
     let query = Query {
         tenant: None,
-        state: Some(StateKind::Completed),
+        state: Some(StateFilter::Completed),
         after: None,
         limit: LOOKED_AT_MAX,
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use firstwrite_core::{Query, StateKind, Store, StoreError};
+use firstwrite_core::{Query, StateFilter, Store, StoreError};
 use firstwrite_store::doctor::{Finding, Severity};
 
 use crate::keys::brief;
@@ -23,7 +23,7 @@ pub(super) async fn look(store: &dyn Store) -> Result<Vec<Finding>, StoreError> 
 async fn uncertain(store: &dyn Store) -> Result<Option<Finding>, StoreError> {
     let query = Query {
         tenant: None,
-        state: Some(StateKind::Uncertain),
+        state: Some(StateFilter::Uncertain),
         after: None,
         limit: Query::LIMIT_MAX,
     };
@@ -46,12 +46,10 @@ async fn uncertain(store: &dyn Store) -> Result<Option<Finding>, StoreError> {
 }
 
 async fn lapsed(store: &dyn Store) -> Result<Option<Finding>, StoreError> {
-    let lapsed = store.lapsed(LAPSED_LIMIT).await?;
-    let age = |found: &firstwrite_core::Found| {
-        found.record.state.lease_until().map(|until| found.now.since(until))
-    };
-    let Some(oldest) = lapsed.iter().filter_map(age).max().filter(|age| *age > LAPSED_FOR_MAX)
-    else {
+    let page = store.list(&Query::lapsed(LAPSED_LIMIT)).await?;
+    let ran_out = page.records.iter().filter_map(|record| record.state.lease_until());
+    let oldest = ran_out.map(|until| page.now.since(until)).max();
+    let Some(oldest) = oldest.filter(|age| *age > LAPSED_FOR_MAX) else {
         return Ok(None);
     };
     Ok(Some(Finding {

@@ -1,6 +1,6 @@
 //! `firstwrite keys list`: one page of records.
 
-use firstwrite_core::{Page, Query, Store};
+use firstwrite_core::{Page, Query, StateFilter, Store};
 use serde::Serialize;
 
 use super::view::{self, RecordView};
@@ -24,7 +24,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<Exit> {
     let query = Query {
         tenant: flags.tenant.clone(),
-        state: flags.state,
+        state: flags.state.map(StateFilter::from),
         after: flags.after,
         limit: usize::from(flags.limit),
     };

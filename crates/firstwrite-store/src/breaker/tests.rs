@@ -37,7 +37,7 @@ impl Moody {
 }
 
 impl Store for Moody {
-    delegate_store!(inner: capabilities, list, usage, lapsed, reap, audits, outbox, documents);
+    delegate_store!(inner: capabilities, list, usage, reap, audits, outbox, documents);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(self.ask(self.inner.insert(draft)))

@@ -6,7 +6,8 @@
 //! those that it does not name yet are found by the next look-up.
 
 use firstwrite_core::{
-    Found, Page, Query, Record, RecordId, StateKind, StoreError, Usage, UsagePage, UsageSums,
+    Found, Page, Query, Record, RecordId, StateFilter, StateKind, StoreError, Timestamp, Usage,
+    UsagePage, UsageSums,
 };
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::Mutex;
@@ -102,18 +103,17 @@ fn read(link: &Link, item: &Item, outcome: Option<&[u8]>) -> Result<Option<Found
 
 /// See [`firstwrite_core::Store::list`].
 pub(super) async fn list(link: &Link, query: &Query) -> Result<Page, StoreError> {
-    const DOING: &str = "listing records";
+    let is_lapsed = query.state == Some(StateFilter::Lapsed);
+    let doing = if is_lapsed { "looking for lapsed leases" } else { "listing records" };
     let limit = query.limit.clamp(1, Query::LIMIT_MAX);
     let (source, shown): (_, &[&str]) = match query.state {
         // Open records are few and have an index.
-        Some(StateKind::Reserved | StateKind::Uncertain) => (Source::OpenIndex, &[ID]),
-        Some(StateKind::Completed) | None => (Source::Table, &[]),
+        Some(StateFilter::Reserved | StateFilter::Lapsed | StateFilter::Uncertain) => {
+            (Source::OpenIndex, &[ID])
+        }
+        Some(StateFilter::Completed) | None => (Source::Table, &[]),
     };
-    let is_wanted = |record: &Record| {
-        query.state.is_none_or(|state| record.state.kind() == state)
-            && query.tenant.as_ref().is_none_or(|tenant| record.tenant == *tenant)
-    };
-    let mut walk = Walk::new(link, source, query.after);
+    let mut walk = Walk::new(link, source, query.after.filter(|_| !is_lapsed));
     let mut records: Vec<Record> = Vec::new();
     let mut last_looked_at = query.after;
     for _ in 0..ANSWERS_MAX.max(link.shards.0.into()) {
@@ -122,19 +122,25 @@ pub(super) async fn list(link: &Link, query: &Query) -> Result<Page, StoreError>
         }
         // One more than asked for tells whether there is a next page.
         let missing = limit + 1 - records.len();
-        let is_whole = query.state.is_none() && query.tenant.is_none();
-        let looked_at = if is_whole { missing } else { Query::LIMIT_MAX };
-        let filter = |terms: &mut Terms| filter(terms, source, query);
-        let mut answer = walk.step(link, (looked_at, shown), DOING, filter).await?;
+        let (looked_at, named_max) = match (query.state, &query.tenant) {
+            (None, None) => (missing, missing),
+            // The index is narrow: a megabyte of it is thousands of records. The next sweep finds the others.
+            (Some(StateFilter::Lapsed), None) => (10_000, missing),
+            (Some(_), _) | (None, Some(_)) => (Query::LIMIT_MAX, Query::LIMIT_MAX),
+        };
+        let now = link.now();
+        let filter = |terms: &mut Terms| filter(terms, source, query, now);
+        let mut answer = walk.step(link, (looked_at, shown), doing, filter).await?;
         if source == Source::OpenIndex {
-            answer = read_again(link, &answer, DOING).await?;
+            answer.truncate(named_max);
+            answer = read_again(link, &answer, doing).await?;
         }
         for item in answer {
             if records.len() > limit {
                 break;
             }
-            if let Some(Found { record, .. }) = found(link, item).await?
-                && is_wanted(&record)
+            if let Some(Found { record, now }) = found(link, item).await?
+                && query.selects(&record, now)
             {
                 records.push(record);
             }
@@ -144,6 +150,7 @@ pub(super) async fn list(link: &Link, query: &Query) -> Result<Page, StoreError>
     let is_full = records.len() > limit;
     records.truncate(limit);
     let next = match (is_full, walk.is_over(link)) {
+        _ if is_lapsed => None,
         (true, _) => records.last().map(|record| record.id),
         (false, true) => None,
         // It ended early, in the middle of a shard or between two.
@@ -159,10 +166,13 @@ fn between(link: &Link, walk: &Walk, last: Option<RecordId>) -> RecordId {
 }
 
 /// Builds the filter by which the service sends fewer items. It still reads all of them.
-fn filter(terms: &mut Terms, source: Source, query: &Query) -> Option<String> {
+fn filter(terms: &mut Terms, source: Source, query: &Query, now: Timestamp) -> Option<String> {
     let mut holds = Vec::new();
     if let Some(state) = query.state {
-        holds.push(terms.is(STATE, "=", items::state(state)));
+        holds.push(terms.is(STATE, "=", items::state(state.kind())));
+    }
+    if query.state == Some(StateFilter::Lapsed) {
+        holds.push(terms.is(DUE_AT, "<=", number(now.as_millis())));
     }
     if let (Some(tenant), Source::Table) = (&query.tenant, source) {
         holds.push(terms.is(TENANT, "=", text(tenant.as_str())));
@@ -199,36 +209,6 @@ pub(super) async fn usage(
     }
     // A page that ended early, for the sake of its length, is not the last.
     Ok(sums.page(if walk.is_over(link) { limit } else { count }))
-}
-
-/// See [`firstwrite_core::Store::lapsed`].
-pub(super) async fn lapsed(link: &Link, limit: usize) -> Result<Vec<Found>, StoreError> {
-    const DOING: &str = "looking for lapsed leases";
-    let limit = limit.min(Query::LIMIT_MAX);
-    let mut walk = Walk::new(link, Source::OpenIndex, None);
-    let mut lapsed: Vec<Found> = Vec::new();
-    for _ in 0..ANSWERS_MAX.max(link.shards.0.into()) {
-        if walk.is_over(link) || lapsed.len() >= limit {
-            break;
-        }
-        let now = link.now();
-        let filter = |terms: &mut Terms| {
-            let is_reserved = terms.is(STATE, "=", items::state(StateKind::Reserved));
-            let is_due = terms.is(DUE_AT, "<=", number(now.as_millis()));
-            Some(format!("{is_reserved} AND {is_due}"))
-        };
-        // The index is narrow: a megabyte of it is thousands of records.
-        let answer = walk.step(link, (10_000, &[ID]), DOING, filter).await?;
-        let missing = limit - lapsed.len();
-        let named = &answer[..answer.len().min(missing)];
-        for item in read_again(link, named, DOING).await? {
-            let Some(found) = found(link, item).await? else { continue };
-            if found.record.state.lease_until().is_some_and(|until| until <= found.now) {
-                lapsed.push(found);
-            }
-        }
-    }
-    Ok(lapsed)
 }
 
 /// The records that an answer of the index names, as they are at this moment, in the order of their ids.

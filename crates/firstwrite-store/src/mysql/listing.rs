@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use firstwrite_core::{
-    AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateKind, StoreError, Timestamp,
+    AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateFilter, StoreError, Timestamp,
     Usage, UsagePage, UsageSums,
 };
 
@@ -37,52 +37,64 @@ pub(super) async fn now(pool: &Arc<Pool>) -> Result<Timestamp, StoreError> {
 
 /// See [`firstwrite_core::Store::list`].
 pub(super) async fn list(pool: &Arc<Pool>, query: &Query) -> Result<Page, StoreError> {
+    let is_lapsed = query.state == Some(StateFilter::Lapsed);
+    if is_lapsed {
+        pool.sweep(SWEEPING).await?;
+    }
     let limit = query.limit.clamp(1, Query::LIMIT_MAX);
     let after = behind(query.after);
     let mut pipeline = Pipeline::reading();
     let time = pipeline.add("SELECT @firstwrite_now", &[]);
-    // The last id that this page looks at, if there are more behind it.
+    // The last id that a walk over all records looks at, if there are more behind it.
     let looked = Value::Int(sql_count(LOOKED_AT_MAX));
-    let end = pipeline.add(
-        "SELECT id FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT 2 OFFSET ?",
-        &[Value::Bytes(&after), Value::Int(sql_count(LOOKED_AT_MAX - 1))],
-    );
+    let end = matches!(query.state, Some(StateFilter::Completed) | None).then(|| {
+        pipeline.add(
+            "SELECT id FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT 2 OFFSET ?",
+            &[Value::Bytes(&after), Value::Int(sql_count(LOOKED_AT_MAX - 1))],
+        )
+    });
     let place = pipeline.add(concat!("SELECT ", record_columns!(), " FROM "), &[]);
-    let is_short = match query.state {
+    match query.state {
         // Open records are few and found by their state.
-        Some(state @ (StateKind::Reserved | StateKind::Uncertain)) => {
+        Some(state @ (StateFilter::Reserved | StateFilter::Uncertain)) => {
             pipeline.write(
                 "firstwrite_records r WHERE r.state = ? AND r.id > ?",
-                &[Value::Int(number_of(state)), Value::Bytes(&after)],
+                &[Value::Int(number_of(state.kind())), Value::Bytes(&after)],
             );
-            false
         }
-        Some(StateKind::Completed) | None => {
+        Some(StateFilter::Lapsed) => {
+            pipeline.write(
+                "firstwrite_records r WHERE r.state = ? AND r.due_at <= ?",
+                &[Value::Int(RESERVED), Value::Sql(NOW)],
+            );
+        }
+        Some(StateFilter::Completed) | None => {
             pipeline.write(
                 "(SELECT id FROM firstwrite_records WHERE id > ? ORDER BY id LIMIT ?) i \
                  JOIN firstwrite_records r ON r.id = i.id WHERE 1 = 1",
                 &[Value::Bytes(&after), looked],
             );
             if let Some(state) = query.state {
-                pipeline.write(" AND r.state = ?", &[Value::Int(number_of(state))]);
+                pipeline.write(" AND r.state = ?", &[Value::Int(number_of(state.kind()))]);
             }
-            true
         }
-    };
+    }
     if let Some(tenant) = &query.tenant {
         // Byte by byte: as text, a name and the same name with a space behind it are equal.
         let tenant = Value::Bytes(tenant.as_str().as_bytes());
         pipeline.write(" AND CAST(r.tenant AS BINARY) = ?", &[tenant]);
     }
     // One more than asked for tells whether there is a next page.
-    pipeline.write(" ORDER BY r.id LIMIT ?", &[Value::Int(sql_count(limit + 1))]);
+    let order = if is_lapsed { " ORDER BY r.due_at LIMIT ?" } else { " ORDER BY r.id LIMIT ?" };
+    pipeline.write(order, &[Value::Int(sql_count(limit + 1))]);
     let answers = pool.send("listing records", &pipeline).await?;
     let records = answers[place].rows.iter().map(rows::record).collect::<Result<Vec<_>, _>>()?;
-    let looked_at_end = match answers[end].rows.as_slice() {
-        [last, _behind] if is_short => Some(rows::id(last, 0)?),
-        _ => None,
+    let looked_at_end = match end.map(|end| answers[end].rows.as_slice()) {
+        Some([last, _behind]) => Some(rows::id(last, 0)?),
+        Some(_) | None => None,
     };
-    Ok(page(records, limit, looked_at_end, time_in(&answers[time])?))
+    let page = page(records, limit, looked_at_end, time_in(&answers[time])?);
+    Ok(if is_lapsed { Page { next: None, ..page } } else { page })
 }
 
 /// See [`firstwrite_core::Store::usage`].
@@ -109,21 +121,6 @@ pub(super) async fn usage(
         }
     }
     Ok(sums.page(limit))
-}
-
-/// See [`firstwrite_core::Store::lapsed`].
-pub(super) async fn lapsed(pool: &Arc<Pool>, limit: usize) -> Result<Vec<Found>, StoreError> {
-    let mut pipeline = Pipeline::reading();
-    let sql = concat!(
-        "SELECT ",
-        record_columns!(),
-        " FROM firstwrite_records r WHERE r.state = ? AND r.due_at <= ? ORDER BY r.due_at LIMIT ?"
-    );
-    let limit = Value::Int(sql_count(limit.min(Query::LIMIT_MAX)));
-    let place = pipeline.add(sql, &[Value::Int(RESERVED), Value::Sql(NOW), limit]);
-    pool.sweep(SWEEPING).await?;
-    let answers = pool.send(SWEEPING, &pipeline).await?;
-    answers[place].rows.iter().map(rows::found).collect()
 }
 
 /// See [`firstwrite_core::Store::audits`].

@@ -2,7 +2,7 @@
 
 use deadpool_postgres::Pool;
 use firstwrite_core::{
-    AuditEntry, Audited, Page, Query, Record, RecordId, StateKind, StoreError, Tenant, Timestamp,
+    AuditEntry, Audited, Page, Query, Record, RecordId, StateFilter, StoreError, Tenant, Timestamp,
     Usage, UsagePage, UsageSums,
 };
 use tokio_postgres::Row;
@@ -12,6 +12,7 @@ use super::columns::{Id, Values};
 use super::driver_error::{DriverError, definite};
 use super::link::{Link, PooledTransaction};
 use super::rows::{CLOCK_STOPPED, column, instant, only};
+use super::sweep;
 
 /// Maximum number of records that one page examines. A page that finds few among many ends early and says
 /// where the next one starts, so that no listing holds a snapshot, and with it dead rows, for long.
@@ -20,6 +21,9 @@ const LOOKED_AT_MAX: i64 = 20_000;
 /// See [`firstwrite_core::Store::list`].
 pub(super) async fn list(shared: &Shared, pool: &Pool, query: &Query) -> Result<Page, StoreError> {
     const DOING: &str = "listing records";
+    if query.state == Some(StateFilter::Lapsed) {
+        return sweep::lapsed(shared, pool, query).await;
+    }
     let held = PooledTransaction::take(pool, DOING).await?;
     let link = held.link(shared);
     let page = page(&link, query).await.map_err(definite(DOING))?;
@@ -39,10 +43,10 @@ async fn page(link: &Link<'_>, query: &Query) -> Result<Page, DriverError> {
         return Ok(Page { records: Vec::new(), next: None, now });
     };
     let (from, tenant) = (Id(from), query.tenant.as_ref().map(Tenant::as_str));
-    let (rows, looked_at_end) = if query.state == Some(StateKind::Uncertain) {
+    let (rows, looked_at_end) = if query.state == Some(StateFilter::Uncertain) {
         (link.query(&sql.list_uncertain, &[&from, &tenant, &row_max]).await?, None)
     } else {
-        let state = query.state.map(StateKind::as_str);
+        let state = query.state.map(|state| state.kind().as_str());
         let values =
             Values::default().and(from).and(LOOKED_AT_MAX).and(tenant).and(state).and(row_max);
         let rows = link.query(&sql.list_all, &values.parameters()).await?;

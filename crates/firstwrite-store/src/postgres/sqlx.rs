@@ -366,7 +366,7 @@ impl fmt::Debug for SqlxPostgresStore {
 impl Store for SqlxPostgresStore {
     delegate_store!(
         store:
-            capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now,
+            capabilities, insert, swap, get, list, usage, reap, audits, now,
             check_history, outbox, documents
     );
 }

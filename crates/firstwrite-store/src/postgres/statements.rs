@@ -53,7 +53,7 @@ statements! {
         usage: USAGE, [UUID, INT8];
 
         sweep_clock: SWEEP_CLOCK, [];
-        lapsed: lapsed(), [TIMESTAMPTZ, INT8];
+        lapsed: lapsed(), [TIMESTAMPTZ, TEXT, INT8];
         extent: EXTENT, [];
         reap_records: reap_records(), [TID, TID, TIMESTAMPTZ, INT8];
         reap_endings: reap_endings(), [TID, TID, TIMESTAMPTZ, INT8];
@@ -192,7 +192,8 @@ fn lapsed() -> String {
      LEFT JOIN firstwrite.endings e ON e.id = r.id AND e.fence = r.fence
      WHERE r.lease_until > '-infinity'
        AND r.lease_until >= $1 AND r.lease_until <= c.now AND e.outcome IS NULL
-     ORDER BY r.lease_until LIMIT $2"
+       AND ($2::text IS NULL OR r.tenant = $2)
+     ORDER BY r.lease_until LIMIT $3"
     )
 }
 

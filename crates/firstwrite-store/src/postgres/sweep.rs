@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use firstwrite_core::{Found, Query, StoreError, Timestamp};
+use firstwrite_core::{Page, Query, StoreError, Tenant, Timestamp};
 
 use super::Shared;
 use super::columns::At;
@@ -19,7 +19,7 @@ use super::driver_error::definite;
 use super::history;
 use super::history_loss::verify_history;
 use super::link::PooledTransaction;
-use super::rows::{CLOCK_STOPPED, LookupResult, column, instant, only};
+use super::rows::{CLOCK_STOPPED, column, instant, only};
 use crate::Access;
 
 /// Progress of the sweeps through expired leases.
@@ -55,13 +55,14 @@ const WHOLE_EVERY: Duration = Duration::from_hours(1);
 
 const DOING: &str = "looking for lapsed leases";
 
-/// See [`firstwrite_core::Store::lapsed`].
+/// See [`firstwrite_core::StateFilter::Lapsed`].
 pub(super) async fn lapsed(
     shared: &Shared,
     pool: &Pool,
-    limit: usize,
-) -> Result<Vec<Found>, StoreError> {
-    let limit = limit.min(Query::LIMIT_MAX);
+    query: &Query,
+) -> Result<Page, StoreError> {
+    let limit = query.limit.clamp(1, Query::LIMIT_MAX);
+    let tenant = query.tenant.as_ref().map(Tenant::as_str);
     let held = PooledTransaction::take(pool, DOING).await?;
     let link = held.link(shared);
     let (sql, begins) = (link.sql(), shared.server.begins());
@@ -76,14 +77,18 @@ pub(super) async fn lapsed(
     let from = shared.sweep.from(pass.at);
     let since = from.map_or(At::Never, At::Instant);
     let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = link.alone(&begins.read, &sql.lapsed, &[&since, &row_max]).await;
+    let rows = link.alone(&begins.read, &sql.lapsed, &[&since, &tenant, &row_max]).await;
     let rows = rows.map_err(definite(DOING))?;
     let results = link.read(&rows).await.map_err(definite(DOING))?;
     held.settle();
-    let lapsed: Vec<Found> = results.into_iter().filter_map(LookupResult::found).collect();
-    let earliest = lapsed.iter().filter_map(|found| found.record.state.lease_until()).min();
-    shared.sweep.finish(pass, from, earliest);
-    Ok(lapsed)
+    let records: Vec<_> = results.into_iter().filter_map(|result| result.record).collect();
+    let now = pass.at;
+    // Other tenants' leases have not been examined.
+    if tenant.is_none() {
+        let earliest = records.iter().filter_map(|record| record.state.lease_until()).min();
+        shared.sweep.finish(pass, from, earliest);
+    }
+    Ok(Page { records, next: None, now })
 }
 
 impl Sweep {

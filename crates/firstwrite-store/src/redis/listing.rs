@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use firstwrite_core::{
-    Audited, Found, Page, Query, RecordId, StoreError, Timestamp, UsagePage, UsageSums,
+    Audited, Found, Page, Query, RecordId, StateFilter, StoreError, Timestamp, UsagePage, UsageSums,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use redis::{Cmd, Value};
@@ -36,6 +36,9 @@ struct Walk<'a> {
 /// See [`firstwrite_core::Store::list`].
 pub(super) async fn list(router: &Router, query: &Query) -> Result<Page, StoreError> {
     let limit = query.limit.clamp(1, Query::LIMIT_MAX);
+    if query.state == Some(StateFilter::Lapsed) {
+        return lapsed(router, query, limit).await;
+    }
     let now = now(router).await?;
     let mut walk = Walk::new(router, query.after);
     let (mut records, mut looked_at, mut last) = (Vec::new(), 0, None);
@@ -43,9 +46,7 @@ pub(super) async fn list(router: &Router, query: &Query) -> Result<Page, StoreEr
         looked_at += ids.len();
         for found in get_all(router, ids.clone()).await? {
             let record = found.record;
-            let is_asked_for = query.tenant.as_ref().is_none_or(|tenant| *tenant == record.tenant)
-                && query.state.is_none_or(|state| state == record.state.kind());
-            if !is_asked_for {
+            if !query.selects(&record, now) {
                 continue;
             }
             if records.len() == limit {
@@ -89,14 +90,19 @@ pub(super) async fn usage(
     Ok(sums.page(limit))
 }
 
-/// See [`firstwrite_core::Store::lapsed`].
-pub(super) async fn lapsed(router: &Router, limit: usize) -> Result<Vec<Found>, StoreError> {
-    let ids = due(router, limit, b'r').await?;
-    let mut found = get_all(router, ids).await?;
-    let is_lapsed =
-        |found: &Found| found.record.state.lease_until().is_some_and(|until| until <= found.now);
-    found.retain(is_lapsed);
-    Ok(found)
+/// Each shard's own clock decides what has lapsed; the page carries the latest of them.
+async fn lapsed(router: &Router, query: &Query, limit: usize) -> Result<Page, StoreError> {
+    // Of other tenants' records as many may be due.
+    let due_max = if query.tenant.is_some() { Query::LIMIT_MAX } else { limit };
+    let ids = due(router, due_max, b'r').await?;
+    let mut page = Page { records: Vec::new(), next: None, now: now(router).await? };
+    for Found { record, now } in get_all(router, ids).await? {
+        if query.selects(&record, now) && page.records.len() < limit {
+            page.now = page.now.max(now);
+            page.records.push(record);
+        }
+    }
+    Ok(page)
 }
 
 /// See [`firstwrite_core::Store::reap`].

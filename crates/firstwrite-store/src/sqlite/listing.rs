@@ -1,7 +1,7 @@
 //! Reads many records: pages for operators, usage sums, lapsed leases for the sweep, audit entries.
 
 use firstwrite_core::{
-    AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateKind, StoreError,
+    AuditEntry, Audited, Found, Page, Query, Record, RecordId, StateFilter, StoreError,
     StoreErrorKind, Tenant, Timestamp, Usage, UsagePage, UsageSums,
 };
 use rusqlite::types::Value;
@@ -42,8 +42,10 @@ const USAGE: &str = "SELECT i.id, coalesce(c.tenant, r.tenant), coalesce(length(
      LEFT JOIN firstwrite_reservations r ON r.record = i.record
      ORDER BY i.id";
 
+/// Ids alone come in the order of the index of leases; each record is read afterwards.
 const LAPSED: &str = "SELECT id FROM firstwrite_reservations
-     WHERE lease_until IS NOT NULL AND lease_until <= ?1 ORDER BY lease_until LIMIT ?2";
+     WHERE lease_until IS NOT NULL AND lease_until <= ?1 AND (?2 IS NULL OR tenant = ?2)
+     ORDER BY lease_until LIMIT ?3";
 
 impl View {
     /// See [`firstwrite_core::Store::get`].
@@ -63,13 +65,16 @@ impl View {
         // One more than asked for tells whether there is a next page.
         let row_max = sql_count(limit + 1);
         let (records, looked_at_end) = match query.state {
-            Some(state @ (StateKind::Reserved | StateKind::Uncertain)) => {
-                let is_uncertain = state == StateKind::Uncertain;
+            Some(StateFilter::Lapsed) => {
+                return Ok(Page { records: self.lapsed(tenant, limit)?, next: None, now });
+            }
+            Some(state @ (StateFilter::Reserved | StateFilter::Uncertain)) => {
+                let is_uncertain = state == StateFilter::Uncertain;
                 let mut select = self.connection.prepare_cached(LIST_OPEN).map_err(&failed)?;
                 let given = params![after, is_uncertain, tenant, row_max];
                 (self.records(select.query(given).map_err(&failed)?)?, None)
             }
-            Some(StateKind::Completed) | None => {
+            Some(StateFilter::Completed) | None => {
                 let only_completed = query.state.is_some();
                 let number = tenant_number(&self.connection, tenant).map_err(&failed)?;
                 let looked_at = sql_count(LOOKED_AT_MAX);
@@ -108,26 +113,6 @@ impl View {
         Ok(sums.page(limit))
     }
 
-    /// See [`firstwrite_core::Store::lapsed`].
-    pub(super) fn lapsed(&self, limit: usize) -> Result<Vec<Found>, StoreError> {
-        let failed = definite("looking for lapsed leases");
-        let now = self.now();
-        let limit = sql_count(limit.min(Query::LIMIT_MAX));
-        let mut query = self.connection.prepare_cached(LAPSED).map_err(&failed)?;
-        let ids = query
-            .query_map(params![now.as_millis(), limit], |row| row.get::<_, [u8; 16]>(0))
-            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
-            .map_err(&failed)?;
-        let mut lapsed = Vec::with_capacity(ids.len());
-        for id in ids {
-            let id = RecordId::from_bytes(id);
-            if let Some(standing) = find(&self.connection, (&self.dictionary, &self.clock), id)? {
-                lapsed.push(Found { record: standing.record, now });
-            }
-        }
-        Ok(lapsed)
-    }
-
     /// See [`firstwrite_core::Store::audits`].
     pub(super) fn audits(&self, id: RecordId) -> Result<Vec<Audited>, StoreError> {
         let failed = definite("reading audit entries");
@@ -147,6 +132,24 @@ impl View {
             });
         }
         Ok(audits)
+    }
+
+    fn lapsed(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let failed = definite("looking for lapsed leases");
+        let mut query = self.connection.prepare_cached(LAPSED).map_err(&failed)?;
+        let given = params![self.now().as_millis(), tenant, sql_count(limit)];
+        let ids = query
+            .query_map(given, |row| row.get::<_, [u8; 16]>(0))
+            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+            .map_err(&failed)?;
+        let mut lapsed = Vec::with_capacity(ids.len());
+        for id in ids {
+            let id = RecordId::from_bytes(id);
+            if let Some(standing) = find(&self.connection, (&self.dictionary, &self.clock), id)? {
+                lapsed.push(standing.record);
+            }
+        }
+        Ok(lapsed)
     }
 
     fn records(&self, mut rows: Rows<'_>) -> Result<Vec<Record>, StoreError> {

@@ -27,7 +27,7 @@ async fn an_address_says_scheme_and_file() {
         transactions: true,
         durable: true,
         server_time: true,
-        outbox: false
+        ..Capabilities::default()
     }));
     open(&url.replace("sqlite:", "sqlite://"), Access::ReadOnly).await.unwrap();
     for (url, part) in [

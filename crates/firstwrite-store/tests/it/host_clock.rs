@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use firstwrite_core::{
-    AuditEntry, Change, Draft, Found, Guard, OnLostAnswer, Query, State, StateKind, Store,
+    AuditEntry, Change, Draft, Found, Guard, OnLostAnswer, Query, State, StateFilter, Store,
     Timestamp, Verdict, judge,
 };
 use firstwrite_store::{SqliteStore, doctor};
@@ -79,7 +79,7 @@ async fn a_clock_that_is_ahead_at_a_restart_makes_no_doubt_older() {
     shop.pass(Duration::from_mins(2));
     let ahead = shop.store.now().await.unwrap().plus(TWO_HOURS);
     let store = reopened(&shop, ahead).await;
-    let page = Query { tenant: None, state: Some(StateKind::Uncertain), after: None, limit: 10 };
+    let page = Query { tenant: None, state: Some(StateFilter::Uncertain), after: None, limit: 10 };
     let uncertain_for = async || {
         let Found { record, now } = found(&store, "lost").await.unwrap();
         let State::Uncertain { since } = record.state else { panic!("{record:?}") };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use firstwrite_core::{
     AuditEntry, Body, Change, Draft, DraftState, Fence, Found, Guard, Inserted, KeptHeaders,
-    Outcome, Query, Record, RecordId, Retention, State, StateKind, Store, Swapped, Tenant,
-    Timestamp,
+    Outcome, Query, Record, RecordId, Retention, State, StateFilter, StateKind, Store, Swapped,
+    Tenant, Timestamp,
 };
 use http::StatusCode;
 
@@ -172,14 +172,14 @@ async fn listing_goes_by_id_in_pages_and_filters_by_tenant_and_state() {
 
     let of = |tenant: &Tenant, state| Query { tenant: Some(tenant.clone()), state, ..everything() };
     assert_eq!(keys(&shop, &of(&tenant(), None)).await.len(), 40);
-    assert_eq!(keys(&shop, &of(&tenant(), Some(StateKind::Completed))).await.len(), 20);
-    assert_eq!(keys(&shop, &of(&tenant(), Some(StateKind::Reserved))).await.len(), 19);
-    assert_eq!(keys(&shop, &of(&tenant(), Some(StateKind::Uncertain))).await, ["held-7"]);
-    assert_eq!(keys(&shop, &of(&other, Some(StateKind::Completed))).await, ["theirs"]);
-    assert_eq!(keys(&shop, &of(&other, Some(StateKind::Reserved))).await, ["held-theirs"]);
+    assert_eq!(keys(&shop, &of(&tenant(), Some(StateFilter::Completed))).await.len(), 20);
+    assert_eq!(keys(&shop, &of(&tenant(), Some(StateFilter::Reserved))).await.len(), 19);
+    assert_eq!(keys(&shop, &of(&tenant(), Some(StateFilter::Uncertain))).await, ["held-7"]);
+    assert_eq!(keys(&shop, &of(&other, Some(StateFilter::Completed))).await, ["theirs"]);
+    assert_eq!(keys(&shop, &of(&other, Some(StateFilter::Reserved))).await, ["held-theirs"]);
     let nobody = Tenant::new("nobody").unwrap();
     assert!(keys(&shop, &of(&nobody, None)).await.is_empty());
-    let reserved = Query { state: Some(StateKind::Reserved), limit: 7, ..everything() };
+    let reserved = Query { state: Some(StateFilter::Reserved), limit: 7, ..everything() };
     let first = shop.store.list(&reserved).await.unwrap();
     let second = Query { after: first.next, limit: 100, ..reserved };
     assert_eq!((first.records.len(), keys(&shop, &second).await.len()), (7, 13));
@@ -192,14 +192,14 @@ async fn only_reservations_past_their_lease_have_lapsed() {
     shop.store.insert(&completed("done", "{}")).await.unwrap();
     shop.pass(Duration::from_millis(29_999));
     shop.store.insert(&reserved("late")).await.unwrap();
-    assert_eq!(shop.store.lapsed(10).await.unwrap(), []);
+    assert_eq!(shop.store.list(&Query::lapsed(10)).await.unwrap().records, []);
     shop.pass(Duration::from_millis(1));
-    let lapsed = shop.store.lapsed(10).await.unwrap();
-    let keys: Vec<_> = lapsed.iter().map(|found| found.record.key.as_str()).collect();
+    let lapsed = shop.store.list(&Query::lapsed(10)).await.unwrap();
+    let keys: Vec<_> = lapsed.records.iter().map(|record| record.key.as_str()).collect();
     assert_eq!(keys, ["early"]);
     shop.pass(LEASE);
-    assert_eq!(shop.store.lapsed(10).await.unwrap().len(), 2);
-    assert_eq!(shop.store.lapsed(1).await.unwrap().len(), 1);
+    assert_eq!(shop.store.list(&Query::lapsed(10)).await.unwrap().records.len(), 2);
+    assert_eq!(shop.store.list(&Query::lapsed(1)).await.unwrap().records.len(), 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! Addresses that name several hosts: only one of them may take writes.
 
-use firstwrite_core::{AsyncTransactionalStore as _, Fence, Inserted, Store as _, StoreErrorKind};
+use firstwrite_core::{
+    AsyncTransactionalStore as _, Fence, Inserted, Query, Store as _, StoreErrorKind,
+};
 use firstwrite_store::doctor::{self, Severity};
 use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::{MysqlOptions, MysqlStore};
@@ -25,14 +27,14 @@ async fn two_hosts_that_take_writes_are_refused_by_name() {
     set_read_only(1).await;
     let store = MysqlStore::connect(&both).await.unwrap();
     store.insert(&reserved("known", Fence::first(1))).await.unwrap();
-    store.lapsed(10).await.unwrap();
+    store.list(&Query::lapsed(10)).await.unwrap();
 
     set_read_only(0).await;
     let names = [old.port(), new.port()].map(|port| format!("127.0.0.1:{port}"));
     let refused = MysqlStore::connect(&both).await.unwrap_err().to_string();
     assert!(names.iter().all(|name| refused.contains(name)), "{refused}");
     // One that was running goes on until its next sweep.
-    store.lapsed(10).await.unwrap();
+    store.list(&Query::lapsed(10)).await.unwrap();
     let new_key = reserved("new", Fence::first(1));
     let error = store.insert(&new_key).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
@@ -47,7 +49,7 @@ async fn two_hosts_that_take_writes_are_refused_by_name() {
     assert_eq!(found.severity, Severity::Unsafe);
 
     set_read_only(1).await;
-    store.lapsed(10).await.unwrap();
+    store.list(&Query::lapsed(10)).await.unwrap();
     assert!(matches!(store.insert(&new_key).await.unwrap(), Inserted::Done(_)));
 }
 
@@ -63,7 +65,7 @@ async fn a_server_that_is_named_twice_is_one() {
     MysqlStore::migrate(&own.url(), MysqlOptions::default()).await.unwrap();
     let twice = own.url().replace("/shop", &format!(",localhost:{}/shop", own.port()));
     let store = MysqlStore::connect(&twice).await.unwrap();
-    store.lapsed(10).await.unwrap();
+    store.list(&Query::lapsed(10)).await.unwrap();
     let inserted = store.insert(&reserved("k", Fence::first(1))).await.unwrap();
     assert!(matches!(inserted, Inserted::Done(_)), "{inserted:?}");
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use firstwrite_core::{
-    AsyncTransactionalStore as _, AuditEntry, Change, Fence, Guard, Inserted, OnLostAnswer,
+    AsyncTransactionalStore as _, AuditEntry, Change, Fence, Guard, Inserted, OnLostAnswer, Query,
     RecordId, Store as _, StoreError, StoreErrorKind,
 };
 use firstwrite_store::mysql_async::prelude::Queryable as _;
@@ -30,7 +30,7 @@ fn assert_history_lost<T: std::fmt::Debug>(ended: Result<T, StoreError>) {
 }
 
 async fn sweep(store: &MysqlStore) {
-    store.lapsed(10).await.unwrap();
+    store.list(&Query::lapsed(10)).await.unwrap();
 }
 
 /// Runs one of MariaDB's own programs on a test's database.

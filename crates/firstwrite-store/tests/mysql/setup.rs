@@ -1,6 +1,6 @@
 //! How a database comes to have the tables, and what is refused.
 
-use firstwrite_core::{Fence, OnLostAnswer, Query, StateKind, Store as _, StoreErrorKind};
+use firstwrite_core::{Fence, OnLostAnswer, Query, StateFilter, Store as _, StoreErrorKind};
 use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::{Access, MysqlOptions, MysqlStore, open};
 use firstwrite_testkit::sample;
@@ -130,7 +130,7 @@ async fn a_tenant_and_the_same_name_with_a_space_behind_it_are_two() {
             store.insert(&sample::reserved(&request, &policy, Fence::first(1))).await.unwrap();
         }
         for tenant in ["shop", "shop "].map(sample::tenant) {
-            for state in [None, Some(StateKind::Reserved)] {
+            for state in [None, Some(StateFilter::Reserved)] {
                 let tenant = Some(tenant.clone());
                 let query = Query { tenant: tenant.clone(), state, after: None, limit: 10 };
                 let records = store.list(&query).await.unwrap().records;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use firstwrite_core::{
     AsyncTransactionalStore as _, BeginResult, Certainty, Change, Draft, Fence, Guard, Inserted,
-    Outcome, Retention, Store, StoreErrorKind,
+    Outcome, Query, Retention, Store, StoreErrorKind,
 };
 use firstwrite_store::doctor::{self, Expected};
 use firstwrite_store::{PostgresOptions, PostgresStore};
@@ -282,14 +282,14 @@ async fn a_server_that_does_not_tell_its_history_is_used_all_the_same() {
         options.schema = schema.parse().unwrap();
         let store = PostgresStore::connect_with(&url, options).await.unwrap();
         assert!(matches!(insert(&store, "k").await, Ok(Inserted::Done(_))));
-        assert!(store.lapsed(10).await.unwrap().is_empty());
+        assert!(store.list(&Query::lapsed(10)).await.unwrap().records.is_empty());
         assert!(store.history_losses().await.unwrap().is_empty());
         let findings = doctor::postgres(&store, &Expected::default()).await.unwrap();
         assert!(findings.iter().any(|finding| finding.code == "history-hidden"), "{findings:?}");
         // Once it tells, that is no other history.
         let tells = "UPDATE mark SET epoch = 'unknown'; GRANT EXECUTE ON FUNCTION pg_control_system() TO public";
         subject.admin().batch_execute(tells).await.unwrap();
-        assert!(store.lapsed(10).await.unwrap().is_empty());
+        assert!(store.list(&Query::lapsed(10)).await.unwrap().records.is_empty());
         assert!(store.history_losses().await.unwrap().is_empty());
         let told = "SELECT FROM mark WHERE epoch <> 'unknown'";
         assert_eq!(subject.admin().query(told, &[]).await.unwrap().len(), 1);
@@ -306,9 +306,9 @@ async fn a_sweep_notices_that_history_goes_on_elsewhere() {
         let subject = PostgresSubject::new(&database, PostgresOptions::default()).await;
         let store = subject.postgres();
         replace_history(&subject).await;
-        assert!(store.lapsed(10).await.unwrap().is_empty());
+        assert!(store.list(&Query::lapsed(10)).await.unwrap().records.is_empty());
         assert_eq!(store.history_losses().await.unwrap().len(), 1);
-        assert!(store.lapsed(10).await.unwrap().is_empty());
+        assert!(store.list(&Query::lapsed(10)).await.unwrap().records.is_empty());
         assert_eq!(store.history_losses().await.unwrap().len(), 1, "said once");
     })
     .await;

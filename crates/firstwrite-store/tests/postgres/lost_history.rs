@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use firstwrite_core::outbox::ClaimRequest;
 use firstwrite_core::{
-    AsyncTransactionalStore as _, Fence, Inserted, Store as _, StoreError, StoreErrorKind,
+    AsyncTransactionalStore as _, Fence, Inserted, Query, Store as _, StoreError, StoreErrorKind,
 };
 use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::Subject as _;
@@ -24,7 +24,7 @@ async fn write(store: &PostgresStore, key: &str) {
 }
 
 async fn sweep(store: &PostgresStore) {
-    store.lapsed(10).await.unwrap();
+    store.list(&Query::lapsed(10)).await.unwrap();
 }
 
 fn assert_history_lost<T>(ended: Result<T, StoreError>, how: &str) {

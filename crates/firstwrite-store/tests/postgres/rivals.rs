@@ -26,7 +26,7 @@ impl InTurn {
 impl Store for InTurn {
     delegate_store!(
         next():
-            capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now,
+            capabilities, insert, swap, get, list, usage, reap, audits, now,
             check_history
     );
 }

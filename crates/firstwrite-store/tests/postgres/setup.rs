@@ -80,7 +80,7 @@ async fn a_dump_and_grants_are_all_that_an_application_needs() {
             store.swap(removed.id, Guard::Owner(fence), remove, Some(&entry)).await.unwrap();
             assert_eq!(store.audits(removed.id).await.unwrap().len(), 1);
             store.reap(10).await.unwrap();
-            store.lapsed(10).await.unwrap();
+            store.list(&Query::lapsed(10)).await.unwrap();
             assert!(store.history_losses().await.unwrap().is_empty());
             assert_eq!(store.clear_history_losses("a", "b").await.unwrap().losses, 0);
             let query = Query { tenant: None, state: None, after: None, limit: 10 };

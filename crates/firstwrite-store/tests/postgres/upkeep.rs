@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use firstwrite_core::{Change, Fence, Guard, Policy, Store, Swapped};
+use firstwrite_core::{Change, Fence, Guard, Policy, Query, Store, Swapped};
 use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::Subject;
 
@@ -218,8 +218,7 @@ async fn two_sweepers_at_once_move_each_record_once() {
             tokio::spawn(async move {
                 let mut moved = Vec::new();
                 for _ in 0..10 {
-                    for found in store.lapsed(16).await.unwrap() {
-                        let record = found.record;
+                    for record in store.list(&Query::lapsed(16)).await.unwrap().records {
                         let guard = Guard::Seen(record.seen());
                         let swapped = store.swap(record.id, guard, Change::MARK_UNCERTAIN, None);
                         if matches!(swapped.await.unwrap(), Swapped::Done(_)) {
@@ -248,19 +247,19 @@ async fn a_lapsed_record_is_found_until_somebody_moves_it() {
         subject.advance(Policy::LEASE_DEFAULT + Duration::from_mins(10)).await;
         // Nobody moves it: it is found again, however far the sweep has come.
         for _ in 0..3 {
-            let lapsed = store.lapsed(10).await.unwrap();
-            assert_eq!(lapsed.len(), 1);
+            let lapsed = store.list(&Query::lapsed(10)).await.unwrap();
+            assert_eq!(lapsed.records.len(), 1);
             subject.advance(Duration::from_mins(5)).await;
         }
         store.swap(early.id, Guard::Owner(early.fence), done(), None).await.unwrap();
-        assert!(store.lapsed(10).await.unwrap().is_empty());
+        assert!(store.list(&Query::lapsed(10)).await.unwrap().records.is_empty());
         // What comes late, with a lease that is over, is found all the same.
         store.insert(&reserved("late", Fence::first(1))).await.unwrap();
         let back = "UPDATE records SET lease_until =
                         (SELECT at FROM test_clock) - interval '30 seconds'
                     WHERE lease_until > (SELECT at FROM test_clock)";
         subject.admin().batch_execute(back).await.unwrap();
-        assert_eq!(store.lapsed(10).await.unwrap().len(), 1);
+        assert_eq!(store.list(&Query::lapsed(10)).await.unwrap().records.len(), 1);
     })
     .await;
 }
@@ -273,15 +272,15 @@ async fn a_reservation_that_is_committed_long_after_its_lease_is_swept_at_once()
         let schema = subject.schema();
         let reserve = format!("SELECT {schema}.reserve('acme', 'late', sha256('a'))");
         for _ in 0..2 {
-            assert!(store.lapsed(10).await.unwrap().is_empty());
+            assert!(store.list(&Query::lapsed(10)).await.unwrap().records.is_empty());
         }
         application.batch_execute(&format!("BEGIN; {reserve}")).await.unwrap();
         for _ in 0..3 {
             subject.advance(Duration::from_mins(2)).await;
-            assert!(store.lapsed(10).await.unwrap().is_empty());
+            assert!(store.list(&Query::lapsed(10)).await.unwrap().records.is_empty());
         }
         application.batch_execute("COMMIT").await.unwrap();
-        assert_eq!(store.lapsed(10).await.unwrap().len(), 1);
+        assert_eq!(store.list(&Query::lapsed(10)).await.unwrap().records.len(), 1);
     })
     .await;
 }

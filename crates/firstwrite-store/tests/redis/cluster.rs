@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use firstwrite_core::{
-    Certainty, Draft, Fence, Guard, Inserted, State, Store as _, StoreError, StoreErrorKind,
+    Certainty, Draft, Fence, Guard, Inserted, Query, State, Store as _, StoreError, StoreErrorKind,
     Swapped,
 };
 use firstwrite_store::RedisStore;
@@ -204,7 +204,7 @@ async fn slots_move_and_the_records_in_them_are_found() {
                 .unwrap();
         let from = cluster.owner(slot).await;
         cluster.move_slot(slot, from, (from + 1) % 3).await;
-        store.lapsed(1).await.unwrap();
+        store.list(&Query::lapsed(1)).await.unwrap();
     }
     // And on, where everything is elsewhere.
     let (moved, started) = (count.load(Ordering::Relaxed), Instant::now());

@@ -1,6 +1,6 @@
 //! A server that is changed, or another one, under a running store: what it must be is asked again.
 
-use firstwrite_core::{Store as _, StoreErrorKind};
+use firstwrite_core::{Query, Store as _, StoreErrorKind};
 use firstwrite_store::doctor::{self, Severity};
 use firstwrite_store::{RedisOptions, RedisStore};
 
@@ -22,21 +22,21 @@ async fn settings_that_lose_keys_are_refused_at_run_time_until_they_are_set_back
     {
         own.tell(&["CONFIG", "SET", name, wrong]).await;
         for store in [&one, &other] {
-            store.lapsed(1).await.unwrap();
+            store.list(&Query::lapsed(1)).await.unwrap();
             assert_eq!(insert(store, "unknown").await, UNFIT, "{name}");
             assert_eq!(insert(store, "known").await, Ok("stands"), "what is known is answered");
         }
         own.tell(&["CONFIG", "SET", name, right]).await;
-        one.lapsed(1).await.unwrap();
+        one.list(&Query::lapsed(1)).await.unwrap();
         assert_eq!(insert(&one, &format!("after-{name}")).await, Ok("done"));
-        other.lapsed(1).await.unwrap();
+        other.list(&Query::lapsed(1)).await.unwrap();
     }
     assert!(one.history_losses().await.unwrap().is_empty(), "nothing was lost");
     // One who accepts it goes on.
     own.tell(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
     let accepted = format!("{}?accept_key_loss=true", own.url());
     let accepting = RedisStore::connect(&accepted).await.unwrap();
-    accepting.lapsed(1).await.unwrap();
+    accepting.list(&Query::lapsed(1)).await.unwrap();
     assert_eq!(insert(&accepting, "accepted").await, Ok("done"));
 }
 
@@ -66,14 +66,14 @@ async fn keys_that_were_evicted_are_lost_history() {
     // A server makes room when it is asked anything.
     while own.says("evicted_keys").await.as_deref() == Some("0") {}
     own.tell(&["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "0"]).await;
-    accepting.lapsed(1).await.unwrap();
+    accepting.list(&Query::lapsed(1)).await.unwrap();
     assert_eq!(insert(&accepting, "unknown").await, Ok("done"), "it was accepted");
-    other.lapsed(1).await.unwrap();
+    other.list(&Query::lapsed(1)).await.unwrap();
     assert_eq!(insert(&other, "new").await, Err(StoreErrorKind::HistoryLost));
     assert_eq!(insert(&one, "new").await, Err(StoreErrorKind::HistoryLost));
     other.clear_history_losses("operator", "compared").await.unwrap();
     for store in [&accepting, &other, &one] {
-        store.lapsed(1).await.unwrap();
+        store.list(&Query::lapsed(1)).await.unwrap();
     }
     assert_eq!(insert(&one, "new").await, Ok("done"), "said once");
 }
@@ -116,7 +116,7 @@ async fn two_servers_that_take_writes_are_refused_with_their_names() {
         }
         assert!(!refusal.contains('\n'), "{refusal}");
     }
-    running.lapsed(1).await.unwrap();
+    running.list(&Query::lapsed(1)).await.unwrap();
     assert_eq!(insert(&running, "unknown").await, UNFIT);
     assert_eq!(insert(&running, "m").await, Ok("stands"));
     let looking = RedisStore::connect_read_only(&url).await.unwrap();
@@ -126,7 +126,7 @@ async fn two_servers_that_take_writes_are_refused_with_their_names() {
     assert!(found.iter().any(is_said), "{found:?}");
 
     follow(&one, &replica).await;
-    running.lapsed(1).await.unwrap();
+    running.list(&Query::lapsed(1)).await.unwrap();
     assert_eq!(insert(&running, "unknown").await, Ok("done"));
     RedisStore::connect(&url).await.unwrap();
     // One server under two names is one.

@@ -1,6 +1,6 @@
 //! Keys that hold what this build did not write: an error that says so, and nothing else suffers.
 
-use firstwrite_core::{Change, Fence, Guard, Inserted, Store as _, StoreErrorKind, Swapped};
+use firstwrite_core::{Change, Fence, Guard, Inserted, Query, Store as _, StoreErrorKind, Swapped};
 
 use crate::server::{all, client, prefix};
 use crate::subject::{completed, created, done, reserved};
@@ -105,9 +105,9 @@ async fn an_index_that_names_what_is_not_there_is_passed() {
                 .await
                 .unwrap();
         }
-        assert!(store.lapsed(10).await.unwrap().is_empty());
+        assert!(store.list(&Query::lapsed(10)).await.unwrap().records.is_empty());
         assert_eq!(store.reap(10).await.unwrap(), 0);
-        let query = firstwrite_core::Query { tenant: None, state: None, after: None, limit: 10 };
+        let query = Query { tenant: None, state: None, after: None, limit: 10 };
         assert!(store.list(&query).await.unwrap().records.is_empty());
         let left: usize =
             redis::cmd("ZCARD").arg(format!("{tag}kept")).query_async(&mut operator).await.unwrap();

@@ -114,12 +114,18 @@ async fn compare(store: &RedisStore, model: &BTreeMap<RecordId, Expected>, seed:
         |expected: &Expected| matches!(expected, Expected::Reserved { until } if *until <= now);
     let expected: Vec<RecordId> =
         model.iter().filter(|(_, expected)| is_lapsed(expected)).map(|(id, _)| *id).collect();
-    let mut lapsed: Vec<RecordId> =
-        store.lapsed(100).await.unwrap().iter().map(|found| found.record.id).collect();
+    let mut lapsed: Vec<RecordId> = store
+        .list(&Query::lapsed(100))
+        .await
+        .unwrap()
+        .records
+        .iter()
+        .map(|record| record.id)
+        .collect();
     lapsed.sort_unstable();
     assert_eq!(lapsed, expected, "seed {seed}");
     // However few are asked for, those in the index that are no longer due hide none.
-    let some = store.lapsed(1).await.unwrap().len();
+    let some = store.list(&Query::lapsed(1)).await.unwrap().records.len();
     assert_eq!(some, expected.len().min(1), "seed {seed}");
 }
 

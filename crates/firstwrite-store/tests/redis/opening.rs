@@ -1,7 +1,7 @@
 //! What is refused before anything is written, and what is said.
 
 use firstwrite_core::{
-    Fence, Inserted, OnLostAnswer, Query, StateKind, Store as _, StoreErrorKind,
+    Fence, Inserted, OnLostAnswer, Query, StateFilter, Store as _, StoreErrorKind,
 };
 use firstwrite_store::doctor::{self, Severity};
 use firstwrite_store::{Access, RedisOptions, RedisStore, create, open};
@@ -205,7 +205,7 @@ async fn a_walk_over_many_records_shows_each_once() {
     for limit in [7, 250, 1000] {
         let (mut listed, mut after) = (Vec::new(), None);
         loop {
-            let query = Query { tenant: None, state: Some(StateKind::Reserved), after, limit };
+            let query = Query { tenant: None, state: Some(StateFilter::Reserved), after, limit };
             let page = store.list(&query).await.unwrap();
             listed.extend(page.records.iter().map(|record| record.id));
             after = page.next;

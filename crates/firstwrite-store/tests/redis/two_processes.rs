@@ -1,7 +1,7 @@
 //! Two processes on one store: lost history is noticed whichever of them is asked, and no loss is reported that is
 //! there. Each process is a store of its own: they share nothing but the server.
 
-use firstwrite_core::{Store as _, StoreErrorKind};
+use firstwrite_core::{Query, Store as _, StoreErrorKind};
 use firstwrite_store::RedisStore;
 use firstwrite_store::doctor::{self, Severity};
 
@@ -80,7 +80,7 @@ async fn an_emptied_store_is_noticed_by_a_sweep() {
     let [one, other] = two(&own.url()).await;
     write(&one, "k", 5).await;
     own.tell(&["FLUSHALL"]).await;
-    other.lapsed(1).await.unwrap();
+    other.list(&Query::lapsed(1)).await.unwrap();
     assert!(is_unsafe(&own.url()).await);
     assert_eq!(insert(&one, "k-0").await, IN_DOUBT);
 }
@@ -113,7 +113,7 @@ async fn a_log_cut_short_is_noticed_by_one_who_swept() {
     let [one, other] = two(&own.url()).await;
     let cut = own.copy_log();
     write(&one, "lost", 10).await;
-    other.lapsed(1).await.unwrap();
+    other.list(&Query::lapsed(1)).await.unwrap();
     own.restart_with_log(cut.path()).await;
     assert_eq!(insert_when_found(&other, "lost-3").await, IN_DOUBT);
 }
@@ -128,7 +128,7 @@ async fn one_who_misses_something_says_so_after_others_wrote_on() {
     own.restart_with_log(cut.path()).await;
     assert_eq!(insert_when_found(&other, "new").await, Ok("done"));
     write(&other, "more", 20).await;
-    while one.lapsed(1).await.is_err() {}
+    while one.list(&Query::lapsed(1)).await.is_err() {}
     assert_eq!(insert(&other, "later").await, IN_DOUBT);
 }
 
@@ -162,7 +162,7 @@ async fn a_server_that_was_a_replica_in_between_is_noticed_although_others_wrote
     follow(&one, &replica).await;
     one.tell(&["REPLICAOF", "NO", "ONE"]).await;
     write(&other, "more", 5).await;
-    other.lapsed(1).await.unwrap();
+    other.list(&Query::lapsed(1)).await.unwrap();
     assert_eq!(insert(&writer, "lost-0").await, IN_DOUBT);
 }
 
@@ -175,7 +175,7 @@ async fn a_restart_that_lost_nothing_is_not_doubted_by_two() {
     for (is_clean, has_replica) in [(true, false), (false, false), (true, true), (false, true)] {
         if has_replica {
             follow(&replica, &own).await;
-            one.lapsed(1).await.unwrap();
+            one.list(&Query::lapsed(1)).await.unwrap();
         }
         let [before, after, new, last] = [(); 4].map(|()| keys.next().unwrap());
         assert_eq!(insert(&one, &before).await, Ok("done"));
@@ -189,8 +189,8 @@ async fn a_restart_that_lost_nothing_is_not_doubted_by_two() {
         assert_eq!(insert_when_found(&one, &after).await, Ok("stands"), "a replay");
         assert_eq!(insert(&one, &new).await, Ok("done"), "clean: {is_clean}");
         assert_eq!(insert(&other, &last).await, Ok("done"), "clean: {is_clean}");
-        one.lapsed(1).await.unwrap();
-        other.lapsed(1).await.unwrap();
+        one.list(&Query::lapsed(1)).await.unwrap();
+        other.list(&Query::lapsed(1)).await.unwrap();
     }
     assert!(one.history_losses().await.unwrap().is_empty());
     assert!(!is_unsafe(&own.url()).await);
@@ -202,7 +202,7 @@ async fn an_emptied_server_of_a_cluster_is_noticed_by_one_who_wrote_nothing() {
     let [one, other] = two(&cluster.url()).await;
     write(&one, "k", 20).await;
     cluster.nodes[2].tell(&["FLUSHALL"]).await;
-    other.lapsed(1).await.unwrap();
+    other.list(&Query::lapsed(1)).await.unwrap();
     for number in 0..20 {
         let ended = insert(&other, &format!("k-{number}")).await;
         assert!(ended == Ok("stands") || ended == IN_DOUBT, "{number}: {ended:?}");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use firstwrite_core::protocol::{self, Swept};
 use firstwrite_core::{
-    Change, Fence, Guard, OnLostAnswer, Policy, Query, RecordId, State, StateKind, Store, Verdict,
-    judge,
+    Change, Fence, Guard, OnLostAnswer, Policy, Query, RecordId, State, StateFilter, StateKind,
+    Store, Verdict, judge,
 };
 
 use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal};
@@ -18,6 +18,7 @@ pub(super) const CASES: &[Case] = &[
     case!("lease", MINIMUM, only_reserved_records_lapse),
     case!("lease", MINIMUM, a_renewed_lease_has_not_lapsed),
     case!("lease", MINIMUM, lapsed_respects_its_limit),
+    case!("lease", MINIMUM, lapsed_ones_of_one_tenant_are_its_own),
     case!("lease", MINIMUM, a_sweep_frees_what_is_safe_and_marks_the_rest),
     case!("lease", MINIMUM, a_sweep_leaves_live_leases_alone),
     case!("lease", MINIMUM, a_sweep_comes_to_its_end),
@@ -56,7 +57,7 @@ async fn an_uncertain_record_says_since_when_it_is(harness: Harness) -> TestResu
     harness.advance(Duration::from_hours(1)).await;
     let wanted = State::Uncertain { since };
     expect_equal("when the attempt was given up", &harness.record(id).await?.state, &wanted)?;
-    let state = Some(StateKind::Uncertain);
+    let state = Some(StateFilter::Uncertain);
     let query = Query { tenant: Some(harness.tenant().clone()), state, after: None, limit: 9 };
     let listed: Vec<State> =
         store.list(&query).await?.records.into_iter().map(|record| record.state).collect();
@@ -110,8 +111,27 @@ async fn lapsed_respects_its_limit(harness: Harness) -> TestResult {
         harness.put_reserved(&key, Fence::first(1), OnLostAnswer::Resend).await?;
     }
     harness.advance(Policy::LEASE_DEFAULT).await;
-    let found = harness.store().lapsed(2).await?;
-    expect_equal("no more than were asked for", &found.len(), &2)
+    let page = harness.store().list(&Query::lapsed(2)).await?;
+    expect_equal("no more than were asked for", &page.records.len(), &2)?;
+    expect(page.next.is_none(), "a sweep asks for the first page again")
+}
+
+async fn lapsed_ones_of_one_tenant_are_its_own(harness: Harness) -> TestResult {
+    for at in 0..3 {
+        let key = sample::key(&format!("k-{at}"));
+        let request = sample::request(&harness.other_tenant(), &key, 1);
+        harness.put(&sample::reserved(&request, &Policy::default(), Fence::first(1))).await?;
+    }
+    harness.advance(Duration::from_mins(5)).await;
+    let own = harness.put_reserved("k", Fence::first(1), OnLostAnswer::Resend).await?;
+    harness.advance(Policy::LEASE_DEFAULT).await;
+    let query = Query { tenant: Some(harness.tenant().clone()), ..Query::lapsed(2) };
+    let page = harness.store().list(&query).await?;
+    let ids: Vec<RecordId> = page.records.iter().map(|record| record.id).collect();
+    expect_equal("other tenants' leases neither show nor count", &ids, &vec![own])?;
+    // What one tenant's page did not examine is found by the sweep all the same.
+    let count = harness.store().list(&Query::lapsed(PLENTY)).await?.records.len();
+    expect(count >= 4, "a sweep finds every tenant's")
 }
 
 async fn a_sweep_frees_what_is_safe_and_marks_the_rest(harness: Harness) -> TestResult {
@@ -161,7 +181,8 @@ async fn uncertain(harness: &Harness, key: &str) -> Result<RecordId, Failure> {
 }
 
 async fn has_lapsed(harness: &Harness, id: RecordId) -> Result<bool, Failure> {
-    Ok(harness.store().lapsed(PLENTY).await?.iter().any(|found| found.record.id == id))
+    let page = harness.store().list(&Query::lapsed(PLENTY)).await?;
+    Ok(page.records.iter().any(|record| record.id == id))
 }
 
 async fn sweep_all(store: &dyn Store) -> TestResult {

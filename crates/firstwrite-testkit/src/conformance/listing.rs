@@ -1,7 +1,7 @@
 //! Listing records page by page.
 
 use firstwrite_core::{
-    Change, Fence, Guard, OnLostAnswer, Page, Policy, Query, RecordId, StateKind,
+    Change, Fence, Guard, OnLostAnswer, Page, Policy, Query, RecordId, StateFilter, StateKind,
 };
 
 use super::{Case, Failure, Harness, MINIMUM, TestResult, case, expect, expect_equal};
@@ -47,7 +47,7 @@ async fn it_filters_by_state(harness: Harness) -> TestResult {
         (StateKind::Uncertain, uncertain),
         (StateKind::Completed, completed),
     ] {
-        let page = list(&harness, Some(state), None, 10).await?;
+        let page = list(&harness, Some(state.into()), None, 10).await?;
         let ids: Vec<RecordId> = page.records.iter().map(|record| record.id).collect();
         expect_equal(&format!("only what is {state}"), &ids, &vec![id])?;
     }
@@ -126,7 +126,7 @@ async fn walk(harness: &Harness, limit: usize) -> Result<Vec<RecordId>, Failure>
 
 async fn list(
     harness: &Harness,
-    state: Option<StateKind>,
+    state: Option<StateFilter>,
     after: Option<RecordId>,
     limit: usize,
 ) -> Result<Page, Failure> {

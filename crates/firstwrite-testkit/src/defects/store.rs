@@ -14,7 +14,7 @@ use bytes::Bytes;
 use firstwrite_core::{
     AuditEntry, Audited, Body, BoxFuture, Capabilities, Change, Conclusion, Draft, DraftState,
     Found, Guard, Inserted, KeptHeaders, MemoryStore, MemoryTx, Outcome, Page, PartDigests, Policy,
-    Query, Record, RecordId, Request, Retention, State, StateKind, Store, StoreError,
+    Query, Record, RecordId, Request, Retention, State, StateFilter, StateKind, Store, StoreError,
     StoreErrorKind, Swapped, Timestamp, Transacted, TransactionalStore, Usage, UsagePage, Write,
 };
 
@@ -355,18 +355,6 @@ impl DefectiveStore {
         Ok(reaped)
     }
 
-    async fn lapsed_wrongly(&self, limit: usize) -> Result<Vec<Found>, StoreError> {
-        let memory = self.memory();
-        if !self.has(Defect::LapsedIgnoresTime) {
-            return memory.lapsed(limit).await;
-        }
-        let state = Some(StateKind::Reserved);
-        let page = memory.list(&Query { tenant: None, state, after: None, limit }).await?;
-        // The time is made up as well, or the sweep would see through it.
-        let late = Timestamp::from_millis(i64::MAX);
-        Ok(page.records.into_iter().map(|record| Found { record, now: late }).collect())
-    }
-
     async fn usage_wrongly(
         &self,
         after: Option<RecordId>,
@@ -396,7 +384,16 @@ impl DefectiveStore {
         if self.has(Defect::ListForgetsTenant) {
             query.tenant = None;
         }
+        let ignores_time =
+            query.state == Some(StateFilter::Lapsed) && self.has(Defect::LapsedIgnoresTime);
+        if ignores_time {
+            query.state = Some(StateFilter::Reserved);
+        }
         let mut page = self.memory().list(&query).await?;
+        if ignores_time {
+            // The time is made up as well, or the sweep would see through it.
+            page = Page { next: None, now: Timestamp::from_millis(i64::MAX), ..page };
+        }
         if self.has(Defect::ListSkipsLastOfPage) && page.next.is_some() {
             page.records.pop();
         }
@@ -406,7 +403,13 @@ impl DefectiveStore {
 
 impl Store for DefectiveStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { transactions: true, outbox: true, durable: true, server_time: true }
+        Capabilities {
+            transactions: true,
+            outbox: true,
+            durable: true,
+            server_time: true,
+            answers_within: None,
+        }
     }
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
@@ -440,10 +443,6 @@ impl Store for DefectiveStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
         Box::pin(self.usage_wrongly(after, limit))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(self.lapsed_wrongly(limit))
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use firstwrite_core::protocol::{
     self, Atomic, Completed, Force, Renewed, Reservation, Reserved, Settlement,
 };
-use firstwrite_core::{
-    Change, Fence, Found, Guard, Outcome, Query, StateKind, Store, Verdict, judge,
-};
+use firstwrite_core::{Change, Fence, Guard, Outcome, Query, StateFilter, Store, Verdict, judge};
 use http::{Response, StatusCode};
 
 use super::cast::{Role, Way};
@@ -255,8 +253,8 @@ async fn complete(
 /// One turn of the sweep.
 pub(super) async fn sweep(store: SimStore, plan: Plan) {
     if plan.defect == Some(Defect::SweepFreesAll) {
-        let Ok(lapsed) = store.lapsed(LIMIT).await else { return };
-        for Found { record, .. } in lapsed {
+        let Ok(lapsed) = store.list(&Query::lapsed(LIMIT)).await else { return };
+        for record in lapsed.records {
             let guard = Guard::Seen(record.seen());
             drop(store.swap(record.id, guard, Change::Remove, None).await);
         }
@@ -270,7 +268,7 @@ pub(super) async fn sweep(store: SimStore, plan: Plan) {
 
 /// An operator who looks at every uncertain record and settles it by what the upstream shows.
 pub(super) async fn operate(store: SimStore) {
-    let state = Some(StateKind::Uncertain);
+    let state = Some(StateFilter::Uncertain);
     let query = Query { tenant: None, state, after: None, limit: LIMIT };
     let Ok(page) = store.list(&query).await else { return };
     for record in page.records {

@@ -288,16 +288,6 @@ impl Store for SimStore {
         })
     }
 
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(async move {
-            yield_once().await;
-            let mut found = self.store().lapsed(limit).await?;
-            // The store's order is its own affair; a seed must see one order only.
-            found.sort_unstable_by_key(|found| found.record.id);
-            Ok(found)
-        })
-    }
-
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
         Box::pin(async move {
             yield_once().await;

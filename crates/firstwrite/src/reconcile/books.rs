@@ -281,7 +281,9 @@ async fn each_record(
     let mut after: Option<RecordId> = None;
     loop {
         let tenant = settings.tenant.clone();
-        let page = store.list(&Query { tenant, state, after, limit: Query::LIMIT_MAX }).await?;
+        let page = store
+            .list(&Query { tenant, state: state.map(Into::into), after, limit: Query::LIMIT_MAX })
+            .await?;
         if !page.records.iter().all(&mut look) || page.next.is_none() {
             return Ok(());
         }

@@ -74,7 +74,7 @@ impl TurnObserver for Told {
 async fn an_observer_is_told_of_every_turn_that_succeeds() {
     let store = Watched::over(store());
     reserve(&store.memory, 3, OnLostAnswer::Uncertain).await;
-    store.fail("lapsed");
+    store.fail("list");
     let told = Arc::new(Told::default());
     let worker = Worker::observed(Arc::new(store.clone()), Schedule::default(), told.clone());
     let pass = async |seconds: u64| {
@@ -114,7 +114,7 @@ async fn a_full_turn_is_followed_by_the_next_at_once() {
 async fn a_store_that_is_away_is_asked_less_and_less_often_and_served_when_it_is_back() {
     let store = Watched::over(store());
     reserve(&store.memory, 1, OnLostAnswer::Resend).await;
-    store.fail("lapsed");
+    store.fail("list");
     let never = Duration::from_hours(99);
     let sweep_every = Duration::from_secs(1);
     let schedule = Schedule { sweep_every, reap_every: never, upkeep_every: never };

@@ -26,7 +26,7 @@ impl std::fmt::Debug for Late {
 impl Store for Late {
     delegate_store!(
         inner:
-            capabilities, insert, swap, list, usage, lapsed, reap, audits, now,
+            capabilities, insert, swap, list, usage, reap, audits, now,
             check_history
     );
 

@@ -7,7 +7,7 @@ use firstwrite_core::outbox::{
 };
 use firstwrite_core::{
     AsyncTransactionalStore, BeginResult, Body, Change, Draft, Fence, Guard, Outcome, Policy,
-    Query, RecordId, State, StateKind, Store, Swapped, Timestamp, Transacted, Write,
+    Query, RecordId, State, StateFilter, StateKind, Store, Swapped, Timestamp, Transacted, Write,
 };
 use firstwrite_store::{PostgresOptions, PostgresStore};
 use firstwrite_testkit::{Subject, sample};
@@ -83,12 +83,12 @@ async fn an_interim_answer_is_replaced_once(database: Database) {
     assert_eq!(shown.get::<_, String>(0), "completed 202 infinity");
     // However long it takes, it is neither lapsed nor uncertain, and not reaped.
     subject.advance(Duration::from_hours(24 * 400)).await;
-    assert!(store.lapsed(10).await.unwrap().is_empty());
+    assert!(store.list(&Query::lapsed(10)).await.unwrap().records.is_empty());
     assert_eq!(store.reap(100).await.unwrap(), 0);
     let uncertain =
-        Query { tenant: None, state: Some(StateKind::Uncertain), after: None, limit: 9 };
+        Query { tenant: None, state: Some(StateFilter::Uncertain), after: None, limit: 9 };
     assert!(store.list(&uncertain).await.unwrap().records.is_empty());
-    let completed = Query { state: Some(StateKind::Completed), ..uncertain };
+    let completed = Query { state: Some(StateFilter::Completed), ..uncertain };
     assert_eq!(store.list(&completed).await.unwrap().records.len(), 1);
     let messages = claim(&store, "provider", 9).await;
     let settled = answered(&messages[0], arrived(&messages[0]));

@@ -244,7 +244,7 @@ async fn an_outcome_is_given_up_in_the_end() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_shorter_than_the_stores_own_time_limit_is_refused() {
     let store = BreakerStore::new(Arc::new(paused_store()), BreakerOptions::default());
-    let limit = store.answers_within().unwrap();
+    let limit = store.capabilities().answers_within.unwrap();
     let layer = IdempotencyLayer::new(Arc::new(store));
     let lease = |lease| Policy::default().lease(lease);
     assert_eq!(layer.check(&lease(limit)), Ok(()));

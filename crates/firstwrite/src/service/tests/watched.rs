@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use firstwrite_core::{
     AsyncTransactionalStore, AuditEntry, BeginResult, BoxFuture, Change, Conclusion, Draft, Found,
-    Guard, HeldMemoryTx, Inserted, MemoryStore, MemoryTx, RecordId, Store, StoreError,
+    Guard, HeldMemoryTx, Inserted, MemoryStore, MemoryTx, Page, Query, RecordId, Store, StoreError,
     StoreErrorKind, Swapped, Transacted, TransactionalStore, Write, delegate_store,
 };
 use tokio::sync::Semaphore;
@@ -79,7 +79,7 @@ impl Watched {
 }
 
 impl Store for Watched {
-    delegate_store!(memory: capabilities, list, usage, audits, now, outbox, documents);
+    delegate_store!(memory: capabilities, usage, audits, now, outbox, documents);
 
     fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
         Box::pin(async move {
@@ -110,10 +110,10 @@ impl Store for Watched {
         })
     }
 
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
+    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(async move {
-            self.call("lapsed").await?;
-            self.memory.lapsed(limit).await
+            self.call("list").await?;
+            self.memory.list(query).await
         })
     }
 

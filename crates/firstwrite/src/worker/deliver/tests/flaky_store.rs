@@ -128,7 +128,7 @@ impl Outbox for FlakyStore {
 impl Store for FlakyStore {
     delegate_store!(
         memory:
-            capabilities, insert, swap, get, list, usage, lapsed, reap, audits, now,
+            capabilities, insert, swap, get, list, usage, reap, audits, now,
             check_history
     );
 
