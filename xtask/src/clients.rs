@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus};
 
 use anyhow::{Context, bail};
 use firstwrite_chaos::args::Args;
-use firstwrite_chaos::packages::{self, Need};
+use firstwrite_chaos::packages;
 use firstwrite_chaos::process;
 use firstwrite_chaos::workspace::{Build, Workspace};
 
