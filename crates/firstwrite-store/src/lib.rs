@@ -50,8 +50,12 @@ mod sealed;
 mod server_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "_sql")]
+mod step_error;
 #[cfg(feature = "_tls")]
 mod tls;
+#[cfg(feature = "_sql")]
+mod transactions;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{AppendFsync, RedisOptions, RedisStore};

@@ -37,8 +37,8 @@ mod tx;
 mod writer;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use deadpool_postgres::{Hook, HookError, Pool};
 use firstwrite_core::outbox::Outbox;
@@ -82,18 +82,19 @@ pub struct PostgresStore {
 
 struct Inner {
     shared: Arc<Shared>,
-    pool: Pool,
     /// None if the store only reads.
     writes: Option<Dispatcher<Command>>,
     reads: Dispatcher<LookupRequest>,
-    commit_count: Arc<AtomicU64>,
     delivering: Delivering,
 }
 
 /// State shared by everything that uses a connection.
 struct Shared {
     server: Server,
+    pool: Pool,
     sql: Sql,
+    /// Number of transactions that the writer has sent.
+    commit_count: AtomicU64,
     profiles: Profiles,
     clock: ServerClock,
     replays: Replays,
@@ -149,12 +150,13 @@ impl PostgresStore {
 
     async fn open(url: &str, options: PostgresOptions, access: Access) -> Result<Self, OpenError> {
         let server = Server::new(Address::parse(url, options)?, access)?;
-        let options = &server.address.options;
-        let shared = Arc::new(Shared {
-            sql: Sql::new(&options.schema),
+        let shared = Arc::new_cyclic(|shared| Shared {
+            pool: server.pool(on_connect(shared)),
+            sql: Sql::new(&server.address.options.schema),
+            commit_count: AtomicU64::new(0),
             profiles: Profiles::default(),
             clock: ServerClock::default(),
-            replays: Replays::new(options.cache_bytes_max),
+            replays: Replays::new(server.address.options.cache_bytes_max),
             acknowledged_writes: AcknowledgedWrites::default(),
             history: History::default(),
             releases: Releases::default(),
@@ -163,7 +165,6 @@ impl PostgresStore {
             server,
         });
         let server = &shared.server;
-        let pool = server.pool(on_connect(&shared))?;
         // The first connection tells whether the server can be used, and then serves look-ups.
         let client =
             server.connect(Role::Reader).await.map_err(|error| server.unreachable(&error))?;
@@ -187,58 +188,50 @@ impl PostgresStore {
             let text = format!("{} cannot be read; check the user's rights", server.address);
             OpenError::new(text).caused_by(error)
         })?;
-        let commit_count = Arc::new(AtomicU64::new(0));
-        let writes = match access {
-            Access::Write => Some(writer::start(&shared, &pool, &commit_count)),
-            Access::ReadOnly => None,
-        };
+        let writes = (access == Access::Write).then(|| writer::start(&shared));
         let reads = reader::start(&shared, client);
         tracing::info!(server = %server.address, ?access, "connected");
         let delivering = Delivering::new(&shared);
-        let shared = Arc::clone(&shared);
-        let inner = Inner { shared, pool, writes, reads, commit_count, delivering };
+        let inner = Inner { shared, writes, reads, delivering };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The pool, which the application's own queries may share. Its connections have the store's
     /// timeouts, and the database's own defaults in everything else.
     pub fn pool(&self) -> &Pool {
-        &self.inner.pool
+        &self.shared().pool
     }
 
     /// The schema that holds the tables.
     pub fn schema_name(&self) -> &str {
-        self.inner.shared.server.address.options.schema.as_str()
+        self.shared().server.address.options.schema.as_str()
     }
 
     /// Returns the identity of the database and of the tables in it.
     #[cfg(feature = "redis-cache")]
     pub(crate) async fn identity(&self) -> Result<String, StoreError> {
         const DOING: &str = "asking which database it is";
-        let Inner { shared, pool, .. } = &*self.inner;
-        let held = link::PooledTransaction::take(pool, DOING).await?;
-        let schema = &shared.server.address.options.schema;
-        let identity = schema::identity(held.link(shared).client, schema).await;
-        let identity = identity.map_err(|error| driver_error::unavailable(DOING, error))?;
-        held.settle();
+        let schema = &self.shared().server.address.options.schema;
+        let ask = async |link: Link<'_>| Ok(schema::identity(link.client, schema).await?);
+        let identity = self.shared().pooled(DOING, ask).await?;
         identity.ok_or_else(|| StoreError::definite(StoreErrorKind::Corrupt, DOING))
     }
 
     /// Returns the incarnation (start) of the server that was asked last; 0 before the first.
     #[cfg(feature = "redis-cache")]
     pub(crate) fn incarnation(&self) -> i64 {
-        self.inner.shared.acknowledged_writes.incarnation()
+        self.shared().acknowledged_writes.incarnation()
     }
 
     /// Returns the number of transactions the dispatcher has sent: with many callers, far fewer than
     /// commands.
     pub fn commit_count(&self) -> u64 {
-        self.inner.commit_count.load(Ordering::Relaxed)
+        self.shared().commit_count.load(Ordering::Relaxed)
     }
 
     /// Returns the number of bytes of completed records cached in memory.
     pub fn cached_bytes(&self) -> u64 {
-        self.inner.shared.replays.bytes()
+        self.shared().replays.bytes()
     }
 
     /// Finishes waiting commands and closes the connections. Clones return [`StoreErrorKind::Unavailable`]
@@ -249,7 +242,11 @@ impl PostgresStore {
         }
         self.inner.reads.close().await;
         self.inner.delivering.close().await;
-        self.inner.pool.close();
+        self.shared().pool.close();
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
     }
 
     fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
@@ -259,8 +256,7 @@ impl PostgresStore {
 
     /// Returns the number of the profile of `draft`, which is written first if there is none.
     async fn profile_of(&self, draft: &Draft) -> Result<i16, StoreError> {
-        let shared = &self.inner.shared;
-        shared.profiles.number_for(shared, draft).await
+        self.shared().profiles.number_for(self.shared(), draft).await
     }
 
     async fn insert_draft(&self, draft: &Draft) -> Result<Inserted, StoreError> {
@@ -290,7 +286,6 @@ impl PostgresStore {
         audit: Option<&AuditEntry>,
     ) -> Result<Swapped, StoreError> {
         let writes = self.writes(swap::DOING)?;
-        let Inner { shared, pool, .. } = &*self.inner;
         if let (Guard::Owner(fence), Change::Complete { outcome, retention }, None) =
             (&guard, &change, audit)
         {
@@ -304,7 +299,7 @@ impl PostgresStore {
             }
         }
         // Boxed: few calls come here, and its space would be moved with every completion.
-        Box::pin(swap::swap(shared, pool, (id, guard), change, audit)).await
+        Box::pin(swap::swap(self.shared(), (id, guard), change, audit)).await
     }
 
     async fn find(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
@@ -324,8 +319,8 @@ fn lost(doing: &'static str, gone: oneshot::error::RecvError) -> StoreError {
 }
 
 /// Verifies on every connection of the pool that acknowledged writes are still there.
-fn on_connect(shared: &Arc<Shared>) -> Hook {
-    let shared = Arc::downgrade(shared);
+fn on_connect(shared: &Weak<Shared>) -> Hook {
+    let shared = Weak::clone(shared);
     Hook::async_fn(move |client, _metrics| {
         let shared = shared.upgrade();
         Box::pin(async move {
@@ -360,7 +355,7 @@ impl Store for PostgresStore {
     }
 
     fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(listing::list(&self.inner.shared, &self.inner.pool, query))
+        Box::pin(listing::list(self.shared(), query))
     }
 
     fn usage(
@@ -368,30 +363,30 @@ impl Store for PostgresStore {
         after: Option<RecordId>,
         limit: usize,
     ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(listing::usage(&self.inner.shared, &self.inner.pool, after, limit))
+        Box::pin(listing::usage(self.shared(), after, limit))
     }
 
     fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(sweep::lapsed(&self.inner.shared, &self.inner.pool, limit))
+        Box::pin(sweep::lapsed(self.shared(), limit))
     }
 
     fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
         Box::pin(async move {
             self.writes("reaping records")?;
-            reap::reap(&self.inner.shared, &self.inner.pool, limit).await
+            reap::reap(self.shared(), limit).await
         })
     }
 
     fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(listing::audits(&self.inner.shared, &self.inner.pool, id))
+        Box::pin(listing::audits(self.shared(), id))
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(listing::now(&self.inner.shared, &self.inner.pool))
+        Box::pin(listing::now(self.shared()))
     }
 
     fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(history_loss::check(&self.inner.shared, &self.inner.pool))
+        Box::pin(history_loss::check(self.shared()))
     }
 
     fn outbox(&self) -> Option<&dyn Outbox> {
@@ -406,7 +401,7 @@ impl Store for PostgresStore {
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore")
-            .field("server", &self.inner.shared.server.address)
+            .field("server", &self.shared().server.address)
             .field("writes", &self.inner.writes.is_some())
             .field("commit_count", &self.commit_count())
             .finish_non_exhaustive()

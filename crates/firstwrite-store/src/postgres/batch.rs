@@ -89,11 +89,19 @@ impl Command {
         }
     }
 
-    /// Answers with an error.
-    pub(super) fn refuse(self, error: impl Fn(&'static str) -> StoreError) {
+    pub(super) fn doing(&self) -> &'static str {
         match self {
-            Self::Insert { reply, .. } => drop(reply.send(Err(error(INSERTING)))),
-            Self::Complete { reply, .. } => drop(reply.send(Err(error(COMPLETING)))),
+            Self::Insert { .. } => INSERTING,
+            Self::Complete { .. } => COMPLETING,
+        }
+    }
+
+    /// Answers with an error.
+    pub(super) fn refuse(self, error: impl FnOnce(&'static str) -> StoreError) {
+        let error = error(self.doing());
+        match self {
+            Self::Insert { reply, .. } => drop(reply.send(Err(error))),
+            Self::Complete { reply, .. } => drop(reply.send(Err(error))),
         }
     }
 

@@ -15,20 +15,20 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Pool};
+use deadpool_postgres::ClientWrapper;
 use firstwrite_core::{Draft, DraftState, Fence, RecordId, StoreError, StoreErrorKind, Timestamp};
 use tokio_postgres::Row;
 
 use super::columns::{At, Id, Values};
-use super::driver_error::{DriverError, definite, failed_commit};
+use super::driver_error::DriverError;
 use super::history;
-use super::link::{Link, PooledTransaction};
+use super::link::Link;
 use super::rows::{column, instant, only};
 use super::swap::SUPERSEDED_FOR;
-use super::{Inner, PostgresStore, Shared};
+use super::{PostgresStore, Shared};
 use crate::Access;
 use crate::history_loss::{ClearedLoss, HistoryLoss};
 
@@ -233,15 +233,13 @@ pub(super) async fn verify_history(
 }
 
 /// See [`firstwrite_core::Store::check_history`].
-pub(super) async fn check(shared: &Shared, pool: &Pool) -> Result<(), StoreError> {
+pub(super) async fn check(shared: &Arc<Shared>) -> Result<(), StoreError> {
     const DOING: &str = "checking the history";
-    let held = PooledTransaction::take(pool, DOING).await?;
-    let link = held.link(shared);
-    verify_history(shared, link.client).await.map_err(definite(DOING))?;
-    let losses = link.alone(&shared.server.begins().read, &link.sql().history_losses, &[]).await;
-    let losses = losses.map_err(definite(DOING))?;
-    held.settle();
-    for row in &losses {
+    let losses = async |link: Link<'_>| {
+        verify_history(shared, link.client).await?;
+        link.alone(&shared.server.begins().read, &link.sql().history_losses, &[]).await
+    };
+    for row in &shared.pooled(DOING, losses).await? {
         if read(row)?.cleared.is_none() {
             return Err(refuse(shared, DOING));
         }
@@ -252,9 +250,8 @@ pub(super) async fn check(shared: &Shared, pool: &Pool) -> Result<(), StoreError
 impl PostgresStore {
     /// Every time that acknowledged history was found to be missing, oldest first.
     pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
-        let Inner { shared, pool, .. } = &*self.inner;
-        let statement = &shared.sql.history_losses;
-        let rows = shared.read_alone(pool, "reading history losses", statement, &[]).await?;
+        let losses = &self.shared().sql.history_losses;
+        let rows = self.shared().read_alone("reading history losses", losses, &[]).await?;
         rows.iter().map(read).collect()
     }
 
@@ -267,12 +264,9 @@ impl PostgresStore {
     ) -> Result<usize, StoreError> {
         const DOING: &str = "clearing history losses";
         self.writes(DOING)?;
-        let Inner { shared, pool, .. } = &*self.inner;
-        let held = PooledTransaction::take(pool, DOING).await?;
-        let (begin, clear) = (&shared.server.begins().rare, &shared.sql.clear_history_losses);
-        let cleared = held.link(shared).alone(begin, clear, &[&actor, &reason]).await;
-        let cleared = cleared.map_err(failed_commit(DOING))?.len();
-        held.settle();
+        let shared = self.shared();
+        let clear = &shared.sql.clear_history_losses;
+        let cleared = shared.write_alone(DOING, clear, &[&actor, &reason]).await?.len();
         tracing::warn!(server = %shared.server.address, actor, cleared, "history losses were cleared");
         Ok(cleared)
     }

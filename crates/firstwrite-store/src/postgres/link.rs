@@ -1,15 +1,17 @@
 //! A connection in use: runs one statement, or several in one pipeline if nothing is decided in between.
 
-use deadpool_postgres::{ClientWrapper, Object, Pool};
-use firstwrite_core::{Found, RecordId, StoreError};
+use std::sync::Arc;
+
+use deadpool_postgres::{ClientWrapper, Object};
+use firstwrite_core::{Found, RecordId, StoreError, Timestamp};
 use futures_util::future::{join, join3};
 use tokio_postgres::Row;
 
 use super::Shared;
 use super::columns::Id;
 use super::connect::{COMMIT, PATIENT_COMMIT, ROLLBACK};
-use super::driver_error::{DriverError, definite, no_connection};
-use super::rows::{LookupResult, unknown_profiles};
+use super::driver_error::{DriverError, definite, failed_commit, no_connection};
+use super::rows::{LookupResult, clock_in, unknown_profiles};
 use super::sql::{Parameters, Statement};
 use super::statements::Sql;
 
@@ -24,6 +26,7 @@ pub(super) struct Link<'a> {
 /// server rolls back, so that no caller gets a connection with another's open transaction.
 pub(super) struct PooledTransaction {
     client: Option<Object>,
+    shared: Arc<Shared>,
 }
 
 impl<'a> Link<'a> {
@@ -159,27 +162,22 @@ impl<'a> Link<'a> {
 
 impl PooledTransaction {
     /// Takes a connection from the pool.
-    pub(super) async fn take(pool: &Pool, doing: &'static str) -> Result<Self, StoreError> {
-        let client = pool.get().await.map_err(|error| no_connection(doing)(&error))?;
-        Ok(Self::new(client))
+    pub(super) async fn take(
+        shared: &Arc<Shared>,
+        doing: &'static str,
+    ) -> Result<Self, StoreError> {
+        let client = shared.pool.get().await.map_err(|error| no_connection(doing, &error))?;
+        Ok(Self { client: Some(client), shared: Arc::clone(shared) })
     }
 
-    pub(super) fn new(client: Object) -> Self {
-        Self { client: Some(client) }
-    }
-
-    pub(super) fn link<'a>(&'a self, shared: &'a Shared) -> Link<'a> {
+    pub(super) fn link(&self) -> Link<'_> {
         let client = self.client.as_ref().expect("a connection is there until it is settled");
-        Link { client, shared }
+        Link { client, shared: &self.shared }
     }
 
     /// Rolls the transaction back, and gives the connection back to the pool.
-    pub(super) async fn roll_back(
-        self,
-        shared: &Shared,
-        doing: &'static str,
-    ) -> Result<(), StoreError> {
-        self.link(shared).tell(ROLLBACK).await.map_err(definite(doing))?;
+    pub(super) async fn roll_back(self, doing: &'static str) -> Result<(), StoreError> {
+        self.link().tell(ROLLBACK).await.map_err(definite(doing))?;
         self.settle();
         Ok(())
     }
@@ -199,17 +197,56 @@ impl Drop for PooledTransaction {
 }
 
 impl Shared {
+    /// Runs `work` on a pooled connection. It changes nothing, and leaves no transaction open where it
+    /// succeeds.
+    pub(super) async fn pooled<T>(
+        self: &Arc<Self>,
+        doing: &'static str,
+        work: impl AsyncFnOnce(Link<'_>) -> Result<T, DriverError>,
+    ) -> Result<T, StoreError> {
+        let held = PooledTransaction::take(self, doing).await?;
+        let done = work(held.link()).await.map_err(definite(doing))?;
+        held.settle();
+        Ok(done)
+    }
+
     /// Runs one statement that only reads, in a transaction of its own on a pooled connection.
     pub(super) async fn read_alone(
-        &self,
-        pool: &Pool,
+        self: &Arc<Self>,
         doing: &'static str,
         statement: &Statement,
         parameters: &Parameters<'_>,
     ) -> Result<Vec<Row>, StoreError> {
-        let held = PooledTransaction::take(pool, doing).await?;
-        let rows = held.link(self).alone(&self.server.begins().read, statement, parameters).await;
-        let rows = rows.map_err(definite(doing))?;
+        let begin = &self.server.begins().read;
+        self.pooled(doing, async |link| link.alone(begin, statement, parameters).await).await
+    }
+
+    /// Reads in one snapshot on a pooled connection, at the time of that snapshot.
+    pub(super) async fn snapshot<T>(
+        self: &Arc<Self>,
+        doing: &'static str,
+        read: impl AsyncFnOnce(&Link<'_>, Timestamp) -> Result<T, DriverError>,
+    ) -> Result<T, StoreError> {
+        let begin = &self.server.begins().snapshot;
+        let snapshot = async |link: Link<'_>| {
+            let now = clock_in(&link.begin(begin, &self.sql.now, &[]).await?)?;
+            let found = read(&link, now).await?;
+            link.commit().await?;
+            Ok(found)
+        };
+        self.pooled(doing, snapshot).await
+    }
+
+    /// Runs one statement that writes, in a transaction of its own on a pooled connection.
+    pub(super) async fn write_alone(
+        self: &Arc<Self>,
+        doing: &'static str,
+        statement: &Statement,
+        parameters: &Parameters<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let held = PooledTransaction::take(self, doing).await?;
+        let rows = held.link().alone(&self.server.begins().rare, statement, parameters).await;
+        let rows = rows.map_err(failed_commit(doing))?;
         held.settle();
         Ok(rows)
     }

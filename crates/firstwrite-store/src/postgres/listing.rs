@@ -1,6 +1,7 @@
 //! Reads many records: pages for operators, usage sums, audit entries, and the clock.
 
-use deadpool_postgres::Pool;
+use std::sync::Arc;
+
 use firstwrite_core::{
     AuditEntry, Audited, Page, Query, Record, RecordId, StateKind, StoreError, Tenant, Timestamp,
     Usage, UsagePage, UsageSums,
@@ -9,32 +10,24 @@ use tokio_postgres::Row;
 
 use super::Shared;
 use super::columns::{Id, Values};
-use super::driver_error::{DriverError, definite};
-use super::link::{Link, PooledTransaction};
-use super::rows::{CLOCK_STOPPED, column, instant, only};
+use super::driver_error::DriverError;
+use super::link::Link;
+use super::rows::{clock_in, column, instant};
 
 /// Maximum number of records that one page examines. A page that finds few among many ends early and says
 /// where the next one starts, so that no listing holds a snapshot, and with it dead rows, for long.
 const LOOKED_AT_MAX: i64 = 20_000;
 
 /// See [`firstwrite_core::Store::list`].
-pub(super) async fn list(shared: &Shared, pool: &Pool, query: &Query) -> Result<Page, StoreError> {
-    const DOING: &str = "listing records";
-    let held = PooledTransaction::take(pool, DOING).await?;
-    let link = held.link(shared);
-    let page = page(&link, query).await.map_err(definite(DOING))?;
-    link.commit().await.map_err(definite(DOING))?;
-    held.settle();
-    Ok(page)
+pub(super) async fn list(shared: &Arc<Shared>, query: &Query) -> Result<Page, StoreError> {
+    shared.snapshot("listing records", async |link, now| page(link, query, now).await).await
 }
 
-async fn page(link: &Link<'_>, query: &Query) -> Result<Page, DriverError> {
+async fn page(link: &Link<'_>, query: &Query, now: Timestamp) -> Result<Page, DriverError> {
     let limit = query.limit.clamp(1, Query::LIMIT_MAX);
     // One more than asked for tells whether there is a next page.
     let row_max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
-    let (sql, begin) = (link.sql(), &link.shared.server.begins().snapshot);
-    let clock = link.begin(begin, &sql.now, &[]).await?;
-    let now = instant(only(&clock, CLOCK_STOPPED)?, 0)?;
+    let sql = link.sql();
     let Some(from) = query.after.map_or(Some(RecordId::from_bytes([0; 16])), successor) else {
         return Ok(Page { records: Vec::new(), next: None, now });
     };
@@ -64,8 +57,7 @@ async fn page(link: &Link<'_>, query: &Query) -> Result<Page, DriverError> {
 
 /// See [`firstwrite_core::Store::usage`].
 pub(super) async fn usage(
-    shared: &Shared,
-    pool: &Pool,
+    shared: &Arc<Shared>,
     after: Option<RecordId>,
     limit: usize,
 ) -> Result<UsagePage, StoreError> {
@@ -75,7 +67,7 @@ pub(super) async fn usage(
         return Ok(UsagePage::default());
     };
     let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = shared.read_alone(pool, DOING, &shared.sql.usage, &[&Id(from), &row_max]).await?;
+    let rows = shared.read_alone(DOING, &shared.sql.usage, &[&Id(from), &row_max]).await?;
     let mut sums = UsageSums::default();
     for row in &rows {
         let (Id(id), name) = (column(row, 0)?, column::<&str>(row, 1)?);
@@ -97,20 +89,15 @@ fn successor(id: RecordId) -> Option<RecordId> {
 }
 
 /// See [`firstwrite_core::Store::audits`].
-pub(super) async fn audits(
-    shared: &Shared,
-    pool: &Pool,
-    id: RecordId,
-) -> Result<Vec<Audited>, StoreError> {
+pub(super) async fn audits(shared: &Arc<Shared>, id: RecordId) -> Result<Vec<Audited>, StoreError> {
     const DOING: &str = "reading audit entries";
-    let rows = shared.read_alone(pool, DOING, &shared.sql.audits, &[&Id(id)]).await?;
+    let rows = shared.read_alone(DOING, &shared.sql.audits, &[&Id(id)]).await?;
     rows.iter().map(audited).collect()
 }
 
 /// See [`firstwrite_core::Store::now`].
-pub(super) async fn now(shared: &Shared, pool: &Pool) -> Result<Timestamp, StoreError> {
-    let rows = shared.read_alone(pool, "reading the clock", &shared.sql.now, &[]).await?;
-    let now = instant(only(&rows, CLOCK_STOPPED)?, 0)?;
+pub(super) async fn now(shared: &Arc<Shared>) -> Result<Timestamp, StoreError> {
+    let now = clock_in(&shared.read_alone("reading the clock", &shared.sql.now, &[]).await?)?;
     shared.clock.heard(now);
     Ok(now)
 }

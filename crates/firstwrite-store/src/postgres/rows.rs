@@ -94,8 +94,7 @@ fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreE
     let profile = profiles
         .get(column(row, 4)?)
         .ok_or_else(|| corrupt("a profile's number stands for nothing"))?;
-    let tenant = Tenant::new(column(row, 5)?)
-        .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))?;
+    let tenant = tenant(row, 5)?;
     let key = decode_key(column(row, 6)?).map_err(unreadable)?;
     // A row under the wrong id would replay one caller's answer to another.
     if RecordId::of(&tenant, &key) != id {
@@ -109,7 +108,7 @@ fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreE
         key,
         operation: profile.operation.clone(),
         fingerprint: fingerprint.map_err(unreadable)?,
-        fence: Fence::from_u64(column::<i64>(row, 1)?.cast_unsigned()),
+        fence: fence(row, 1)?,
         on_lost_answer: profile.on_lost_answer()?,
         retention: retention_of(profile.retention),
         created_at,
@@ -203,12 +202,30 @@ pub(super) fn instant(row: &Row, index: usize) -> Result<Timestamp, StoreError> 
     column::<At>(row, index)?.instant().ok_or_else(|| corrupt("an instant is missing"))
 }
 
+pub(super) fn instant_or_null(row: &Row, index: usize) -> Result<Option<Timestamp>, StoreError> {
+    Ok(column::<Option<At>>(row, index)?.and_then(At::instant))
+}
+
+pub(super) fn fence(row: &Row, index: usize) -> Result<Fence, StoreError> {
+    Ok(Fence::from_u64(column::<i64>(row, index)?.cast_unsigned()))
+}
+
+pub(super) fn tenant(row: &Row, index: usize) -> Result<Tenant, StoreError> {
+    Tenant::new(column(row, index)?)
+        .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))
+}
+
 /// Returns the only row of an answer; `what` says what it means that there is none.
 pub(super) fn only<'r>(rows: &'r [Row], what: &'static str) -> Result<&'r Row, StoreError> {
     rows.first().ok_or_else(|| corrupt(what))
 }
 
-fn unreadable(Unreadable(what): Unreadable) -> StoreError {
+/// Reads the time in an answer that says nothing else.
+pub(super) fn clock_in(rows: &[Row]) -> Result<Timestamp, StoreError> {
+    instant(only(rows, CLOCK_STOPPED)?, 0)
+}
+
+pub(super) fn unreadable(Unreadable(what): Unreadable) -> StoreError {
     corrupt(what)
 }
 

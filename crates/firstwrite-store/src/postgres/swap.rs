@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use firstwrite_core::{
     AuditEntry, Change, Found, Guard, Record, RecordId, Retention, State, StoreError, Swapped,
     Timestamp,
@@ -47,13 +46,12 @@ enum ChangeResult {
 /// See [`firstwrite_core::Store::swap`].
 pub(super) async fn swap(
     shared: &Arc<Shared>,
-    pool: &Pool,
     (id, guard): (RecordId, Guard),
     change: Change,
     audit: Option<&AuditEntry>,
 ) -> Result<Swapped, StoreError> {
-    let held = PooledTransaction::take(pool, DOING).await?;
-    let link = held.link(shared);
+    let held = PooledTransaction::take(shared, DOING).await?;
+    let link = held.link();
     let row = if let Change::TakeOver(draft) = &change {
         Some(NewRow::new(draft, shared.profiles.number_for(shared, draft).await?))
     } else {
@@ -81,7 +79,7 @@ pub(super) async fn swap(
         }
         Err(found) => found,
     };
-    held.roll_back(shared, DOING).await?;
+    held.roll_back(DOING).await?;
     Ok(Swapped::Moved(moved.map(Box::new)))
 }
 

@@ -7,11 +7,10 @@
 //! the lease can be over by then. So a pass advances only to the position of an earlier one whose writers
 //! have all ended.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
-use firstwrite_core::{Found, Query, StoreError, Timestamp};
+use firstwrite_core::{Found, Query, StoreError, Timestamp, lock};
 
 use super::Shared;
 use super::columns::At;
@@ -56,14 +55,10 @@ const WHOLE_EVERY: Duration = Duration::from_hours(1);
 const DOING: &str = "looking for lapsed leases";
 
 /// See [`firstwrite_core::Store::lapsed`].
-pub(super) async fn lapsed(
-    shared: &Shared,
-    pool: &Pool,
-    limit: usize,
-) -> Result<Vec<Found>, StoreError> {
+pub(super) async fn lapsed(shared: &Arc<Shared>, limit: usize) -> Result<Vec<Found>, StoreError> {
     let limit = limit.min(Query::LIMIT_MAX);
-    let held = PooledTransaction::take(pool, DOING).await?;
-    let link = held.link(shared);
+    let held = PooledTransaction::take(shared, DOING).await?;
+    let link = held.link();
     let (sql, begins) = (link.sql(), shared.server.begins());
     // Now and then, so that the mark follows when a standby comes or goes.
     verify_history(shared, link.client).await.map_err(definite(DOING))?;
@@ -89,7 +84,7 @@ pub(super) async fn lapsed(
 impl Sweep {
     /// Returns the lease time at which to begin; `None` if everything is due to be examined.
     fn from(&self, now: Timestamp) -> Option<Timestamp> {
-        let progress = self.progress();
+        let progress = lock(&self.progress);
         let progress = progress.as_ref()?;
         let is_due = now.since(progress.whole_at) >= WHOLE_EVERY || now < progress.whole_at;
         if is_due { None } else { progress.from }
@@ -97,7 +92,7 @@ impl Sweep {
 
     /// Records a finished pass. Leases that it found are examined again until they have been changed.
     fn finish(&self, pass: Pass, from: Option<Timestamp>, earliest: Option<Timestamp>) {
-        let mut progress = self.progress();
+        let mut progress = lock(&self.progress);
         let now = pass.at;
         let before = progress.take();
         let whole_at = match (from, &before) {
@@ -116,11 +111,6 @@ impl Sweep {
         let from =
             reached.map(|reached| earliest.map_or(reached, |earliest| earliest.min(reached)));
         *progress = Some(Progress { from, whole_at, waits_for });
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn progress(&self) -> MutexGuard<'_, Option<Progress>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

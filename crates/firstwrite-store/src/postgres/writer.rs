@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use deadpool_postgres::Pool;
 use firstwrite_core::RecordId;
 use tokio::task::JoinSet;
 
@@ -12,12 +11,11 @@ use super::Shared;
 use super::batch::{self, BatchResult, Command, RIVALS_CAME_AND_WENT, refuse_all};
 use super::connect::Role;
 use super::dispatcher::{Dispatcher, OwnClient, Queue};
-use super::driver_error::{DriverError, no_connection, unavailable};
+use super::driver_error::{DriverError, unavailable};
 use super::link::{Link, PooledTransaction};
 
 struct Writer {
     shared: Arc<Shared>,
-    pool: Pool,
     waiting: Queue<Command>,
     client: OwnClient,
     /// For a record that the last batch held already.
@@ -25,30 +23,23 @@ struct Writer {
     /// Commands that wait alone for another application's transaction, and how many for each record.
     alone: JoinSet<RecordId>,
     blocked: HashMap<RecordId, usize>,
-    commit_count: Arc<AtomicU64>,
 }
 
 /// Maximum number of commands that wait alone: each takes a pooled connection for as long as it waits.
 /// Beyond this, a blocked command is refused as too busy.
 const ALONE_MAX: usize = 16;
 
-/// Starts the dispatcher. `commit_count` counts its transactions.
-pub(super) fn start(
-    shared: &Arc<Shared>,
-    pool: &Pool,
-    commit_count: &Arc<AtomicU64>,
-) -> Dispatcher<Command> {
+/// Starts the dispatcher.
+pub(super) fn start(shared: &Arc<Shared>) -> Dispatcher<Command> {
     let options = &shared.server.address.options;
     Dispatcher::start(options, |waiting| {
         let writer = Writer {
             shared: Arc::clone(shared),
-            pool: pool.clone(),
             waiting,
             client: OwnClient::new(Arc::clone(shared), Role::Writer, None),
             carried: Vec::new(),
             alone: JoinSet::new(),
             blocked: HashMap::new(),
-            commit_count: Arc::clone(commit_count),
         };
         writer.run()
     })
@@ -118,7 +109,7 @@ impl Writer {
             Ok(client) => client,
             Err(error) => return Err((batch, error)),
         };
-        self.commit_count.fetch_add(1, Ordering::Relaxed);
+        self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
         let link = Link { client, shared: &self.shared };
         match batch::run(&link, &self.shared.server.begins().batch, batch).await {
             BatchResult::Committed { again } => self.carried.extend(again),
@@ -145,9 +136,9 @@ impl Writer {
         }
         let id = command.id();
         *self.blocked.entry(id).or_default() += 1;
-        let (shared, pool) = (Arc::clone(&self.shared), self.pool.clone());
+        let shared = Arc::clone(&self.shared);
         self.alone.spawn(async move {
-            run_alone(&shared, &pool, command).await;
+            run_alone(&shared, command).await;
             id
         });
     }
@@ -164,13 +155,12 @@ impl Writer {
 }
 
 /// Runs one command on a pooled connection, which waits as long as a lock may be waited for.
-async fn run_alone(shared: &Shared, pool: &Pool, command: Command) {
-    let client = match pool.get().await {
-        Ok(client) => client,
-        Err(error) => return command.refuse(|doing| no_connection(doing)(&error)),
+async fn run_alone(shared: &Arc<Shared>, command: Command) {
+    let held = match PooledTransaction::take(shared, command.doing()).await {
+        Ok(held) => held,
+        Err(error) => return command.refuse(|_doing| error),
     };
-    let held = PooledTransaction::new(client);
-    match batch::run(&held.link(shared), &shared.server.begins().rare, vec![command]).await {
+    match batch::run(&held.link(), &shared.server.begins().rare, vec![command]).await {
         BatchResult::Committed { again } => {
             for command in again {
                 command.refuse(|doing| unavailable(doing, RIVALS_CAME_AND_WENT));

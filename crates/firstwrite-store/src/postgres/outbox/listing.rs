@@ -1,29 +1,26 @@
 //! Looking at messages: bounded scans, and everything about one.
 
-use deadpool_postgres::Pool;
+use std::sync::Arc;
+
 use firstwrite_core::outbox::{
     Among, Answers, MessageContent, MessageNumber, MessageStory, MessageView, PastDelivery,
     Receipt, Scan, ScanPage, Scanned,
 };
-use firstwrite_core::{Audited, Fence, StoreError, Tenant};
+use firstwrite_core::{Audited, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::parts::{DEAD, UNKNOWN, ending_word, number_of, state_of, unreadable};
-use super::snapshot;
 use crate::encoding::decode_answers;
 use crate::postgres::Shared;
-use crate::postgres::columns::{At, Id};
+use crate::postgres::columns::Id;
 use crate::postgres::driver_error::corrupt;
+use crate::postgres::link::Link;
 use crate::postgres::listing::audited;
-use crate::postgres::rows::column;
+use crate::postgres::rows::{column, fence, instant, instant_or_null, tenant};
 
 /// See [`firstwrite_core::outbox::Outbox::scan`].
-pub(super) async fn scan(
-    shared: &Shared,
-    pool: &Pool,
-    scan: &Scan,
-) -> Result<ScanPage, StoreError> {
+pub(super) async fn scan(shared: &Arc<Shared>, scan: &Scan) -> Result<ScanPage, StoreError> {
     let sql = &shared.sql.outbox;
     let row_max = i64::try_from(scan.row_max()).unwrap_or(i64::MAX);
     let (id, state): (Id, i16);
@@ -43,21 +40,20 @@ pub(super) async fn scan(
     let after = scan.begin();
     let mut given: Vec<&(dyn ToSql + Sync)> = vec![&after, &row_max, &scan.contents_to];
     given.extend(wanted);
-    let (rows, now) = snapshot(shared, pool, "listing messages", async |link, now| {
-        Ok((link.query(statement, &given).await?, now))
-    })
-    .await?;
-    let messages = rows.iter().map(scanned).collect::<Result<Vec<_>, _>>()?;
-    Ok(ScanPage::new(messages, scan, now))
+    let page = async |link: &Link<'_>, now| {
+        let rows = link.query(statement, &given).await?;
+        let messages = rows.iter().map(scanned).collect::<Result<Vec<_>, _>>()?;
+        Ok(ScanPage::new(messages, scan, now))
+    };
+    shared.snapshot("listing messages", page).await
 }
 
 /// See [`firstwrite_core::outbox::Outbox::message`].
 pub(super) async fn message(
-    shared: &Shared,
-    pool: &Pool,
+    shared: &Arc<Shared>,
     number: MessageNumber,
 ) -> Result<Option<MessageStory>, StoreError> {
-    snapshot(shared, pool, "reading a message", async |link, now| {
+    let story = async |link: &Link<'_>, now| {
         let sql = &link.sql().outbox;
         let rows = link.query(&sql.message, &[&number.0]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
@@ -68,29 +64,27 @@ pub(super) async fn message(
         let deliveries = deliveries.iter().map(past).collect::<Result<_, _>>()?;
         let audits = audits.iter().map(audited).collect::<Result<Vec<Audited>, StoreError>>()?;
         Ok(Some(MessageStory { message, content, deliveries, audits, now }))
-    })
-    .await
+    };
+    shared.snapshot("reading a message", story).await
 }
 
 fn scanned(row: &Row) -> Result<Scanned, StoreError> {
-    let at = |index| column::<Option<At>>(row, index).map(|at| at.and_then(At::instant));
     let has_arrived: bool = column(row, 14)?;
     let provider_id: Option<String> = column(row, 15)?;
     let view = MessageView {
         number: MessageNumber(column(row, 0)?),
         record: column::<Id>(row, 1)?.0,
-        tenant: Tenant::new(column(row, 2)?)
-            .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))?,
+        tenant: tenant(row, 2)?,
         derived_key: column(row, 3)?,
         destination: column(row, 4)?,
         ordering_key: column(row, 5)?,
-        created_at: at(6)?.ok_or_else(|| corrupt("an instant is missing"))?,
+        created_at: instant(row, 6)?,
         state: state_of(column(row, 7)?)?,
-        fence: Fence::from_u64(column::<i64>(row, 8)?.cast_unsigned()),
-        due_at: at(9)?,
+        fence: fence(row, 8)?,
+        due_at: instant_or_null(row, 9)?,
         delivery_count: number_of(column(row, 10)?),
-        maybe_sent_at: at(11)?,
-        handled_at: at(17)?,
+        maybe_sent_at: instant_or_null(row, 11)?,
+        handled_at: instant_or_null(row, 17)?,
         status: status(row, 12)?,
         problem: column(row, 13)?,
         receipt: has_arrived.then_some(Receipt { provider_id }),
@@ -113,10 +107,9 @@ pub(super) fn answers(row: &Row, index: usize) -> Result<Option<Box<Answers>>, S
 }
 
 fn past(row: &Row) -> Result<PastDelivery, StoreError> {
-    let at = column::<At>(row, 0)?.instant();
     Ok(PastDelivery {
-        at: at.ok_or_else(|| corrupt("an instant is missing"))?,
-        fence: Fence::from_u64(column::<i64>(row, 1)?.cast_unsigned()),
+        at: instant(row, 0)?,
+        fence: fence(row, 1)?,
         ending: ending_word(column(row, 2)?)?.to_owned(),
         status: status(row, 3)?,
         detail: column(row, 4)?,

@@ -1,26 +1,6 @@
 //! The statements of the outbox. The long ones have files of their own.
 
-use tokio_postgres::types::Type;
-
-use crate::postgres::options::SchemaName;
-use crate::postgres::sql::Statement;
-
-/// The statements by name, each with the types of its parameters.
-macro_rules! statements {
-    ($($name:ident: $text:expr, [$($parameter:ident),*];)*) => {
-        /// Every statement of the outbox.
-        #[derive(Debug)]
-        pub(in crate::postgres) struct OutboxSql {
-            $(pub(super) $name: Statement,)*
-        }
-
-        impl OutboxSql {
-            pub(in crate::postgres) fn new(schema: &SchemaName) -> Self {
-                Self { $($name: Statement::new(schema, &$text, &[$(Type::$parameter),*]),)* }
-            }
-        }
-    };
-}
+use crate::postgres::sql::statements;
 
 /// Selects messages that no process has taken in, according to the stored ranges.
 macro_rules! untaken {
@@ -84,60 +64,63 @@ macro_rules! scan {
 }
 
 statements! {
-    intake: "SELECT starts, stops FROM firstwrite.intake", [];
-    take_turn: TAKE_TURN, [BOOL];
-    claim: include_str!("claim.sql"),
-        [TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY, INT8, TIMESTAMPTZ,
-         TIMESTAMPTZ, TIMESTAMPTZ, INT8_ARRAY, INT8_ARRAY, INT8, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8];
-    add_destinations: "INSERT INTO firstwrite.destinations (name) SELECT unnest($1::text[])
-                       ON CONFLICT (name) DO NOTHING",
-        [TEXT_ARRAY];
+    /// Every statement of the outbox.
+    pub(in crate::postgres) struct OutboxSql() {
+        intake: "SELECT starts, stops FROM firstwrite.intake", [];
+        take_turn: TAKE_TURN, [BOOL];
+        claim: include_str!("claim.sql"),
+            [TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY, INT8, TIMESTAMPTZ,
+             TIMESTAMPTZ, TIMESTAMPTZ, INT8_ARRAY, INT8_ARRAY, INT8, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8];
+        add_destinations: "INSERT INTO firstwrite.destinations (name) SELECT unnest($1::text[])
+                           ON CONFLICT (name) DO NOTHING",
+            [TEXT_ARRAY];
 
-    apply: include_str!("apply.sql"),
-        [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
-         INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY,
-         INT4_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT2_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY,
-         INT2_ARRAY, INT2_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY];
-    let_go: LET_GO, [INT8_ARRAY];
+        apply: include_str!("apply.sql"),
+            [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
+             INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY,
+             INT4_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT2_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY,
+             INT2_ARRAY, INT2_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY];
+        let_go: LET_GO, [INT8_ARRAY];
 
-    put_destination: PUT_DESTINATION,
-        [TEXT, INT2, TEXT, TEXT, TEXT, INT2, INT8, TEXT, INT4, UUID, TEXT, TEXT, TEXT];
-    destinations: DESTINATIONS, [];
-    scan_log: scan!(
-        "SELECT m.message FROM firstwrite.messages m WHERE m.message > $1
-         ORDER BY m.message LIMIT $2"
-    ), [INT8, INT8, TEXT];
-    scan_pending: scan!(
-        "SELECT n.message FROM (
-            (SELECT p.message FROM firstwrite.pending p WHERE p.message > $1
-             ORDER BY p.message LIMIT $2)
-            UNION ALL
-            (SELECT u.message FROM (", untaken!("AND m.message > $1"), ") u LIMIT $2)) n
-         ORDER BY n.message LIMIT $2"
-    ), [INT8, INT8, TEXT];
-    scan_held: scan!(
-        "SELECT p.message FROM firstwrite.pending p
-         WHERE p.state = $4 AND p.state IN (2, 3) AND p.message > $1 ORDER BY p.message LIMIT $2"
-    ), [INT8, INT8, TEXT, INT2];
-    scan_record: scan!(
-        "SELECT m.message FROM firstwrite.messages m WHERE m.id = $4 AND m.message > $1
-         ORDER BY m.message LIMIT $2"
-    ), [INT8, INT8, TEXT, UUID];
-    scan_key: scan!(
-        "SELECT m.message FROM firstwrite.messages m WHERE m.derived_key = $4 AND m.message > $1
-         ORDER BY m.message LIMIT $2"
-    ), [INT8, INT8, TEXT, TEXT];
-    message: concat!(shown!(), "m.payload, m.answers FROM (SELECT $1::int8 AS message) n", told!()),
-        [INT8];
-    deliveries: "SELECT * FROM (SELECT at, fence, ending, status, detail, provider_id
-                                FROM firstwrite.deliveries WHERE message = $1
-                                ORDER BY fence DESC LIMIT 100) d ORDER BY fence",
-        [INT8];
+        put_destination: PUT_DESTINATION,
+            [TEXT, INT2, TEXT, TEXT, TEXT, INT2, INT8, TEXT, INT4, UUID, TEXT, TEXT, TEXT];
+        destinations: DESTINATIONS, [];
+        scan_log: scan!(
+            "SELECT m.message FROM firstwrite.messages m WHERE m.message > $1
+             ORDER BY m.message LIMIT $2"
+        ), [INT8, INT8, TEXT];
+        scan_pending: scan!(
+            "SELECT n.message FROM (
+                (SELECT p.message FROM firstwrite.pending p WHERE p.message > $1
+                 ORDER BY p.message LIMIT $2)
+                UNION ALL
+                (SELECT u.message FROM (", untaken!("AND m.message > $1"), ") u LIMIT $2)) n
+             ORDER BY n.message LIMIT $2"
+        ), [INT8, INT8, TEXT];
+        scan_held: scan!(
+            "SELECT p.message FROM firstwrite.pending p
+             WHERE p.state = $4 AND p.state IN (2, 3) AND p.message > $1 ORDER BY p.message LIMIT $2"
+        ), [INT8, INT8, TEXT, INT2];
+        scan_record: scan!(
+            "SELECT m.message FROM firstwrite.messages m WHERE m.id = $4 AND m.message > $1
+             ORDER BY m.message LIMIT $2"
+        ), [INT8, INT8, TEXT, UUID];
+        scan_key: scan!(
+            "SELECT m.message FROM firstwrite.messages m WHERE m.derived_key = $4 AND m.message > $1
+             ORDER BY m.message LIMIT $2"
+        ), [INT8, INT8, TEXT, TEXT];
+        message: concat!(shown!(), "m.payload, m.answers FROM (SELECT $1::int8 AS message) n", told!()),
+            [INT8];
+        deliveries: "SELECT * FROM (SELECT at, fence, ending, status, detail, provider_id
+                                    FROM firstwrite.deliveries WHERE message = $1
+                                    ORDER BY fence DESC LIMIT 100) d ORDER BY fence",
+            [INT8];
 
-    fold: FOLD, [];
-    repair: REPAIR, [INT4, TEXT, INT8];
-    delete: DELETE, [INT8, INT8, INT8];
-    forget: FORGET, [INT8];
+        fold: FOLD, [];
+        repair: REPAIR, [INT4, TEXT, INT8];
+        delete: DELETE, [INT8, INT8, INT8];
+        forget: FORGET, [INT8];
+    }
 }
 
 /// Says who takes messages in: what follows in the transaction asks. And who holds the lock of the table of
