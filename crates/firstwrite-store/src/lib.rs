@@ -22,6 +22,8 @@ mod cached;
 mod circuit;
 #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
 mod clock;
+#[cfg(feature = "_sql")]
+mod dispatcher;
 pub mod doctor;
 #[cfg(feature = "dynamodb")]
 mod dynamo;

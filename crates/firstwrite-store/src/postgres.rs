@@ -7,13 +7,11 @@
 mod batch;
 mod columns;
 mod connect;
-mod dispatcher;
 pub(crate) mod doctor;
 mod documents;
 mod driver_error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod history;
 mod history_loss;
 mod inbox;
 mod link;
@@ -34,7 +32,6 @@ mod swap;
 mod sweep;
 mod tls;
 mod tx;
-mod writer;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,18 +43,16 @@ use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Documents, Draft, Found, Guard, Inserted,
     Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
 };
-use tokio::sync::oneshot;
 
+use crate::dispatcher::Dispatcher;
 use crate::encoding::encode_outcome;
 use crate::releases::Releases;
 use crate::server_clock::ServerClock;
 use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completion, CompletionResult, INSERTING};
 use connect::{Role, Server};
-use dispatcher::Dispatcher;
 use driver_error::{definite, unsupported};
-use history::{History, HistoryCheck};
-use history_loss::{AcknowledgedWrites, verify_history};
+use history_loss::{History, verify_history};
 use link::Link;
 use options::Address;
 pub use options::{Pooler, PostgresOptions, SchemaName};
@@ -98,18 +93,10 @@ struct Shared {
     profiles: Profiles,
     clock: ServerClock,
     replays: Replays,
-    acknowledged_writes: AcknowledgedWrites,
     history: History,
     releases: Releases,
     sweep: Sweep,
     reaping: tokio::sync::Mutex<ReapCursors>,
-}
-
-impl Shared {
-    /// Returns the parameters by which a statement recognises the server that was verified.
-    fn history_check(&self) -> HistoryCheck {
-        self.history.check(self.acknowledged_writes.incarnation())
-    }
 }
 
 impl PostgresStore {
@@ -157,7 +144,6 @@ impl PostgresStore {
             profiles: Profiles::default(),
             clock: ServerClock::default(),
             replays: Replays::new(server.address.options.cache_bytes_max),
-            acknowledged_writes: AcknowledgedWrites::default(),
             history: History::default(),
             releases: Releases::default(),
             sweep: Sweep::default(),
@@ -170,12 +156,12 @@ impl PostgresStore {
             server.connect(Role::Reader).await.map_err(|error| server.unreachable(&error))?;
         let found = schema::content(&client, &server.address.options.schema).await;
         schema::check(server, found.map_err(|error| server.unreachable(&error))?)?;
-        verify_history(&shared, &client).await.map_err(|error| {
+        let link = Link { client: &client, shared: &shared };
+        verify_history(link).await.map_err(|error| {
             OpenError::new(format!("{} cannot be asked: {error}", server.address))
         })?;
-        let link = Link { client: &client, shared: &shared };
         if access == Access::Write
-            && let Err(error) = history::register(&link).await
+            && let Err(error) = history_loss::register(&link).await
         {
             // Records can still be read; each write returns the reason for its refusal.
             tracing::warn!(server = %server.address, %error, "nothing can be written");
@@ -188,7 +174,7 @@ impl PostgresStore {
             let text = format!("{} cannot be read; check the user's rights", server.address);
             OpenError::new(text).caused_by(error)
         })?;
-        let writes = (access == Access::Write).then(|| writer::start(&shared));
+        let writes = (access == Access::Write).then(|| batch::start(&shared));
         let reads = reader::start(&shared, client);
         tracing::info!(server = %server.address, ?access, "connected");
         let delivering = Delivering::new(&shared);
@@ -220,7 +206,7 @@ impl PostgresStore {
     /// Returns the incarnation (start) of the server that was asked last; 0 before the first.
     #[cfg(feature = "redis-cache")]
     pub(crate) fn incarnation(&self) -> i64 {
-        self.shared().acknowledged_writes.incarnation()
+        self.shared().history.check().incarnation
     }
 
     /// Returns the number of transactions the dispatcher has sent: with many callers, far fewer than
@@ -269,9 +255,8 @@ impl PostgresStore {
         let profile = self.profile_of(draft).await?;
         let row = NewRow::new(draft, profile);
         let stands_for = history_loss::stands_for(draft);
-        let (reply, answer) = oneshot::channel();
-        writes.push(INSERTING, Command::Insert { row, stands_for, reply, tries: 0 })?;
-        let inserted = answer.await.unwrap_or_else(|gone| Err(lost(INSERTING, gone)))?;
+        let insert = |reply| Command::Insert { row, stands_for, reply, tries: 0 };
+        let inserted = writes.ask(INSERTING, insert).await?;
         if let Inserted::Stands(found) = &inserted {
             shared.replays.keep(found, mark);
         }
@@ -291,9 +276,7 @@ impl PostgresStore {
         {
             let (fence, retention) = (*fence, *retention);
             let completion = Completion { id, fence, retention, outcome: encode_outcome(outcome) };
-            let (reply, answer) = oneshot::channel();
-            writes.push(COMPLETING, Command::Complete { completion, reply })?;
-            match answer.await.unwrap_or_else(|gone| Err(lost(COMPLETING, gone)))? {
+            match writes.ask(COMPLETING, |reply| Command::Complete { completion, reply }).await? {
                 CompletionResult::Swapped(swapped) => return Ok(swapped),
                 CompletionResult::Undecided => {}
             }
@@ -307,15 +290,8 @@ impl PostgresStore {
         if let Some(found) = shared.replays.get(id, &shared.clock) {
             return Ok(Some(found));
         }
-        let (reply, answer) = oneshot::channel();
-        reads.push(reader::DOING, LookupRequest { id, reply })?;
-        answer.await.unwrap_or_else(|gone| Err(driver_error::unavailable(reader::DOING, gone)))
+        reads.ask(reader::DOING, |reply| LookupRequest { id, reply }).await
     }
-}
-
-/// The dispatcher ended without an answer.
-fn lost(doing: &'static str, gone: oneshot::error::RecvError) -> StoreError {
-    StoreError::indeterminate(StoreErrorKind::Unavailable, doing).caused_by(gone)
 }
 
 /// Verifies on every connection of the pool that acknowledged writes are still there.
@@ -325,7 +301,7 @@ fn on_connect(shared: &Weak<Shared>) -> Hook {
         let shared = shared.upgrade();
         Box::pin(async move {
             let Some(shared) = shared else { return Ok(()) };
-            let verified = verify_history(&shared, client).await;
+            let verified = verify_history(Link { client, shared: &shared }).await;
             verified.map_err(|error| HookError::message(error.to_string()))
         })
     })

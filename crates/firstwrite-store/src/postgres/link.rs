@@ -1,16 +1,20 @@
-//! A connection in use: runs one statement, or several in one pipeline if nothing is decided in between.
+//! A connection in use: runs one statement, or several in one pipeline if nothing is decided in between. It
+//! is one of the pool's, or one of the store's own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Object};
 use firstwrite_core::{Found, RecordId, StoreError, Timestamp};
 use futures_util::future::{join, join3};
+use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::Shared;
 use super::columns::Id;
-use super::connect::{COMMIT, PATIENT_COMMIT, ROLLBACK};
+use super::connect::{COMMIT, PATIENT_COMMIT, ROLLBACK, Role};
 use super::driver_error::{DriverError, definite, failed_commit, no_connection};
+use super::history_loss::verify_history;
 use super::rows::{LookupResult, clock_in, unknown_profiles};
 use super::sql::{Parameters, Statement};
 use super::statements::Sql;
@@ -28,6 +32,26 @@ pub(super) struct PooledTransaction {
     client: Option<Object>,
     shared: Arc<Shared>,
 }
+
+/// A connection of its own, made when it is needed.
+pub(super) struct OwnClient {
+    shared: Arc<Shared>,
+    role: Role,
+    client: Option<Arc<ClientWrapper>>,
+    backoff: Option<Backoff>,
+}
+
+/// The server could not be reached; not tried again before `until`.
+#[derive(Clone, Copy, Debug)]
+struct Backoff {
+    until: Instant,
+    wait: Duration,
+}
+
+/// Delay between two attempts to reach an unavailable server: short at first, and never long, since callers
+/// are refused meanwhile.
+const WAIT_MIN: Duration = Duration::from_millis(50);
+const WAIT_MAX: Duration = Duration::from_secs(2);
 
 impl<'a> Link<'a> {
     pub(super) fn sql(&self) -> &'a Sql {
@@ -79,7 +103,7 @@ impl<'a> Link<'a> {
 
     /// Ends a transaction, however long a standby takes.
     pub(super) async fn commit(&self) -> Result<(), DriverError> {
-        let may_wait = self.shared.acknowledged_writes.waits_for_standby();
+        let may_wait = self.shared.history.waits_for_standby();
         self.tell(if may_wait { PATIENT_COMMIT } else { COMMIT }).await
     }
 
@@ -193,6 +217,52 @@ impl Drop for PooledTransaction {
         if let Some(client) = self.client.take() {
             drop(Object::take(client));
         }
+    }
+}
+
+impl OwnClient {
+    pub(super) fn new(shared: &Arc<Shared>, role: Role, client: Option<ClientWrapper>) -> Self {
+        Self { shared: Arc::clone(shared), role, client: client.map(Arc::new), backoff: None }
+    }
+
+    /// A connection that was alive a moment ago. If there is none, nothing was sent.
+    pub(super) async fn get(&mut self) -> Result<&Arc<ClientWrapper>, DriverError> {
+        if self.client.as_ref().is_none_or(|client| client.is_closed()) {
+            self.client = None;
+            if self.backoff.is_some_and(|backoff| Instant::now() < backoff.until) {
+                return Err(DriverError::Away);
+            }
+            match self.connect().await {
+                Ok(client) => {
+                    self.backoff = None;
+                    self.client = Some(Arc::new(client));
+                }
+                Err(error) => {
+                    let wait = self.backoff.map_or(WAIT_MIN, |last| last.wait.saturating_mul(2));
+                    let wait = wait.min(WAIT_MAX);
+                    self.backoff = Some(Backoff { until: Instant::now() + wait, wait });
+                    tracing::warn!(server = %self.shared.server.address, %error, "cannot connect");
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.client.as_ref().expect("there is one, or this has returned"))
+    }
+
+    /// The connection is of no use any more.
+    pub(super) fn drop_client(&mut self) {
+        self.client = None;
+    }
+
+    async fn connect(&self) -> Result<ClientWrapper, DriverError> {
+        let shared = &self.shared;
+        let limit = shared.server.address.options.connect_for.saturating_mul(2);
+        let connecting = async {
+            let client = shared.server.connect(self.role).await?;
+            verify_history(Link { client: &client, shared }).await?;
+            Ok(client)
+        };
+        tokio::time::timeout(limit, connecting).await.unwrap_or(Err(DriverError::Silence))
     }
 }
 

@@ -99,6 +99,13 @@ impl Default for PostgresOptions {
     }
 }
 
+impl PostgresOptions {
+    /// The limits of a dispatcher.
+    pub(super) fn queue_limits(&self) -> (usize, usize) {
+        (self.queue_max, self.batch_max)
+    }
+}
+
 impl SchemaName {
     /// Maximum length of an identifier in PostgreSQL, which silently truncates longer ones.
     const BYTES_MAX: usize = 63;

@@ -33,7 +33,7 @@ use firstwrite_core::{BoxFuture, Fence, Message, StoreError, lock};
 use tokio::sync::Mutex;
 
 use super::connect::Role;
-use super::dispatcher::OwnClient;
+use super::link::OwnClient;
 use super::tx::statements::messages_values;
 use super::{Inner, PostgresStore, Shared};
 use crate::transactions::ENQUEUING;
@@ -55,7 +55,7 @@ pub(super) struct Delivering {
 
 impl Delivering {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        let client = || OwnClient::new(Arc::clone(shared), Role::Outbox, None);
+        let client = || OwnClient::new(shared, Role::Outbox, None);
         let leases = Arc::new(std::sync::Mutex::default());
         Self {
             claiming: Mutex::new(Claiming::new(client(), Arc::clone(&leases))),

@@ -14,9 +14,8 @@ use tokio_postgres::Row;
 use super::Shared;
 use super::columns::Values;
 use super::connect::Role;
-use super::dispatcher::OwnClient;
 use super::driver_error::{corrupt, definite, unsupported};
-use super::link::Link;
+use super::link::{Link, OwnClient};
 use super::rows::column;
 use crate::encoding::retention_numbers;
 
@@ -104,7 +103,7 @@ impl Profiles {
         if let Some(number) = self.known().numbers.get(&profile) {
             return Ok(*number);
         }
-        let mut client = OwnClient::new(Arc::clone(shared), Role::Pooled, None);
+        let mut client = OwnClient::new(shared, Role::Pooled, None);
         let link = Link { client: client.get().await.map_err(definite(DOING))?, shared };
         let mut number = self.written(&link, &profile, COUNT_MAX).await?;
         if number.is_none() {

@@ -24,7 +24,6 @@ use super::PostgresStore;
 use super::columns::{At, Id, Values};
 use super::driver_error::{DriverError, definite, failed_commit, unavailable};
 use super::history_loss::{Trust, stands_for, verify_history_to_write};
-use super::link::Link;
 use super::rows::NewRow;
 use super::sql::Statement;
 use super::swap::SUPERSEDED_FOR;
@@ -83,16 +82,14 @@ impl SqlxPostgresStore {
         let shared = self.store.shared();
         for _ in 0..VERIFICATIONS_MAX {
             let mut tx = self.pool.begin().await.map_err(definite(BEGINNING))?;
-            let values = shared.history_check().values(id);
+            let values = shared.history.check().values(id);
             let row = self.query(&mut tx, &shared.sql.tx.look, &values).await;
             let status = row.and_then(key_status).map_err(definite(BEGINNING))?;
             if status.trust != Trust::Unverified {
                 return Ok((tx, status));
             }
             tx.rollback().await.map_err(definite(BEGINNING))?;
-            let verify =
-                async |link: Link<'_>| verify_history_to_write(link.shared, link.client).await;
-            shared.pooled(BEGINNING, verify).await?;
+            shared.pooled(BEGINNING, verify_history_to_write).await?;
         }
         Err(unavailable(BEGINNING, OTHER_SERVERS))
     }
@@ -159,7 +156,7 @@ impl SqlxPostgresStore {
         let row = NewRow::new(draft, self.store.profile_of(draft).await?);
         // A cached outcome that is being replaced is not kept meanwhile.
         let _changing = stands.map(|_| shared.replays.changing(id));
-        if shared.acknowledged_writes.waits_for_standby() {
+        if shared.history.waits_for_standby() {
             // See [`PATIENT_COMMIT`](super::connect::PATIENT_COMMIT).
             let patient = sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await;
             patient.map_err(definite(CONCLUDING))?;

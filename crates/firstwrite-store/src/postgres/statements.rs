@@ -1,14 +1,15 @@
 //! The statements of the store. `firstwrite.` is a placeholder for the schema's name.
 
 use super::documents::DocumentsSql;
+use super::history_loss::HistorySql;
 use super::outbox::OutboxSql;
+use super::profiles;
 use super::sql::{AGES, INTERIM, LATEST, UNCERTAIN, later, statements};
 use super::tx::statements::TxSql;
-use super::{history, history_loss, profiles};
 
 statements! {
     /// Every statement of the store.
-    pub(super) struct Sql(tx: TxSql, outbox: OutboxSql, documents: DocumentsSql) {
+    pub(super) struct Sql(tx: TxSql, outbox: OutboxSql, documents: DocumentsSql, history: HistorySql) {
         insert: insert(),
             [UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY,
              INT8, INT8_ARRAY, INT8, INT8];
@@ -62,13 +63,6 @@ statements! {
         some_profiles: profiles::SOME, [INT2_ARRAY];
         find_profile: profiles::FIND, [TEXT, INT4, INT2, INT2, INT8, INT8, BOOL];
         put_profile: profiles::PUT, [TEXT, INT4, INT2, INT2, INT8, INT8, BOOL, INT8];
-
-        verify_history: history_loss::VERIFY_HISTORY, [UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, INT8];
-        count_sweep: history::COUNT, [INT8, INT8];
-        put_history_loss: history_loss::PUT, [TEXT, TIMESTAMPTZ];
-        put_mark: history_loss::MARK, [TEXT, BOOL, TEXT, TEXT];
-        history_losses: history_loss::ALL, [];
-        clear_history_losses: history_loss::CLEAR, [TEXT, TEXT];
     }
 }
 

@@ -255,7 +255,7 @@ fn acknowledge(shared: &Shared, record: &Record, change: &Change, now: Timestamp
         Change::TakeOver(draft) => shared.acknowledged(id, draft.fence, now, stands_for(draft)),
         Change::Remove => {
             shared.clock.heard(now);
-            shared.acknowledged_writes.forget(id);
+            shared.history.forget(id);
         }
     }
 }

@@ -15,8 +15,7 @@ use firstwrite_core::{Found, Query, StoreError, Timestamp, lock};
 use super::Shared;
 use super::columns::At;
 use super::driver_error::definite;
-use super::history;
-use super::history_loss::verify_history;
+use super::history_loss::{count_sweep, verify_history};
 use super::link::PooledTransaction;
 use super::rows::{CLOCK_STOPPED, LookupResult, column, instant, only};
 use crate::Access;
@@ -61,9 +60,9 @@ pub(super) async fn lapsed(shared: &Arc<Shared>, limit: usize) -> Result<Vec<Fou
     let link = held.link();
     let (sql, begins) = (link.sql(), shared.server.begins());
     // Now and then, so that the mark follows when a standby comes or goes.
-    verify_history(shared, link.client).await.map_err(definite(DOING))?;
+    verify_history(link).await.map_err(definite(DOING))?;
     if shared.server.access == Access::Write {
-        history::count(&link).await.map_err(definite(DOING))?;
+        count_sweep(&link).await.map_err(definite(DOING))?;
     }
     let clock = link.alone(&begins.read, &sql.sweep_clock, &[]).await.map_err(definite(DOING))?;
     let clock = only(&clock, CLOCK_STOPPED)?;

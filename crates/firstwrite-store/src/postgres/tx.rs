@@ -122,7 +122,7 @@ impl AsyncTransactionalStore for PostgresStore {
 async fn look(link: &Link<'_>, id: RecordId) -> Result<KeyStatus, DriverError> {
     let (shared, look) = (link.shared, &link.sql().tx.look);
     for _ in 0..VERIFICATIONS_MAX {
-        let values = shared.history_check().values(id);
+        let values = shared.history.check().values(id);
         let begin = &shared.server.begins().handler;
         let rows = link.begin(begin, look, &values.parameters()).await?;
         let status = KeyStatus::read(only(&rows, "a look-up answers nothing")?)?;
@@ -130,7 +130,7 @@ async fn look(link: &Link<'_>, id: RecordId) -> Result<KeyStatus, DriverError> {
             return Ok(status);
         }
         link.tell(ROLLBACK).await?;
-        verify_history_to_write(shared, link.client).await?;
+        verify_history_to_write(*link).await?;
     }
     Err(unavailable(BEGINNING, OTHER_SERVERS).into())
 }
@@ -145,7 +145,7 @@ async fn look_ahead<T>(
     // Both now: nothing can be prepared in a transaction that failed.
     link.prepare(&tx.only_if_free).await?;
     link.prepare(&tx.look).await?;
-    let values = shared.history_check().values(id);
+    let values = shared.history.check().values(id);
     let parameters = values.parameters();
     // In this order: each is sent when it is first polled.
     let free = link.query(&tx.only_if_free, &parameters);

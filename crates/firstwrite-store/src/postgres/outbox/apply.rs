@@ -13,9 +13,8 @@ use super::parts::{DEAD, SENDING, ending_number, short_millis, state_number, tal
 use crate::encoding::encode_outcome;
 use crate::postgres::Shared;
 use crate::postgres::columns::{At, Values};
-use crate::postgres::dispatcher::OwnClient;
 use crate::postgres::driver_error::{definite, failed_commit};
-use crate::postgres::link::Link;
+use crate::postgres::link::{Link, OwnClient};
 use crate::postgres::rows::column;
 
 pub(super) const DOING: &str = "moving messages";

@@ -17,11 +17,9 @@ use super::listing::{answers, status};
 use super::parts::{number_of, short_millis};
 use crate::postgres::Shared;
 use crate::postgres::columns::{Id, Values};
-use crate::postgres::dispatcher::OwnClient;
 use crate::postgres::driver_error::{DriverError, corrupt, definite, failed_commit, unavailable};
-use crate::postgres::history::HistoryCheck;
-use crate::postgres::history_loss::{self, Trust, verify_history_to_write};
-use crate::postgres::link::Link;
+use crate::postgres::history_loss::{self, HistoryCheck, Trust, verify_history_to_write};
+use crate::postgres::link::{Link, OwnClient};
 use crate::postgres::rows::{column, fence, instant, instant_or_null, tenant};
 use crate::postgres::tx::{OTHER_SERVERS, VERIFICATIONS_MAX};
 
@@ -97,7 +95,9 @@ impl Claiming {
                         return Err(unavailable(DOING, OTHER_SERVERS));
                     }
                     let client = self.client.get().await.map_err(definite(DOING))?;
-                    verify_history_to_write(shared, client).await.map_err(definite(DOING))?;
+                    verify_history_to_write(Link { client, shared })
+                        .await
+                        .map_err(definite(DOING))?;
                     self.intake.forget();
                     continue;
                 }
@@ -137,7 +137,7 @@ impl Claiming {
         // Who wants nothing has messages taken in, and nothing else.
         let looked_at_max = if self.looks_far || requests.is_empty() { LOOKED_AT_MAX } else { 0 };
         let looks = (&self.hints, &turn, looked_at_max);
-        let given = given(requests, nonce, looks, shared.history_check());
+        let given = given(requests, nonce, looks, shared.history.check());
         let given = given.parameters();
         firstwrite_core::crash_point!("outbox-claim-before-commit");
         let (begun, turned, rows, committed) = join4(
