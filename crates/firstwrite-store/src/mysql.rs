@@ -20,23 +20,21 @@ mod pool;
 mod reap;
 mod rows;
 mod schema;
-mod session;
 mod swap;
 mod tx;
 mod writer;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Documents, Draft, Found, Guard, Inserted,
-    Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
+    Page, Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
 };
-use tokio::sync::oneshot;
 
-use crate::history_loss::HistoryLoss;
+use crate::dispatcher::Dispatcher;
 use crate::releases::Releases;
 use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, CompletionResult, INSERTING};
@@ -48,7 +46,6 @@ use outbox::Delivering;
 use pool::Pool;
 use reap::ReapCursor;
 pub use tx::MysqlTx;
-use writer::Writes;
 
 /// A store in a MySQL or MariaDB database. Clones share it; when the last one is dropped, waiting commands
 /// are finished and the connections are closed.
@@ -60,8 +57,7 @@ pub struct MysqlStore {
 struct Inner {
     pool: Arc<Pool>,
     /// None if the store only reads.
-    writes: Option<Writes>,
-    commit_count: Arc<AtomicU64>,
+    writes: Option<Dispatcher<Command>>,
     releases: Releases,
     reaping: tokio::sync::Mutex<ReapCursor>,
     delivering: Delivering,
@@ -84,7 +80,7 @@ impl MysqlStore {
     }
 
     /// Connects to the server at `url` for reading. Operations that would change something return
-    /// [`StoreErrorKind::Unsupported`].
+    /// [`Unsupported`](firstwrite_core::StoreErrorKind::Unsupported).
     pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
         Self::open(url, MysqlOptions::default(), Access::ReadOnly).await
     }
@@ -126,14 +122,10 @@ impl MysqlStore {
         let verified = pool.verify(&pool.history.slot(), &mut connection).await;
         verified.map_err(|error| pool.server.unreachable(&error))?;
         pool.give(connection);
-        let commit_count = Arc::new(AtomicU64::new(0));
-        let writes = match access {
-            Access::Write => Some(writer::start(&pool, &commit_count)),
-            Access::ReadOnly => None,
-        };
+        let writes = (access == Access::Write).then(|| writer::start(&pool));
         let reaping = tokio::sync::Mutex::default();
         let (releases, delivering) = (Releases::default(), Delivering::default());
-        let inner = Inner { pool, writes, commit_count, releases, reaping, delivering };
+        let inner = Inner { pool, writes, releases, reaping, delivering };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -146,32 +138,11 @@ impl MysqlStore {
     /// Returns the number of transactions the dispatcher has sent: with many callers, far fewer than
     /// commands.
     pub fn commit_count(&self) -> u64 {
-        self.inner.commit_count.load(Ordering::Relaxed)
+        self.pool().commit_count.load(Ordering::Relaxed)
     }
 
-    /// Every time that acknowledged history was found to be missing, oldest first.
-    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
-        let answers = self.pool().send("reading history losses", &history_loss::all()).await?;
-        answers[0].rows.iter().map(history_loss::read).collect()
-    }
-
-    /// Clears every open history loss, so that unknown keys can be written again; call it once an
-    /// operator has examined the loss. Returns the number of losses cleared.
-    pub async fn clear_history_losses(
-        &self,
-        actor: &str,
-        reason: &str,
-    ) -> Result<usize, StoreError> {
-        const DOING: &str = "clearing history losses";
-        self.writes(DOING)?;
-        let (pipeline, place) = history_loss::clear(actor, reason);
-        let cleared = self.pool().send(DOING, &pipeline).await?[place].affected;
-        tracing::warn!(server = %self.pool().server.address, actor, cleared, "history losses were cleared");
-        Ok(usize::try_from(cleared).unwrap_or(usize::MAX))
-    }
-
-    /// Finishes waiting commands and closes the connections. Clones return [`StoreErrorKind::Unavailable`]
-    /// from now on.
+    /// Finishes waiting commands and closes the connections. Clones return
+    /// [`Unavailable`](firstwrite_core::StoreErrorKind::Unavailable) from now on.
     pub async fn close(self) {
         if let Some(writes) = &self.inner.writes {
             writes.close().await;
@@ -183,7 +154,7 @@ impl MysqlStore {
         &self.inner.pool
     }
 
-    fn writes(&self, doing: &'static str) -> Result<&Writes, StoreError> {
+    fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
         let read_only = || unsupported(doing, "the store was opened read-only");
         self.inner.writes.as_ref().ok_or_else(read_only)
     }
@@ -194,9 +165,7 @@ impl MysqlStore {
             let found = listing::get(self.pool(), draft.id).await?;
             return found.map_or(Err(refusal), |found| Ok(Inserted::Stands(Box::new(found))));
         }
-        let (reply, answer) = oneshot::channel();
-        writes.push(INSERTING, Command::insert(draft, reply))?;
-        answer.await.unwrap_or_else(|gone| Err(lost(INSERTING, gone)))
+        writes.ask(INSERTING, |reply| Command::insert(draft, reply)).await
     }
 
     async fn swap_record(
@@ -210,10 +179,8 @@ impl MysqlStore {
         if let (Guard::Owner(fence), Change::Complete { outcome, retention }, None) =
             (&guard, &change, audit)
         {
-            let (reply, answer) = oneshot::channel();
-            let command = Command::complete(id, *fence, outcome, *retention, reply);
-            writes.push(COMPLETING, command)?;
-            match answer.await.unwrap_or_else(|gone| Err(lost(COMPLETING, gone)))? {
+            let complete = |reply| Command::complete(id, *fence, outcome, *retention, reply);
+            match writes.ask(COMPLETING, complete).await? {
                 CompletionResult::Done(now) => return Ok(Swapped::Done(now)),
                 // Looked at closely, under a lock.
                 CompletionResult::Moved => {}
@@ -221,11 +188,6 @@ impl MysqlStore {
         }
         swap::swap(self.pool(), id, guard, &change, audit).await
     }
-}
-
-/// The dispatcher ended without an answer.
-fn lost(doing: &'static str, gone: oneshot::error::RecvError) -> StoreError {
-    StoreError::indeterminate(StoreErrorKind::Unavailable, doing).caused_by(gone)
 }
 
 impl Store for MysqlStore {

@@ -41,7 +41,7 @@ use deadpool_postgres::{Hook, HookError, Pool};
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
     AuditEntry, Audited, BoxFuture, Capabilities, Change, Documents, Draft, Found, Guard, Inserted,
-    Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
+    Page, Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
 };
 
 use crate::dispatcher::Dispatcher;
@@ -114,7 +114,7 @@ impl PostgresStore {
     }
 
     /// Connects to the server at `url` for reading. Operations that would change something return
-    /// [`StoreErrorKind::Unsupported`].
+    /// [`Unsupported`](firstwrite_core::StoreErrorKind::Unsupported).
     pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
         Self::open(url, PostgresOptions::default(), Access::ReadOnly).await
     }
@@ -200,7 +200,7 @@ impl PostgresStore {
         let schema = &self.shared().server.address.options.schema;
         let ask = async |link: Link<'_>| Ok(schema::identity(link.client, schema).await?);
         let identity = self.shared().pooled(DOING, ask).await?;
-        identity.ok_or_else(|| StoreError::definite(StoreErrorKind::Corrupt, DOING))
+        identity.ok_or_else(|| driver_error::corrupt("tables without an identity"))
     }
 
     /// Returns the incarnation (start) of the server that was asked last; 0 before the first.
@@ -220,8 +220,8 @@ impl PostgresStore {
         self.shared().replays.bytes()
     }
 
-    /// Finishes waiting commands and closes the connections. Clones return [`StoreErrorKind::Unavailable`]
-    /// from now on.
+    /// Finishes waiting commands and closes the connections. Clones return
+    /// [`Unavailable`](firstwrite_core::StoreErrorKind::Unavailable) from now on.
     pub async fn close(self) {
         if let Some(writes) = &self.inner.writes {
             writes.close().await;

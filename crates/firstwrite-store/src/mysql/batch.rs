@@ -9,14 +9,12 @@ use std::time::Duration;
 use firstwrite_core::{
     Draft, DraftState, Fence, Found, Inserted, Outcome, RecordId, Retention, StoreError, Timestamp,
 };
-use tokio::sync::oneshot;
 
-use super::connect::Connection;
-use super::driver_error::DriverError;
 use super::history_loss;
 use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::pool::PooledConnection;
 use super::rows::{self, COMPLETED, RESERVED, record_columns};
+use crate::dispatcher::{self, Command as _, Reply};
 use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 
 /// One caller's write, with the channel for its result.
@@ -24,8 +22,6 @@ pub(super) enum Command {
     Insert { row: NewRow, reply: Reply<Inserted> },
     Complete { completion: Completion, reply: Reply<CompletionResult> },
 }
-
-type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// A record to be inserted.
 pub(super) struct NewRow {
@@ -97,24 +93,24 @@ impl Command {
         let completion = Completion { id, fence, outcome, is_interim, retention };
         Self::Complete { completion, reply }
     }
+}
 
-    pub(super) fn id(&self) -> RecordId {
+impl dispatcher::Command for Command {
+    fn id(&self) -> RecordId {
         match self {
             Self::Insert { row, .. } => row.id,
             Self::Complete { completion, .. } => completion.id,
         }
     }
 
-    /// Returns the approximate size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         match self {
             Self::Insert { row, .. } => row.outcome.as_ref().map_or(0, Vec::len),
             Self::Complete { completion, .. } => completion.outcome.len(),
         }
     }
 
-    /// Answers with an error: the command was not executed, or it is unknown whether it was.
-    pub(super) fn refuse(self, error: impl FnOnce(&'static str) -> StoreError) {
+    fn refuse(self, error: impl FnOnce(&'static str) -> StoreError) {
         // A caller who has gone away needs no answer.
         match self {
             Self::Insert { reply, .. } => drop(reply.send(Err(error(INSERTING)))),
@@ -270,12 +266,9 @@ fn complete_all(pipeline: &mut Pipeline, completions: &[&Completion]) -> usize {
         let values = [Value::Bytes(completion.id.as_bytes()), Value::Bytes(&completion.outcome)];
         pipeline.write(" WHEN ? THEN ?", &values);
     }
-    pipeline.write(" END WHERE state <> ? AND id IN (", &[Value::Int(COMPLETED)]);
-    for (number, completion) in completions.iter().enumerate() {
-        let id = Value::Bytes(completion.id.as_bytes());
-        pipeline.write(if number > 0 { ", ?" } else { "?" }, &[id]);
-    }
-    pipeline.write(") AND fence = CASE id", &[]);
+    pipeline.write(" END WHERE state <> ? AND id IN ", &[Value::Int(COMPLETED)]);
+    pipeline.write_list(completions.iter().map(|one| Value::Bytes(one.id.as_bytes())));
+    pipeline.write(" AND fence = CASE id", &[]);
     for completion in completions {
         let fence = Value::Int(completion.fence.as_u64().cast_signed());
         pipeline.write(" WHEN ? THEN ?", &[Value::Bytes(completion.id.as_bytes()), fence]);
@@ -334,9 +327,7 @@ pub(super) async fn send(
     firstwrite_core::crash_point!("mysql-batch-before-pipeline");
     let answers = pooled.send(&pipeline).await?;
     firstwrite_core::crash_point!("mysql-batch-after-pipeline");
-    let unclear = |error| SendError { cause: DriverError::Read(error), is_unknown: true };
-    let now = time_in(&answers[counted]).map_err(unclear)?;
-    pooled.slot().acknowledged(&answers[counted]).map_err(unclear)?;
+    let now = pooled.slot().acknowledged(&answers[counted])?;
     let mut written = vec![false; batch.len()];
     for Statement { place, members } in statements {
         // One that several share has written all of its rows, or there is no answer.
@@ -370,14 +361,14 @@ pub(super) fn answer(batch: Vec<Command>, committed: Committed) -> Vec<Command> 
 
 /// Looks up the records that the inserts in `left` met, and answers them; returns those that no longer meet
 /// one.
-pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) -> Vec<Command> {
+pub(super) async fn answer_met(pooled: &mut PooledConnection, left: Vec<Command>) -> Vec<Command> {
     let mut pipeline = Pipeline::reading();
     for command in &left {
         let sql =
             concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
         pipeline.add(sql, &[Value::Bytes(command.id().as_bytes())]);
     }
-    let answers = match connection.send(&pipeline).await {
+    let answers = match pooled.send(&pipeline).await {
         Ok(answers) => answers,
         Err(error) => {
             for command in left {
@@ -402,12 +393,12 @@ pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) 
 /// Answers the inserts of a batch while history is missing: existing records are returned, other inserts
 /// are refused. Returns the completions.
 pub(super) async fn answer_without_history(
-    connection: &mut Connection,
+    pooled: &mut PooledConnection,
     batch: Vec<Command>,
 ) -> Vec<Command> {
     let is_insert = |command: &Command| matches!(command, Command::Insert { .. });
     let (inserts, completions) = batch.into_iter().partition(is_insert);
-    for unknown in answer_met(connection, inserts).await {
+    for unknown in answer_met(pooled, inserts).await {
         unknown.refuse(history_loss::refuse);
     }
     completions
@@ -420,11 +411,7 @@ pub(super) fn record_in(answer: &Answer) -> Result<Option<Found>, StoreError> {
 
 /// Decodes the time in an answer that holds nothing else.
 pub(super) fn time_in(answer: &Answer) -> Result<Timestamp, StoreError> {
-    let row = answer
-        .rows
-        .first()
-        .ok_or_else(|| super::driver_error::corrupt("the clock says nothing"))?;
-    rows::instant(row, 0)
+    rows::instant(answer.row("the clock says nothing")?, 0)
 }
 
 fn shortened(operation: &str) -> &str {

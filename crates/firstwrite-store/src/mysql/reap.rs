@@ -10,10 +10,9 @@ use tokio::sync::Mutex;
 
 use super::history_loss;
 use super::listing::sql_count;
-use super::pipeline::{NOW, Pipeline, Value};
-use super::pool::Pool;
+use super::pipeline::{NOW, Pipeline, SendError, Value};
+use super::pool::{Pool, PooledConnection, take};
 use super::rows::{COMPLETED, bytes, integer};
-use super::session::{Failure, Session, take};
 
 /// Position at which the next step begins.
 #[derive(Debug, Default)]
@@ -42,10 +41,10 @@ pub(super) async fn reap(
 }
 
 async fn step(
-    session: &mut Session,
+    session: &mut PooledConnection,
     reaping: &mut ReapCursor,
     limit: usize,
-) -> Result<usize, Failure> {
+) -> Result<usize, SendError> {
     let mut looking = Pipeline::transaction();
     let place = looking.add(
         "SELECT r.due_at, r.id, EXISTS (SELECT 1 FROM firstwrite_pending p WHERE p.id = r.id) \
@@ -76,11 +75,8 @@ async fn step(
     }
     let mut ending = Pipeline::new();
     for chunk in due.chunks(100) {
-        ending.add("DELETE FROM firstwrite_records WHERE id IN (", &[]);
-        for (place, id) in chunk.iter().enumerate() {
-            ending.write(if place > 0 { ", ?" } else { "?" }, &[Value::Bytes(id)]);
-        }
-        ending.write(")", &[]);
+        ending.add("DELETE FROM firstwrite_records WHERE id IN ", &[]);
+        ending.write_list(chunk.iter().map(|id| Value::Bytes(id)));
     }
     history_loss::forget(&mut ending, &answers[old])?;
     ending.commit();
