@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use firstwrite_core::{RecordId, StoreError, StoreErrorKind};
+use firstwrite_core::{BoxFuture, RecordId, Store, StoreError, StoreErrorKind};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -227,3 +227,16 @@ impl<B: Batches> Writer<B> {
         }
     }
 }
+
+/// Boxes the futures of a store's own steps, for [`delegate_store`](firstwrite_core::delegate_store).
+pub(crate) trait Boxed {
+    fn boxed<'a, T>(
+        &'a self,
+        _step: &'static str,
+        future: impl Future<Output = T> + Send + 'a,
+    ) -> BoxFuture<'a, T> {
+        Box::pin(future)
+    }
+}
+
+impl<S: Store> Boxed for S {}

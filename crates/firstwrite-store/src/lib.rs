@@ -39,6 +39,7 @@ mod moving;
 mod mysql;
 mod open;
 #[cfg(feature = "_pending")]
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod pending;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -30,14 +30,15 @@ use std::sync::atomic::Ordering;
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Documents, Draft, Found, Guard, Inserted,
-    Page, Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
+    AuditEntry, Capabilities, Change, Documents, Draft, Guard, Inserted, RecordId, Store,
+    StoreError, Swapped, delegate_store,
 };
 
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::{Boxed as _, Dispatcher};
+use crate::encoding::encode_outcome;
 use crate::releases::Releases;
 use crate::{Access, Migrated, OpenError};
-use batch::{COMPLETING, Command, CompletionResult, INSERTING};
+use batch::{COMPLETING, Command, Completion, INSERTING, NewRow};
 use connect::Server;
 use driver_error::unsupported;
 pub(crate) use options::Address;
@@ -155,20 +156,27 @@ impl MysqlStore {
     }
 
     fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
+        self.inner.writes(doing)
+    }
+}
+
+impl Inner {
+    fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
         let read_only = || unsupported(doing, "the store was opened read-only");
-        self.inner.writes.as_ref().ok_or_else(read_only)
+        self.writes.as_ref().ok_or_else(read_only)
     }
 
-    async fn insert_draft(&self, draft: &Draft) -> Result<Inserted, StoreError> {
+    async fn insert(&self, draft: &Draft) -> Result<Inserted, StoreError> {
         let writes = self.writes(INSERTING)?;
-        if let Some(refusal) = self.pool().refusal(INSERTING) {
-            let found = listing::get(self.pool(), draft.id).await?;
+        if let Some(refusal) = self.pool.refusal(INSERTING) {
+            let found = self.get(draft.id).await?;
             return found.map_or(Err(refusal), |found| Ok(Inserted::Stands(Box::new(found))));
         }
-        writes.ask(INSERTING, |reply| Command::insert(draft, reply)).await
+        let row = NewRow::new(draft);
+        writes.ask(INSERTING, |reply| Command::Insert { row, reply }).await
     }
 
-    async fn swap_record(
+    async fn swap(
         &self,
         id: RecordId,
         guard: Guard,
@@ -179,14 +187,16 @@ impl MysqlStore {
         if let (Guard::Owner(fence), Change::Complete { outcome, retention }, None) =
             (&guard, &change, audit)
         {
-            let complete = |reply| Command::complete(id, *fence, outcome, *retention, reply);
-            match writes.ask(COMPLETING, complete).await? {
-                CompletionResult::Done(now) => return Ok(Swapped::Done(now)),
-                // Looked at closely, under a lock.
-                CompletionResult::Moved => {}
+            let (fence, retention, is_interim) = (*fence, *retention, outcome.is_interim);
+            let outcome = encode_outcome(outcome);
+            let completion = Completion { id, fence, outcome, is_interim, retention };
+            let written = writes.ask(COMPLETING, |reply| Command::Complete { completion, reply });
+            if let Some(now) = written.await? {
+                return Ok(Swapped::Done(now));
             }
+            // Looked at closely, under a lock.
         }
-        swap::swap(self.pool(), id, guard, &change, audit).await
+        swap::swap(&self.pool, id, guard, &change, audit).await
     }
 }
 
@@ -195,58 +205,9 @@ impl Store for MysqlStore {
         Capabilities { transactions: true, outbox: true, durable: true, server_time: true }
     }
 
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(self.insert_draft(draft))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(self.swap_record(id, guard, change, audit))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(listing::get(self.pool(), id))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(listing::list(self.pool(), query))
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(listing::usage(self.pool(), after, limit))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(listing::lapsed(self.pool(), limit))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(async move {
-            self.writes(reap::DOING)?;
-            reap::reap(self.pool(), &self.inner.reaping, limit).await
-        })
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(listing::audits(self.pool(), id))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(listing::now(self.pool()))
-    }
-
-    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(history_loss::check(self.pool()))
-    }
+    delegate_store!(
+        inner via boxed: insert, swap, get, list, usage, lapsed, reap, audits, now, check_history
+    );
 
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)

@@ -40,11 +40,11 @@ use std::sync::{Arc, Weak};
 use deadpool_postgres::{Hook, HookError, Pool};
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Documents, Draft, Found, Guard, Inserted,
-    Page, Query, RecordId, Store, StoreError, Swapped, Timestamp, UsagePage,
+    AuditEntry, Capabilities, Change, Documents, Draft, Found, Guard, Inserted, RecordId, Store,
+    StoreError, Swapped, delegate_store,
 };
 
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::{Boxed as _, Dispatcher};
 use crate::encoding::encode_outcome;
 use crate::releases::Releases;
 use crate::server_clock::ServerClock;
@@ -166,14 +166,15 @@ impl PostgresStore {
             // Records can still be read; each write returns the reason for its refusal.
             tracing::warn!(server = %server.address, %error, "nothing can be written");
         }
-        let known = link.alone(&server.begins().read, &shared.sql.all_profiles, &[]).await;
-        known
+        let all = None::<Vec<i16>>;
+        link.alone(&server.begins().read, &shared.sql.profiles.read, &[&all])
+            .await
             .map_err(definite("reading profiles"))
             .and_then(|rows| shared.profiles.learn(&rows))
             .map_err(|error| {
-            let text = format!("{} cannot be read; check the user's rights", server.address);
-            OpenError::new(text).caused_by(error)
-        })?;
+                let text = format!("{} cannot be read; check the user's rights", server.address);
+                OpenError::new(text).caused_by(error)
+            })?;
         let writes = (access == Access::Write).then(|| batch::start(&shared));
         let reads = reader::start(&shared, client);
         tracing::info!(server = %server.address, ?access, "connected");
@@ -236,24 +237,28 @@ impl PostgresStore {
     }
 
     fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
-        let read_only = || unsupported(doing, "the store was opened read-only");
-        self.inner.writes.as_ref().ok_or_else(read_only)
+        self.inner.writes(doing)
     }
 
     /// Returns the number of the profile of `draft`, which is written first if there is none.
     async fn profile_of(&self, draft: &Draft) -> Result<i16, StoreError> {
         self.shared().profiles.number_for(self.shared(), draft).await
     }
+}
 
-    async fn insert_draft(&self, draft: &Draft) -> Result<Inserted, StoreError> {
-        let writes = self.writes(INSERTING)?;
-        let Inner { shared, .. } = &*self.inner;
+impl Inner {
+    fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
+        let read_only = || unsupported(doing, "the store was opened read-only");
+        self.writes.as_ref().ok_or_else(read_only)
+    }
+
+    async fn insert(&self, draft: &Draft) -> Result<Inserted, StoreError> {
+        let (writes, shared) = (self.writes(INSERTING)?, &self.shared);
         if let Some(found) = shared.replays.get(draft.id, &shared.clock) {
             return Ok(Inserted::Stands(Box::new(found)));
         }
         let mark = shared.replays.mark();
-        let profile = self.profile_of(draft).await?;
-        let row = NewRow::new(draft, profile);
+        let row = NewRow::new(draft, shared.profiles.number_for(shared, draft).await?);
         let stands_for = history_loss::stands_for(draft);
         let insert = |reply| Command::Insert { row, stands_for, reply, tries: 0 };
         let inserted = writes.ask(INSERTING, insert).await?;
@@ -263,7 +268,7 @@ impl PostgresStore {
         Ok(inserted)
     }
 
-    async fn swap_record(
+    async fn swap(
         &self,
         id: RecordId,
         guard: Guard,
@@ -282,11 +287,11 @@ impl PostgresStore {
             }
         }
         // Boxed: few calls come here, and its space would be moved with every completion.
-        Box::pin(swap::swap(self.shared(), (id, guard), change, audit)).await
+        Box::pin(swap::swap(&self.shared, (id, guard), change, audit)).await
     }
 
-    async fn find(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
-        let Inner { shared, reads, .. } = &*self.inner;
+    async fn get(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
+        let Self { shared, reads, .. } = self;
         if let Some(found) = shared.replays.get(id, &shared.clock) {
             return Ok(Some(found));
         }
@@ -312,58 +317,9 @@ impl Store for PostgresStore {
         Capabilities { transactions: true, outbox: true, durable: true, server_time: true }
     }
 
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(self.insert_draft(draft))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(self.swap_record(id, guard, change, audit))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(self.find(id))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(listing::list(self.shared(), query))
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(listing::usage(self.shared(), after, limit))
-    }
-
-    fn lapsed(&self, limit: usize) -> BoxFuture<'_, Result<Vec<Found>, StoreError>> {
-        Box::pin(sweep::lapsed(self.shared(), limit))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(async move {
-            self.writes("reaping records")?;
-            reap::reap(self.shared(), limit).await
-        })
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(listing::audits(self.shared(), id))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(listing::now(self.shared()))
-    }
-
-    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(history_loss::check(self.shared()))
-    }
+    delegate_store!(
+        inner via boxed: insert, swap, get, list, usage, lapsed, reap, audits, now, check_history
+    );
 
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)

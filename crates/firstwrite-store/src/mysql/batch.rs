@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::{
-    Draft, DraftState, Fence, Found, Inserted, Outcome, RecordId, Retention, StoreError, Timestamp,
+    Draft, DraftState, Fence, Found, Inserted, RecordId, Retention, StoreError, Timestamp,
 };
 
 use super::history_loss;
@@ -19,8 +19,15 @@ use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 
 /// One caller's write, with the channel for its result.
 pub(super) enum Command {
-    Insert { row: NewRow, reply: Reply<Inserted> },
-    Complete { completion: Completion, reply: Reply<CompletionResult> },
+    Insert {
+        row: NewRow,
+        reply: Reply<Inserted>,
+    },
+    /// Answered with the time, or with none if the owner's record was not there, or is completed already.
+    Complete {
+        completion: Completion,
+        reply: Reply<Option<Timestamp>>,
+    },
 }
 
 /// A record to be inserted.
@@ -33,19 +40,11 @@ pub(super) struct NewRow {
 
 /// An owner's outcome.
 pub(super) struct Completion {
-    id: RecordId,
-    fence: Fence,
-    outcome: Vec<u8>,
-    is_interim: bool,
-    retention: Retention,
-}
-
-/// Result of a completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CompletionResult {
-    Done(Timestamp),
-    /// The owner's record was not there, or is completed already.
-    Moved,
+    pub(super) id: RecordId,
+    pub(super) fence: Fence,
+    pub(super) outcome: Vec<u8>,
+    pub(super) is_interim: bool,
+    pub(super) retention: Retention,
 }
 
 /// Number of statements that a batch is turned into: a few shared ones, or one for each command.
@@ -75,25 +74,6 @@ const COLUMNS: &str = "(id, tenant, `key`, operation, on_lost_answer, fingerprin
 
 /// Maximum length of an operation: for people, and long enough for any route.
 const OPERATION_BYTES_MAX: usize = 1000;
-
-impl Command {
-    pub(super) fn insert(draft: &Draft, reply: Reply<Inserted>) -> Self {
-        Self::Insert { row: NewRow::new(draft), reply }
-    }
-
-    pub(super) fn complete(
-        id: RecordId,
-        fence: Fence,
-        outcome: &Outcome,
-        retention: Retention,
-        reply: Reply<CompletionResult>,
-    ) -> Self {
-        let is_interim = outcome.is_interim;
-        let outcome = encode_outcome(outcome);
-        let completion = Completion { id, fence, outcome, is_interim, retention };
-        Self::Complete { completion, reply }
-    }
-}
 
 impl dispatcher::Command for Command {
     fn id(&self) -> RecordId {
@@ -232,10 +212,7 @@ fn spell(pipeline: &mut Pipeline, batch: &[Command], spelling: Spelling) -> Vec<
     for alike in completions.chunk_by(|(_, one), (_, other)| one.kind() == other.kind()) {
         for chunk in alike.chunks(rows_max) {
             let (members, all): (Vec<usize>, Vec<&Completion>) = chunk.iter().copied().unzip();
-            let place = match all.as_slice() {
-                [one] => one.add_to(pipeline),
-                all => complete_all(pipeline, all),
-            };
+            let place = complete_all(pipeline, &all);
             stop_unless_all(pipeline, all.len());
             statements.push(Statement { place, members });
         }
@@ -252,7 +229,7 @@ fn stop_unless_all(pipeline: &mut Pipeline, count: usize) {
     }
 }
 
-/// Completes all of `completions`, which are of one kind.
+/// Completes the owners' records of all `completions`, which are of one kind, and no others.
 fn complete_all(pipeline: &mut Pipeline, completions: &[&Completion]) -> usize {
     let Completion { is_interim, retention, .. } = *completions[0];
     let [due_at, retained_until] = kept(is_interim, retention);
@@ -281,24 +258,6 @@ impl Completion {
     /// Returns the values that completions must have in common to share a statement.
     fn kind(&self) -> (bool, Duration, Duration) {
         (self.is_interim, self.retention.replay_for, self.retention.linger_for)
-    }
-
-    /// Adds the statement that completes the owner's record and no other.
-    fn add_to(&self, pipeline: &mut Pipeline) -> usize {
-        let [due_at, retained_until] = kept(self.is_interim, self.retention);
-        pipeline.add(
-            "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, outcome = ? \
-             WHERE id = ? AND fence = ? AND state <> ?",
-            &[
-                Value::Int(COMPLETED),
-                due_at,
-                retained_until,
-                Value::Bytes(&self.outcome),
-                Value::Bytes(self.id.as_bytes()),
-                Value::Int(self.fence.as_u64().cast_signed()),
-                Value::Int(COMPLETED),
-            ],
-        )
     }
 }
 
@@ -347,11 +306,8 @@ pub(super) fn answer(batch: Vec<Command>, committed: Committed) -> Vec<Command> 
     for (command, is_written) in batch.into_iter().zip(written) {
         match (command, is_written) {
             (Command::Insert { reply, .. }, true) => drop(reply.send(Ok(Inserted::Done(now)))),
-            (Command::Complete { reply, .. }, true) => {
-                drop(reply.send(Ok(CompletionResult::Done(now))));
-            }
-            (Command::Complete { reply, .. }, false) => {
-                drop(reply.send(Ok(CompletionResult::Moved)));
+            (Command::Complete { reply, .. }, is_written) => {
+                drop(reply.send(Ok(is_written.then_some(now))));
             }
             (command @ Command::Insert { .. }, false) => left.push(command),
         }

@@ -19,15 +19,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite_core::{StoreError, StoreErrorKind, Timestamp, lock};
+use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp, lock};
 use mysql_async::Row;
 
-use super::MysqlStore;
 use super::connect::{Connection, Server};
 use super::driver_error::{DriverError, unavailable};
 use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
-use super::pool::Pool;
 use super::rows::{self, instant, integer, owned_text};
+use super::{Inner, MysqlStore};
 use crate::history_loss::{ClearedLoss, HistoryLoss};
 
 /// Counts that the server acknowledged to this store.
@@ -231,37 +230,39 @@ pub(super) fn stands(answer: &Answer) -> Result<bool, StoreError> {
     Ok(integer(answer.row("a question is not answered")?, 0)? != 0)
 }
 
-/// See [`firstwrite_core::Store::check_history`].
-pub(super) async fn check(pool: &Arc<Pool>) -> Result<(), StoreError> {
-    const DOING: &str = "checking the history";
-    if let Some(refusal) = pool.refusal(DOING) {
-        return Err(refusal);
-    }
-    let mut pooled = pool.get(DOING).await?;
-    // Counts that are missing are written down as a loss, which the second look finds.
-    for _ in 0..2 {
-        let mut pipeline = Pipeline::reading();
-        pooled.slot().stop_unless_whole(&mut pipeline);
-        let place = pipeline.add(STANDS, &[]);
-        match pooled.send(&pipeline).await {
-            Ok(answers) => {
-                pooled.settle();
-                let is_history_lost = stands(&answers[place])?;
-                return if is_history_lost { Err(refuse(DOING)) } else { Ok(()) };
-            }
-            Err(error) if error.cause.is_history_missing() && pooled.roll_back().await => {
-                pooled.verify().await.map_err(|error| error.definite(DOING))?;
-            }
-            Err(error) => {
-                pooled.fail(&error).await;
-                return Err(error.error(DOING));
+impl Inner {
+    /// See [`firstwrite_core::Store::check_history`].
+    pub(super) async fn check_history(&self, _id: RecordId) -> Result<(), StoreError> {
+        const DOING: &str = "checking the history";
+        if let Some(refusal) = self.pool.refusal(DOING) {
+            return Err(refusal);
+        }
+        let mut pooled = self.pool.get(DOING).await?;
+        // Counts that are missing are written down as a loss, which the second look finds.
+        for _ in 0..2 {
+            let mut pipeline = Pipeline::reading();
+            pooled.slot().stop_unless_whole(&mut pipeline);
+            let place = pipeline.add(STANDS, &[]);
+            match pooled.send(&pipeline).await {
+                Ok(answers) => {
+                    pooled.settle();
+                    let is_history_lost = stands(&answers[place])?;
+                    return if is_history_lost { Err(refuse(DOING)) } else { Ok(()) };
+                }
+                Err(error) if error.cause.is_history_missing() && pooled.roll_back().await => {
+                    pooled.verify().await.map_err(|error| error.definite(DOING))?;
+                }
+                Err(error) => {
+                    pooled.fail(&error).await;
+                    return Err(error.error(DOING));
+                }
             }
         }
+        Err(unavailable(
+            DOING,
+            "acknowledged commits are missing, and the server does not keep a row about it",
+        ))
     }
-    Err(unavailable(
-        DOING,
-        "acknowledged commits are missing, and the server does not keep a row about it",
-    ))
 }
 
 /// Asks which cluster a server is a node of.

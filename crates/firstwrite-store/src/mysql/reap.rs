@@ -3,15 +3,13 @@
 //! A cursor walks the index of deadlines: records that stay because a message of theirs is still pending
 //! are examined once per round, not in every step. Rows that another transaction has locked are skipped.
 
-use std::sync::Arc;
-
 use firstwrite_core::StoreError;
-use tokio::sync::Mutex;
 
+use super::Inner;
 use super::history_loss;
 use super::listing::sql_count;
 use super::pipeline::{NOW, Pipeline, SendError, Value};
-use super::pool::{Pool, PooledConnection, take};
+use super::pool::{PooledConnection, take};
 use super::rows::{COMPLETED, bytes, integer};
 
 /// Position at which the next step begins.
@@ -27,17 +25,16 @@ const REAPED_MAX: usize = 500;
 /// Maximum number of records examined in one step.
 const LOOKED_AT_MAX: usize = 2000;
 
-pub(super) const DOING: &str = "reaping records";
+const DOING: &str = "reaping records";
 
-/// See [`firstwrite_core::Store::reap`].
-pub(super) async fn reap(
-    pool: &Arc<Pool>,
-    reaping: &Mutex<ReapCursor>,
-    limit: usize,
-) -> Result<usize, StoreError> {
-    // One at a time in a process: two would wait for each other and walk the same way.
-    let mut reaping = reaping.lock().await;
-    take!(pool, DOING, |session| step(&mut session, &mut reaping, limit.min(REAPED_MAX)))
+impl Inner {
+    /// See [`firstwrite_core::Store::reap`].
+    pub(super) async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.writes(DOING)?;
+        // One at a time in a process: two would wait for each other and walk the same way.
+        let mut reaping = self.reaping.lock().await;
+        take!(self.pool, DOING, |session| step(&mut session, &mut reaping, limit.min(REAPED_MAX)))
+    }
 }
 
 async fn step(

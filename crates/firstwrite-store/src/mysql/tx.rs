@@ -13,7 +13,6 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 
 use firstwrite_core::{
     AsyncTransactionalStore, BeginResult, Draft, Found, Message, RecordId, Seen, State, StoreError,
@@ -26,10 +25,10 @@ use super::connect::Kind;
 use super::driver_error::{code, unavailable};
 use super::outbox::pending;
 use super::pipeline::{Pipeline, SendError, Value};
-use super::pool::{Pool, PooledConnection};
+use super::pool::PooledConnection;
 use super::rows::record_columns;
 use super::swap::replace;
-use super::{MysqlStore, history_loss, listing};
+use super::{Inner, MysqlStore, history_loss};
 use crate::releases::Releases;
 use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Outgoing, conclusion};
 
@@ -107,7 +106,7 @@ impl AsyncTransactionalStore for MysqlStore {
             }
         };
         let has_messages = keeps_rows && !open.outgoing.messages().is_empty();
-        let ended = Commit { open, draft: &draft, keeps_rows }.run(self.pool()).await;
+        let ended = Commit { open, draft: &draft, keeps_rows }.run(&self.inner).await;
         if has_messages && matches!(ended, Ok(Transacted::Done(..))) {
             self.inner.delivering.notify();
         }
@@ -250,7 +249,7 @@ struct Commit<'a> {
 }
 
 impl Commit<'_> {
-    async fn run(mut self, pool: &Arc<Pool>) -> Result<Transacted<()>, StoreError> {
+    async fn run(mut self, store: &Inner) -> Result<Transacted<()>, StoreError> {
         let id = self.open.id;
         firstwrite_core::crash_point!("mysql-tx-before-pipeline");
         let ended = match self.open.stands {
@@ -289,7 +288,7 @@ impl Commit<'_> {
             }
         };
         // A rival came first, or its lock was in the way.
-        match (listing::get(pool, id).await?, error) {
+        match (store.get(id).await?, error) {
             (Some(found), _) => Ok(Transacted::Rival(Box::new(found))),
             (None, Some(error)) => Err(error.error(CONCLUDING)),
             (None, None) => Err(StoreError::definite(StoreErrorKind::Unavailable, CONCLUDING)),

@@ -16,8 +16,8 @@
 //!   server writes another line and the standby was not sure, that counts as a loss too.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use firstwrite_core::{
@@ -32,7 +32,7 @@ use super::profiles::whole_millis;
 use super::rows::{column, instant, instant_or_null, only};
 use super::sql::statements;
 use super::swap::SUPERSEDED_FOR;
-use super::{PostgresStore, Shared};
+use super::{Inner, PostgresStore, Shared};
 use crate::Access;
 use crate::history_loss::{ClearedLoss, HistoryLoss};
 
@@ -396,19 +396,22 @@ async fn raise(
     link.alone(begin, &link.sql().history.raise, &[&detail, &known_at]).await.map(drop)
 }
 
-/// See [`firstwrite_core::Store::check_history`].
-pub(super) async fn check(shared: &Arc<Shared>) -> Result<(), StoreError> {
-    const DOING: &str = "checking the history";
-    let losses = async |link: Link<'_>| {
-        verify_history(link).await?;
-        link.alone(&shared.server.begins().read, &link.sql().history.losses, &[]).await
-    };
-    for row in &shared.pooled(DOING, losses).await? {
-        if read(row)?.cleared.is_none() {
-            return Err(refuse(shared, DOING));
+impl Inner {
+    /// See [`firstwrite_core::Store::check_history`].
+    pub(super) async fn check_history(&self, _id: RecordId) -> Result<(), StoreError> {
+        const DOING: &str = "checking the history";
+        let shared = &self.shared;
+        let losses = async |link: Link<'_>| {
+            verify_history(link).await?;
+            link.alone(&shared.server.begins().read, &link.sql().history.losses, &[]).await
+        };
+        for row in &shared.pooled(DOING, losses).await? {
+            if read(row)?.cleared.is_none() {
+                return Err(refuse(shared, DOING));
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 impl PostgresStore {

@@ -172,7 +172,7 @@ impl<'a> Link<'a> {
         let profiles = &self.shared.profiles;
         let unknown = unknown_profiles(rows, profiles);
         if !unknown.is_empty() {
-            profiles.learn(&self.query(&self.sql().some_profiles, &[&unknown]).await?)?;
+            profiles.learn(&self.query(&self.sql().profiles.read, &[&unknown]).await?)?;
         }
         let results: Result<Vec<LookupResult>, StoreError> =
             rows.iter().map(|row| LookupResult::read(row, profiles)).collect();

@@ -74,7 +74,7 @@ impl Delivering {
 
     /// Closes the connections; later use opens them again.
     pub(super) async fn close(&self) {
-        self.notifier.close().await;
+        self.notifier.close();
         self.claiming.lock().await.close();
         self.settling.lock().await.drop_client();
     }
@@ -217,7 +217,7 @@ impl Outbox for PostgresStore {
     fn wait_for_work(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let Inner { shared, delivering, .. } = &*self.inner;
-            delivering.notifier.listen(shared).await;
+            delivering.notifier.listen(shared);
             delivering.notifier.wait_for_work().await;
         })
     }

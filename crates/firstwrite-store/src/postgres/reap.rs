@@ -5,12 +5,10 @@
 //! holds an old snapshot. A cursor walks the blocks of the tables instead, and remembers for each stretch
 //! when its first record is due.
 
-use std::sync::Arc;
-
 use firstwrite_core::{StoreError, Timestamp};
 use tokio_postgres::Row;
 
-use super::Shared;
+use super::Inner;
 use super::columns::{At, Block, Values};
 use super::driver_error::{DriverError, corrupt};
 use super::link::Link;
@@ -48,6 +46,8 @@ const REAPED_MAX: usize = 1000;
 /// space of old ones.
 const REST_MAX: std::time::Duration = std::time::Duration::from_hours(1);
 
+const DOING: &str = "reaping records";
+
 /// Sizes of the tables in blocks, and the server's time.
 struct Extent {
     record_blocks: u32,
@@ -56,24 +56,28 @@ struct Extent {
     now: Timestamp,
 }
 
-/// See [`firstwrite_core::Store::reap`].
-pub(super) async fn reap(shared: &Arc<Shared>, limit: usize) -> Result<usize, StoreError> {
-    // One walk at a time in this process; other processes have walks of their own.
-    let mut reaping = shared.reaping.lock().await;
-    let ReapCursors { records, endings } = &mut *reaping;
-    let reap = async |link: Link<'_>| {
-        let extent = extent(&link).await?;
-        let sql = link.sql();
-        let mut reaped = 0;
-        for (walk, statement, blocks) in [
-            (records, &sql.reap_records, extent.record_blocks),
-            (endings, &sql.reap_endings, extent.ending_blocks),
-        ] {
-            reaped += walk.go(&link, statement, (blocks, &extent), limit - reaped).await?;
-        }
-        Ok(reaped)
-    };
-    shared.pooled("reaping records", reap).await
+impl Inner {
+    /// See [`firstwrite_core::Store::reap`].
+    pub(super) async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.writes(DOING)?;
+        let shared = &self.shared;
+        // One walk at a time in this process; other processes have walks of their own.
+        let mut reaping = shared.reaping.lock().await;
+        let ReapCursors { records, endings } = &mut *reaping;
+        let reap = async |link: Link<'_>| {
+            let extent = extent(&link).await?;
+            let sql = link.sql();
+            let mut reaped = 0;
+            for (walk, statement, blocks) in [
+                (records, &sql.reap_records, extent.record_blocks),
+                (endings, &sql.reap_endings, extent.ending_blocks),
+            ] {
+                reaped += walk.go(&link, statement, (blocks, &extent), limit - reaped).await?;
+            }
+            Ok(reaped)
+        };
+        shared.pooled(DOING, reap).await
+    }
 }
 
 impl Walk {

@@ -26,7 +26,6 @@ use super::driver_error::{DriverError, definite, failed_commit, unavailable};
 use super::history_loss::{Trust, stands_for, verify_history_to_write};
 use super::rows::NewRow;
 use super::sql::Statement;
-use super::swap::SUPERSEDED_FOR;
 use super::tx::commit::expected_lease;
 use super::tx::statements::{KeyStatus, messages_values, replace_values};
 use super::tx::{OTHER_SERVERS, VERIFICATIONS_MAX};
@@ -144,8 +143,7 @@ impl SqlxPostgresStore {
         if lease_until.is_none() {
             return Ok(Some(now));
         }
-        let (ended_at, kept_until) = (At::Instant(now), At::Instant(now.plus(SUPERSEDED_FOR)));
-        let values = Values::default().and(Id(row.id)).and(fence).and(ended_at).and(kept_until);
+        let values = Values::default().and(Id(row.id)).and(fence);
         Ok(self.query(tx, &sql.supersede, &values).await?.map(|_ended| now))
     }
 

@@ -177,7 +177,8 @@ impl Swap<'_> {
             Form::Inline => {}
             Form::Ended => self.unend().await?,
             Form::Open => {
-                if !supersede(self.link, self.record.id, self.fence(), self.now).await? {
+                let supersede = &self.link.sql().supersede;
+                if self.link.query(supersede, &self.attempt().parameters()).await?.is_empty() {
                     return Ok(ChangeResult::Overtaken);
                 }
             }
@@ -227,19 +228,6 @@ impl Swap<'_> {
     fn attempt<'v>(&self) -> Values<'v> {
         Values::default().and(Id(self.record.id)).and(self.fence())
     }
-}
-
-/// Writes the ending that shuts out the owner of an attempt; returns false if the owner completed before.
-pub(super) async fn supersede(
-    link: &Link<'_>,
-    id: RecordId,
-    fence: i64,
-    now: Timestamp,
-) -> Result<bool, DriverError> {
-    let (ended_at, kept_until) = (At::Instant(now), At::Instant(now.plus(SUPERSEDED_FOR)));
-    let rows =
-        link.query(&link.sql().supersede, &[&Id(id), &fence, &ended_at, &kept_until]).await?;
-    Ok(!rows.is_empty())
 }
 
 /// Remembers the acknowledged write.

@@ -7,12 +7,12 @@
 //! the lease can be over by then. So a pass advances only to the position of an earlier one whose writers
 //! have all ended.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use firstwrite_core::{Found, Query, StoreError, Timestamp, lock};
 
-use super::Shared;
+use super::Inner;
 use super::columns::At;
 use super::driver_error::definite;
 use super::history_loss::{count_sweep, verify_history};
@@ -53,31 +53,35 @@ const WHOLE_EVERY: Duration = Duration::from_hours(1);
 
 const DOING: &str = "looking for lapsed leases";
 
-/// See [`firstwrite_core::Store::lapsed`].
-pub(super) async fn lapsed(shared: &Arc<Shared>, limit: usize) -> Result<Vec<Found>, StoreError> {
-    let limit = limit.min(Query::LIMIT_MAX);
-    let held = PooledTransaction::take(shared, DOING).await?;
-    let link = held.link();
-    let (sql, begins) = (link.sql(), shared.server.begins());
-    // Now and then, so that the mark follows when a standby comes or goes.
-    verify_history(link).await.map_err(definite(DOING))?;
-    if shared.server.access == Access::Write {
-        count_sweep(&link).await.map_err(definite(DOING))?;
+impl Inner {
+    /// See [`firstwrite_core::Store::lapsed`].
+    pub(super) async fn lapsed(&self, limit: usize) -> Result<Vec<Found>, StoreError> {
+        let shared = &self.shared;
+        let limit = limit.min(Query::LIMIT_MAX);
+        let held = PooledTransaction::take(shared, DOING).await?;
+        let link = held.link();
+        let (sql, begins) = (link.sql(), shared.server.begins());
+        // Now and then, so that the mark follows when a standby comes or goes.
+        verify_history(link).await.map_err(definite(DOING))?;
+        if shared.server.access == Access::Write {
+            count_sweep(&link).await.map_err(definite(DOING))?;
+        }
+        let clock =
+            link.alone(&begins.read, &sql.sweep_clock, &[]).await.map_err(definite(DOING))?;
+        let clock = only(&clock, CLOCK_STOPPED)?;
+        let pass = Pass { at: instant(clock, 0)?, writers: column(clock, 1)? };
+        let from = shared.sweep.from(pass.at);
+        let since = from.map_or(At::Never, At::Instant);
+        let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = link.alone(&begins.read, &sql.lapsed, &[&since, &row_max]).await;
+        let rows = rows.map_err(definite(DOING))?;
+        let results = link.read(&rows).await.map_err(definite(DOING))?;
+        held.settle();
+        let lapsed: Vec<Found> = results.into_iter().filter_map(LookupResult::found).collect();
+        let earliest = lapsed.iter().filter_map(|found| found.record.state.lease_until()).min();
+        shared.sweep.finish(pass, from, earliest);
+        Ok(lapsed)
     }
-    let clock = link.alone(&begins.read, &sql.sweep_clock, &[]).await.map_err(definite(DOING))?;
-    let clock = only(&clock, CLOCK_STOPPED)?;
-    let pass = Pass { at: instant(clock, 0)?, writers: column(clock, 1)? };
-    let from = shared.sweep.from(pass.at);
-    let since = from.map_or(At::Never, At::Instant);
-    let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = link.alone(&begins.read, &sql.lapsed, &[&since, &row_max]).await;
-    let rows = rows.map_err(definite(DOING))?;
-    let results = link.read(&rows).await.map_err(definite(DOING))?;
-    held.settle();
-    let lapsed: Vec<Found> = results.into_iter().filter_map(LookupResult::found).collect();
-    let earliest = lapsed.iter().filter_map(|found| found.record.state.lease_until()).min();
-    shared.sweep.finish(pass, from, earliest);
-    Ok(lapsed)
 }
 
 impl Sweep {

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, MessageNumber, Receipt};
+use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, Receipt};
 use firstwrite_core::{Fence, StoreError, Timestamp, lock};
 use futures_util::future::join4;
 use tokio_postgres::Row;
@@ -13,14 +13,14 @@ use tokio_postgres::types::ToSql;
 
 use super::hints::{Hints, Leases};
 use super::intake::{Intake, Sight, Turn, add_destinations};
-use super::listing::{answers, status};
-use super::parts::{number_of, short_millis};
+use super::parts::short_millis;
+use crate::pending::rows::{parts, pending};
 use crate::postgres::Shared;
-use crate::postgres::columns::{Id, Values};
+use crate::postgres::columns::Values;
 use crate::postgres::driver_error::{DriverError, corrupt, definite, failed_commit, unavailable};
 use crate::postgres::history_loss::{self, HistoryCheck, Trust, verify_history_to_write};
 use crate::postgres::link::{Link, OwnClient};
-use crate::postgres::rows::{column, fence, instant, instant_or_null, tenant};
+use crate::postgres::rows::{column, instant};
 use crate::postgres::tx::{OTHER_SERVERS, VERIFICATIONS_MAX};
 
 /// Runs claims one at a time, on a connection of its own, and remembers what the last one learnt.
@@ -55,6 +55,10 @@ pub(super) enum Again {
 }
 
 pub(super) const DOING: &str = "claiming messages";
+
+/// The columns of the pending row behind those of the message, and of the head of the answer behind all.
+const PENDING_FROM: usize = 6;
+const HEAD_FROM: usize = 22;
 
 /// Beyond this, a number of messages that are wanted means all there are.
 const COUNT_MAX: usize = 1_000_000;
@@ -169,14 +173,14 @@ impl Claiming {
         turned: &[Row],
         rows: &[Row],
     ) -> Result<Committed, DriverError> {
-        let is_head = |row: &Row| instant(row, 0).is_ok();
+        let is_head = |row: &Row| instant(row, HEAD_FROM).is_ok();
         let head = rows.iter().find(|row| is_head(row));
         let head = head.ok_or_else(|| corrupt("a claim does not say when it was made"))?;
-        let now = instant(head, 0)?;
+        let now = instant(head, HEAD_FROM)?;
         let [is_known, history_lost, takes_in, leaves_some, wants_more] =
-            [1, 2, 3, 10, 11].map(|index| column::<bool>(head, index));
+            [1, 2, 3, 10, 11].map(|index| column::<bool>(head, HEAD_FROM + index));
         let (takes_in, leaves_some) = (takes_in?, leaves_some?);
-        let is_full: Option<bool> = column(head, 8)?;
+        let is_full: Option<bool> = column(head, HEAD_FROM + 8)?;
         let trust = Trust::of(history_lost?, is_known?);
         let again = match (is_full == Some(true) && wants_more?, leaves_some) {
             (true, _) => Again::AtOnce,
@@ -184,17 +188,18 @@ impl Claiming {
             (false, false) => Again::WhenTold,
         };
         self.looks_far = again == Again::AtOnce;
-        let strangers: Vec<String> = column(head, 9)?;
+        let strangers: Vec<String> = column(head, HEAD_FROM + 9)?;
         if trust == Trust::Whole {
-            self.hints.found_all(&column::<Vec<String>>(head, 5)?, now);
-            self.hints.looked_for_lapsed(requests, column(head, 6)?, now);
+            self.hints.found_all(&column::<Vec<String>>(head, HEAD_FROM + 5)?, now);
+            self.hints.looked_for_lapsed(requests, column(head, HEAD_FROM + 6)?, now);
         }
         if takes_in {
             let turned = turned.first().ok_or_else(|| corrupt("a turn is not answered"))?;
             let holders = column(turned, 1)?;
             // What could not be taken in is looked at again.
             let is_whole = is_full == Some(false) && !leaves_some && strangers.is_empty();
-            self.intake.looked(turn, Sight { holders, seen: column(head, 7)?, is_whole });
+            self.intake
+                .looked(turn, Sight { holders, seen: column(head, HEAD_FROM + 7)?, is_whole });
         }
         let mut messages: Vec<ClaimedMessage> =
             rows.iter().filter(|row| !is_head(row)).filter_map(|row| readable(row, now)).collect();
@@ -208,7 +213,7 @@ impl Claiming {
         }
         self.hints.not_later_than(leases.next(now));
         drop(leases);
-        let closed = column(head, 4)?;
+        let closed = column(head, HEAD_FROM + 4)?;
         Ok(Committed { now, trust, closed, strangers, again, messages })
     }
 }
@@ -249,7 +254,7 @@ fn readable(row: &Row, claimed_at: Timestamp) -> Option<ClaimedMessage> {
     match claimed_message(row, claimed_at) {
         Ok(claimed_message) => Some(claimed_message),
         Err(error) => {
-            let message: Option<i64> = row.try_get(12).ok().flatten();
+            let message: Option<i64> = row.try_get(PENDING_FROM).ok().flatten();
             tracing::error!(message, %error, "a message cannot be read, and is left as it is");
             None
         }
@@ -257,27 +262,8 @@ fn readable(row: &Row, claimed_at: Timestamp) -> Option<ClaimedMessage> {
 }
 
 fn claimed_message(row: &Row, claimed_at: Timestamp) -> Result<ClaimedMessage, StoreError> {
-    let has_arrived: bool = column(row, 27)?;
-    let provider_id: Option<String> = column(row, 28)?;
-    Ok(ClaimedMessage {
-        number: MessageNumber(column(row, 12)?),
-        fence: fence(row, 13)?,
-        record: column::<Id>(row, 18)?.0,
-        tenant: tenant(row, 19)?,
-        derived_key: column(row, 20)?,
-        destination: column(row, 21)?,
-        content_type: column(row, 22)?,
-        payload: bytes::Bytes::copy_from_slice(column(row, 23)?),
-        ordering_key: column(row, 24)?,
-        created_at: instant(row, 25)?,
-        delivery_count: number_of(column(row, 14)?),
-        lapse_count: number_of(column(row, 15)?),
-        is_trial: column(row, 17)?,
-        maybe_sent_at: instant_or_null(row, 16)?,
-        receipt: has_arrived.then_some(Receipt { provider_id }),
-        answers: answers(row, 26)?,
-        claimed_at,
-        status: status(row, 29)?,
-        problem: column(row, 30)?,
-    })
+    let has_arrived: bool = column(row, 20)?;
+    let provider_id = column(row, 21)?;
+    let parts = parts(row, has_arrived.then_some(Receipt { provider_id }))?;
+    Ok(pending(row, PENDING_FROM)?.carried(parts, (column(row, 19)?, claimed_at)))
 }

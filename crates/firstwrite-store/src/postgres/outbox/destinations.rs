@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use firstwrite_core::outbox::{DestinationChange, DestinationView, OpeningChange, PauseChange};
-use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError};
-use tokio_postgres::Row;
+use firstwrite_core::{RecordId, StoreError};
 use tokio_postgres::types::ToSql;
 
-use super::parts::{number_of, short_millis};
+use super::parts::short_millis;
+use crate::pending::rows::destination;
 use crate::postgres::Shared;
 use crate::postgres::columns::Id;
-use crate::postgres::rows::{column, instant_or_null};
 
 pub(super) const DOING: &str = "changing a destination";
 
@@ -64,27 +63,4 @@ pub(super) async fn list(shared: &Arc<Shared>) -> Result<Vec<DestinationView>, S
     let all = &shared.sql.outbox.destinations;
     let rows = shared.read_alone("listing destinations", all, &[]).await?;
     rows.iter().map(destination).collect()
-}
-
-fn destination(row: &Row) -> Result<DestinationView, StoreError> {
-    let word = |index| column::<Option<String>>(row, index).map(Option::unwrap_or_default);
-    let paused = match instant_or_null(row, 1)? {
-        Some(at) => {
-            let entry = AuditEntry { actor: word(2)?, action: word(3)?, reason: word(4)? };
-            Some(Audited { at, entry })
-        }
-        None => None,
-    };
-    Ok(DestinationView {
-        name: column(row, 0)?,
-        paused,
-        open_until: instant_or_null(row, 5)?,
-        open_cause: column(row, 6)?,
-        opening_count: number_of(column(row, 7)?),
-        open_count: column(row, 8)?,
-        unknown_count: column(row, 9)?,
-        dead_count: column(row, 10)?,
-        delivered_count: column(row, 11)?,
-        oldest_due_at: instant_or_null(row, 12)?,
-    })
 }

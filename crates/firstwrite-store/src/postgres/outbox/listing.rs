@@ -2,22 +2,17 @@
 
 use std::sync::Arc;
 
-use firstwrite_core::outbox::{
-    Among, Answers, MessageContent, MessageNumber, MessageStory, MessageView, PastDelivery,
-    Receipt, Scan, ScanPage, Scanned,
-};
+use firstwrite_core::outbox::{Among, MessageNumber, MessageStory, Scan, ScanPage, Scanned};
 use firstwrite_core::{Audited, StoreError};
-use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::parts::{DEAD, UNKNOWN, ending_word, number_of, state_of, unreadable};
-use crate::encoding::decode_answers;
+use super::parts::{DEAD, UNKNOWN};
+use crate::pending::rows::{past, scanned};
 use crate::postgres::Shared;
 use crate::postgres::columns::Id;
 use crate::postgres::driver_error::corrupt;
 use crate::postgres::link::Link;
 use crate::postgres::listing::audited;
-use crate::postgres::rows::{column, fence, instant, instant_or_null, tenant};
 
 /// See [`firstwrite_core::outbox::Outbox::scan`].
 pub(super) async fn scan(shared: &Arc<Shared>, scan: &Scan) -> Result<ScanPage, StoreError> {
@@ -66,57 +61,4 @@ pub(super) async fn message(
         Ok(Some(MessageStory { message, content, deliveries, audits, now }))
     };
     shared.snapshot("reading a message", story).await
-}
-
-fn scanned(row: &Row) -> Result<Scanned, StoreError> {
-    let has_arrived: bool = column(row, 14)?;
-    let provider_id: Option<String> = column(row, 15)?;
-    let view = MessageView {
-        number: MessageNumber(column(row, 0)?),
-        record: column::<Id>(row, 1)?.0,
-        tenant: tenant(row, 2)?,
-        derived_key: column(row, 3)?,
-        destination: column(row, 4)?,
-        ordering_key: column(row, 5)?,
-        created_at: instant(row, 6)?,
-        state: state_of(column(row, 7)?)?,
-        fence: fence(row, 8)?,
-        due_at: instant_or_null(row, 9)?,
-        delivery_count: number_of(column(row, 10)?),
-        maybe_sent_at: instant_or_null(row, 11)?,
-        handled_at: instant_or_null(row, 17)?,
-        status: status(row, 12)?,
-        problem: column(row, 13)?,
-        receipt: has_arrived.then_some(Receipt { provider_id }),
-        payload_bytes: usize::try_from(column::<i32>(row, 16)?).unwrap_or(0),
-    };
-    let content = match column::<Option<&[u8]>>(row, 19)? {
-        Some(payload) => Some(MessageContent {
-            content_type: column(row, 18)?,
-            payload: bytes::Bytes::copy_from_slice(payload),
-            answers: answers(row, 20)?,
-        }),
-        None => None,
-    };
-    Ok(Scanned { view, content })
-}
-
-pub(super) fn answers(row: &Row, index: usize) -> Result<Option<Box<Answers>>, StoreError> {
-    let answers: Option<&[u8]> = column(row, index)?;
-    Ok(answers.map(decode_answers).transpose().map_err(unreadable)?.map(Box::new))
-}
-
-fn past(row: &Row) -> Result<PastDelivery, StoreError> {
-    Ok(PastDelivery {
-        at: instant(row, 0)?,
-        fence: fence(row, 1)?,
-        ending: ending_word(column(row, 2)?)?.to_owned(),
-        status: status(row, 3)?,
-        detail: column(row, 4)?,
-        provider_id: column(row, 5)?,
-    })
-}
-
-pub(super) fn status(row: &Row, index: usize) -> Result<Option<u16>, StoreError> {
-    Ok(column::<Option<i32>>(row, index)?.and_then(|status| u16::try_from(status).ok()))
 }

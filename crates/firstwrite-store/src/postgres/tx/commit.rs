@@ -6,13 +6,12 @@ use futures_util::future::{join, join4};
 use tokio_postgres::Row;
 
 use super::statements::{messages_values, replace_values};
-use crate::postgres::columns::At;
+use crate::postgres::columns::{At, Id};
 use crate::postgres::connect::ROLLBACK;
 use crate::postgres::driver_error::{DriverError, definite, failed_commit, unavailable};
 use crate::postgres::history_loss::stands_for;
 use crate::postgres::link::{Link, PooledTransaction};
 use crate::postgres::rows::{NewRow, instant, only};
-use crate::postgres::swap::supersede;
 use crate::transactions::{CONCLUDING, Outgoing};
 
 /// A transaction that is being committed.
@@ -22,14 +21,8 @@ pub(super) struct Commit {
     pub(super) outgoing: Outgoing,
 }
 
-/// Result of writing a record on the server.
-pub(super) enum WriteResult {
-    Committed(Timestamp),
-    /// Nothing was committed; a rival may be the reason.
-    RolledBack(DriverError),
-    /// The record to be taken over has moved.
-    Moved,
-}
+/// The time at which a record was written, or why nothing was committed; a rival may be the reason.
+pub(super) type WriteResult = Result<Timestamp, DriverError>;
 
 impl Commit {
     /// Inserts record and messages and commits, in one pipeline.
@@ -71,13 +64,9 @@ impl Commit {
         let link = self.held.link();
         let _changing = link.shared.replays.changing(self.row.id);
         match self.replace(&link, seen).await {
-            Ok(Some(now)) => match link.commit().await {
-                Ok(()) => Ok(WriteResult::Committed(now)),
-                Err(error) if error.is_undone() => Ok(WriteResult::RolledBack(error)),
-                Err(error) => Err(failed_commit(CONCLUDING)(error)),
-            },
-            Ok(None) => Ok(WriteResult::Moved),
-            Err(error) if error.is_undone() => Ok(WriteResult::RolledBack(error)),
+            Ok(Some(now)) => commit_result(link.commit().await.map(|()| now)),
+            Ok(None) => Ok(Err(unavailable(CONCLUDING, "the record has moved").into())),
+            Err(error) if error.is_undone() => Ok(Err(error)),
             // Nothing was committed, and nothing will be.
             Err(error) => Err(definite(CONCLUDING)(error)),
         }
@@ -97,8 +86,11 @@ impl Commit {
         let Some(row) = replaced.first() else { return Ok(None) };
         let now = instant(row, 0)?;
         // A completed attempt has ended already.
-        let is_ended = lease_until.is_none() || supersede(link, id, fence, now).await?;
-        Ok(is_ended.then_some(now))
+        if lease_until.is_none() {
+            return Ok(Some(now));
+        }
+        let ended = link.query(&link.sql().supersede, &[&Id(id), &fence]).await?;
+        Ok((!ended.is_empty()).then_some(now))
     }
 
     /// Returns the result, with the existing record if nothing was committed.
@@ -109,13 +101,12 @@ impl Commit {
     ) -> Result<Transacted<()>, StoreError> {
         let link = self.held.link();
         let error = match written {
-            WriteResult::Committed(now) => {
+            Ok(now) => {
                 link.shared.acknowledged(draft.id, draft.fence, now, stands_for(draft));
                 self.held.settle();
                 return Ok(Transacted::Done((), now));
             }
-            WriteResult::RolledBack(error) => error,
-            WriteResult::Moved => unavailable(CONCLUDING, "the record has moved").into(),
+            Err(error) => error,
         };
         // Where the transaction is over already, the server only remarks on it.
         link.tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
@@ -140,14 +131,20 @@ fn pipeline_result(
     inserted: Result<Vec<Row>, DriverError>,
     committed: Result<(), DriverError>,
 ) -> Result<WriteResult, StoreError> {
-    match inserted.and_then(|rows| committed.map(|()| rows)) {
-        Ok(rows) => {
-            let row = only(&rows, "a written record does not say when")?;
-            Ok(WriteResult::Committed(instant(row, 0)?))
-        }
-        Err(error) if error.is_undone() => Ok(WriteResult::RolledBack(error)),
-        // The commit was under way: it may or may not have taken effect.
-        Err(error) => Err(failed_commit(CONCLUDING)(error)),
+    match commit_result(inserted.and_then(|rows| committed.map(|()| rows)))? {
+        Ok(rows) => Ok(Ok(instant(only(&rows, "a written record does not say when")?, 0)?)),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// Determines the result of a commit that was under way: without the server's word that it was undone, it
+/// may or may not have taken effect.
+fn commit_result<T>(
+    committed: Result<T, DriverError>,
+) -> Result<Result<T, DriverError>, StoreError> {
+    match committed {
+        Err(error) if !error.is_undone() => Err(failed_commit(CONCLUDING)(error)),
+        result => Ok(result),
     }
 }
 
