@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use crate::HistoryLoss;
 #[cfg(feature = "dynamodb")]
 pub use crate::dynamo::doctor::examine as dynamodb;
 #[cfg(feature = "mysql")]
@@ -51,6 +52,14 @@ impl Finding {
                 "compare with the effect's own books, then `firstwrite doctor --clear-history-loss \
                  --reason …`",
             )
+    }
+
+    /// Makes the finding of the losses that no operator has cleared, if there are any.
+    pub(crate) fn open_losses(losses: &[HistoryLoss]) -> Option<Self> {
+        let open = || losses.iter().filter(|loss| loss.cleared.is_none());
+        let (count, first) = (open().count(), open().next()?);
+        let what = format!("{count} open history losses, the first: {}", first.detail);
+        Some(Self::history_lost(what))
     }
 
     /// Something by which keys can be lost or used twice.

@@ -22,6 +22,8 @@ mod cached;
 mod circuit;
 #[cfg(any(feature = "dynamodb", feature = "sqlite"))]
 mod clock;
+#[cfg(feature = "_sql")]
+mod dispatcher;
 pub mod doctor;
 #[cfg(feature = "dynamodb")]
 mod dynamo;
@@ -37,6 +39,7 @@ mod moving;
 mod mysql;
 mod open;
 #[cfg(feature = "_pending")]
+#[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "each store uses its part"))]
 mod pending;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -50,8 +53,12 @@ mod sealed;
 mod server_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "_sql")]
+mod step_error;
 #[cfg(feature = "_tls")]
 mod tls;
+#[cfg(feature = "_sql")]
+mod transactions;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{AppendFsync, RedisOptions, RedisStore};

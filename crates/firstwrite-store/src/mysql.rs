@@ -20,26 +20,25 @@ mod pool;
 mod reap;
 mod rows;
 mod schema;
-mod session;
 mod swap;
 mod tx;
 mod writer;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Documents, Draft, Found, Guard, Inserted,
-    Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
+    AuditEntry, Capabilities, Change, Documents, Draft, Guard, Inserted, RecordId, Store,
+    StoreError, Swapped, delegate_store,
 };
-use tokio::sync::oneshot;
 
-use crate::history_loss::{HistoryClearance, HistoryLoss, mark_messages};
+use crate::dispatcher::{Boxed as _, Dispatcher};
+use crate::encoding::encode_outcome;
 use crate::releases::Releases;
 use crate::{Access, Migrated, OpenError};
-use batch::{COMPLETING, Command, CompletionResult, INSERTING};
+use batch::{COMPLETING, Command, Completion, INSERTING, NewRow};
 use connect::Server;
 use driver_error::unsupported;
 pub(crate) use options::Address;
@@ -48,7 +47,6 @@ use outbox::Delivering;
 use pool::Pool;
 use reap::ReapCursor;
 pub use tx::MysqlTx;
-use writer::Writes;
 
 /// A store in a MySQL or MariaDB database. Clones share it; when the last one is dropped, waiting commands
 /// are finished and the connections are closed.
@@ -60,8 +58,7 @@ pub struct MysqlStore {
 struct Inner {
     pool: Arc<Pool>,
     /// None if the store only reads.
-    writes: Option<Writes>,
-    commit_count: Arc<AtomicU64>,
+    writes: Option<Dispatcher<Command>>,
     releases: Releases,
     reaping: tokio::sync::Mutex<ReapCursor>,
     delivering: Delivering,
@@ -84,7 +81,7 @@ impl MysqlStore {
     }
 
     /// Connects to the server at `url` for reading. Operations that would change something return
-    /// [`StoreErrorKind::Unsupported`].
+    /// [`Unsupported`](firstwrite_core::StoreErrorKind::Unsupported).
     pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
         Self::open(url, MysqlOptions::default(), Access::ReadOnly).await
     }
@@ -126,14 +123,10 @@ impl MysqlStore {
         let verified = pool.verify(&pool.history.slot(), &mut connection).await;
         verified.map_err(|error| pool.server.unreachable(&error))?;
         pool.give(connection);
-        let commit_count = Arc::new(AtomicU64::new(0));
-        let writes = match access {
-            Access::Write => Some(writer::start(&pool, &commit_count)),
-            Access::ReadOnly => None,
-        };
+        let writes = (access == Access::Write).then(|| writer::start(&pool));
         let reaping = tokio::sync::Mutex::default();
         let (releases, delivering) = (Releases::default(), Delivering::default());
-        let inner = Inner { pool, writes, commit_count, releases, reaping, delivering };
+        let inner = Inner { pool, writes, releases, reaping, delivering };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -146,40 +139,11 @@ impl MysqlStore {
     /// Returns the number of transactions the dispatcher has sent: with many callers, far fewer than
     /// commands.
     pub fn commit_count(&self) -> u64 {
-        self.inner.commit_count.load(Ordering::Relaxed)
+        self.pool().commit_count.load(Ordering::Relaxed)
     }
 
-    /// Every time that acknowledged history was found to be missing, oldest first.
-    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
-        let answers = self.pool().send("reading history losses", &history_loss::all()).await?;
-        answers[0].rows.iter().map(history_loss::read).collect()
-    }
-
-    /// Clears every open history loss, so that unknown keys can be written again; call it once an
-    /// operator has examined the loss.
-    ///
-    /// Before that it marks every message that is not settled as one that may have been sent: the lost
-    /// history may have sent it. If it fails halfway, the loss stays open.
-    pub async fn clear_history_losses(
-        &self,
-        actor: &str,
-        reason: &str,
-    ) -> Result<HistoryClearance, StoreError> {
-        const DOING: &str = "clearing history losses";
-        self.writes(DOING)?;
-        let losses = self.history_losses().await?;
-        let Some(messages) = mark_messages(&losses, self, (actor, reason)).await? else {
-            return Ok(HistoryClearance::default());
-        };
-        let (pipeline, place) = history_loss::clear(actor, reason);
-        let losses = self.pool().send(DOING, &pipeline).await?[place].affected;
-        let server = &self.pool().server.address;
-        tracing::warn!(%server, actor, losses, messages, "history losses were cleared");
-        Ok(HistoryClearance { losses: usize::try_from(losses).unwrap_or(usize::MAX), messages })
-    }
-
-    /// Finishes waiting commands and closes the connections. Clones return [`StoreErrorKind::Unavailable`]
-    /// from now on.
+    /// Finishes waiting commands and closes the connections. Clones return
+    /// [`Unavailable`](firstwrite_core::StoreErrorKind::Unavailable) from now on.
     pub async fn close(self) {
         if let Some(writes) = &self.inner.writes {
             writes.close().await;
@@ -191,23 +155,28 @@ impl MysqlStore {
         &self.inner.pool
     }
 
-    fn writes(&self, doing: &'static str) -> Result<&Writes, StoreError> {
+    fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
+        self.inner.writes(doing)
+    }
+}
+
+impl Inner {
+    fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
         let read_only = || unsupported(doing, "the store was opened read-only");
-        self.inner.writes.as_ref().ok_or_else(read_only)
+        self.writes.as_ref().ok_or_else(read_only)
     }
 
-    async fn insert_draft(&self, draft: &Draft) -> Result<Inserted, StoreError> {
+    async fn insert(&self, draft: &Draft) -> Result<Inserted, StoreError> {
         let writes = self.writes(INSERTING)?;
-        if let Some(refusal) = self.pool().refusal(INSERTING) {
-            let found = listing::get(self.pool(), draft.id).await?;
+        if let Some(refusal) = self.pool.refusal(INSERTING) {
+            let found = self.get(draft.id).await?;
             return found.map_or(Err(refusal), |found| Ok(Inserted::Stands(Box::new(found))));
         }
-        let (reply, answer) = oneshot::channel();
-        writes.push(INSERTING, Command::insert(draft, reply))?;
-        answer.await.unwrap_or_else(|gone| Err(lost(INSERTING, gone)))
+        let row = NewRow::new(draft);
+        writes.ask(INSERTING, |reply| Command::Insert { row, reply }).await
     }
 
-    async fn swap_record(
+    async fn swap(
         &self,
         id: RecordId,
         guard: Guard,
@@ -218,22 +187,17 @@ impl MysqlStore {
         if let (Guard::Owner(fence), Change::Complete { outcome, retention }, None) =
             (&guard, &change, audit)
         {
-            let (reply, answer) = oneshot::channel();
-            let command = Command::complete(id, *fence, outcome, *retention, reply);
-            writes.push(COMPLETING, command)?;
-            match answer.await.unwrap_or_else(|gone| Err(lost(COMPLETING, gone)))? {
-                CompletionResult::Done(now) => return Ok(Swapped::Done(now)),
-                // Looked at closely, under a lock.
-                CompletionResult::Moved => {}
+            let (fence, retention, is_interim) = (*fence, *retention, outcome.is_interim);
+            let outcome = encode_outcome(outcome);
+            let completion = Completion { id, fence, outcome, is_interim, retention };
+            let written = writes.ask(COMPLETING, |reply| Command::Complete { completion, reply });
+            if let Some(now) = written.await? {
+                return Ok(Swapped::Done(now));
             }
+            // Looked at closely, under a lock.
         }
-        swap::swap(self.pool(), id, guard, &change, audit).await
+        swap::swap(&self.pool, id, guard, &change, audit).await
     }
-}
-
-/// The dispatcher ended without an answer.
-fn lost(doing: &'static str, gone: oneshot::error::RecvError) -> StoreError {
-    StoreError::indeterminate(StoreErrorKind::Unavailable, doing).caused_by(gone)
 }
 
 impl Store for MysqlStore {
@@ -247,54 +211,9 @@ impl Store for MysqlStore {
         }
     }
 
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(self.insert_draft(draft))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(self.swap_record(id, guard, change, audit))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(listing::get(self.pool(), id))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(listing::list(self.pool(), query))
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(listing::usage(self.pool(), after, limit))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(async move {
-            self.writes(reap::DOING)?;
-            reap::reap(self.pool(), &self.inner.reaping, limit).await
-        })
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(listing::audits(self.pool(), id))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(listing::now(self.pool()))
-    }
-
-    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(history_loss::check(self.pool()))
-    }
+    delegate_store!(
+        inner via boxed: insert, swap, get, list, usage, reap, audits, now, check_history
+    );
 
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)

@@ -1,7 +1,11 @@
 //! A message that is not settled, as it is shared by the stores that read its row, change it and write it back:
 //! SQLite, MySQL, DynamoDB.
 
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "_sql"))]
+#[cfg_attr(
+    not(feature = "sqlite"),
+    allow(unused_imports, unused_macros, reason = "each store uses its part")
+)]
 pub(crate) mod rows;
 
 use std::time::Duration;

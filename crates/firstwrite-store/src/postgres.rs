@@ -7,13 +7,11 @@
 mod batch;
 mod columns;
 mod connect;
-mod dispatcher;
 pub(crate) mod doctor;
 mod documents;
 mod driver_error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod history;
 mod history_loss;
 mod inbox;
 mod link;
@@ -34,30 +32,27 @@ mod swap;
 mod sweep;
 mod tls;
 mod tx;
-mod writer;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use deadpool_postgres::{Hook, HookError, Pool};
 use firstwrite_core::outbox::Outbox;
 use firstwrite_core::{
-    AuditEntry, Audited, BoxFuture, Capabilities, Change, Documents, Draft, Found, Guard, Inserted,
-    Page, Query, RecordId, Store, StoreError, StoreErrorKind, Swapped, Timestamp, UsagePage,
+    AuditEntry, Capabilities, Change, Documents, Draft, Found, Guard, Inserted, RecordId, Store,
+    StoreError, Swapped, delegate_store,
 };
-use tokio::sync::oneshot;
 
+use crate::dispatcher::{Boxed as _, Dispatcher};
 use crate::encoding::encode_outcome;
 use crate::releases::Releases;
 use crate::server_clock::ServerClock;
 use crate::{Access, Migrated, OpenError};
 use batch::{COMPLETING, Command, Completion, CompletionResult, INSERTING};
 use connect::{Role, Server};
-use dispatcher::Dispatcher;
 use driver_error::{definite, unsupported};
-use history::{History, HistoryCheck};
-use history_loss::{AcknowledgedWrites, verify_history};
+use history_loss::{History, verify_history};
 use link::Link;
 use options::Address;
 pub use options::{Pooler, PostgresOptions, SchemaName};
@@ -82,33 +77,26 @@ pub struct PostgresStore {
 
 struct Inner {
     shared: Arc<Shared>,
-    pool: Pool,
     /// None if the store only reads.
     writes: Option<Dispatcher<Command>>,
     reads: Dispatcher<LookupRequest>,
-    commit_count: Arc<AtomicU64>,
     delivering: Delivering,
 }
 
 /// State shared by everything that uses a connection.
 struct Shared {
     server: Server,
+    pool: Pool,
     sql: Sql,
+    /// Number of transactions that the writer has sent.
+    commit_count: AtomicU64,
     profiles: Profiles,
     clock: ServerClock,
     replays: Replays,
-    acknowledged_writes: AcknowledgedWrites,
     history: History,
     releases: Releases,
     sweep: Sweep,
     reaping: tokio::sync::Mutex<ReapCursors>,
-}
-
-impl Shared {
-    /// Returns the parameters by which a statement recognises the server that was verified.
-    fn history_check(&self) -> HistoryCheck {
-        self.history.check(self.acknowledged_writes.incarnation())
-    }
 }
 
 impl PostgresStore {
@@ -126,7 +114,7 @@ impl PostgresStore {
     }
 
     /// Connects to the server at `url` for reading. Operations that would change something return
-    /// [`StoreErrorKind::Unsupported`].
+    /// [`Unsupported`](firstwrite_core::StoreErrorKind::Unsupported).
     pub async fn connect_read_only(url: &str) -> Result<Self, OpenError> {
         Self::open(url, PostgresOptions::default(), Access::ReadOnly).await
     }
@@ -149,13 +137,13 @@ impl PostgresStore {
 
     async fn open(url: &str, options: PostgresOptions, access: Access) -> Result<Self, OpenError> {
         let server = Server::new(Address::parse(url, options)?, access)?;
-        let options = &server.address.options;
-        let shared = Arc::new(Shared {
-            sql: Sql::new(&options.schema),
+        let shared = Arc::new_cyclic(|shared| Shared {
+            pool: server.pool(on_connect(shared)),
+            sql: Sql::new(&server.address.options.schema),
+            commit_count: AtomicU64::new(0),
             profiles: Profiles::default(),
             clock: ServerClock::default(),
-            replays: Replays::new(options.cache_bytes_max),
-            acknowledged_writes: AcknowledgedWrites::default(),
+            replays: Replays::new(server.address.options.cache_bytes_max),
             history: History::default(),
             releases: Releases::default(),
             sweep: Sweep::default(),
@@ -163,126 +151,124 @@ impl PostgresStore {
             server,
         });
         let server = &shared.server;
-        let pool = server.pool(on_connect(&shared))?;
         // The first connection tells whether the server can be used, and then serves look-ups.
         let client =
             server.connect(Role::Reader).await.map_err(|error| server.unreachable(&error))?;
         let found = schema::content(&client, &server.address.options.schema).await;
         schema::check(server, found.map_err(|error| server.unreachable(&error))?)?;
-        verify_history(&shared, &client).await.map_err(|error| {
+        let link = Link { client: &client, shared: &shared };
+        verify_history(link).await.map_err(|error| {
             OpenError::new(format!("{} cannot be asked: {error}", server.address))
         })?;
-        let link = Link { client: &client, shared: &shared };
         if access == Access::Write
-            && let Err(error) = history::register(&link).await
+            && let Err(error) = history_loss::register(&link).await
         {
             // Records can still be read; each write returns the reason for its refusal.
             tracing::warn!(server = %server.address, %error, "nothing can be written");
         }
-        let known = link.alone(&server.begins().read, &shared.sql.all_profiles, &[]).await;
-        known
+        let all = None::<Vec<i16>>;
+        link.alone(&server.begins().read, &shared.sql.profiles.read, &[&all])
+            .await
             .map_err(definite("reading profiles"))
             .and_then(|rows| shared.profiles.learn(&rows))
             .map_err(|error| {
-            let text = format!("{} cannot be read; check the user's rights", server.address);
-            OpenError::new(text).caused_by(error)
-        })?;
-        let commit_count = Arc::new(AtomicU64::new(0));
-        let writes = match access {
-            Access::Write => Some(writer::start(&shared, &pool, &commit_count)),
-            Access::ReadOnly => None,
-        };
+                let text = format!("{} cannot be read; check the user's rights", server.address);
+                OpenError::new(text).caused_by(error)
+            })?;
+        let writes = (access == Access::Write).then(|| batch::start(&shared));
         let reads = reader::start(&shared, client);
         tracing::info!(server = %server.address, ?access, "connected");
         let delivering = Delivering::new(&shared);
-        let shared = Arc::clone(&shared);
-        let inner = Inner { shared, pool, writes, reads, commit_count, delivering };
+        let inner = Inner { shared, writes, reads, delivering };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The pool, which the application's own queries may share. Its connections have the store's
     /// timeouts, and the database's own defaults in everything else.
     pub fn pool(&self) -> &Pool {
-        &self.inner.pool
+        &self.shared().pool
     }
 
     /// The schema that holds the tables.
     pub fn schema_name(&self) -> &str {
-        self.inner.shared.server.address.options.schema.as_str()
+        self.shared().server.address.options.schema.as_str()
     }
 
     /// Returns the identity of the database and of the tables in it.
     #[cfg(feature = "redis-cache")]
     pub(crate) async fn identity(&self) -> Result<String, StoreError> {
         const DOING: &str = "asking which database it is";
-        let Inner { shared, pool, .. } = &*self.inner;
-        let held = link::PooledTransaction::take(pool, DOING).await?;
-        let schema = &shared.server.address.options.schema;
-        let identity = schema::identity(held.link(shared).client, schema).await;
-        let identity = identity.map_err(|error| driver_error::unavailable(DOING, error))?;
-        held.settle();
-        identity.ok_or_else(|| StoreError::definite(StoreErrorKind::Corrupt, DOING))
+        let schema = &self.shared().server.address.options.schema;
+        let ask = async |link: Link<'_>| Ok(schema::identity(link.client, schema).await?);
+        let identity = self.shared().pooled(DOING, ask).await?;
+        identity.ok_or_else(|| driver_error::corrupt("tables without an identity"))
     }
 
     /// Returns the incarnation (start) of the server that was asked last; 0 before the first.
     #[cfg(feature = "redis-cache")]
     pub(crate) fn incarnation(&self) -> i64 {
-        self.inner.shared.acknowledged_writes.incarnation()
+        self.shared().history.check().incarnation
     }
 
     /// Returns the number of transactions the dispatcher has sent: with many callers, far fewer than
     /// commands.
     pub fn commit_count(&self) -> u64 {
-        self.inner.commit_count.load(Ordering::Relaxed)
+        self.shared().commit_count.load(Ordering::Relaxed)
     }
 
     /// Returns the number of bytes of completed records cached in memory.
     pub fn cached_bytes(&self) -> u64 {
-        self.inner.shared.replays.bytes()
+        self.shared().replays.bytes()
     }
 
-    /// Finishes waiting commands and closes the connections. Clones return [`StoreErrorKind::Unavailable`]
-    /// from now on.
+    /// Finishes waiting commands and closes the connections. Clones return
+    /// [`Unavailable`](firstwrite_core::StoreErrorKind::Unavailable) from now on.
     pub async fn close(self) {
         if let Some(writes) = &self.inner.writes {
             writes.close().await;
         }
         self.inner.reads.close().await;
         self.inner.delivering.close().await;
-        self.inner.pool.close();
+        self.shared().pool.close();
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
     }
 
     fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
-        let read_only = || unsupported(doing, "the store was opened read-only");
-        self.inner.writes.as_ref().ok_or_else(read_only)
+        self.inner.writes(doing)
     }
 
     /// Returns the number of the profile of `draft`, which is written first if there is none.
     async fn profile_of(&self, draft: &Draft) -> Result<i16, StoreError> {
-        let shared = &self.inner.shared;
-        shared.profiles.number_for(shared, draft).await
+        self.shared().profiles.number_for(self.shared(), draft).await
+    }
+}
+
+impl Inner {
+    fn writes(&self, doing: &'static str) -> Result<&Dispatcher<Command>, StoreError> {
+        let read_only = || unsupported(doing, "the store was opened read-only");
+        self.writes.as_ref().ok_or_else(read_only)
     }
 
-    async fn insert_draft(&self, draft: &Draft) -> Result<Inserted, StoreError> {
-        let writes = self.writes(INSERTING)?;
-        let Inner { shared, .. } = &*self.inner;
+    async fn insert(&self, draft: &Draft) -> Result<Inserted, StoreError> {
+        let (writes, shared) = (self.writes(INSERTING)?, &self.shared);
         if let Some(found) = shared.replays.get(draft.id, &shared.clock) {
             return Ok(Inserted::Stands(Box::new(found)));
         }
         let mark = shared.replays.mark();
-        let profile = self.profile_of(draft).await?;
-        let row = NewRow::new(draft, profile);
+        let row = NewRow::new(draft, shared.profiles.number_for(shared, draft).await?);
         let stands_for = history_loss::stands_for(draft);
-        let (reply, answer) = oneshot::channel();
-        writes.push(INSERTING, Command::Insert { row, stands_for, reply, tries: 0 })?;
-        let inserted = answer.await.unwrap_or_else(|gone| Err(lost(INSERTING, gone)))?;
+        let insert = |reply| Command::Insert { row, stands_for, reply, tries: 0 };
+        let inserted = writes.ask(INSERTING, insert).await?;
         if let Inserted::Stands(found) = &inserted {
             shared.replays.keep(found, mark);
         }
         Ok(inserted)
     }
 
-    async fn swap_record(
+    async fn swap(
         &self,
         id: RecordId,
         guard: Guard,
@@ -290,47 +276,37 @@ impl PostgresStore {
         audit: Option<&AuditEntry>,
     ) -> Result<Swapped, StoreError> {
         let writes = self.writes(swap::DOING)?;
-        let Inner { shared, pool, .. } = &*self.inner;
         if let (Guard::Owner(fence), Change::Complete { outcome, retention }, None) =
             (&guard, &change, audit)
         {
             let (fence, retention) = (*fence, *retention);
             let completion = Completion { id, fence, retention, outcome: encode_outcome(outcome) };
-            let (reply, answer) = oneshot::channel();
-            writes.push(COMPLETING, Command::Complete { completion, reply })?;
-            match answer.await.unwrap_or_else(|gone| Err(lost(COMPLETING, gone)))? {
+            match writes.ask(COMPLETING, |reply| Command::Complete { completion, reply }).await? {
                 CompletionResult::Swapped(swapped) => return Ok(swapped),
                 CompletionResult::Undecided => {}
             }
         }
         // Boxed: few calls come here, and its space would be moved with every completion.
-        Box::pin(swap::swap(shared, pool, (id, guard), change, audit)).await
+        Box::pin(swap::swap(&self.shared, (id, guard), change, audit)).await
     }
 
-    async fn find(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
-        let Inner { shared, reads, .. } = &*self.inner;
+    async fn get(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
+        let Self { shared, reads, .. } = self;
         if let Some(found) = shared.replays.get(id, &shared.clock) {
             return Ok(Some(found));
         }
-        let (reply, answer) = oneshot::channel();
-        reads.push(reader::DOING, LookupRequest { id, reply })?;
-        answer.await.unwrap_or_else(|gone| Err(driver_error::unavailable(reader::DOING, gone)))
+        reads.ask(reader::DOING, |reply| LookupRequest { id, reply }).await
     }
 }
 
-/// The dispatcher ended without an answer.
-fn lost(doing: &'static str, gone: oneshot::error::RecvError) -> StoreError {
-    StoreError::indeterminate(StoreErrorKind::Unavailable, doing).caused_by(gone)
-}
-
 /// Verifies on every connection of the pool that acknowledged writes are still there.
-fn on_connect(shared: &Arc<Shared>) -> Hook {
-    let shared = Arc::downgrade(shared);
+fn on_connect(shared: &Weak<Shared>) -> Hook {
+    let shared = Weak::clone(shared);
     Hook::async_fn(move |client, _metrics| {
         let shared = shared.upgrade();
         Box::pin(async move {
             let Some(shared) = shared else { return Ok(()) };
-            let verified = verify_history(&shared, client).await;
+            let verified = verify_history(Link { client, shared: &shared }).await;
             verified.map_err(|error| HookError::message(error.to_string()))
         })
     })
@@ -347,54 +323,9 @@ impl Store for PostgresStore {
         }
     }
 
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(self.insert_draft(draft))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(self.swap_record(id, guard, change, audit))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(self.find(id))
-    }
-
-    fn list<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(listing::list(&self.inner.shared, &self.inner.pool, query))
-    }
-
-    fn usage(
-        &self,
-        after: Option<RecordId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<UsagePage, StoreError>> {
-        Box::pin(listing::usage(&self.inner.shared, &self.inner.pool, after, limit))
-    }
-
-    fn reap(&self, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
-        Box::pin(async move {
-            self.writes("reaping records")?;
-            reap::reap(&self.inner.shared, &self.inner.pool, limit).await
-        })
-    }
-
-    fn audits(&self, id: RecordId) -> BoxFuture<'_, Result<Vec<Audited>, StoreError>> {
-        Box::pin(listing::audits(&self.inner.shared, &self.inner.pool, id))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(listing::now(&self.inner.shared, &self.inner.pool))
-    }
-
-    fn check_history(&self, _id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(history_loss::check(&self.inner.shared, &self.inner.pool))
-    }
+    delegate_store!(
+        inner via boxed: insert, swap, get, list, usage, reap, audits, now, check_history
+    );
 
     fn outbox(&self) -> Option<&dyn Outbox> {
         Some(self)
@@ -408,7 +339,7 @@ impl Store for PostgresStore {
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore")
-            .field("server", &self.inner.shared.server.address)
+            .field("server", &self.shared().server.address)
             .field("writes", &self.inner.writes.is_some())
             .field("commit_count", &self.commit_count())
             .finish_non_exhaustive()

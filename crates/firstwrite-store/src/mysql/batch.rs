@@ -7,25 +7,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use firstwrite_core::{
-    Draft, DraftState, Fence, Found, Inserted, Outcome, RecordId, Retention, StoreError, Timestamp,
+    Draft, DraftState, Fence, Found, Inserted, RecordId, Retention, StoreError, Timestamp,
 };
-use tokio::sync::oneshot;
 
-use super::connect::Connection;
-use super::driver_error::DriverError;
 use super::history_loss;
 use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::pool::PooledConnection;
 use super::rows::{self, COMPLETED, RESERVED, record_columns};
+use crate::dispatcher::{self, Command as _, Reply};
 use crate::encoding::{encode_fingerprint, encode_outcome, retention_numbers};
 
 /// One caller's write, with the channel for its result.
 pub(super) enum Command {
-    Insert { row: NewRow, reply: Reply<Inserted> },
-    Complete { completion: Completion, reply: Reply<CompletionResult> },
+    Insert {
+        row: NewRow,
+        reply: Reply<Inserted>,
+    },
+    /// Answered with the time, or with none if the owner's record was not there, or is completed already.
+    Complete {
+        completion: Completion,
+        reply: Reply<Option<Timestamp>>,
+    },
 }
-
-type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// A record to be inserted.
 pub(super) struct NewRow {
@@ -37,19 +40,11 @@ pub(super) struct NewRow {
 
 /// An owner's outcome.
 pub(super) struct Completion {
-    id: RecordId,
-    fence: Fence,
-    outcome: Vec<u8>,
-    is_interim: bool,
-    retention: Retention,
-}
-
-/// Result of a completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CompletionResult {
-    Done(Timestamp),
-    /// The owner's record was not there, or is completed already.
-    Moved,
+    pub(super) id: RecordId,
+    pub(super) fence: Fence,
+    pub(super) outcome: Vec<u8>,
+    pub(super) is_interim: bool,
+    pub(super) retention: Retention,
 }
 
 /// Number of statements that a batch is turned into: a few shared ones, or one for each command.
@@ -80,41 +75,22 @@ const COLUMNS: &str = "(id, tenant, `key`, operation, on_lost_answer, fingerprin
 /// Maximum length of an operation: for people, and long enough for any route.
 const OPERATION_BYTES_MAX: usize = 1000;
 
-impl Command {
-    pub(super) fn insert(draft: &Draft, reply: Reply<Inserted>) -> Self {
-        Self::Insert { row: NewRow::new(draft), reply }
-    }
-
-    pub(super) fn complete(
-        id: RecordId,
-        fence: Fence,
-        outcome: &Outcome,
-        retention: Retention,
-        reply: Reply<CompletionResult>,
-    ) -> Self {
-        let is_interim = outcome.is_interim;
-        let outcome = encode_outcome(outcome);
-        let completion = Completion { id, fence, outcome, is_interim, retention };
-        Self::Complete { completion, reply }
-    }
-
-    pub(super) fn id(&self) -> RecordId {
+impl dispatcher::Command for Command {
+    fn id(&self) -> RecordId {
         match self {
             Self::Insert { row, .. } => row.id,
             Self::Complete { completion, .. } => completion.id,
         }
     }
 
-    /// Returns the approximate size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         match self {
             Self::Insert { row, .. } => row.outcome.as_ref().map_or(0, Vec::len),
             Self::Complete { completion, .. } => completion.outcome.len(),
         }
     }
 
-    /// Answers with an error: the command was not executed, or it is unknown whether it was.
-    pub(super) fn refuse(self, error: impl FnOnce(&'static str) -> StoreError) {
+    fn refuse(self, error: impl FnOnce(&'static str) -> StoreError) {
         // A caller who has gone away needs no answer.
         match self {
             Self::Insert { reply, .. } => drop(reply.send(Err(error(INSERTING)))),
@@ -236,10 +212,7 @@ fn spell(pipeline: &mut Pipeline, batch: &[Command], spelling: Spelling) -> Vec<
     for alike in completions.chunk_by(|(_, one), (_, other)| one.kind() == other.kind()) {
         for chunk in alike.chunks(rows_max) {
             let (members, all): (Vec<usize>, Vec<&Completion>) = chunk.iter().copied().unzip();
-            let place = match all.as_slice() {
-                [one] => one.add_to(pipeline),
-                all => complete_all(pipeline, all),
-            };
+            let place = complete_all(pipeline, &all);
             stop_unless_all(pipeline, all.len());
             statements.push(Statement { place, members });
         }
@@ -256,7 +229,7 @@ fn stop_unless_all(pipeline: &mut Pipeline, count: usize) {
     }
 }
 
-/// Completes all of `completions`, which are of one kind.
+/// Completes the owners' records of all `completions`, which are of one kind, and no others.
 fn complete_all(pipeline: &mut Pipeline, completions: &[&Completion]) -> usize {
     let Completion { is_interim, retention, .. } = *completions[0];
     let [due_at, retained_until] = kept(is_interim, retention);
@@ -270,12 +243,9 @@ fn complete_all(pipeline: &mut Pipeline, completions: &[&Completion]) -> usize {
         let values = [Value::Bytes(completion.id.as_bytes()), Value::Bytes(&completion.outcome)];
         pipeline.write(" WHEN ? THEN ?", &values);
     }
-    pipeline.write(" END WHERE state <> ? AND id IN (", &[Value::Int(COMPLETED)]);
-    for (number, completion) in completions.iter().enumerate() {
-        let id = Value::Bytes(completion.id.as_bytes());
-        pipeline.write(if number > 0 { ", ?" } else { "?" }, &[id]);
-    }
-    pipeline.write(") AND fence = CASE id", &[]);
+    pipeline.write(" END WHERE state <> ? AND id IN ", &[Value::Int(COMPLETED)]);
+    pipeline.write_list(completions.iter().map(|one| Value::Bytes(one.id.as_bytes())));
+    pipeline.write(" AND fence = CASE id", &[]);
     for completion in completions {
         let fence = Value::Int(completion.fence.as_u64().cast_signed());
         pipeline.write(" WHEN ? THEN ?", &[Value::Bytes(completion.id.as_bytes()), fence]);
@@ -288,24 +258,6 @@ impl Completion {
     /// Returns the values that completions must have in common to share a statement.
     fn kind(&self) -> (bool, Duration, Duration) {
         (self.is_interim, self.retention.replay_for, self.retention.linger_for)
-    }
-
-    /// Adds the statement that completes the owner's record and no other.
-    fn add_to(&self, pipeline: &mut Pipeline) -> usize {
-        let [due_at, retained_until] = kept(self.is_interim, self.retention);
-        pipeline.add(
-            "UPDATE firstwrite_records SET state = ?, due_at = ?, retained_until = ?, outcome = ? \
-             WHERE id = ? AND fence = ? AND state <> ?",
-            &[
-                Value::Int(COMPLETED),
-                due_at,
-                retained_until,
-                Value::Bytes(&self.outcome),
-                Value::Bytes(self.id.as_bytes()),
-                Value::Int(self.fence.as_u64().cast_signed()),
-                Value::Int(COMPLETED),
-            ],
-        )
     }
 }
 
@@ -334,9 +286,7 @@ pub(super) async fn send(
     firstwrite_core::crash_point!("mysql-batch-before-pipeline");
     let answers = pooled.send(&pipeline).await?;
     firstwrite_core::crash_point!("mysql-batch-after-pipeline");
-    let unclear = |error| SendError { cause: DriverError::Read(error), is_unknown: true };
-    let now = time_in(&answers[counted]).map_err(unclear)?;
-    pooled.slot().acknowledged(&answers[counted]).map_err(unclear)?;
+    let now = pooled.slot().acknowledged(&answers[counted])?;
     let mut written = vec![false; batch.len()];
     for Statement { place, members } in statements {
         // One that several share has written all of its rows, or there is no answer.
@@ -356,11 +306,8 @@ pub(super) fn answer(batch: Vec<Command>, committed: Committed) -> Vec<Command> 
     for (command, is_written) in batch.into_iter().zip(written) {
         match (command, is_written) {
             (Command::Insert { reply, .. }, true) => drop(reply.send(Ok(Inserted::Done(now)))),
-            (Command::Complete { reply, .. }, true) => {
-                drop(reply.send(Ok(CompletionResult::Done(now))));
-            }
-            (Command::Complete { reply, .. }, false) => {
-                drop(reply.send(Ok(CompletionResult::Moved)));
+            (Command::Complete { reply, .. }, is_written) => {
+                drop(reply.send(Ok(is_written.then_some(now))));
             }
             (command @ Command::Insert { .. }, false) => left.push(command),
         }
@@ -370,14 +317,14 @@ pub(super) fn answer(batch: Vec<Command>, committed: Committed) -> Vec<Command> 
 
 /// Looks up the records that the inserts in `left` met, and answers them; returns those that no longer meet
 /// one.
-pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) -> Vec<Command> {
+pub(super) async fn answer_met(pooled: &mut PooledConnection, left: Vec<Command>) -> Vec<Command> {
     let mut pipeline = Pipeline::reading();
     for command in &left {
         let sql =
             concat!("SELECT ", record_columns!(), " FROM firstwrite_records r WHERE r.id = ?");
         pipeline.add(sql, &[Value::Bytes(command.id().as_bytes())]);
     }
-    let answers = match connection.send(&pipeline).await {
+    let answers = match pooled.send(&pipeline).await {
         Ok(answers) => answers,
         Err(error) => {
             for command in left {
@@ -402,12 +349,12 @@ pub(super) async fn answer_met(connection: &mut Connection, left: Vec<Command>) 
 /// Answers the inserts of a batch while history is missing: existing records are returned, other inserts
 /// are refused. Returns the completions.
 pub(super) async fn answer_without_history(
-    connection: &mut Connection,
+    pooled: &mut PooledConnection,
     batch: Vec<Command>,
 ) -> Vec<Command> {
     let is_insert = |command: &Command| matches!(command, Command::Insert { .. });
     let (inserts, completions) = batch.into_iter().partition(is_insert);
-    for unknown in answer_met(connection, inserts).await {
+    for unknown in answer_met(pooled, inserts).await {
         unknown.refuse(history_loss::refuse);
     }
     completions
@@ -420,11 +367,7 @@ pub(super) fn record_in(answer: &Answer) -> Result<Option<Found>, StoreError> {
 
 /// Decodes the time in an answer that holds nothing else.
 pub(super) fn time_in(answer: &Answer) -> Result<Timestamp, StoreError> {
-    let row = answer
-        .rows
-        .first()
-        .ok_or_else(|| super::driver_error::corrupt("the clock says nothing"))?;
-    rows::instant(row, 0)
+    rows::instant(answer.row("the clock says nothing")?, 0)
 }
 
 fn shortened(operation: &str) -> &str {

@@ -123,8 +123,7 @@ impl Server {
         let mut asking = Pipeline::new();
         let about = asking.add("SELECT VERSION(), @@max_allowed_packet, @@read_only", &[]);
         let cluster = asking.add("SHOW GLOBAL VARIABLES LIKE 'wsrep\\_on'", &[]);
-        let asked = asking.send(&mut conn, options.connect_for).await;
-        let answers = asked.map_err(|error| error.cause)?;
+        let answers = asking.send(&mut conn, options.connect_for).await?;
         let about = answers[about].rows.first().ok_or_else(|| unclear("no version"))?;
         let version = rows::text(about, 0)?;
         let kind = check_version(version)?;
@@ -133,8 +132,7 @@ impl Server {
             return Err(DriverError::NoConnection("the server is read-only".to_owned()));
         }
         let is_node = answers[cluster].rows.first().is_some_and(is_on);
-        let told = self.settings(kind, is_node).send(&mut conn, options.connect_for).await;
-        told.map_err(|error| error.cause)?;
+        self.settings(kind, is_node).send(&mut conn, options.connect_for).await?;
         let limit = options.statement_timeout;
         let packet_bytes_max = packet.saturating_sub(PACKET_BYTES_SPARE);
         Ok(Connection { conn, kind, packet_bytes_max, limit })
@@ -274,7 +272,7 @@ async fn ask(conn: &mut Conn, limit: Duration) -> Result<Option<String>, DriverE
          'port', 'datadir')",
         &[],
     );
-    let answers = pipeline.send(conn, limit).await.map_err(|error| error.cause)?;
+    let answers = pipeline.send(conn, limit).await?;
     if answers[is_read_only].rows.first().map(|row| rows::text(row, 0)).transpose()? != Some("0") {
         return Ok(None);
     }

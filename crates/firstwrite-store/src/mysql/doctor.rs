@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use firstwrite_core::StoreError;
+use mysql_async::Row;
 
 use super::MysqlStore;
 use super::connect::rivals;
@@ -50,112 +51,100 @@ pub async fn examine(
     }
     let (settings, counters) = (named(&answers[settings])?, named(&answers[counters])?);
     findings.extend(durability(&settings));
-    findings.extend(engine(&answers[engines])?);
+    for row in &answers[engines].rows {
+        findings.push(engine(row)?);
+    }
     findings.extend(usability(&settings));
     findings.extend(cluster(&settings, &counters));
     findings.extend(left_locks(&answers[locks])?);
-    findings.extend(history_losses(store).await?);
+    findings.extend(Finding::open_losses(&store.history_losses().await?));
     findings.extend(several_primaries(store).await);
     findings.extend(old_transactions(store, open_for_max).await?);
     findings.sort_by_key(|finding| finding.severity);
     Ok(findings)
 }
 
+/// Keeps the findings whose condition holds.
+fn those<const N: usize>(findings: [(bool, Finding); N]) -> Vec<Finding> {
+    findings.into_iter().filter_map(|(is_so, finding)| is_so.then_some(finding)).collect()
+}
+
 fn durability(settings: &Named) -> Vec<Finding> {
-    let mut findings = Vec::new();
     let flush = value(settings, "innodb_flush_log_at_trx_commit");
-    // MariaDB's 3 flushes as 1 does, and once more.
-    if !matches!(flush, "1" | "3") {
-        let what = format!("innodb_flush_log_at_trx_commit = {flush}");
-        findings.push(
-            Finding::unsafe_("flush-at-commit", what)
+    let sync = value(settings, "sync_binlog");
+    let (has_log, is_node) = (is_on(settings, "log_bin"), is_on(settings, "wsrep_on"));
+    let waits = ["rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled"];
+    let waits = waits.iter().any(|name| is_on(settings, name));
+    those([
+        (
+            // MariaDB's 3 flushes as 1 does, and once more.
+            !matches!(flush, "1" | "3"),
+            Finding::unsafe_("flush-at-commit", format!("innodb_flush_log_at_trx_commit = {flush}"))
                 .means(ACKNOWLEDGED_IS_LOST)
                 .next("set innodb_flush_log_at_trx_commit = 1, for good and at once (SET GLOBAL)"),
-        );
-    }
-    let sync = value(settings, "sync_binlog");
-    if is_on(settings, "log_bin") && sync != "1" {
-        findings.push(
-            Finding::unsafe_(
-                "sync-binlog",
-                format!("the binary log is on and sync_binlog = {sync}"),
-            )
-            .means(
-                "after a crash, what the log does not have is undone, though it was acknowledged; \
+        ),
+        (
+            has_log && sync != "1",
+            Finding::unsafe_("sync-binlog", format!("the binary log is on and sync_binlog = {sync}"))
+                .means(
+                    "after a crash, what the log does not have is undone, though it was acknowledged; \
                      replicas may have other keys than their source",
-            )
-            .next("set sync_binlog = 1, for good and at once (SET GLOBAL)"),
-        );
-    }
-    if !is_on(settings, "log_bin") && !is_on(settings, "wsrep_on") {
-        findings.push(
+                )
+                .next("set sync_binlog = 1, for good and at once (SET GLOBAL)"),
+        ),
+        (
+            !has_log && !is_node,
             Finding::warning("no-binlog", "there is no binary log")
                 .means(
                     "commits are shown to others before they are on disk: a crash may take back what \
                      a retry was answered with, though nothing that was acknowledged to its writer",
                 )
                 .next("set log_bin and sync_binlog = 1, and restart the server"),
-        );
-    }
-    if matches!(value(settings, "innodb_doublewrite"), "OFF" | "0") {
-        findings.push(
+        ),
+        (
+            matches!(value(settings, "innodb_doublewrite"), "OFF" | "0"),
             Finding::unsafe_("doublewrite", "innodb_doublewrite = OFF")
                 .means("a page that was half written when the machine crashed stays damaged")
                 .next("set innodb_doublewrite = ON, unless the disk writes pages whole"),
-        );
-    }
-    let waits = ["rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled"];
-    let waits = waits.iter().any(|name| is_on(settings, name));
-    if is_on(settings, "log_bin") && !is_on(settings, "wsrep_on") && !waits {
-        findings.push(
+        ),
+        (
+            has_log && !is_node && !waits,
             Finding::note("standby", "commits do not wait for a replica")
-                .means(
-                    "a fail-over may lose acknowledged keys, and unknown keys are refused after it",
-                )
+                .means("a fail-over may lose acknowledged keys, and unknown keys are refused after it")
                 .next("use semi-synchronous replication, or a cluster, if you fail over"),
-        );
-    }
-    findings
+        ),
+    ])
 }
 
-fn engine(answer: &Answer) -> Result<Vec<Finding>, StoreError> {
-    let mut findings = Vec::new();
-    for row in &answer.rows {
-        let what = format!("{} is kept by {}", text(row, 0)?, text(row, 1)?);
-        findings.push(
-            Finding::unsafe_("engine", what)
-                .means("nothing in it is undone, and nothing in it survives a crash for certain")
-                .next("ALTER TABLE … ENGINE = InnoDB, after a backup"),
-        );
-    }
-    Ok(findings)
+fn engine(row: &Row) -> Result<Finding, StoreError> {
+    let what = format!("{} is kept by {}", text(row, 0)?, text(row, 1)?);
+    Ok(Finding::unsafe_("engine", what)
+        .means("nothing in it is undone, and nothing in it survives a crash for certain")
+        .next("ALTER TABLE … ENGINE = InnoDB, after a backup"))
 }
 
 fn usability(settings: &Named) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if is_on(settings, "read_only") {
-        findings.push(
+    let packet = value(settings, "max_allowed_packet");
+    those([
+        (
+            is_on(settings, "read_only"),
             Finding::warning("read-only", "this server is read-only: it takes no writes")
                 .means("no key can be reserved here")
                 .next("point --store at the server that takes writes, or make this one take them"),
-        );
-    }
-    if is_on(settings, "log_bin") && value(settings, "binlog_format") == "STATEMENT" {
-        findings.push(
+        ),
+        (
+            is_on(settings, "log_bin") && value(settings, "binlog_format") == "STATEMENT",
             Finding::warning("binlog-format", "binlog_format = STATEMENT")
                 .means("READ COMMITTED cannot write with it, so no key can be reserved")
                 .next("set binlog_format = ROW"),
-        );
-    }
-    let packet = value(settings, "max_allowed_packet");
-    if packet.parse::<i64>().is_ok_and(|bytes| bytes < PACKET_BYTES_MIN) {
-        findings.push(
+        ),
+        (
+            packet.parse::<i64>().is_ok_and(|bytes| bytes < PACKET_BYTES_MIN),
             Finding::warning("packet", format!("max_allowed_packet = {packet}"))
                 .means("large answers cannot be kept, and their requests fail")
                 .next("set max_allowed_packet = 16M or more"),
-        );
-    }
-    findings
+        ),
+    ])
 }
 
 /// Checks a Galera cluster: whether this node is part of it, and whether others write too.
@@ -168,45 +157,41 @@ fn cluster(settings: &Named, counters: &Named) -> Vec<Finding> {
     }
     let size = value(counters, "wsrep_cluster_size");
     let state = value(counters, "wsrep_local_state_comment");
-    let mut findings = vec![
-        Finding::note("cluster", format!("a node of a Galera cluster of {size}, {state}"))
-            .means("all services must write to the same node, and move to another one together")
-            .next(
-                "name the nodes in one order everywhere, or one address that leads to one writer",
-            ),
-    ];
-    if value(counters, "wsrep_cluster_status") != "Primary" || !is_on(counters, "wsrep_ready") {
-        findings.push(
+    let is_primary = value(counters, "wsrep_cluster_status") == "Primary";
+    let refused = number(counters, "wsrep_local_cert_failures");
+    let aborted = number(counters, "wsrep_local_bf_aborts");
+    let conflicts = format!(
+        "{refused} commits of this node were refused and {aborted} were cut off by other nodes' writes"
+    );
+    those([
+        (
+            true,
+            Finding::note("cluster", format!("a node of a Galera cluster of {size}, {state}"))
+                .means("all services must write to the same node, and move to another one together")
+                .next("name the nodes in one order everywhere, or one address that leads to one writer"),
+        ),
+        (
+            !is_primary || !is_on(counters, "wsrep_ready"),
             Finding::warning("cluster-split", "this node is not part of the cluster's majority")
                 .means("no key can be reserved here")
                 .next("point --store at a node of the majority, or mend the network"),
-        );
-    }
-    if size.parse::<u32>().is_ok_and(|size| size < 3) {
-        findings.push(
+        ),
+        (
+            size.parse::<u32>().is_ok_and(|size| size < 3),
             Finding::warning("cluster-size", format!("the cluster has {size} nodes"))
-                .means(
-                    "after the loss of one node the other cannot tell whether it is the majority",
-                )
+                .means("after the loss of one node the other cannot tell whether it is the majority")
                 .next("have three nodes, or two and an arbitrator"),
-        );
-    }
-    let refused = number(counters, "wsrep_local_cert_failures");
-    let aborted = number(counters, "wsrep_local_bf_aborts");
-    if refused + aborted > 0 {
-        let what = format!(
-            "{refused} commits of this node were refused and {aborted} were cut off by other nodes' writes"
-        );
-        findings.push(
-            Finding::unsafe_("several-writers", what)
+        ),
+        (
+            refused + aborted > 0,
+            Finding::unsafe_("several-writers", conflicts)
                 .means(
                     "several nodes write the same rows: updates can be lost and old rows be read, so \
                      effects can run twice",
                 )
                 .next("let all services write to one node; the counters begin anew when it restarts"),
-        );
-    }
-    findings
+        ),
+    ])
 }
 
 fn number(counters: &Named, name: &str) -> i64 {
@@ -224,15 +209,6 @@ fn left_locks(answer: &Answer) -> Result<Option<Finding>, StoreError> {
             .means("a handler ended its transaction itself: its rows and its outcome were not one commit")
             .next("find the handler that commits, or makes tables; then DELETE FROM firstwrite_locks"),
     ))
-}
-
-async fn history_losses(store: &MysqlStore) -> Result<Option<Finding>, StoreError> {
-    let losses = store.history_losses().await?;
-    let open: Vec<_> = losses.iter().filter(|loss| loss.cleared.is_none()).collect();
-    let count = open.len();
-    Ok(open.first().map(|first| {
-        Finding::history_lost(format!("{count} open history losses, the first: {}", first.detail))
-    }))
 }
 
 async fn several_primaries(store: &MysqlStore) -> Option<Finding> {

@@ -11,19 +11,19 @@ use super::MysqlStore;
 use super::batch::time_in;
 use super::driver_error::corrupt;
 use super::listing::sql_count;
-use super::pipeline::{NOW, Pipeline, Value};
+use super::pipeline::{NOW, Pipeline, SendError, Value};
+use super::pool::{PooledConnection, take};
 use super::rows::{bytes, instant_or_null, integer};
-use super::session::{Failure, Session, take};
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";
 
 /// Makes all changes in one commit.
 async fn put_once(
-    session: &mut Session,
+    session: &mut PooledConnection,
     kind: &str,
     changes: &[DocumentChange],
-) -> Result<Vec<Option<i64>>, Failure> {
+) -> Result<Vec<Option<i64>>, SendError> {
     let ask =
         |pipeline: &mut Pipeline| changes.iter().for_each(|change| ask(pipeline, kind, change));
     let (_, answers) = session.begin(ask).await?;
@@ -32,8 +32,7 @@ async fn put_once(
     session.send(&ending).await?;
     let numbers = answers.chunks(2).map(|answers| match answers {
         [written, number] if written.affected > 0 => {
-            let row = number.rows.first().ok_or_else(|| corrupt("a document has no number"))?;
-            Ok(Some(integer(row, 0)?))
+            Ok(Some(integer(number.row("a document has no number")?, 0)?))
         }
         _ => Ok(None),
     });
@@ -101,11 +100,9 @@ impl Documents for MysqlStore {
         Box::pin(async move {
             let mut pipeline = Pipeline::new();
             select(&mut pipeline, kind);
-            pipeline.write(" AND name IN (NULL", &[]);
-            for name in names {
-                pipeline.write(", ?", &[Value::Bytes(&name.0)]);
-            }
-            pipeline.write(")", &[]);
+            pipeline.write(" AND name IN ", &[]);
+            let wanted = names.iter().map(|name| Value::Bytes(&name.0));
+            pipeline.write_list([Value::Null].into_iter().chain(wanted));
             let answers = self.pool().send(READING, &pipeline).await?;
             let found = answers[0].rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
             Ok(in_order(names, &found))

@@ -3,8 +3,10 @@
 use std::error::Error as _;
 use std::fmt;
 
-use firstwrite_core::{BoxError, StoreError, StoreErrorKind};
+use firstwrite_core::{StoreError, StoreErrorKind};
 use mysql_async::Error;
+
+pub(super) use crate::step_error::{corrupt, unavailable, unsupported};
 
 /// An error between the store and the server.
 #[derive(Debug)]
@@ -209,21 +211,6 @@ impl fmt::Display for DriverError {
             ),
         }
     }
-}
-
-/// Returns the error for an invalid row.
-pub(super) fn corrupt(what: &'static str) -> StoreError {
-    StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
-}
-
-/// Returns the error for an unsupported operation.
-pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
-}
-
-/// A step that was not begun.
-pub(super) fn unavailable(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::definite(StoreErrorKind::Unavailable, doing).caused_by(why)
 }
 
 #[cfg(test)]

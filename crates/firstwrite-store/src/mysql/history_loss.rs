@@ -19,15 +19,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite_core::{StoreError, StoreErrorKind, Timestamp, lock};
+use firstwrite_core::{RecordId, StoreError, StoreErrorKind, Timestamp, lock};
 use mysql_async::Row;
 
 use super::connect::{Connection, Server};
-use super::driver_error::{DriverError, corrupt, unavailable};
-use super::pipeline::{Answer, NOW, Pipeline, Value};
-use super::pool::Pool;
+use super::driver_error::{DriverError, unavailable};
+use super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
 use super::rows::{self, instant, integer, owned_text};
-use crate::history_loss::{ClearedLoss, HistoryLoss};
+use super::{Inner, MysqlStore};
+use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, mark_messages};
 
 /// Counts that the server acknowledged to this store.
 #[derive(Debug)]
@@ -109,16 +109,17 @@ impl Slot {
         );
     }
 
-    /// The commit that raised this count was acknowledged.
-    pub(super) fn acknowledged(&self, answer: &Answer) -> Result<(), StoreError> {
-        let count = read_count(first(answer)?, 1, 0)?;
+    /// The commit that raised this count was acknowledged. Returns its time.
+    pub(super) fn acknowledged(&self, answer: &Answer) -> Result<Timestamp, SendError> {
+        let count = answer.row("a count is not there").and_then(|row| read_count(row, 1, 0));
+        let count = count.map_err(SendError::unread)?;
         let mut known = lock(&self.history.known);
         let known = known.entry(self.number).or_insert(count);
         // A count that went down is left to the next pipeline that compares it.
         if count.commits > known.commits {
             *known = count;
         }
-        Ok(())
+        Ok(count.at)
     }
 }
 
@@ -150,8 +151,8 @@ pub(super) async fn verify(
     );
     let counted = slot.count(&mut pipeline);
     pipeline.commit();
-    let answers = connection.send(&pipeline).await.map_err(|error| error.cause)?;
-    let now = instant(first(&answers[counted])?, 0)?;
+    let answers = connection.send(&pipeline).await?;
+    let now = instant(answers[counted].row("a count is not there")?, 0)?;
     let mut found = BTreeMap::new();
     for row in &answers[counts].rows {
         found.insert(integer(row, 0)?, read_count(row, 1, 2)?);
@@ -167,7 +168,8 @@ pub(super) async fn verify(
     // Reported once: from now on the loss is recorded in its row, and an operator may clear it.
     lock(&history.known)
         .retain(|slot, count| known.get(slot) != Some(count) || !went_down(count, found.get(slot)));
-    Ok(slot.acknowledged(&answers[counted])?)
+    slot.acknowledged(&answers[counted])?;
+    Ok(())
 }
 
 /// If a count went down, returns the last time at which everything was still there.
@@ -209,10 +211,6 @@ fn read_count(row: &Row, commits: usize, at: usize) -> Result<Count, StoreError>
     Ok(Count { commits: integer(row, commits)?, at: instant(row, at)? })
 }
 
-fn first(answer: &Answer) -> Result<&Row, StoreError> {
-    answer.rows.first().ok_or_else(|| corrupt("a count is not there"))
-}
-
 /// Fails if history is missing: one more than the largest number there is.
 pub(super) const STOP_IF_HISTORY_LOST: &str =
     "SELECT ~0 + EXISTS (SELECT 1 FROM firstwrite_history_losses WHERE cleared_at IS NULL)";
@@ -229,41 +227,42 @@ pub(super) fn refuse(doing: &'static str) -> StoreError {
 
 /// Returns true if the answer to [`STANDS`] reports an open loss.
 pub(super) fn stands(answer: &Answer) -> Result<bool, StoreError> {
-    let row = answer.rows.first().ok_or_else(|| corrupt("a question is not answered"))?;
-    Ok(integer(row, 0)? != 0)
+    Ok(integer(answer.row("a question is not answered")?, 0)? != 0)
 }
 
-/// See [`firstwrite_core::Store::check_history`].
-pub(super) async fn check(pool: &Arc<Pool>) -> Result<(), StoreError> {
-    const DOING: &str = "checking the history";
-    if let Some(refusal) = pool.refusal(DOING) {
-        return Err(refusal);
-    }
-    let mut pooled = pool.get(DOING).await?;
-    // Counts that are missing are written down as a loss, which the second look finds.
-    for _ in 0..2 {
-        let mut pipeline = Pipeline::reading();
-        pooled.slot().stop_unless_whole(&mut pipeline);
-        let place = pipeline.add(STANDS, &[]);
-        match pooled.send(&pipeline).await {
-            Ok(answers) => {
-                pooled.settle();
-                let is_history_lost = stands(&answers[place])?;
-                return if is_history_lost { Err(refuse(DOING)) } else { Ok(()) };
-            }
-            Err(error) if error.cause.is_history_missing() && pooled.roll_back().await => {
-                pooled.verify().await.map_err(|error| error.definite(DOING))?;
-            }
-            Err(error) => {
-                pooled.fail(&error).await;
-                return Err(error.error(DOING));
+impl Inner {
+    /// See [`firstwrite_core::Store::check_history`].
+    pub(super) async fn check_history(&self, _id: RecordId) -> Result<(), StoreError> {
+        const DOING: &str = "checking the history";
+        if let Some(refusal) = self.pool.refusal(DOING) {
+            return Err(refusal);
+        }
+        let mut pooled = self.pool.get(DOING).await?;
+        // Counts that are missing are written down as a loss, which the second look finds.
+        for _ in 0..2 {
+            let mut pipeline = Pipeline::reading();
+            pooled.slot().stop_unless_whole(&mut pipeline);
+            let place = pipeline.add(STANDS, &[]);
+            match pooled.send(&pipeline).await {
+                Ok(answers) => {
+                    pooled.settle();
+                    let is_history_lost = stands(&answers[place])?;
+                    return if is_history_lost { Err(refuse(DOING)) } else { Ok(()) };
+                }
+                Err(error) if error.cause.is_history_missing() && pooled.roll_back().await => {
+                    pooled.verify().await.map_err(|error| error.definite(DOING))?;
+                }
+                Err(error) => {
+                    pooled.fail(&error).await;
+                    return Err(error.error(DOING));
+                }
             }
         }
+        Err(unavailable(
+            DOING,
+            "acknowledged commits are missing, and the server does not keep a row about it",
+        ))
     }
-    Err(unavailable(
-        DOING,
-        "acknowledged commits are missing, and the server does not keep a row about it",
-    ))
 }
 
 /// Asks which cluster a server is a node of.
@@ -282,20 +281,16 @@ fn epoch(who: &Answer, clustered: &Answer) -> Result<String, StoreError> {
     if let Some(cluster) = cluster(clustered)? {
         return Ok(cluster);
     }
-    let row = who.rows.first().ok_or_else(|| corrupt("a server does not say which it is"))?;
-    Ok(format!("server {}", integer(row, 0)?))
+    Ok(format!("server {}", integer(who.row("a server does not say which it is")?, 0)?))
 }
 
 /// Updates the mark to the server that is written to now.
-pub(super) async fn compare_marks(
-    server: &Server,
-    connection: &mut Connection,
-) -> Result<(), DriverError> {
+async fn compare_marks(server: &Server, connection: &mut Connection) -> Result<(), DriverError> {
     let mut asking = Pipeline::new();
     let who = asking.add("SELECT @@server_id", &[]);
     let cluster = asking.add(ASK_CLUSTER, &[]);
     let marked = asking.add("SELECT epoch FROM firstwrite_mark", &[]);
-    let answers = connection.send(&asking).await.map_err(|error| error.cause)?;
+    let answers = connection.send(&asking).await?;
     let epoch = epoch(&answers[who], &answers[cluster])?;
     let marked = answers[marked].rows.first().map(|row| owned_text(row, 0)).transpose()?;
     if marked.as_deref() == Some(&*epoch) {
@@ -318,12 +313,13 @@ pub(super) async fn compare_marks(
         &[Value::Text(&epoch), Value::Text(&epoch)],
     );
     pipeline.commit();
-    connection.send(&pipeline).await.map(drop).map_err(|error| error.cause)
+    connection.send(&pipeline).await?;
+    Ok(())
 }
 
 /// Writes down that history is missing, unless that is known: a loss is open, or one was noticed after `known_at`,
 /// when everything was still there.
-pub(super) async fn raise(
+async fn raise(
     connection: &mut Connection,
     detail: &str,
     known_at: Timestamp,
@@ -335,33 +331,52 @@ pub(super) async fn raise(
         &[Value::Sql(NOW), Value::Text(detail), Value::Int(known_at.as_millis())],
     );
     pipeline.commit();
-    connection.send(&pipeline).await.map(drop).map_err(|error| error.cause)
+    connection.send(&pipeline).await?;
+    Ok(())
 }
 
-/// Returns the pipeline that reads every loss.
-pub(super) fn all() -> Pipeline {
-    let mut pipeline = Pipeline::new();
-    pipeline.add(
-        "SELECT noticed_at, detail, cleared_at, cleared_by, reason FROM firstwrite_history_losses \
-         ORDER BY loss",
-        &[],
-    );
-    pipeline
+impl MysqlStore {
+    /// Every time that acknowledged history was found to be missing, oldest first.
+    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
+        let mut pipeline = Pipeline::new();
+        let sql = "SELECT noticed_at, detail, cleared_at, cleared_by, reason \
+                   FROM firstwrite_history_losses ORDER BY loss";
+        let place = pipeline.add(sql, &[]);
+        let answers = self.pool().send("reading history losses", &pipeline).await?;
+        answers[place].rows.iter().map(read).collect()
+    }
+
+    /// Clears every open history loss, so that unknown keys can be written again; call it once an
+    /// operator has examined the loss.
+    ///
+    /// Before that it marks every message that is not settled as one that may have been sent: the lost
+    /// history may have sent it. If it fails halfway, the loss stays open.
+    pub async fn clear_history_losses(
+        &self,
+        actor: &str,
+        reason: &str,
+    ) -> Result<HistoryClearance, StoreError> {
+        const DOING: &str = "clearing history losses";
+        self.writes(DOING)?;
+        let losses = self.history_losses().await?;
+        let Some(messages) = mark_messages(&losses, self, (actor, reason)).await? else {
+            return Ok(HistoryClearance::default());
+        };
+        let mut pipeline = Pipeline::transaction();
+        let place = pipeline.add(
+            "UPDATE firstwrite_history_losses SET cleared_at = ?, cleared_by = ?, reason = ? \
+             WHERE cleared_at IS NULL",
+            &[Value::Sql(NOW), Value::Text(actor), Value::Text(reason)],
+        );
+        pipeline.commit();
+        let losses = self.pool().send(DOING, &pipeline).await?[place].affected;
+        let server = &self.pool().server.address;
+        tracing::warn!(%server, actor, losses, messages, "history losses were cleared");
+        Ok(HistoryClearance { losses: usize::try_from(losses).unwrap_or(usize::MAX), messages })
+    }
 }
 
-/// Returns the pipeline that clears every open loss, and the index of its answer.
-pub(super) fn clear(actor: &str, reason: &str) -> (Pipeline, usize) {
-    let mut pipeline = Pipeline::transaction();
-    let place = pipeline.add(
-        "UPDATE firstwrite_history_losses SET cleared_at = ?, cleared_by = ?, reason = ? \
-         WHERE cleared_at IS NULL",
-        &[Value::Sql(NOW), Value::Text(actor), Value::Text(reason)],
-    );
-    pipeline.commit();
-    (pipeline, place)
-}
-
-pub(super) fn read(row: &Row) -> Result<HistoryLoss, StoreError> {
+fn read(row: &Row) -> Result<HistoryLoss, StoreError> {
     let cleared = if rows::is_null(row, 2) {
         None
     } else {

@@ -1,12 +1,12 @@
 //! The inbox in the same database: a row for each message that was consumed.
 
-use firstwrite_core::{StoreError, Timestamp};
+use firstwrite_core::StoreError;
 use mysql_async::Conn;
 
 use super::MysqlStore;
-use super::driver_error::{corrupt, unsupported};
+use super::driver_error::unsupported;
 use super::pipeline::{NOW, Pipeline, Value};
-use super::rows::integer;
+use super::rows::instant;
 use crate::inbox::{Consumed, Inbox};
 
 const DOING: &str = "consuming a message";
@@ -44,8 +44,7 @@ impl MysqlStore {
         if answers[inserted].affected > 0 {
             return Ok(Consumed::First);
         }
-        let row = answers[looked].rows.first();
-        let at = integer(row.ok_or_else(|| corrupt("a consumed message is not there"))?, 0)?;
-        Ok(Consumed::Again { at: Timestamp::from_millis(at) })
+        let row = answers[looked].row("a consumed message is not there")?;
+        Ok(Consumed::Again { at: instant(row, 0)? })
     }
 }

@@ -8,11 +8,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use firstwrite_core::StoreError;
 use firstwrite_core::codec::hex;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Row};
 
-use super::driver_error::DriverError;
+use super::driver_error::{DriverError, corrupt};
 
 /// Statements that are sent together.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +47,7 @@ pub(super) struct Answer {
     pub(super) affected: u64,
 }
 
-/// A pipeline that did not finish.
+/// A pipeline, or a step of several, that did not finish.
 #[derive(Debug)]
 pub(super) struct SendError {
     pub(super) cause: DriverError,
@@ -107,6 +108,14 @@ impl Pipeline {
             self.text.push_str(piece);
         }
         assert!(values.next().is_none(), "a statement has as many places as values for them");
+    }
+
+    /// Appends values to the statement that was added last, between brackets.
+    pub(super) fn write_list<'v>(&mut self, values: impl IntoIterator<Item = Value<'v>>) {
+        for (place, value) in values.into_iter().enumerate() {
+            self.write(if place > 0 { ", ?" } else { "(?" }, &[value]);
+        }
+        self.write(")", &[]);
     }
 
     pub(super) fn commit(&mut self) {
@@ -188,9 +197,34 @@ impl SendError {
         self.cause.is_deadlock() && !self.is_unknown
     }
 
+    /// Makes the error of a pipeline that was committed, and whose answer cannot be understood.
+    pub(super) fn unread(error: StoreError) -> Self {
+        Self { cause: DriverError::Read(error), is_unknown: true }
+    }
+
     /// Converts to the error for a caller.
-    pub(super) fn error(&self, doing: &'static str) -> firstwrite_core::StoreError {
+    pub(super) fn error(&self, doing: &'static str) -> StoreError {
         if self.is_unknown { self.cause.indeterminate(doing) } else { self.cause.definite(doing) }
+    }
+}
+
+impl Answer {
+    /// Returns the only row; `what` says what it means that there is none.
+    pub(super) fn row(&self, what: &'static str) -> Result<&Row, StoreError> {
+        self.rows.first().ok_or_else(|| corrupt(what))
+    }
+}
+
+/// The data read is invalid, or the step cannot be done; nothing was written.
+impl From<StoreError> for SendError {
+    fn from(error: StoreError) -> Self {
+        Self::unsent(DriverError::Read(error))
+    }
+}
+
+impl From<SendError> for DriverError {
+    fn from(error: SendError) -> Self {
+        error.cause
     }
 }
 

@@ -2,21 +2,24 @@
 //!
 //! A connection returns to the pool only if its user declares that no transaction is open on it. Otherwise
 //! it is closed and the server rolls back, so that no caller gets another's transaction.
+//!
+//! A step may take several pipelines in one transaction, and is retried if the server rolled it back because
+//! of another transaction.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite_core::{StoreError, lock};
+use firstwrite_core::{StoreError, Timestamp, lock};
 use mysql_async::prelude::Queryable;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::batch::time_in;
 use super::connect::{self, Connection, Server};
 use super::driver_error::{DriverError, unavailable};
 use super::history_loss::{self, History, Slot};
 use super::pipeline::{Answer, Pipeline, SendError};
-use super::session::take;
 use crate::Access;
 
 /// Connections that wait to be used, and how many there may be.
@@ -28,6 +31,8 @@ pub(super) struct Pool {
     /// The named hosts that take writes, if the last sweep found several.
     rivals: Mutex<Option<String>>,
     is_closed: AtomicBool,
+    /// Number of transactions that the writer has sent.
+    pub(super) commit_count: AtomicU64,
 }
 
 struct Idle {
@@ -49,6 +54,26 @@ pub(super) struct PooledConnection {
 /// does not notice that a connection was closed before it is used.
 const FRESH: Duration = Duration::from_millis(500);
 
+/// Maximum number of attempts of a step that the server rolled back because of another transaction.
+const TRIES_MAX: usize = 4;
+
+/// Retries a step until it is done or cannot be: `$step` is an expression that sends pipelines in `$session`.
+macro_rules! take {
+    ($pool:expr, $doing:expr, |$session:ident| $step:expr) => {{
+        let (mut $session, mut tried) = ($pool.get($doing).await?, 0);
+        loop {
+            match $step.await {
+                Ok(done) => {
+                    $session.settle();
+                    break Ok(done);
+                }
+                Err(error) => $session = $session.again(error, $doing, &mut tried).await?,
+            }
+        }
+    }};
+}
+pub(super) use take;
+
 impl Pool {
     pub(super) fn new(server: Server) -> Arc<Self> {
         let size = server.address.options.pool_size_max.max(1);
@@ -60,6 +85,7 @@ impl Pool {
             idle: Mutex::default(),
             rivals: Mutex::default(),
             is_closed: AtomicBool::new(false),
+            commit_count: AtomicU64::new(0),
         })
     }
 
@@ -77,14 +103,9 @@ impl Pool {
                 return Err(unavailable(doing, "too busy: no connection became free in time"));
             }
         };
-        let slot = self.history.slot();
+        let (pool, slot) = (Arc::clone(self), self.history.slot());
         let connection = self.connection(&slot).await.map_err(|error| error.definite(doing))?;
-        Ok(PooledConnection {
-            connection: Some(connection),
-            slot,
-            pool: Arc::clone(self),
-            _permit: permit,
-        })
+        Ok(PooledConnection { connection: Some(connection), slot, pool, _permit: permit })
     }
 
     /// Runs a pipeline on its own connection. Sends it again if the server rolled it back because of
@@ -179,6 +200,44 @@ impl PooledConnection {
 
     pub(super) async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Answer>, SendError> {
         self.connection().send(pipeline).await
+    }
+
+    /// Begins a transaction with the statements of `rest`, whose first answer of interest holds the time.
+    /// Stops if history is missing.
+    pub(super) async fn begin(
+        &mut self,
+        rest: impl FnOnce(&mut Pipeline),
+    ) -> Result<(Timestamp, Vec<Answer>), SendError> {
+        let mut pipeline = Pipeline::transaction();
+        self.slot.stop_unless_whole(&mut pipeline);
+        let time = pipeline.add("SELECT @firstwrite_now", &[]);
+        rest(&mut pipeline);
+        let mut answers = self.send(&pipeline).await?;
+        let now = time_in(&answers[time])?;
+        Ok((now, answers.split_off(time + 1)))
+    }
+
+    /// Rolls back a step that failed. Returns the reason if it may not be retried.
+    pub(super) async fn again(
+        mut self,
+        error: SendError,
+        doing: &'static str,
+        tried: &mut usize,
+    ) -> Result<Self, StoreError> {
+        *tried += 1;
+        let is_missing = error.cause.is_history_missing();
+        if (is_missing || error.may_repeat())
+            && *tried < TRIES_MAX
+            && self.roll_back().await
+            && (!is_missing || self.verify().await.is_ok())
+        {
+            return Ok(self);
+        }
+        self.fail(&error).await;
+        Err(match error {
+            SendError { cause: DriverError::Read(error), is_unknown: false } => error,
+            error => error.error(doing),
+        })
     }
 
     pub(super) fn refusal(&self, doing: &'static str) -> Option<StoreError> {

@@ -3,17 +3,14 @@
 //! A cursor walks the index of deadlines: records that stay because a message of theirs is still pending
 //! are examined once per round, not in every step. Rows that another transaction has locked are skipped.
 
-use std::sync::Arc;
-
 use firstwrite_core::StoreError;
-use tokio::sync::Mutex;
 
+use super::Inner;
 use super::history_loss;
 use super::listing::sql_count;
-use super::pipeline::{NOW, Pipeline, Value};
-use super::pool::Pool;
+use super::pipeline::{NOW, Pipeline, SendError, Value};
+use super::pool::{PooledConnection, take};
 use super::rows::{COMPLETED, bytes, integer};
-use super::session::{Failure, Session, take};
 
 /// Position at which the next step begins.
 #[derive(Debug, Default)]
@@ -28,24 +25,23 @@ const REAPED_MAX: usize = 500;
 /// Maximum number of records examined in one step.
 const LOOKED_AT_MAX: usize = 2000;
 
-pub(super) const DOING: &str = "reaping records";
+const DOING: &str = "reaping records";
 
-/// See [`firstwrite_core::Store::reap`].
-pub(super) async fn reap(
-    pool: &Arc<Pool>,
-    reaping: &Mutex<ReapCursor>,
-    limit: usize,
-) -> Result<usize, StoreError> {
-    // One at a time in a process: two would wait for each other and walk the same way.
-    let mut reaping = reaping.lock().await;
-    take!(pool, DOING, |session| step(&mut session, &mut reaping, limit.min(REAPED_MAX)))
+impl Inner {
+    /// See [`firstwrite_core::Store::reap`].
+    pub(super) async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.writes(DOING)?;
+        // One at a time in a process: two would wait for each other and walk the same way.
+        let mut reaping = self.reaping.lock().await;
+        take!(self.pool, DOING, |session| step(&mut session, &mut reaping, limit.min(REAPED_MAX)))
+    }
 }
 
 async fn step(
-    session: &mut Session,
+    session: &mut PooledConnection,
     reaping: &mut ReapCursor,
     limit: usize,
-) -> Result<usize, Failure> {
+) -> Result<usize, SendError> {
     let mut looking = Pipeline::transaction();
     let place = looking.add(
         "SELECT r.due_at, r.id, EXISTS (SELECT 1 FROM firstwrite_pending p WHERE p.id = r.id) \
@@ -76,11 +72,8 @@ async fn step(
     }
     let mut ending = Pipeline::new();
     for chunk in due.chunks(100) {
-        ending.add("DELETE FROM firstwrite_records WHERE id IN (", &[]);
-        for (place, id) in chunk.iter().enumerate() {
-            ending.write(if place > 0 { ", ?" } else { "?" }, &[Value::Bytes(id)]);
-        }
-        ending.write(")", &[]);
+        ending.add("DELETE FROM firstwrite_records WHERE id IN ", &[]);
+        ending.write_list(chunk.iter().map(|id| Value::Bytes(id)));
     }
     history_loss::forget(&mut ending, &answers[old])?;
     ending.commit();

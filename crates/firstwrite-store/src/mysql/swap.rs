@@ -6,10 +6,9 @@ use firstwrite_core::{AuditEntry, Change, Found, Guard, RecordId, StateKind, Sto
 
 use super::batch::{NewRow, kept, record_in};
 use super::driver_error::unsupported;
-use super::pipeline::{NOW, Pipeline, Value};
-use super::pool::Pool;
+use super::pipeline::{NOW, Pipeline, SendError, Value};
+use super::pool::{Pool, PooledConnection, take};
 use super::rows::{COMPLETED, RESERVED, UNCERTAIN, record_columns};
-use super::session::{Failure, Session, take};
 use crate::encoding::encode_outcome;
 
 pub(super) const DOING: &str = "swapping a record";
@@ -31,12 +30,12 @@ pub(super) async fn swap(
 }
 
 async fn swap_once(
-    session: &mut Session,
+    session: &mut PooledConnection,
     id: RecordId,
     guard: Guard,
     change: &Change,
     audit: Option<&AuditEntry>,
-) -> Result<Swapped, Failure> {
+) -> Result<Swapped, SendError> {
     let mut looking = Pipeline::transaction();
     let sql = concat!(
         "SELECT ",

@@ -11,27 +11,26 @@
 //! `autocommit` off they form a new transaction, which is recognised by its missing savepoint and rolled
 //! back.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 
 use firstwrite_core::{
-    AsyncTransactionalStore, BeginResult, Draft, DraftState, Found, Message, RecordId, Seen, State,
-    StoreError, StoreErrorKind, Tenant, Timestamp, Transacted, Write,
+    AsyncTransactionalStore, BeginResult, Draft, Found, Message, RecordId, Seen, State, StoreError,
+    StoreErrorKind, Timestamp, Transacted, Write,
 };
 use mysql_async::Conn;
 
 use super::batch::{NewRow, record_in, time_in};
 use super::connect::Kind;
-use super::driver_error::{code, unavailable, unsupported};
+use super::driver_error::{code, unavailable};
 use super::outbox::pending;
-use super::pipeline::{Answer, Pipeline, SendError, Value};
-use super::pool::{Pool, PooledConnection};
+use super::pipeline::{Pipeline, SendError, Value};
+use super::pool::PooledConnection;
 use super::rows::record_columns;
 use super::swap::replace;
-use super::{MysqlStore, history_loss, listing};
+use super::{Inner, MysqlStore, history_loss};
 use crate::releases::Releases;
+use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Outgoing, conclusion};
 
 /// A transaction of a [`MysqlStore`]: a connection of its pool, inside a READ COMMITTED transaction that the
 /// store began and ends.
@@ -57,12 +56,6 @@ struct Open {
     stands: Option<Seen>,
     outgoing: Outgoing,
 }
-
-/// Message of the `expect` on the open transaction.
-const OPEN: &str = "a transaction is open until it is concluded";
-
-const BEGINNING: &str = "beginning a handler's transaction";
-const CONCLUDING: &str = "committing a handler's work";
 
 /// Savepoint that exists only as long as the transaction is still the one that was begun.
 const MARK: &str = "firstwrite_begun";
@@ -105,17 +98,15 @@ impl AsyncTransactionalStore for MysqlStore {
 
     async fn conclude(&self, mut tx: MysqlTx, write: Write) -> Result<Transacted<()>, StoreError> {
         let open = tx.open.take().expect(OPEN);
-        let (draft, keeps_rows) = match write {
-            Write::Nothing => return conclude_nothing(open).await,
-            Write::All(draft) => (draft, true),
-            Write::RecordOnly(draft) => (draft, false),
+        let (draft, keeps_rows) = match conclusion(write, open.id) {
+            Ok(Some(conclusion)) => conclusion,
+            nothing => {
+                open.pooled.undo().await;
+                return nothing.map(|_| Transacted::Done((), open.now));
+            }
         };
-        if let Err(error) = check(&draft, open.id) {
-            conclude_nothing(open).await?;
-            return Err(error);
-        }
-        let has_messages = keeps_rows && open.outgoing.len() > 0;
-        let ended = Commit { open, draft: &draft, keeps_rows }.run(self.pool()).await;
+        let has_messages = keeps_rows && !open.outgoing.messages().is_empty();
+        let ended = Commit { open, draft: &draft, keeps_rows }.run(&self.inner).await;
         if has_messages && matches!(ended, Ok(Transacted::Done(..))) {
             self.inner.delivering.notify();
         }
@@ -172,25 +163,13 @@ fn is_final(found: &Found) -> bool {
     matches!(&found.record.state, State::Completed { retained_until, .. } if found.now < *retained_until)
 }
 
-/// Refuses a draft that a handler's work cannot be concluded with.
-fn check(draft: &Draft, id: RecordId) -> Result<(), StoreError> {
-    if draft.id != id {
-        return Err(unsupported(CONCLUDING, "the draft is for another record"));
-    }
-    match &draft.state {
-        DraftState::Completed { .. } => Ok(()),
-        DraftState::Reserved { .. } => {
-            Err(unsupported(CONCLUDING, "a handler's work ends in an outcome"))
-        }
-    }
-}
-
 impl MysqlTx {
     /// Has a message written with the outcome, to be delivered if and only if the transaction commits.
     ///
     /// A step is enqueued at most once in a transaction: the destination tells messages apart by their
     /// derived keys.
     pub fn enqueue(&mut self, message: &Message) -> Result<(), StoreError> {
+        pending::check(message)?;
         self.open_mut().outgoing.push(message)
     }
 
@@ -240,62 +219,26 @@ impl fmt::Debug for MysqlTx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MysqlTx")
             .field("record", &self.open.as_ref().map(|open| open.id))
-            .field("message_count", &self.open.as_ref().map(|open| open.outgoing.len()))
+            .field("message_count", &self.open.as_ref().map(|open| open.outgoing.messages().len()))
             .finish_non_exhaustive()
     }
 }
 
-/// Maximum number of messages of a transaction. A handler that needs more should combine them.
-const MESSAGES_MAX: usize = 1000;
-
 /// Maximum size of the messages in one pipeline; further ones are sent ahead in the same transaction.
 const PIPELINE_BYTES_MAX: usize = 1024 * 1024;
 
-const ENQUEUING: &str = "enqueuing a message";
-
-/// Messages that wait for the commit.
-#[derive(Default)]
-struct Outgoing {
-    messages: Vec<Message>,
-    identities: HashSet<(Tenant, String)>,
-}
-
-impl Outgoing {
-    fn push(&mut self, message: &Message) -> Result<(), StoreError> {
-        if self.messages.len() >= MESSAGES_MAX {
-            return Err(unsupported(ENQUEUING, "a transaction takes at most 1000 messages"));
+/// Returns the pipelines that write `messages`, beginning with `first`. The caller appends to the last.
+fn pipelines(first: Pipeline, messages: &[Message]) -> Vec<Pipeline> {
+    let (mut pipelines, mut last) = (Vec::new(), first);
+    for message in messages {
+        if last.bytes() > PIPELINE_BYTES_MAX {
+            pipelines.push(std::mem::take(&mut last));
         }
-        pending::check(message)?;
-        let identity = (message.tenant().clone(), message.derived_key().to_owned());
-        if !self.identities.insert(identity) {
-            return Err(unsupported(
-                ENQUEUING,
-                "the step was enqueued before in this transaction; name each message's step apart",
-            ));
-        }
-        self.messages.push(message.clone());
-        Ok(())
+        pending::put(&mut last, message);
     }
-
-    fn len(&self) -> usize {
-        self.messages.len()
-    }
-
-    /// Returns the pipelines that write all messages, beginning with `first`. The caller appends to the
-    /// last.
-    fn pipelines(&self, first: Pipeline) -> Vec<Pipeline> {
-        let mut pipelines = vec![first];
-        let mut last = pipelines.pop().unwrap_or_default();
-        for message in &self.messages {
-            if last.bytes() > PIPELINE_BYTES_MAX {
-                pipelines.push(std::mem::take(&mut last));
-            }
-            pending::put(&mut last, message);
-        }
-        pending::put_tallies(&mut last, &self.messages);
-        pipelines.push(last);
-        pipelines
-    }
+    pending::put_tallies(&mut last, messages);
+    pipelines.push(last);
+    pipelines
 }
 
 /// A transaction about to be committed.
@@ -305,14 +248,8 @@ struct Commit<'a> {
     keeps_rows: bool,
 }
 
-/// Rolls everything back.
-async fn conclude_nothing(open: Open) -> Result<Transacted<()>, StoreError> {
-    open.pooled.undo().await;
-    Ok(Transacted::Done((), open.now))
-}
-
 impl Commit<'_> {
-    async fn run(mut self, pool: &Arc<Pool>) -> Result<Transacted<()>, StoreError> {
+    async fn run(mut self, store: &Inner) -> Result<Transacted<()>, StoreError> {
         let id = self.open.id;
         firstwrite_core::crash_point!("mysql-tx-before-pipeline");
         let ended = match self.open.stands {
@@ -331,12 +268,11 @@ impl Commit<'_> {
                 pooled.undo().await;
                 None
             }
-            Err(CommitError::Unreadable(error)) => return Err(error),
-            Err(CommitError::Send(error)) if error.is_unknown => {
+            Err(error) if error.is_unknown => {
                 pooled.fail(&error).await;
                 return Err(error.error(CONCLUDING));
             }
-            Err(CommitError::Send(error)) => {
+            Err(error) => {
                 let is_gone = error.cause.code() == Some(code::SP_DOES_NOT_EXIST);
                 let may_be_rival = error.cause.may_be_rival();
                 pooled.fail(&error).await;
@@ -352,7 +288,7 @@ impl Commit<'_> {
             }
         };
         // A rival came first, or its lock was in the way.
-        match (listing::get(pool, id).await?, error) {
+        match (store.get(id).await?, error) {
             (Some(found), _) => Ok(Transacted::Rival(Box::new(found))),
             (None, Some(error)) => Err(error.error(CONCLUDING)),
             (None, None) => Err(StoreError::definite(StoreErrorKind::Unavailable, CONCLUDING)),
@@ -360,16 +296,16 @@ impl Commit<'_> {
     }
 
     /// Sends everything in one pipeline: a plain insert, whose failure keeps the server from committing.
-    async fn write_fresh(&mut self) -> Result<Option<Timestamp>, CommitError> {
+    async fn write_fresh(&mut self) -> Result<Option<Timestamp>, SendError> {
         let mut pipeline = self.begun().await?;
         NewRow::insert(&mut pipeline, &[&NewRow::new(self.draft)]);
         let time = self.end(&mut pipeline);
         let answers = self.open.pooled.send(&pipeline).await?;
-        self.ended(&answers[time]).map(Some)
+        self.open.pooled.slot().acknowledged(&answers[time]).map(Some)
     }
 
     /// Replaces the record if it is still as it was seen, and only then commits.
-    async fn take_over(&mut self) -> Result<Option<Timestamp>, CommitError> {
+    async fn take_over(&mut self) -> Result<Option<Timestamp>, SendError> {
         let mut pipeline = self.begun().await?;
         let place = replace(&mut pipeline, &NewRow::new(self.draft), self.open.stands);
         let answers = self.open.pooled.send(&pipeline).await?;
@@ -379,18 +315,12 @@ impl Commit<'_> {
         let mut pipeline = Pipeline::new();
         let time = self.end(&mut pipeline);
         let answers = self.open.pooled.send(&pipeline).await?;
-        self.ended(&answers[time]).map(Some)
-    }
-
-    /// The time of a commit that was acknowledged.
-    fn ended(&self, counted: &Answer) -> Result<Timestamp, CommitError> {
-        self.open.pooled.slot().acknowledged(counted).map_err(CommitError::unreadable)?;
-        time_in(counted).map_err(CommitError::unreadable)
+        self.open.pooled.slot().acknowledged(&answers[time]).map(Some)
     }
 
     /// Begins a pipeline that fails if the transaction is not the one that was begun, with the handler's
     /// messages in it; rolls back the handler's writes unless they are kept.
-    async fn begun(&mut self) -> Result<Pipeline, CommitError> {
+    async fn begun(&mut self) -> Result<Pipeline, SendError> {
         let mut pipeline = Pipeline::new();
         let keep = if self.keeps_rows { "RELEASE SAVEPOINT" } else { "ROLLBACK TO SAVEPOINT" };
         pipeline.add(&format!("{keep} {MARK}"), &[]);
@@ -398,7 +328,7 @@ impl Commit<'_> {
         if !self.keeps_rows {
             return Ok(pipeline);
         }
-        let mut pipelines = self.open.outgoing.pipelines(pipeline);
+        let mut pipelines = pipelines(pipeline, self.open.outgoing.messages());
         let last = pipelines.pop().unwrap_or_default();
         for ahead in pipelines {
             self.open.pooled.send(&ahead).await?;
@@ -414,24 +344,5 @@ impl Commit<'_> {
         pipeline.commit();
         pipeline.add("SET SESSION autocommit = 1", &[]);
         time
-    }
-}
-
-/// Reason why a conclusion did not finish.
-enum CommitError {
-    Send(SendError),
-    /// It was committed, and the answer cannot be understood.
-    Unreadable(StoreError),
-}
-
-impl CommitError {
-    fn unreadable(error: StoreError) -> Self {
-        Self::Unreadable(StoreError::indeterminate(error.kind(), CONCLUDING).caused_by(error))
-    }
-}
-
-impl From<SendError> for CommitError {
-    fn from(error: SendError) -> Self {
-        Self::Send(error)
     }
 }

@@ -1,4 +1,4 @@
-//! One batch, from its commands to their answers: reservations and completions of many callers in one
+//! Batches, from their commands to the answers: reservations and completions of many callers in one
 //! transaction and one pipeline.
 //!
 //! `BEGIN`, one statement for each kind, and `COMMIT` are sent together. The statements' own results tell
@@ -6,6 +6,8 @@
 //! the way of the other commands are looked up.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use firstwrite_core::{
@@ -13,24 +15,23 @@ use firstwrite_core::{
     Timestamp,
 };
 use futures_util::future::{OptionFuture, join4};
-use tokio::sync::oneshot;
 use tokio_postgres::Row;
 
+use super::Shared;
 use super::columns::{Id, Values};
-use super::connect::ROLLBACK;
+use super::connect::{ROLLBACK, Role};
 use super::driver_error::{DriverError, unavailable};
 use super::history_loss;
-use super::link::Link;
+use super::link::{Link, OwnClient, PooledTransaction};
 use super::profiles::whole_millis;
 use super::rows::{LookupResult, NewRow, column, instant};
+use crate::dispatcher::{self, Batches, Command as _, Dispatcher, Reply, Unanswered};
 
 /// One caller's write, with the channel for its result.
 pub(super) enum Command {
     Insert { row: NewRow, stands_for: Duration, reply: Reply<Inserted>, tries: u8 },
     Complete { completion: Completion, reply: Reply<CompletionResult> },
 }
-
-pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// An owner's outcome of its attempt.
 #[derive(Debug)]
@@ -50,8 +51,14 @@ pub(super) enum CompletionResult {
     Undecided,
 }
 
+/// The connection that writes batches.
+struct Writer {
+    shared: Arc<Shared>,
+    client: OwnClient,
+}
+
 /// Result of a batch.
-pub(super) enum BatchResult {
+enum BatchResult {
     /// Every command was answered, except for inserts that may try again.
     Committed { again: Vec<Command> },
     /// Nothing was written, and no command was answered.
@@ -79,24 +86,112 @@ pub(super) const COMPLETING: &str = "completing a record";
 
 /// Maximum number of attempts of an insert that meets a rival which is gone when looked up.
 const TRIES_MAX: u8 = 5;
-pub(super) const RIVALS_CAME_AND_WENT: &str = "rivals came and went";
+const RIVALS_CAME_AND_WENT: &str = "rivals came and went";
 
-impl Command {
-    pub(super) fn id(&self) -> RecordId {
+/// Starts the dispatcher that writes.
+pub(super) fn start(shared: &Arc<Shared>) -> Dispatcher<Command> {
+    let client = OwnClient::new(shared, Role::Writer, None);
+    let writer = Writer { shared: Arc::clone(shared), client };
+    Dispatcher::start_writer(shared.server.address.options.queue_limits(), writer)
+}
+
+impl dispatcher::Command for Command {
+    fn id(&self) -> RecordId {
         match self {
             Self::Insert { row, .. } => row.id,
             Self::Complete { completion, .. } => completion.id,
         }
     }
 
-    /// Answers with an error.
-    pub(super) fn refuse(self, error: impl Fn(&'static str) -> StoreError) {
+    fn refuse(self, error: impl FnOnce(&'static str) -> StoreError) {
         match self {
             Self::Insert { reply, .. } => drop(reply.send(Err(error(INSERTING)))),
             Self::Complete { reply, .. } => drop(reply.send(Err(error(COMPLETING)))),
         }
     }
+}
 
+impl Batches for Writer {
+    type Command = Command;
+
+    /// Each takes a pooled connection for as long as it waits.
+    const ALONE_MAX: usize = 16;
+
+    async fn write(&mut self, batch: Vec<Command>) -> Unanswered<Command> {
+        let mut unanswered = Unanswered { again: Vec::new(), alone: Vec::new() };
+        let Err((commands, cause)) = self.try_to_write(batch, &mut unanswered).await else {
+            return unanswered;
+        };
+        if commands.len() == 1 || !cause.is_undone() {
+            refuse_or_wait(commands, &cause, &mut unanswered);
+            return unanswered;
+        }
+        // One slow foreign transaction or one bad value must not fail its neighbours.
+        for command in commands {
+            if let Err((alone, cause)) = self.try_to_write(vec![command], &mut unanswered).await {
+                refuse_or_wait(alone, &cause, &mut unanswered);
+            }
+        }
+        unanswered
+    }
+
+    /// Writes on a pooled connection, which waits as long as a lock may be waited for.
+    fn write_alone(&self, command: Command) -> impl Future<Output = ()> + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let held = match PooledTransaction::take(&shared, "writing a record").await {
+                Ok(held) => held,
+                Err(error) => return command.refuse(|_doing| error),
+            };
+            match run(&held.link(), &shared.server.begins().rare, vec![command]).await {
+                BatchResult::Committed { again } => {
+                    for command in again {
+                        command.refuse(|doing| unavailable(doing, RIVALS_CAME_AND_WENT));
+                    }
+                    held.settle();
+                }
+                BatchResult::RolledBack { commands, cause } => refuse_all(commands, &cause),
+                BatchResult::Unknown => {}
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Runs a batch. If it was rolled back, returns its commands and the cause.
+    async fn try_to_write(
+        &mut self,
+        batch: Vec<Command>,
+        unanswered: &mut Unanswered<Command>,
+    ) -> Result<(), (Vec<Command>, DriverError)> {
+        let client = match self.client.get().await {
+            Ok(client) => client,
+            Err(error) => return Err((batch, error)),
+        };
+        self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
+        let link = Link { client, shared: &self.shared };
+        match run(&link, &self.shared.server.begins().batch, batch).await {
+            BatchResult::Committed { again } => unanswered.again.extend(again),
+            BatchResult::RolledBack { commands, cause } => return Err((commands, cause)),
+            BatchResult::Unknown => self.client.drop_client(),
+        }
+        Ok(())
+    }
+}
+
+fn refuse_or_wait(
+    commands: Vec<Command>,
+    error: &DriverError,
+    unanswered: &mut Unanswered<Command>,
+) {
+    if error.is_blocked() {
+        unanswered.alone.extend(commands);
+    } else {
+        refuse_all(commands, error);
+    }
+}
+
+impl Command {
     /// Answers that the record was written.
     fn acknowledge(self, link: &Link<'_>, now: Timestamp) {
         let (fence, stands_for) = match &self {
@@ -149,7 +244,7 @@ impl Command {
 }
 
 /// Runs a batch, whose commands are for different records and in the order of their ids.
-pub(super) async fn run(link: &Link<'_>, begin: &str, commands: Vec<Command>) -> BatchResult {
+async fn run(link: &Link<'_>, begin: &str, commands: Vec<Command>) -> BatchResult {
     let times = match send(link, begin, &commands).await {
         Ok(times) => times,
         Err(SendError::RolledBack(cause)) => return BatchResult::RolledBack { commands, cause },
@@ -172,7 +267,7 @@ pub(super) async fn run(link: &Link<'_>, begin: &str, commands: Vec<Command>) ->
     let mut again = answer_unwritten(link, unwritten).await;
     // It may not be the server that was asked.
     if !again.is_empty()
-        && let Err(error) = history_loss::verify_history_to_write(link.shared, link.client).await
+        && let Err(error) = history_loss::verify_history_to_write(*link).await
     {
         refuse_all(again.drain(..), &error);
     }
@@ -180,7 +275,7 @@ pub(super) async fn run(link: &Link<'_>, begin: &str, commands: Vec<Command>) ->
 }
 
 /// Answers that nothing was written.
-pub(super) fn refuse_all(commands: impl IntoIterator<Item = Command>, error: &DriverError) {
+fn refuse_all(commands: impl IntoIterator<Item = Command>, error: &DriverError) {
     for command in commands {
         command.refuse(|doing| error.definite(doing));
     }
@@ -291,7 +386,7 @@ async fn answer_unwritten(link: &Link<'_>, commands: Vec<Command>) -> Vec<Comman
 }
 
 fn insert_values<'a>(link: &Link<'_>, rows: &'a [&NewRow]) -> Values<'a> {
-    let check = link.shared.history_check();
+    let check = link.shared.history.check();
     Values::default()
         .and_each(rows, |row| Id(row.id))
         .and_each(rows, |row| row.fence)

@@ -135,7 +135,7 @@ impl Server {
     }
 
     /// The pool; each connection it makes is shown to `verify_history` first.
-    pub(super) fn pool(&self, verify_history: Hook) -> Result<Pool, OpenError> {
+    pub(super) fn pool(&self, verify_history: Hook) -> Pool {
         let options = &self.address.options;
         let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(self.config(Role::Pooled), self.tls.clone(), manager);
@@ -147,7 +147,7 @@ impl Server {
             .post_create(verify_history)
             .runtime(Runtime::Tokio1)
             .build()
-            .map_err(|error| OpenError::new("the pool cannot be made").caused_by(error))
+            .expect("a pool that has a runtime can be made")
     }
 
     /// The line for a person whose server cannot be used.

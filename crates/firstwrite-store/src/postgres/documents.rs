@@ -8,12 +8,12 @@ use firstwrite_core::{BoxFuture, StoreError};
 use futures_util::future::try_join_all;
 use tokio_postgres::Row;
 
+use super::PostgresStore;
 use super::columns::At;
 use super::driver_error::{DriverError, corrupt, definite, failed_commit};
 use super::link::{Link, PooledTransaction};
-use super::rows::{CLOCK_STOPPED, column, instant, only};
+use super::rows::column;
 use super::sql::statements;
-use super::{Inner, PostgresStore};
 
 const READING: &str = "reading documents";
 const WRITING: &str = "writing documents";
@@ -57,6 +57,10 @@ fn document(row: &Row) -> Result<Document, StoreError> {
     })
 }
 
+fn documents(rows: &[Row]) -> Result<Vec<Document>, StoreError> {
+    rows.iter().map(document).collect()
+}
+
 /// Makes one change in the transaction that is open.
 async fn put(
     link: Link<'_>,
@@ -87,12 +91,10 @@ impl Documents for PostgresStore {
         names: &'a [DocumentName],
     ) -> BoxFuture<'a, Result<FoundDocuments, StoreError>> {
         Box::pin(async move {
-            let Inner { shared, pool, .. } = &*self.inner;
             let wanted: Vec<&[u8]> = names.iter().map(|name| &name.0[..]).collect();
-            let read = &shared.sql.documents.read;
-            let rows = shared.read_alone(pool, READING, read, &[&kind, &wanted]).await?;
-            let found = rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
-            Ok(in_order(names, &found))
+            let read = &self.shared().sql.documents.read;
+            let rows = self.shared().read_alone(READING, read, &[&kind, &wanted]).await?;
+            Ok(in_order(names, &documents(&rows)?))
         })
     }
 
@@ -104,14 +106,14 @@ impl Documents for PostgresStore {
     ) -> BoxFuture<'a, Result<WrittenDocuments, StoreError>> {
         Box::pin(async move {
             self.writes(WRITING)?;
-            let Inner { shared, pool, .. } = &*self.inner;
-            let held = PooledTransaction::take(pool, WRITING).await?;
-            let link = held.link(shared);
-            let sql = &shared.sql.documents;
+            let held = PooledTransaction::take(self.shared(), WRITING).await?;
+            let link = held.link();
+            let sql = &link.sql().documents;
             for statement in [&sql.add, &sql.replace, &sql.remove] {
                 link.prepare(statement).await.map_err(definite(WRITING))?;
             }
-            link.tell(&shared.server.begins().rare).await.map_err(definite(WRITING))?;
+            let begin = &link.shared.server.begins().rare;
+            link.tell(begin).await.map_err(definite(WRITING))?;
             let written = try_join_all(changes.iter().map(|change| put(link, kind, change))).await;
             let written = written.map_err(definite(WRITING))?;
             link.commit().await.map_err(failed_commit(WRITING))?;
@@ -126,24 +128,18 @@ impl Documents for PostgresStore {
         scan: DocumentScan,
     ) -> BoxFuture<'a, Result<DocumentPage, StoreError>> {
         Box::pin(async move {
-            let Inner { shared, pool, .. } = &*self.inner;
-            let sql = &shared.sql.documents;
+            let sql = &self.shared().sql.documents;
             let statement = match scan.which {
                 Expiry::Any => &sql.scan_any,
                 Expiry::Never => &sql.scan_lasting,
                 Expiry::Past => &sql.scan_expired,
             };
-            let held = PooledTransaction::take(pool, READING).await?;
-            let link = held.link(shared);
-            let begin = &shared.server.begins().snapshot;
-            let clock = link.begin(begin, &shared.sql.now, &[]).await.map_err(definite(READING))?;
             let rows_max = i64::try_from(scan.rows_max()).unwrap_or(i64::MAX);
-            let rows = link.query(statement, &[&kind, &scan.after, &rows_max]).await;
-            let rows = rows.map_err(definite(READING))?;
-            link.commit().await.map_err(definite(READING))?;
-            held.settle();
-            let documents = rows.iter().map(document).collect::<Result<Vec<_>, _>>()?;
-            Ok(scan.page(documents, instant(only(&clock, CLOCK_STOPPED)?, 0)?))
+            let read = async |link: &Link<'_>, now| {
+                let rows = link.query(statement, &[&kind, &scan.after, &rows_max]).await?;
+                Ok(scan.page(documents(&rows)?, now))
+            };
+            self.shared().snapshot(READING, read).await
         })
     }
 }

@@ -4,9 +4,11 @@ use std::error::Error as _;
 use std::fmt;
 
 use deadpool_postgres::PoolError;
-use firstwrite_core::{BoxError, StoreError, StoreErrorKind};
+use firstwrite_core::{StoreError, StoreErrorKind};
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
+
+pub(super) use crate::step_error::{corrupt, unavailable, unsupported};
 
 /// An error between the store and the server.
 #[derive(Debug)]
@@ -38,9 +40,13 @@ pub(super) fn text_of(error: &Error) -> String {
     }
 }
 
-/// Makes the error of a failed step of which nothing was committed.
+/// Makes the error of a failed step of which nothing was committed. What was read and is invalid has been
+/// named where it was read.
 pub(super) fn definite<E: Into<DriverError>>(doing: &'static str) -> impl Fn(E) -> StoreError {
-    move |error| error.into().definite(doing)
+    move |error| match error.into() {
+        DriverError::Read(error) => error,
+        error => error.definite(doing),
+    }
 }
 
 /// Makes the error of a failed COMMIT. An error after which the session lives on rolled back the
@@ -175,29 +181,13 @@ impl fmt::Display for DriverError {
 }
 
 /// Makes the error of a step that got no connection, so nothing was sent.
-pub(super) fn no_connection(doing: &'static str) -> impl Fn(&PoolError) -> StoreError {
-    move |error| {
-        let text = match error {
-            PoolError::Backend(error) => text_of(error),
-            PoolError::Timeout(_) => "too busy: no connection became free in time".to_owned(),
-            PoolError::Closed => "the store is closed".to_owned(),
-            PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => error.to_string(),
-        };
-        unavailable(doing, text)
+pub(super) fn no_connection(doing: &'static str, error: &PoolError) -> StoreError {
+    match error {
+        PoolError::Backend(error) => unavailable(doing, text_of(error)),
+        PoolError::Timeout(_) => unavailable(doing, "too busy: no connection became free in time"),
+        PoolError::Closed => unavailable(doing, "the store is closed"),
+        PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
+            unavailable(doing, error.to_string())
+        }
     }
-}
-
-/// Returns the error for an invalid row.
-pub(super) fn corrupt(what: &'static str) -> StoreError {
-    StoreError::definite(StoreErrorKind::Corrupt, "reading a record").caused_by(what)
-}
-
-/// Returns the error for an unsupported operation.
-pub(super) fn unsupported(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::definite(StoreErrorKind::Unsupported, doing).caused_by(why)
-}
-
-/// Returns the error for a step that was not begun.
-pub(super) fn unavailable(doing: &'static str, why: impl Into<BoxError>) -> StoreError {
-    StoreError::definite(StoreErrorKind::Unavailable, doing).caused_by(why)
 }

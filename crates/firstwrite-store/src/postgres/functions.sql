@@ -361,10 +361,11 @@ END;
 
 -- Attempts ------------------------------------------------------------------------------------------
 
--- Internal. The profile of reservations made here. Their fingerprints are the application's own:
--- version 0, which never equals a version that firstwrite takes itself.
-CREATE FUNCTION firstwrite.reservation_profile(
-    operation text, on_lost_answer int, replay_for bigint, linger_for bigint, refuses_spent boolean
+-- Internal. The number of a profile, which is written if there is none; null if there are `count_max`.
+-- Looked for before and after: an insert that meets a rival's still uses up a number.
+CREATE FUNCTION firstwrite.profile_number(
+    operation text, on_lost_answer int, fingerprint_version smallint, fingerprint_form smallint,
+    replay_for bigint, linger_for bigint, refuses_spent boolean, count_max bigint
 ) RETURNS smallint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -372,28 +373,22 @@ DECLARE
 BEGIN
     FOR _look IN 1..2 LOOP
         SELECT p.profile INTO this_profile FROM firstwrite.profiles AS p
-         WHERE p.operation = reservation_profile.operation
-           AND p.on_lost_answer = reservation_profile.on_lost_answer
-           AND p.fingerprint_version = 0 AND p.fingerprint_form = 2
-           AND p.replay_for = reservation_profile.replay_for
-           AND p.linger_for = reservation_profile.linger_for
-           AND p.refuses_spent = reservation_profile.refuses_spent;
-        IF FOUND THEN
+         WHERE p.operation = profile_number.operation
+           AND p.on_lost_answer = profile_number.on_lost_answer
+           AND p.fingerprint_version = profile_number.fingerprint_version
+           AND p.fingerprint_form = profile_number.fingerprint_form
+           AND p.replay_for = profile_number.replay_for
+           AND p.linger_for = profile_number.linger_for
+           AND p.refuses_spent = profile_number.refuses_spent;
+        IF FOUND OR (SELECT count(*) FROM firstwrite.profiles) >= count_max THEN
             RETURN this_profile;
-        END IF;
-        IF (SELECT count(*) FROM firstwrite.profiles) >= 10000 THEN
-            RAISE EXCEPTION 'there are too many different operations' USING ERRCODE = 'FW003',
-                HINT = 'Name the route, such as POST /orders, never the order.';
         END IF;
         INSERT INTO firstwrite.profiles AS p
             (operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for, linger_for,
              refuses_spent)
-        VALUES (reservation_profile.operation, reservation_profile.on_lost_answer, 0, 2,
-                reservation_profile.replay_for, reservation_profile.linger_for,
-                reservation_profile.refuses_spent)
-            ON CONFLICT DO NOTHING
+        VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING
         RETURNING p.profile INTO this_profile;
-        IF this_profile IS NOT NULL THEN
+        IF FOUND THEN
             RETURN this_profile;
         END IF;
     END LOOP;
@@ -493,9 +488,15 @@ BEGIN
             verdict := 'in progress';
             RETURN;
         END IF;
-        this_profile := firstwrite.reservation_profile(
-            operation, lost_means, (extract(epoch FROM replay_for) * 1000)::bigint,
-            (extract(epoch FROM linger_for) * 1000)::bigint, refuse_spent_for IS NOT NULL);
+        -- Fingerprints made here are the application's own: version 0, which never equals a version that
+        -- firstwrite takes itself.
+        this_profile := firstwrite.profile_number(
+            operation, lost_means, 0::smallint, 2::smallint, (extract(epoch FROM replay_for) * 1000)::bigint,
+            (extract(epoch FROM linger_for) * 1000)::bigint, refuse_spent_for IS NOT NULL, 10000);
+        IF this_profile IS NULL THEN
+            RAISE EXCEPTION 'there are too many different operations' USING ERRCODE = 'FW003',
+                HINT = 'Name the route, such as POST /orders, never the order.';
+        END IF;
         IF verdict = 'fresh' THEN
             INSERT INTO firstwrite.records AS r
                 (id, fence, created_at, lease_until, profile, tenant, key, fingerprint, outcome)

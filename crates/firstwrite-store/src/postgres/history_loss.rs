@@ -1,48 +1,81 @@
 //! Detects the loss of acknowledged history: a fail-over to a standby that was behind, or a backup restored
-//! under a running application.
+//! under a running application. A key that the server does not know may have been used in what was lost:
+//! the statement that would write it refuses it, until an operator has examined and cleared the loss.
 //!
-//! The store remembers the newest writes that were acknowledged to it. It checks that they are still there
-//! on every new connection, and on every incarnation of the server, which a pooler may put behind an old
-//! connection. If one is missing, keys that the server does not know may have been used in the lost
-//! history: the statement that would write them refuses them, until an operator has examined and cleared
-//! the loss.
-//!
-//! Losses of other processes' writes are noticed by its own sweeps: see [`super::history`].
-//!
-//! A process that was started since remembers nothing. For its sake the tables hold a mark: the line of
-//! history that was written last, and whether a standby was sure to have all of it. If the server writes
-//! another line and the standby was not sure, that counts as a loss too.
+//! - **Writes.** The store remembers the newest writes that were acknowledged to it, and checks that they
+//!   are still there on every new connection, and on every incarnation of the server, which a pooler may put
+//!   behind an old connection.
+//! - **Sweeps.** A process has its own row in `firstwrite.history`, raises its count in every sweep, and
+//!   remembers the highest count that was acknowledged. Commits of other processes before a sweep precede it
+//!   in the server's log and in every backup. So a count below the remembered one means that commits are
+//!   missing, even if this process wrote none of them. Every statement that writes an unknown key compares
+//!   the count, because restoring a dump breaks no connection. Only its own process changes a count, and it
+//!   never goes down, so no change to records looks like a loss.
+//! - **The mark.** A process that was started since remembers nothing. For its sake the tables hold a mark:
+//!   the line of history that was written last, and whether a standby was sure to have all of it. If the
+//!   server writes another line and the standby was not sure, that counts as a loss too.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Pool};
-use firstwrite_core::{Draft, DraftState, Fence, RecordId, StoreError, StoreErrorKind, Timestamp};
+use firstwrite_core::{
+    Draft, DraftState, Fence, RecordId, StoreError, StoreErrorKind, Timestamp, lock,
+};
 use tokio_postgres::Row;
 
 use super::columns::{At, Id, Values};
-use super::driver_error::{DriverError, definite, failed_commit};
-use super::history;
-use super::link::{Link, PooledTransaction};
-use super::rows::{column, instant, only};
+use super::driver_error::DriverError;
+use super::link::Link;
+use super::profiles::whole_millis;
+use super::rows::{column, instant, instant_or_null, only};
+use super::sql::statements;
 use super::swap::SUPERSEDED_FOR;
 use super::{Inner, PostgresStore, Shared};
 use crate::Access;
 use crate::history_loss::{ClearedLoss, HistoryClearance, HistoryLoss, mark_messages};
 
-/// The newest writes that the server acknowledged to this store, oldest first.
-///
-/// One would suffice if acknowledgements came in the order of commits. Those of different connections may
-/// not, and a loss affects the last commits.
+/// What the server acknowledged to this process.
 #[derive(Debug)]
-pub(super) struct AcknowledgedWrites {
+pub(super) struct History {
+    /// The newest writes, oldest first. One would suffice if acknowledgements came in the order of commits.
+    /// Those of different connections may not, and a loss affects the last commits.
     newest: Mutex<VecDeque<AcknowledgedWrite>>,
+    sweeps: Mutex<SweepCount>,
     /// Incarnation of the server that was asked last.
     incarnation: AtomicI64,
     /// True if commits to that server may have to wait for a standby.
     waits_for_standby: AtomicBool,
+}
+
+/// A write that must be there until `until`, by the server's clock: after that, it may have been taken
+/// over or reaped in good order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AcknowledgedWrite {
+    id: RecordId,
+    fence: Fence,
+    until: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SweepCount {
+    /// The process's row; a new one after a loss, so that it is not confused with a row that a backup
+    /// brings back.
+    writer: i64,
+    /// Zero before there is a row.
+    sweeps: i64,
+    /// The server's time of the last sweep.
+    at: Timestamp,
+}
+
+/// Parameters by which a statement checks that the server was verified and that its tables are not older
+/// since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HistoryCheck {
+    pub(super) incarnation: i64,
+    pub(super) writer: i64,
+    pub(super) sweeps: i64,
 }
 
 /// Trust in a server's history, which decides whether new keys may be written to it.
@@ -59,28 +92,39 @@ pub(super) enum Trust {
 /// Number of writes to remember: more than commit at once.
 const REMEMBERED_MAX: usize = 128;
 
-/// A write that must be there until `until`, by the server's clock: after that, it may have been taken
-/// over or reaped in good order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AcknowledgedWrite {
-    id: RecordId,
-    fence: Fence,
-    until: Timestamp,
-}
+/// Rows of processes that have not swept for this long are deleted.
+const KEPT_FOR: Duration = Duration::from_hours(7 * 24);
 
-/// Returns the time for which a written draft stands at least, whatever is put in its place: an outcome that
-/// another process writes can be reaped once the draft's retention is over.
-pub(super) fn stands_for(draft: &Draft) -> Duration {
-    let replay_for = draft.retention.replay_for;
-    match &draft.state {
-        DraftState::Reserved { .. } => replay_for.min(SUPERSEDED_FOR / 2),
-        DraftState::Completed { .. } => replay_for,
+/// A row that was last raised this long ago may have been deleted.
+const MISSED_FOR: Duration = Duration::from_hours(6 * 24);
+
+/// The mark of tables that were made where the server does not tell its history.
+const UNKNOWN: &str = "unknown";
+
+statements! {
+    /// Every statement about the history.
+    pub(super) struct HistorySql() {
+        verify: VERIFY, [UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, INT8];
+        count: COUNT, [INT8, INT8];
+        raise: "INSERT INTO firstwrite.history_losses (noticed_at, detail)
+                SELECT firstwrite.now(), $1
+                WHERE NOT EXISTS (SELECT FROM firstwrite.history_losses d
+                                  WHERE d.cleared_at IS NULL OR d.noticed_at >= $2)",
+            [TEXT, TIMESTAMPTZ];
+        mark: MARK, [TEXT, BOOL, TEXT, TEXT];
+        losses: "SELECT noticed_at, detail, cleared_at, cleared_by, reason FROM firstwrite.history_losses
+                 ORDER BY loss",
+            [];
+        clear: "UPDATE firstwrite.history_losses
+                SET cleared_at = firstwrite.now(), cleared_by = $1, reason = $2
+                WHERE cleared_at IS NULL RETURNING loss",
+            [TEXT, TEXT];
     }
 }
 
 /// Reads the server's identity, its current and recorded history, this process's count of sweeps, and one
 /// write that should be there and is not.
-pub(super) const VERIFY_HISTORY: &str = "
+const VERIFY: &str = "
     SELECT firstwrite.incarnation(), firstwrite.epoch(), firstwrite.is_synchronous(),
            m.epoch, m.is_synchronous, current_setting('synchronous_standby_names') <> '',
            firstwrite.now(), pg_is_in_recovery(),
@@ -94,29 +138,34 @@ pub(super) const VERIFY_HISTORY: &str = "
             LIMIT 1)
     FROM firstwrite.mark m";
 
-/// The mark of tables that were made where the server does not tell its history.
-const UNKNOWN: &str = "unknown";
+/// Raises the count of `$1`, and deletes a few rows that are older than `$2` milliseconds.
+const COUNT: &str = "
+    WITH clock AS MATERIALIZED (SELECT firstwrite.now() AS now),
+    gone AS (
+        DELETE FROM firstwrite.history o WHERE o.writer IN (
+            SELECT h.writer FROM firstwrite.history h, clock c
+            WHERE h.at < c.now - $2 * interval '1 millisecond' AND h.writer <> $1
+            LIMIT 100 FOR UPDATE OF h SKIP LOCKED))
+    INSERT INTO firstwrite.history AS h (writer, sweeps, at) SELECT $1, 1, c.now FROM clock c
+    ON CONFLICT (writer) DO UPDATE SET sweeps = h.sweeps + 1, at = excluded.at
+    RETURNING h.sweeps, h.at";
 
 /// Only the process that changes the mark first inserts the loss.
-pub(super) const MARK: &str = "
+const MARK: &str = "
     WITH marked AS (
         UPDATE firstwrite.mark SET epoch = $1, is_synchronous = $2 WHERE epoch = $3 RETURNING epoch)
     INSERT INTO firstwrite.history_losses (noticed_at, detail)
     SELECT firstwrite.now(), $4 FROM marked WHERE $4::text IS NOT NULL";
 
-pub(super) const PUT: &str = "
-    INSERT INTO firstwrite.history_losses (noticed_at, detail)
-    SELECT firstwrite.now(), $1
-    WHERE NOT EXISTS (SELECT FROM firstwrite.history_losses d
-                      WHERE d.cleared_at IS NULL OR d.noticed_at >= $2)";
-
-pub(super) const ALL: &str = "
-    SELECT noticed_at, detail, cleared_at, cleared_by, reason FROM firstwrite.history_losses
-    ORDER BY loss";
-
-pub(super) const CLEAR: &str = "
-    UPDATE firstwrite.history_losses SET cleared_at = firstwrite.now(), cleared_by = $1, reason = $2
-    WHERE cleared_at IS NULL RETURNING loss";
+/// Returns the time for which a written draft stands at least, whatever is put in its place: an outcome that
+/// another process writes can be reaped once the draft's retention is over.
+pub(super) fn stands_for(draft: &Draft) -> Duration {
+    let replay_for = draft.retention.replay_for;
+    match &draft.state {
+        DraftState::Reserved { .. } => replay_for.min(SUPERSEDED_FOR / 2),
+        DraftState::Completed { .. } => replay_for,
+    }
+}
 
 impl Trust {
     pub(super) fn of(history_lost: bool, is_known: bool) -> Self {
@@ -128,32 +177,42 @@ impl Trust {
     }
 }
 
-impl Default for AcknowledgedWrites {
+impl HistoryCheck {
+    /// Returns the parameters of a look-up of one record.
+    pub(super) fn values<'a>(self, id: RecordId) -> Values<'a> {
+        Values::default().and(Id(id)).and(self.incarnation).and(self.writer).and(self.sweeps)
+    }
+}
+
+impl SweepCount {
+    fn new() -> Self {
+        Self { writer: fastrand::i64(..), sweeps: 0, at: Timestamp::EPOCH }
+    }
+
+    /// Returns true if a server whose row for this process says `found` has lost acknowledged writes.
+    fn is_lost(&self, found: Option<i64>, now: Timestamp) -> bool {
+        let may_be_deleted = found.is_none() && now.since(self.at) >= MISSED_FOR;
+        found.unwrap_or(0) < self.sweeps && !may_be_deleted
+    }
+}
+
+impl Default for History {
     fn default() -> Self {
         Self {
             newest: Mutex::default(),
+            sweeps: Mutex::new(SweepCount::new()),
             incarnation: AtomicI64::new(0),
             waits_for_standby: AtomicBool::new(true),
         }
     }
 }
 
-impl AcknowledgedWrites {
-    /// Remembers a write that the server acknowledged, in place of earlier ones of the same record: the end
-    /// of a reservation decides how long the record is kept.
-    fn add(&self, write: AcknowledgedWrite) {
-        let mut newest = self.newest();
-        newest.retain(|earlier| earlier.id != write.id);
-        if newest.len() >= REMEMBERED_MAX {
-            newest.pop_front();
-        }
-        newest.push_back(write);
-    }
-
-    /// Returns the server to which new keys may be written: it has all acknowledged writes, or a loss that
-    /// says otherwise.
-    pub(super) fn incarnation(&self) -> i64 {
-        self.incarnation.load(Ordering::Acquire)
+impl History {
+    /// Returns the parameters for statements that write to the server that was verified last: it has all
+    /// acknowledged writes, or a loss that says otherwise.
+    pub(super) fn check(&self) -> HistoryCheck {
+        let SweepCount { writer, sweeps, .. } = *lock(&self.sweeps);
+        HistoryCheck { incarnation: self.incarnation.load(Ordering::Acquire), writer, sweeps }
     }
 
     /// Returns true if a commit may have to wait for a standby; every sweep updates this.
@@ -163,17 +222,13 @@ impl AcknowledgedWrites {
 
     /// Forgets a record that was removed in good order.
     pub(super) fn forget(&self, id: RecordId) {
-        self.newest().retain(|write| write.id != id);
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn newest(&self) -> MutexGuard<'_, VecDeque<AcknowledgedWrite>> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.newest).retain(|write| write.id != id);
     }
 }
 
 impl Shared {
-    /// Remembers an acknowledged write, which stands for at least `stands_for` from `now` on.
+    /// Remembers an acknowledged write, which stands for at least `stands_for` from `now` on, in place of
+    /// earlier ones of the same record: the end of a reservation decides how long the record is kept.
     pub(super) fn acknowledged(
         &self,
         id: RecordId,
@@ -182,7 +237,12 @@ impl Shared {
         stands_for: Duration,
     ) {
         self.clock.heard(now);
-        self.acknowledged_writes.add(AcknowledgedWrite { id, fence, until: now.plus(stands_for) });
+        let mut newest = lock(&self.history.newest);
+        newest.retain(|earlier| earlier.id != id);
+        if newest.len() >= REMEMBERED_MAX {
+            newest.pop_front();
+        }
+        newest.push_back(AcknowledgedWrite { id, fence, until: now.plus(stands_for) });
     }
 }
 
@@ -196,103 +256,93 @@ pub(super) fn refuse(shared: &Shared, doing: &'static str) -> StoreError {
 
 /// Checks that a server still has all acknowledged writes. Writes only the loss that it notices, so that
 /// records can be read where nothing can be written.
-pub(super) async fn verify_history(
-    shared: &Shared,
-    client: &ClientWrapper,
-) -> Result<(), DriverError> {
+pub(super) async fn verify_history(link: Link<'_>) -> Result<(), DriverError> {
+    let (shared, history) = (link.shared, &link.shared.history);
     if shared.server.access != Access::Write {
         return Ok(());
     }
-    let newest = Vec::from(shared.acknowledged_writes.newest().clone());
-    let link = Link { client, shared };
-    let check = shared.history_check();
+    let newest = Vec::from(lock(&history.newest).clone());
+    let check = history.check();
     let values = Values::default()
         .and_each(&newest, |write| Id(write.id))
         .and_each(&newest, |write| write.fence.as_u64().cast_signed())
         .and_each(&newest, |write| At::Instant(write.until))
         .and(check.writer);
-    let (begin, verify) = (&shared.server.begins().read, &link.sql().verify_history);
+    let (begin, verify) = (&shared.server.begins().read, &link.sql().history.verify);
     let rows = link.alone(begin, verify, &values.parameters()).await?;
     let row = only(&rows, "a verification is not answered")?;
     compare_marks(&link, row).await?;
     // A standby may be behind without a loss, as long as it is none.
     let is_standby: bool = column(row, 7)?;
     let is_older =
-        !is_standby && history::compare(&link, check, column(row, 8)?, instant(row, 6)?).await?;
+        !is_standby && compare_counts(&link, check, column(row, 8)?, instant(row, 6)?).await?;
     if let Some(Id(missing)) = column(row, 9)? {
         if !is_older {
             let detail = format!("the acknowledged write of record {missing} is missing");
             raise(&link, &detail, None).await?;
         }
         // Reported once: from now on the loss is recorded in its row, and an operator may clear it.
-        shared.acknowledged_writes.newest().retain(|write| !newest.contains(write));
+        lock(&history.newest).retain(|write| !newest.contains(write));
     }
-    shared.acknowledged_writes.waits_for_standby.store(column(row, 5)?, Ordering::Relaxed);
-    shared.acknowledged_writes.incarnation.store(column(row, 0)?, Ordering::Release);
+    history.waits_for_standby.store(column(row, 5)?, Ordering::Relaxed);
+    history.incarnation.store(column(row, 0)?, Ordering::Release);
     Ok(())
 }
 
-/// See [`firstwrite_core::Store::check_history`].
-pub(super) async fn check(shared: &Shared, pool: &Pool) -> Result<(), StoreError> {
-    const DOING: &str = "checking the history";
-    let held = PooledTransaction::take(pool, DOING).await?;
-    let link = held.link(shared);
-    verify_history(shared, link.client).await.map_err(definite(DOING))?;
-    let losses = link.alone(&shared.server.begins().read, &link.sql().history_losses, &[]).await;
-    let losses = losses.map_err(definite(DOING))?;
-    held.settle();
-    for row in &losses {
-        if read(row)?.cleared.is_none() {
-            return Err(refuse(shared, DOING));
-        }
+/// Verifies a server before new keys are written to it, and sees to it that this process has a row there.
+pub(super) async fn verify_history_to_write(link: Link<'_>) -> Result<(), DriverError> {
+    verify_history(link).await?;
+    register(&link).await
+}
+
+/// Sees to it that this process has a row.
+pub(super) async fn register(link: &Link<'_>) -> Result<(), DriverError> {
+    if link.shared.history.check().sweeps > 0 { Ok(()) } else { count_sweep(link).await }
+}
+
+/// Raises the count of this process.
+pub(super) async fn count_sweep(link: &Link<'_>) -> Result<(), DriverError> {
+    let sweeps = &link.shared.history.sweeps;
+    let (writer, kept_for) = (lock(sweeps).writer, whole_millis(KEPT_FOR));
+    let begin = &link.shared.server.begins().rare;
+    let rows = link.alone(begin, &link.sql().history.count, &[&writer, &kept_for]).await?;
+    let row = only(&rows, "a count is not there")?;
+    let counted = SweepCount { writer, sweeps: column(row, 0)?, at: instant(row, 1)? };
+    let mut known = lock(sweeps);
+    if known.writer == writer && known.sweeps < counted.sweeps {
+        *known = counted;
     }
     Ok(())
 }
 
-impl PostgresStore {
-    /// Every time that acknowledged history was found to be missing, oldest first.
-    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
-        let Inner { shared, pool, .. } = &*self.inner;
-        let statement = &shared.sql.history_losses;
-        let rows = shared.read_alone(pool, "reading history losses", statement, &[]).await?;
-        rows.iter().map(read).collect()
+/// Compares the count that a verification found with the one known when it was sent. Returns true if the
+/// tables are older.
+async fn compare_counts(
+    link: &Link<'_>,
+    check: HistoryCheck,
+    found: Option<i64>,
+    now: Timestamp,
+) -> Result<bool, DriverError> {
+    let sweeps = &link.shared.history.sweeps;
+    let known = *lock(sweeps);
+    // There is nothing to compare, or another connection of this process has noticed since.
+    if check.sweeps == 0 || known.writer != check.writer {
+        return Ok(false);
     }
-
-    /// Clears every open history loss, so that unknown keys can be written again; call it once an
-    /// operator has examined the loss.
-    ///
-    /// Before that it marks every message that is not settled as one that may have been sent: the lost
-    /// history may have sent it. If it fails halfway, the loss stays open.
-    pub async fn clear_history_losses(
-        &self,
-        actor: &str,
-        reason: &str,
-    ) -> Result<HistoryClearance, StoreError> {
-        const DOING: &str = "clearing history losses";
-        self.writes(DOING)?;
-        let losses = self.history_losses().await?;
-        let Some(messages) = mark_messages(&losses, self, (actor, reason)).await? else {
-            return Ok(HistoryClearance::default());
-        };
-        let Inner { shared, pool, .. } = &*self.inner;
-        let held = PooledTransaction::take(pool, DOING).await?;
-        let (begin, clear) = (&shared.server.begins().rare, &shared.sql.clear_history_losses);
-        let cleared = held.link(shared).alone(begin, clear, &[&actor, &reason]).await;
-        let losses = cleared.map_err(failed_commit(DOING))?.len();
-        held.settle();
-        let server = &shared.server.address;
-        tracing::warn!(%server, actor, losses, messages, "history losses were cleared");
-        Ok(HistoryClearance { losses, messages })
+    let is_lost = SweepCount { sweeps: check.sweeps, ..known }.is_lost(found, now);
+    if !is_lost && found.is_some() {
+        return Ok(false);
     }
-}
-
-/// Asks a server before new keys are written to it: see [`verify_history`].
-pub(super) async fn verify_history_to_write(
-    shared: &Shared,
-    client: &ClientWrapper,
-) -> Result<(), DriverError> {
-    verify_history(shared, client).await?;
-    history::register(&Link { client, shared }).await
+    if is_lost {
+        let detail = "commits that were acknowledged are missing";
+        raise(link, detail, Some(known.at)).await?;
+    }
+    // Reported once: from now on the loss is recorded in its row, and an operator may clear it.
+    let mut known = lock(sweeps);
+    if known.writer == check.writer {
+        *known = SweepCount::new();
+    }
+    Ok(is_lost)
 }
 
 /// Updates the mark to the history that is written now.
@@ -323,12 +373,12 @@ async fn compare_marks(link: &Link<'_>, row: &Row) -> Result<(), DriverError> {
     }
     let values = Values::default().and(epoch).and(is_synchronous).and(marked).and(detail);
     let begin = &shared.server.begins().rare;
-    link.alone(begin, &link.sql().put_mark, &values.parameters()).await.map(drop)
+    link.alone(begin, &link.sql().history.mark, &values.parameters()).await.map(drop)
 }
 
 /// Writes down that history is missing, unless that is known: a loss is open, or one was noticed since
 /// `known_at`, when everything was still there.
-pub(super) async fn raise(
+async fn raise(
     link: &Link<'_>,
     detail: &str,
     known_at: Option<Timestamp>,
@@ -343,14 +393,88 @@ pub(super) async fn raise(
     shared.profiles.forget_all();
     let begin = &shared.server.begins().rare;
     let known_at = known_at.map(At::Instant);
-    link.alone(begin, &link.sql().put_history_loss, &[&detail, &known_at]).await.map(drop)
+    link.alone(begin, &link.sql().history.raise, &[&detail, &known_at]).await.map(drop)
+}
+
+impl Inner {
+    /// See [`firstwrite_core::Store::check_history`].
+    pub(super) async fn check_history(&self, _id: RecordId) -> Result<(), StoreError> {
+        const DOING: &str = "checking the history";
+        let shared = &self.shared;
+        let losses = async |link: Link<'_>| {
+            verify_history(link).await?;
+            link.alone(&shared.server.begins().read, &link.sql().history.losses, &[]).await
+        };
+        for row in &shared.pooled(DOING, losses).await? {
+            if read(row)?.cleared.is_none() {
+                return Err(refuse(shared, DOING));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PostgresStore {
+    /// Every time that acknowledged history was found to be missing, oldest first.
+    pub async fn history_losses(&self) -> Result<Vec<HistoryLoss>, StoreError> {
+        let losses = &self.shared().sql.history.losses;
+        let rows = self.shared().read_alone("reading history losses", losses, &[]).await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// Clears every open history loss, so that unknown keys can be written again; call it once an
+    /// operator has examined the loss.
+    ///
+    /// Before that it marks every message that is not settled as one that may have been sent: the lost
+    /// history may have sent it. If it fails halfway, the loss stays open.
+    pub async fn clear_history_losses(
+        &self,
+        actor: &str,
+        reason: &str,
+    ) -> Result<HistoryClearance, StoreError> {
+        const DOING: &str = "clearing history losses";
+        self.writes(DOING)?;
+        let losses = self.history_losses().await?;
+        let Some(messages) = mark_messages(&losses, self, (actor, reason)).await? else {
+            return Ok(HistoryClearance::default());
+        };
+        let shared = self.shared();
+        let clear = &shared.sql.history.clear;
+        let losses = shared.write_alone(DOING, clear, &[&actor, &reason]).await?.len();
+        let server = &shared.server.address;
+        tracing::warn!(%server, actor, losses, messages, "history losses were cleared");
+        Ok(HistoryClearance { losses, messages })
+    }
 }
 
 fn read(row: &Row) -> Result<HistoryLoss, StoreError> {
-    let at = |index| column::<Option<At>>(row, index).map(|at| at.and_then(At::instant));
-    let cleared = match (at(2)?, column(row, 3)?, column(row, 4)?) {
+    let cleared = match (instant_or_null(row, 2)?, column(row, 3)?, column(row, 4)?) {
         (Some(at), Some(by), Some(reason)) => Some(ClearedLoss { at, by, reason }),
         _ => None,
     };
-    Ok(HistoryLoss { noticed_at: at(0)?.unwrap_or_default(), detail: column(row, 1)?, cleared })
+    Ok(HistoryLoss { noticed_at: instant(row, 0)?, detail: column(row, 1)?, cleared })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_went_down_or_is_gone_is_a_loss() {
+        let at = Timestamp::from_millis(10);
+        let known = SweepCount { writer: 1, sweeps: 5, at };
+        for (found, is_lost) in [(Some(5), false), (Some(9), false), (Some(4), true), (None, true)]
+        {
+            assert_eq!(known.is_lost(found, at), is_lost, "{found:?}");
+        }
+        assert!(!SweepCount::new().is_lost(None, at), "nothing was acknowledged yet");
+    }
+
+    #[test]
+    fn a_process_that_was_away_for_days_may_have_been_forgotten() {
+        let at = Timestamp::from_millis(10);
+        let known = SweepCount { writer: 1, sweeps: 5, at };
+        assert!(!known.is_lost(None, at.plus(MISSED_FOR)));
+        assert!(known.is_lost(Some(4), at.plus(MISSED_FOR)), "a row that is there was not deleted");
+    }
 }

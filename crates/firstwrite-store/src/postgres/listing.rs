@@ -1,48 +1,82 @@
 //! Reads many records: pages for operators, usage sums, audit entries, and the clock.
 
-use deadpool_postgres::Pool;
 use firstwrite_core::{
     AuditEntry, Audited, Page, Query, Record, RecordId, StateFilter, StoreError, Tenant, Timestamp,
     Usage, UsagePage, UsageSums,
 };
 use tokio_postgres::Row;
 
-use super::Shared;
+use super::Inner;
 use super::columns::{Id, Values};
-use super::driver_error::{DriverError, definite};
-use super::link::{Link, PooledTransaction};
-use super::rows::{CLOCK_STOPPED, column, instant, only};
-use super::sweep;
+use super::driver_error::DriverError;
+use super::link::Link;
+use super::rows::{clock_in, column, instant};
 
 /// Maximum number of records that one page examines. A page that finds few among many ends early and says
 /// where the next one starts, so that no listing holds a snapshot, and with it dead rows, for long.
 const LOOKED_AT_MAX: i64 = 20_000;
 
-/// See [`firstwrite_core::Store::list`].
-pub(super) async fn list(shared: &Shared, pool: &Pool, query: &Query) -> Result<Page, StoreError> {
-    const DOING: &str = "listing records";
-    if query.state == Some(StateFilter::Lapsed) {
-        return sweep::lapsed(shared, pool, query).await;
+impl Inner {
+    /// See [`firstwrite_core::Store::list`].
+    pub(super) async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        if query.state == Some(StateFilter::Lapsed) {
+            return self.lapsed(query).await;
+        }
+        let page = async |link: &Link<'_>, now| page(link, query, now).await;
+        self.shared.snapshot("listing records", page).await
     }
-    let held = PooledTransaction::take(pool, DOING).await?;
-    let link = held.link(shared);
-    let page = page(&link, query).await.map_err(definite(DOING))?;
-    link.commit().await.map_err(definite(DOING))?;
-    held.settle();
-    Ok(page)
+
+    /// See [`firstwrite_core::Store::usage`].
+    pub(super) async fn usage(
+        &self,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> Result<UsagePage, StoreError> {
+        let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
+        let Some(from) = behind(after) else { return Ok(UsagePage::default()) };
+        let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
+        let shared = &self.shared;
+        let rows =
+            shared.read_alone("counting records", &shared.sql.usage, &[&from, &row_max]).await?;
+        let mut sums = UsageSums::default();
+        for row in &rows {
+            let (Id(id), name) = (column(row, 0)?, column::<&str>(row, 1)?);
+            match Tenant::new(name) {
+                Ok(tenant) => {
+                    let bytes = u64::try_from(column::<i64>(row, 2)?).unwrap_or_default();
+                    sums.count(id, tenant, Usage::one(bytes));
+                }
+                Err(_damaged) => sums.pass(id),
+            }
+        }
+        Ok(sums.page(limit))
+    }
+
+    /// See [`firstwrite_core::Store::audits`].
+    pub(super) async fn audits(&self, id: RecordId) -> Result<Vec<Audited>, StoreError> {
+        let audits = &self.shared.sql.audits;
+        let rows = self.shared.read_alone("reading audit entries", audits, &[&Id(id)]).await?;
+        rows.iter().map(audited).collect()
+    }
+
+    /// See [`firstwrite_core::Store::now`].
+    pub(super) async fn now(&self) -> Result<Timestamp, StoreError> {
+        let shared = &self.shared;
+        let now = clock_in(&shared.read_alone("reading the clock", &shared.sql.now, &[]).await?)?;
+        shared.clock.heard(now);
+        Ok(now)
+    }
 }
 
-async fn page(link: &Link<'_>, query: &Query) -> Result<Page, DriverError> {
+async fn page(link: &Link<'_>, query: &Query, now: Timestamp) -> Result<Page, DriverError> {
     let limit = query.limit.clamp(1, Query::LIMIT_MAX);
     // One more than asked for tells whether there is a next page.
     let row_max = i64::try_from(limit + 1).unwrap_or(i64::MAX);
-    let (sql, begin) = (link.sql(), &link.shared.server.begins().snapshot);
-    let clock = link.begin(begin, &sql.now, &[]).await?;
-    let now = instant(only(&clock, CLOCK_STOPPED)?, 0)?;
-    let Some(from) = query.after.map_or(Some(RecordId::from_bytes([0; 16])), successor) else {
+    let sql = link.sql();
+    let Some(from) = behind(query.after) else {
         return Ok(Page { records: Vec::new(), next: None, now });
     };
-    let (from, tenant) = (Id(from), query.tenant.as_ref().map(Tenant::as_str));
+    let tenant = query.tenant.as_ref().map(Tenant::as_str);
     let (rows, looked_at_end) = if query.state == Some(StateFilter::Uncertain) {
         (link.query(&sql.list_uncertain, &[&from, &tenant, &row_max]).await?, None)
     } else {
@@ -66,57 +100,13 @@ async fn page(link: &Link<'_>, query: &Query) -> Result<Page, DriverError> {
     Ok(Page { records, next, now })
 }
 
-/// See [`firstwrite_core::Store::usage`].
-pub(super) async fn usage(
-    shared: &Shared,
-    pool: &Pool,
-    after: Option<RecordId>,
-    limit: usize,
-) -> Result<UsagePage, StoreError> {
-    const DOING: &str = "counting records";
-    let limit = limit.clamp(1, UsagePage::LIMIT_MAX);
-    let Some(from) = after.map_or(Some(RecordId::from_bytes([0; 16])), successor) else {
-        return Ok(UsagePage::default());
+/// Returns the first id behind `after`, or of all, if there is one.
+fn behind(after: Option<RecordId>) -> Option<Id> {
+    let first = match after {
+        Some(id) => u128::from_be_bytes(*id.as_bytes()).checked_add(1)?,
+        None => 0,
     };
-    let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = shared.read_alone(pool, DOING, &shared.sql.usage, &[&Id(from), &row_max]).await?;
-    let mut sums = UsageSums::default();
-    for row in &rows {
-        let (Id(id), name) = (column(row, 0)?, column::<&str>(row, 1)?);
-        match Tenant::new(name) {
-            Ok(tenant) => {
-                let bytes = u64::try_from(column::<i64>(row, 2)?).unwrap_or_default();
-                sums.count(id, tenant, Usage::one(bytes));
-            }
-            Err(_damaged) => sums.pass(id),
-        }
-    }
-    Ok(sums.page(limit))
-}
-
-/// Returns the id directly after `id`, if there is one.
-fn successor(id: RecordId) -> Option<RecordId> {
-    let next = u128::from_be_bytes(*id.as_bytes()).checked_add(1)?;
-    Some(RecordId::from_bytes(next.to_be_bytes()))
-}
-
-/// See [`firstwrite_core::Store::audits`].
-pub(super) async fn audits(
-    shared: &Shared,
-    pool: &Pool,
-    id: RecordId,
-) -> Result<Vec<Audited>, StoreError> {
-    const DOING: &str = "reading audit entries";
-    let rows = shared.read_alone(pool, DOING, &shared.sql.audits, &[&Id(id)]).await?;
-    rows.iter().map(audited).collect()
-}
-
-/// See [`firstwrite_core::Store::now`].
-pub(super) async fn now(shared: &Shared, pool: &Pool) -> Result<Timestamp, StoreError> {
-    let rows = shared.read_alone(pool, "reading the clock", &shared.sql.now, &[]).await?;
-    let now = instant(only(&rows, CLOCK_STOPPED)?, 0)?;
-    shared.clock.heard(now);
-    Ok(now)
+    Some(Id(RecordId::from_bytes(first.to_be_bytes())))
 }
 
 pub(super) fn audited(row: &Row) -> Result<Audited, StoreError> {
@@ -135,12 +125,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_id_has_no_successor() {
-        assert_eq!(successor(RecordId::from_bytes([255; 16])), None);
-        let mut next = [0; 16];
-        next[14] = 1;
-        let mut id = [0; 16];
-        id[15] = 255;
-        assert_eq!(successor(RecordId::from_bytes(id)), Some(RecordId::from_bytes(next)));
+    fn a_page_begins_behind_the_last_one_and_none_behind_the_last_id() {
+        let id = |number: u128| RecordId::from_bytes(number.to_be_bytes());
+        assert_eq!(behind(None), Some(Id(id(0))));
+        assert_eq!(behind(Some(id(255))), Some(Id(id(256))));
+        assert_eq!(behind(Some(id(u128::MAX))), None);
     }
 }

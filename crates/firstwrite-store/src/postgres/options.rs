@@ -68,6 +68,7 @@ pub struct SchemaName(String);
 /// The server's address, and the settings for it.
 #[derive(Clone)]
 pub(super) struct Address {
+    server: address::Address,
     pub(super) config: Config,
     pub(super) tls: Tls,
     pub(super) options: PostgresOptions,
@@ -96,6 +97,13 @@ impl Default for PostgresOptions {
             queue_max: 4096,
             batch_max: 256,
         }
+    }
+}
+
+impl PostgresOptions {
+    /// The limits of a dispatcher.
+    pub(super) fn queue_limits(&self) -> (usize, usize) {
+        (self.queue_max, self.batch_max)
     }
 }
 
@@ -145,7 +153,7 @@ impl fmt::Display for SchemaName {
 impl Address {
     /// Reads an address. The driver takes the parameters that are not ours, also `host` and `user`.
     pub(super) fn parse(url: &str, mut options: PostgresOptions) -> Result<Self, OpenError> {
-        let server = address::Address::parse(url, &POSTGRES)?;
+        let mut server = address::Address::parse(url, &POSTGRES)?;
         let (mut mode, mut root_certificates, mut passed_on) = ("prefer", None, String::new());
         for (name, value) in server.parameters() {
             match name {
@@ -160,6 +168,7 @@ impl Address {
                 }
             }
         }
+        let tls = Tls::parse(mode, root_certificates)?;
         // The driver's error names a parameter, never a value.
         let mut config: Config = passed_on.parse().map_err(|error: tokio_postgres::Error| {
             let text = super::driver_error::text_of(&error);
@@ -171,6 +180,13 @@ impl Address {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(server.hostless());
         }
+        // Hosts that parameters name are shown like the others.
+        if server.hosts.is_empty() {
+            let ports = config.get_ports().iter().copied().chain(std::iter::repeat(POSTGRES.port));
+            let hosts = config.get_hosts().iter().zip(ports);
+            server.hosts =
+                hosts.map(|(host, port)| address::Host { name: name_of(host), port }).collect();
+        }
         if let Some(user) = &server.user {
             config.user(user);
         }
@@ -180,7 +196,6 @@ impl Address {
         if !server.database.is_empty() {
             config.dbname(&server.database);
         }
-        let tls = Tls::parse(mode, root_certificates)?;
         config.ssl_mode(match tls {
             Tls::Off => SslMode::Disable,
             Tls::Prefer => SslMode::Prefer,
@@ -192,33 +207,13 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("firstwrite");
         }
-        Ok(Self { config, tls, options })
+        Ok(Self { server, config, tls, options })
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("postgres://")?;
-        if let Some(user) = self.config.get_user() {
-            write!(f, "{user}@")?;
-        }
-        let ports = self.config.get_ports();
-        for (place, host) in self.config.get_hosts().iter().enumerate() {
-            if place > 0 {
-                f.write_str(",")?;
-            }
-            match host {
-                Host::Tcp(name) => f.write_str(name)?,
-                #[cfg(unix)]
-                Host::Unix(path) => write!(f, "{}", path.display())?,
-            }
-            if let Some(port) = ports.get(place).or(ports.first()) {
-                write!(f, ":{port}")?;
-            }
-        }
-        if let Some(database) = self.config.get_dbname() {
-            write!(f, "/{database}")?;
-        }
+        self.server.fmt(f)?;
         if self.options.schema != SchemaName::default() {
             write!(f, "?schema={}", self.options.schema)?;
         }
@@ -229,6 +224,14 @@ impl fmt::Display for Address {
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
+    }
+}
+
+fn name_of(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        Host::Unix(path) => path.display().to_string(),
     }
 }
 

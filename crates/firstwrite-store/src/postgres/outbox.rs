@@ -25,24 +25,18 @@ pub(super) use parts::short_millis;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use firstwrite_core::outbox::{
     Becomes, ClaimRequest, ClaimStatus, Claimed, DestinationChange, DestinationView, HistoryRow,
     MessageNumber, MessageStory, Move, MoveGuard, Outbox, Scan, ScanPage,
 };
-use firstwrite_core::{BoxFuture, Fence, Message, StoreError, Timestamp};
+use firstwrite_core::{BoxFuture, Fence, Message, StoreError, lock};
 use tokio::sync::Mutex;
-use tokio_postgres::Row;
 
-use super::columns::At;
 use super::connect::Role;
-use super::dispatcher::OwnClient;
-use super::driver_error::{DriverError, corrupt, definite, failed_commit, no_connection};
-use super::link::{Link, PooledTransaction};
-use super::rows::column;
-use super::sql::{Parameters, Statement};
+use super::link::OwnClient;
 use super::tx::statements::messages_values;
 use super::{Inner, PostgresStore, Shared};
+use crate::transactions::ENQUEUING;
 use claim::{Again, Claiming};
 use hints::Leases;
 use notifier::Notifier;
@@ -61,7 +55,7 @@ pub(super) struct Delivering {
 
 impl Delivering {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        let client = || OwnClient::new(Arc::clone(shared), Role::Outbox, None);
+        let client = || OwnClient::new(shared, Role::Outbox, None);
         let leases = Arc::new(std::sync::Mutex::default());
         Self {
             claiming: Mutex::new(Claiming::new(client(), Arc::clone(&leases))),
@@ -80,7 +74,7 @@ impl Delivering {
 
     /// Closes the connections; later use opens them again.
     pub(super) async fn close(&self) {
-        self.notifier.close().await;
+        self.notifier.close();
         self.claiming.lock().await.close();
         self.settling.lock().await.drop_client();
     }
@@ -94,12 +88,11 @@ impl PostgresStore {
     }
 
     async fn enqueue_message(&self, message: &Message) -> Result<(), StoreError> {
-        const DOING: &str = "enqueuing a message";
-        self.writes(DOING)?;
-        let Inner { shared, pool, delivering, .. } = &*self.inner;
+        self.writes(ENQUEUING)?;
+        let Inner { shared, delivering, .. } = &*self.inner;
         let values = messages_values(message.record(), std::slice::from_ref(message));
         let messages = &shared.sql.tx.messages;
-        write(shared, pool, DOING, messages, &values.parameters()).await?;
+        shared.write_alone(ENQUEUING, messages, &values.parameters()).await?;
         delivering.wrote(shared);
         Ok(())
     }
@@ -157,7 +150,7 @@ impl PostgresStore {
         let mut client = delivering.settling.lock().await;
         let held = apply::apply(shared, &mut client, receipts, moves).await?;
         drop(client);
-        let mut leases = claim::held(&delivering.leases);
+        let mut leases = lock(&delivering.leases);
         for step in moves.iter().filter(|step| !matches!(step.becomes, Becomes::MaybeSent(_))) {
             leases.end(step.number);
         }
@@ -193,78 +186,40 @@ impl Outbox for PostgresStore {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             self.writes(destinations::DOING)?;
-            let Inner { shared, pool, delivering, .. } = &*self.inner;
-            destinations::put(shared, pool, destination, change).await?;
-            delivering.notifier.notify();
+            destinations::put(self.shared(), destination, change).await?;
+            self.inner.delivering.notifier.notify();
             Ok(())
         })
     }
 
     fn destinations(&self) -> BoxFuture<'_, Result<Vec<DestinationView>, StoreError>> {
-        Box::pin(destinations::list(&self.inner.shared, &self.inner.pool))
+        Box::pin(destinations::list(self.shared()))
     }
 
     fn message(
         &self,
         number: MessageNumber,
     ) -> BoxFuture<'_, Result<Option<MessageStory>, StoreError>> {
-        Box::pin(listing::message(&self.inner.shared, &self.inner.pool, number))
+        Box::pin(listing::message(self.shared(), number))
     }
 
     fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<ScanPage, StoreError>> {
-        Box::pin(listing::scan(&self.inner.shared, &self.inner.pool, scan))
+        Box::pin(listing::scan(self.shared(), scan))
     }
 
     fn upkeep(&self, kept_for: Duration, limit: usize) -> BoxFuture<'_, Result<usize, StoreError>> {
         Box::pin(async move {
             self.writes("keeping the outbox in order")?;
-            let Inner { shared, pool, delivering, .. } = &*self.inner;
-            delivering.upkeep.lock().await.go(shared, pool, kept_for, limit).await
+            let mut upkeep = self.inner.delivering.upkeep.lock().await;
+            upkeep.go(self.shared(), kept_for, limit).await
         })
     }
 
     fn wait_for_work(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let Inner { shared, delivering, .. } = &*self.inner;
-            delivering.notifier.listen(shared).await;
+            delivering.notifier.listen(shared);
             delivering.notifier.wait_for_work().await;
         })
     }
-}
-
-/// Reads in one snapshot, on a pooled connection.
-async fn snapshot<T>(
-    shared: &Shared,
-    pool: &Pool,
-    doing: &'static str,
-    read: impl AsyncFnOnce(&Link<'_>, Timestamp) -> Result<T, DriverError>,
-) -> Result<T, StoreError> {
-    let held =
-        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
-    let link = held.link(shared);
-    let clock = link.begin(&shared.server.begins().snapshot, &link.sql().now, &[]).await;
-    let clock = clock.map_err(definite(doing))?;
-    let now = clock.first().map(|row| column::<At>(row, 0)).transpose()?.and_then(At::instant);
-    let now = now.ok_or_else(|| corrupt("the clock has stopped"))?;
-    let found = read(&link, now).await.map_err(definite(doing))?;
-    link.commit().await.map_err(definite(doing))?;
-    held.settle();
-    Ok(found)
-}
-
-/// Runs one statement that writes, in a transaction of its own.
-async fn write(
-    shared: &Shared,
-    pool: &Pool,
-    doing: &'static str,
-    statement: &Statement,
-    given: &Parameters<'_>,
-) -> Result<Vec<Row>, StoreError> {
-    let held =
-        PooledTransaction::new(pool.get().await.map_err(|error| no_connection(doing)(&error))?);
-    let link = held.link(shared);
-    let rows = link.alone(&shared.server.begins().rare, statement, given).await;
-    let rows = rows.map_err(failed_commit::<DriverError>(doing))?;
-    held.settle();
-    Ok(rows)
 }

@@ -5,19 +5,19 @@
 //! transaction, which might roll it back or make others wait for it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite_core::{BodyForm, Draft, OnLostAnswer, StoreError};
+use firstwrite_core::{BodyForm, Draft, OnLostAnswer, StoreError, lock};
 use tokio_postgres::Row;
 
 use super::Shared;
 use super::columns::Values;
 use super::connect::Role;
-use super::dispatcher::OwnClient;
-use super::driver_error::{corrupt, definite, unsupported};
-use super::link::Link;
-use super::rows::column;
+use super::driver_error::{DriverError, corrupt, definite, unsupported};
+use super::link::{Link, OwnClient};
+use super::rows::{column, only};
+use super::sql::statements;
 use crate::encoding::retention_numbers;
 
 /// Values that a record shares with the others of its operation.
@@ -34,7 +34,7 @@ pub(super) struct Profile {
 /// The profiles as this process knows them.
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
-    known: RwLock<ProfileMaps>,
+    known: Mutex<ProfileMaps>,
     /// Locked while a profile is written: many callers need a new one at the same moment.
     writing: tokio::sync::Mutex<()>,
 }
@@ -60,27 +60,17 @@ const OPERATION_BYTES_MAX: usize = 1000;
 
 const DOING: &str = "writing a profile";
 
-pub(super) const ALL: &str = "
-    SELECT profile, operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for,
-           linger_for, refuses_spent
-    FROM firstwrite.profiles";
-
-pub(super) const SOME: &str = "
-    SELECT profile, operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for,
-           linger_for, refuses_spent
-    FROM firstwrite.profiles WHERE profile = ANY ($1)";
-
-pub(super) const FIND: &str = "
-    SELECT profile FROM firstwrite.profiles
-    WHERE operation = $1 AND on_lost_answer = $2 AND fingerprint_version = $3
-      AND fingerprint_form = $4 AND replay_for = $5 AND linger_for = $6 AND refuses_spent = $7";
-
-pub(super) const PUT: &str = "
-    INSERT INTO firstwrite.profiles (operation, on_lost_answer, fingerprint_version,
-                                     fingerprint_form, replay_for, linger_for, refuses_spent)
-    SELECT $1, $2, $3, $4, $5, $6, $7
-    WHERE (SELECT count(*) FROM firstwrite.profiles) < $8
-    ON CONFLICT DO NOTHING RETURNING profile";
+statements! {
+    /// Every statement about profiles.
+    pub(super) struct ProfilesSql() {
+        read: "SELECT profile, operation, on_lost_answer, fingerprint_version, fingerprint_form, replay_for,
+                      linger_for, refuses_spent
+               FROM firstwrite.profiles WHERE $1::int2[] IS NULL OR profile = ANY ($1)",
+            [INT2_ARRAY];
+        number: "SELECT firstwrite.profile_number($1, $2, $3, $4, $5, $6, $7, $8)",
+            [TEXT, INT4, INT2, INT2, INT8, INT8, BOOL, INT8];
+    }
+}
 
 impl Profiles {
     /// Returns the number of the profile of `draft`; if there is none, writes it on a new connection:
@@ -91,7 +81,7 @@ impl Profiles {
         draft: &Draft,
     ) -> Result<i16, StoreError> {
         let profile = Profile::of_draft(draft);
-        let known = self.known().numbers.get(&profile).copied();
+        let known = lock(&self.known).numbers.get(&profile).copied();
         match known {
             Some(number) => Ok(number),
             // Boxed: it happens once for each operation, and its space would be moved with every draft.
@@ -101,19 +91,26 @@ impl Profiles {
 
     async fn put(&self, shared: &Arc<Shared>, profile: Profile) -> Result<i16, StoreError> {
         let _turn = self.writing.lock().await;
-        if let Some(number) = self.known().numbers.get(&profile) {
+        if let Some(number) = lock(&self.known).numbers.get(&profile) {
             return Ok(*number);
         }
-        let mut client = OwnClient::new(Arc::clone(shared), Role::Pooled, None);
+        let mut client = OwnClient::new(shared, Role::Pooled, None);
         let link = Link { client: client.get().await.map_err(definite(DOING))?, shared };
-        let mut number = self.written(&link, &profile, COUNT_MAX).await?;
+        let written = self.written(&link, &profile, COUNT_MAX).await;
+        let mut number = written.map_err(definite(DOING))?;
         if number.is_none() {
             let other = Profile { operation: OTHER.into(), ..profile.clone() };
-            number = self.written(&link, &other, OTHER_COUNT_MAX).await?;
+            let written = self.written(&link, &other, OTHER_COUNT_MAX).await;
+            number = written.map_err(definite(DOING))?;
         }
         let number = number.ok_or_else(|| unsupported(DOING, "there are too many profiles"))?;
         // Under its own name, so that the next record of this operation does not ask again.
-        self.known_mut().numbers.insert(Arc::new(profile), number);
+        let mut known = lock(&self.known);
+        // More names than profiles are known when operations share `(other)`: then it begins anew.
+        if known.numbers.len() > 2 * usize::try_from(OTHER_COUNT_MAX).unwrap_or(usize::MAX) {
+            known.numbers.clear();
+        }
+        known.numbers.insert(Arc::new(profile), number);
         Ok(number)
     }
 
@@ -123,7 +120,7 @@ impl Profiles {
         link: &Link<'_>,
         profile: &Profile,
         count_max: i64,
-    ) -> Result<Option<i16>, StoreError> {
+    ) -> Result<Option<i16>, DriverError> {
         let [replay_for, linger_for, refuses_spent] = profile.retention;
         let values = Values::default()
             .and(&*profile.operation)
@@ -134,31 +131,21 @@ impl Profiles {
             .and(linger_for)
             .and(refuses_spent != 0)
             .and(count_max);
-        let facts = values.parameters();
-        let sql = link.sql();
-        // Look-ups before and after: an insert that meets a rival's still uses up a number.
-        for (statement, facts) in [
-            (&sql.find_profile, &facts[..7]),
-            (&sql.put_profile, &facts[..]),
-            (&sql.find_profile, &facts[..7]),
-        ] {
-            let begin = &link.shared.server.begins().rare;
-            let rows = link.alone(begin, statement, facts).await.map_err(definite(DOING))?;
-            if let Some(row) = rows.first() {
-                let number = column(row, 0)?;
-                self.known_mut().profiles.insert(number, Arc::new(profile.clone()));
-                return Ok(Some(number));
-            }
+        let (begin, sql) = (&link.shared.server.begins().rare, &link.sql().profiles.number);
+        let rows = link.alone(begin, sql, &values.parameters()).await?;
+        let number = column(only(&rows, "a profile's number is not told")?, 0)?;
+        if let Some(number) = number {
+            lock(&self.known).profiles.insert(number, Arc::new(profile.clone()));
         }
-        Ok(None)
+        Ok(number)
     }
 
     /// Returns the profile with this number, if it was read before.
     pub(super) fn get(&self, number: i16) -> Option<Arc<Profile>> {
-        self.known().profiles.get(&number).cloned()
+        lock(&self.known).profiles.get(&number).cloned()
     }
 
-    /// Remembers rows of [`ALL`] or [`SOME`].
+    /// Remembers rows that were read.
     pub(super) fn learn(&self, rows: &[Row]) -> Result<(), StoreError> {
         for row in rows {
             let profile = Profile {
@@ -170,7 +157,7 @@ impl Profiles {
             };
             let number = column(row, 0)?;
             let profile = Arc::new(profile);
-            let mut known = self.known_mut();
+            let mut known = lock(&self.known);
             known.profiles.insert(number, Arc::clone(&profile));
             known.numbers.insert(profile, number);
         }
@@ -179,23 +166,7 @@ impl Profiles {
 
     /// The tables may be older ones, which number their profiles otherwise.
     pub(super) fn forget_all(&self) {
-        let mut known = self.known_mut();
-        known.numbers.clear();
-        known.profiles.clear();
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn known(&self) -> RwLockReadGuard<'_, ProfileMaps> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn known_mut(&self) -> RwLockWriteGuard<'_, ProfileMaps> {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        // More names than profiles are known when operations share `(other)`: then it begins anew.
-        if known.numbers.len() > 2 * usize::try_from(OTHER_COUNT_MAX).unwrap_or(usize::MAX) {
-            known.numbers.clear();
-        }
-        known
+        *lock(&self.known) = ProfileMaps::default();
     }
 }
 

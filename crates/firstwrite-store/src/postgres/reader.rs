@@ -11,13 +11,12 @@ use firstwrite_core::{Found, RecordId};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::Shared;
-use super::batch::Reply;
 use super::connect::Role;
-use super::dispatcher::{Dispatcher, OwnClient, Queue};
 use super::driver_error::DriverError;
-use super::link::Link;
+use super::link::{Link, OwnClient};
 use super::replays::Mark;
 use super::rows::LookupResult;
+use crate::dispatcher::{Dispatcher, Queue, Reply};
 
 /// One caller's question.
 pub(super) struct LookupRequest {
@@ -41,9 +40,9 @@ const PIPELINES_MAX: usize = 2;
 
 /// Starts the dispatcher, with the connection to begin with.
 pub(super) fn start(shared: &Arc<Shared>, client: ClientWrapper) -> Dispatcher<LookupRequest> {
-    let options = &shared.server.address.options;
-    let client = OwnClient::new(Arc::clone(shared), Role::Reader, Some(client));
-    Dispatcher::start(options, |waiting| run(Arc::clone(shared), waiting, client))
+    let client = OwnClient::new(shared, Role::Reader, Some(client));
+    let limits = shared.server.address.options.queue_limits();
+    Dispatcher::start(limits, |waiting| run(Arc::clone(shared), waiting, client))
 }
 
 async fn run(shared: Arc<Shared>, mut waiting: Queue<LookupRequest>, mut client: OwnClient) {

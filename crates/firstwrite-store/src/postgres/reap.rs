@@ -5,14 +5,13 @@
 //! holds an old snapshot. A cursor walks the blocks of the tables instead, and remembers for each stretch
 //! when its first record is due.
 
-use deadpool_postgres::Pool;
 use firstwrite_core::{StoreError, Timestamp};
 use tokio_postgres::Row;
 
-use super::Shared;
+use super::Inner;
 use super::columns::{At, Block, Values};
-use super::driver_error::{DriverError, corrupt, definite};
-use super::link::{Link, PooledTransaction};
+use super::driver_error::{DriverError, corrupt};
+use super::link::Link;
 use super::rows::{column, instant, only};
 use super::sql::Statement;
 
@@ -57,26 +56,28 @@ struct Extent {
     now: Timestamp,
 }
 
-/// See [`firstwrite_core::Store::reap`].
-pub(super) async fn reap(shared: &Shared, pool: &Pool, limit: usize) -> Result<usize, StoreError> {
-    // One walk at a time in this process; other processes have walks of their own.
-    let mut reaping = shared.reaping.lock().await;
-    let ReapCursors { records, endings } = &mut *reaping;
-    let held = PooledTransaction::take(pool, DOING).await?;
-    let link = held.link(shared);
-    let extent = extent(&link).await.map_err(definite(DOING))?;
-    let sql = link.sql();
-    let mut reaped = 0;
-    for (walk, statement, blocks) in [
-        (records, &sql.reap_records, extent.record_blocks),
-        (endings, &sql.reap_endings, extent.ending_blocks),
-    ] {
-        let left = limit - reaped;
-        reaped +=
-            walk.go(&link, statement, (blocks, &extent), left).await.map_err(definite(DOING))?;
+impl Inner {
+    /// See [`firstwrite_core::Store::reap`].
+    pub(super) async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.writes(DOING)?;
+        let shared = &self.shared;
+        // One walk at a time in this process; other processes have walks of their own.
+        let mut reaping = shared.reaping.lock().await;
+        let ReapCursors { records, endings } = &mut *reaping;
+        let reap = async |link: Link<'_>| {
+            let extent = extent(&link).await?;
+            let sql = link.sql();
+            let mut reaped = 0;
+            for (walk, statement, blocks) in [
+                (records, &sql.reap_records, extent.record_blocks),
+                (endings, &sql.reap_endings, extent.ending_blocks),
+            ] {
+                reaped += walk.go(&link, statement, (blocks, &extent), limit - reaped).await?;
+            }
+            Ok(reaped)
+        };
+        shared.pooled(DOING, reap).await
     }
-    held.settle();
-    Ok(reaped)
 }
 
 impl Walk {

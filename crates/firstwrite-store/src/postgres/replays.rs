@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firstwrite_core::{Body, Found, Record, RecordId, State};
+use firstwrite_core::{Body, Found, Record, RecordId, State, lock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -96,7 +96,7 @@ impl Replays {
 
     /// To be held while something completed may be changed.
     pub(super) fn changing(&self, id: RecordId) -> ChangeGuard<'_> {
-        *self.changing_now().entry(id).or_default() += 1;
+        *lock(&self.changing).entry(id).or_default() += 1;
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.forget(id);
         ChangeGuard { replays: self, id }
@@ -116,18 +116,13 @@ impl Replays {
     }
 
     fn is_unchanged(&self, id: RecordId, mark: Mark) -> bool {
-        self.mark() == mark && !self.changing_now().contains_key(&id)
+        self.mark() == mark && !lock(&self.changing).contains_key(&id)
     }
 
     fn forget(&self, id: RecordId) {
         if let Some(cache) = &self.cache {
             cache.remove(&id);
         }
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn changing_now(&self) -> MutexGuard<'_, HashMap<RecordId, usize>> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,7 +131,7 @@ impl Drop for ChangeGuard<'_> {
         let replays = self.replays;
         replays.changes.fetch_add(1, Ordering::SeqCst);
         replays.forget(self.id);
-        let mut changing = replays.changing_now();
+        let mut changing = lock(&replays.changing);
         if let Some(count) = changing.get_mut(&self.id) {
             *count -= 1;
             if *count == 0 {

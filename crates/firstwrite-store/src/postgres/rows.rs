@@ -2,11 +2,10 @@
 //! be understood is reported as corrupt, never a panic or a guess.
 
 use firstwrite_core::{
-    Draft, DraftState, Fence, Found, Key, Lease, Record, RecordId, State, StoreError, Tenant,
-    Timestamp,
+    Draft, DraftState, Found, Key, Lease, Record, RecordId, State, StoreError, Tenant, Timestamp,
 };
-use tokio_postgres::Row;
-use tokio_postgres::types::FromSql;
+use tokio_postgres::types::{FromSql, Type};
+use tokio_postgres::{Column, Row};
 
 use super::columns::{At, Id};
 use super::driver_error::corrupt;
@@ -15,6 +14,7 @@ use crate::encoding::{
     Unreadable, decode_fingerprint, decode_outcome, encode_fingerprint, encode_outcome, pack_uuid,
     retention_of, unpack_uuid,
 };
+use crate::pending::rows::Columns;
 
 /// Result of looking up an id.
 #[derive(Debug)]
@@ -94,8 +94,7 @@ fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreE
     let profile = profiles
         .get(column(row, 4)?)
         .ok_or_else(|| corrupt("a profile's number stands for nothing"))?;
-    let tenant = Tenant::new(column(row, 5)?)
-        .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))?;
+    let tenant = row.tenant(5)?;
     let key = decode_key(column(row, 6)?).map_err(unreadable)?;
     // A row under the wrong id would replay one caller's answer to another.
     if RecordId::of(&tenant, &key) != id {
@@ -109,7 +108,7 @@ fn record(row: &Row, id: RecordId, profiles: &Profiles) -> Result<Record, StoreE
         key,
         operation: profile.operation.clone(),
         fingerprint: fingerprint.map_err(unreadable)?,
-        fence: Fence::from_u64(column::<i64>(row, 1)?.cast_unsigned()),
+        fence: row.fence(1)?,
         on_lost_answer: profile.on_lost_answer()?,
         retention: retention_of(profile.retention),
         created_at,
@@ -203,9 +202,52 @@ pub(super) fn instant(row: &Row, index: usize) -> Result<Timestamp, StoreError> 
     column::<At>(row, index)?.instant().ok_or_else(|| corrupt("an instant is missing"))
 }
 
+pub(super) fn instant_or_null(row: &Row, index: usize) -> Result<Option<Timestamp>, StoreError> {
+    Ok(column::<Option<At>>(row, index)?.and_then(At::instant))
+}
+
+impl Columns for Row {
+    fn integer_or_null(&self, index: usize) -> Result<Option<i64>, StoreError> {
+        let kind = self.columns().get(index).map(Column::type_);
+        if kind == Some(&Type::INT2) {
+            return Ok(column::<Option<i16>>(self, index)?.map(i64::from));
+        }
+        if kind == Some(&Type::INT4) {
+            return Ok(column::<Option<i32>>(self, index)?.map(i64::from));
+        }
+        column(self, index)
+    }
+
+    fn bytes_or_null(&self, index: usize) -> Result<Option<&[u8]>, StoreError> {
+        column(self, index)
+    }
+
+    fn text_or_null(&self, index: usize) -> Result<Option<&str>, StoreError> {
+        column(self, index)
+    }
+
+    fn tenant(&self, index: usize) -> Result<Tenant, StoreError> {
+        Tenant::new(column(self, index)?)
+            .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))
+    }
+
+    fn instant(&self, index: usize) -> Result<Option<Timestamp>, StoreError> {
+        instant_or_null(self, index)
+    }
+
+    fn record(&self, index: usize) -> Result<RecordId, StoreError> {
+        Ok(column::<Id>(self, index)?.0)
+    }
+}
+
 /// Returns the only row of an answer; `what` says what it means that there is none.
 pub(super) fn only<'r>(rows: &'r [Row], what: &'static str) -> Result<&'r Row, StoreError> {
     rows.first().ok_or_else(|| corrupt(what))
+}
+
+/// Reads the time in an answer that says nothing else.
+pub(super) fn clock_in(rows: &[Row]) -> Result<Timestamp, StoreError> {
+    instant(only(rows, CLOCK_STOPPED)?, 0)
 }
 
 fn unreadable(Unreadable(what): Unreadable) -> StoreError {

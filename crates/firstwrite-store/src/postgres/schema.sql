@@ -162,7 +162,7 @@ CREATE TABLE firstwrite.mark (
 INSERT INTO firstwrite.mark (epoch, is_synchronous)
 VALUES (coalesce(firstwrite.epoch(), 'unknown'), firstwrite.is_synchronous());
 
--- How often each process has swept: see src/postgres/history.rs. A process raises its own row alone; rows of
+-- How often each process has swept: see src/postgres/history_loss.rs. A process raises its own row alone; rows of
 -- processes that are gone are deleted after a week.
 CREATE TABLE firstwrite.history (
     writer bigint      PRIMARY KEY,

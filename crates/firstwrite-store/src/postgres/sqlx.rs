@@ -24,13 +24,12 @@ use super::PostgresStore;
 use super::columns::{At, Id, Values};
 use super::driver_error::{DriverError, definite, failed_commit, unavailable};
 use super::history_loss::{Trust, stands_for, verify_history_to_write};
-use super::link::PooledTransaction;
 use super::rows::NewRow;
 use super::sql::Statement;
-use super::swap::SUPERSEDED_FOR;
-use super::tx::commit::{Outgoing, expected_lease};
+use super::tx::commit::expected_lease;
 use super::tx::statements::{KeyStatus, messages_values, replace_values};
-use super::tx::{BEGINNING, CONCLUDING, OPEN, OTHER_SERVERS, VERIFICATIONS_MAX, check};
+use super::tx::{OTHER_SERVERS, VERIFICATIONS_MAX};
+use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Outgoing, conclusion};
 
 /// A [`PostgresStore`] whose handlers work with transactions of an `sqlx` pool. Both must lead to the
 /// same database.
@@ -79,31 +78,24 @@ impl SqlxPostgresStore {
         &self,
         id: RecordId,
     ) -> Result<(Transaction<'static, Postgres>, KeyStatus), StoreError> {
-        let shared = &self.store.inner.shared;
+        let shared = self.store.shared();
         for _ in 0..VERIFICATIONS_MAX {
             let mut tx = self.pool.begin().await.map_err(definite(BEGINNING))?;
-            let values = shared.history_check().values(id);
+            let values = shared.history.check().values(id);
             let row = self.query(&mut tx, &shared.sql.tx.look, &values).await;
             let status = row.and_then(key_status).map_err(definite(BEGINNING))?;
             if status.trust != Trust::Unverified {
                 return Ok((tx, status));
             }
             tx.rollback().await.map_err(definite(BEGINNING))?;
-            let held = PooledTransaction::take(&self.store.inner.pool, BEGINNING).await?;
-            let verified = verify_history_to_write(shared, held.link(shared).client).await;
-            verified.map_err(definite(BEGINNING))?;
-            held.settle();
+            shared.pooled(BEGINNING, verify_history_to_write).await?;
         }
         Err(unavailable(BEGINNING, OTHER_SERVERS))
     }
 
     /// Looks up the record under `id` on a connection of the store's own, as it is now.
     async fn look_up(&self, id: RecordId) -> Result<Option<Found>, StoreError> {
-        let held = PooledTransaction::take(&self.store.inner.pool, BEGINNING).await?;
-        let found = held.link(&self.store.inner.shared).look_alone(id).await;
-        let found = found.map_err(definite(CONCLUDING))?;
-        held.settle();
-        Ok(found)
+        self.store.shared().pooled(CONCLUDING, async |link| link.look_alone(id).await).await
     }
 
     /// Runs a statement of ours, and returns the first row of its answer.
@@ -113,7 +105,7 @@ impl SqlxPostgresStore {
         statement: &Statement,
         values: &Values<'_>,
     ) -> Result<Option<PgRow>, DriverError> {
-        let is_persistent = self.store.inner.shared.server.has_sessions();
+        let is_persistent = self.store.shared().server.has_sessions();
         // Ours but for the schema's name, which is plain by its type.
         let mut query =
             sqlx::query(AssertSqlSafe(Arc::clone(&statement.text))).persistent(is_persistent);
@@ -132,7 +124,7 @@ impl SqlxPostgresStore {
         stands: Option<Seen>,
         messages: &[Message],
     ) -> Result<Option<Timestamp>, DriverError> {
-        let sql = &self.store.inner.shared.sql;
+        let sql = &self.store.shared().sql;
         let Some(seen) = stands else {
             let (statement, values) = sql.tx.insertion(row, messages);
             let written = self.query(tx, statement, &values).await?;
@@ -151,19 +143,18 @@ impl SqlxPostgresStore {
         if lease_until.is_none() {
             return Ok(Some(now));
         }
-        let (ended_at, kept_until) = (At::Instant(now), At::Instant(now.plus(SUPERSEDED_FOR)));
-        let values = Values::default().and(Id(row.id)).and(fence).and(ended_at).and(kept_until);
+        let values = Values::default().and(Id(row.id)).and(fence);
         Ok(self.query(tx, &sql.supersede, &values).await?.map(|_ended| now))
     }
 
     /// Writes everything in `open`, and commits.
     async fn commit(&self, open: Open, draft: &Draft) -> Result<Transacted<()>, StoreError> {
         let Open { mut tx, id, stands, outgoing, .. } = open;
-        let (shared, messages) = (&self.store.inner.shared, outgoing.messages());
+        let (shared, messages) = (self.store.shared(), outgoing.messages());
         let row = NewRow::new(draft, self.store.profile_of(draft).await?);
         // A cached outcome that is being replaced is not kept meanwhile.
         let _changing = stands.map(|_| shared.replays.changing(id));
-        if shared.acknowledged_writes.waits_for_standby() {
+        if shared.history.waits_for_standby() {
             // See [`PATIENT_COMMIT`](super::connect::PATIENT_COMMIT).
             let patient = sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await;
             patient.map_err(definite(CONCLUDING))?;
@@ -261,7 +252,7 @@ impl AsyncTransactionalStore for SqlxPostgresStore {
     type Tx = SqlxTx;
 
     async fn begin(&self, id: RecordId) -> Result<BeginResult<SqlxTx>, StoreError> {
-        let shared = &self.store.inner.shared;
+        let shared = self.store.shared();
         if let Some(found) = shared.replays.get(id, &shared.clock) {
             return Ok(BeginResult::Stands(Box::new(found)));
         }
@@ -288,26 +279,18 @@ impl AsyncTransactionalStore for SqlxPostgresStore {
     async fn conclude(&self, mut tx: SqlxTx, write: Write) -> Result<Transacted<()>, StoreError> {
         let open = tx.open.take().expect(OPEN);
         let (id, stands, now) = (open.id, open.stands, open.now);
-        match write {
-            Write::All(draft) => {
-                check(&draft, id)?;
-                self.commit(open, &draft).await
-            }
-            Write::RecordOnly(draft) => {
-                check(&draft, id)?;
-                open.tx.rollback().await.map_err(definite(CONCLUDING))?;
-                match stands {
-                    Some(seen) => self.store.take_over_alone(seen, draft).await,
-                    None => match self.store.insert(&draft).await? {
-                        Inserted::Done(now) => Ok(Transacted::Done((), now)),
-                        Inserted::Stands(found) => Ok(Transacted::Rival(found)),
-                    },
-                }
-            }
-            Write::Nothing => {
-                open.tx.rollback().await.map_err(definite(CONCLUDING))?;
-                Ok(Transacted::Done((), now))
-            }
+        let conclusion = conclusion(write, id)?;
+        if let Some((draft, true)) = &conclusion {
+            return self.commit(open, draft).await;
+        }
+        open.tx.rollback().await.map_err(definite(CONCLUDING))?;
+        match (conclusion, stands) {
+            (None, _) => Ok(Transacted::Done((), now)),
+            (Some((draft, _)), Some(seen)) => self.store.take_over_alone(seen, draft).await,
+            (Some((draft, _)), None) => match self.store.insert(&draft).await? {
+                Inserted::Done(now) => Ok(Transacted::Done((), now)),
+                Inserted::Stands(found) => Ok(Transacted::Rival(found)),
+            },
         }
     }
 }
@@ -344,7 +327,7 @@ impl DerefMut for SqlxTx {
 impl Drop for SqlxTx {
     fn drop(&mut self) {
         let Some(Open { tx, store, id, .. }) = self.open.take() else { return };
-        store.inner.shared.releases.start(id, roll_back(tx, id));
+        store.shared().releases.start(id, roll_back(tx, id));
     }
 }
 

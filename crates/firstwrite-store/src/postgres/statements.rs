@@ -1,14 +1,17 @@
 //! The statements of the store. `firstwrite.` is a placeholder for the schema's name.
 
 use super::documents::DocumentsSql;
+use super::history_loss::HistorySql;
 use super::outbox::OutboxSql;
+use super::profiles::ProfilesSql;
 use super::sql::{AGES, INTERIM, LATEST, UNCERTAIN, later, statements};
 use super::tx::statements::TxSql;
-use super::{history, history_loss, profiles};
 
 statements! {
     /// Every statement of the store.
-    pub(super) struct Sql(tx: TxSql, outbox: OutboxSql, documents: DocumentsSql) {
+    pub(super) struct Sql(
+        documents: DocumentsSql, history: HistorySql, outbox: OutboxSql, profiles: ProfilesSql, tx: TxSql
+    ) {
         insert: insert(),
             [UUID_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY,
              INT8, INT8_ARRAY, INT8, INT8];
@@ -17,7 +20,7 @@ statements! {
 
         lock: "SELECT FROM firstwrite.records WHERE id = $1 FOR UPDATE", [UUID];
         has_ending: "SELECT FROM firstwrite.endings WHERE id = $1 AND fence = $2", [UUID, INT8];
-        supersede: SUPERSEDE, [UUID, INT8, TIMESTAMPTZ, TIMESTAMPTZ];
+        supersede: "SELECT WHERE firstwrite.end_attempt($1, $2)", [UUID, INT8];
         end: "INSERT INTO firstwrite.endings AS e
                   (id, fence, ended_at, retained_until, kept_until, outcome)
               VALUES ($1, $2, $3, $4, $5, $6)
@@ -57,18 +60,6 @@ statements! {
         extent: EXTENT, [];
         reap_records: reap_records(), [TID, TID, TIMESTAMPTZ, INT8];
         reap_endings: reap_endings(), [TID, TID, TIMESTAMPTZ, INT8];
-
-        all_profiles: profiles::ALL, [];
-        some_profiles: profiles::SOME, [INT2_ARRAY];
-        find_profile: profiles::FIND, [TEXT, INT4, INT2, INT2, INT8, INT8, BOOL];
-        put_profile: profiles::PUT, [TEXT, INT4, INT2, INT2, INT8, INT8, BOOL, INT8];
-
-        verify_history: history_loss::VERIFY_HISTORY, [UUID_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, INT8];
-        count_sweep: history::COUNT, [INT8, INT8];
-        put_history_loss: history_loss::PUT, [TEXT, TIMESTAMPTZ];
-        put_mark: history_loss::MARK, [TEXT, BOOL, TEXT, TEXT];
-        history_losses: history_loss::ALL, [];
-        clear_history_losses: history_loss::CLEAR, [TEXT, TEXT];
     }
 }
 
@@ -147,16 +138,6 @@ fn find() -> String {
                         OFFSET 0) e ON true"
     )
 }
-
-/// Writes the ending that shuts out the owner of an attempt. No row if the attempt has an outcome; an
-/// ending without one may be there from a former life.
-const SUPERSEDE: &str = "
-    WITH put AS (
-        INSERT INTO firstwrite.endings (id, fence, ended_at, retained_until, kept_until)
-        VALUES ($1, $2, $3, $3, $4) ON CONFLICT (id, fence) DO NOTHING RETURNING id)
-    SELECT 1 FROM put
-    UNION ALL
-    SELECT 1 FROM firstwrite.endings WHERE id = $1 AND fence = $2 AND outcome IS NULL";
 
 fn list_all() -> String {
     format!(

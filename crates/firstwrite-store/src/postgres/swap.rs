@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use firstwrite_core::{
     AuditEntry, Change, Found, Guard, Record, RecordId, Retention, State, StoreError, Swapped,
     Timestamp,
@@ -47,13 +46,12 @@ enum ChangeResult {
 /// See [`firstwrite_core::Store::swap`].
 pub(super) async fn swap(
     shared: &Arc<Shared>,
-    pool: &Pool,
     (id, guard): (RecordId, Guard),
     change: Change,
     audit: Option<&AuditEntry>,
 ) -> Result<Swapped, StoreError> {
-    let held = PooledTransaction::take(pool, DOING).await?;
-    let link = held.link(shared);
+    let held = PooledTransaction::take(shared, DOING).await?;
+    let link = held.link();
     let row = if let Change::TakeOver(draft) = &change {
         Some(NewRow::new(draft, shared.profiles.number_for(shared, draft).await?))
     } else {
@@ -81,7 +79,7 @@ pub(super) async fn swap(
         }
         Err(found) => found,
     };
-    held.roll_back(shared, DOING).await?;
+    held.roll_back(DOING).await?;
     Ok(Swapped::Moved(moved.map(Box::new)))
 }
 
@@ -179,7 +177,8 @@ impl Swap<'_> {
             Form::Inline => {}
             Form::Ended => self.unend().await?,
             Form::Open => {
-                if !supersede(self.link, self.record.id, self.fence(), self.now).await? {
+                let supersede = &self.link.sql().supersede;
+                if self.link.query(supersede, &self.attempt().parameters()).await?.is_empty() {
                     return Ok(ChangeResult::Overtaken);
                 }
             }
@@ -231,19 +230,6 @@ impl Swap<'_> {
     }
 }
 
-/// Writes the ending that shuts out the owner of an attempt; returns false if the owner completed before.
-pub(super) async fn supersede(
-    link: &Link<'_>,
-    id: RecordId,
-    fence: i64,
-    now: Timestamp,
-) -> Result<bool, DriverError> {
-    let (ended_at, kept_until) = (At::Instant(now), At::Instant(now.plus(SUPERSEDED_FOR)));
-    let rows =
-        link.query(&link.sql().supersede, &[&Id(id), &fence, &ended_at, &kept_until]).await?;
-    Ok(!rows.is_empty())
-}
-
 /// Remembers the acknowledged write.
 fn acknowledge(shared: &Shared, record: &Record, change: &Change, now: Timestamp) {
     let id = record.id;
@@ -257,7 +243,7 @@ fn acknowledge(shared: &Shared, record: &Record, change: &Change, now: Timestamp
         Change::TakeOver(draft) => shared.acknowledged(id, draft.fence, now, stands_for(draft)),
         Change::Remove => {
             shared.clock.heard(now);
-            shared.acknowledged_writes.forget(id);
+            shared.history.forget(id);
         }
     }
 }

@@ -7,17 +7,15 @@
 //! the lease can be over by then. So a pass advances only to the position of an earlier one whose writers
 //! have all ended.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
-use firstwrite_core::{Page, Query, StoreError, Tenant, Timestamp};
+use firstwrite_core::{Page, Query, StoreError, Tenant, Timestamp, lock};
 
-use super::Shared;
+use super::Inner;
 use super::columns::At;
 use super::driver_error::definite;
-use super::history;
-use super::history_loss::verify_history;
+use super::history_loss::{count_sweep, verify_history};
 use super::link::PooledTransaction;
 use super::rows::{CLOCK_STOPPED, column, instant, only};
 use crate::Access;
@@ -55,46 +53,46 @@ const WHOLE_EVERY: Duration = Duration::from_hours(1);
 
 const DOING: &str = "looking for lapsed leases";
 
-/// See [`firstwrite_core::StateFilter::Lapsed`].
-pub(super) async fn lapsed(
-    shared: &Shared,
-    pool: &Pool,
-    query: &Query,
-) -> Result<Page, StoreError> {
-    let limit = query.limit.clamp(1, Query::LIMIT_MAX);
-    let tenant = query.tenant.as_ref().map(Tenant::as_str);
-    let held = PooledTransaction::take(pool, DOING).await?;
-    let link = held.link(shared);
-    let (sql, begins) = (link.sql(), shared.server.begins());
-    // Now and then, so that the mark follows when a standby comes or goes.
-    verify_history(shared, link.client).await.map_err(definite(DOING))?;
-    if shared.server.access == Access::Write {
-        history::count(&link).await.map_err(definite(DOING))?;
+impl Inner {
+    /// See [`firstwrite_core::StateFilter::Lapsed`].
+    pub(super) async fn lapsed(&self, query: &Query) -> Result<Page, StoreError> {
+        let shared = &self.shared;
+        let limit = query.limit.clamp(1, Query::LIMIT_MAX);
+        let tenant = query.tenant.as_ref().map(Tenant::as_str);
+        let held = PooledTransaction::take(shared, DOING).await?;
+        let link = held.link();
+        let (sql, begins) = (link.sql(), shared.server.begins());
+        // Now and then, so that the mark follows when a standby comes or goes.
+        verify_history(link).await.map_err(definite(DOING))?;
+        if shared.server.access == Access::Write {
+            count_sweep(&link).await.map_err(definite(DOING))?;
+        }
+        let clock =
+            link.alone(&begins.read, &sql.sweep_clock, &[]).await.map_err(definite(DOING))?;
+        let clock = only(&clock, CLOCK_STOPPED)?;
+        let pass = Pass { at: instant(clock, 0)?, writers: column(clock, 1)? };
+        let from = shared.sweep.from(pass.at);
+        let since = from.map_or(At::Never, At::Instant);
+        let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = link.alone(&begins.read, &sql.lapsed, &[&since, &tenant, &row_max]).await;
+        let rows = rows.map_err(definite(DOING))?;
+        let results = link.read(&rows).await.map_err(definite(DOING))?;
+        held.settle();
+        let records: Vec<_> = results.into_iter().filter_map(|result| result.record).collect();
+        let now = pass.at;
+        // Other tenants' leases have not been examined.
+        if tenant.is_none() {
+            let earliest = records.iter().filter_map(|record| record.state.lease_until()).min();
+            shared.sweep.finish(pass, from, earliest);
+        }
+        Ok(Page { records, next: None, now })
     }
-    let clock = link.alone(&begins.read, &sql.sweep_clock, &[]).await.map_err(definite(DOING))?;
-    let clock = only(&clock, CLOCK_STOPPED)?;
-    let pass = Pass { at: instant(clock, 0)?, writers: column(clock, 1)? };
-    let from = shared.sweep.from(pass.at);
-    let since = from.map_or(At::Never, At::Instant);
-    let row_max = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = link.alone(&begins.read, &sql.lapsed, &[&since, &tenant, &row_max]).await;
-    let rows = rows.map_err(definite(DOING))?;
-    let results = link.read(&rows).await.map_err(definite(DOING))?;
-    held.settle();
-    let records: Vec<_> = results.into_iter().filter_map(|result| result.record).collect();
-    let now = pass.at;
-    // Other tenants' leases have not been examined.
-    if tenant.is_none() {
-        let earliest = records.iter().filter_map(|record| record.state.lease_until()).min();
-        shared.sweep.finish(pass, from, earliest);
-    }
-    Ok(Page { records, next: None, now })
 }
 
 impl Sweep {
     /// Returns the lease time at which to begin; `None` if everything is due to be examined.
     fn from(&self, now: Timestamp) -> Option<Timestamp> {
-        let progress = self.progress();
+        let progress = lock(&self.progress);
         let progress = progress.as_ref()?;
         let is_due = now.since(progress.whole_at) >= WHOLE_EVERY || now < progress.whole_at;
         if is_due { None } else { progress.from }
@@ -102,7 +100,7 @@ impl Sweep {
 
     /// Records a finished pass. Leases that it found are examined again until they have been changed.
     fn finish(&self, pass: Pass, from: Option<Timestamp>, earliest: Option<Timestamp>) {
-        let mut progress = self.progress();
+        let mut progress = lock(&self.progress);
         let now = pass.at;
         let before = progress.take();
         let whole_at = match (from, &before) {
@@ -121,11 +119,6 @@ impl Sweep {
         let from =
             reached.map(|reached| earliest.map_or(reached, |earliest| earliest.min(reached)));
         *progress = Some(Progress { from, whole_at, waits_for });
-    }
-
-    /// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-    fn progress(&self) -> MutexGuard<'_, Option<Progress>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,24 +14,24 @@ pub(super) mod statements;
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 
 use deadpool_postgres::ClientWrapper;
 use firstwrite_core::{
-    AsyncTransactionalStore, BeginResult, Change, Draft, DraftState, Found, Guard, Message,
-    RecordId, Seen, Store as _, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, Write,
+    AsyncTransactionalStore, BeginResult, Change, Draft, Found, Guard, Message, RecordId, Seen,
+    Store as _, StoreError, StoreErrorKind, Swapped, Timestamp, Transacted, Write,
 };
 use futures_util::future::join3;
 use tokio_postgres::{Error, Row};
 
 use super::connect::ROLLBACK;
-use super::driver_error::{definite, unavailable, unsupported};
+use super::driver_error::{DriverError, definite, unavailable};
 use super::history_loss::{self, Trust, verify_history_to_write};
 use super::link::{Link, PooledTransaction};
 use super::replays::Mark;
 use super::rows::{NewRow, column, instant, only};
 use super::{PostgresStore, Shared};
-use commit::{Commit, Outgoing};
+use crate::transactions::{BEGINNING, CONCLUDING, OPEN, Outgoing, conclusion};
+use commit::Commit;
 use statements::KeyStatus;
 
 /// A transaction of a [`PostgresStore`]: a connection of its pool, inside a transaction that the store
@@ -51,7 +51,6 @@ pub struct PostgresTx {
 /// State of an open transaction.
 struct Open {
     held: PooledTransaction,
-    shared: Arc<Shared>,
     id: RecordId,
     now: Timestamp,
     /// The record that the handler's work will take over, as last read.
@@ -69,29 +68,23 @@ pub struct PipelinedBegin<T> {
     pub first: Option<Result<T, Error>>,
 }
 
-/// Message of the `expect` on the open transaction.
-pub(super) const OPEN: &str = "a transaction is open until it is concluded";
-
 /// Maximum number of times that a transaction begins again because the server was not the one asked last.
 pub(super) const VERIFICATIONS_MAX: usize = 3;
 pub(super) const OTHER_SERVERS: &str = "connections lead to different servers";
-
-pub(super) const BEGINNING: &str = "beginning a handler's transaction";
-pub(super) const CONCLUDING: &str = "committing a handler's work";
 
 impl AsyncTransactionalStore for PostgresStore {
     type Tx = PostgresTx;
 
     async fn begin(&self, id: RecordId) -> Result<BeginResult<PostgresTx>, StoreError> {
-        let shared = &self.inner.shared;
+        let shared = self.shared();
         if let Some(found) = shared.replays.get(id, &shared.clock) {
             return Ok(BeginResult::Stands(Box::new(found)));
         }
         let mark = shared.replays.mark();
         let held = self.take_connection(id).await?;
-        let status = look(&held.link(shared), id).await?;
+        let status = look(&held.link(), id).await.map_err(definite(BEGINNING))?;
         firstwrite_core::crash_point!("postgres-tx-looked");
-        open(shared, held, id, status, mark).await
+        open(held, id, status, mark).await
     }
 
     async fn conclude(
@@ -99,23 +92,18 @@ impl AsyncTransactionalStore for PostgresStore {
         mut tx: PostgresTx,
         write: Write,
     ) -> Result<Transacted<()>, StoreError> {
-        let Open { held, shared, id, now, stands, outgoing } = tx.open.take().expect(OPEN);
-        let (draft, keeps_rows) = match write {
-            Write::All(draft) => (draft, true),
-            Write::RecordOnly(draft) => (draft, false),
-            Write::Nothing => {
-                held.roll_back(&shared, CONCLUDING).await?;
-                return Ok(Transacted::Done((), now));
-            }
+        let Open { held, id, now, stands, outgoing } = tx.open.take().expect(OPEN);
+        let Some((draft, keeps_rows)) = conclusion(write, id)? else {
+            held.roll_back(CONCLUDING).await?;
+            return Ok(Transacted::Done((), now));
         };
-        check(&draft, id)?;
         if let (false, Some(seen)) = (keeps_rows, stands) {
-            held.roll_back(&shared, CONCLUDING).await?;
+            held.roll_back(CONCLUDING).await?;
             return self.take_over_alone(seen, draft).await;
         }
         let row = NewRow::new(&draft, self.profile_of(&draft).await?);
         let writes_messages = keeps_rows && !outgoing.messages().is_empty();
-        let commit = Commit { held, shared, row, outgoing };
+        let commit = Commit { held, row, outgoing };
         let written = match stands {
             None if keeps_rows => commit.insert().await?,
             None => commit.insert_alone().await?,
@@ -131,32 +119,62 @@ impl AsyncTransactionalStore for PostgresStore {
 
 /// Begins a transaction with a look-up of the record. First verifies a server for which that was not done
 /// yet.
-async fn look(link: &Link<'_>, id: RecordId) -> Result<KeyStatus, StoreError> {
+async fn look(link: &Link<'_>, id: RecordId) -> Result<KeyStatus, DriverError> {
     let (shared, look) = (link.shared, &link.sql().tx.look);
     for _ in 0..VERIFICATIONS_MAX {
-        let values = shared.history_check().values(id);
+        let values = shared.history.check().values(id);
         let begin = &shared.server.begins().handler;
-        let rows = link.begin(begin, look, &values.parameters()).await;
-        let rows = rows.map_err(definite(BEGINNING))?;
+        let rows = link.begin(begin, look, &values.parameters()).await?;
         let status = KeyStatus::read(only(&rows, "a look-up answers nothing")?)?;
         if status.trust != Trust::Unverified {
             return Ok(status);
         }
-        link.tell(ROLLBACK).await.map_err(definite(BEGINNING))?;
-        verify_history_to_write(shared, link.client).await.map_err(definite(BEGINNING))?;
+        link.tell(ROLLBACK).await?;
+        verify_history_to_write(*link).await?;
     }
-    Err(unavailable(BEGINNING, OTHER_SERVERS))
+    Err(unavailable(BEGINNING, OTHER_SERVERS).into())
+}
+
+/// Begins a transaction with a look-up that fails unless the key is free, and `first` behind it.
+async fn look_ahead<T>(
+    link: &Link<'_>,
+    id: RecordId,
+    first: impl AsyncFnOnce(&ClientWrapper) -> Result<T, Error>,
+) -> Result<(KeyStatus, Option<Result<T, Error>>), DriverError> {
+    let (shared, tx) = (link.shared, &link.sql().tx);
+    // Both now: nothing can be prepared in a transaction that failed.
+    link.prepare(&tx.only_if_free).await?;
+    link.prepare(&tx.look).await?;
+    let values = shared.history.check().values(id);
+    let parameters = values.parameters();
+    // In this order: each is sent when it is first polled.
+    let free = link.query(&tx.only_if_free, &parameters);
+    let begin = link.tell(&shared.server.begins().handler);
+    let (begun, free, first) = join3(begin, free, first(link.client)).await;
+    begun?;
+    match free {
+        Ok(rows) => {
+            let now = instant(only(&rows, "a look-up answers nothing")?, 1)?;
+            let (is_locked, has_record, trust) = (true, false, Trust::Whole);
+            Ok((KeyStatus { is_locked, has_record, trust, now }, Some(first)))
+        }
+        Err(error) if error.is_division_by_zero() => {
+            // Not free: the ordinary look-up says why.
+            link.tell(ROLLBACK).await?;
+            Ok((look(link, id).await?, None))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Continues a transaction whose look-up has been answered.
 async fn open(
-    shared: &Arc<Shared>,
     held: PooledTransaction,
     id: RecordId,
     status: KeyStatus,
     mark: Mark,
 ) -> Result<BeginResult<PostgresTx>, StoreError> {
-    let link = held.link(shared);
+    let (link, shared) = (held.link(), held.link().shared);
     let found = if status.is_locked && status.has_record {
         link.look_inside(id).await.map_err(definite(BEGINNING))?
     } else {
@@ -166,18 +184,12 @@ async fn open(
         shared.replays.keep(found, mark);
     }
     if let Some(refusal) = status.refusal(shared, found.as_ref()) {
-        held.roll_back(shared, BEGINNING).await?;
+        held.roll_back(BEGINNING).await?;
         return refusal;
     }
     shared.clock.heard(status.now);
-    let open = Open {
-        held,
-        shared: Arc::clone(shared),
-        id,
-        now: status.now,
-        stands: found.as_ref().map(|found| found.record.seen()),
-        outgoing: Outgoing::default(),
-    };
+    let stands = found.as_ref().map(|found| found.record.seen());
+    let open = Open { held, id, now: status.now, stands, outgoing: Outgoing::default() };
     Ok(BeginResult::Open(PostgresTx { open: Some(open) }, found.map(Box::new)))
 }
 
@@ -208,19 +220,6 @@ impl KeyStatus {
     }
 }
 
-/// Refuses a draft that a handler's work cannot be concluded with.
-pub(super) fn check(draft: &Draft, id: RecordId) -> Result<(), StoreError> {
-    if draft.id != id {
-        return Err(unsupported(CONCLUDING, "the draft is for another record"));
-    }
-    match &draft.state {
-        DraftState::Completed { .. } => Ok(()),
-        DraftState::Reserved { .. } => {
-            Err(unsupported(CONCLUDING, "a handler's work ends in an outcome"))
-        }
-    }
-}
-
 impl PostgresStore {
     /// Begins a transaction on `id` as [`begin`](AsyncTransactionalStore::begin) does, with the handler's
     /// `first` statement in the same pipeline: for handlers whose first statement does not depend on the
@@ -236,44 +235,22 @@ impl PostgresStore {
     where
         F: AsyncFnOnce(&ClientWrapper) -> Result<T, Error>,
     {
-        let shared = &self.inner.shared;
+        let shared = self.shared();
         if let Some(found) = shared.replays.get(id, &shared.clock) {
             return Ok(PipelinedBegin { begun: BeginResult::Stands(Box::new(found)), first: None });
         }
         let mark = shared.replays.mark();
         let held = self.take_connection(id).await?;
-        let link = held.link(shared);
-        let (tx, begin) = (&link.sql().tx, &shared.server.begins().handler);
-        // Both now: nothing can be prepared in a transaction that failed.
-        link.prepare(&tx.only_if_free).await.map_err(definite(BEGINNING))?;
-        link.prepare(&tx.look).await.map_err(definite(BEGINNING))?;
-        let values = shared.history_check().values(id);
-        let parameters = values.parameters();
-        // In this order: each is sent when it is first polled.
-        let free = link.query(&tx.only_if_free, &parameters);
-        let (begun, free, first) = join3(link.tell(begin), free, first(link.client)).await;
-        begun.map_err(definite(BEGINNING))?;
-        let (status, first) = match free {
-            Ok(rows) => {
-                let now = instant(only(&rows, "a look-up answers nothing")?, 1)?;
-                let (is_locked, has_record, trust) = (true, false, Trust::Whole);
-                (KeyStatus { is_locked, has_record, trust, now }, Some(first))
-            }
-            Err(error) if error.is_division_by_zero() => {
-                // Not free: the ordinary look-up says why.
-                link.tell(ROLLBACK).await.map_err(definite(BEGINNING))?;
-                (look(&link, id).await?, None)
-            }
-            Err(error) => return Err(definite(BEGINNING)(error)),
-        };
-        Ok(PipelinedBegin { begun: open(shared, held, id, status, mark).await?, first })
+        let looked = look_ahead(&held.link(), id, first).await;
+        let (status, first) = looked.map_err(definite(BEGINNING))?;
+        Ok(PipelinedBegin { begun: open(held, id, status, mark).await?, first })
     }
 
     /// Takes a connection for a transaction on `id`, once no dropped one of this process holds its lock.
     async fn take_connection(&self, id: RecordId) -> Result<PooledTransaction, StoreError> {
         self.writes(BEGINNING)?;
-        self.inner.shared.releases.wait(id).await;
-        PooledTransaction::take(&self.inner.pool, BEGINNING).await
+        self.shared().releases.wait(id).await;
+        PooledTransaction::take(self.shared(), BEGINNING).await
     }
 
     /// Replaces the existing record by an outcome without an effect.
@@ -314,12 +291,12 @@ impl PostgresTx {
 
 impl Drop for PostgresTx {
     fn drop(&mut self) {
-        let Some(Open { held, shared, id, .. }) = self.open.take() else { return };
-        let releases = shared.releases.clone();
+        let Some(Open { held, id, .. }) = self.open.take() else { return };
+        let releases = held.link().shared.releases.clone();
         releases.start(id, async move {
             // The lock is released at once; then the connection is closed, whatever state the handler left
             // it in.
-            if let Err(error) = held.link(&shared).tell(ROLLBACK).await {
+            if let Err(error) = held.link().tell(ROLLBACK).await {
                 tracing::debug!(record = %id, %error, "a dropped transaction was not rolled back by hand");
             }
             drop(held);
@@ -331,8 +308,7 @@ impl Deref for PostgresTx {
     type Target = ClientWrapper;
 
     fn deref(&self) -> &ClientWrapper {
-        let open = self.open();
-        open.held.link(&open.shared).client
+        self.open().held.link().client
     }
 }
 

@@ -9,10 +9,9 @@ use firstwrite_core::outbox::{
 };
 use firstwrite_core::{Outcome, RecordId, StoreError, Timestamp};
 
-use super::super::pipeline::{Answer, NOW, Pipeline, Value};
-use super::super::pool::Pool;
+use super::super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
+use super::super::pool::{Pool, PooledConnection, take};
 use super::super::rows::{COMPLETED, integer, is_null, owned_text};
-use super::super::session::{Failure, Session, take};
 use super::super::swap::put_audit;
 use super::claim::skip;
 use super::{destinations, pending};
@@ -41,10 +40,10 @@ pub(super) async fn apply(
 }
 
 async fn apply_once(
-    session: &mut Session,
+    session: &mut PooledConnection,
     receipts: &[HistoryRow],
     moves: &[Move],
-) -> Result<Vec<ClaimStatus>, Failure> {
+) -> Result<Vec<ClaimStatus>, SendError> {
     let numbers: BTreeSet<i64> = moves.iter().map(|step| step.number.0).collect();
     let (now, standing) = lock(session, &numbers).await?;
     let mut writing = Pipeline::new();
@@ -64,9 +63,9 @@ async fn apply_once(
 /// Locks messages and reads them. Where one belongs to an order, its destination is locked first, as a claim
 /// does it: so no claim puts a successor aside while that is being released.
 async fn lock(
-    session: &mut Session,
+    session: &mut PooledConnection,
     numbers: &BTreeSet<i64>,
-) -> Result<(Timestamp, HashMap<i64, Standing>), Failure> {
+) -> Result<(Timestamp, HashMap<i64, Standing>), SendError> {
     let (now, answers) = session
         .begin(|pipeline| {
             for number in numbers {

@@ -14,10 +14,9 @@ use mysql_async::Row;
 use super::super::driver_error::corrupt;
 use super::super::history_loss;
 use super::super::listing::sql_count;
-use super::super::pipeline::{Answer, NOW, Pipeline, Value};
-use super::super::pool::Pool;
+use super::super::pipeline::{Answer, NOW, Pipeline, SendError, Value};
+use super::super::pool::{Pool, PooledConnection, take};
 use super::super::rows::{integer, owned_text_or_null};
-use super::super::session::{Failure, Session, take};
 use super::{destinations, pending};
 use crate::pending::rows::{self, parts, parts_columns, pending_columns};
 use crate::pending::{NEVER_CLAIMED, Pending};
@@ -55,10 +54,10 @@ pub(super) async fn claim(
 }
 
 async fn claim_once(
-    session: &mut Session,
+    session: &mut PooledConnection,
     requests: &[&ClaimRequest],
     nonce: u64,
-) -> Result<Claimed, Failure> {
+) -> Result<Claimed, SendError> {
     let (now, answers) = session
         .begin(|pipeline| {
             pipeline.add(history_loss::STANDS, &[]);
@@ -155,7 +154,7 @@ fn ask(pipeline: &mut Pipeline, requests: &[&ClaimRequest]) {
 }
 
 /// Nothing may be claimed if the row cannot be read: the destination may be paused.
-fn gate(destination: &str, answer: &Answer, now: Timestamp) -> Result<Gate, Failure> {
+fn gate(destination: &str, answer: &Answer, now: Timestamp) -> Result<Gate, SendError> {
     let read = answer.rows.first().map(|row| destinations::gate(row, now)).transpose();
     match read {
         Ok(gate) => Ok(gate.unwrap_or(Gate::Open)),
@@ -167,7 +166,7 @@ fn gate(destination: &str, answer: &Answer, now: Timestamp) -> Result<Gate, Fail
     }
 }
 
-fn due(answer: &Answer) -> Result<Vec<Pending>, Failure> {
+fn due(answer: &Answer) -> Result<Vec<Pending>, SendError> {
     let mut due = Vec::with_capacity(answer.rows.len());
     for row in &answer.rows {
         match rows::pending(row, 0) {
@@ -188,9 +187,9 @@ struct Content {
 /// Reads the messages that are due, and whether one under the same ordering key goes first: the one that is
 /// being sent, unknown or dead, or the oldest.
 async fn look_inside(
-    session: &mut Session,
+    session: &mut PooledConnection,
     offers: &[Offer<'_>],
-) -> Result<HashMap<i64, Content>, Failure> {
+) -> Result<HashMap<i64, Content>, SendError> {
     let mut pipeline = Pipeline::new();
     let mut asked = Vec::new();
     for offer in offers {
@@ -245,7 +244,7 @@ async fn look_inside(
 }
 
 /// Goes on without a message that cannot be read. Any other error ends the step.
-pub(super) fn skip(number: i64, error: StoreError) -> Result<(), Failure> {
+pub(super) fn skip(number: i64, error: StoreError) -> Result<(), SendError> {
     if error.kind() != StoreErrorKind::Corrupt {
         return Err(error.into());
     }

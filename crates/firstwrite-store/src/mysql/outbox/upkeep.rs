@@ -9,10 +9,9 @@ use firstwrite_core::{StoreError, Timestamp};
 use tokio::sync::Mutex;
 
 use super::super::listing::sql_count;
-use super::super::pipeline::{NOW, Pipeline, Value};
-use super::super::pool::Pool;
+use super::super::pipeline::{NOW, Pipeline, SendError, Value};
+use super::super::pool::{Pool, PooledConnection, take};
 use super::super::rows::{integer, owned_text};
-use super::super::session::{Failure, Session, take};
 use super::destinations;
 use super::pending::{put_tally, release};
 use crate::pending::rows::Columns as _;
@@ -48,7 +47,7 @@ pub(super) async fn upkeep(
 }
 
 /// Adds differences up, into one row for each destination and kind.
-async fn fold(session: &mut Session) -> Result<(), Failure> {
+async fn fold(session: &mut PooledConnection) -> Result<(), SendError> {
     let (_, answers) = session
         .begin(|pipeline| {
             pipeline.add(
@@ -67,7 +66,7 @@ async fn fold(session: &mut Session) -> Result<(), Failure> {
     }
     let mut writing = Pipeline::new();
     if sums.len() < entries.len() {
-        delete(&mut writing, "DELETE FROM firstwrite_tallies WHERE entry IN (", &entries);
+        delete(&mut writing, "DELETE FROM firstwrite_tallies WHERE entry IN ", &entries);
         for ((destination, kind), sum) in &sums {
             // A sum of nothing still says that the destination had a message.
             put_tally(&mut writing, destination, kind, *sum);
@@ -80,7 +79,7 @@ async fn fold(session: &mut Session) -> Result<(), Failure> {
 
 /// Makes messages due that wait for one that is gone. There should be none: the transaction that removes a message
 /// also releases its successor.
-async fn release_forgotten(session: &mut Session) -> Result<(), Failure> {
+async fn release_forgotten(session: &mut PooledConnection) -> Result<(), SendError> {
     let (_, answers) = session
         .begin(|pipeline| {
             pipeline.add(
@@ -125,11 +124,11 @@ async fn forget_consumed(pool: &Arc<Pool>, limit: usize) -> Result<(), StoreErro
 /// Deletes messages that ended long ago: walks the numbers, and starts again at the first that is too young.
 /// Returns how many, and where the next step begins.
 async fn delete_ended(
-    session: &mut Session,
+    session: &mut PooledConnection,
     after: i64,
     kept_for: Duration,
     limit: usize,
-) -> Result<(usize, i64), Failure> {
+) -> Result<(usize, i64), SendError> {
     let (now, answers) = session
         .begin(|pipeline| {
             pipeline.add(
@@ -164,8 +163,8 @@ async fn delete_ended(
     let mut writing = Pipeline::new();
     if !due.is_empty() {
         for sql in [
-            "DELETE FROM firstwrite_deliveries WHERE message IN (",
-            "DELETE FROM firstwrite_messages WHERE message IN (",
+            "DELETE FROM firstwrite_deliveries WHERE message IN ",
+            "DELETE FROM firstwrite_messages WHERE message IN ",
         ] {
             delete(&mut writing, sql, &due);
         }
@@ -175,11 +174,8 @@ async fn delete_ended(
     Ok((due.len(), if is_at_end { 0 } else { next }))
 }
 
-/// Adds a statement that ends in an open bracket and goes on with numbers.
+/// Adds a statement that goes on with a list of numbers.
 fn delete(pipeline: &mut Pipeline, sql: &str, numbers: &[i64]) {
     pipeline.add(sql, &[]);
-    for (place, number) in numbers.iter().enumerate() {
-        pipeline.write(if place > 0 { ", ?" } else { "?" }, &[Value::Int(*number)]);
-    }
-    pipeline.write(")", &[]);
+    pipeline.write_list(numbers.iter().map(|number| Value::Int(*number)));
 }

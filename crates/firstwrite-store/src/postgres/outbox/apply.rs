@@ -13,10 +13,9 @@ use tokio_postgres::types::ToSql;
 use super::parts::{DEAD, SENDING, ending_number, short_millis, state_number, tally_number};
 use crate::encoding::encode_outcome;
 use crate::postgres::Shared;
-use crate::postgres::columns::At;
-use crate::postgres::dispatcher::OwnClient;
+use crate::postgres::columns::{At, Values};
 use crate::postgres::driver_error::{definite, failed_commit};
-use crate::postgres::link::Link;
+use crate::postgres::link::{Link, OwnClient};
 use crate::postgres::rows::column;
 
 pub(super) const DOING: &str = "moving messages";
@@ -34,8 +33,8 @@ pub(super) async fn apply(
     let client = own.get().await.map_err(definite(DOING))?.clone();
     let link = Link { client: &client, shared };
     let sql = &link.sql().outbox;
-    let (receipts, given) = (Receipts::new(receipts), Given::new(moves));
-    let given = [&receipts.parameters()[..], &given.parameters()[..]].concat();
+    let given = given(receipts, moves);
+    let given = given.parameters();
     let settled: Vec<i64> = moves
         .iter()
         .filter(|step| matches!(step.becomes, Becomes::Settled(_)))
@@ -77,121 +76,41 @@ pub(super) async fn apply(
     Ok(moves.iter().map(said).collect())
 }
 
-struct Receipts<'a> {
-    messages: Vec<i64>,
-    fences: Vec<i64>,
-    statuses: Vec<Option<i32>>,
-    details: Vec<&'a str>,
-    provider_ids: Vec<Option<&'a str>>,
-}
-
-impl<'a> Receipts<'a> {
-    fn new(receipts: &'a [HistoryRow]) -> Self {
-        let all = || receipts.iter();
-        Self {
-            messages: all().map(|row| row.number.0).collect(),
-            fences: all().map(|row| signed(row.fence)).collect(),
-            statuses: all().map(|row| row.status.map(i32::from)).collect(),
-            details: all().map(|row| &*row.detail).collect(),
-            provider_ids: all().map(|row| row.provider_id.as_deref()).collect(),
-        }
-    }
-
-    fn parameters(&self) -> [&(dyn ToSql + Sync); 5] {
-        [&self.messages, &self.fences, &self.statuses, &self.details, &self.provider_ids]
-    }
-}
-
-/// The columns of moves, in the order of the statement's parameters.
-struct Given<'a> {
-    messages: Vec<i64>,
-    guards: Vec<i64>,
-    needs: Vec<i16>,
-    states: Vec<Option<i16>>,
-    due_in: Vec<i64>,
-    fences: Vec<Option<i64>>,
-    delivery_counts: Vec<Option<i32>>,
-    lapse_counts: Vec<Option<i32>>,
-    maybe_sent_at: Vec<Option<At>>,
-    has_problem: Vec<bool>,
-    statuses: Vec<Option<i32>>,
-    problems: Vec<Option<&'a str>>,
-    answers: Vec<Option<Vec<u8>>>,
-    endings: Vec<Option<i16>>,
-    told_fences: Vec<Option<i64>>,
-    told_statuses: Vec<Option<i32>>,
-    details: Vec<Option<&'a str>>,
-    provider_ids: Vec<Option<&'a str>>,
-    kept: Vec<Option<i16>>,
-    tallies: Vec<Option<i16>>,
-    audits: [Vec<Option<&'a str>>; 3],
-}
-
-impl<'a> Given<'a> {
-    fn new(moves: &'a [Move]) -> Self {
-        let all = || moves.iter();
-        let drafts = || all().map(Draft::of);
-        let problems = || drafts().map(|draft| draft.problem);
-        let rows = || all().map(|step| step.history.as_ref());
-        let audits = || all().map(|step| step.audit.as_ref());
-        let small = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-        Self {
-            messages: all().map(|step| step.number.0).collect(),
-            guards: all().map(|step| signed(step.guard.fence())).collect(),
-            needs: all().map(|step| needs(step.guard)).collect(),
-            states: drafts().map(|draft| draft.state.map(state_number)).collect(),
-            due_in: drafts().map(|draft| short_millis(draft.due_in)).collect(),
-            fences: drafts().map(|draft| draft.fence.map(signed)).collect(),
-            delivery_counts: drafts().map(|draft| draft.delivery_count.map(small)).collect(),
-            lapse_counts: drafts().map(|draft| draft.lapse_count.map(small)).collect(),
-            maybe_sent_at: drafts().map(|d| d.maybe_sent_at.map(At::Instant)).collect(),
-            has_problem: problems().map(|problem| problem.is_some()).collect(),
-            statuses: problems().map(|problem| problem?.status.map(i32::from)).collect(),
-            problems: problems().map(|problem| problem.map(|one| &*one.text)).collect(),
-            answers: all().map(|step| step.answer.as_ref().map(encode_outcome)).collect(),
-            endings: rows().map(|row| row.map(|row| ending_number(row.ending))).collect(),
-            told_fences: rows().map(|row| row.map(|row| signed(row.fence))).collect(),
-            told_statuses: rows().map(|row| row?.status.map(i32::from)).collect(),
-            details: rows().map(|row| row.map(|row| &*row.detail)).collect(),
-            provider_ids: rows().map(|row| row?.provider_id.as_deref()).collect(),
-            kept: rows().map(|row| row.map(|row| kept(row.kept))).collect(),
-            tallies: all().map(|step| step.becomes.state()?.tally().map(tally_number)).collect(),
-            audits: [
-                audits().map(|entry| entry.map(|entry| &*entry.actor)).collect(),
-                audits().map(|entry| entry.map(|entry| &*entry.action)).collect(),
-                audits().map(|entry| entry.map(|entry| &*entry.reason)).collect(),
-            ],
-        }
-    }
-
-    fn parameters(&self) -> [&(dyn ToSql + Sync); 23] {
-        let [actors, actions, reasons] = &self.audits;
-        [
-            &self.messages,
-            &self.guards,
-            &self.needs,
-            &self.states,
-            &self.due_in,
-            &self.fences,
-            &self.delivery_counts,
-            &self.lapse_counts,
-            &self.maybe_sent_at,
-            &self.has_problem,
-            &self.statuses,
-            &self.problems,
-            &self.answers,
-            &self.endings,
-            &self.told_fences,
-            &self.told_statuses,
-            &self.details,
-            &self.provider_ids,
-            &self.kept,
-            &self.tallies,
-            actors,
-            actions,
-            reasons,
-        ]
-    }
+/// The columns of receipts and of moves, in the order of the statement's parameters.
+fn given<'a>(receipts: &'a [HistoryRow], moves: &'a [Move]) -> Values<'a> {
+    let problem = |step: &'a Move| Draft::of(step).problem;
+    let history = |step: &'a Move| step.history.as_ref();
+    let audit = |step: &'a Move| step.audit.as_ref();
+    let small = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    Values::default()
+        .and_each(receipts, |row| row.number.0)
+        .and_each(receipts, |row| signed(row.fence))
+        .and_each(receipts, |row| row.status.map(i32::from))
+        .and_each(receipts, |row| &*row.detail)
+        .and_each(receipts, |row| row.provider_id.as_deref())
+        .and_each(moves, |step| step.number.0)
+        .and_each(moves, |step| signed(step.guard.fence()))
+        .and_each(moves, |step| needs(step.guard))
+        .and_each(moves, |step| Draft::of(step).state.map(state_number))
+        .and_each(moves, |step| short_millis(Draft::of(step).due_in))
+        .and_each(moves, |step| Draft::of(step).fence.map(signed))
+        .and_each(moves, |step| Draft::of(step).delivery_count.map(small))
+        .and_each(moves, |step| Draft::of(step).lapse_count.map(small))
+        .and_each(moves, |step| Draft::of(step).maybe_sent_at.map(At::Instant))
+        .and_each(moves, |step| problem(step).is_some())
+        .and_each(moves, |step| problem(step)?.status.map(i32::from))
+        .and_each(moves, |step| problem(step).map(|problem| &*problem.text))
+        .and_each(moves, |step| step.answer.as_ref().map(encode_outcome))
+        .and_each(moves, |step| history(step).map(|row| ending_number(row.ending)))
+        .and_each(moves, |step| history(step).map(|row| signed(row.fence)))
+        .and_each(moves, |step| history(step)?.status.map(i32::from))
+        .and_each(moves, |step| history(step).map(|row| &*row.detail))
+        .and_each(moves, |step| history(step)?.provider_id.as_deref())
+        .and_each(moves, |step| history(step).map(|row| kept(row.kept)))
+        .and_each(moves, |step| step.becomes.state()?.tally().map(tally_number))
+        .and_each(moves, |step| audit(step).map(|entry| &*entry.actor))
+        .and_each(moves, |step| audit(step).map(|entry| &*entry.action))
+        .and_each(moves, |step| audit(step).map(|entry| &*entry.reason))
 }
 
 /// The columns that a move writes of a pending row. One that ends the message has no fence; one that leaves

@@ -3,26 +3,24 @@
 //! The commit is waited for, also by the disk: a claim that was lost would make its message look as if it
 //! had never been sent.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, MessageNumber, Receipt};
-use firstwrite_core::{Fence, StoreError, Tenant, Timestamp};
+use firstwrite_core::outbox::{ClaimRequest, Claimed, ClaimedMessage, Receipt};
+use firstwrite_core::{Fence, StoreError, Timestamp, lock};
 use futures_util::future::join4;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::hints::{Hints, Leases};
 use super::intake::{Intake, Sight, Turn, add_destinations};
-use super::listing::{answers, status};
-use super::parts::{number_of, short_millis};
+use super::parts::short_millis;
+use crate::pending::rows::{parts, pending};
 use crate::postgres::Shared;
-use crate::postgres::columns::{At, Id};
-use crate::postgres::dispatcher::OwnClient;
+use crate::postgres::columns::Values;
 use crate::postgres::driver_error::{DriverError, corrupt, definite, failed_commit, unavailable};
-use crate::postgres::history::HistoryCheck;
-use crate::postgres::history_loss::{self, Trust, verify_history_to_write};
-use crate::postgres::link::Link;
-use crate::postgres::rows::column;
+use crate::postgres::history_loss::{self, HistoryCheck, Trust, verify_history_to_write};
+use crate::postgres::link::{Link, OwnClient};
+use crate::postgres::rows::{column, instant};
 use crate::postgres::tx::{OTHER_SERVERS, VERIFICATIONS_MAX};
 
 /// Runs claims one at a time, on a connection of its own, and remembers what the last one learnt.
@@ -58,6 +56,10 @@ pub(super) enum Again {
 
 pub(super) const DOING: &str = "claiming messages";
 
+/// The columns of the pending row behind those of the message, and of the head of the answer behind all.
+const PENDING_FROM: usize = 6;
+const HEAD_FROM: usize = 22;
+
 /// Beyond this, a number of messages that are wanted means all there are.
 const COUNT_MAX: usize = 1_000_000;
 
@@ -70,13 +72,8 @@ const PIPELINES_MAX: usize = 100;
 
 impl Claiming {
     pub(super) fn new(client: OwnClient, leases: Arc<Mutex<Leases>>) -> Self {
-        Self {
-            client,
-            intake: Intake::default(),
-            hints: Hints::default(),
-            leases,
-            looks_far: false,
-        }
+        let (intake, hints) = (Intake::default(), Hints::default());
+        Self { client, intake, hints, leases, looks_far: false }
     }
 
     /// Closes the connection; it comes back when it is needed.
@@ -103,7 +100,9 @@ impl Claiming {
                         return Err(unavailable(DOING, OTHER_SERVERS));
                     }
                     let client = self.client.get().await.map_err(definite(DOING))?;
-                    verify_history_to_write(shared, client).await.map_err(definite(DOING))?;
+                    verify_history_to_write(Link { client, shared })
+                        .await
+                        .map_err(definite(DOING))?;
                     self.intake.forget();
                     continue;
                 }
@@ -151,7 +150,8 @@ impl Claiming {
         let asks: [&(dyn ToSql + Sync); 1] = [&turn.asks];
         // Who wants nothing has messages taken in, and nothing else.
         let looked_at_max = if self.looks_far || requests.is_empty() { LOOKED_AT_MAX } else { 0 };
-        let given = Given::new(shared, requests, nonce, (&self.hints, &turn, looked_at_max));
+        let looks = (&self.hints, &turn, looked_at_max);
+        let given = given(requests, nonce, looks, shared.history.check());
         let given = given.parameters();
         firstwrite_core::crash_point!("outbox-claim-before-commit");
         let (begun, turned, rows, committed) = join4(
@@ -183,15 +183,14 @@ impl Claiming {
         turned: &[Row],
         rows: &[Row],
     ) -> Result<Committed, DriverError> {
-        let is_head = |row: &Row| column::<Option<At>>(row, 0).is_ok_and(|now| now.is_some());
+        let is_head = |row: &Row| instant(row, HEAD_FROM).is_ok();
         let head = rows.iter().find(|row| is_head(row));
         let head = head.ok_or_else(|| corrupt("a claim does not say when it was made"))?;
-        let now = column::<At>(head, 0)?.instant();
-        let now = now.ok_or_else(|| corrupt("the clock has stopped"))?;
+        let now = instant(head, HEAD_FROM)?;
         let [is_known, history_lost, takes_in, leaves_some, wants_more] =
-            [1, 2, 3, 10, 11].map(|index| column::<bool>(head, index));
+            [1, 2, 3, 10, 11].map(|index| column::<bool>(head, HEAD_FROM + index));
         let (takes_in, leaves_some) = (takes_in?, leaves_some?);
-        let is_full: Option<bool> = column(head, 8)?;
+        let is_full: Option<bool> = column(head, HEAD_FROM + 8)?;
         let trust = Trust::of(history_lost?, is_known?);
         let again = match (is_full == Some(true) && wants_more?, leaves_some) {
             (true, _) => Again::AtOnce,
@@ -199,112 +198,65 @@ impl Claiming {
             (false, false) => Again::WhenTold,
         };
         self.looks_far = again == Again::AtOnce;
-        let strangers: Vec<String> = column(head, 9)?;
+        let strangers: Vec<String> = column(head, HEAD_FROM + 9)?;
         if trust == Trust::Whole {
-            self.hints.found_all(&column::<Vec<String>>(head, 5)?, now);
-            self.hints.looked_for_lapsed(requests, column(head, 6)?, now);
+            self.hints.found_all(&column::<Vec<String>>(head, HEAD_FROM + 5)?, now);
+            self.hints.looked_for_lapsed(requests, column(head, HEAD_FROM + 6)?, now);
         }
         if takes_in {
             let turned = turned.first().ok_or_else(|| corrupt("a turn is not answered"))?;
             let holders = column(turned, 1)?;
             // What could not be taken in is looked at again.
             let is_whole = is_full == Some(false) && !leaves_some && strangers.is_empty();
-            self.intake.looked(turn, Sight { holders, seen: column(head, 7)?, is_whole });
+            self.intake
+                .looked(turn, Sight { holders, seen: column(head, HEAD_FROM + 7)?, is_whole });
         }
         let mut messages: Vec<ClaimedMessage> =
             rows.iter().filter(|row| !is_head(row)).filter_map(|row| readable(row, now)).collect();
-        messages.sort_unstable_by_key(|claimed_message| claimed_message.number);
-        let lease_for = |claimed_message: &ClaimedMessage| {
-            requests
-                .iter()
-                .find(|request| request.destination == claimed_message.destination)
-                .map(|w| w.lease_for)
-        };
-        let mut leases = held(&self.leases);
-        for (claimed_message, lease_for) in
-            messages.iter().filter_map(|one| Some((one, lease_for(one)?)))
-        {
-            leases.begin(claimed_message.number, now.plus(lease_for));
+        messages.sort_unstable_by_key(|message| message.number);
+        let mut leases = lock(&self.leases);
+        for message in &messages {
+            let is_of = |request: &&ClaimRequest| request.destination == message.destination;
+            if let Some(request) = requests.iter().find(is_of) {
+                leases.begin(message.number, now.plus(request.lease_for));
+            }
         }
         self.hints.not_later_than(leases.next(now));
         drop(leases);
-        let closed = column(head, 4)?;
+        let closed = column(head, HEAD_FROM + 4)?;
         Ok(Committed { now, trust, closed, strangers, again, messages })
     }
 }
 
 /// The parameters of the statement that claims.
-struct Given<'a> {
-    names: Vec<&'a str>,
-    counts: Vec<i64>,
-    leases: Vec<i64>,
-    due_from: Vec<At>,
-    due_whole_at: Vec<At>,
-    nonce: i64,
-    lapsed: (At, At, At),
-    turn: &'a Turn,
+fn given<'a>(
+    requests: &'a [ClaimRequest],
+    nonce: u64,
+    (hints, turn, looked_at_max): (&Hints, &'a Turn, i64),
     asked: HistoryCheck,
-    noted_starts: Option<&'a [i64]>,
-    noted_stops: Option<&'a [i64]>,
-    looked_at_max: i64,
-}
-
-impl<'a> Given<'a> {
-    fn new(
-        shared: &Shared,
-        requests: &'a [ClaimRequest],
-        nonce: u64,
-        (hints, turn, looked_at_max): (&Hints, &'a Turn, i64),
-    ) -> Self {
-        let due = requests.iter().map(|request| hints.due(&request.destination));
-        let (due_from, due_whole_at) = due.unzip();
-        let notes = turn.notes.as_ref();
-        Self {
-            names: requests.iter().map(|request| request.destination.as_str()).collect(),
-            counts: requests
-                .iter()
-                .map(|request| i64::try_from(request.count_max.min(COUNT_MAX)).unwrap_or(i64::MAX))
-                .collect(),
-            leases: requests.iter().map(|request| short_millis(request.lease_for)).collect(),
-            due_from,
-            due_whole_at,
-            // Only its nonce; the statement counts.
-            nonce: (Fence::first(nonce).as_u64() ^ Fence::first(0).as_u64()).cast_signed(),
-            lapsed: hints.lapsed(),
-            turn,
-            asked: shared.history_check(),
-            noted_starts: notes.map(|kept| &kept.starts[..]),
-            noted_stops: notes.map(|kept| &kept.stops[..]),
-            looked_at_max,
-        }
-    }
-
-    fn parameters(&self) -> [&(dyn ToSql + Sync); 17] {
-        [
-            &self.names,
-            &self.counts,
-            &self.leases,
-            &self.due_from,
-            &self.due_whole_at,
-            &self.nonce,
-            &self.lapsed.0,
-            &self.lapsed.1,
-            &self.lapsed.2,
-            &self.turn.ranges.starts,
-            &self.turn.ranges.stops,
-            &self.asked.incarnation,
-            &self.noted_starts,
-            &self.noted_stops,
-            &self.looked_at_max,
-            &self.asked.writer,
-            &self.asked.sweeps,
-        ]
-    }
-}
-
-/// Nothing here panics while it holds the lock, so a poisoned one is still whole.
-pub(super) fn held(leases: &Mutex<Leases>) -> MutexGuard<'_, Leases> {
-    leases.lock().unwrap_or_else(PoisonError::into_inner)
+) -> Values<'a> {
+    let (lapsed_from, lapsed_whole_at, lapsed_next) = hints.lapsed();
+    let notes = turn.notes.as_ref();
+    let count = |count: usize| i64::try_from(count.min(COUNT_MAX)).unwrap_or(i64::MAX);
+    Values::default()
+        .and_each(requests, |request| request.destination.as_str())
+        .and_each(requests, |request| count(request.count_max))
+        .and_each(requests, |request| short_millis(request.lease_for))
+        .and_each(requests, |request| hints.due(&request.destination).0)
+        .and_each(requests, |request| hints.due(&request.destination).1)
+        // Only its nonce; the statement counts.
+        .and((Fence::first(nonce).as_u64() ^ Fence::first(0).as_u64()).cast_signed())
+        .and(lapsed_from)
+        .and(lapsed_whole_at)
+        .and(lapsed_next)
+        .and(&turn.ranges.starts[..])
+        .and(&turn.ranges.stops[..])
+        .and(asked.incarnation)
+        .and(notes.map(|kept| &kept.starts[..]))
+        .and(notes.map(|kept| &kept.stops[..]))
+        .and(looked_at_max)
+        .and(asked.writer)
+        .and(asked.sweeps)
 }
 
 /// A message that cannot be read stays claimed until its lease runs out, and keeps no other from going.
@@ -312,7 +264,7 @@ fn readable(row: &Row, claimed_at: Timestamp) -> Option<ClaimedMessage> {
     match claimed_message(row, claimed_at) {
         Ok(claimed_message) => Some(claimed_message),
         Err(error) => {
-            let message: Option<i64> = row.try_get(12).ok().flatten();
+            let message: Option<i64> = row.try_get(PENDING_FROM).ok().flatten();
             tracing::error!(message, %error, "a message cannot be read, and is left as it is");
             None
         }
@@ -320,29 +272,8 @@ fn readable(row: &Row, claimed_at: Timestamp) -> Option<ClaimedMessage> {
 }
 
 fn claimed_message(row: &Row, claimed_at: Timestamp) -> Result<ClaimedMessage, StoreError> {
-    let has_arrived: bool = column(row, 27)?;
-    let provider_id: Option<String> = column(row, 28)?;
-    let at = |index| column::<Option<At>>(row, index).map(|at| at.and_then(At::instant));
-    Ok(ClaimedMessage {
-        number: MessageNumber(column(row, 12)?),
-        fence: Fence::from_u64(column::<i64>(row, 13)?.cast_unsigned()),
-        record: column::<Id>(row, 18)?.0,
-        tenant: Tenant::new(column(row, 19)?)
-            .map_err(|_not_a_tenant| corrupt("a name that cannot be a tenant's"))?,
-        derived_key: column(row, 20)?,
-        destination: column(row, 21)?,
-        content_type: column(row, 22)?,
-        payload: bytes::Bytes::copy_from_slice(column(row, 23)?),
-        ordering_key: column(row, 24)?,
-        created_at: at(25)?.ok_or_else(|| corrupt("an instant is missing"))?,
-        delivery_count: number_of(column(row, 14)?),
-        lapse_count: number_of(column(row, 15)?),
-        is_trial: column(row, 17)?,
-        maybe_sent_at: at(16)?,
-        receipt: has_arrived.then_some(Receipt { provider_id }),
-        answers: answers(row, 26)?,
-        claimed_at,
-        status: status(row, 29)?,
-        problem: column(row, 30)?,
-    })
+    let has_arrived: bool = column(row, 20)?;
+    let provider_id = column(row, 21)?;
+    let parts = parts(row, has_arrived.then_some(Receipt { provider_id }))?;
+    Ok(pending(row, PENDING_FROM)?.carried(parts, (column(row, 19)?, claimed_at)))
 }

@@ -172,7 +172,14 @@ parcels AS (
     UNION ALL
     SELECT t.message, t.fence, 0, 0, NULL, o.is_trial, NULL, NULL
     FROM taken t, open o WHERE t.state = 1 AND o.destination = t.destination)
-SELECT c.now, t.is_known, t.history_lost, t.takes_in,
+SELECT NULL::text AS tenant, NULL::text AS derived_key, NULL::timestamptz AS created_at,
+       NULL::text AS content_type, NULL::bytea AS payload, NULL::bytea AS answers,
+       NULL::int8 AS message, NULL::uuid AS id, NULL::text AS destination, NULL::text AS ordering_key,
+       NULL::int4 AS state, NULL::timestamptz AS due_at, NULL::int8 AS fence,
+       NULL::timestamptz AS claimed_at, NULL::int4 AS delivery_count, NULL::int4 AS lapse_count,
+       NULL::timestamptz AS maybe_sent_at, NULL::int4 AS status, NULL::text AS problem,
+       NULL::bool AS is_trial, NULL::bool AS has_arrived, NULL::text AS provider_id,
+       c.now, t.is_known, t.history_lost, t.takes_in,
        ARRAY(SELECT w.name FROM wanted w
              WHERE w.is_closed
                 OR w.is_trial AND NOT EXISTS (SELECT FROM trials s WHERE s.destination = w.destination)
@@ -193,19 +200,14 @@ SELECT c.now, t.is_known, t.history_lost, t.takes_in,
        ARRAY(SELECT DISTINCT l.name FROM looked l WHERE l.destination IS NULL) AS strangers,
        EXISTS (SELECT FROM arriving a WHERE a.is_left) AS leaves_some,
        (SELECT m.count > (SELECT count(*) FROM taken t WHERE t.state = 1) FROM missing m)
-           OR cardinality($1::text[]) = 0 AS wants_more,
-       NULL::int8 AS message, NULL::int8 AS fence, NULL::int4 AS delivery_count,
-       NULL::int4 AS lapse_count, NULL::timestamptz AS maybe_sent_at, NULL::bool AS is_trial,
-       NULL::uuid AS id, NULL::text AS tenant, NULL::text AS derived_key, NULL::text AS destination,
-       NULL::text AS content_type, NULL::bytea AS payload, NULL::text AS ordering_key,
-       NULL::timestamptz AS created_at, NULL::bytea AS answers, NULL::bool AS has_arrived,
-       NULL::text AS provider_id, NULL::int4 AS status, NULL::text AS problem
+           OR cardinality($1::text[]) = 0 AS wants_more
 FROM clock c, trust t
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       k.message, k.fence, k.delivery_count, k.lapse_count, k.maybe_sent_at, k.is_trial,
-       m.id, m.tenant, m.derived_key, m.destination, m.content_type, m.payload, m.ordering_key,
-       m.created_at, m.answers, d.message IS NOT NULL, d.provider_id, k.status, k.problem
+SELECT m.tenant, m.derived_key, m.created_at, m.content_type, m.payload, m.answers,
+       k.message, m.id, m.destination, m.ordering_key, 1, NULL, k.fence, NULL, k.delivery_count,
+       k.lapse_count, k.maybe_sent_at, k.status, k.problem,
+       k.is_trial, d.message IS NOT NULL, d.provider_id,
+       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM parcels k JOIN firstwrite.messages m ON m.message = k.message
 LEFT JOIN LATERAL (
     SELECT d.message, d.provider_id FROM firstwrite.deliveries d

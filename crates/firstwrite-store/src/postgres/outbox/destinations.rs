@@ -1,16 +1,15 @@
 //! Destinations: whether they are paused or left alone, and how they stand.
 
-use deadpool_postgres::Pool;
+use std::sync::Arc;
+
 use firstwrite_core::outbox::{DestinationChange, DestinationView, OpeningChange, PauseChange};
-use firstwrite_core::{AuditEntry, Audited, RecordId, StoreError};
-use tokio_postgres::Row;
+use firstwrite_core::{RecordId, StoreError};
 use tokio_postgres::types::ToSql;
 
-use super::parts::{number_of, short_millis};
-use super::{snapshot, write};
+use super::parts::short_millis;
+use crate::pending::rows::destination;
 use crate::postgres::Shared;
-use crate::postgres::columns::{At, Id};
-use crate::postgres::rows::column;
+use crate::postgres::columns::Id;
 
 pub(super) const DOING: &str = "changing a destination";
 
@@ -22,8 +21,7 @@ const TRIAL_NOW: i16 = 3;
 
 /// See [`firstwrite_core::outbox::Outbox::put_destination`].
 pub(super) async fn put(
-    shared: &Shared,
-    pool: &Pool,
+    shared: &Arc<Shared>,
     destination: &str,
     change: &DestinationChange,
 ) -> Result<(), StoreError> {
@@ -57,38 +55,12 @@ pub(super) async fn put(
         &audit.map(|entry| &entry.action),
         &audit.map(|entry| &entry.reason),
     ];
-    write(shared, pool, DOING, &shared.sql.outbox.put_destination, &given).await.map(drop)
+    shared.write_alone(DOING, &shared.sql.outbox.put_destination, &given).await.map(drop)
 }
 
 /// See [`firstwrite_core::outbox::Outbox::destinations`].
-pub(super) async fn list(shared: &Shared, pool: &Pool) -> Result<Vec<DestinationView>, StoreError> {
-    let rows = snapshot(shared, pool, "listing destinations", async |link, _now| {
-        link.query(&link.sql().outbox.destinations, &[]).await
-    })
-    .await?;
+pub(super) async fn list(shared: &Arc<Shared>) -> Result<Vec<DestinationView>, StoreError> {
+    let all = &shared.sql.outbox.destinations;
+    let rows = shared.read_alone("listing destinations", all, &[]).await?;
     rows.iter().map(destination).collect()
-}
-
-fn destination(row: &Row) -> Result<DestinationView, StoreError> {
-    let at = |index| column::<Option<At>>(row, index).map(|at| at.and_then(At::instant));
-    let word = |index| column::<Option<String>>(row, index).map(Option::unwrap_or_default);
-    let paused = match at(1)? {
-        Some(at) => {
-            let entry = AuditEntry { actor: word(2)?, action: word(3)?, reason: word(4)? };
-            Some(Audited { at, entry })
-        }
-        None => None,
-    };
-    Ok(DestinationView {
-        name: column(row, 0)?,
-        paused,
-        open_until: at(5)?,
-        open_cause: column(row, 6)?,
-        opening_count: number_of(column(row, 7)?),
-        open_count: column(row, 8)?,
-        unknown_count: column(row, 9)?,
-        dead_count: column(row, 10)?,
-        delivered_count: column(row, 11)?,
-        oldest_due_at: at(12)?,
-    })
 }

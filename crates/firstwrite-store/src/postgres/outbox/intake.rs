@@ -87,7 +87,7 @@ const PREPARED: &str = "-1/";
 impl Intake {
     /// Reads what was written down, where this process has not looked for a while.
     pub(super) async fn learn(&mut self, link: &Link<'_>) -> Result<(), DriverError> {
-        let asked = link.shared.history_check();
+        let asked = link.shared.history.check();
         let tables = (asked.incarnation, asked.writer);
         let known = self.known.take_if(|known| known.tables != tables);
         drop(known);

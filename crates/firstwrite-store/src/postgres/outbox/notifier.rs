@@ -5,11 +5,12 @@
 //! own, and not for every commit: when many commit at once, one is under way or was just sent, and one more follows
 //! for all of them. Behind a transaction pooler a process cannot listen, but it can notify.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use deadpool_postgres::ClientWrapper;
+use firstwrite_core::lock;
 use futures_util::future::poll_fn;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -28,19 +29,17 @@ pub(super) struct Notifier {
     /// Value of `count` when the last claim began.
     claimed: AtomicU64,
     waiting: Notify,
-    /// True while a task notifies the other processes; `is_behind` makes it do so once more.
-    is_telling: AtomicBool,
-    is_behind: AtomicBool,
-    /// Connection of its own for `NOTIFY`, since handlers may hold all of the pool.
-    teller: tokio::sync::Mutex<Option<ClientWrapper>>,
-    listener: tokio::sync::OnceCell<Listener>,
+    /// Wakes the task that notifies the other processes.
+    to_tell: Arc<Notify>,
+    teller: Mutex<Option<Task>>,
+    listener: Mutex<Option<Task>>,
     /// Name by which this process recognises its own notifications.
     name: String,
 }
 
-/// Task that listens until it is dropped.
+/// Task that runs until it is dropped.
 #[derive(Debug)]
-struct Listener(JoinHandle<()>);
+struct Task(JoinHandle<()>);
 
 /// Interval between two notifications of one process. A delay of a fiftieth of a second does not matter, but
 /// thousands of notifications load the server.
@@ -61,10 +60,9 @@ impl Notifier {
             count: AtomicU64::new(0),
             claimed: AtomicU64::new(0),
             waiting: Notify::new(),
-            is_telling: AtomicBool::new(false),
-            is_behind: AtomicBool::new(false),
-            teller: tokio::sync::Mutex::default(),
-            listener: tokio::sync::OnceCell::new(),
+            to_tell: Arc::default(),
+            teller: Mutex::default(),
+            listener: Mutex::default(),
             name: format!("{mark:016x}"),
         }
     }
@@ -99,80 +97,78 @@ impl Notifier {
     }
 
     /// Tells the other processes, soon.
-    pub(super) fn tell(self: &Arc<Self>, shared: &Arc<Shared>) {
-        self.is_behind.store(true, Ordering::SeqCst);
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if self.is_telling.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        let (notifier, shared) = (Arc::clone(self), Arc::downgrade(shared));
-        runtime.spawn(async move {
-            loop {
-                while notifier.is_behind.swap(false, Ordering::SeqCst) {
-                    let Some(shared) = shared.upgrade() else { return };
-                    notifier.tell_now(&shared).await;
-                    drop(shared);
-                    tokio::time::sleep(TELL_EVERY).await;
-                }
-                notifier.is_telling.store(false, Ordering::SeqCst);
-                // A caller may have set `is_behind` between the two.
-                let is_behind = notifier.is_behind.load(Ordering::SeqCst);
-                if !is_behind || notifier.is_telling.swap(true, Ordering::SeqCst) {
-                    return;
-                }
-            }
+    pub(super) fn tell(&self, shared: &Arc<Shared>) {
+        self.to_tell.notify_one();
+        Task::keep(&self.teller, || {
+            keep_telling(Arc::clone(&self.to_tell), Arc::downgrade(shared), self.name.clone())
         });
     }
 
-    async fn tell_now(&self, shared: &Shared) {
-        let mut teller = self.teller.lock().await;
-        let client = match teller.take().filter(|client| !client.is_closed()) {
-            Some(client) => client,
-            None => match shared.server.connect(Role::Outbox).await {
-                Ok(client) => client,
-                Err(error) => {
-                    tracing::debug!(error = text_of(&error), "nobody is told of a message");
-                    return;
-                }
-            },
-        };
-        // Do not wait for the disk: if the server crashes, its listeners are gone as well.
-        let sql = format!(
-            "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {}, '{}'; COMMIT",
-            channel(shared),
-            self.name
-        );
-        match (Link { client: &client, shared }).tell(&sql).await {
-            Ok(()) => *teller = Some(client),
-            Err(error) => tracing::debug!(%error, "nobody is told of a message"),
-        }
-    }
-
     /// Starts to listen to other processes, unless this process already does or a pooler prevents it.
-    pub(super) async fn listen(self: &Arc<Self>, shared: &Arc<Shared>) {
-        if !shared.server.has_sessions() {
-            return;
+    pub(super) fn listen(self: &Arc<Self>, shared: &Arc<Shared>) {
+        if shared.server.has_sessions() {
+            let listen = || keep_listening(Arc::downgrade(self), Arc::downgrade(shared));
+            Task::keep(&self.listener, listen);
         }
-        let start = async || {
-            let (notifier, shared) = (Arc::downgrade(self), Arc::downgrade(shared));
-            Listener(tokio::spawn(keep_listening(notifier, shared)))
-        };
-        self.listener.get_or_init(start).await;
     }
 
     /// Stops listening and telling.
-    pub(super) async fn close(&self) {
-        drop(self.teller.lock().await.take());
-        if let Some(Listener(task)) = self.listener.get() {
-            task.abort();
+    pub(super) fn close(&self) {
+        *lock(&self.teller) = None;
+        *lock(&self.listener) = None;
+    }
+}
+
+impl Task {
+    /// Starts the task if it is not there, or has ended with the runtime that it was started on.
+    fn keep<F: Future<Output = ()> + Send + 'static>(
+        kept: &Mutex<Option<Self>>,
+        run: impl FnOnce() -> F,
+    ) {
+        let mut task = lock(kept);
+        if task.as_ref().is_none_or(|Self(task)| task.is_finished())
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            *task = Some(Self(runtime.spawn(run())));
         }
     }
 }
 
-impl Drop for Listener {
+impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Notifies the other processes whenever it is woken, on a connection of its own, since handlers may hold all
+/// of the pool.
+async fn keep_telling(to_tell: Arc<Notify>, shared: Weak<Shared>, name: String) {
+    let mut teller: Option<ClientWrapper> = None;
+    loop {
+        to_tell.notified().await;
+        let Some(shared) = shared.upgrade() else { return };
+        if teller.as_ref().is_none_or(|client| client.is_closed()) {
+            let connected = shared.server.connect(Role::Outbox).await;
+            teller = connected.inspect_err(|error| untold(text_of(error))).ok();
+        }
+        if let Some(client) = &teller {
+            // Do not wait for the disk: if the server crashes, its listeners are gone as well.
+            let sql = format!(
+                "BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {}, '{name}'; COMMIT",
+                channel(&shared)
+            );
+            if let Err(error) = (Link { client, shared: &shared }).tell(&sql).await {
+                untold(error.to_string());
+                teller = None;
+            }
+        }
+        drop(shared);
+        tokio::time::sleep(TELL_EVERY).await;
+    }
+}
+
+fn untold(error: String) {
+    tracing::debug!(error, "nobody is told of a message");
 }
 
 fn channel(shared: &Shared) -> String {

@@ -1,63 +1,46 @@
 //! The statements of the outbox. The long ones have files of their own.
 
-use tokio_postgres::types::Type;
+use firstwrite_core::outbox::PastEnding;
 
-use crate::postgres::options::SchemaName;
-use crate::postgres::sql::Statement;
+use super::parts::ENDINGS;
+use crate::postgres::sql::statements;
 
-/// The statements by name, each with the types of its parameters.
-macro_rules! statements {
-    ($($name:ident: $text:expr, [$($parameter:ident),*];)*) => {
-        /// Every statement of the outbox.
-        #[derive(Debug)]
-        pub(in crate::postgres) struct OutboxSql {
-            $(pub(super) $name: Statement,)*
-        }
-
-        impl OutboxSql {
-            pub(in crate::postgres) fn new(schema: &SchemaName) -> Self {
-                Self { $($name: Statement::new(schema, &$text, &[$(Type::$parameter),*]),)* }
-            }
-        }
-    };
+/// Selects messages that no process has taken in, according to the stored ranges, and that are as `and` says.
+fn untaken(and: &str) -> String {
+    format!(
+        "SELECT m.message, m.destination, m.not_before
+         FROM firstwrite.intake i, unnest(i.starts, i.stops) AS w(start, stop),
+              LATERAL (SELECT m.message, m.destination, m.not_before FROM firstwrite.messages m
+                       WHERE m.message BETWEEN w.start AND w.stop {and}
+                         AND NOT EXISTS (SELECT FROM firstwrite.pending p WHERE p.message = m.message)
+                         AND NOT EXISTS (SELECT FROM firstwrite.deliveries d
+                                         WHERE d.message = m.message)
+                       ORDER BY m.message LIMIT 100000) m"
+    )
 }
 
-/// Selects messages that no process has taken in, according to the stored ranges.
-macro_rules! untaken {
-    ($($and:literal)?) => {
-        concat!(
-            "SELECT m.message, m.destination, m.not_before
-             FROM firstwrite.intake i, unnest(i.starts, i.stops) AS w(start, stop),
-                  LATERAL (SELECT m.message, m.destination, m.not_before FROM firstwrite.messages m
-                           WHERE m.message BETWEEN w.start AND w.stop ", $($and,)?
-            "  AND NOT EXISTS (SELECT FROM firstwrite.pending p WHERE p.message = m.message)
-               AND NOT EXISTS (SELECT FROM firstwrite.deliveries d WHERE d.message = m.message)
-             ORDER BY m.message LIMIT 100000) m"
-        )
-    };
+/// Returns the word for the number of an ending, as SQL.
+fn ending(number: &str) -> String {
+    let words = ENDINGS.map(PastEnding::as_str).join("', '");
+    format!("(ARRAY['{words}'])[{number} + 1]")
 }
 
-/// The columns of a message as an operator sees it, without the two of its content that end with it.
-macro_rules! shown {
-    () => {
+/// Selects the messages that `candidates` numbers as [`scanned`](crate::pending::rows::scanned) reads them,
+/// with `payload`. The last row of a history says how a message ended that is no longer pending. One that was
+/// not taken in yet waits.
+fn shown(candidates: &str, payload: &str) -> String {
+    let ending = ending("d.ending");
+    format!(
         "SELECT m.message, m.id, m.tenant, m.derived_key, m.destination, m.ordering_key, m.created_at,
-                CASE WHEN p.state = 4 THEN 0 WHEN p.state IS NOT NULL THEN p.state
-                     WHEN d.fence IS NULL THEN 0
-                     ELSE CASE d.ending WHEN 4 THEN 6 WHEN 1 THEN 7 ELSE 5 END END::int2,
-                coalesce(p.fence, d.fence, 0),
-                CASE WHEN p.state = 0 THEN p.due_at WHEN p.state IS NULL AND d.fence IS NULL
-                     THEN m.not_before END,
-                coalesce(d.count::int, 0), p.maybe_sent_at, p.status, p.problem,
-                r.message IS NOT NULL, r.provider_id, octet_length(m.payload),
-                CASE WHEN p.message IS NULL THEN d.at ELSE p.claimed_at END, m.content_type, "
-    };
-}
-
-/// Joins the messages in `n` with what is pending of them and what happened. The last row of a history says
-/// how a message ended that is no longer pending.
-macro_rules! told {
-    () => {
-        " JOIN firstwrite.messages m ON m.message = n.message
+                octet_length(m.payload), r.fence, r.provider_id, coalesce(d.fence, 0), {ending}, d.at,
+                coalesce(d.count, 0),
+                CASE WHEN p.message IS NOT NULL OR d.fence IS NULL THEN m.message END, m.id, m.destination,
+                m.ordering_key, CASE p.state WHEN 4 THEN 0 ELSE coalesce(p.state, 0) END,
+                CASE WHEN p.message IS NULL THEN m.not_before WHEN p.state = 0 THEN p.due_at END,
+                coalesce(p.fence, 0), p.claimed_at, coalesce(p.delivery_count, 0),
+                coalesce(p.lapse_count, 0), p.maybe_sent_at, p.status, p.problem,
+                m.content_type, {payload}, m.answers
+         FROM ({candidates}) n JOIN firstwrite.messages m ON m.message = n.message
          LEFT JOIN firstwrite.pending p ON p.message = m.message
          LEFT JOIN LATERAL (
              SELECT max(d.fence) AS fence, (array_agg(d.ending ORDER BY d.fence DESC))[1] AS ending,
@@ -65,79 +48,75 @@ macro_rules! told {
                     count(*) FILTER (WHERE d.ending <> 4) AS count
              FROM firstwrite.deliveries d WHERE d.message = m.message) d ON true
          LEFT JOIN LATERAL (
-             SELECT d.message, d.provider_id FROM firstwrite.deliveries d
+             SELECT d.fence, d.provider_id FROM firstwrite.deliveries d
              WHERE d.message = m.message AND d.ending = 0 ORDER BY d.fence LIMIT 1) r ON true
          ORDER BY m.message"
-    };
+    )
 }
 
 /// Reads the messages that a statement numbers: later than $1, at most $2, the oldest first, and the contents
 /// of those to the destination $3.
-macro_rules! scan {
-    ($($candidates:expr),*) => {
-        concat!(
-            shown!(),
-            "CASE m.destination WHEN $3 THEN m.payload END, m.answers FROM (", $($candidates,)* ") n",
-            told!()
-        )
-    };
+fn scan(candidates: &str) -> String {
+    shown(candidates, "CASE m.destination WHEN $3 THEN m.payload END")
 }
 
 statements! {
-    intake: "SELECT starts, stops FROM firstwrite.intake", [];
-    take_turn: TAKE_TURN, [BOOL];
-    claim: include_str!("claim.sql"),
-        [TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY, INT8, TIMESTAMPTZ,
-         TIMESTAMPTZ, TIMESTAMPTZ, INT8_ARRAY, INT8_ARRAY, INT8, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8];
-    add_destinations: "INSERT INTO firstwrite.destinations (name) SELECT unnest($1::text[])
-                       ON CONFLICT (name) DO NOTHING",
-        [TEXT_ARRAY];
+    /// Every statement of the outbox.
+    pub(in crate::postgres) struct OutboxSql() {
+        intake: "SELECT starts, stops FROM firstwrite.intake", [];
+        take_turn: TAKE_TURN, [BOOL];
+        claim: include_str!("claim.sql"),
+            [TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, TIMESTAMPTZ_ARRAY, INT8, TIMESTAMPTZ,
+             TIMESTAMPTZ, TIMESTAMPTZ, INT8_ARRAY, INT8_ARRAY, INT8, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8];
+        add_destinations: "INSERT INTO firstwrite.destinations (name) SELECT unnest($1::text[])
+                           ON CONFLICT (name) DO NOTHING",
+            [TEXT_ARRAY];
 
-    apply: include_str!("apply.sql"),
-        [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
-         INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY,
-         INT4_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT2_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY,
-         INT2_ARRAY, INT2_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY];
-    let_go: LET_GO, [INT8_ARRAY];
+        apply: include_str!("apply.sql"),
+            [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
+             INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT4_ARRAY, TIMESTAMPTZ_ARRAY, BOOL_ARRAY,
+             INT4_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT2_ARRAY, INT8_ARRAY, INT4_ARRAY, TEXT_ARRAY, TEXT_ARRAY,
+             INT2_ARRAY, INT2_ARRAY, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY];
+        let_go: LET_GO, [INT8_ARRAY];
 
-    put_destination: PUT_DESTINATION,
-        [TEXT, INT2, TEXT, TEXT, TEXT, INT2, INT8, TEXT, INT4, UUID, TEXT, TEXT, TEXT];
-    destinations: DESTINATIONS, [];
-    scan_log: scan!(
-        "SELECT m.message FROM firstwrite.messages m WHERE m.message > $1
-         ORDER BY m.message LIMIT $2"
-    ), [INT8, INT8, TEXT];
-    scan_pending: scan!(
-        "SELECT n.message FROM (
-            (SELECT p.message FROM firstwrite.pending p WHERE p.message > $1
-             ORDER BY p.message LIMIT $2)
-            UNION ALL
-            (SELECT u.message FROM (", untaken!("AND m.message > $1"), ") u LIMIT $2)) n
-         ORDER BY n.message LIMIT $2"
-    ), [INT8, INT8, TEXT];
-    scan_held: scan!(
-        "SELECT p.message FROM firstwrite.pending p
-         WHERE p.state = $4 AND p.state IN (2, 3) AND p.message > $1 ORDER BY p.message LIMIT $2"
-    ), [INT8, INT8, TEXT, INT2];
-    scan_record: scan!(
-        "SELECT m.message FROM firstwrite.messages m WHERE m.id = $4 AND m.message > $1
-         ORDER BY m.message LIMIT $2"
-    ), [INT8, INT8, TEXT, UUID];
-    scan_key: scan!(
-        "SELECT m.message FROM firstwrite.messages m WHERE m.derived_key = $4 AND m.message > $1
-         ORDER BY m.message LIMIT $2"
-    ), [INT8, INT8, TEXT, TEXT];
-    message: concat!(shown!(), "m.payload, m.answers FROM (SELECT $1::int8 AS message) n", told!()),
-        [INT8];
-    deliveries: "SELECT * FROM (SELECT at, fence, ending, status, detail, provider_id
-                                FROM firstwrite.deliveries WHERE message = $1
-                                ORDER BY fence DESC LIMIT 100) d ORDER BY fence",
-        [INT8];
+        put_destination: PUT_DESTINATION,
+            [TEXT, INT2, TEXT, TEXT, TEXT, INT2, INT8, TEXT, INT4, UUID, TEXT, TEXT, TEXT];
+        destinations: destinations(), [];
+        scan_log: scan(
+            "SELECT m.message FROM firstwrite.messages m WHERE m.message > $1
+             ORDER BY m.message LIMIT $2"
+        ), [INT8, INT8, TEXT];
+        scan_pending: scan(&format!(
+            "SELECT n.message FROM (
+                (SELECT p.message FROM firstwrite.pending p WHERE p.message > $1
+                 ORDER BY p.message LIMIT $2)
+                UNION ALL
+                (SELECT u.message FROM ({}) u LIMIT $2)) n
+             ORDER BY n.message LIMIT $2", untaken("AND m.message > $1")
+        )), [INT8, INT8, TEXT];
+        scan_held: scan(
+            "SELECT p.message FROM firstwrite.pending p
+             WHERE p.state = $4 AND p.state IN (2, 3) AND p.message > $1 ORDER BY p.message LIMIT $2"
+        ), [INT8, INT8, TEXT, INT2];
+        scan_record: scan(
+            "SELECT m.message FROM firstwrite.messages m WHERE m.id = $4 AND m.message > $1
+             ORDER BY m.message LIMIT $2"
+        ), [INT8, INT8, TEXT, UUID];
+        scan_key: scan(
+            "SELECT m.message FROM firstwrite.messages m WHERE m.derived_key = $4 AND m.message > $1
+             ORDER BY m.message LIMIT $2"
+        ), [INT8, INT8, TEXT, TEXT];
+        message: shown("SELECT $1::int8 AS message", "m.payload"), [INT8];
+        deliveries: format!("SELECT at, fence, {}, status, detail, provider_id
+                             FROM (SELECT * FROM firstwrite.deliveries WHERE message = $1
+                                   ORDER BY fence DESC LIMIT 100) d ORDER BY fence", ending("ending")),
+            [INT8];
 
-    fold: FOLD, [];
-    repair: REPAIR, [INT4, TEXT, INT8];
-    delete: DELETE, [INT8, INT8, INT8];
-    forget: FORGET, [INT8];
+        fold: FOLD, [];
+        repair: REPAIR, [INT4, TEXT, INT8];
+        delete: DELETE, [INT8, INT8, INT8];
+        forget: FORGET, [INT8];
+    }
 }
 
 /// Says who takes messages in: what follows in the transaction asks. And who holds the lock of the table of
@@ -213,11 +192,12 @@ const REPAIR: &str = "
     SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM looked), l.destination, l.ordering_key
     FROM looked l ORDER BY l.destination DESC, l.ordering_key DESC LIMIT 1";
 
-const DESTINATIONS: &str = concat!(
-    "WITH untaken AS MATERIALIZED (
-        SELECT u.destination AS name, count(*) AS count, min(u.not_before) AS due_at FROM (",
-    untaken!(),
-    ") u GROUP BY u.destination),
+fn destinations() -> String {
+    let untaken = untaken("");
+    format!(
+        "WITH untaken AS MATERIALIZED (
+        SELECT u.destination AS name, count(*) AS count, min(u.not_before) AS due_at
+        FROM ({untaken}) u GROUP BY u.destination),
     tallied AS MATERIALIZED (
         SELECT t.destination, sum(t.delta) FILTER (WHERE t.kind = 0) AS open,
                sum(t.delta) FILTER (WHERE t.kind = 1) AS unknown,
@@ -238,7 +218,8 @@ const DESTINATIONS: &str = concat!(
                          AND p.due_at <= firstwrite.now()
                        ORDER BY p.due_at LIMIT 1) p ON true
     ORDER BY 1"
-);
+    )
+}
 
 /// Folds the tallies. Rows that another transaction has locked are left for the next time.
 const FOLD: &str = "

@@ -3,15 +3,14 @@
 //! Each is a walk in small steps: where the last one stopped is remembered, so that what was deleted and
 //! cannot be cleared away yet is not walked over again and again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use firstwrite_core::StoreError;
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 
 use super::parts::short_millis;
-use super::write;
 use crate::postgres::Shared;
 use crate::postgres::driver_error::corrupt;
 use crate::postgres::rows::column;
@@ -46,22 +45,21 @@ impl Upkeep {
     /// See [`firstwrite_core::outbox::Outbox::upkeep`].
     pub(super) async fn go(
         &mut self,
-        shared: &Shared,
-        pool: &Pool,
+        shared: &Arc<Shared>,
         kept_for: Duration,
         limit: usize,
     ) -> Result<usize, StoreError> {
-        write(shared, pool, DOING, &shared.sql.outbox.fold, &[]).await?;
-        self.repair(shared, pool).await?;
-        write(shared, pool, DOING, &shared.sql.outbox.forget, &[&STEP]).await?;
-        self.delete(shared, pool, kept_for, limit).await
+        shared.write_alone(DOING, &shared.sql.outbox.fold, &[]).await?;
+        self.repair(shared).await?;
+        shared.write_alone(DOING, &shared.sql.outbox.forget, &[&STEP]).await?;
+        self.delete(shared, kept_for, limit).await
     }
 
     /// Lets go what waits for a predecessor that is gone. There should be none.
-    async fn repair(&mut self, shared: &Shared, pool: &Pool) -> Result<(), StoreError> {
+    async fn repair(&mut self, shared: &Arc<Shared>) -> Result<(), StoreError> {
         let (destination, ordering_key) = &self.repaired_to;
         let given: [&(dyn ToSql + Sync); 3] = [destination, ordering_key, &STEP];
-        let rows = write(shared, pool, DOING, &shared.sql.outbox.repair, &given).await?;
+        let rows = shared.write_alone(DOING, &shared.sql.outbox.repair, &given).await?;
         let Some(row) = rows.first() else {
             self.repaired_to = Default::default();
             return Ok(());
@@ -78,8 +76,7 @@ impl Upkeep {
 
     async fn delete(
         &mut self,
-        shared: &Shared,
-        pool: &Pool,
+        shared: &Arc<Shared>,
         kept_for: Duration,
         limit: usize,
     ) -> Result<usize, StoreError> {
@@ -94,7 +91,7 @@ impl Upkeep {
             let number = from.map_or(-1, |last| last.number);
             let begun_at = from.map_or_else(Instant::now, |last| last.begun_at);
             let given: [&(dyn ToSql + Sync); 3] = [&number, &left, &kept_for];
-            let rows = write(shared, pool, DOING, &shared.sql.outbox.delete, &given).await?;
+            let rows = shared.write_alone(DOING, &shared.sql.outbox.delete, &given).await?;
             let row = rows.first().ok_or_else(|| corrupt("nothing is said of what was deleted"))?;
             deleted += usize::try_from(column::<i64>(row, 0)?).unwrap_or(0);
             let (last, is_young): (Option<i64>, bool) = (column(row, 1)?, column(row, 2)?);

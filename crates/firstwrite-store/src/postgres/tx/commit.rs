@@ -1,83 +1,33 @@
 //! The end of a handler's transaction: its messages and its record are written and committed in one
 //! pipeline, or the record replaces an existing one.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
-use firstwrite_core::{Draft, Message, Seen, StateKind, StoreError, Tenant, Timestamp, Transacted};
+use firstwrite_core::{Draft, Seen, StateKind, StoreError, Timestamp, Transacted};
 use futures_util::future::{join, join4};
 use tokio_postgres::Row;
 
-use super::CONCLUDING;
 use super::statements::{messages_values, replace_values};
-use crate::postgres::Shared;
-use crate::postgres::columns::At;
+use crate::postgres::columns::{At, Id};
 use crate::postgres::connect::ROLLBACK;
-use crate::postgres::driver_error::{
-    DriverError, definite, failed_commit, unavailable, unsupported,
-};
+use crate::postgres::driver_error::{DriverError, definite, failed_commit, unavailable};
 use crate::postgres::history_loss::stands_for;
 use crate::postgres::link::{Link, PooledTransaction};
 use crate::postgres::rows::{NewRow, instant, only};
-use crate::postgres::swap::supersede;
-
-/// Maximum number of messages of a transaction. A handler that needs more should combine them.
-const MESSAGES_MAX: usize = 1000;
-
-/// Messages of a handler, kept until they are written with its outcome.
-#[derive(Default)]
-pub(in crate::postgres) struct Outgoing {
-    messages: Vec<Message>,
-    identities: HashSet<(Tenant, String)>,
-}
+use crate::transactions::{CONCLUDING, Outgoing};
 
 /// A transaction that is being committed.
 pub(super) struct Commit {
     pub(super) held: PooledTransaction,
-    pub(super) shared: Arc<Shared>,
     pub(super) row: NewRow,
     pub(super) outgoing: Outgoing,
 }
 
-/// Result of writing a record on the server.
-pub(super) enum WriteResult {
-    Committed(Timestamp),
-    /// Nothing was committed; a rival may be the reason.
-    RolledBack(DriverError),
-    /// The record to be taken over has moved.
-    Moved,
-}
-
-impl Outgoing {
-    pub(in crate::postgres) fn push(&mut self, message: &Message) -> Result<(), StoreError> {
-        const DOING: &str = "enqueuing a message";
-        if self.messages.len() >= MESSAGES_MAX {
-            return Err(unsupported(DOING, "a transaction takes at most 1000 messages"));
-        }
-        let identity = (message.tenant().clone(), message.derived_key().to_owned());
-        if !self.identities.insert(identity) {
-            return Err(unsupported(
-                DOING,
-                "the step was enqueued before in this transaction; name each message's step apart",
-            ));
-        }
-        self.messages.push(message.clone());
-        Ok(())
-    }
-
-    pub(in crate::postgres) fn messages(&self) -> &[Message] {
-        &self.messages
-    }
-}
+/// The time at which a record was written, or why nothing was committed; a rival may be the reason.
+pub(super) type WriteResult = Result<Timestamp, DriverError>;
 
 impl Commit {
-    fn link(&self) -> Link<'_> {
-        self.held.link(&self.shared)
-    }
-
     /// Inserts record and messages and commits, in one pipeline.
     pub(super) async fn insert(&self) -> Result<WriteResult, StoreError> {
-        let link = self.link();
+        let link = self.held.link();
         let (statement, values) = link.sql().tx.insertion(&self.row, self.outgoing.messages());
         firstwrite_core::crash_point!("postgres-tx-before-send");
         link.prepare(statement).await.map_err(definite(CONCLUDING))?;
@@ -90,7 +40,7 @@ impl Commit {
     /// Inserts the record alone: rolls back the handler's rows and writes the record in its own
     /// transaction, in one pipeline. So no request has to pay for a savepoint.
     pub(super) async fn insert_alone(&self) -> Result<WriteResult, StoreError> {
-        let link = self.link();
+        let link = self.held.link();
         let (record, values) = link.sql().tx.insertion(&self.row, &[]);
         if link.prepare(record).await.is_err() {
             // In a transaction that a statement of the handler's has failed, nothing can be prepared.
@@ -100,7 +50,7 @@ impl Commit {
         let parameters = values.parameters();
         let (undone, begun, inserted, committed) = join4(
             link.tell(ROLLBACK),
-            link.tell(&self.shared.server.begins().rare),
+            link.tell(&link.shared.server.begins().rare),
             link.query(record, &parameters),
             link.commit(),
         )
@@ -111,16 +61,12 @@ impl Commit {
     /// Replaces the record that was seen. Writes the record first, as every replacement does, then the
     /// ending that shuts out the former owner. Only then is it known whether to commit.
     pub(super) async fn take_over(&self, seen: Seen) -> Result<WriteResult, StoreError> {
-        let link = self.link();
-        let _changing = self.shared.replays.changing(self.row.id);
+        let link = self.held.link();
+        let _changing = link.shared.replays.changing(self.row.id);
         match self.replace(&link, seen).await {
-            Ok(Some(now)) => match link.commit().await {
-                Ok(()) => Ok(WriteResult::Committed(now)),
-                Err(error) if error.is_undone() => Ok(WriteResult::RolledBack(error)),
-                Err(error) => Err(failed_commit(CONCLUDING)(error)),
-            },
-            Ok(None) => Ok(WriteResult::Moved),
-            Err(error) if error.is_undone() => Ok(WriteResult::RolledBack(error)),
+            Ok(Some(now)) => commit_result(link.commit().await.map(|()| now)),
+            Ok(None) => Ok(Err(unavailable(CONCLUDING, "the record has moved").into())),
+            Err(error) if error.is_undone() => Ok(Err(error)),
             // Nothing was committed, and nothing will be.
             Err(error) => Err(definite(CONCLUDING)(error)),
         }
@@ -140,8 +86,11 @@ impl Commit {
         let Some(row) = replaced.first() else { return Ok(None) };
         let now = instant(row, 0)?;
         // A completed attempt has ended already.
-        let is_ended = lease_until.is_none() || supersede(link, id, fence, now).await?;
-        Ok(is_ended.then_some(now))
+        if lease_until.is_none() {
+            return Ok(Some(now));
+        }
+        let ended = link.query(&link.sql().supersede, &[&Id(id), &fence]).await?;
+        Ok((!ended.is_empty()).then_some(now))
     }
 
     /// Returns the result, with the existing record if nothing was committed.
@@ -150,15 +99,14 @@ impl Commit {
         written: WriteResult,
         draft: &Draft,
     ) -> Result<Transacted<()>, StoreError> {
-        let link = self.link();
+        let link = self.held.link();
         let error = match written {
-            WriteResult::Committed(now) => {
-                self.shared.acknowledged(draft.id, draft.fence, now, stands_for(draft));
+            Ok(now) => {
+                link.shared.acknowledged(draft.id, draft.fence, now, stands_for(draft));
                 self.held.settle();
                 return Ok(Transacted::Done((), now));
             }
-            WriteResult::RolledBack(error) => error,
-            WriteResult::Moved => unavailable(CONCLUDING, "the record has moved").into(),
+            Err(error) => error,
         };
         // Where the transaction is over already, the server only remarks on it.
         link.tell(ROLLBACK).await.map_err(definite(CONCLUDING))?;
@@ -183,14 +131,20 @@ fn pipeline_result(
     inserted: Result<Vec<Row>, DriverError>,
     committed: Result<(), DriverError>,
 ) -> Result<WriteResult, StoreError> {
-    match inserted.and_then(|rows| committed.map(|()| rows)) {
-        Ok(rows) => {
-            let row = only(&rows, "a written record does not say when")?;
-            Ok(WriteResult::Committed(instant(row, 0)?))
-        }
-        Err(error) if error.is_undone() => Ok(WriteResult::RolledBack(error)),
-        // The commit was under way: it may or may not have taken effect.
-        Err(error) => Err(failed_commit(CONCLUDING)(error)),
+    match commit_result(inserted.and_then(|rows| committed.map(|()| rows)))? {
+        Ok(rows) => Ok(Ok(instant(only(&rows, "a written record does not say when")?, 0)?)),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// Determines the result of a commit that was under way: without the server's word that it was undone, it
+/// may or may not have taken effect.
+fn commit_result<T>(
+    committed: Result<T, DriverError>,
+) -> Result<Result<T, DriverError>, StoreError> {
+    match committed {
+        Err(error) if !error.is_undone() => Err(failed_commit(CONCLUDING)(error)),
+        result => Ok(result),
     }
 }
 

@@ -1,0 +1,68 @@
+//! What the transactions of handlers have in common in the stores whose drivers hand out connections:
+//! PostgreSQL and MySQL.
+
+use std::collections::HashSet;
+
+use firstwrite_core::{Draft, DraftState, Message, RecordId, StoreError, Tenant, Write};
+
+use crate::step_error::unsupported;
+
+pub(crate) const BEGINNING: &str = "beginning a handler's transaction";
+pub(crate) const CONCLUDING: &str = "committing a handler's work";
+pub(crate) const ENQUEUING: &str = "enqueuing a message";
+
+/// Message of the `expect` on the open transaction.
+pub(crate) const OPEN: &str = "a transaction is open until it is concluded";
+
+/// Maximum number of messages of a transaction. A handler that needs more should combine them.
+const MESSAGES_MAX: usize = 1000;
+
+/// Messages of a handler, kept until they are written with its outcome.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    messages: Vec<Message>,
+    identities: HashSet<(Tenant, String)>,
+}
+
+impl Outgoing {
+    pub(crate) fn push(&mut self, message: &Message) -> Result<(), StoreError> {
+        if self.messages.len() >= MESSAGES_MAX {
+            return Err(unsupported(ENQUEUING, "a transaction takes at most 1000 messages"));
+        }
+        let identity = (message.tenant().clone(), message.derived_key().to_owned());
+        if !self.identities.insert(identity) {
+            return Err(unsupported(
+                ENQUEUING,
+                "the step was enqueued before in this transaction; name each message's step apart",
+            ));
+        }
+        self.messages.push(message.clone());
+        Ok(())
+    }
+
+    pub(crate) fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+}
+
+/// Returns what is written at the end of a transaction on `id`, and whether the handler's rows are kept;
+/// `None` if nothing is. Refuses a draft that a handler's work cannot be concluded with.
+pub(crate) fn conclusion(
+    write: Write,
+    id: RecordId,
+) -> Result<Option<(Box<Draft>, bool)>, StoreError> {
+    let (draft, keeps_rows) = match write {
+        Write::Nothing => return Ok(None),
+        Write::All(draft) => (draft, true),
+        Write::RecordOnly(draft) => (draft, false),
+    };
+    if draft.id != id {
+        return Err(unsupported(CONCLUDING, "the draft is for another record"));
+    }
+    match &draft.state {
+        DraftState::Completed { .. } => Ok(Some((draft, keeps_rows))),
+        DraftState::Reserved { .. } => {
+            Err(unsupported(CONCLUDING, "a handler's work ends in an outcome"))
+        }
+    }
+}
