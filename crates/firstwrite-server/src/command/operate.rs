@@ -146,7 +146,8 @@ pub(crate) struct DoctorFlags {
     /// Name transactions that are open for longer than this
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span)]
     pub(crate) open_for_max: Duration,
-    /// Clear the store's history losses: they were looked into, and unknown keys may run again
+    /// Clear the store's history losses: they were looked into, and unknown keys may run again. Messages that
+    /// are not settled are marked as maybe sent
     #[arg(long, requires = "reason")]
     pub(crate) clear_history_loss: bool,
     /// Count the jumps of an SQLite file's clock as time that passed: the machine was off, its clock is right

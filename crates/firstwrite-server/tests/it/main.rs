@@ -25,6 +25,7 @@ mod help_examples;
 mod http;
 mod keys;
 mod logs;
+mod lost_messages;
 mod messages;
 mod migrate;
 mod moving;

@@ -14,7 +14,7 @@ use crate::upstream::Moment;
 
 const FILE: &str = "demo.db";
 
-fn doctor(folder: &Folder, more: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn doctor(folder: &Folder, more: &[&str]) -> (Option<i32>, String) {
     let command = &mut firstwrite(folder);
     command.args(["doctor", "--store", folder.store()]).args(more);
     let output = command.output().unwrap();
@@ -22,7 +22,7 @@ fn doctor(folder: &Folder, more: &[&str]) -> (Option<i32>, String) {
 }
 
 /// A life of the store in which the clock shows two hours more. Time does not go back from there.
-fn open_with_the_clock_ahead(folder: &Folder) {
+pub(crate) fn open_with_the_clock_ahead(folder: &Folder) {
     let path = folder.path().join(FILE);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {

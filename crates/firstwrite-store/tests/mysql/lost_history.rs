@@ -4,9 +4,13 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use firstwrite_core::outbox::{
+    ClaimRequest, ClaimStatus, ClaimedMessage, Delivery, Ending, Next, Outbox as _,
+    REST_AFTER_LOSS, Receipt, Settlement, protocol,
+};
 use firstwrite_core::{
-    AsyncTransactionalStore as _, AuditEntry, Change, Fence, Guard, Inserted, OnLostAnswer, Query,
-    RecordId, Store as _, StoreError, StoreErrorKind,
+    AsyncTransactionalStore as _, AuditEntry, Change, Fence, Guard, Inserted, Message,
+    OnLostAnswer, Query, RecordId, Store as _, StoreError, StoreErrorKind,
 };
 use firstwrite_store::mysql_async::prelude::Queryable as _;
 use firstwrite_store::{MysqlOptions, MysqlStore};
@@ -96,6 +100,91 @@ async fn put_back_and_ask(database: &Database, how: &str) {
     write(&other, "newer").await;
     other.check_history(id("after")).await.unwrap();
     assert_eq!(one.history_losses().await.unwrap().len(), 1, "said once, by {how}");
+}
+
+/// What was delivered since a dump was made stands in it as never sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dump_calls_never_sent_is_in_doubt_once_the_loss_is_cleared() {
+    on_database(Which::MariaDb, |database| async move {
+        let subject = MysqlSubject::new(&database, MysqlOptions::default()).await;
+        let (worker, other) = (subject.mysql(), subject.rival().await);
+        for key in ["sending", "waiting", "first", "second"] {
+            let message = message(key);
+            let is_ordered = key == "first" || key == "second";
+            let message = if is_ordered { message.ordered_by("card") } else { message };
+            worker.enqueue(&message).await.unwrap();
+        }
+        let held = claim(&worker, 1).await;
+        assert_eq!(keys(&held), ["sending"]);
+        let dump = dump(&database);
+        deliver(&worker, &held).await;
+        for _ in 0..2 {
+            deliver(&other, &claim(&other, 9).await).await;
+        }
+        for store in [&worker, &other] {
+            sweep(store).await;
+        }
+        put_back(&database, dump);
+
+        // What is noticed later than this is not noticed a second time.
+        subject.advance(Duration::from_secs(1)).await;
+        assert_history_lost(other.claim(&[request(9)], 1).await);
+        let cleared = other.clear_history_losses("ops", "compared with the books").await.unwrap();
+        assert_eq!((cleared.losses, cleared.messages), (1, 4), "{cleared:?}");
+        let late = protocol::settle(&worker, &[], &[arrived(&held[0])]).await.unwrap();
+        assert_eq!(late, [ClaimStatus::Lost]);
+        worker.enqueue(&message("new")).await.unwrap();
+        let new = claim(&worker, 9).await;
+        assert_eq!((keys(&new), new[0].maybe_sent_at), (vec!["new"], None));
+        deliver(&worker, &new).await;
+
+        subject.advance(REST_AFTER_LOSS).await;
+        let claimed = claim(&worker, 9).await;
+        assert_eq!(keys(&claimed), ["sending", "waiting", "first"]);
+        assert!(claimed[0].receipt.is_some(), "{:?}", claimed[0]);
+        for message in &claimed {
+            assert_eq!(message.maybe_sent_at, Some(message.created_at), "{message:?}");
+        }
+        deliver(&worker, &claimed).await;
+        let second = claim(&other, 9).await;
+        assert_eq!(keys(&second), ["second"]);
+        assert_eq!(second[0].maybe_sent_at, Some(second[0].created_at));
+    })
+    .await;
+}
+
+fn message(key: &str) -> Message {
+    let payload = bytes::Bytes::from_static(b"{}");
+    Message::new(&sample::tenant("shop"), &sample::key(key), "s", "mailer", payload).unwrap()
+}
+
+fn request(count_max: usize) -> ClaimRequest {
+    let lease_for = Duration::from_secs(45);
+    ClaimRequest { destination: "mailer".to_owned(), count_max, lease_for }
+}
+
+async fn claim(store: &MysqlStore, count_max: usize) -> Vec<ClaimedMessage> {
+    let claimed = store.claim(&[request(count_max)], fastrand::u64(..)).await.unwrap();
+    let mut messages = claimed.messages;
+    messages.sort_by_key(|message| message.number);
+    messages
+}
+
+fn keys(messages: &[ClaimedMessage]) -> Vec<&str> {
+    messages.iter().map(|message| message.derived_key.trim_end_matches(":s")).collect()
+}
+
+fn arrived(message: &ClaimedMessage) -> Settlement {
+    let receipt = Receipt { provider_id: Some(format!("id-{}", message.number)) };
+    let delivery = Delivery::new(Ending::Delivered(receipt.clone()), "in a test").with_status(201);
+    let next = Next::Delivered(receipt);
+    Settlement { claim: message.claim(), delivery: Some(delivery), next, answer: None }
+}
+
+async fn deliver(store: &MysqlStore, messages: &[ClaimedMessage]) {
+    let settlements: Vec<Settlement> = messages.iter().map(arrived).collect();
+    let statuses = protocol::settle(store, &[], &settlements).await.unwrap();
+    assert!(statuses.iter().all(|status| *status == ClaimStatus::Current), "{statuses:?}");
 }
 
 /// The process that did not write what is missing is the first to meet the server again.

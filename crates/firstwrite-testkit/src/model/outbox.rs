@@ -4,12 +4,14 @@
 //! [`Standing`], [`Gate`], [`Terms`], [`Answers::after`] and [`absence_shows_from`]. Workers are
 //! arbitrarily slow at every step, die and begin anew; deliveries arrive late, after they were given up;
 //! answers are lost; the destination refuses at any time, recognises keys for a while or not at all, is
-//! asked at any moment; operators look at any moment. The destination's ledger counts effects, and the
-//! promises compare it with the message and with what the client was told.
+//! asked at any moment; operators look at any moment. At any moment an older copy of the store is put back,
+//! and the loss is noticed and cleared: see [`after_history_loss`]. The destination's ledger counts effects,
+//! and the promises compare it with the message and with what the client was told.
 //!
 //! Assumed: what a destination declares is true; a delivery arrives within [`Terms::arrives_within`] or
 //! never; a worker that finds enough of its lease left begins to send at once; an operator looks at the
-//! ledger after reading the message, and says what is there.
+//! ledger after reading the message, says what is there, and looks anew once a loss was cleared; a message
+//! rests for the length of a claim after that.
 //!
 //! [`next_step`]: firstwrite_core::outbox::next_step
 //! [`after_delivery`]: firstwrite_core::outbox::after_delivery
@@ -20,9 +22,11 @@
 //! [`Terms::arrives_within`]: firstwrite_core::outbox::Terms::arrives_within
 //! [`Answers::after`]: firstwrite_core::outbox::Answers::after
 //! [`absence_shows_from`]: firstwrite_core::outbox::absence_shows_from
+//! [`after_history_loss`]: firstwrite_core::outbox::after_history_loss
 
 mod design;
 mod destination;
+mod history_loss;
 mod moves;
 mod operator;
 mod promises;

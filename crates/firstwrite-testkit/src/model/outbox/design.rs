@@ -50,11 +50,17 @@ pub enum OutboxDesign {
     SendsUncommitted,
     /// Known bad: a claim that ran out is never taken again.
     ClaimsOnce,
+    /// Known bad: after a history loss, messages are as the copy has them.
+    LossLeavesNoDoubt,
+    /// Known bad: after a history loss, a worker goes on under the claim that it had.
+    LossMarkLeavesClaim,
+    /// Known bad: after a history loss, a message is claimed while a forgotten delivery is under way.
+    LossMarkWithoutRest,
 }
 
 impl OutboxDesign {
     /// Every design.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::Real,
         Self::RefusalEndsDoubt,
         Self::NotThereIsRefusal,
@@ -72,6 +78,9 @@ impl OutboxDesign {
         Self::RedrivesUnknown,
         Self::SendsUncommitted,
         Self::ClaimsOnce,
+        Self::LossLeavesNoDoubt,
+        Self::LossMarkLeavesClaim,
+        Self::LossMarkWithoutRest,
     ];
 
     /// A promise that a known-bad design must be seen to break; `None` for the real one. It may break
@@ -88,7 +97,10 @@ impl OutboxDesign {
             | Self::LeaseTooShort
             | Self::SendsPastLease
             | Self::WordTooEarly
-            | Self::RedrivesUnknown => ONE_EFFECT,
+            | Self::RedrivesUnknown
+            | Self::LossLeavesNoDoubt
+            | Self::LossMarkWithoutRest => ONE_EFFECT,
+            Self::LossMarkLeavesClaim => DOUBT_KEPT,
             Self::AnswersWithoutClaim => ANSWERED_ONCE,
             Self::SendsUncommitted => ROLLED_BACK,
             Self::ClaimsOnce => NOTHING_LOST,
@@ -104,10 +116,13 @@ impl OutboxDesign {
             | Self::ExhaustionDropsDoubt
             | Self::WindowIgnored
             | Self::WindowCountsAnswers
-            | Self::SettlesWithoutFence => Some(Kind::RecognisesKeys),
-            Self::ProbeTooEarly | Self::LeaseTooShort | Self::SendsPastLease => {
-                Some(Kind::CanBeAsked)
-            }
+            | Self::SettlesWithoutFence
+            | Self::LossMarkLeavesClaim => Some(Kind::RecognisesKeys),
+            Self::ProbeTooEarly
+            | Self::LeaseTooShort
+            | Self::SendsPastLease
+            | Self::LossMarkWithoutRest => Some(Kind::CanBeAsked),
+            Self::LossLeavesNoDoubt => Some(Kind::Forgetful),
             Self::Real
             | Self::LapseLeavesNoDoubt
             | Self::AnswersWithoutClaim

@@ -9,7 +9,7 @@ use super::destination::Deed;
 use super::operator::Word;
 use super::promises::{self, Sight};
 use super::time::tick_of;
-use super::world::{Told, Worker, World, Written};
+use super::world::{History, Told, Worker, World, Written};
 
 /// A possible next action. Workers and strays are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +54,12 @@ pub enum OutboxAction {
     Redrive,
     /// A long time passes in which nothing is done.
     WaitLong,
+    /// The store is copied.
+    Copy,
+    /// The copy is put back in its place, which is noticed.
+    PutBack,
+    /// An operator clears the history loss.
+    ClearLoss,
     /// From here on nothing goes wrong: every worker is new.
     Calm,
 }
@@ -110,6 +116,7 @@ impl Model for Delivering {
             }
         }
         self.people(world, actions);
+        self.losing(world, actions);
         self.passing(world, actions);
     }
 
@@ -174,6 +181,9 @@ impl Delivering {
 
     fn people(&self, world: &World, actions: &mut Vec<Action>) {
         let (spent, limits) = (world.spent, self.limits);
+        if world.history == History::Lost {
+            return;
+        }
         match world.look {
             Some(look) => {
                 actions.extend(Self::words(world, look).iter().copied().map(Action::Say));
@@ -204,7 +214,7 @@ impl Delivering {
         }
         if spent.ticks < limits.ticks {
             actions.push(Action::Tick);
-        } else if !world.has_ended() {
+        } else if !world.has_ended() && world.history != History::Lost {
             actions.push(Action::Calm);
         }
     }
@@ -294,6 +304,9 @@ impl Delivering {
             | Action::Say(_)
             | Action::Redrive
             | Action::WaitLong
+            | Action::Copy
+            | Action::PutBack
+            | Action::ClearLoss
             | Action::Calm => self.befall(world, action),
         }
         true
@@ -320,6 +333,9 @@ impl Delivering {
             Action::Say(word) => self.say(world, word),
             Action::Redrive => self.redrive(world),
             Action::WaitLong => Self::wait(world),
+            Action::Copy => Self::copy(world),
+            Action::PutBack => Self::put_back(world),
+            Action::ClearLoss => self.clear_loss(world),
             Action::Calm => {
                 world.calm_steps = 1;
                 world.workers = [Worker::Idle, Worker::Idle];

@@ -6,7 +6,7 @@ use firstwrite_core::outbox::MessageState;
 use stateright::Property;
 
 use super::Delivering;
-use super::world::{Told, World, Written};
+use super::world::{History, Told, World, Written};
 
 pub(super) const ONE_EFFECT: &str = "one effect";
 pub(super) const ROLLED_BACK: &str = "what was rolled back has no effect";
@@ -29,7 +29,13 @@ pub(super) fn properties() -> Vec<Property<Delivering>> {
         Property::always(REFUSED_IS_TRUE, |_, world: &World| {
             let is_refused =
                 matches!(world.message.state, MessageState::Refused | MessageState::Dead);
-            !is_refused || world.destination.effects == 0
+            // What is missing may have put a dead letter back, so it is doubted.
+            let is_doubted = match world.history {
+                History::Whole | History::Copied(_) => false,
+                History::Lost => world.message.state == MessageState::Dead,
+                History::Cleared => world.message.maybe_sent_at.is_some(),
+            };
+            !is_refused || is_doubted || world.destination.effects == 0
         }),
         Property::always(DELIVERED_IS_TRUE, |_, world: &World| {
             world.message.state != MessageState::Delivered || world.destination.effects > 0
@@ -43,6 +49,7 @@ pub(super) fn properties() -> Vec<Property<Delivering>> {
         Property::always(DOUBT_KEPT, |_, world: &World| {
             world.destination.effects == 0
                 || world.has_receipt
+                || world.history == History::Lost
                 || world.message.maybe_sent_at.is_some()
                 // Its claim says so when it runs out; dropping is giving up on knowing.
                 || matches!(
@@ -90,10 +97,11 @@ pub(super) enum Sight {
     ToldDelivered,
     ToldRefused,
     EndedInCalm,
+    MarkedAfterLoss,
 }
 
 impl Sight {
-    const ALL: [Self; 27] = [
+    const ALL: [Self; 28] = [
         Self::Crashed,
         Self::RolledBack,
         Self::GivenUp,
@@ -121,6 +129,7 @@ impl Sight {
         Self::ToldDelivered,
         Self::ToldRefused,
         Self::EndedInCalm,
+        Self::MarkedAfterLoss,
     ];
 }
 

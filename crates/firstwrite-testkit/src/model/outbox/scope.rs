@@ -37,6 +37,8 @@ pub(super) struct Limits {
     pub(super) redrives: u8,
     /// Deliveries that count before a message is given up.
     pub(super) deliveries: u32,
+    /// True if an older copy of the store may be put back.
+    pub(super) may_lose_history: bool,
 }
 
 /// Two workers that are slow, and a destination that refuses once.
@@ -51,7 +53,11 @@ const QUIET: Limits = Limits {
     words: 0,
     redrives: 0,
     deliveries: 2,
+    may_lose_history: false,
 };
+
+/// An older copy of the store is put back.
+const PUT_BACK: Limits = Limits { refusals: 0, may_lose_history: true, ..QUIET };
 
 /// One worker that dies and loses answers, and people.
 const PEOPLE: Limits =
@@ -77,6 +83,10 @@ impl Scope {
         scope(Kind::RefusesByKey, true, Limits { losses: 1, ..QUIET }),
         scope(Kind::CanBeAsked, true, Limits { ticks: 8, refusals: 0, ..QUIET }),
         scope(Kind::CanBeAsked, true, PEOPLE),
+        scope(Kind::Forgetful, true, PUT_BACK),
+        scope(Kind::RecognisesKeys, true, PUT_BACK),
+        scope(Kind::CanBeAsked, false, Limits { ticks: 8, ..PUT_BACK }),
+        scope(Kind::Forgetful, false, Limits { may_lose_history: true, ..PEOPLE }),
     ];
 
     /// Minutes in a release build.
@@ -96,5 +106,11 @@ impl Scope {
         scope(Kind::CanBeAsked, false, Limits { workers: 2, ticks: 9, ..PEOPLE }),
         scope(Kind::CanBeAsked, true, Limits { ticks: 8, crashes: 1, ..LEFT_ALONE }),
         scope(Kind::RecognisesAndCanBeAsked, true, Limits { workers: 2, ticks: 10, ..PEOPLE }),
+        scope(Kind::Forgetful, true, Limits { ticks: 10, losses: 1, ..PUT_BACK }),
+        scope(Kind::RecognisesKeys, true, Limits { ticks: 11, losses: 1, ..PUT_BACK }),
+        scope(Kind::RefusesByKey, true, Limits { ticks: 8, refusals: 1, ..PUT_BACK }),
+        scope(Kind::CanBeAsked, true, Limits { ticks: 11, losses: 1, ..PUT_BACK }),
+        scope(Kind::CanBeAsked, true, Limits { ticks: 9, may_lose_history: true, ..PEOPLE }),
+        scope(Kind::RecognisesKeys, true, Limits { ticks: 6, may_lose_history: true, ..PEOPLE }),
     ];
 }

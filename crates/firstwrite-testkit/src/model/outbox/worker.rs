@@ -8,7 +8,7 @@ use firstwrite_core::outbox::{
 use super::destination::{Deed, Reply, arrives_before};
 use super::promises::Sight;
 use super::time::{TICK, at, tick_of, ticks};
-use super::world::{Claim, Told, Worker, World, Written, receipt};
+use super::world::{Claim, History, Told, Worker, World, Written, receipt};
 use super::{Delivering, OutboxDesign};
 
 /// Number of ticks that the breaker stays open after a failed trial.
@@ -28,6 +28,7 @@ impl Delivering {
         };
         let has_lapsed = world.message.state == MessageState::Sending;
         is_visible
+            && world.history != History::Lost
             && !(has_lapsed && self.design == OutboxDesign::ClaimsOnce)
             && Gate::of(world.open_until.map(at), at(world.now)) != Gate::Closed
             && world.message.claimable_since(at(world.now)).is_some()

@@ -31,6 +31,7 @@ pub struct World {
     /// Time until which the destination's breaker is open.
     pub(super) open_until: Option<u16>,
     pub(super) look: Option<Look>,
+    pub(super) history: History,
     pub(super) spent: Spent,
     /// Steps since nothing goes wrong any more; zero before.
     pub(super) calm_steps: u8,
@@ -98,6 +99,27 @@ pub(super) struct Look {
     pub(super) is_early: bool,
 }
 
+/// Whether the store has everything that was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum History {
+    Whole,
+    /// A copy of the store was made.
+    Copied(Copied),
+    /// The copy was put back, and the loss is open.
+    Lost,
+    /// The loss was cleared.
+    Cleared,
+}
+
+/// A copy of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Copied {
+    pub(super) message: Standing,
+    pub(super) has_receipt: bool,
+    pub(super) told: Told,
+    pub(super) replaced: u8,
+}
+
 /// Number of times that each failure or operator action has happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Spent {
@@ -158,6 +180,7 @@ impl World {
             destination: Destination::default(),
             open_until: None,
             look: None,
+            history: History::Whole,
             spent: Spent::default(),
             calm_steps: 0,
         }
