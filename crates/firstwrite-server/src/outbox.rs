@@ -61,7 +61,7 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<Exit> {
             OutboxCommand::Redrive(flags) => redrive::run(outbox, flags, format).await,
             OutboxCommand::Pause(flags) => pause::pause(outbox, flags, format).await,
             OutboxCommand::Resume(flags) => pause::resume(outbox, flags, format).await,
-            OutboxCommand::Settle(flags) => settle::run(outbox, flags, format).await,
+            OutboxCommand::Settle(flags) => settle::run(&*opened.0, outbox, flags, format).await,
         }
     })
 }

@@ -2,11 +2,11 @@
 //! entry.
 
 use anyhow::ensure;
-use firstwrite_core::Body;
 use firstwrite_core::outbox::{
     Answers, ClaimStatus, MessageNumber, MessageState, MessageStory, MessageView, Outbox, Receipt,
     Resolution, absence_shows_from, protocol,
 };
+use firstwrite_core::{Body, Store, StoreErrorKind};
 use serde::Serialize;
 
 use crate::command::{Exit, OutboxSettleFlags};
@@ -16,7 +16,7 @@ use crate::output::{self, Format};
 #[derive(Debug, Serialize)]
 struct Answer {
     number: i64,
-    /// `delivered`, `waiting`, `refused`, `dropped`, `absent`, `settled`, `held`, `early` or `moved`.
+    /// `delivered`, `waiting`, `refused`, `dropped`, `absent`, `settled`, `held`, `early`, `lost` or `moved`.
     result: &'static str,
     /// Text that says what happened, or what to do next.
     detail: &'static str,
@@ -25,12 +25,13 @@ struct Answer {
 type Verdict = (Exit, &'static str, &'static str);
 
 pub(super) async fn run(
+    store: &dyn Store,
     outbox: &dyn Outbox,
     flags: &OutboxSettleFlags,
     format: Format,
 ) -> anyhow::Result<Exit> {
     let (exit, result, detail) = match outbox.message(flags.number).await? {
-        Some(story) => settle(outbox, &story, flags).await?,
+        Some(story) => settle(store, outbox, &story, flags).await?,
         None => ABSENT,
     };
     match format {
@@ -51,19 +52,34 @@ const EARLY: Verdict = (
      or add --force",
 );
 
-/// Returns true if the operator says that a message did not arrive before that can be known.
-fn is_too_early(story: &MessageStory, resolution: &Resolution) -> bool {
-    let MessageView { state, maybe_sent_at, handled_at, .. } = story.message;
-    match resolution {
-        Resolution::NotDelivered | Resolution::Refused { .. } => {
-            absence_shows_from(state, maybe_sent_at, handled_at)
-                .is_some_and(|from| story.now < from)
-        }
-        Resolution::Delivered { .. } | Resolution::Dropped => false,
+const LOST: Verdict = (
+    Exit::Held,
+    "lost",
+    "the store lost history, and a delivery that it does not know of may be under way; clear the loss first \
+     (`firstwrite doctor --clear-history-loss`), or add --force",
+);
+
+/// Returns the refusal if the operator says that a message did not arrive before that can be known.
+async fn too_early(
+    store: &dyn Store,
+    story: &MessageStory,
+    resolution: &Resolution,
+) -> anyhow::Result<Option<Verdict>> {
+    let MessageView { state, maybe_sent_at, handled_at, record, .. } = story.message;
+    if let Resolution::Delivered { .. } | Resolution::Dropped = resolution {
+        return Ok(None);
     }
+    match store.check_history(record).await {
+        Ok(()) => {}
+        Err(error) if error.kind() == StoreErrorKind::HistoryLost => return Ok(Some(LOST)),
+        Err(error) => return Err(error.into()),
+    }
+    let shows_from = absence_shows_from(state, maybe_sent_at, handled_at);
+    Ok(shows_from.filter(|from| story.now < *from).map(|_too_early| EARLY))
 }
 
 async fn settle(
+    store: &dyn Store,
     outbox: &dyn Outbox,
     story: &MessageStory,
     flags: &OutboxSettleFlags,
@@ -72,8 +88,10 @@ async fn settle(
         return Ok(verdict);
     }
     let resolution = resolution(story, flags)?;
-    if !flags.force && is_too_early(story, &resolution) {
-        return Ok(EARLY);
+    if !flags.force
+        && let Some(verdict) = too_early(store, story, &resolution).await?
+    {
+        return Ok(verdict);
     }
     let (action, verdict) = match &resolution {
         Resolution::Delivered { .. } => (

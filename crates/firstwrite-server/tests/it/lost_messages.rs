@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::messages::{Fate, leave, message, outbox_json};
+use crate::messages::{Fate, leave, message, outbox, outbox_json};
 use crate::open_records::document;
 use crate::process::{Demo, Folder, firstwrite, stderr};
 use crate::sqlite_file::{doctor, open_with_the_clock_ahead};
@@ -73,6 +73,12 @@ fn clear(folder: &Folder) {
     assert!(stderr(&refused).contains("history"), "{}", stderr(&refused));
     let (code, text) = doctor(folder, &[]);
     assert!(code == Some(6) && text.contains("unsafe: history-lost"), "{text}");
+    // What is missing may have sent it a moment ago.
+    let page = outbox_json(folder, &["list", "--state", "waiting"]);
+    let number = page["messages"][0]["number"].to_string();
+    let absent = outbox(folder, &["settle", &number, "--not-delivered", "--reason", "looked"]);
+    assert_eq!(absent.status.code(), Some(5), "{}", stderr(&absent));
+    assert!(stderr(&absent).contains("lost history"), "{}", stderr(&absent));
     let (_, text) = doctor(folder, &["--clear-history-loss", "--reason", "compared"]);
     let lines = "history losses cleared: 1\nmessages marked as maybe sent: 4\n";
     assert!(text.starts_with(lines), "{text}");
