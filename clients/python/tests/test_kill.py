@@ -211,3 +211,10 @@ class AtRandom(Killing):
                 self.run_seed(seed)
             if long and seed % 100 == 0:
                 print(f"seed {seed}", file=sys.stderr, flush=True)
+                self.renew_bed()
+
+    def renew_bed(self) -> None:
+        """Takes another bed: the log of one has an end, and its books grow."""
+        global bed, _next
+        bed.close()
+        bed, _next = Bed(), 0
