@@ -43,7 +43,7 @@ async function run(bed: Bed, folder: string, seed: number): Promise<number> {
     const isLast = life == LIVES_MAX;
     const step = isLast || (life && random() < 0.4) ? null : STEPS[life ? pick(STEPS.length) : seed % STEPS.length];
     const ms = isLast || step || random() < 0.3 ? null : pick(200);
-    const told = await live({ ...orders, seed: seed * 100 + life, step: step ?? null, passes: life ? pick(3) : pick(2) }, ms);
+    const told = await live({ ...orders, seed: seed * 100 + life, step: step ?? null, passes: life ? pick(3) : 0 }, ms);
     if (told == "over") break;
     kills += 1;
     if (random() < 0.05) await bed.tell("restart", {});
@@ -92,7 +92,8 @@ for (const [title, more] of [["", ""], [" that answers 202 first", "--wait-for 0
         }
       };
       await Promise.all(Array.from({ length: AT_ONCE }, work));
-      assert.ok(only || kills >= RUNS / 4, `${kills} kills`);
+      // Of the seven steps, only `recorded` is not passed in every run.
+      assert.ok(only || kills >= (RUNS / 2) * (6 / 7), `${kills} kills`);
       console.log(`# ${kills} kills`);
       await rm(folder, { recursive: true });
     },
