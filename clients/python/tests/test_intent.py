@@ -152,6 +152,15 @@ class Ends(unittest.TestCase):
         pay.acknowledge()
         self.assertEqual(len(rig.client.intents()), 1)
 
+    def test_acknowledging_twice_does_not_forget_the_end_of_the_next_life(self) -> None:
+        rig = Rig(answer(201, KEPT), answer(201, KEPT))
+        first = rig.pay()
+        first.send()
+        first.acknowledge()
+        rig.pay().send()
+        first.acknowledge()
+        self.assertEqual([info.state for info in rig.client.intents()], ["done"])
+
     def test_leaving_the_context_acknowledges_nothing(self) -> None:
         rig = Rig(answer(201, KEPT))
         with rig.pay() as pay:

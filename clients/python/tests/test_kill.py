@@ -188,6 +188,9 @@ class AtRandom(Killing):
     def faults(self, chance: random.Random) -> None:
         names = ("cut_after", "cut_before", "cut_half", "_502", "_504", "refuse", "delay")
         faults: Dict[str, float] = {name: chance.choice((0.0, 0.1, 0.25)) for name in names}
+        # The bed wants probabilities: all together at most one.
+        scale = min(1.0, 0.8 / (sum(faults.values()) or 1.0))
+        faults = {name: round(value * scale, 3) for name, value in faults.items()}
         bed.set_faults(**{**faults, "seed": chance.randrange(1_000_000), "delay_ms": 15})
 
     def step(self, plan: Plan, chance: random.Random) -> bool:
@@ -208,6 +211,18 @@ class AtRandom(Killing):
         first = int(os.environ.get("FIRSTWRITE_SEED", "1"))
         for seed in range(first, first + runs):
             with self.subTest(seed=seed):
-                self.run_seed(seed)
+                try:
+                    self.run_seed(seed)
+                except Exception:
+                    # A long run says at once what it found.
+                    traceback.print_exc()
+                    raise
             if long and seed % 100 == 0:
                 print(f"seed {seed}", file=sys.stderr, flush=True)
+                self.renew_bed()
+
+    def renew_bed(self) -> None:
+        """Takes another bed: the log of one has an end, and its books grow."""
+        global bed, _next
+        bed.close()
+        bed, _next = Bed(), 0

@@ -91,6 +91,7 @@ class Requests(unittest.TestCase):
             ({"url": "https://api.example/\r\nX: 1"}, "ASCII"),
             ({"url": "https://api.example:port/"}, "cannot be read"),
             ({"url": "https://user:secret@api.example/"}, "credentials"),
+            ({"url": "https://user@api.example/"}, "credentials"),
             ({"url": "https://api.example/#top"}, "fragment"),
             ({"url": "https://api.example/" + "a" * 9000}, "the most is"),
         ):

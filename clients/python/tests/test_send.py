@@ -215,10 +215,17 @@ class Meanwhile(unittest.TestCase):
 
     def test_what_ended_elsewhere_in_a_wait_is_not_sent_again(self) -> None:
         storage = MemoryStorage()
-        rig = Rig(answer(429, {"Retry-After": "7"}), storage=storage)
+        calls: List[bool] = []
+
+        def fetch(refresh: bool) -> Mapping[str, str]:
+            calls.append(refresh)
+            return AUTH
+
+        rig = Rig(answer(429, {"Retry-After": "7"}), storage=storage, credentials=fetch)
         other = Rig(answer(201, KEPT), storage=storage)
         other.clock.advance(60)
         self.ended_in_a_pause(rig, other)
+        self.assertEqual(calls, [False], "credentials were fetched for nothing")
 
     def test_what_ended_elsewhere_while_the_budget_was_used_up_is_not_sent_again(self) -> None:
         storage = MemoryStorage()

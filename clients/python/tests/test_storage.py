@@ -199,6 +199,21 @@ class Processes(Folder):
                 self.assertEqual(decode(item.data, "").revision, 15)
 
 
+    def test_a_child_of_a_fork_uses_neither_connection_nor_lock_of_its_parent(self) -> None:
+        storage = SqliteStorage(os.path.join(self.folder, "intents.db"))
+        create(storage, "count", revision=0)
+        connection = storage._connection
+
+        def work() -> None:
+            add_in_process(lambda: storage, 1)
+            storage.read("count")
+            assert storage._connection is not connection, "the child uses its parent's connection"
+
+        # Another thread is just writing when the process forks.
+        with storage._lock:
+            self.run_in_processes(1, work)
+
+
 class Durability(Folder):
     def test_sqlite_syncs_every_commit(self) -> None:
         storage = SqliteStorage(os.path.join(self.folder, "intents.db"))

@@ -136,6 +136,8 @@ export function folder(at: string, { entriesMax = 10_000 }: FolderOptions = {}):
           try {
             const standing = await read(join(path, name));
             if (standing) found.entries.push(standing.entry);
+            // A deletion was interrupted; if this is, too, the next list goes on.
+            else await clear(join(path, name)).catch(() => {});
           } catch (error) {
             found.damaged.push({ what: join(path, name), error });
           }
@@ -168,7 +170,7 @@ async function read(place: string, name?: string): Promise<Standing | undefined>
 /** Removes what a deletion left. No name is used twice, so of an entry that is opened meanwhile nothing is removed. */
 async function clear(place: string): Promise<void> {
   const files = await readdir(place).catch(noneIfMissing);
-  if (!files.some((file) => file.startsWith("gone."))) return;
+  if (files.length && !files.some((file) => file.startsWith("gone."))) return;
   // The mark goes last: until then everybody can tell that the entry is gone.
   const isMark = (file: string) => Number(file.startsWith("gone."));
   for (const file of files.sort((a, b) => isMark(a) - isMark(b))) {

@@ -98,7 +98,7 @@ export function sender(options: Settings, tell: Tell) {
         if (next.then == "send" && next.forget) hasStatus[origin] = false;
         if (next.then == "ask") {
           paid = false;
-          await sleep(next.wait * 1000 + backoff(1, random()), stop);
+          await change(entry, { notBefore: now() + next.wait * 1000 + backoff(1, random()) });
         }
         continue;
       }

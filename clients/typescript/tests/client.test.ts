@@ -112,6 +112,20 @@ test("an answer that was lost is asked about where the server has a status resou
   );
 });
 
+test("the time that the status resource says is kept over a restart", async () => {
+  const storage = memory();
+  const state = { status: 200, json: { state: "uncertain", retry_after: 60 } };
+  const { fw, clock, seen } = against([problem(409, "outcome-unknown", true), state, CREATED], { storage });
+  const pay = await fw.intent("a", ORDER);
+  await assert.rejects(pay.settled({ waitFor: 10_000 }), { name: "Pending" });
+  assert.equal(seen.length, 2);
+  const began = clock.time;
+  const later = against([CREATED], { storage });
+  later.clock.time = began;
+  assert.equal((await (await later.fw.find("a"))?.settled({ waitFor: Infinity }))?.kind, "done");
+  assert.ok(later.clock.time >= began + 50_000);
+});
+
 test("a server without a status resource is asked once", async () => {
   const { fw, seen } = against([lost(), { status: 404 }, lost(), CREATED], { status: "always" });
   await (await fw.intent("a", ORDER)).settled();

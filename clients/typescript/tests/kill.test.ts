@@ -10,6 +10,7 @@ import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
+import { folder } from "../dist/file.js";
 import { IS_LONG, withBed, type Bed } from "./bed.js";
 import type { Orders, Told } from "./payer.js";
 import { seeded } from "./world.js";
@@ -31,19 +32,19 @@ async function live(orders: Orders, ms: number | null): Promise<"killed" | "over
   return "over";
 }
 
-async function run(bed: Bed, folder: string, seed: number): Promise<number> {
+async function run(bed: Bed, all: string, seed: number): Promise<number> {
   const random = seeded(seed);
   const pick = (count: number) => Math.floor(random() * count);
   const names = Array.from({ length: 1 + pick(3) }, (_, at) => `kill-${seed}-${at}`);
   const refused = names.filter(() => random() < 0.15);
-  const orders = { url: `${bed.proxy}/payments`, path: join(folder, `${seed}`), names, refused, queued: random() < 0.3 };
+  const orders = { url: `${bed.proxy}/payments`, path: join(all, `${seed}`), names, refused, queued: random() < 0.3 };
   let kills = 0;
   for (let life = 0; ; life += 1) {
     // The first life of a run dies at the step that is its turn; others at any, or at any time.
     const isLast = life == LIVES_MAX;
     const step = isLast || (life && random() < 0.4) ? null : STEPS[life ? pick(STEPS.length) : seed % STEPS.length];
     const ms = isLast || step || random() < 0.3 ? null : pick(200);
-    const told = await live({ ...orders, seed: seed * 100 + life, step: step ?? null, passes: life ? pick(3) : pick(2) }, ms);
+    const told = await live({ ...orders, seed: seed * 100 + life, step: step ?? null, passes: life ? pick(3) : 0 }, ms);
     if (told == "over") break;
     kills += 1;
     if (random() < 0.05) await bed.tell("restart", {});
@@ -59,6 +60,7 @@ async function run(bed: Bed, folder: string, seed: number): Promise<number> {
       if (end.kind == "done") assert.equal(end.customer, name, "the answer is another's");
     }
   }
+  assert.deepEqual(await folder(orders.path).list(), { entries: [], damaged: [] });
   const left = (await readdir(orders.path)).filter((name) => !name.startsWith("new."));
   assert.deepEqual(left, [], "entries that were acknowledged");
   await check(bed, names, refused);
@@ -77,7 +79,7 @@ for (const [title, more] of [["", ""], [" that answers 202 first", "--wait-for 0
   withBed(
     `${RUNS / 2} seeded runs of killed processes against a demo${title}`,
     async (bed) => {
-      const folder = await mkdtemp(join(tmpdir(), "firstwrite-kill-"));
+      const all = await mkdtemp(join(tmpdir(), "firstwrite-kill-"));
       const only = process.env.FIRSTWRITE_TEST_SEED;
       const first = more ? RUNS / 2 : 0;
       const seeds = only ? [Number(only)] : Array.from({ length: RUNS / 2 }, (_, at) => first + at);
@@ -86,15 +88,16 @@ for (const [title, more] of [["", ""], [" that answers 202 first", "--wait-for 0
       const work = async () => {
         for (let seed = seeds.shift(); seed !== undefined; seed = seeds.shift()) {
           const at = seed;
-          kills += await run(bed, folder, seed).catch((error) => {
+          kills += await run(bed, all, seed).catch((error) => {
             throw new Error(`FIRSTWRITE_TEST_SEED=${at}: ${(error as Error).stack}`);
           });
         }
       };
       await Promise.all(Array.from({ length: AT_ONCE }, work));
-      assert.ok(only || kills >= RUNS / 4, `${kills} kills`);
+      // Of the seven steps, only `recorded` is not passed in every run.
+      assert.ok(only || kills >= (RUNS / 2) * (6 / 7), `${kills} kills`);
       console.log(`# ${kills} kills`);
-      await rm(folder, { recursive: true });
+      await rm(all, { recursive: true });
     },
     more,
   );

@@ -35,7 +35,8 @@ function open(orders: Partial<PageOrders>, more: Partial<Options> = {}): Client 
     on({ step }: StepEvent) {
       if (step != orders.step || left-- > 0) return;
       if (scope.stopped) scope.stopped(step);
-      else postMessage({ stopped: step });
+      else if (typeof document == "undefined") postMessage({ stopped: step });
+      else tellAtOnce({ name: "stopped", kind: step });
       // Nothing of this thread goes on from here; it is ended from outside.
       for (;;);
     },
@@ -47,6 +48,13 @@ const request = (name: string, refused: string[] = []) => ({
   url: "/payments",
   json: { customer: name, currency: "EUR", amount: refused.includes(name) ? 0 : 4990 },
 });
+
+/** Returns when the site has heard it, without giving way to anything else. */
+function tellAtOnce(what: object): void {
+  const request = new XMLHttpRequest();
+  request.open("POST", "/told", false);
+  request.send(JSON.stringify(what));
+}
 
 async function tell(name: string, kind: string): Promise<void> {
   await fetch("/told", { method: "POST", body: JSON.stringify({ name, kind }) });
@@ -139,5 +147,19 @@ if (typeof document == "undefined") {
     postMessage({ ready: true });
   }
 }
+
+/** A page without a driver does what its address says, and tells the site how that went. */
+async function obeyAddress(): Promise<void> {
+  const { orders, told } = JSON.parse(decodeURIComponent(location.hash.slice(1))) as Orderly["data"];
+  try {
+    if (orders) await pay(orders, told);
+    else await Promise.all([cases("page"), casesInWorker()]);
+    await tell("over", "well");
+  } catch (error) {
+    await tell("over", `${(error as Error).name}: ${(error as Error).message}`);
+  }
+}
+
+if (typeof document != "undefined" && location.hash) void obeyAddress();
 
 Object.assign(globalThis, { fw: { pay, cases, casesInWorker, inWorker, inServiceWorker, open, request, queue, indexedDb } });

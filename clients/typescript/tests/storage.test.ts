@@ -125,13 +125,15 @@ test("what a crash left in the folder of an entry is no entry", () =>
     const mark = (await readdir(place)).find((name) => name.startsWith("at.")) as string;
     await rename(join(place, mark), join(place, mark.replace("at.", "gone.")));
     assert.equal(await storage.get("a"), undefined);
-    assert.deepEqual((await storage.list()).entries, []);
     assert.equal(await storage.put(entryOf("a", 9), null), true);
     assert.equal((await storage.get("a"))?.rev, 9);
     await storage.delete("a", 9);
     await mkdir(place);
     assert.equal(await storage.get("a"), undefined);
     assert.equal(await storage.put(entryOf("a", 10), null), true);
+    await rename(join(place, (await readdir(place)).find((name) => name.startsWith("at.")) as string), join(place, "gone.x"));
+    assert.deepEqual(await storage.list(), { entries: [], damaged: [] });
+    assert.deepEqual(await readdir(path), []);
   }));
 
 test("what creators left that died long ago is removed", () =>
