@@ -166,7 +166,10 @@ class Processes(Folder):
         for process in processes:
             process.start()
         for process in processes:
-            process.join()
+            process.join(timeout=60)
+            if process.is_alive():
+                process.kill()
+                process.join()
             self.assertEqual(process.exitcode, 0)
 
     def test_no_write_of_several_processes_is_lost(self) -> None:
