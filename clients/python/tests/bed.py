@@ -54,7 +54,11 @@ class Bed:
 
     def set_faults(self, **faults: float) -> None:
         """Sets the schedule of faults. Names have `_` for `-`."""
-        self._call("POST", "/_bed/faults", {name.replace("cut_", "cut-").lstrip("_"): value for name, value in faults.items()})
+        self._call(
+            "POST",
+            "/_bed/faults",
+            {name.replace("cut_", "cut-").lstrip("_"): value for name, value in faults.items()},
+        )
 
     def restart_demo(self) -> None:
         """Kills the demo and starts it again."""
@@ -79,7 +83,9 @@ class Bed:
 
     def _call(self, method: str, path: str, body: object = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.proxy + path, data, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(
+            self.proxy + path, data, {"Content-Type": "application/json"}, method=method
+        )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         for _ in range(_CLOSED_MAX):
             try:
@@ -92,5 +98,3 @@ class Bed:
                     raise
                 _pause.wait(0.01)
         raise AssertionError("the port of the test bed stays closed")
-
-
