@@ -32,7 +32,9 @@ def prepare() -> None:
                 return
     shutil.rmtree(PLACE, ignore_errors=True)
     venv.create(PLACE, with_pip=True)
-    step("tools", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "-r", REQUIREMENTS)
+    step(
+        "tools", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "-r", REQUIREMENTS
+    )
     with open(stamp, "w", encoding="utf-8") as out:
         out.write(wanted)
 

@@ -136,13 +136,17 @@ class AsyncRig:
         )
 
 
-def answer(status: int, headers: Optional[Mapping[str, str]] = None, value: object = None, body: bytes = b"") -> Answer:
+def answer(
+    status: int, headers: Optional[Mapping[str, str]] = None, value: object = None, body: bytes = b""
+) -> Answer:
     """Returns an answer with a JSON body, or with bytes."""
     lower: Dict[str, str] = {name.lower(): text for name, text in (headers or {}).items()}
     return Answer(status, lower, body if value is None else json.dumps(value).encode())
 
 
-def problem(code: str, status: int, retryable: bool = False, safe_new_key: bool = False, **more: object) -> Answer:
+def problem(
+    code: str, status: int, retryable: bool = False, safe_new_key: bool = False, **more: object
+) -> Answer:
     """Returns a problem document of a firstwrite server."""
     document = {"code": code, "retryable": retryable, "safe_new_key": safe_new_key, **more}
     return answer(status, {"content-type": "application/problem+json"}, document)

@@ -184,7 +184,9 @@ class Peer(unittest.TestCase):
         return results
 
     def tell(self, what: str, **figures: object) -> None:
-        print(f"\n{what}: " + ", ".join(f"{name} {value}" for name, value in figures.items()), file=sys.stderr)
+        print(
+            f"\n{what}: " + ", ".join(f"{name} {value}" for name, value in figures.items()), file=sys.stderr
+        )
 
 
 CUTS = {"cut-before": 0.1, "cut-after": 0.25, "cut-half": 0.15}
@@ -220,16 +222,23 @@ class KeyedPeers(Peer):
         self.assertEqual({end.kind for end in ends}, {"done"})
         effects = self.count(port)
         self.tell(
-            f"{peer}, {INTENTS} intents, {AT_ONCE} at once", faults=proxy.counts, effects=effects, resumed=len(resumed)
+            f"{peer}, {INTENTS} intents, {AT_ONCE} at once",
+            faults=proxy.counts,
+            effects=effects,
+            resumed=len(resumed),
         )
         self.assertEqual(effects, INTENTS)
         self.assertEqual(len({end.json()["id"] for end in ends}), INTENTS, "two intents got one answer")
         # One intent, from ten threads at once, slow enough that they meet.
         resumed.clear()
         together = self.at_once([f"{peer}/one"] * AT_ONCE, lambda name: pay(name, 300))[f"{peer}/one"]
-        self.tell(f"{peer}, one intent, {AT_ONCE} threads", effects=self.count(port) - effects, resumed=len(resumed))
+        self.tell(
+            f"{peer}, one intent, {AT_ONCE} threads", effects=self.count(port) - effects, resumed=len(resumed)
+        )
         self.assertEqual(self.count(port) - effects, 1)
-        self.assertEqual({(end.kind, end.json()["id"]) for end in together}, {("done", together[0].json()["id"])})
+        self.assertEqual(
+            {(end.kind, end.json()["id"]) for end in together}, {("done", together[0].json()["id"])}
+        )
         # Another request under a name is an error here, before that server is asked.
         self.assertEqual(len(client.intents()), INTENTS + 1)
 
@@ -277,11 +286,17 @@ class Localstripe(Peer):
         port = closed_port()
         self.run_process(
             [
-                binary, "gateway",
-                "--listen", f"127.0.0.1:{port}",
-                "--upstream", f"http://127.0.0.1:{upstream}",
-                "--tenants", "authorization",
-                "--store", f"sqlite:{folder}/keys.db", "--create",
+                binary,
+                "gateway",
+                "--listen",
+                f"127.0.0.1:{port}",
+                "--upstream",
+                f"http://127.0.0.1:{upstream}",
+                "--tenants",
+                "authorization",
+                "--store",
+                f"sqlite:{folder}/keys.db",
+                "--create",
             ],
             folder,
         )
@@ -311,7 +326,9 @@ class Localstripe(Peer):
             counts = {name: count for name, count in self.customers(port).items() if name.startswith(dialect)}
             self.tell(
                 f"localstripe behind the gateway, {dialect}",
-                faults=proxy.counts, effects=sum(counts.values()), intents=INTENTS + 1,
+                faults=proxy.counts,
+                effects=sum(counts.values()),
+                intents=INTENTS + 1,
             )
             self.assertEqual(set(counts.values()), {1})
             self.assertEqual(len(counts), INTENTS + 1)
@@ -327,7 +344,12 @@ class Localstripe(Peer):
         ends = self.at_once(names, lambda name: self.create(client, gateway, name))
         counts = self.customers(port)
         kinds = {kind: sum(found[0].kind == kind for found in ends.values()) for kind in ("done", "unknown")}
-        self.tell("localstripe, answers lost behind the gateway", faults=inner.counts, effects=counts and sum(counts.values()), **kinds)
+        self.tell(
+            "localstripe, answers lost behind the gateway",
+            faults=inner.counts,
+            effects=counts and sum(counts.values()),
+            **kinds,
+        )
         self.assertEqual(sum(kinds.values()), INTENTS)
         self.assertGreater(kinds["unknown"], 0)
         for name, found in ends.items():

@@ -82,7 +82,10 @@ class RawServer:
         return self
 
     def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
     ) -> None:
         # Closing a socket does not wake a thread that accepts on it; shutting it down does.
         self._listener.shutdown(socket.SHUT_RDWR)

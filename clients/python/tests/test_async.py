@@ -26,7 +26,9 @@ from tests.servers import Connection, RawServer
 
 class AsyncIntents(unittest.IsolatedAsyncioTestCase):
     async def test_an_intent_from_opening_to_acknowledging(self) -> None:
-        rig = AsyncRig(lost(), answer(503), answer(201, KEPT, {"id": "pay_1"}), credentials={"Authorization": "x"})
+        rig = AsyncRig(
+            lost(), answer(503), answer(201, KEPT, {"id": "pay_1"}), credentials={"Authorization": "x"}
+        )
         async with rig.client.intent("i", "POST", URL, json={"amount": 1}) as pay:
             end = await pay.send()
             self.assertEqual((end.kind, end.json()), ("done", {"id": "pay_1"}))
@@ -119,13 +121,17 @@ class AsyncIntents(unittest.IsolatedAsyncioTestCase):
 
         def script(connection: Connection) -> None:
             connection.request()
-            connection.send(b"HTTP/1.1 201 Created\r\nIdempotent-Replayed: true\r\nContent-Length: 2\r\n\r\n{}")
+            connection.send(
+                b"HTTP/1.1 201 Created\r\nIdempotent-Replayed: true\r\nContent-Length: 2\r\n\r\n{}"
+            )
 
         with RawServer(script) as server:
             async with AsyncClient(storage=SqliteStorage(os.path.join(folder, "i.db"))) as client:
 
                 async def pay(number: int) -> Any:
-                    async with client.intent(f"intent {number}", "POST", server.url + "/payments", json={}) as pay:
+                    async with client.intent(
+                        f"intent {number}", "POST", server.url + "/payments", json={}
+                    ) as pay:
                         end = await pay.send()
                         await pay.acknowledge()
                         return end

@@ -59,7 +59,9 @@ class AgainstTheDemo(unittest.TestCase):
         ):
             with self.subTest(fault), make_client() as client:
                 customer = f"fault {fault}"
-                with client.intent("i", "POST", bed.payments, json=order(customer), headers={"X-Bed-Fault": fault}) as pay:
+                with client.intent(
+                    "i", "POST", bed.payments, json=order(customer), headers={"X-Bed-Fault": fault}
+                ) as pay:
                     end = pay.send()
                     pay.acknowledge()
                 self.assertEqual((end.kind, self.effects(customer), len(self.keys(customer))), (kind, 1, 1))
@@ -94,7 +96,9 @@ class AgainstTheDemo(unittest.TestCase):
             pay = client.intent("i", "POST", bed.payments, json=order("superseded", 0))
             end = pay.send()
             self.assertEqual((end.kind, end.status, end.safe_new_key), ("refused", 422, True))
-            self.assertEqual(pay.supersede("POST", bed.payments, json=order("superseded", 100)).send().kind, "done")
+            self.assertEqual(
+                pay.supersede("POST", bed.payments, json=order("superseded", 100)).send().kind, "done"
+            )
             self.assertEqual((self.effects("superseded"), len(self.keys("superseded"))), (1, 2))
 
     def test_a_server_that_nobody_runs_leaves_no_doubt(self) -> None:
@@ -104,7 +108,9 @@ class AgainstTheDemo(unittest.TestCase):
             with self.assertRaises(Pending) as caught:
                 pay.send(wait_for=0)
             self.assertFalse(caught.exception.in_doubt)
-            self.assertEqual([event.failure for event in rig_events if event.step == "answered"][0], "not-sent")
+            self.assertEqual(
+                [event.failure for event in rig_events if event.step == "answered"][0], "not-sent"
+            )
 
     def test_wrong_credentials_are_refreshed_once_and_then_refused(self) -> None:
         calls: List[bool] = []
@@ -123,7 +129,11 @@ class AgainstTheDemo(unittest.TestCase):
 
             def pay() -> None:
                 intent = client.intent(
-                    "one", "POST", bed.payments, json=order("one intent"), headers={"X-Bed-Fault": "cut-after, ok, cut-half, 502"}
+                    "one",
+                    "POST",
+                    bed.payments,
+                    json=order("one intent"),
+                    headers={"X-Bed-Fault": "cut-after, ok, cut-half, 502"},
                 )
                 ends.append(intent.send())
 
@@ -132,7 +142,10 @@ class AgainstTheDemo(unittest.TestCase):
                 thread.start()
             for thread in threads:
                 thread.join()
-        self.assertEqual({(end.kind, end.json()["id"]) for end in ends}, {("done", bed.payments_of()["one intent"][0]["id"])})
+        self.assertEqual(
+            {(end.kind, end.json()["id"]) for end in ends},
+            {("done", bed.payments_of()["one intent"][0]["id"])},
+        )
         self.assertEqual((len(ends), self.effects("one intent"), len(self.keys("one intent"))), (10, 1, 1))
 
     def test_a_demo_that_is_killed_in_the_middle_carries_out_once(self) -> None:
@@ -171,5 +184,3 @@ class AgainstTheDemo(unittest.TestCase):
         # A server that marks its interim answers is asked for the final one.
         if first.decision == "ask":
             self.assertEqual((first.status, end.status), (202, 201))
-
-

@@ -47,7 +47,11 @@ class Papers(unittest.TestCase):
 
     def shell(self, script: str) -> str:
         result = subprocess.run(
-            ["bash", "-euc", script], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120
+            ["bash", "-euc", script],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=120,
         )
         self.assertEqual(result.returncode, 0, result.stderr.decode())
         return result.stdout.decode()
@@ -67,11 +71,19 @@ class Papers(unittest.TestCase):
         self.assertEqual(first, second)
         self.assertTrue(first.startswith("done: {"), first)
         counts = {customer: len(payments) for customer, payments in bed.payments_of().items()}
-        self.assertEqual({name: counts.get(name) for name in ("cart_42", "cart_43", "cart_44", "cart_45")}, {"cart_42": 1, "cart_43": 1, "cart_44": 1, "cart_45": None})
+        self.assertEqual(
+            {name: counts.get(name) for name in ("cart_42", "cart_43", "cart_44", "cart_45")},
+            {"cart_42": 1, "cart_43": 1, "cart_44": 1, "cart_45": None},
+        )
 
     def test_the_script_for_callers_survives_lost_answers(self) -> None:
         script = blocks(CALLING, "sh")[-1].partition("\npay cart_43")[0].replace(bed.demo, bed.proxy)
-        for fault, status in (("cut-after", "done"), ("cut-half", "done"), ("502, 504", "done"), ("cut-before, 503", "done")):
+        for fault, status in (
+            ("cut-after", "done"),
+            ("cut-half", "done"),
+            ("502, 504", "done"),
+            ("cut-before, 503", "done"),
+        ):
             name = f"doc {fault.replace(', ', '-')}"
             with self.subTest(fault):
                 faulty = script.replace("-H 'Content-Type", f"-H 'X-Bed-Fault: {fault}' -H 'Content-Type")

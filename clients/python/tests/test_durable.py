@@ -36,7 +36,9 @@ class Looking:
 
     def send(self, request: Outgoing, timeout: float, bytes_max: int, on_sent: Callable[[], None]) -> Answer:
         self.look()
-        assert dict(request.headers)["idempotency-key"] == f'"{self.seen[-1][0]}"', "the key is not the stored one"
+        assert (
+            dict(request.headers)["idempotency-key"] == f'"{self.seen[-1][0]}"'
+        ), "the key is not the stored one"
         return self._inner.send(request, timeout, bytes_max, on_sent)
 
     def look(self) -> None:
@@ -75,5 +77,3 @@ class Durable(unittest.TestCase):
                     [seen[1:] for seen in transport.seen],
                     [[1, True, "sending"], [2, True, "sending"], [2, True, "done"]],
                 )
-
-

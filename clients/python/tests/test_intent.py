@@ -268,7 +268,9 @@ class Sealing(unittest.TestCase):
 
     def test_bodies_at_rest_are_sealed(self) -> None:
         storage = MemoryStorage()
-        rig = Rig(answer(201, KEPT, {"id": "pay_secret"}), storage=storage, seal=self.turned, open=self.turned)
+        rig = Rig(
+            answer(201, KEPT, {"id": "pay_secret"}), storage=storage, seal=self.turned, open=self.turned
+        )
         end = rig.client.intent("i", "POST", URL, json={"card": "4242"}).send()
         self.assertEqual(end.json(), {"id": "pay_secret"})
         self.assertEqual(rig.transport.requests[0].body, b'{"card":"4242"}')

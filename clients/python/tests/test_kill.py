@@ -163,10 +163,8 @@ class AtRandom(Killing):
 
     def run_seed(self, seed: int) -> None:
         chance = random.Random(seed)
-        shutil.rmtree(self.folder)
-        os.mkdir(self.folder)
         plan = Plan(
-            folder=self.folder,
+            folder=tempfile.mkdtemp(dir=self.folder),
             storage=chance.choice(("sqlite", "files")),
             transport=chance.choice(transports()),
             url=bed.payments,
@@ -197,13 +195,17 @@ class AtRandom(Killing):
         """Starts the application once, or twice at a time, and perhaps kills it. Returns true if it ended well."""
         if chance.random() < 0.25:
             plan = replace(plan, kill_at=chance.choice(STEPS), kill_after=chance.randrange(6))
-        children = [self.fork(plan) for _ in range(2 if plan.keep else 1)]
-        if chance.random() < 0.1:
-            bed.restart_demo()
-        if chance.random() < 0.05:
-            bed.close_port(50)
         seconds = chance.random() * 0.15 if chance.random() < 0.7 else None
-        return all([self.wait(child, seconds) for child in children])
+        restart, close = chance.random() < 0.1, chance.random() < 0.05
+        children = [self.fork(plan) for _ in range(2 if plan.keep else 1)]
+        try:
+            if restart:
+                bed.restart_demo()
+            if close:
+                bed.close_port(50)
+        finally:
+            ends = [self.wait(child, seconds) for child in children]
+        return all(ends)
 
     def test_random_histories(self) -> None:
         long = os.environ.get("FIRSTWRITE_LONG")

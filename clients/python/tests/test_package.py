@@ -57,7 +57,11 @@ class Package(unittest.TestCase):
         # A copy, so that building leaves nothing in the sources.
         source = os.path.join(self.folder, "source")
         shutil.copytree(
-            ROOT, source, ignore=shutil.ignore_patterns(".venv", "build", "dist", "*.egg-info", "__pycache__", ".mypy_cache")
+            ROOT,
+            source,
+            ignore=shutil.ignore_patterns(
+                ".venv", "build", "dist", "*.egg-info", "__pycache__", ".mypy_cache"
+            ),
         )
         # Builds the sdist, and the wheel from the sdist.
         self.run_python(sys.executable, "-m", "build", "--no-isolation", source)
@@ -89,11 +93,23 @@ class Package(unittest.TestCase):
             # The tools that build it come from this environment, so that nothing is fetched.
             target = self.run_python(python, "-c", "import site; print(site.getsitepackages()[0])").strip()
             self.run_python(
-                sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-build-isolation", "--no-deps", "--target", target, form
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--no-index",
+                "--no-build-isolation",
+                "--no-deps",
+                "--target",
+                target,
+                form,
             )
         else:
             self.run_python(python, "-m", "pip", "install", "-q", "--no-index", form)
-        where = self.run_python(python, "-c", "import firstwrite; print(firstwrite.__file__, firstwrite.__version__)")
+        where = self.run_python(
+            python, "-c", "import firstwrite; print(firstwrite.__file__, firstwrite.__version__)"
+        )
         self.assertTrue(where.startswith(place), where)
         # The tests alone, without the sources beside them.
         tests = os.path.join(self.folder, "alone", "python")
@@ -103,7 +119,10 @@ class Package(unittest.TestCase):
         shutil.copytree(vectors, os.path.join(self.folder, "alone", "vectors"), dirs_exist_ok=True)
         modules = ["tests.test_vectors", "tests.test_intent", "tests.test_send", "tests.test_queue"]
         output = self.run_python(
-            python, "-W", "error::DeprecationWarning", "-c",
+            python,
+            "-W",
+            "error::DeprecationWarning",
+            "-c",
             f"import os, sys, unittest; os.chdir({tests!r}); sys.path.insert(0, ''); unittest.main(None, argv=['x', *{modules!r}])",
             FIRSTWRITE_INSTALLED="1",
         )

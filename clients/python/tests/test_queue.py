@@ -176,7 +176,9 @@ class Lanes(unittest.TestCase):
         for lane, amount in (("a", 1), ("a", 2), ("b", 3), ("c", 4)):
             bench.enqueue(lane, amount)
         lanes = bench.run(wait_for=10)
-        self.assertEqual([(lane.name, lane.state) for lane in lanes], [("a", "waiting"), ("b", "empty"), ("c", "empty")])
+        self.assertEqual(
+            [(lane.name, lane.state) for lane in lanes], [("a", "waiting"), ("b", "empty"), ("c", "empty")]
+        )
         self.assertEqual((lanes[0].head, lanes[0].retry_in), ("a/1", 600))
         self.assertEqual(bench.clock.waits, [])
         self.assertEqual(bench.run(), [Lane("a", "empty"), Lane("b", "empty"), Lane("c", "empty")])

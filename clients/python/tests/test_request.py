@@ -183,7 +183,14 @@ class Entries(unittest.TestCase):
         import json
 
         document = json.loads(encode(self.ENTRY).partition(b"\n")[2])
-        for member, value in (("attempts", "1"), ("doubt", 1), ("end", {}), ("headers", 5), ("body", "!"), ("key", None)):
+        for member, value in (
+            ("attempts", "1"),
+            ("doubt", 1),
+            ("end", {}),
+            ("headers", 5),
+            ("body", "!"),
+            ("key", None),
+        ):
             text = json.dumps({**document, member: value}).encode()
             head = f"firstwrite-intent 1 {hashlib.sha256(text).hexdigest()}\n".encode()
             with self.subTest(member), self.assertRaises(StorageDamaged):

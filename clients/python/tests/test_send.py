@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import unittest
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping
 
 from firstwrite import Answer, CredentialsError, MemoryStorage, Outgoing, Pending, StorageError
 from firstwrite.entry import decode
-from tests.fakes import KEPT, URL, Rig, answer, lost, not_sent, problem
+from tests.fakes import KEPT, Rig, answer, lost, not_sent, problem
 
 AUTH = {"Authorization": "Bearer demo-acme"}
 
@@ -28,7 +28,9 @@ class Order(unittest.TestCase):
 
         def look(request: Outgoing) -> Answer:
             entry = stored(rig)
-            seen.append((entry.attempts, entry.doubt, f'"{entry.key}"' == dict(request.headers)["idempotency-key"]))
+            seen.append(
+                (entry.attempts, entry.doubt, f'"{entry.key}"' == dict(request.headers)["idempotency-key"])
+            )
             return answer(503) if len(seen) < 3 else answer(201, KEPT)
 
         rig = Rig(look, look, look)
@@ -47,7 +49,18 @@ class Order(unittest.TestCase):
         pay.acknowledge()
         self.assertEqual(
             rig.steps(),
-            ["opened", "marked", "sent", "answered", "recorded", "marked", "sent", "answered", "ended", "acknowledged"],
+            [
+                "opened",
+                "marked",
+                "sent",
+                "answered",
+                "recorded",
+                "marked",
+                "sent",
+                "answered",
+                "ended",
+                "acknowledged",
+            ],
         )
         self.assertEqual([event.attempt for event in rig.events], [0, 1, 1, 1, 1, 2, 2, 2, 2, 2])
         self.assertEqual(
@@ -229,7 +242,9 @@ class Meanwhile(unittest.TestCase):
 
     def test_what_ended_elsewhere_while_the_budget_was_used_up_is_not_sent_again(self) -> None:
         storage = MemoryStorage()
-        self.ended_in_a_pause(Rig(*[not_sent()] * 21, storage=storage), Rig(answer(201, KEPT), storage=storage))
+        self.ended_in_a_pause(
+            Rig(*[not_sent()] * 21, storage=storage), Rig(answer(201, KEPT), storage=storage)
+        )
 
 
 class Time(unittest.TestCase):
@@ -368,7 +383,9 @@ class Status(unittest.TestCase):
         )
         pay = rig.pay()
         self.assertEqual(pay.send().kind, "done")
-        self.assertEqual(self.asked(rig), [f"https://api.example:443/.firstwrite/operations/{pay.key}?wait=20s"])
+        self.assertEqual(
+            self.asked(rig), [f"https://api.example:443/.firstwrite/operations/{pay.key}?wait=20s"]
+        )
         asked = dict(rig.transport.requests[1].headers)
         self.assertEqual(asked["authorization"], "Bearer demo-acme")
         self.assertNotIn("idempotency-key", asked)
@@ -426,7 +443,9 @@ class Status(unittest.TestCase):
 
     def test_asking_ends_with_the_time_of_giving_up(self) -> None:
         rig = Rig(
-            self.INTERIM, *[answer(200, {"Retry-After": "3600"}, {"state": "reserved"})] * 2, give_up_after=7200
+            self.INTERIM,
+            *[answer(200, {"Retry-After": "3600"}, {"state": "reserved"})] * 2,
+            give_up_after=7200,
         )
         self.assertEqual(rig.pay().send(wait_for=1e6).kind, "unknown")
 
@@ -472,7 +491,12 @@ class FullDisk(unittest.TestCase):
 
     def test_an_end_that_cannot_be_written_is_not_lost(self) -> None:
         storage = Failing(2)
-        rig = Rig(answer(201, KEPT, {"id": "pay_1"}), answer(201, {"Idempotent-Replayed": "true"}), storage=storage, status="never")
+        rig = Rig(
+            answer(201, KEPT, {"id": "pay_1"}),
+            answer(201, {"Idempotent-Replayed": "true"}),
+            storage=storage,
+            status="never",
+        )
         pay = rig.pay()
         with self.assertRaisesRegex(StorageError, "No space"):
             pay.send()
@@ -481,5 +505,3 @@ class FullDisk(unittest.TestCase):
         end = pay.send()
         self.assertEqual((end.kind, end.replayed), ("done", True))
         self.assertEqual(len(set(rig.transport.keys())), 1)
-
-

@@ -147,7 +147,9 @@ def add_in_process(opener: Callable[[], Storage], times: int) -> None:
             item = storage.read("count")
             assert item is not None
             revision = decode(item.data, "").revision
-            if storage.replace("count", revision, revision + 1, encode(entry("count", revision=revision + 1))):
+            if storage.replace(
+                "count", revision, revision + 1, encode(entry("count", revision=revision + 1))
+            ):
                 break
     storage.close()
 
@@ -166,7 +168,10 @@ class Processes(Folder):
         for process in processes:
             process.start()
         for process in processes:
-            process.join()
+            process.join(timeout=60)
+            if process.is_alive():
+                process.kill()
+                process.join()
             self.assertEqual(process.exitcode, 0)
 
     def test_no_write_of_several_processes_is_lost(self) -> None:
@@ -197,7 +202,6 @@ class Processes(Folder):
                 add_in_process(lambda: storage, 5)
                 item = storage.read("count")
                 self.assertEqual(decode(item.data, "").revision, 15)
-
 
     def test_a_child_of_a_fork_uses_neither_connection_nor_lock_of_its_parent(self) -> None:
         storage = SqliteStorage(os.path.join(self.folder, "intents.db"))
@@ -358,7 +362,10 @@ class Damage(Folder):
         path = os.path.join(self.folder, "file")
         with open(path, "w", encoding="utf-8"):
             pass
-        for opener in (lambda: FileStorage(os.path.join(path, "x")), lambda: SqliteStorage(os.path.join(path, "x"))):
+        for opener in (
+            lambda: FileStorage(os.path.join(path, "x")),
+            lambda: SqliteStorage(os.path.join(path, "x")),
+        ):
             with self.assertRaises(StorageError):
                 opener()
 

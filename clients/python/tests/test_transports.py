@@ -158,7 +158,9 @@ class NotSentFailures(EachTransport):
     def test_a_certificate_that_is_not_trusted(self) -> None:
         with RawServer(after_request(OK), tls=True) as server:
             self.each(
-                lambda carrier: self.assertEqual(carrier.send(server.url + "/payments", trusts=False), "not-sent")
+                lambda carrier: self.assertEqual(
+                    carrier.send(server.url + "/payments", trusts=False), "not-sent"
+                )
             )
             self.assertEqual(server.requests, [])
 
@@ -234,7 +236,12 @@ class LostAnswers(EachTransport):
         self.lost(endless(b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 64), timeout=SHORT)
 
     def test_what_is_no_answer(self) -> None:
-        for data in (b"220 mail.example ESMTP\r\n\r\n", b"\x00" * 100, b"HTTP/1.1 abc\r\n\r\n", b"\r\n\r\n\r\n"):
+        for data in (
+            b"220 mail.example ESMTP\r\n\r\n",
+            b"\x00" * 100,
+            b"HTTP/1.1 abc\r\n\r\n",
+            b"\r\n\r\n\r\n",
+        ):
             with self.subTest(data=data):
                 self.lost(after_request(data))
 
@@ -252,7 +259,9 @@ class Answers(EachTransport):
         self.each(run, but)
 
     def body_is(self, body: bytes) -> Callable[[Answer], None]:
-        return lambda answer: self.assertEqual((answer.status, answer.body, answer.truncated), (201, body, False))
+        return lambda answer: self.assertEqual(
+            (answer.status, answer.body, answer.truncated), (201, body, False)
+        )
 
     def test_an_answer_with_a_length(self) -> None:
         self.answered(after_request(OK), self.body_is(b"{}"))
@@ -335,7 +344,10 @@ class Answers(EachTransport):
 
     def test_a_compressed_body_is_not_unpacked(self) -> None:
         packed = b"\x1f\x8b\x08\x00not really"
-        data = b"HTTP/1.1 201 Created\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
+        data = (
+            b"HTTP/1.1 201 Created\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+            + packed
+        )
         self.answered(after_request(data), self.body_is(packed))
 
     def test_bytes_that_are_no_utf_8(self) -> None:
@@ -350,7 +362,9 @@ class Answers(EachTransport):
 
     def test_headers_of_one_name_are_joined(self) -> None:
         data = b"HTTP/1.1 201 Created\r\nPreference-Applied: a\r\npreference-applied: b\r\nContent-Length: 0\r\n\r\n"
-        self.answered(after_request(data), lambda answer: self.assertEqual(answer.header("preference-applied"), "a, b"))
+        self.answered(
+            after_request(data), lambda answer: self.assertEqual(answer.header("preference-applied"), "a, b")
+        )
 
     def test_a_redirect_is_an_answer(self) -> None:
         for status in (301, 302, 303, 307, 308):
@@ -368,9 +382,7 @@ class Answers(EachTransport):
             connection.raw.shutdown(socket.SHUT_WR)
             connection.hang()
 
-        self.answered(
-            script, lambda answer: self.assertEqual(answer.status, 413), body=b"x" * 3_000_000
-        )
+        self.answered(script, lambda answer: self.assertEqual(answer.status, 413), body=b"x" * 3_000_000)
 
     def test_cookies_of_a_server_are_not_sent_back(self) -> None:
         data = b"HTTP/1.1 201 Created\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n"
@@ -379,7 +391,9 @@ class Answers(EachTransport):
                 with self.subTest(name):
                     needs(name)
                     make(server.url)
-            self.assertEqual([b"cookie:" in request.lower() for request in server.requests], [False] * len(server.requests))
+            self.assertEqual(
+                [b"cookie:" in request.lower() for request in server.requests], [False] * len(server.requests)
+            )
 
 
 def _twice(transport: Any, url: str) -> None:
@@ -415,9 +429,7 @@ def _leads_to(address: str) -> Callable[..., Any]:
 @contextlib.contextmanager
 def environment(**variables: Optional[str]) -> Iterator[None]:
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-    clean: Dict[str, str] = {
-        name: value for name, value in os.environ.items() if name.upper() not in names
-    }
+    clean: Dict[str, str] = {name: value for name, value in os.environ.items() if name.upper() not in names}
     clean.update({name: value for name, value in variables.items() if value is not None})
     with mock.patch.dict(os.environ, clean, clear=True):
         yield
@@ -436,7 +448,9 @@ class Proxies(EachTransport):
         with RawServer(after_request(OK)) as proxy:
             address = proxy.url.replace("http://", "http://user:pa%3Ass@")
             with environment(http_proxy=address):
-                self.each(lambda carrier: self.assertIsInstance(carrier.send("http://api.example/payments"), Answer))
+                self.each(
+                    lambda carrier: self.assertIsInstance(carrier.send("http://api.example/payments"), Answer)
+                )
             self.assertEqual(len(proxy.requests), len(CARRIERS))
             for request in proxy.requests:
                 self.assertTrue(request.startswith(b"POST http://api.example/payments HTTP/1.1\r\n"), request)
@@ -462,7 +476,11 @@ class Proxies(EachTransport):
     def test_tls_goes_through_a_tunnel(self) -> None:
         with RawServer(self.tunnel) as proxy:
             with environment(https_proxy=proxy.url):
-                self.each(lambda carrier: self.assertIsInstance(carrier.send("https://api.example/payments"), Answer))
+                self.each(
+                    lambda carrier: self.assertIsInstance(
+                        carrier.send("https://api.example/payments"), Answer
+                    )
+                )
             self.assertEqual(len(proxy.requests), 2 * len(CARRIERS))
             for number, request in enumerate(proxy.requests):
                 if number % 2 == 0:
@@ -484,11 +502,15 @@ class Proxies(EachTransport):
 
     def test_a_proxy_that_refuses_was_not_used(self) -> None:
         with environment(http_proxy=f"http://127.0.0.1:{closed_port()}"):
-            self.each(lambda carrier: self.assertEqual(carrier.send("http://api.example/payments"), "not-sent"))
+            self.each(
+                lambda carrier: self.assertEqual(carrier.send("http://api.example/payments"), "not-sent")
+            )
 
     def test_a_proxy_of_another_kind_is_not_used_silently(self) -> None:
         with environment(ALL_PROXY="socks5://127.0.0.1:1080"):
-            self.each(lambda carrier: self.assertEqual(carrier.send("http://api.example/payments"), "not-sent"))
+            self.each(
+                lambda carrier: self.assertEqual(carrier.send("http://api.example/payments"), "not-sent")
+            )
 
 
 class GivenClients(EachTransport):
@@ -549,7 +571,9 @@ class GivenClients(EachTransport):
 
         from firstwrite.transports.httpx import HttpxTransport
 
-        with RawServer(after_request(b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n")) as server:
+        with RawServer(
+            after_request(b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n")
+        ) as server:
             with httpx.Client(follow_redirects=True) as client:
                 self.assertEqual(self.send(HttpxTransport(client), server.url + "/"), "302")
 

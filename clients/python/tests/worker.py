@@ -190,7 +190,12 @@ def _run_queue(plan: Plan) -> None:
         for name, amount in plan.intents.items():
             if name not in books.read():
                 queue.enqueue(
-                    name.partition("/")[0], name, "POST", plan.url, json=_body(name, amount), headers=plan.headers
+                    name.partition("/")[0],
+                    name,
+                    "POST",
+                    plan.url,
+                    json=_body(name, amount),
+                    headers=plan.headers,
                 )
         for lane in queue.run():
             assert lane.state == "empty", lane

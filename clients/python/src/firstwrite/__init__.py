@@ -1,16 +1,18 @@
 """Safe retries for HTTP, the caller's half: one key for one action, through retries, crashes and restarts.
 
-    client = firstwrite.Client(storage="payments.db", credentials={"Authorization": "Bearer demo-acme"})
-    with client.intent("checkout/cart_42", "POST", url, json=order) as pay:
-        end = pay.send()
-        if end.kind == "done":
-            pay.acknowledge()
+client = firstwrite.Client(storage="payments.db", credentials={"Authorization": "Bearer demo-acme"})
+with client.intent("checkout/cart_42", "POST", url, json=order) as pay:
+    end = pay.send()
+    if end.kind == "done":
+        pay.acknowledge()
 """
 
 from __future__ import annotations
 
 from .answer import Answer
-from .async_client import AsyncClient, AsyncCredentials, AsyncIntent, AsyncOpening, AsyncQueue, AsyncQueueHook
+from .async_client import AsyncClient, AsyncIntent, AsyncOpening
+from .async_io import AsyncCredentials
+from .async_queue import AsyncQueue, AsyncQueueHook
 from .client import Client, Intent
 from .clock import Clock, SystemClock
 from .end import End

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Awaitable, Callable, Dict, Generator, List, Mapping, Optional, Type, TypeVar, Union
+from typing import Any, Awaitable, Callable, Generator, List, Mapping, Optional, Type, Union
 
-from .answer import Answer
+from .async_io import AsyncCredentials, AsyncIo
+from .async_queue import AsyncQueue, AsyncQueueHook
 from .client import certain, refuse_lane
 from .clock import Clock
 from .end import End
-from .engine import Engine, Patience, Seal
+from .engine import Engine, Seal
 from .entry import Entry
-from .errors import CredentialsError, FirstwriteError
 from .event import EventHook
-from .lanes import Lane, Lanes, QueuedIntent
 from .listing import IntentInfo, describe
-from .request import NO_JSON, Outgoing, Request, build_request, check_credentials
+from .request import NO_JSON, Request, build_request
 from .rules import Dialect
+from .sending import Patience
 from .settings import (
     ANSWER_BYTES_MAX,
     ATTEMPT_TIMEOUT_SECONDS,
@@ -30,20 +28,8 @@ from .settings import (
     build_settings,
     check_seconds,
 )
-from .storage import Item, Storage, storage_of
+from .storage import Storage, storage_of
 from .transports import AsyncTransport, StreamTransport
-
-_T = TypeVar("_T")
-
-AsyncCredentials = Union[
-    Mapping[str, str], Callable[[bool], Union[Mapping[str, str], Awaitable[Mapping[str, str]]]]
-]
-"""Headers that say who calls, or a function, also an `async` one, that fetches them."""
-
-AsyncQueueHook = Callable[[QueuedIntent], Any]
-"""A hook of a queue, also an `async` one."""
-
-_STORAGE_THREADS = 4
 
 
 class AsyncClient:
@@ -119,7 +105,7 @@ class AsyncClient:
         confirm: Optional[AsyncQueueHook] = None,
         acknowledge: bool = False,
         lanes_at_once: int = 8,
-    ) -> "AsyncQueue":
+    ) -> AsyncQueue:
         """Returns the queue of this client's storage."""
         return AsyncQueue(self._engine, self._io, apply, rollback, confirm, acknowledge, lanes_at_once)
 
@@ -131,7 +117,10 @@ class AsyncClient:
         return self
 
     async def __aexit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
     ) -> None:
         await self.aclose()
 
@@ -154,7 +143,10 @@ class AsyncOpening:
         return await self._open()
 
     async def __aexit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
     ) -> None:
         return None
 
@@ -238,151 +230,3 @@ class AsyncIntent:
 
     def __repr__(self) -> str:
         return f"<AsyncIntent {self.name!r} {self.state}>"
-
-
-class AsyncQueue:
-    """Sends intents in lanes, as `Queue` does. Its hooks may be `async`."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        io: "AsyncIo",
-        apply: Optional[AsyncQueueHook],
-        rollback: Optional[AsyncQueueHook],
-        confirm: Optional[AsyncQueueHook],
-        acknowledge: bool,
-        lanes_at_once: int,
-    ) -> None:
-        if lanes_at_once < 1:
-            raise ValueError("`lanes_at_once` must be 1 or more")
-        self._lanes = Lanes(engine, io, apply, rollback, confirm, acknowledge)
-        self._clock = engine.settings.clock
-        self._io = io
-        self._lanes_at_once = lanes_at_once
-
-    async def enqueue(
-        self,
-        lane: str,
-        name: str,
-        method: str,
-        url: str,
-        *,
-        json: object = NO_JSON,
-        body: Union[bytes, str, None] = None,
-        headers: Optional[Mapping[str, str]] = None,
-    ) -> None:
-        """Opens an intent at the end of a lane, durably. Nothing is sent before `run`."""
-        await self._lanes.enqueue(lane, name, build_request(method, url, json, body, headers))
-
-    async def entries(self, lane: Optional[str] = None) -> List[IntentInfo]:
-        """Lists the intents of a lane, or of all lanes, in order."""
-        return await self._lanes.entries(lane)
-
-    async def resume(self, name: str) -> None:
-        """Lets the next `run` send an intent that ended `unknown` again, under the same key."""
-        await self._lanes.resume(name)
-
-    async def acknowledge(self, name: str) -> None:
-        """Forgets an intent that has an end."""
-        await self._lanes.acknowledge(name)
-
-    async def run(self, wait_for: Optional[float] = None) -> List[Lane]:
-        """Sends until every lane is empty or stopped, or until `wait_for` seconds are over. Returns the lanes.
-
-        A lane that must wait longer than that is left at once, and the next `run` goes on with it.
-        """
-        if wait_for is not None:
-            check_seconds("wait_for", wait_for, 0)
-        until = None if wait_for is None else self._clock.monotonic() + wait_for
-        places = asyncio.Semaphore(self._lanes_at_once)
-        results: Dict[str, Lane] = {}
-        # Others may enqueue in new lanes meanwhile.
-        while True:
-            names = await self._lanes.names() - results.keys()
-            if not names:
-                return [results[name] for name in sorted(results)]
-            for lane in await asyncio.gather(*(self._run_lane(name, places, until) for name in names)):
-                results[lane.name] = lane
-
-    async def _run_lane(self, name: str, places: asyncio.Semaphore, until: Optional[float]) -> Lane:
-        while True:
-            async with places:
-                lane = await self._lanes.run(name)
-            if lane.state != "waiting" or lane.retry_in is None:
-                return lane
-            if until is not None and self._clock.monotonic() + lane.retry_in > until:
-                return lane
-            await self._io.sleep(lane.retry_in)
-
-
-class AsyncIo:
-    """The outside of the asyncio client."""
-
-    def __init__(
-        self,
-        storage: Storage,
-        transport: AsyncTransport,
-        credentials: Optional[AsyncCredentials],
-        sleep: Callable[[float], Awaitable[None]],
-    ) -> None:
-        self._storage = storage
-        self._transport = transport
-        self._credentials = credentials
-        self._sleep = sleep
-        # An fsync must not stop the event loop.
-        self._threads = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="firstwrite-storage")
-
-    @property
-    def is_durable(self) -> bool:
-        return self._storage.is_durable
-
-    async def _in_thread(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
-
-    async def read(self, name: str) -> Optional[Item]:
-        return await self._in_thread(self._storage.read, name)
-
-    async def create(self, name: str, lane: Optional[str], revision: int, data: bytes) -> bool:
-        return await self._in_thread(self._storage.create, name, lane, revision, data)
-
-    async def replace(self, name: str, old_revision: int, revision: int, data: bytes) -> bool:
-        return await self._in_thread(self._storage.replace, name, old_revision, revision, data)
-
-    async def delete(self, name: str, revision: int) -> bool:
-        return await self._in_thread(self._storage.delete, name, revision)
-
-    async def list(self, lane: Optional[str]) -> List[Item]:
-        return await self._in_thread(self._storage.list, lane)
-
-    async def credentials(self, refresh: bool) -> Mapping[str, str]:
-        if self._credentials is None:
-            return {}
-        if not callable(self._credentials):
-            return check_credentials(self._credentials)
-        try:
-            credentials = self._credentials(refresh)
-            if inspect.isawaitable(credentials):
-                credentials = await credentials
-        except FirstwriteError:
-            raise
-        except Exception as error:
-            raise CredentialsError(f"the `credentials` hook failed: {type(error).__name__}") from error
-        return check_credentials(credentials)
-
-    async def send(
-        self, request: Outgoing, timeout: float, bytes_max: int, on_sent: Callable[[], None]
-    ) -> Answer:
-        return await self._transport.send(request, timeout, bytes_max, on_sent)
-
-    async def sleep(self, seconds: float) -> None:
-        await self._sleep(seconds)
-
-    async def call(self, hook: Callable[[QueuedIntent], Any], intent: QueuedIntent) -> None:
-        result = hook(intent)
-        if inspect.isawaitable(result):
-            await result
-
-    async def aclose(self) -> None:
-        await self._transport.aclose()
-        await self._in_thread(self._storage.close)
-        self._threads.shutdown()

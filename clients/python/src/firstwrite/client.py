@@ -9,7 +9,7 @@ from typing import Callable, List, Mapping, Optional, Type, Union
 
 from .clock import Clock
 from .end import End
-from .engine import Engine, Patience, Seal
+from .engine import Engine, Seal
 from .entry import Entry
 from .errors import WrongState
 from .event import EventHook
@@ -17,6 +17,7 @@ from .listing import IntentInfo, describe
 from .queue import Queue, QueueHook
 from .request import NO_JSON, build_request
 from .rules import Dialect
+from .sending import Patience
 from .settings import (
     ANSWER_BYTES_MAX,
     ATTEMPT_TIMEOUT_SECONDS,
@@ -29,6 +30,7 @@ from .settings import (
 from .storage import Storage, storage_of
 from .sync_io import Credentials, SyncIo, run
 from .transports import SocketTransport, Transport
+
 
 class Client:
     """Opens intents and sends them. Threads may share a client.
@@ -124,7 +126,10 @@ class Client:
         return self
 
     def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
     ) -> None:
         self.close()
 
@@ -210,7 +215,10 @@ class Intent:
         return self
 
     def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
     ) -> None:
         return None
 

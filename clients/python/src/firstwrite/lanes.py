@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, List, Literal, Optional, Protocol, Set
 
 from .end import End
-from .engine import Engine, Io, Patience
+from .engine import Engine, Io
 from .entry import Entry, decode
 from .errors import IntentGone, Pending, StorageError, WrongState
 from .listing import IntentInfo, describe
 from .request import Request
+from .sending import Patience
 from .storage import Item
 
 LaneState = Literal["empty", "waiting", "stopped", "failed"]
@@ -75,7 +76,9 @@ class Lanes:
     async def entries(self, lane: Optional[str]) -> List[IntentInfo]:
         """Lists the intents of a lane, or of all lanes."""
         infos = [describe(item) for item in await self._io.list(lane)]
-        return [info for info in infos if lane is not None or info.lane is not None or info.state == "damaged"]
+        return [
+            info for info in infos if lane is not None or info.lane is not None or info.state == "damaged"
+        ]
 
     async def names(self) -> Set[str]:
         """Returns the lanes that hold an intent."""

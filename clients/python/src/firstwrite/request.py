@@ -81,7 +81,9 @@ def check_name(name: object, of: str) -> str:
     try:
         length = len(name.encode("utf-8"))
     except UnicodeEncodeError:
-        raise InvalidIntent(f"the {of} holds half of a surrogate pair, which cannot be written as UTF-8") from None
+        raise InvalidIntent(
+            f"the {of} holds half of a surrogate pair, which cannot be written as UTF-8"
+        ) from None
     if length > NAME_BYTES_MAX:
         raise InvalidIntent(f"the {of} has {length} bytes; the most is {NAME_BYTES_MAX}")
     if _CONTROL.search(name):

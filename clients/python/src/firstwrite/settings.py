@@ -46,10 +46,18 @@ def build_settings(
         ("attempt_timeout", attempt_timeout),
     ):
         check_seconds(name, seconds, 0.001)
-    _check(isinstance(answer_bytes_max, int) and answer_bytes_max > 0, "`answer_bytes_max` must be a positive number")
+    _check(
+        isinstance(answer_bytes_max, int) and answer_bytes_max > 0,
+        "`answer_bytes_max` must be a positive number",
+    )
     _check(secret is None or isinstance(secret, bytes), "`secret` must be bytes")
-    _check(secret is None or len(secret) >= _SECRET_BYTES_MIN, f"`secret` must have {_SECRET_BYTES_MIN} bytes or more")
-    _check((seal is None) or (open is not None), "`seal` needs `open`, or nothing could be sent after a restart")
+    _check(
+        secret is None or len(secret) >= _SECRET_BYTES_MIN,
+        f"`secret` must have {_SECRET_BYTES_MIN} bytes or more",
+    )
+    _check(
+        (seal is None) or (open is not None), "`seal` needs `open`, or nothing could be sent after a restart"
+    )
     return Settings(
         dialect=dialect,
         life=Life(round(give_up_after * 1000), round(retention * 1000)),
@@ -69,7 +77,10 @@ def build_settings(
 def check_seconds(name: str, seconds: Any, least: float) -> None:
     """Raises an error if a time is none."""
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    _check(is_number and math.isfinite(seconds) and seconds >= least, f"`{name}` must be a number of seconds, {least} or more")
+    _check(
+        is_number and math.isfinite(seconds) and seconds >= least,
+        f"`{name}` must be a number of seconds, {least} or more",
+    )
 
 
 def _check(holds: bool, message: str) -> None:

@@ -112,7 +112,9 @@ class FileStorage:
         suffix = f"-{_digest(name)}{_SUFFIX}"
         found = [file for file in self._files() if file.endswith(suffix)]
         if len(found) > 1:
-            raise StorageDamaged(f"{self._folder}: intent {name!r} has two files, {' and '.join(found)}", name)
+            raise StorageDamaged(
+                f"{self._folder}: intent {name!r} has two files, {' and '.join(found)}", name
+            )
         return found[0] if found else None
 
     def _files(self) -> List[str]:

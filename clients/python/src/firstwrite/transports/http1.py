@@ -113,8 +113,15 @@ class AnswerReader:
         return True
 
     def _frame(self, status: int, headers: List[Tuple[str, str]]) -> None:
-        lengths = {part.strip() for name, value in headers if name == "content-length" for part in value.split(",")}
-        codings = [part.strip().lower() for name, value in headers if name == "transfer-encoding" for part in value.split(",")]
+        lengths = {
+            part.strip() for name, value in headers if name == "content-length" for part in value.split(",")
+        }
+        codings = [
+            part.strip().lower()
+            for name, value in headers
+            if name == "transfer-encoding"
+            for part in value.split(",")
+        ]
         if self._method == "HEAD" or status in (204, 304):
             self._length = 0
         elif codings:

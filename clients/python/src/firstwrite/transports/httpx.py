@@ -36,7 +36,9 @@ class HttpxTransport:
     The time limit holds for the whole attempt on a new connection, and for each read on a reused one.
     """
 
-    def __init__(self, client: Optional[httpx.Client] = None, ssl_context: Optional[ssl.SSLContext] = None) -> None:
+    def __init__(
+        self, client: Optional[httpx.Client] = None, ssl_context: Optional[ssl.SSLContext] = None
+    ) -> None:
         self._client = client
         self._own: Dict[Optional[str], httpx.Client] = {}
         self._ssl_context = ssl_context

@@ -22,7 +22,13 @@ from .watchdog import Watchdog
 
 _READ_BYTES = 64 * 1024
 _INTERIM_ANSWERS_MAX = 100
-_FAILURES = (requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
+_FAILURES = (
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,
+    ValueError,
+)
 
 
 class RequestsTransport:
@@ -61,7 +67,9 @@ class RequestsTransport:
             self._session.close()
 
     def _prepared(self, request: Outgoing) -> requests.PreparedRequest:
-        headers: Dict[str, Union[str, bytes]] = {name: value.encode("latin-1") for name, value in request.headers}
+        headers: Dict[str, Union[str, bytes]] = {
+            name: value.encode("latin-1") for name, value in request.headers
+        }
         headers["accept-encoding"] = "identity"
         if self._is_own:
             headers["connection"] = "close"
@@ -74,7 +82,10 @@ class RequestsTransport:
 
     def _options(self, url: str) -> Dict[str, Any]:
         if not self._is_own:
-            return {**self._session.merge_environment_settings(url, {}, True, None, None), "allow_redirects": False}
+            return {
+                **self._session.merge_environment_settings(url, {}, True, None, None),
+                "allow_redirects": False,
+            }
         proxy = environment_proxy(url)
         proxies = {"http": proxy.url, "https": proxy.url} if proxy else {}
         return {"proxies": proxies, "verify": self._session.verify, "stream": True, "allow_redirects": False}
@@ -86,7 +97,11 @@ class RequestsTransport:
             return NotSent(reason("cannot connect", error))
         exact = isinstance(adapter, MarkingAdapter)
         not_sent = not attempt.has_begun if exact else _is_before_sending(adapter, error)
-        return NotSent(reason("cannot connect", error)) if not_sent else Lost(reason("the answer was lost", error))
+        return (
+            NotSent(reason("cannot connect", error))
+            if not_sent
+            else Lost(reason("the answer was lost", error))
+        )
 
 
 class _Attempt:
@@ -251,7 +266,12 @@ def _answer(response: requests.Response, method: str, bytes_max: int) -> Answer:
     length = response.headers.get("content-length")
     if not truncated and method != "HEAD" and response.status_code not in (204, 304) and length is not None:
         # urllib3 before version 2 does not compare them.
-        if length.isascii() and length.isdigit() and int(length) > len(body) and "transfer-encoding" not in response.headers:
+        if (
+            length.isascii()
+            and length.isdigit()
+            and int(length) > len(body)
+            and "transfer-encoding" not in response.headers
+        ):
             raise Lost("the answer was lost: the connection ended before it was whole")
     pairs: List[Tuple[str, str]] = list(response.raw.headers.items())
     return Answer(response.status_code, joined(pairs), bytes(body), truncated)

@@ -39,7 +39,9 @@ class SocketTransport:
             # `ssl.SSLError` and `socket.gaierror` are OSErrors. No byte of the request was written.
             raise NotSent(reason("cannot connect", error)) from error
         with connection:
-            return _exchange(connection, request_bytes(request, proxy), request.method, until, bytes_max, on_sent)
+            return _exchange(
+                connection, request_bytes(request, proxy), request.method, until, bytes_max, on_sent
+            )
 
     def close(self) -> None:
         """Does nothing: no connection is held open between attempts."""
