@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use firstwrite_core::outbox::{ClaimStatus, MessageState, Outbox, REST_AFTER_LOSS};
-use firstwrite_core::{Store as _, StoreErrorKind};
+use firstwrite_core::{Query, Store as _, StoreErrorKind};
 use firstwrite_store::PostgresStore;
 use firstwrite_testkit::Subject as _;
 
@@ -47,7 +47,7 @@ async fn what_a_dump_calls_never_sent_is_in_doubt_once_the_loss_is_cleared() {
             let dump = dump(&database);
 
             for store in [&worker, &other] {
-                store.lapsed(10).await.unwrap();
+                store.list(&Query::lapsed(10)).await.unwrap();
             }
             deliver(&worker, &held).await;
             for _ in 0..2 {
