@@ -274,6 +274,17 @@ class Time(unittest.TestCase):
         end = self.run_out(answer(202, expires), 241, status="never")
         self.assertEqual(end.kind, "expired")
 
+    def test_an_attempt_does_not_reach_past_the_life_of_the_key(self) -> None:
+        def slow(request: Outgoing) -> Answer:
+            rig.clock.advance(20)
+            raise lost()
+
+        rig = Rig(lost(), slow, retention=3600, give_up_after=1e9, attempt_timeout=300, wait_for=1e6)
+        rig.send_once()
+        rig.clock.advance(3530)
+        self.assertEqual(rig.pay().send().kind, "expired")
+        self.assertEqual(rig.transport.timeouts, [1, 70])
+
     def test_a_clock_that_jumped_back_neither_ends_nor_blocks_an_intent(self) -> None:
         rig = Rig(lost(), answer(201, KEPT))
         rig.send_once()
@@ -452,6 +463,49 @@ class Status(unittest.TestCase):
     def test_a_status_that_fails_is_followed_by_the_request(self) -> None:
         rig = Rig(self.INTERIM, lost(), answer(201, KEPT))
         self.assertEqual(rig.pay().send().kind, "done")
+
+
+class Hostile(unittest.TestCase):
+    """Answers that mean harm, or nothing."""
+
+    def test_bodies_that_are_no_problem_of_ours_mean_nothing(self) -> None:
+        members = b'"retryable": false, "safe_new_key": true'
+        for body in (
+            b"\xff\xfe not utf-8",
+            b"[" * 100_000,
+            b'{"code": ' + b"9" * 200_000 + b"}",
+            b'{"code": ["in-progress"], %s}' % members,
+            b'{"code": "key-expired", "retryable": "false", "safe_new_key": true}',
+            b'"key-expired"',
+            b'{"code": "key-expired", %s}' % members + b" " * 300_000,
+        ):
+            with self.subTest(body[:30]):
+                end = Rig(answer(400, body=body)).pay().send()
+                self.assertEqual((end.kind, end.code, end.body), ("refused", None, body))
+
+    def test_a_code_that_is_no_text_can_be_written_down(self) -> None:
+        rig = Rig(answer(400, body=b'{"code": "\\ud800", "retryable": false, "safe_new_key": true}'))
+        rig.pay().send()
+        self.assertEqual(rig.pay().send().code, "\ud800")
+
+    def test_numbers_that_cannot_be_waited_for(self) -> None:
+        for member in (b"1e999", b"-5", b"true", b'"7"', b"NaN", b"[7]", b"9" * 5000):
+            body = b'{"code": "later", "retryable": true, "safe_new_key": true, "retry_after": %s}' % member
+            rig = Rig(answer(503, body=body), answer(201, KEPT), wait_for=1e6, give_up_after=1e6)
+            rig.pay().send()
+            with self.subTest(member[:30]):
+                self.assertIn(rig.clock.waits, ([], [3600.0]))
+
+    def test_a_life_of_the_key_that_is_over_or_never_ends(self) -> None:
+        for date, kind in (
+            ("Thu, 01 Jan 1970 00:00:00 GMT", "expired"),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", "done"),
+            ("Fri, 99 Foo 9999 99:99:99 GMT", "done"),
+            ("soon", "done"),
+        ):
+            interim = answer(202, {"Idempotency-Interim": "true", "Idempotency-Expires": date})
+            with self.subTest(date):
+                self.assertEqual(Rig(interim, answer(201, KEPT), status="never").pay().send().kind, kind)
 
 
 class Failing(MemoryStorage):

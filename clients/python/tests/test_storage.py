@@ -11,13 +11,14 @@ import stat
 import tempfile
 import threading
 import unittest
+from dataclasses import replace
 from typing import Any, Callable, List, Optional
+from unittest import mock
 
 from firstwrite import FileStorage, MemoryStorage, SqliteStorage, Storage, StorageDamaged, StorageError
+from firstwrite.entry import Entry, decode, encode
 from tests.fakes import KEPT, URL, Rig, answer
 from tests.test_request import Entries
-from firstwrite.entry import Entry, decode, encode
-from dataclasses import replace
 
 
 def entry(name: str, lane: Optional[str] = None, revision: int = 1) -> Entry:
@@ -216,6 +217,24 @@ class Processes(Folder):
         # Another thread is just writing when the process forks.
         with storage._lock:
             self.run_in_processes(1, work)
+
+
+class Busy(Folder):
+    def test_a_process_that_holds_the_storage_is_an_error_after_a_while(self) -> None:
+        for module, opener in (("files", self.openers()[0][1]), ("sqlite", self.openers()[1][1])):
+            with self.subTest(module), mock.patch(f"firstwrite.storage.{module}._BUSY_SECONDS", 0.05):
+                storage, other = opener(), opener()
+                create(storage, "a")
+                if module == "files":
+                    holding: Any = other._locked()
+                    holding.__enter__()
+                    self.addCleanup(holding.__exit__, None, None, None)
+                else:
+                    other._connection.execute("BEGIN IMMEDIATE")
+                rig = Rig(storage=storage)
+                with self.assertRaisesRegex(StorageError, "lock"):
+                    rig.pay()
+                self.assertEqual(rig.transport.requests, [])
 
 
 class Durability(Folder):

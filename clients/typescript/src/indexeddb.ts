@@ -68,8 +68,8 @@ export function indexedDb(options: IndexedDbOptions = {}): Storage {
 
   const write = async (name: string, rev: number | null, work: (store: IDBObjectStore) => Promise<unknown>) => {
     const isDone = await run("readwrite", async (store) => {
-      const standing = (await result(store.get(name))) as Entry | undefined;
-      if ((standing?.rev ?? null) !== rev) return false;
+      const standing: unknown = await result(store.get(name));
+      if ((standing === undefined ? null : check(standing, name).rev) !== rev) return false;
       await work(store);
       return true;
     });

@@ -104,8 +104,11 @@ inChromium(`${BROWSER_KILLS} browsers that are killed`, async (world) => {
     const page = await world.chromium.page(world.site.url);
     await page.call("Runtime.addBinding", { name: "stopped" });
     const stopped = page.event("Runtime.bindingCalled");
+    // Only an answer that ends nothing is recorded.
+    if (step == "recorded") await world.bed.tell("faults", { "cut-after": 1 });
     page.evaluate(call("pay", { ...orders, step }, world.site)).catch(() => {});
     await stopped;
+    await world.bed.tell("faults", {});
     world.chromium = await Chromium.start(world.program, await world.chromium.kill());
     const again = await world.chromium.page(world.site.url);
     await again.evaluate(call("pay", orders, world.site));
@@ -129,6 +132,40 @@ inChromium("IndexedDB does what every storage must, in a page and in a worker", 
     return [...told].sort();
   })()`;
   assert.deepEqual(await page.evaluate(durability), ["readonly strict", "readwrite strict"]);
+});
+
+inChromium("a damaged entry in IndexedDB is an error that names it, and is left where it is", async ({ chromium, bed, site }) => {
+  const page = await chromium.page(site.url);
+  const damage = `(async () => {
+    const database = "damaged";
+    const storage = fw.indexedDb({ database });
+    await storage.list();
+    const opening = indexedDB.open(database);
+    await new Promise((done) => (opening.onsuccess = done));
+    const store = () => opening.result.transaction("intents", "readwrite").objectStore("intents");
+    const told = [];
+    for (const entry of [{ name: "bad" }, { name: "bad", v: 2, rev: 1 }, { name: "bad", v: 1, rev: 1, key: "k" }]) {
+      const written = store().put(entry);
+      await new Promise((done) => (written.onsuccess = done));
+      const calls = [
+        storage.get("bad"),
+        storage.put({ ...entry, rev: 2 }, null),
+        storage.put({ ...entry, rev: 2 }, 1),
+        storage.delete("bad", 1),
+        fw.open({}, { storage }).intent("bad", fw.request("bad")),
+      ];
+      for (const { reason } of await Promise.allSettled(calls)) told.push(reason?.name + " " + reason?.intent);
+      const { entries, damaged } = await storage.list();
+      told.push(entries.length + " " + damaged.map(({ what }) => what));
+      const read = store().get("bad");
+      await new Promise((done) => (read.onsuccess = done));
+      told.push(JSON.stringify(read.result) == JSON.stringify(entry));
+    }
+    return told;
+  })()`;
+  const one = [...Array.from({ length: 5 }, () => "DamagedEntry bad"), "0 bad", true];
+  assert.deepEqual(await page.evaluate(damage), [...one, ...one, ...one]);
+  assert.equal(await attempts(bed, "bad"), 0);
 });
 
 inChromium("of two tabs with one intent, one sends, and the other goes on where that one crashed", async (world) => {

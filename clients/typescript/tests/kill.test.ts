@@ -88,9 +88,10 @@ for (const [title, more] of [["", ""], [" that answers 202 first", "--wait-for 0
       const work = async () => {
         for (let seed = seeds.shift(); seed !== undefined; seed = seeds.shift()) {
           const at = seed;
-          kills += await run(bed, all, seed).catch((error) => {
+          const more = await run(bed, all, seed).catch((error) => {
             throw new Error(`FIRSTWRITE_TEST_SEED=${at}: ${(error as Error).stack}`);
           });
+          kills += more;
         }
       };
       await Promise.all(Array.from({ length: AT_ONCE }, work));

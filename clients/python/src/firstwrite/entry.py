@@ -82,7 +82,8 @@ def encode(entry: Entry) -> bytes:
         end["headers"] = dict(entry.end.headers)
         end["body"] = _base64(entry.end.body)
         document["end"] = end
-    data = json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8")
+    # ASCII: a server's code may hold half of a surrogate pair, which UTF-8 cannot.
+    data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
     digest = hashlib.sha256(data).hexdigest().encode("ascii")
     return b" ".join((_FORMAT, _VERSION, digest)) + b"\n" + data
 

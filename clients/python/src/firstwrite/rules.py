@@ -256,6 +256,11 @@ class Life:
     retention: int
 
 
+def key_ends_at(life: Life, first_attempt_at: int, expires_at: Optional[int]) -> int:
+    """Returns the time until which the server keeps a key: what it said, else what its callers are told."""
+    return first_attempt_at + life.retention if expires_at is None else expires_at
+
+
 def end_of_life(
     life: Life,
     now: int,
@@ -272,8 +277,7 @@ def end_of_life(
         return None
     # A clock that jumped back counts as the first attempt's time.
     now = max(now, first_attempt_at)
-    key_ends_at = first_attempt_at + life.retention if expires_at is None else expires_at
-    if now >= key_ends_at - KEY_LIFE_MARGIN_MS:
+    if now >= key_ends_at(life, first_attempt_at, expires_at) - KEY_LIFE_MARGIN_MS:
         return Finish("expired") if doubt else Finish("refused", safe_new_key=True)
     if now - max(first_attempt_at, resumed_at or first_attempt_at) >= life.give_up_after:
         return Finish("unknown") if doubt else Finish("refused", safe_new_key=True)

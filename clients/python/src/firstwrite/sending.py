@@ -23,6 +23,7 @@ from .rules import (
     decide,
     decide_status,
     end_of_life,
+    key_ends_at,
 )
 
 if TYPE_CHECKING:
@@ -195,7 +196,9 @@ class Sending:
                 is_sent = True
                 self._engine.emit("sent", entry)
 
-        timeout = self._patience.attempt_seconds(self._settings.attempt_timeout)
+        timeout = min(
+            self._patience.attempt_seconds(self._settings.attempt_timeout), self._key_seconds_left(entry)
+        )
         try:
             result: Union[Answer, Failure] = await self._io.send(
                 outgoing, timeout, self._settings.answer_bytes_max, on_sent
@@ -207,6 +210,12 @@ class Sending:
         if result is not Failure.NOT_SENT:
             on_sent()
         return result
+
+    def _key_seconds_left(self, entry: Entry) -> float:
+        """Returns the time until the key ends, so that a slow attempt does not reach past it."""
+        now = self._clock.now()
+        first = now if entry.first_attempt_at is None else entry.first_attempt_at
+        return max(0, key_ends_at(self._settings.life, first, entry.expires_at) - max(now, first)) / 1000
 
     async def _record(self, marked: Entry, doubt: bool, result: Union[Answer, Failure]) -> None:
         """Writes down what an answer means. `doubt` stood before the attempt."""

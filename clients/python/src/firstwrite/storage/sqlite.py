@@ -117,10 +117,11 @@ class SqliteStorage:
                 if self._connection is None:
                     self._connection = self._open()
                 return work(self._connection)
-            except sqlite3.OperationalError as error:
+            except sqlite3.Error as error:
+                # SQLite's own word for a file that is none, or whose pages are torn; its kinds mean other things.
+                if type(error) is sqlite3.DatabaseError:
+                    raise StorageDamaged(f"{self._path}: {error}. The file is left as it is") from error
                 raise StorageError(f"{self._path}: {error}") from error
-            except sqlite3.DatabaseError as error:
-                raise StorageDamaged(f"{self._path}: {error}. The file is left as it is") from error
             except OSError as error:
                 raise StorageError(f"{self._path}: {error.strerror or error}") from error
 

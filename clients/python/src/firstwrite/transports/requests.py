@@ -108,9 +108,15 @@ class _Attempt:
     """What the connections tell of the attempt of this thread."""
 
     def __init__(self, on_sent: OnSent, watchdog: Watchdog) -> None:
-        self.on_sent = on_sent
         self.watchdog = watchdog
         self.has_begun = False
+        self._on_sent: Optional[OnSent] = on_sent
+
+    def tell_sent(self) -> None:
+        """Says that the request was sent, once: urllib3 before version 2 asks for the answer twice."""
+        on_sent, self._on_sent = self._on_sent, None
+        if on_sent is not None:
+            on_sent()
 
 
 class _Current(threading.local):
@@ -179,7 +185,7 @@ class _Marking:
 
     def getresponse(self, *args: Any, **kwargs: Any) -> Any:
         if _current.attempt is not None:
-            _current.attempt.on_sent()
+            _current.attempt.tell_sent()
         return super().getresponse(*args, **kwargs)  # type: ignore[misc]
 
 
