@@ -1,7 +1,8 @@
 //! What is logged on the way, at the lowest level: never a header's value, a key or a body.
 
+use std::cell::RefCell;
 use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex};
+use std::sync::Once;
 
 use firstwrite::carrier::http::{HttpDestination, ProbeSettings};
 use firstwrite_core::outbox::{Carrier, Ending, Probed};
@@ -14,13 +15,22 @@ use tracing::{Event, Metadata, Subscriber};
 use crate::encrypted;
 use crate::provider::{Provider, answer, carry, message};
 
-/// Writes down everything that anybody in this thread says, save the test's own server.
-#[derive(Clone, Default)]
-struct Ears(Arc<Mutex<String>>);
+/// Writes down everything that is logged in a thread that listens. It is the subscriber of the whole process: one of a
+/// single thread misses what another thread logs for the first time while it is set.
+struct Ears;
+
+thread_local! {
+    /// What this thread has heard, if it listens.
+    static HEARD: RefCell<Option<String>> = const { RefCell::new(None) };
+}
 
 impl Visit for Ears {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        writeln!(self.0.lock().unwrap(), "{field}={value:?}").unwrap();
+        HEARD.with_borrow_mut(|heard| {
+            if let Some(heard) = heard {
+                writeln!(heard, "{field}={value:?}").unwrap();
+            }
+        });
     }
 }
 
@@ -30,18 +40,18 @@ impl Subscriber for Ears {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        span.record(&mut self.clone());
+        span.record(&mut Self);
         Id::from_u64(1)
     }
 
     fn record(&self, _: &Id, values: &Record<'_>) {
-        values.record(&mut self.clone());
+        values.record(&mut Self);
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        event.record(&mut self.clone());
+        event.record(&mut Self);
     }
 
     fn enter(&self, _: &Id) {}
@@ -50,8 +60,9 @@ impl Subscriber for Ears {
 }
 
 async fn hear(destination: HttpDestination, template: &str) {
-    let ears = Ears::default();
-    let listening = tracing::subscriber::set_default(ears.clone());
+    static LISTENING: Once = Once::new();
+    LISTENING.call_once(|| tracing::subscriber::set_global_default(Ears).unwrap());
+    HEARD.set(Some(String::new()));
     let carrier = destination
         .header(AUTHORIZATION, HeaderValue::from_static("Bearer hidden-token"))
         .sign_with("whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX".parse().unwrap())
@@ -60,8 +71,7 @@ async fn hear(destination: HttpDestination, template: &str) {
         .unwrap();
     assert!(matches!(carry(&carrier).await.ending, Ending::Delivered(_)));
     assert!(matches!(carrier.probe(&message()).unwrap().await, Probed::Happened(_)));
-    drop(listening);
-    let heard = ears.0.lock().unwrap();
+    let heard = HEARD.take().unwrap();
     assert!(!heard.is_empty(), "the clients below do speak");
     for secret in ["hidden-token", "order-1", "amount", "v1,", "ch_1"] {
         let line = heard.lines().find(|line| line.contains(secret));
