@@ -4,7 +4,7 @@
  */
 
 import assert from "node:assert/strict";
-import { fork } from "node:child_process";
+import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -21,12 +21,17 @@ const AT_ONCE = 2;
 const LIVES_MAX = 12;
 const FAULTS = { "cut-after": 0.12, "cut-before": 0.05, "cut-half": 0.03, refuse: 0.04, "502": 0.05, "503": 0.02, delay: 0.1, delay_ms: 30 };
 
+/** The processes that live. */
+const CHILDREN = new Set<ChildProcess>();
+
 /** One process until its end; killed after `ms`, if that is not null. */
 async function live(orders: Orders, ms: number | null): Promise<"killed" | "over"> {
   const child = fork(new URL("payer.js", import.meta.url), [JSON.stringify(orders)]);
+  CHILDREN.add(child);
   const timer = ms == null ? undefined : setTimeout(() => child.kill("SIGKILL"), ms);
   const [code, signal] = (await once(child, "exit")) as [number | null, string | null];
   clearTimeout(timer);
+  CHILDREN.delete(child);
   if (signal == "SIGKILL") return "killed";
   assert.equal(code, 0, `the process of seed ${orders.seed} failed`);
   return "over";
@@ -80,8 +85,9 @@ async function runAll(command: string, more: string, seeds: number[]): Promise<n
   const all = await mkdtemp(join(tmpdir(), "firstwrite-kill-"));
   const bed = await startBed(command, more);
   let kills = 0;
+  let isOver = false;
   const work = async () => {
-    for (let seed = seeds.shift(); seed !== undefined; seed = seeds.shift()) {
+    for (let seed = seeds.shift(); seed !== undefined && !isOver; seed = seeds.shift()) {
       const at = seed;
       const more = await run(bed, all, seed).catch((error) => {
         throw new Error(`FIRSTWRITE_TEST_SEED=${at}: ${(error as Error).stack}`);
@@ -93,6 +99,8 @@ async function runAll(command: string, more: string, seeds: number[]): Promise<n
     await bed.tell("faults", { seed: seeds[0], ...FAULTS });
     await Promise.all(Array.from({ length: AT_ONCE }, work));
   } finally {
+    isOver = true;
+    CHILDREN.forEach((child) => child.kill("SIGKILL"));
     await bed.stop();
     await rm(all, { recursive: true });
   }
