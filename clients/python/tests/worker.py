@@ -12,11 +12,17 @@ import os
 import random
 import signal
 import sys
+import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional
 
 from firstwrite import AsyncClient, Client, End, Event, FileStorage, QueuedIntent, SqliteStorage
 from tests.bed import CREDENTIALS
+
+
+ASYNC = ("streams", "httpx, async")
+SLEEP_SECONDS_MAX = 0.2
+"""Longest wait of the application, so that a history is short. The order of its steps stays the same."""
 
 
 @dataclass
@@ -81,12 +87,20 @@ class Books:
 
 def run(plan: Plan) -> None:
     """Works until every intent has an end in the books and is acknowledged."""
-    if plan.transport in ("streams", "httpx, async"):
+    if plan.transport in ASYNC:
         asyncio.run(_run_async(plan))
     elif plan.queue:
         _run_queue(plan)
     else:
         _run_sync(plan)
+
+
+def _short_sleep(seconds: float) -> None:
+    time.sleep(min(seconds, SLEEP_SECONDS_MAX))
+
+
+async def _short_async_sleep(seconds: float) -> None:
+    await asyncio.sleep(min(seconds, SLEEP_SECONDS_MAX))
 
 
 def _settings(plan: Plan) -> Dict[str, Any]:
@@ -97,6 +111,7 @@ def _settings(plan: Plan) -> Dict[str, Any]:
         "credentials": CREDENTIALS,
         # Short waits: the tests are about order, and not about time.
         "random": lambda: chance.random() * 0.05,
+        "sleep": _short_async_sleep if plan.transport in ASYNC else _short_sleep,
         "on_event": _killer(plan),
         "give_up_after": plan.give_up_after,
         "attempt_timeout": 20.0,

@@ -35,12 +35,23 @@ export async function startBed(command: string, more = ""): Promise<Bed> {
   failed.catch(() => {});
   const [line] = (await Promise.race([once(lines, "line"), failed])) as [string];
   const { proxy, refused } = JSON.parse(line) as { proxy: string; refused: string };
-  const tell = async (path: string, body?: unknown): Promise<unknown> => {
+  let turns: Promise<unknown> = Promise.resolve();
+  // One after the other: the bed is not asked for its books while it is restarted or closed.
+  const tell: Bed["tell"] = (path, body) => {
+    const turn = turns.then(() => ask(path, body));
+    turns = turn.catch(() => {});
+    return turn;
+  };
+  const ask = async (path: string, body?: unknown): Promise<unknown> => {
     const init = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
     const answer = await fetch(`${proxy}/_bed/${path}`, init);
     const text = await answer.text();
     assert.ok(answer.ok, `${path}: ${answer.status} ${text}`);
+    if (path == "close") await untilOpen();
     return text && JSON.parse(text);
+  };
+  const untilOpen = async (): Promise<void> => {
+    while (!(await fetch(`${proxy}/_bed/log`).catch(() => null))?.ok) await new Promise((done) => setTimeout(done, 5));
   };
   const seen = new Map<string, Set<string>>();
   let next = 0;

@@ -23,6 +23,7 @@ class Bank {
   readonly keys = new Map<string, Set<string>>();
   readonly #kept = new Map<string, Answered>();
   readonly #pending = new Map<string, number>();
+  readonly #unauthorized = new Set<string>();
   readonly #random: () => number;
   constructor(random: () => number) {
     this.#random = random;
@@ -46,7 +47,12 @@ class Bank {
     const luck = this.#random();
     if (luck < 0.05) return problem(503, "overloaded", true, { retry_after: 1 });
     if (luck < 0.1) return problem(429, "rate-limited", true);
-    if (luck < 0.13) return { status: 401 };
+    // A second one in a row would mean that the caller has no right to it.
+    const mayRefuse = !this.#unauthorized.delete(key);
+    if (luck < 0.13 && mayRefuse) {
+      this.#unauthorized.add(key);
+      return { status: 401 };
+    }
     if (!refuse) this.effects.set(customer, (this.effects.get(customer) ?? 0) + 1);
     const answer: Answered = refuse
       ? { status: 422, headers: EXPIRES, json: { error: "no" } }

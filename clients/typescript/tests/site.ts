@@ -21,6 +21,8 @@ export async function startSite(upstream: string): Promise<Site> {
   const server = createServer((asked, answer) => {
     void serve(asked, answer, upstream, told).catch(() => answer.destroy());
   });
+  // On a connection that was used before, Chromium sends a request again by itself, and hides that an answer was lost.
+  server.maxRequestsPerSocket = 1;
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   const { port } = server.address() as AddressInfo;
   return {
