@@ -1,6 +1,9 @@
 //! Credentials, fetched for each attempt and never written down.
 
-use http::{HeaderMap, Uri};
+use std::fmt;
+
+use http::header::{AUTHORIZATION, InvalidHeaderValue};
+use http::{HeaderMap, HeaderValue, Uri};
 
 use crate::{BoxError, BoxFuture};
 
@@ -22,6 +25,32 @@ pub struct Ask {
     pub url: Uri,
     /// True if the last ones were refused: those at hand are of no use, fetch new ones.
     pub refresh: bool,
+}
+
+/// A token that does not change: `Authorization: Bearer ...`. `Debug` does not show it.
+#[derive(Clone)]
+pub struct Bearer(HeaderValue);
+
+impl Bearer {
+    /// The token, or an error if a header cannot hold it.
+    pub fn new(token: &str) -> Result<Self, InvalidHeaderValue> {
+        let mut value = HeaderValue::try_from(format!("Bearer {token}"))?;
+        value.set_sensitive(true);
+        Ok(Self(value))
+    }
+}
+
+impl Credentials for Bearer {
+    fn headers(&self, _: Ask) -> BoxFuture<'_, Result<HeaderMap, BoxError>> {
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, self.0.clone())]);
+        Box::pin(std::future::ready(Ok(headers)))
+    }
+}
+
+impl fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bearer(..)")
+    }
 }
 
 impl<F, R> Credentials for F

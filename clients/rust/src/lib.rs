@@ -72,7 +72,7 @@ use std::pin::Pin;
 
 pub use client::{Builder, Client, StatusUse};
 pub use clock::{Clock, SystemClock};
-pub use credentials::{Ask, Credentials};
+pub use credentials::{Ask, Bearer, Credentials};
 pub use draft::Draft;
 pub use end::{Answer, Cause, Done, End, EndKind, Refused, Unresolved};
 pub use error::{Error, Pending};
@@ -95,3 +95,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A future in a box, so that storages, transports and clocks can be values.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+#[cfg(all(doctest, feature = "hyper"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -13,6 +13,7 @@ mod thread;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -22,6 +23,9 @@ pub use file::FileStorage;
 pub use memory::MemoryStorage;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStorage;
+
+/// The time between two looks at what another process holds.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A place for entries.
 pub trait Storage: fmt::Debug + Send + Sync + 'static {
@@ -175,4 +179,9 @@ impl fmt::Debug for Stored {
             .field("document_bytes", &self.document.len())
             .finish()
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "another process does not tell when it lets go")]
+fn pause() {
+    std::thread::sleep(PAUSE);
 }

@@ -34,7 +34,6 @@ struct Held<'a>(&'a File);
 const LOCK: &str = "lock";
 /// A step takes a few milliseconds; whoever holds the lock for so long does not go on.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
-const LOCK_WAIT: Duration = Duration::from_millis(5);
 const PAGE: usize = 100;
 
 impl FileStorage {
@@ -98,8 +97,8 @@ impl Folder {
             match self.lock.try_lock() {
                 Ok(()) => return Ok(Held(&self.lock)),
                 Err(TryLockError::WouldBlock) if waited < LOCK_WAIT_MAX => {
-                    pause();
-                    waited += LOCK_WAIT;
+                    super::pause();
+                    waited += super::PAUSE;
                 }
                 Err(TryLockError::WouldBlock) => {
                     let doing = format!("locking {}", self.path.join(LOCK).display());
@@ -270,9 +269,4 @@ fn make_durable_folder(path: &Path) -> io::Result<()> {
         Ok(()) | Err(_) => {}
     }
     sync_folder(above.unwrap_or(Path::new(".")))
-}
-
-#[expect(clippy::disallowed_methods, reason = "another process cannot tell when it lets go")]
-fn pause() {
-    std::thread::sleep(LOCK_WAIT);
 }

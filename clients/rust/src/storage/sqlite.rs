@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, TransactionBehavior, params};
 
 use super::thread::StorageThread;
 use super::{Inserted, Page, Storage, StorageError, StorageErrorKind, Stored};
@@ -33,7 +33,16 @@ impl SqliteStorage {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StorageError> {
         let path = path.as_ref();
         let doing = || format!("opening {}", path.display());
-        let connection = connect(path).map_err(|error| failed(doing(), error))?;
+        let mut connection = connect(path);
+        // Processes that start together are all the first: whoever finds the file half set up is told at once, whatever
+        // its patience, that it is busy.
+        let mut waited = Duration::ZERO;
+        while connection.as_ref().is_err_and(is_busy) && waited < BUSY_MAX {
+            super::pause();
+            waited += super::PAUSE;
+            connection = connect(path);
+        }
+        let connection = connection.map_err(|error| failed(doing(), error))?;
         let version: i64 = connection
             .pragma_query_value(None, "user_version", |row| row.get(0))
             .map_err(|error| failed(doing(), error))?;
@@ -170,11 +179,13 @@ fn writing(name: &str) -> String {
     format!("writing the intent {name:?}")
 }
 
-fn failed(doing: String, error: rusqlite::Error) -> StorageError {
-    use rusqlite::ErrorCode;
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
 
+fn failed(doing: String, error: rusqlite::Error) -> StorageError {
     let kind = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StorageErrorKind::Busy,
+        _ if is_busy(&error) => StorageErrorKind::Busy,
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StorageErrorKind::Damaged,
         Some(_) | None => StorageErrorKind::Unavailable,
     };

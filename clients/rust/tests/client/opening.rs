@@ -133,3 +133,22 @@ async fn lists_show_what_stands() {
         [("a", State::Open, false), ("b", State::Ended, false), ("c", State::Sending, true)];
     assert_eq!(shown, expected);
 }
+
+#[tokio::test]
+async fn futures_can_be_sent_between_threads() {
+    fn check(_: impl Send) {}
+
+    let world = World::new([]);
+    let client = world.client();
+    let pay = open(&client, "cart").await;
+    let queue = client.queue(());
+    check(pay.send());
+    check(pay.resume());
+    check(pay.acknowledge());
+    check(client.intent("a").post_json(URL, &order()).open());
+    check(client.intent("a").post_json(URL, &order()).supersede());
+    check(client.list());
+    check(queue.enqueue("a", client.intent("b")));
+    check(queue.run(std::future::pending()));
+    check(queue.run_once());
+}
