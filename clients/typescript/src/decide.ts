@@ -172,7 +172,7 @@ function look(
   const kept = !!h["idempotency-expires"] || h["idempotent-replayed"] == "true";
   const isProblem =
     dialect == DRAFT &&
-    !kept &&
+    (!kept || json.code == "answer-not-kept") &&
     typeof json.code == "string" &&
     typeof json.retryable == "boolean" &&
     typeof json.safe_new_key == "boolean";
