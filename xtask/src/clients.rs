@@ -27,6 +27,9 @@ pub(crate) const BED: &str = "FIRSTWRITE_TEST_BED";
 /// Makes the suites take longer.
 const LONG: &str = "FIRSTWRITE_TEST_LONG";
 
+/// Number of seeded kills in the long form, for each of Python's and Rust's suites.
+pub(crate) const KILLS_LONG: &str = "3000";
+
 const PYTHON: &str = "/usr/bin/python3";
 
 /// Oldest Node that the client and its tests support. Debian 12 brings an older one.
@@ -101,6 +104,9 @@ fn major(version: &str) -> Option<u32> {
 fn python(folder: &Path, is_long: bool) -> anyhow::Result<Vec<Row>> {
     let mut test = Command::new(PYTHON);
     test.arg("check.py").current_dir(folder);
+    if is_long {
+        test.env("FIRSTWRITE_LONG", KILLS_LONG);
+    }
     counted("clients/python", test, is_long, python_counts)
 }
 

@@ -106,6 +106,7 @@ const FULL: Size = Size {
     fetches_vectors: true,
     tests_long: true,
     settings: &[
+        ("FIRSTWRITE_TEST_CLIENT_KILLS", clients::KILLS_LONG),
         ("FIRSTWRITE_TEST_FUZZ", fuzz::EXECUTIONS_FULL),
         ("FIRSTWRITE_TEST_GIB", "10"),
         ("FIRSTWRITE_TEST_NOISE", "100000"),

@@ -23,7 +23,7 @@ pub(crate) struct Bed {
 }
 
 /// The command that starts a bed, for whoever has one that is built already.
-const COMMAND: &str = "FIRSTWRITE_CLIENT_BED";
+const COMMAND: &str = "FIRSTWRITE_TEST_BED";
 /// Larger than any page of the log.
 const BYTES_MAX: usize = 1 << 30;
 
