@@ -66,7 +66,7 @@ impl Default for Settings {
                 retention: Duration::from_hours(24),
             },
             // Longer than a status resource holds its caller.
-            attempt_timeout: Duration::from_mins(1),
+            attempt_timeout: Duration::from_secs(30),
             // What firstwrite's own gateway takes.
             body_bytes_max: 8 * 1024 * 1024,
             answer_bytes_max: 8 * 1024 * 1024,
@@ -133,7 +133,7 @@ impl Builder {
         self
     }
 
-    /// The time that one attempt may take; after it the answer counts as lost. Default: 60 s.
+    /// The time that one attempt may take; after it the answer counts as lost. Default: 30 s.
     pub fn attempt_timeout(mut self, time: Duration) -> Self {
         self.core.settings.attempt_timeout = time;
         self

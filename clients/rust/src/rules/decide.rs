@@ -93,8 +93,11 @@ struct Answered<'a> {
 impl<'a> Answered<'a> {
     fn new(situation: &'a Situation, reply: &'a Reply) -> Self {
         let is_kept = reply.header("idempotency-expires").is_some() || reply.is_replay();
-        let is_ours = situation.dialect == Dialect::Draft07 && !is_kept;
+        let is_ours = situation.dialect == Dialect::Draft07;
         let problem = if is_ours { Problem::read(&reply.body) } else { None };
+        // What is kept is the API's own answer, whatever is in it; but one that tells of another answer that was not
+        // kept says when its key expires, and a new key would carry the action out again.
+        let problem = problem.filter(|problem| !is_kept || problem.code == "answer-not-kept");
         Self { situation, reply, status: reply.status.as_u16(), is_kept, problem }
     }
 

@@ -170,7 +170,7 @@ async fn a_hook_that_fails_is_called_again_and_nothing_is_sent_before_apply() {
 
 #[tokio::test(start_paused = true)]
 async fn lanes_run_side_by_side_and_take_what_comes_until_they_are_told_to_stop() {
-    let slow = || Act::After(seconds(50), Box::new(answer(201, &[])));
+    let slow = || Act::After(seconds(25), Box::new(answer(201, &[])));
     let world = World::new([slow(), answer(201, &[]), answer(201, &[]), answer(201, &[])]);
     let (client, queue, notes) = process(&world);
     enqueue(&client, &queue, "a-slow", "a").await;

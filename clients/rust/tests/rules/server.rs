@@ -6,7 +6,7 @@ use firstwrite_client::Dialect;
 use firstwrite_client::rules::Situation;
 use firstwrite_client::transport::Reply;
 use firstwrite_core::{Rejection, RejectionKind};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 use super::{NOW, cases, decision, flag};
@@ -33,9 +33,12 @@ fn rows() -> Rows {
     for case in cases("decide") {
         let problem = &case["answer"]["json"];
         let is_ours = case["dialect"] == "draft-07" && problem["retryable"].is_boolean();
-        let is_kept = case["answer"]["headers"].get("idempotent-replayed").is_some()
-            || case["answer"]["headers"].get("idempotency-expires").is_some();
-        if let (Some(code), true, false) = (problem["code"].as_str(), is_ours, is_kept) {
+        let headers = &case["answer"]["headers"];
+        let is_replay = headers.get("idempotent-replayed").is_some();
+        // Only one refusal says when its key expires.
+        let is_kept = headers.get("idempotency-expires").is_some();
+        let is_refusal = is_ours && !is_replay && is_kept == (problem["code"] == "answer-not-kept");
+        if let (Some(code), true) = (problem["code"].as_str(), is_refusal) {
             let first = problem["first_status"].as_u64().map(|status| status < 400);
             let at = (code.to_owned(), flag(&problem["retryable"]), first);
             rows.entry(at).or_default().push(case);
@@ -49,7 +52,12 @@ fn every_refusal_of_the_server_is_decided_as_the_vectors_say() {
     let rows = rows();
     let mut wrong = Vec::new();
     for refusal in refusals() {
-        let (head, body) = refusal.to_response().into_parts();
+        let (mut head, body) = refusal.to_response().into_parts();
+        if refusal.kind() == RejectionKind::AnswerNotKept {
+            // As the layer stamps it: the key is kept, the answer is not.
+            let expires = HeaderValue::from_static("Thu, 19 Nov 2026 20:00:00 GMT");
+            head.headers.insert("idempotency-expires", expires);
+        }
         let reply = Reply { status: head.status, headers: head.headers, body, is_cut: false };
         let document: Value = serde_json::from_slice(&reply.body).unwrap();
         let code = document["code"].as_str().unwrap().to_owned();
