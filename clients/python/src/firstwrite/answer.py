@@ -99,15 +99,15 @@ class Problem:
 
     @classmethod
     def of(cls, answer: Answer) -> Optional["Problem"]:
-        """Returns the problem in an answer. A kept answer is the API's own, whatever is in it."""
-        if answer.kept:
-            return None
+        """Returns the problem in an answer. A kept answer is the API's own, but for the one that stands for it."""
         document = answer.json_object()
         if document is None:
             return None
         code, retryable = document.get("code"), document.get("retryable")
         safe_new_key = document.get("safe_new_key")
         if not isinstance(code, str) or not isinstance(retryable, bool) or not isinstance(safe_new_key, bool):
+            return None
+        if answer.kept and code != "answer-not-kept":
             return None
         first_status = document.get("first_status")
         return cls(

@@ -124,9 +124,9 @@ def _after_problem(answer: Answer, problem: Problem, doubt: bool, refreshed: boo
         return Finish("expired", code=code)
     if code == "answer-not-kept":
         if problem.first_status is None:
-            return Finish("unknown", code=code)
+            return Finish("unknown", replayed=answer.replayed, code=code)
         kind: EndKind = "done" if problem.first_status < 400 else "refused"
-        return Finish(kind, code=code, status=problem.first_status)
+        return Finish(kind, replayed=answer.replayed, code=code, status=problem.first_status)
     if code == "answer-lost":
         return Ask(wait) if problem.retryable else Finish("unknown", code=code)
     if code in _RETRIED:
