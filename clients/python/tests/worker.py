@@ -19,7 +19,6 @@ from typing import Any, Callable, Dict, List, Optional
 from firstwrite import AsyncClient, Client, End, Event, FileStorage, QueuedIntent, SqliteStorage
 from tests.bed import CREDENTIALS
 
-
 ASYNC = ("streams", "httpx, async")
 SLEEP_SECONDS_MAX = 0.2
 """Longest wait of the application, so that a history is short. The order of its steps stays the same."""

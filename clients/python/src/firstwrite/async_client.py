@@ -223,7 +223,10 @@ class AsyncIntent:
         body: Union[bytes, str, None] = None,
         headers: Optional[Mapping[str, str]] = None,
     ) -> "AsyncIntent":
-        """Opens the intent anew with another request and a new key. It must have ended `refused`, with a safe new key."""
+        """Opens the intent anew with another request and a new key.
+
+        It must have ended `refused` with a safe new key, or no attempt was begun.
+        """
         request = build_request(method, url, json, body, headers)
         self._entry = await self._engine.supersede(self._entry, request)
         return self

@@ -206,7 +206,10 @@ class Intent:
         body: Union[bytes, str, None] = None,
         headers: Optional[Mapping[str, str]] = None,
     ) -> "Intent":
-        """Opens the intent anew with another request and a new key. It must have ended `refused`, with a safe new key."""
+        """Opens the intent anew with another request and a new key.
+
+        It must have ended `refused` with a safe new key, or no attempt was begun.
+        """
         request = build_request(method, url, json, body, headers)
         self._entry = run(self._engine.supersede(self._entry, request))
         return self

@@ -196,9 +196,9 @@ class Engine:
                 f"intent {entry.name!r} has a derived key, which would stay the same; use another name"
             )
         entry = await self.fresh(entry)
-        if entry.end is None:
+        if entry.end is None and entry.attempts:
             raise WrongState(f"intent {entry.name!r} has no end yet, and cannot be superseded")
-        if entry.end.kind != "refused" or not entry.end.safe_new_key:
+        if entry.end is not None and not (entry.end.kind == "refused" and entry.end.safe_new_key):
             raise WrongState(
                 f"intent {entry.name!r} ended {entry.end.kind}; under a new key it might be carried out twice"
             )
