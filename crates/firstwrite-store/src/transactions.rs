@@ -45,12 +45,12 @@ impl Outgoing {
     }
 }
 
+/// A draft, and whether the handler's rows are kept with it.
+type Conclusion = (Box<Draft>, bool);
+
 /// Returns what is written at the end of a transaction on `id`, and whether the handler's rows are kept;
 /// `None` if nothing is. Refuses a draft that a handler's work cannot be concluded with.
-pub(crate) fn conclusion(
-    write: Write,
-    id: RecordId,
-) -> Result<Option<(Box<Draft>, bool)>, StoreError> {
+pub(crate) fn conclusion(write: Write, id: RecordId) -> Result<Option<Conclusion>, StoreError> {
     let (draft, keeps_rows) = match write {
         Write::Nothing => return Ok(None),
         Write::All(draft) => (draft, true),

@@ -45,7 +45,9 @@ pub(super) fn text_of(error: &Error) -> String {
 pub(super) fn definite<E: Into<DriverError>>(doing: &'static str) -> impl Fn(E) -> StoreError {
     move |error| match error.into() {
         DriverError::Read(error) => error,
-        error => error.definite(doing),
+        error @ (DriverError::Reported { .. } | DriverError::Silence | DriverError::Away) => {
+            error.definite(doing)
+        }
     }
 }
 

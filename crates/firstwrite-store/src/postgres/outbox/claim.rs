@@ -93,7 +93,6 @@ impl Claiming {
         for _ in 0..PIPELINES_MAX {
             let written = self.send(shared, requests, nonce).await?;
             match written.trust {
-                Trust::Whole => {}
                 Trust::Unverified => {
                     greetings += 1;
                     if greetings > VERIFICATIONS_MAX {
@@ -110,7 +109,7 @@ impl Claiming {
                 Trust::HistoryLost if !requests.is_empty() => {
                     return Err(history_loss::refuse(shared, DOING));
                 }
-                Trust::HistoryLost => {}
+                Trust::Whole | Trust::HistoryLost => {}
             }
             let Committed { now, closed, strangers, mut again, messages, .. } = written;
             shared.clock.heard(now);

@@ -149,7 +149,7 @@ async fn keep_telling(to_tell: Arc<Notify>, shared: Weak<Shared>, name: String) 
         let Some(shared) = shared.upgrade() else { return };
         if teller.as_ref().is_none_or(|client| client.is_closed()) {
             let connected = shared.server.connect(Role::Outbox).await;
-            teller = connected.inspect_err(|error| untold(text_of(error))).ok();
+            teller = connected.inspect_err(|error| untold(&text_of(error))).ok();
         }
         if let Some(client) = &teller {
             // Do not wait for the disk: if the server crashes, its listeners are gone as well.
@@ -158,7 +158,7 @@ async fn keep_telling(to_tell: Arc<Notify>, shared: Weak<Shared>, name: String) 
                 channel(&shared)
             );
             if let Err(error) = (Link { client, shared: &shared }).tell(&sql).await {
-                untold(error.to_string());
+                untold(&error.to_string());
                 teller = None;
             }
         }
@@ -167,7 +167,7 @@ async fn keep_telling(to_tell: Arc<Notify>, shared: Weak<Shared>, name: String) 
     }
 }
 
-fn untold(error: String) {
+fn untold(error: &str) {
     tracing::debug!(error, "nobody is told of a message");
 }
 

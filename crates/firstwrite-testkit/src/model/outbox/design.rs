@@ -89,7 +89,9 @@ impl OutboxDesign {
         Some(match self {
             Self::Real => return None,
             Self::RefusalEndsDoubt | Self::NotThereIsRefusal => TOLD_IS_TRUE,
-            Self::LapseLeavesNoDoubt | Self::FailureClearsDoubt => DOUBT_KEPT,
+            Self::LapseLeavesNoDoubt | Self::FailureClearsDoubt | Self::LossMarkLeavesClaim => {
+                DOUBT_KEPT
+            }
             Self::ExhaustionDropsDoubt | Self::SettlesWithoutFence => REFUSED_IS_TRUE,
             Self::WindowIgnored
             | Self::WindowCountsAnswers
@@ -100,7 +102,6 @@ impl OutboxDesign {
             | Self::RedrivesUnknown
             | Self::LossLeavesNoDoubt
             | Self::LossMarkWithoutRest => ONE_EFFECT,
-            Self::LossMarkLeavesClaim => DOUBT_KEPT,
             Self::AnswersWithoutClaim => ANSWERED_ONCE,
             Self::SendsUncommitted => ROLLED_BACK,
             Self::ClaimsOnce => NOTHING_LOST,
