@@ -55,8 +55,6 @@ struct Size {
     runs_examples: bool,
     /// So are vectors to fetch.
     fetches_vectors: bool,
-    /// Clients are killed thousands of times.
-    tests_long: bool,
     /// Environment variables for tests that can take longer than usual.
     settings: &'static [(&'static str, &'static str)],
 }
@@ -80,7 +78,6 @@ const SHORT: Size = Size {
     tries_alerts: false,
     runs_examples: false,
     fetches_vectors: false,
-    tests_long: false,
     settings: &[],
 };
 
@@ -104,7 +101,6 @@ const FULL: Size = Size {
     tries_alerts: true,
     runs_examples: true,
     fetches_vectors: true,
-    tests_long: true,
     settings: &[
         ("FIRSTWRITE_TEST_CLIENT_KILLS", clients::KILLS_LONG),
         ("FIRSTWRITE_TEST_FUZZ", fuzz::EXECUTIONS_FULL),
@@ -158,13 +154,12 @@ fn run_steps(workspace: &Workspace, size: &Size, steps: &mut Steps) -> anyhow::R
         environment.extend(size.settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
         let shown = Shown::begin(workspace, servers.len() > services::SUITES.len())?;
         environment.push((guarantees::FOLDER, shown.folder().display().to_string()));
-        environment.push((clients::BED, clients::bed()?));
         // Most of them wait, for a lease or for a server: more at a time than there are cores.
         let threads = 2 * std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         environment.push(("RUST_TEST_THREADS", threads.to_string()));
         steps.measure("cargo test", || run_tests(workspace, &names, environment));
         steps.check("guarantees of the stores", || shown.check(workspace));
-        clients::run_steps(workspace, size.tests_long, steps);
+        clients::run_steps(workspace, matches!(size.build, Build::Release), steps);
     }
     // The servers have done their part; the machine is small.
     drop(services);
@@ -206,6 +201,7 @@ fn foreign(workspace: &Workspace, steps: &mut Steps) -> Vec<(&'static str, Strin
     let mut environment = Vec::new();
     steps.check("a browser and the libraries of others", || {
         environment = foreign::install(workspace)?;
+        environment.push((clients::BED, clients::bed()?));
         Ok(())
     });
     environment
