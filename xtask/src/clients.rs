@@ -177,7 +177,9 @@ mod tests {
 
     fn read(lines: &[&str], read: fn(&str, &mut Counts)) -> (u64, u64, u64) {
         let mut counts = Counts::default();
-        lines.iter().for_each(|line| read(line, &mut counts));
+        for line in lines {
+            read(line, &mut counts);
+        }
         (counts.passed, counts.failed, counts.ignored)
     }
 
