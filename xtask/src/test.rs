@@ -11,7 +11,7 @@ use firstwrite_chaos::crash::Scene;
 use firstwrite_chaos::demo::Backend;
 use firstwrite_chaos::failover::Service;
 use firstwrite_chaos::guard::Guard;
-use firstwrite_chaos::packages::{self, C_COMPILER, CPP_COMPILER, CURL, MAKE, PSYCOPG};
+use firstwrite_chaos::packages::{self, C_COMPILER, CPP_COMPILER, CURL, MAKE, PSYCOPG, STRACE};
 use firstwrite_chaos::workspace::{Build, Workspace};
 use firstwrite_chaos::{crash, demo_check, failover, histories, postgres, process};
 
@@ -109,9 +109,10 @@ const FULL: Size = Size {
     ],
 };
 
-/// Programs that the suites need besides servers: curl for the demo's commands, Python and psql for the examples.
-const PROGRAMS: [packages::Need; 6] =
-    [C_COMPILER, CPP_COMPILER, MAKE, CURL, PSYCOPG, postgres::PSQL];
+/// Programs that the suites need besides servers: curl for the demo's commands, Python and psql for the examples,
+/// strace for the order in which the client writes down and sends.
+const PROGRAMS: [packages::Need; 7] =
+    [C_COMPILER, CPP_COMPILER, MAKE, CURL, PSYCOPG, STRACE, postgres::PSQL];
 
 pub(crate) fn run(workspace: &Workspace, mut args: Args) -> anyhow::Result<()> {
     let size = if args.flag("--full") { FULL } else { SHORT };

@@ -15,7 +15,7 @@ pub trait Credentials: Send + Sync + 'static {
     fn headers(&self, ask: Ask) -> BoxFuture<'_, Result<HeaderMap, BoxError>>;
 }
 
-/// What the credentials are for.
+/// Purpose of credentials.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Ask {

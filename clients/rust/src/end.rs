@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
-/// How an intent ended.
+/// End of an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "it says whether the action was carried out"]
 pub enum End {
@@ -32,7 +32,7 @@ pub enum EndKind {
     Expired,
 }
 
-/// Why an intent ended.
+/// Reason for which an intent ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// By an answer of the server.
@@ -63,7 +63,7 @@ pub struct Refused {
     pub safe_new_key: bool,
     /// True if the answer is a replay of the first one.
     pub replayed: bool,
-    /// Why it ended.
+    /// Reason for the end.
     pub cause: Cause,
 }
 
@@ -76,7 +76,7 @@ pub struct Unresolved {
     pub code: Option<String>,
     /// True if the server said that the action cannot happen twice under a new key.
     pub safe_new_key: bool,
-    /// Why it ended.
+    /// Reason for the end.
     pub cause: Cause,
 }
 

@@ -14,7 +14,7 @@ use crate::snapshot::State;
 
 pub(crate) use codec::{Unreadable, decode, encode};
 
-/// What is written down of an intent.
+/// Everything that is written down of an intent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) name: String,

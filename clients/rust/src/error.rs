@@ -1,4 +1,4 @@
-//! What can go wrong around an intent. How the action itself ended is an [`End`](crate::End), and no error.
+//! Errors around an intent. The end of the action itself is an [`End`](crate::End), and no error.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum Error {
     IntentConflict {
         /// The name.
         intent: String,
-        /// What differs: `method`, `url`, `headers`, `body`.
+        /// The parts that differ: `method`, `url`, `headers`, `body`.
         differing: Vec<&'static str>,
     },
     /// No intent of this name stands: it was never opened, or is acknowledged.
@@ -59,9 +59,9 @@ pub enum Error {
     Request {
         /// The name of the intent.
         intent: String,
-        /// What is wrong.
+        /// The fault.
         problem: String,
-        /// What found it.
+        /// The error that found it.
         source: Option<BoxError>,
     },
     /// There are as many entries as [`entries_max`](crate::Builder::entries_max) allows. Nothing was written.
@@ -75,7 +75,7 @@ pub enum Error {
     Damaged {
         /// The name of the intent.
         intent: String,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
     /// The provider of credentials failed. Nothing was sent.

@@ -1,4 +1,4 @@
-//! What happens to intents, told as it happens: for logs, metrics and tests.
+//! Steps of intents, told as they happen: for logs, metrics and tests.
 
 use crate::end::EndKind;
 
@@ -14,9 +14,9 @@ pub struct Event<'a> {
     pub attempt: u32,
     /// The status of the answer.
     pub status: Option<u16>,
-    /// Why there is no answer.
+    /// Reason for which there is no answer.
     pub failure: Option<FailureKind>,
-    /// What is done next.
+    /// The next thing to do.
     pub next: Option<Next>,
 }
 
@@ -31,7 +31,7 @@ pub enum Step {
     Sent,
     /// An answer is there, or none will be.
     Answered,
-    /// What the answer means is durable.
+    /// The meaning of the answer is durable.
     Recorded,
     /// An end is durable.
     Ended,
@@ -39,7 +39,7 @@ pub enum Step {
     Acknowledged,
 }
 
-/// Why there is no answer.
+/// Reasons for which there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureKind {
     /// Not a byte was sent.
@@ -48,7 +48,7 @@ pub enum FailureKind {
     Lost,
 }
 
-/// What is done after an answer.
+/// The next thing to do after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Next {
     /// The same request is sent again.

@@ -44,7 +44,7 @@
 //! # Features
 //!
 //! None is on by default. `reqwest` and `hyper` bring a [`transport`], `sqlite` a [`storage`] in one file,
-//! `reqwest-middleware` [`OneKey`] for those who want a key over retries and nothing written down. Nothing here needs
+//! `reqwest-middleware` a `OneKey` for those who want a key over retries and nothing written down. Nothing here needs
 //! a runtime but the transports, which need Tokio.
 
 mod client;

@@ -1,4 +1,4 @@
-//! What a client knows of the servers it speaks to: retry budgets, and whether they have a status resource.
+//! Knowledge of the servers that a client speaks to: retry budgets, and which of them have a status resource.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};

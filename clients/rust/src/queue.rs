@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 use crate::{BoxError, BoxFuture};
 use wakeup::Wakeup;
 
-/// What the application does in its own state as intents come and end.
+/// Changes of the application's own state as intents come and end.
 ///
 /// A crash may repeat each, so what it changes must be idempotent: "set", not "add". An error is told to
 /// [`failed`](Self::failed), the lane rests, and the hook is called again. `()` does nothing.

@@ -58,7 +58,7 @@ struct Sending<'a> {
     pause: Duration,
     /// The status resource is asked before the next attempt.
     asks: bool,
-    /// How often it was asked since the last attempt.
+    /// Number of times it was asked since the last attempt.
     asked: u32,
     /// The next credentials must be fresh.
     refresh: bool,
@@ -79,7 +79,7 @@ impl<'a> Sending<'a> {
         sending
     }
 
-    /// What follows from the entry alone: at the start, and when another process has changed it.
+    /// Sets all that follows from the entry alone: at the start, and when another process has changed it.
     fn begin_with_entry(&mut self) {
         self.pause = self.entry.wait_left(self.core.clock.now());
         self.asks = self.entry.doubt;
@@ -174,6 +174,10 @@ impl<'a> Sending<'a> {
     async fn attempt(&mut self) -> Result<(), Error> {
         let (refreshed, doubt) = (self.refresh, self.entry.doubt);
         let credentials = self.credentials(refreshed).await?;
+        if self.time_left().is_some_and(|left| left.is_zero()) {
+            // They took all the time there was; an attempt that nobody waits for would only leave a doubt.
+            return Err(self.pending());
+        }
         let marked = self.entry.marked(self.core.clock.now());
         match self.core.write(&self.entry, marked).await? {
             Written::Yes(entry) => self.entry = entry,
@@ -268,7 +272,7 @@ fn time_left(core: &Core, deadline: Option<Duration>) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_sub(core.clock.elapsed()))
 }
 
-/// What `work` gives, unless `limit` passes first.
+/// Returns what `work` gives, unless `limit` passes first.
 async fn within<T>(
     core: &Core,
     limit: Option<Duration>,

@@ -6,7 +6,7 @@ use crate::end::End;
 use crate::entry::Entry;
 use crate::rules::Timestamp;
 
-/// Where an intent stands.
+/// Stage of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// No attempt was begun.
@@ -23,7 +23,7 @@ pub enum State {
 pub struct Snapshot {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// Its stage.
     pub state: State,
     /// The number of attempts that were begun.
     pub attempts: u32,
@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub wait_left: Duration,
     /// The lane of the queue in which it stands.
     pub lane: Option<String>,
-    /// How it ended.
+    /// Its end.
     pub end: Option<End>,
 }
 

@@ -1,4 +1,4 @@
-//! Where intents are written down.
+//! Places in which intents are written down.
 //!
 //! A storage keeps entries by name, each with a revision, and decides nothing. Whoever writes one for a database of
 //! their own keeps to the five methods of [`Storage`]: each is one step that no other comes between, and returns
@@ -95,7 +95,7 @@ pub struct Stored {
     pub document: Bytes,
 }
 
-/// What became of an insertion.
+/// Result of an insertion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// It stands.
@@ -115,7 +115,7 @@ pub struct Page {
     pub next: Option<String>,
 }
 
-/// What kind of trouble a storage has.
+/// Kinds of trouble that a storage has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StorageErrorKind {

@@ -55,7 +55,7 @@ pub struct Reply {
     pub is_cut: bool,
 }
 
-/// Why there is no answer.
+/// Reason for which there is no answer.
 #[derive(Debug)]
 pub enum Failure {
     /// Not a byte of the request was sent: the name was not resolved, the connection was refused.

@@ -36,6 +36,9 @@ pub const CURL: Need = Need { program: "curl", packages: &["curl"], find: None }
 pub const PSYCOPG: Need =
     Need { program: "psycopg", packages: &["python3", "python3-psycopg"], find: Some(psycopg) };
 
+/// Shows in which order the client of the callers writes down and sends.
+pub const STRACE: Need = Need { program: "strace", packages: &["strace"], find: None };
+
 /// Makes the certificate of a server that speaks TLS.
 pub const OPENSSL: Need = Need { program: "openssl", packages: &["openssl"], find: None };
 

@@ -171,7 +171,7 @@ impl Builder {
         self
     }
 
-    /// Where the credentials of each attempt come from. Default: there are none.
+    /// The source of each attempt's credentials. Default: there are none.
     pub fn credentials(mut self, credentials: impl Credentials) -> Self {
         self.core.credentials = Some(Box::new(credentials));
         self

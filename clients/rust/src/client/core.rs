@@ -21,7 +21,7 @@ use crate::transport::Transport;
 pub(super) type Random = Box<dyn Fn(&mut [u8]) -> Result<(), BoxError> + Send + Sync>;
 type Hook = Box<dyn Fn(&Event<'_>) + Send + Sync>;
 
-/// What a client is made of.
+/// Parts and settings of a client.
 pub(crate) struct Core {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) transport: Box<dyn Transport>,
@@ -36,7 +36,7 @@ pub(crate) struct Core {
     pub(crate) locks: Locks,
 }
 
-/// What became of a write that compared revisions.
+/// Result of a write that compared revisions.
 pub(crate) enum Written {
     /// It stands, with its new revision.
     Yes(Entry),

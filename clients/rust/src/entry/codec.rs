@@ -22,7 +22,7 @@ use crate::{BoxError, Error};
 
 const MAGIC: &str = "firstwrite-intent 1 ";
 
-/// Why a document cannot be read.
+/// Reason for which a document cannot be read.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     /// The digest does not fit, or something is missing.

@@ -14,13 +14,13 @@ use crate::error::Error;
 use crate::intent::Intent;
 use crate::snapshot::Snapshot;
 
-/// What stands in the lanes.
+/// Lanes as they stand.
 struct Look {
     /// Entries of each lane that are not settled, in order.
     lanes: BTreeMap<String, Vec<Entry>>,
 }
 
-/// What a lane is at after a turn.
+/// State of a lane after a turn.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
     /// Everything is settled.

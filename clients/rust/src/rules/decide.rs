@@ -1,4 +1,4 @@
-//! What becomes of an intent after each answer: the only place where that is decided.
+//! The fate of an intent after each answer: the only place where that is decided.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub enum Dialect {
     Generic,
 }
 
-/// What stood when an attempt began, and the time of its answer.
+/// State of an intent when an attempt began, and the time of its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation {
     /// The server's words.
@@ -33,7 +33,7 @@ pub struct Situation {
     pub now: Timestamp,
 }
 
-/// What is done next.
+/// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The same request is sent again under the same key.
@@ -54,7 +54,7 @@ pub enum Decision {
     End(Ending),
 }
 
-/// How an intent ends after an answer.
+/// End of an intent by an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// Which of the four ends it is.

@@ -1,4 +1,4 @@
-//! How long an intent is sent at all.
+//! The time for which an intent is sent at all.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct Limits {
     pub retention: Duration,
 }
 
-/// What an entry says of the intent's age.
+/// Age of an intent, as its entry tells it.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
     /// The time of the first attempt, if there was one.

@@ -1,4 +1,4 @@
-//! What an answer of the status resource means.
+//! Meanings of the answers of the status resource.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::transport::{Failure, Reply};
 /// The wait where the resource names none.
 const WAIT_DEFAULT: Duration = Duration::from_secs(1);
 
-/// What is done after the status resource was asked.
+/// The next thing to do after the status resource was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterStatus {
     /// The request is sent again, which is always safe.

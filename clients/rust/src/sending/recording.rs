@@ -29,7 +29,7 @@ const NOT_KEPT: [HeaderName; 10] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// What an answer that does not end an intent leaves to do.
+/// An answer that does not end an intent, as it is written down.
 struct Waiting {
     doubt: bool,
     wait: Duration,

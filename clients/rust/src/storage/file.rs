@@ -26,6 +26,8 @@ pub struct FileStorage {
 struct Folder {
     path: PathBuf,
     lock: File,
+    /// The time for which the lock is waited for.
+    patience: Duration,
 }
 
 /// The lock, until it is dropped.
@@ -39,7 +41,7 @@ const PAGE: usize = 100;
 impl FileStorage {
     /// Opens a folder, and makes it where it is missing.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, StorageError> {
-        let folder = Folder::open(folder.into())?;
+        let folder = Folder::open(folder.into(), LOCK_WAIT_MAX)?;
         Ok(Self { thread: StorageThread::start(folder)? })
     }
 }
@@ -77,12 +79,12 @@ impl Storage for FileStorage {
 }
 
 impl Folder {
-    fn open(path: PathBuf) -> Result<Self, StorageError> {
+    fn open(path: PathBuf, patience: Duration) -> Result<Self, StorageError> {
         let opened = make_durable_folder(&path)
             .and_then(|()| OpenOptions::new().create(true).append(true).open(path.join(LOCK)));
         let lock =
             opened.map_err(|error| unavailable(format!("opening {}", path.display()), error))?;
-        let folder = Self { path, lock };
+        let folder = Self { path, lock, patience };
         {
             let _held = folder.hold()?;
             folder.clear().map_err(|error| folder.unavailable("clearing the folder", error))?;
@@ -96,7 +98,7 @@ impl Folder {
         loop {
             match self.lock.try_lock() {
                 Ok(()) => return Ok(Held(&self.lock)),
-                Err(TryLockError::WouldBlock) if waited < LOCK_WAIT_MAX => {
+                Err(TryLockError::WouldBlock) if waited < self.patience => {
                     super::pause();
                     waited += super::PAUSE;
                 }
@@ -269,4 +271,28 @@ fn make_durable_folder(path: &Path) -> io::Result<()> {
         Ok(()) | Err(_) => {}
     }
     sync_folder(above.unwrap_or(Path::new(".")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_does_not_let_go_is_an_error_that_says_so() {
+        let place = tempfile::tempdir().unwrap();
+        let open = || Folder::open(place.path().to_owned(), Duration::from_millis(20));
+        let (one, other) = (open().unwrap(), open().unwrap());
+        let held = one.hold().unwrap();
+        for error in [other.remove("a", 1).unwrap_err(), open().unwrap_err()] {
+            assert_eq!(error.kind(), StorageErrorKind::Busy);
+            let told = error.to_string();
+            let expected =
+                format!("locking {}/lock: another process holds", place.path().display());
+            assert!(told.starts_with(&expected), "{told}");
+        }
+        // Looking needs no lock: a file is whole at any moment.
+        assert_eq!(other.get("a").unwrap(), None);
+        drop(held);
+        other.remove("a", 1).unwrap();
+    }
 }

@@ -11,7 +11,7 @@ use firstwrite_client::transport::HyperTransport;
 use http::{Method, Request};
 use serde_json::Value;
 
-/// Where the bed is.
+/// Addresses of a bed, and its process.
 #[derive(Debug)]
 pub(crate) struct Bed {
     /// Through the proxy.

@@ -28,7 +28,7 @@ const RESTART_EVERY: u64 = 40;
 /// A random moment in the life of a victim, which starts in 10 ms and pays in some more.
 const LIFE_MILLIS: u64 = 60;
 
-/// How often each step killed, and random moments.
+/// Number of deaths at each step, and at random moments.
 type Deaths = Mutex<BTreeMap<String, u64>>;
 
 #[test]

@@ -72,7 +72,7 @@ impl Call {
     }
 }
 
-/// What is written and not made durable at each request.
+/// Returns the files that are written and not made durable at each request.
 fn open_at_requests(calls: &[Call], folder: &str) -> Vec<Vec<String>> {
     let (mut open, mut at_requests) = (Vec::<String>::new(), Vec::new());
     for call in calls {

@@ -20,7 +20,7 @@ use serde_json::json;
 /// The environment variable in which a victim finds its task.
 const TASK: &str = "FIRSTWRITE_CLIENT_VICTIM";
 
-/// What a victim does.
+/// Task of a victim.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     pub(crate) url: String,
@@ -77,7 +77,7 @@ impl Task {
         command
     }
 
-    /// What victims wrote down, in order: a name and an end.
+    /// Returns the lines that victims wrote down, in order: a name and an end.
     pub(crate) fn results(&self) -> Vec<(String, String)> {
         let text = std::fs::read_to_string(results(&self.folder)).unwrap_or_default();
         let pair =

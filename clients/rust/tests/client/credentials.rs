@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::world::{Act, World, answer, open, seconds};
 
-/// Whether each call asked for fresh ones.
+/// True for each call that asked for fresh ones.
 type Asked = Arc<Mutex<Vec<bool>>>;
 
 /// Tokens with numbers, and what was asked.
@@ -97,4 +97,23 @@ async fn the_status_resource_is_asked_with_them_and_with_fresh_ones_once() {
     assert_eq!(*asked.lock().unwrap(), [false, false, true, false]);
     let methods: Vec<_> = world.server.seen().into_iter().map(|seen| seen.method).collect();
     assert_eq!(methods, ["POST", "GET", "GET", "POST"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_take_all_the_time_leave_no_doubt() {
+    use firstwrite_client::Clock as _;
+
+    let world = World::new([answer(201, &[])]);
+    let clock = world.clock.clone();
+    let slow = move |_: Ask| {
+        let arrives = clock.wait(seconds(30));
+        async move {
+            arrives.await;
+            Ok::<_, BoxError>(HeaderMap::new())
+        }
+    };
+    let pay = open(&world.builder().credentials(slow).build(), "cart").await;
+    assert!(pay.send().await.unwrap_err().pending().is_some());
+    assert_eq!(pay.snapshot().await.unwrap().state, State::Open);
+    assert_eq!(pay.send_for(seconds(31)).await.unwrap().kind(), EndKind::Done);
 }

@@ -1,4 +1,4 @@
-//! How intents end, and what the caller gets.
+//! Ends of intents, and what the caller gets.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -15,7 +15,7 @@ use crate::world::{TestClock, open, seconds, seeded};
 const CLIENTS: u32 = 1000;
 const OUTAGE: Duration = Duration::from_mins(5);
 
-/// How a service is down.
+/// Ways of a service to be down.
 #[derive(Clone, Copy, Debug)]
 enum Down {
     /// Nobody listens.

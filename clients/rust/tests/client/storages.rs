@@ -1,4 +1,4 @@
-//! What every storage keeps: the same cases on each.
+//! The promises of a storage: the same cases on each.
 
 use std::fs;
 use std::path::Path;

@@ -59,7 +59,7 @@ impl Clock for TestClock {
     }
 }
 
-/// What the server does with a request.
+/// The server's deed with a request.
 #[derive(Debug)]
 pub(crate) enum Act {
     Answer(Reply),

@@ -1,4 +1,4 @@
-//! What the server writes is decided as the vectors say, so that server and clients cannot drift apart.
+//! The server's own refusals are decided as the vectors say, so that server and clients cannot drift apart.
 
 use std::collections::BTreeMap;
 

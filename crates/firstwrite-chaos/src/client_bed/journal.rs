@@ -1,4 +1,4 @@
-//! What came to the proxy, in order: by it a test shows that no intent ever had two keys.
+//! Everything that came to the proxy, in order: by it a test shows that no intent ever had two keys.
 
 use std::sync::Mutex;
 

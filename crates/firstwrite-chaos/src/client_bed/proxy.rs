@@ -222,7 +222,7 @@ impl Asked {
         self.header("idempotency-key").map(|key| key.trim_matches('"').to_owned())
     }
 
-    /// What a request has in common with its retries.
+    /// Returns what a request has in common with its retries.
     fn kind(&self) -> String {
         format!("{} {} {}", self.method, self.path, self.key().unwrap_or_default())
     }
