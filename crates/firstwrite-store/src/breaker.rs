@@ -236,6 +236,3 @@ impl fmt::Debug for BreakerStore {
             .finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -277,6 +277,3 @@ impl fmt::Debug for SealedStore {
             .finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests;

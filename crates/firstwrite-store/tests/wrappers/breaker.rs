@@ -1,73 +1,55 @@
 //! Tests the breaker around a flaky store, on a paused clock.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use firstwrite_core::{Fence, OnLostAnswer, Policy};
+use firstwrite_core::{
+    BoxFuture, Certainty, Change, Draft, Fence, Guard, Inserted, OnLostAnswer, Policy, Store,
+    StoreError, StoreErrorKind, delegate_store,
+};
+use firstwrite_store::{BreakerOptions, BreakerStore};
 use firstwrite_testkit::{MemorySubject, Subject, sample};
-use tokio::time::{Instant, advance};
+use tokio::time::{Instant, advance, timeout};
 
-use super::*;
+type Call<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// A store that answers as it is told, and counts how often it is asked.
+/// A store that fails when it is told to, and counts its calls.
 #[derive(Debug)]
-struct Moody {
+struct FlakyStore {
     inner: Arc<dyn Store>,
-    mood: Mutex<Mood>,
-    asked: AtomicUsize,
+    mode: Mutex<Mode>,
+    call_count: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Mood {
-    Well,
+enum Mode {
+    Answers,
     Fails(StoreErrorKind),
     Hangs,
 }
 
-impl Moody {
-    async fn ask<T>(&self, call: Call<'_, T>) -> Result<T, StoreError> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let mood = *self.mood.lock().unwrap();
-        match mood {
-            Mood::Well => call.await,
-            Mood::Fails(kind) => Err(StoreError::definite(kind, "being moody")),
-            Mood::Hangs => std::future::pending().await,
-        }
+impl FlakyStore {
+    fn counted<'a, T: Send + 'a>(&'a self, _step: &'static str, call: Call<'a, T>) -> Call<'a, T> {
+        Box::pin(async move {
+            self.call_count.fetch_add(1, Ordering::Relaxed);
+            let mode = *self.mode.lock().unwrap();
+            match mode {
+                Mode::Answers => call.await,
+                Mode::Fails(kind) => Err(StoreError::definite(kind, "failing as told")),
+                Mode::Hangs => std::future::pending().await,
+            }
+        })
     }
 }
 
-impl Store for Moody {
+impl Store for FlakyStore {
     delegate_store!(inner: capabilities, list, usage, reap, audits, outbox, documents);
-
-    fn insert<'a>(&'a self, draft: &'a Draft) -> BoxFuture<'a, Result<Inserted, StoreError>> {
-        Box::pin(self.ask(self.inner.insert(draft)))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        id: RecordId,
-        guard: Guard,
-        change: Change,
-        audit: Option<&'a AuditEntry>,
-    ) -> BoxFuture<'a, Result<Swapped, StoreError>> {
-        Box::pin(self.ask(self.inner.swap(id, guard, change, audit)))
-    }
-
-    fn get(&self, id: RecordId) -> BoxFuture<'_, Result<Option<Found>, StoreError>> {
-        Box::pin(self.ask(self.inner.get(id)))
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        Box::pin(self.ask(self.inner.now()))
-    }
-
-    fn check_history(&self, id: RecordId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.ask(self.inner.check_history(id)))
-    }
+    delegate_store!(inner via counted: insert, swap, get, now, check_history);
 }
 
 struct Scene {
-    moody: Arc<Moody>,
+    flaky: Arc<FlakyStore>,
     store: BreakerStore,
     draft: Draft,
 }
@@ -75,26 +57,28 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let inner = MemorySubject::new().store();
-        let moody = Moody { inner, mood: Mutex::new(Mood::Well), asked: AtomicUsize::new(0) };
-        let moody = Arc::new(moody);
-        let options = BreakerOptions { failures_max: 3, ..BreakerOptions::default() };
-        let store = BreakerStore::new(Arc::<Moody>::clone(&moody), options);
+        let flaky =
+            FlakyStore { inner, mode: Mutex::new(Mode::Answers), call_count: AtomicUsize::new(0) };
+        let flaky = Arc::new(flaky);
+        let mut options = BreakerOptions::default();
+        options.failures_max = 3;
+        let store = BreakerStore::new(Arc::<FlakyStore>::clone(&flaky), options);
         let request = sample::request(&sample::tenant("shop"), &sample::key("k"), 1);
         let policy = sample::policy(OnLostAnswer::Uncertain);
         let draft = sample::reserved(&request, &policy, Fence::first(1));
-        Self { moody, store, draft }
+        Self { flaky, store, draft }
     }
 
-    fn set(&self, mood: Mood) {
-        *self.moody.mood.lock().unwrap() = mood;
+    fn set(&self, mode: Mode) {
+        *self.flaky.mode.lock().unwrap() = mode;
     }
 
-    fn asked(&self) -> usize {
-        self.moody.asked.load(Ordering::Relaxed)
+    fn call_count(&self) -> usize {
+        self.flaky.call_count.load(Ordering::Relaxed)
     }
 
     async fn open(&self) {
-        self.set(Mood::Fails(StoreErrorKind::Unavailable));
+        self.set(Mode::Fails(StoreErrorKind::Unavailable));
         for _ in 0..3 {
             assert!(self.store.get(self.draft.id).await.is_err());
         }
@@ -107,15 +91,15 @@ fn open_for() -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_breaker_refuses_definitely_and_asks_nobody() {
+async fn an_open_breaker_refuses_definitely_and_calls_nothing() {
     let scene = Scene::new();
     scene.open().await;
-    let asked = scene.asked();
+    let call_count = scene.call_count();
     let error = scene.store.insert(&scene.draft).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     assert_eq!(error.certainty(), Certainty::Definite);
-    assert_eq!(scene.asked(), asked);
-    scene.set(Mood::Well);
+    assert_eq!(scene.call_count(), call_count);
+    scene.set(Mode::Answers);
     advance(open_for()).await;
     assert!(matches!(scene.store.insert(&scene.draft).await, Ok(Inserted::Done(_))));
     assert!(!scene.store.is_open());
@@ -126,8 +110,8 @@ async fn one_call_tries_and_the_others_do_not_wait_for_it() {
     let scene = Scene::new();
     scene.open().await;
     advance(open_for()).await;
-    scene.set(Mood::Hangs);
-    let asked = scene.asked();
+    scene.set(Mode::Hangs);
+    let call_count = scene.call_count();
     let trial = scene.store.get(scene.draft.id);
     let others = async {
         for _ in 0..10 {
@@ -139,7 +123,7 @@ async fn one_call_tries_and_the_others_do_not_wait_for_it() {
     let (tried, ended) = tokio::join!(trial, others);
     assert!(tried.is_err());
     assert_eq!(ended, started, "refused at once");
-    assert_eq!(scene.asked(), asked + 1);
+    assert_eq!(scene.call_count(), call_count + 1);
     assert!(scene.store.is_open(), "the trial failed");
 }
 
@@ -153,7 +137,7 @@ async fn only_a_store_that_is_away_counts() {
         StoreErrorKind::HistoryLost,
     ] {
         let scene = Scene::new();
-        scene.set(Mood::Fails(kind));
+        scene.set(Mode::Fails(kind));
         for _ in 0..20 {
             let error = scene.store.get(scene.draft.id).await.unwrap_err();
             assert_eq!(error.kind(), kind, "handed on as it is");
@@ -161,7 +145,7 @@ async fn only_a_store_that_is_away_counts() {
         assert!(!scene.store.is_open(), "{kind:?}");
         // Such an answer shows that it is back, too.
         scene.open().await;
-        scene.set(Mood::Fails(kind));
+        scene.set(Mode::Fails(kind));
         advance(open_for()).await;
         assert!(scene.store.get(scene.draft.id).await.is_err());
         assert!(!scene.store.is_open(), "{kind:?}");
@@ -177,7 +161,7 @@ async fn only_a_store_that_is_away_counts() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_is_an_error_and_a_write_may_have_been_done() {
     let scene = Scene::new();
-    scene.set(Mood::Hangs);
+    scene.set(Mode::Hangs);
     let started = Instant::now();
     let error = scene.store.get(scene.draft.id).await.unwrap_err();
     assert_eq!(error.certainty(), Certainty::Definite);
@@ -195,27 +179,27 @@ async fn a_store_that_hangs_is_an_error_and_a_write_may_have_been_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_hangs_up_during_the_trial_leaves_it_to_the_next() {
+async fn a_trial_whose_caller_hangs_up_is_left_to_the_next() {
     let scene = Scene::new();
     scene.open().await;
     advance(open_for()).await;
-    scene.set(Mood::Hangs);
+    scene.set(Mode::Hangs);
     let short = timeout(Duration::from_millis(1), scene.store.get(scene.draft.id)).await;
     assert!(short.is_err(), "the caller gave up");
-    scene.set(Mood::Well);
+    scene.set(Mode::Answers);
     assert!(scene.store.get(scene.draft.id).await.is_ok());
     assert!(!scene.store.is_open());
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_recovers_although_nobody_calls() {
+async fn it_recovers_without_a_call() {
     let scene = Scene::new();
     let mut seen = scene.store.watch();
     scene.open().await;
     let recovered = async {
         seen.wait_for(|is_open| *is_open).await.unwrap();
         advance(open_for() * 5).await;
-        scene.set(Mood::Well);
+        scene.set(Mode::Answers);
         seen.wait_for(|is_open| !*is_open).await.unwrap();
     };
     tokio::select! {
